@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "port/endpoint.h"
+
+// What carries RoCEv2 packets: a UDP socket (udp_port.h), a simulated link (sim_link.h). A port
+// moves whole packets, from BTH to ICRC, and knows nothing of what is in them. One port belongs to
+// one (process, address) pair: one QPN slot.
+namespace ferry::port {
+
+// The largest packet a port takes: BTH, the longest extension headers, 4096 bytes of payload,
+// padding, ICRC.
+inline constexpr std::size_t kMaxPacket = 4096 + 128;
+
+// What a packet takes of a window (Port::window_bytes): a short packet that travels alone occupies
+// a receive buffer far beyond its length.
+constexpr std::size_t window_charge(std::size_t length) {
+  return length + 400;
+}
+
+// One packet that came in. `bytes` is valid until the next call of receive().
+struct Received {
+  Endpoint from;
+  std::span<std::byte> bytes;
+  // The IPv4 identification this packet most likely had on the wire (its index in a super-packet):
+  // the ICRC covers it, a socket does not show it.
+  std::uint16_t ip_identification = 0;
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  // Where peers reach this port.
+  virtual Endpoint local() const = 0;
+
+  // Room for one packet of exactly `length` bytes (≤ kMaxPacket) to `to`, to be filled by the
+  // caller before its next call of any function. Packets of equal length to the same endpoint are
+  // gathered into super-packets; a flush may happen inside. `ip_identification` gets the value that
+  // this packet will have on the wire. Returns an empty span when nothing can be queued now (the
+  // socket is full): try again after flush() returned true.
+  virtual std::span<std::byte> reserve(const Endpoint& to, std::size_t length,
+                                       std::uint16_t* ip_identification) = 0;
+
+  // Takes the packet of the last reserve() back, which must be the last call before this one: its
+  // payload could not be read after all.
+  virtual void unreserve() = 0;
+
+  // Sends all that was reserved. False: the socket is full and packets remain queued (call again
+  // later). Packets that the kernel refuses for other reasons count as lost.
+  virtual bool flush() = 0;
+
+  // Takes up to out.size() packets that have arrived, in order; 0 when there are none. Never
+  // blocks.
+  virtual std::size_t receive(std::span<Received> out) = 0;
+
+  // A descriptor that polls readable when packets wait, or -1 (simulation).
+  virtual int descriptor() const = 0;
+
+  // Bytes of packets that may be under way to one receiver before its buffer overflows (from the
+  // socket's receive buffer; both ends are assumed alike). A packet counts with window_charge(its
+  // length).
+  virtual std::size_t window_bytes() const = 0;
+};
+
+}  // namespace ferry::port

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "port/endpoint.h"
+#include "port/port.h"
+
+namespace ferry::port {
+
+// RoCEv2 packets over one UDP socket (docs/wire.md "QPN slots" and "ICRC over a UDP socket"). Runs
+// of packets of equal length to one endpoint, of which the last may be shorter, leave as
+// super-packets (UDP_SEGMENT) and arrive as such (UDP_GRO). Not thread-safe: the owner's lock
+// covers it. Nothing here throws.
+class UdpPort : public Port {
+ public:
+  struct Counters {
+    std::uint64_t packets_sent = 0;
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t super_packets_sent = 0;
+    // Refused by the kernel: larger than the MTU, no route, a firewall.
+    std::uint64_t packets_lost = 0;
+    std::uint64_t packets_received = 0;
+    std::uint64_t bytes_received = 0;
+    std::uint64_t super_packets_received = 0;
+    std::uint64_t datagrams_skipped = 0;  // empty, or longer than kMaxPacket
+  };
+
+  // The UDP port of `slot` (≤ kMaxSlot) on `address`, which must be an address of this network
+  // namespace, not ANY. On failure nothing, and an errno value in *error: EADDRINUSE for a slot
+  // that is taken, EADDRNOTAVAIL for an address that is not ours, EINVAL for ANY or a slot out of
+  // range.
+  static std::unique_ptr<UdpPort> bind(const Address& address, std::uint32_t slot, int* error);
+
+  // A port that receives what is sent to the multicast group `group`, UDP port 4791, on the
+  // interface that has the address `local`. Every process of a host that joins gets a copy of its
+  // own. It is not for sending. EINVAL: not a multicast address; ENODEV: no such interface.
+  static std::unique_ptr<UdpPort> join(const Address& group, const Address& local, int* error);
+
+  // A port of a socket that bind() made, here or in another process. Takes the descriptor over; on
+  // failure it stays the caller's. EINVAL for a socket that is not a UDP socket bound to the port
+  // of a slot.
+  static std::unique_ptr<UdpPort> adopt(int descriptor, int* error);
+
+  ~UdpPort() override;
+  UdpPort(const UdpPort&) = delete;
+  UdpPort& operator=(const UdpPort&) = delete;
+
+  // Sends what is queued as far as the socket takes it (the rest counts as lost) and gives the
+  // descriptor to the caller. Afterwards the port sends and receives nothing. Call receive() until
+  // it gives less than it was asked for before: what the port has fetched already does not go back.
+  int release();
+
+  std::uint32_t slot() const { return slot_; }
+  const Counters& counters() const { return counters_; }
+
+  Endpoint local() const override { return local_; }
+  std::span<std::byte> reserve(const Endpoint& to, std::size_t length,
+                               std::uint16_t* ip_identification) override;
+  void unreserve() override;
+  bool flush() override;
+  std::size_t receive(std::span<Received> out) override;
+  int descriptor() const override { return descriptor_; }
+  std::size_t window_bytes() const override { return window_; }
+
+ private:
+  // Packets of `segment` bytes to `to`, one after the other in the outgoing buffer; the last may be
+  // shorter, and is the last then.
+  struct Run {
+    Endpoint to;
+    std::uint32_t offset;
+    std::uint32_t bytes;
+    std::uint32_t segment;
+    std::uint32_t count;
+    std::uint32_t sent;  // packets of it that have left
+  };
+  struct Batch;
+
+  UdpPort(int descriptor, const Endpoint& local, std::uint32_t slot, std::uint32_t scope,
+          std::unique_ptr<std::byte[]> buffers);
+  static std::unique_ptr<UdpPort> make(int descriptor, const Endpoint& local, std::uint32_t slot,
+                                       std::uint32_t scope, int* error);
+
+  bool takes(const Run& run, const Endpoint& to, std::size_t length) const;
+  void build(Batch* batch) const;
+  void sent(std::size_t packets);
+  void lost(std::size_t packets);
+  // The kernel's answer to the first message of a batch, `packets` long. False: the socket is full.
+  bool refused(int error, std::size_t packets);
+  int send_one();
+  bool fill();
+
+  int descriptor_;
+  Endpoint local_;
+  std::uint32_t slot_;
+  std::uint32_t scope_;
+  std::size_t window_;
+  // Segments the kernel takes in a super-packet: 128 since 6.9, 64 before; 1 where it refuses them.
+  // Found by trying.
+  std::uint32_t max_segments_ = 128;
+
+  std::unique_ptr<std::byte[]> buffers_;  // outgoing, then incoming
+
+  static constexpr std::size_t kMaxRuns = 64;
+  std::array<Run, kMaxRuns> runs_;
+  std::size_t first_run_ = 0;  // not yet sent as a whole
+  std::size_t run_count_ = 0;
+  std::size_t queued_bytes_ = 0;  // of the outgoing buffer
+
+  static constexpr std::size_t kIncoming = 8;  // datagrams or super-packets taken by one call
+  struct Incoming {
+    Endpoint from;
+    std::uint32_t bytes;
+    std::uint32_t segment;
+  };
+  std::array<Incoming, kIncoming> incoming_;
+  std::size_t arrived_ = 0;
+  std::size_t current_ = 0;          // of incoming_
+  std::uint32_t current_at_ = 0;     // bytes of it that were handed out
+  std::uint16_t current_index_ = 0;  // packets of it that were handed out
+
+  Counters counters_;
+};
+
+// A port of the first slot that nobody holds on `address`. EADDRINUSE when all are held; other
+// errors as of bind().
+std::unique_ptr<UdpPort> bind_first_free_slot(const Address& address, int* error);
+
+}  // namespace ferry::port
