@@ -1,0 +1,402 @@
+#include "transport/connection_state.h"
+
+// The migration protocol (docs/wire.md, "Migration"; TardiS section 3.4): HELLO, PAUSE,
+// NAK_STOPPED, RESUME, MOVED; the states Stopped and Paused.
+//
+// Silence: a QP that is Stopped, Paused or waits for its RESUME_ACK sends no requests,
+// acknowledgements or READ responses. A peer would drop them (the address is not yet known) or
+// cannot hear them. It still receives: what comes from the peer's current address was sent before
+// the stop and is true.
+namespace ferry::transport {
+
+using wire::MigrationMessage;
+using wire::MigrationType;
+
+void Connection::State::start_hello(Time now) {
+  if (!speaks() || mig.stopped || settings.hello_repeats == 0) return;
+  mig.due |= kDueHello;
+  mig.hellos_left = settings.hello_repeats - 1;
+  mig.hello.start(now, settings.hello_first);
+  mig.hello.again(now, settings.hello_last);
+}
+
+StoppedPeer Connection::State::stopped_peer() const {
+  return {.virtual_qpn = virtual_qpn,
+          .wire_qpn = wire_qpn,
+          .peer = peer,
+          .peer_qpn = rtr.peer_qpn,
+          .peer_wire_qpn = peer_wire_qpn,
+          .peer_class = mig.peer_class,
+          .cookie = mig.cookie,
+          .peer_cookie = mig.peer_cookie,
+          .epoch = mig.epoch,
+          .peer_epoch = mig.peer_epoch,
+          .peer_resumed = mig.peer_resumed,
+          .expected_psn = rsp.expected_psn,
+          .next_psn = static_cast<std::uint32_t>(req.max_sent & wire::kPsnMask),
+          .msn = rsp.msn,
+          .paused_limit = settings.paused_limit};
+}
+
+// --- Sending ------------------------------------------------------------------------------------
+
+MigrationMessage Connection::State::message(MigrationType type) const {
+  MigrationMessage result;
+  result.type = type;
+  switch (type) {
+    case MigrationType::kHello:
+      result.cookie = mig.cookie;
+      result.echo = mig.peer_cookie;
+      break;
+    case MigrationType::kHelloAck:
+      result.cookie = mig.cookie;
+      result.echo = mig.hello_echo;
+      break;
+    case MigrationType::kHelloDone:
+      result.cookie = mig.cookie;
+      result.echo = mig.peer_cookie;
+      break;
+    case MigrationType::kResume:
+    case MigrationType::kResumeAck:
+      // RESUME_ACK names the epoch that it acknowledges.
+      result.epoch = type == MigrationType::kResume ? mig.epoch : mig.peer_epoch;
+      result.wire_qpn = wire_qpn;
+      result.first_unacked_psn = static_cast<std::uint32_t>(req.una & wire::kPsnMask);
+      result.expected_psn = rsp.expected_psn;
+      break;
+    default: result.epoch = mig.epoch;
+  }
+  return result;
+}
+
+bool Connection::State::send_message(const MigrationMessage& message) {
+  const StoppedAnswer answer = answer_with(stopped_peer(), message, peer);
+  OutPacket out;
+  out.header = answer.header;
+  out.source = OutPacket::Source::kBytes;
+  out.bytes = answer.payload.data();
+  out.length = static_cast<std::uint32_t>(answer.payload_size);
+  return emit(out) != EmitResult::kNoRoom;
+}
+
+unsigned Connection::State::transmit_migration() {
+  static constexpr struct {
+    Due due;
+    MigrationType type;
+  } kOrder[] = {{kDueResumeAck, MigrationType::kResumeAck},
+                {kDueResume, MigrationType::kResume},
+                {kDueHelloAck, MigrationType::kHelloAck},
+                {kDueHelloDone, MigrationType::kHelloDone},
+                {kDueHello, MigrationType::kHello}};
+  if (mig.due == 0) return 0;
+  unsigned sent = 0;
+  for (const auto& [due, type] : kOrder) {
+    if (!(mig.due & due)) continue;
+    if (!send_message(message(type))) return sent;
+    mig.due &= ~due;
+    ++sent;
+  }
+  if (mig.due & kDueStoppedAnswer) {
+    OutPacket out;
+    out.header = mig.stopped_answer.header;
+    out.length = static_cast<std::uint32_t>(mig.stopped_answer.payload_size);
+    if (out.length > 0) {
+      out.source = OutPacket::Source::kBytes;
+      out.bytes = mig.stopped_answer.payload.data();
+    }
+    if (emit(out) == EmitResult::kNoRoom) return sent;
+    mig.due &= ~kDueStoppedAnswer;
+    ++sent;
+  }
+  return sent;
+}
+
+// --- Stopping and pausing -----------------------------------------------------------------------
+
+void Connection::State::cancel_requester() {
+  if (!requesting()) return;
+  go_back();
+  req.rnr_until = kNever;
+  req.retries_left = rts.retry_count;
+  req.rnr_retries_left = rts.rnr_retry;
+}
+
+// The limit is absolute, from the moment at which this stop of the peer became known.
+void Connection::State::pause(Time now) {
+  cancel_requester();
+  mig.paused = true;
+  mig.probe.start(now + settings.probe_first, settings.probe_first);
+  mig.limit_at = now + settings.paused_limit;
+}
+
+// Only the latest answer is kept: a burst of requests needs one.
+void Connection::State::answer_while_stopped(const wire::Packet& packet,
+                                             const port::Endpoint& from) {
+  if (!settings.enabled) return;
+  if (const auto answer = answer_of(stopped_peer(), packet, from)) {
+    mig.stopped_answer = *answer;
+    mig.due |= kDueStoppedAnswer;
+  }
+}
+
+// --- Receiving ----------------------------------------------------------------------------------
+
+bool Connection::State::authentic(const MigrationMessage& message) const {
+  return is_authentic(message, stopped_peer());
+}
+
+bool Connection::State::handle_migration(const wire::Packet& packet, const port::Endpoint& from,
+                                         Time now) {
+  const auto message = wire::parse_migration(packet.payload);
+  if (!message) return false;
+  // NAK_STOPPED is an ACK with a payload, the others have the opcode of their own.
+  if ((message->type == MigrationType::kNakStopped) !=
+      (packet.header.opcode == wire::Opcode::kRcAck)) {
+    return false;
+  }
+  switch (message->type) {
+    case MigrationType::kHello:
+    case MigrationType::kHelloAck:
+    case MigrationType::kHelloDone: return handle_hello(*message, from);
+    default: break;
+  }
+  if (!authentic(*message)) {
+    // It knows us and we do not know it: our part of the handshake was lost. Until the next timeout
+    // there is no time for the back-off of HELLO.
+    if (!ferry() && from == peer && message->source_qpn == rtr.peer_qpn) mig.due |= kDueHello;
+    return false;
+  }
+  switch (message->type) {
+    case MigrationType::kResume: return handle_resume(*message, from, now);
+    case MigrationType::kResumeAck: return handle_resume_ack(*message, from, now);
+    default: return handle_stopped(*message, now);
+  }
+}
+
+bool Connection::State::learn(std::uint64_t cookie) {
+  if (cookie == 0) return false;
+  if (ferry()) return cookie == mig.peer_cookie;
+  mig.peer_cookie = cookie;
+  mig.peer_class = PeerClass::kFerry;
+  mig.hello.stop();
+  mig.due &= ~kDueHello;
+  return true;
+}
+
+bool Connection::State::handle_hello(const MigrationMessage& message, const port::Endpoint& from) {
+  if (from != peer || message.source_qpn != rtr.peer_qpn) return false;
+  const bool echoed = message.echo == mig.cookie;
+  if (message.type != MigrationType::kHello && !echoed) return false;
+  if (echoed && !learn(message.cookie)) return false;
+  if (message.type == MigrationType::kHello) {
+    mig.due |= kDueHelloAck;
+    mig.hello_echo = message.cookie;
+    if (mig.resume_pending) mig.due |= kDueResume;  // it probes: it has not heard us
+  } else if (message.type == MigrationType::kHelloAck) {
+    mig.due |= kDueHelloDone;
+  }
+  return true;
+}
+
+// PAUSE, NAK_STOPPED, MOVED. A stop that was resumed from already is over: its late messages change
+// nothing.
+bool Connection::State::handle_stopped(const MigrationMessage& message, Time now) {
+  if (message.epoch < mig.peer_epoch) return false;
+  if (message.epoch == mig.peer_epoch && mig.peer_resumed) return false;
+  if (message.epoch > mig.peer_epoch) {
+    mig.peer_epoch = message.epoch;
+    mig.peer_resumed = false;
+    pause(now);
+  }
+  if (message.type != MigrationType::kMoved) return true;
+  if (peer == message.location && peer_wire_qpn == message.wire_qpn) return true;
+  peer = message.location;
+  peer_wire_qpn = message.wire_qpn;
+  mig.located = true;
+  mig.probe.start(now, settings.probe_first);
+  if (mig.resume_pending) mig.due |= kDueResume;
+  return true;
+}
+
+bool Connection::State::psns_possible(const MigrationMessage& message) const {
+  if (is_uc()) return true;  // what is lost leaves gaps on both sides
+  if (requesting()) {
+    const std::uint64_t expected = extend(message.expected_psn);
+    if (expected < req.una || expected > req.max_sent) return false;
+  }
+  // A peer in RTR has no PSNs of its own yet, and we have received nothing then.
+  return !rsp.requests_received || wire::psn_diff(rsp.expected_psn, message.first_unacked_psn) >= 0;
+}
+
+// Everything before the peer's ePSN has arrived; unfinished READs before it are asked for again
+// under the PSNs they had.
+void Connection::State::go_back_to_peer(std::uint32_t peer_expected_psn, Time now) {
+  if (!requesting()) return;
+  cancel_requester();
+  if (is_uc()) return;  // to the beginning of the message
+  acknowledge(extend(peer_expected_psn));
+  if (!requesting()) return;
+  go_back();
+  progress(now);
+}
+
+bool Connection::State::handle_resume(const MigrationMessage& message, const port::Endpoint& from,
+                                      Time now) {
+  if (!is_current(message, stopped_peer(), from)) return false;
+  if (message.epoch == mig.peer_epoch && mig.peer_resumed) {
+    mig.due |= kDueResumeAck;            // ours was lost
+    req.retries_left = rts.retry_count;  // it could not answer before
+    return true;
+  }
+  if (!psns_possible(message)) return false;
+  mig.peer_epoch = message.epoch;
+  mig.peer_resumed = true;
+  mig.paused = false;
+  mig.probe.stop();
+  if (mig.resume_pending) {
+    mig.due |= kDueResume;  // both have moved: it is heard at the new place
+  } else {
+    mig.limit_at = kNever;
+  }
+
+  cancel_requester();  // what was in flight was accounted at the old place
+  peer = from;
+  peer_wire_qpn = message.wire_qpn;
+  mig.located = true;
+  forget_responses();
+  mig.due |= kDueResumeAck;
+  go_back_to_peer(message.expected_psn, now);
+  return true;
+}
+
+bool Connection::State::handle_resume_ack(const MigrationMessage& message,
+                                          const port::Endpoint& from, Time now) {
+  if (!mig.resume_pending || message.epoch != mig.epoch || !psns_possible(message)) return false;
+  // Our RESUME was kept for a peer that has moved as well, and whose own RESUME we have not heard
+  // yet: it is where its answer comes from.
+  if (!mig.located) {
+    peer = from;
+    peer_wire_qpn = message.wire_qpn;
+  }
+  mig.resume_pending = false;
+  mig.resume.stop();
+  mig.due &= ~kDueResume;
+  if (mig.paused) {
+    mig.probe.start(now + settings.probe_first, settings.probe_first);
+  } else {
+    mig.limit_at = kNever;
+  }
+  go_back_to_peer(message.expected_psn, now);
+  return true;
+}
+
+// The requester will ask again for what it misses.
+void Connection::State::forget_responses() {
+  rsp.responses.clear();
+  rsp.nak_state = ResponderState::NakState::kNone;
+  rsp.nak_due = rsp.ack_due = false;
+}
+
+void Connection::State::migration_timeout(Time now) {
+  if (mig.hello.at <= now) {
+    if (mig.hellos_left > 0) {
+      --mig.hellos_left;
+      mig.due |= kDueHello;
+      mig.hello.again(now, settings.hello_last);
+    } else {
+      mig.hello.stop();
+      if (mig.peer_class == PeerClass::kUnknown) mig.peer_class = PeerClass::kUnmodified;
+    }
+  }
+  if (mig.probe.at <= now) {
+    mig.due |= kDueHello;
+    mig.probe.again(now, settings.probe_last);
+  }
+  if (mig.resume.at <= now) {
+    mig.due |= kDueResume;
+    mig.resume.again(now, settings.resume_last);
+  }
+  if ((mig.paused || mig.resume_pending) && mig.limit_at == kNever) {
+    mig.limit_at = now + settings.paused_limit;  // loaded from a record, which has no clock
+  }
+  if (mig.limit_at <= now) {
+    // With nothing to send the QP only falls silent: a request posted later fails at once, and a
+    // late RESUME is still heard.
+    mig.probe.stop();
+    mig.resume.stop();
+    if (is_uc()) {
+      // It goes on into the void, as towards any peer that is not there.
+      mig.paused = mig.resume_pending = false;
+      mig.limit_at = kNever;
+    } else if (!req.queue.empty()) {
+      fail(req.queue.head(), Status::kRetryExceeded);
+    }
+  }
+}
+
+// --- What the RNIC asks for ---------------------------------------------------------------------
+
+void Connection::prepare(Time now) {
+  State& s = *state_;
+  if (s.ferry() || !s.speaks() || s.mig.stopped) return;
+  if (s.mig.hello.at != kNever) {
+    s.mig.due |= kDueHello;  // it is being asked: once more, but not from the first repeat on
+    return;
+  }
+  s.mig.peer_class = PeerClass::kUnknown;
+  s.start_hello(now);
+}
+
+bool Connection::finishing() const {
+  const State& s = *state_;
+  return s.receiving() && !s.ferry() && !s.rsp.responses.empty();
+}
+
+void Connection::stop(Time) {
+  State& s = *state_;
+  if (s.mig.stopped) return;
+  s.mig.stopped = true;
+  s.mig.due = 0;
+  if (!s.receiving()) return;
+  ++s.mig.epoch;
+  s.cancel_requester();
+  s.mig.resume_pending = false;
+  // Lost, it does no harm: the stand-in answers what the peer sends.
+  if (s.settings.enabled && s.ferry()) s.send_message(s.message(MigrationType::kPause));
+}
+
+std::vector<std::byte> Connection::stand_in_entry(const port::Address&) const {
+  std::vector<std::byte> entry;
+  if (!state_->receiving()) return entry;
+  wire::ByteWriter out(&entry);
+  state_->stopped_peer().save(out);
+  return entry;
+}
+
+void Connection::resume(std::uint32_t wire_qpn, bool rollback, Time now) {
+  State& s = *state_;
+  s.wire_qpn = wire_qpn;
+  if (!s.mig.stopped) return;
+  s.mig.stopped = false;
+  s.mig.due = 0;
+  s.mig.hello.stop();
+  s.mig.probe.stop();
+  s.mig.resume.stop();
+  s.mig.limit_at = kNever;
+  if (!s.receiving()) return;
+  if (rollback) ++s.mig.epoch;
+  s.forget_responses();
+  if (s.settings.enabled && s.ferry()) {
+    s.mig.resume_pending = true;
+    s.mig.located = false;
+    s.mig.due |= kDueResume;
+    s.mig.resume.start(now, s.settings.resume_first);
+    s.mig.resume.again(now, s.settings.resume_last);
+    s.mig.limit_at = now + s.settings.paused_limit;
+    return;
+  }
+  if (s.mig.peer_class == PeerClass::kUnknown) s.start_hello(now);
+  s.rsp.ack_due = !s.is_uc() && s.rsp.requests_received;
+}
+
+}  // namespace ferry::transport

@@ -1,0 +1,238 @@
+#include "transport/stand_in.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "port/slot.h"
+#include "transport/datagram.h"
+#include "transport/stopped.h"
+
+namespace ferry::transport {
+
+using wire::MigrationType;
+
+namespace {
+
+constexpr Time kHintInterval = std::chrono::milliseconds(10);
+// How long datagrams are forwarded when nobody says that their receiver has ended.
+constexpr Time kForwarding = std::chrono::minutes(10);
+
+}  // namespace
+
+struct StandIn::State {
+  struct Entry {
+    StoppedPeer qp;
+    bool peer_knows = false;
+    std::optional<Kept> kept;
+  };
+
+  // Of a UD QP. A sender is told of the new place at times, not with each of its datagrams.
+  struct DatagramEntry {
+    StoppedDatagram qp;
+    port::Endpoint hinted;
+    Time hinted_at{};
+  };
+
+  Send send;
+  std::unordered_map<std::uint32_t, Entry> entries;  // by wire QPN, as it was at the old place
+  std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // as entries
+  bool committed = false;
+  port::Endpoint new_location;
+  std::uint32_t new_slot = 0;
+  Time committed_at{};
+  Counters counters;
+
+  Time ends(const Entry& entry) const {
+    const bool waits = entry.qp.peer_class == PeerClass::kFerry && !entry.peer_knows;
+    return committed && !waits ? committed_at + entry.qp.paused_limit : kNever;
+  }
+  void transmit(const StoppedAnswer& answer) {
+    send(answer.to, answer.header, {answer.payload.data(), answer.payload_size});
+  }
+  void handle(Entry& entry, const wire::Packet& packet, const port::Endpoint& from);
+  void handle(DatagramEntry& entry, const wire::Packet& packet, const port::Endpoint& from,
+              Time now);
+  void send_moved(const StoppedDatagram& qp, const DatagramPlace& to,
+                  wire::MigrationMessage message);
+};
+
+void StandIn::State::send_moved(const StoppedDatagram& qp, const DatagramPlace& to,
+                                wire::MigrationMessage message) {
+  std::array<std::byte, wire::kMigrationPayload> payload;
+  message.type = MigrationType::kMoved;
+  message.source_qpn = qp.virtual_qpn;
+  message.epoch = qp.epoch;
+  wire::encode(message, payload);
+  wire::Header header;
+  header.opcode = wire::Opcode::kMigration;
+  header.dest_qpn = to.wire_qpn;
+  send(to.endpoint, header, payload);
+  ++counters.moved_sent;
+}
+
+// LOCATE is answered at once; datagrams are lost before the commit and go on to the new place after
+// it. There they look as if their sender had moved: the address that they come from is not its own.
+void StandIn::State::handle(DatagramEntry& entry, const wire::Packet& packet,
+                            const port::Endpoint& from, Time now) {
+  const StoppedDatagram& qp = entry.qp;
+  const wire::Header& header = packet.header;
+  const std::uint32_t new_qpn = port::make_qpn(new_slot, port::index_of(qp.place.wire_qpn));
+  if (header.opcode == wire::Opcode::kMigration) {
+    const auto message = wire::parse_migration(packet.payload);
+    if (!message || message->type != MigrationType::kLocate) {
+      ++counters.dropped;
+      return;
+    }
+    send_moved(qp, {from, message->wire_qpn},
+               {.echo = message->cookie,
+                .wire_qpn = committed ? new_qpn : qp.place.wire_qpn,
+                .location = committed ? new_location : qp.place.endpoint});
+    return;
+  }
+  const bool moved = wire::has_origin(header.opcode);
+  if (!committed || (!moved && wire::service_of(header.opcode) != wire::Service::kUd)) {
+    ++counters.dropped;
+    return;
+  }
+  wire::Header out = header;
+  out.opcode = wire::has_immediate(header.opcode) ? wire::Opcode::kMovedSendOnlyImm
+                                                  : wire::Opcode::kMovedSendOnly;
+  out.dest_qpn = new_qpn;
+  if (!moved) out.origin = {from.address, header.deth.source_qpn, 0};
+  send(new_location, out, packet.payload);
+  ++counters.forwarded;
+  if (from == entry.hinted && now - entry.hinted_at < kHintInterval) return;
+  entry.hinted = from;
+  entry.hinted_at = now;
+  send_moved(qp, {from, header.deth.source_qpn}, {.location = {qp.gid, 0}});
+}
+
+void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port::Endpoint& from) {
+  StoppedPeer& qp = entry.qp;
+  std::optional<wire::MigrationMessage> message;
+  if (packet.header.opcode == wire::Opcode::kMigration) {
+    message = wire::parse_migration(packet.payload);
+  }
+  const bool resume = message && message->type == MigrationType::kResume;
+  if (resume) {
+    if (!is_authentic(*message, qp) || !is_current(*message, qp, from)) {
+      ++counters.dropped;
+      return;
+    }
+    // The peer has moved as well, and what it sends comes from there now.
+    qp.peer = from;
+    qp.peer_wire_qpn = message->wire_qpn;
+    qp.peer_epoch = message->epoch;
+    qp.peer_resumed = true;
+    if (!committed) {
+      entry.kept = Kept{packet.header.dest_qpn, from, *message};
+      return;
+    }
+  }
+  std::optional<StoppedAnswer> answer;
+  if (!resume) answer = answer_of(qp, packet, from);
+  // Who does not know our cookie could not believe a MOVED: HELLO_ACK comes first then.
+  const bool hello_ack = answer && answer->header.opcode == wire::Opcode::kMigration;
+  if (committed && (resume || (answer && !hello_ack))) {
+    // An unmodified peer knows nothing of new places: there, address and QPN have moved along, and
+    // this is a late packet.
+    if (qp.peer_class != PeerClass::kFerry) {
+      ++counters.dropped;
+      return;
+    }
+    answer = answer_with(qp,
+                         {.type = MigrationType::kMoved,
+                          .epoch = qp.epoch,
+                          .wire_qpn = port::make_qpn(new_slot, port::index_of(qp.wire_qpn)),
+                          .location = new_location},
+                         qp.peer);
+    ++counters.moved_sent;
+  } else if (!answer) {
+    ++counters.dropped;
+    return;
+  } else if (qp.peer_class != PeerClass::kFerry) {
+    ++counters.rnr_naks_sent;
+  } else if (answer->header.opcode == wire::Opcode::kRcAck) {
+    ++counters.naks_sent;
+  }
+  transmit(*answer);
+}
+
+StandIn::StandIn(Send send) : state_(std::make_unique<State>()) {
+  state_->send = std::move(send);
+}
+StandIn::~StandIn() = default;
+
+bool StandIn::add(std::span<const std::byte> bytes, Time) {
+  wire::ByteReader in(bytes);
+  if (!bytes.empty() && bytes.front() == std::byte{StoppedDatagram::kKind}) {
+    State::DatagramEntry entry;
+    if (!entry.qp.load(in) || in.remaining() != 0) return false;
+    return state_->datagrams.emplace(entry.qp.place.wire_qpn, entry).second;
+  }
+  State::Entry entry;
+  if (!entry.qp.load(in) || in.remaining() != 0) return false;
+  const std::uint32_t qpn = entry.qp.wire_qpn;
+  return state_->entries.emplace(qpn, std::move(entry)).second;
+}
+
+void StandIn::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Time now) {
+  ++state_->counters.packets;
+  if (const auto datagram = state_->datagrams.find(packet.header.dest_qpn);
+      datagram != state_->datagrams.end()) {
+    state_->handle(datagram->second, packet, from, now);
+    return;
+  }
+  const auto entry = state_->entries.find(packet.header.dest_qpn);
+  if (entry == state_->entries.end()) {
+    ++state_->counters.dropped;
+    return;
+  }
+  state_->handle(entry->second, packet, from);
+}
+
+void StandIn::handle_timeout(Time now) {
+  std::erase_if(state_->entries,
+                [&](const auto& entry) { return state_->ends(entry.second) <= now; });
+}
+
+Time StandIn::next_deadline() const {
+  Time at = kNever;
+  for (const auto& [qpn, entry] : state_->entries) at = std::min(at, state_->ends(entry));
+  return at;
+}
+
+void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_slot, Time now) {
+  state_->committed = true;
+  state_->new_location = new_location;
+  state_->new_slot = new_slot;
+  state_->committed_at = now;
+}
+
+std::vector<StandIn::Kept> StandIn::take_kept() {
+  std::vector<Kept> result;
+  for (auto& [qpn, entry] : state_->entries) {
+    if (entry.kept) result.push_back(*entry.kept);
+    entry.kept.reset();
+  }
+  return result;
+}
+
+void StandIn::peer_knows(std::uint32_t virtual_qpn, Time) {
+  for (auto& [qpn, entry] : state_->entries) {
+    if (entry.qp.virtual_qpn == virtual_qpn) entry.peer_knows = true;
+  }
+}
+
+bool StandIn::expired(Time now) const {
+  const bool forwards = !state_->datagrams.empty() && now < state_->committed_at + kForwarding;
+  return state_->committed && !forwards &&
+         std::all_of(state_->entries.begin(), state_->entries.end(),
+                     [&](const auto& entry) { return state_->ends(entry.second) <= now; });
+}
+
+StandIn::Counters StandIn::counters() const {
+  return state_->counters;
+}
+
+}  // namespace ferry::transport

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "port/endpoint.h"
+#include "transport/types.h"
+#include "wire/header.h"
+#include "wire/migration.h"
+
+// Answers for the QPs of a frozen or moved process (PROTOCOL.md "Stand-in"): a pure state machine
+// as Connection is; ferryd drives it with the process's sockets.
+namespace ferry::transport {
+
+class StandIn {
+ public:
+  // Gets every packet that the stand-in sends: header and payload (already a migration payload or
+  // empty).
+  using Send = std::function<void(const port::Endpoint& to, const wire::Header& header,
+                                  std::span<const std::byte> payload)>;
+  explicit StandIn(Send send);
+  ~StandIn();
+
+  // `entry` is what Transport::stand_in_entry() gave. False: malformed.
+  bool add(std::span<const std::byte> entry, Time now);
+  // A packet whose ICRC was verified.
+  void handle_packet(const wire::Packet& packet, const port::Endpoint& from, Time now);
+  void handle_timeout(Time now);
+  Time next_deadline() const;
+
+  // After the commit: answers MOVED with the new location. The slot bits of the wire QPN change to
+  // `new_slot`.
+  void committed(const port::Endpoint& new_location, std::uint32_t new_slot, Time now);
+  // RESUMEs that reached the stand-in before the commit (the peer moves as well), for the process's
+  // new place: raw (source, payload) pairs, taken.
+  struct Kept {
+    std::uint32_t dest_qpn;
+    port::Endpoint from;
+    wire::MigrationMessage message;
+  };
+  std::vector<Kept> take_kept();
+  // The new place reports that the peer of this virtual QPN has acknowledged its RESUME.
+  void peer_knows(std::uint32_t virtual_qpn, Time now);
+  // Nobody can need it any more.
+  bool expired(Time now) const;
+
+  struct Counters {
+    std::uint64_t packets = 0, naks_sent = 0, rnr_naks_sent = 0, moved_sent = 0, dropped = 0;
+    std::uint64_t forwarded = 0;  // datagrams
+  };
+  Counters counters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ferry::transport
