@@ -1,0 +1,654 @@
+#include "cm/manager.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "wire/big_endian.h"
+
+namespace ferry::cm {
+namespace {
+
+constexpr unsigned kFailures = 3;
+
+template <std::size_t N>
+Private<N> private_data(std::span<const std::byte> data) {
+  Private<N> result{};
+  std::copy_n(data.begin(), std::min(data.size(), N), result.begin());
+  return result;
+}
+
+bool is_over(State state) {
+  return state == State::kIdle || state == State::kAnswered;
+}
+
+}  // namespace
+
+Manager::Manager(std::uint16_t tag, std::function<std::uint64_t()> random)
+    : tag_(tag), random_(std::move(random)), next_index_(static_cast<std::uint16_t>(random_())) {}
+
+// --- Entries
+
+Manager::Entry* Manager::entry(CommId id) {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const Connection* Manager::find(CommId id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() || found->second.forgotten ? nullptr : &found->second.c;
+}
+
+// Indices in turn, so that one that was freed is not soon used again. ID 0 names no connection.
+Manager::Entry* Manager::make(CommId* id) {
+  if (entries_.size() >= 0xFFFF) return nullptr;
+  do {
+    *id = CommId{tag_} << 16 | next_index_++;
+  } while (*id == 0 || entries_.contains(*id));
+  Entry& e = entries_[*id];
+  e.c.local_id = *id;
+  return &e;
+}
+
+void Manager::erase(CommId id) {
+  set_deadline(entries_[id], kNever);
+  entries_.erase(id);
+}
+
+void Manager::set_deadline(Entry& e, Time deadline) {
+  if (e.deadline != kNever) deadlines_.erase({e.deadline, e.c.local_id});
+  e.deadline = deadline;
+  if (deadline != kNever) deadlines_.insert({deadline, e.c.local_id});
+}
+
+void Manager::shift_time(Time by) {
+  std::set<std::pair<Time, CommId>> shifted;
+  for (const auto& [deadline, id] : deadlines_) {
+    entries_[id].deadline = deadline + by;
+    shifted.insert({deadline + by, id});
+  }
+  deadlines_.swap(shifted);
+}
+
+void Manager::set_addresses(CommId id, const port::Address& from, const port::Address& to) {
+  Entry* e = entry(id);
+  if (e == nullptr) return;
+  e->c.from = from;
+  e->c.to = to;
+}
+
+// --- Output
+
+void Manager::emit(const Entry& e, Body body) {
+  datagrams_.push_back({e.c.local_id, e.c.from, e.c.to, encode({e.transaction_id, body})});
+}
+
+void Manager::send(Entry& e, Body body) {
+  e.last = encode({e.transaction_id, body});
+  repeat(e);
+}
+
+void Manager::repeat(Entry& e) {
+  datagrams_.push_back({e.c.local_id, e.c.from, e.c.to, e.last});
+}
+
+void Manager::send_until_answered(Entry& e, Body body, Time now) {
+  send(e, body);
+  e.retries = 0;
+  e.wait = kFirstWait;
+  set_deadline(e, now + e.wait);
+}
+
+void Manager::answer(const Datagram& to, std::uint64_t transaction_id, Body body) {
+  datagrams_.push_back({0, to.to, to.from, encode({transaction_id, body})});
+}
+
+bool Manager::next_datagram(Datagram* out) {
+  if (datagrams_.empty()) return false;
+  *out = datagrams_.front();
+  datagrams_.pop_front();
+  return true;
+}
+
+void Manager::post(Entry& e, Event::Type type, Body body, int error) {
+  if (!e.forgotten) events_.push_back({type, e.c.local_id, body, error});
+}
+
+bool Manager::next_event(Event* out) {
+  if (events_.empty()) return false;
+  *out = events_.front();
+  events_.pop_front();
+  return true;
+}
+
+// --- Calls of the owner
+
+CommId Manager::connect(const Req& request, const port::Address& from, const port::Address& to,
+                        Time now) {
+  CommId id = 0;
+  Entry* e = make(&id);
+  if (e == nullptr) return 0;
+  Req req = request;
+  req.local_id = id;
+  req.remote_timeout = req.local_timeout = kResponseTimeout;
+  req.max_cm_retries = kMaxRetries;
+  Connection& c = e->c;
+  c.state = State::kReqSent;
+  c.service_id = req.service_id;
+  c.from = from;
+  c.to = to;
+  c.transport = req.transport;
+  c.local_qpn = req.qpn;
+  c.rq_psn = req.psn;
+  c.mtu = req.mtu;
+  c.path = req.path;
+  c.responder_resources = req.responder_resources;
+  c.initiator_depth = req.initiator_depth;
+  c.retry_count = req.retry_count;
+  c.rnr_retry = req.rnr_retry;
+  e->transaction_id = random_();
+  send_until_answered(*e, req, now);
+  return id;
+}
+
+int Manager::accept(CommId id, const Reply& reply, Time now) {
+  Entry* e = entry(id);
+  if (e == nullptr || e->c.state != State::kReqReceived) return EINVAL;
+  Connection& c = e->c;
+  c.local_qpn = reply.qpn;
+  c.rq_psn = reply.psn;
+  c.responder_resources = reply.responder_resources;
+  c.initiator_depth = reply.initiator_depth;
+  Rep rep;
+  rep.local_id = id;
+  rep.remote_id = c.remote_id;
+  rep.qpn = reply.qpn;
+  rep.psn = reply.psn;
+  rep.responder_resources = reply.responder_resources;
+  rep.initiator_depth = reply.initiator_depth;
+  rep.flow_control = reply.flow_control;
+  rep.srq = reply.srq;
+  rep.rnr_retry = reply.rnr_retry;
+  rep.guid = reply.guid;
+  rep.data = private_data<196>(reply.data);
+  c.state = State::kRepSent;
+  send_until_answered(*e, rep, now);
+  return 0;
+}
+
+int Manager::establish(CommId id, Time) {
+  Entry* e = entry(id);
+  if (e == nullptr || e->c.state != State::kRepReceived) return EINVAL;
+  e->c.state = State::kEstablished;
+  send(*e, Rtu{id, e->c.remote_id, {}});
+  return 0;
+}
+
+int Manager::notify(CommId id) {
+  Entry* e = entry(id);
+  if (e == nullptr || e->c.state != State::kRepSent) return EINVAL;
+  e->c.state = State::kEstablished;
+  set_deadline(*e, kNever);
+  post(*e, Event::Type::kEstablished);
+  return 0;
+}
+
+void Manager::reject_for(Entry& e, Reason reason, std::span<const std::byte> data, Time now) {
+  Rej rej;
+  rej.local_id = e.c.local_id;
+  rej.remote_id = e.c.remote_id;
+  rej.message = e.c.passive ? Answered::kReq : Answered::kRep;
+  if (e.c.state == State::kReqSent) rej.message = Answered::kOther;
+  if (e.c.state == State::kRepSent) rej.message = Answered::kOther;
+  rej.reason = reason;
+  rej.data = private_data<148>(data);
+  send(e, rej);
+  finish(e, State::kAnswered, now);
+}
+
+int Manager::reject(CommId id, Reason reason, std::span<const std::byte> data, Time now) {
+  Entry* e = entry(id);
+  if (e == nullptr || (e->c.state != State::kReqReceived && e->c.state != State::kRepReceived)) {
+    return EINVAL;
+  }
+  reject_for(*e, reason, data, now);
+  return 0;
+}
+
+int Manager::disconnect(CommId id, Time now) {
+  Entry* e = entry(id);
+  if (e == nullptr) return EINVAL;
+  if (e->c.state == State::kEstablished) {
+    e->c.state = State::kDreqSent;
+    e->transaction_id = random_();
+    send_until_answered(*e, Dreq{id, e->c.remote_id, e->c.remote_qpn, {}}, now);
+    return 0;
+  }
+  if (e->c.state == State::kDreqReceived) {
+    send(*e, Drep{id, e->c.remote_id, {}});
+    timewait(*e, now);
+    return 0;
+  }
+  return EINVAL;
+}
+
+CommId Manager::resolve(const SidrReq& request, const port::Address& from, const port::Address& to,
+                        Time now) {
+  CommId id = 0;
+  Entry* e = make(&id);
+  if (e == nullptr) return 0;
+  SidrReq req = request;
+  req.request_id = id;
+  e->c.state = State::kSidrReqSent;
+  e->c.service_id = req.service_id;
+  e->c.from = from;
+  e->c.to = to;
+  e->transaction_id = random_();
+  send_until_answered(*e, req, now);
+  return id;
+}
+
+int Manager::answer_sidr(CommId id, SidrStatus status, std::uint32_t qpn, std::uint32_t qkey,
+                         std::span<const std::byte> data, Time now) {
+  Entry* e = entry(id);
+  if (e == nullptr || e->c.state != State::kSidrReqReceived) return EINVAL;
+  SidrRep rep;
+  rep.request_id = e->c.remote_id;
+  rep.status = status;
+  rep.qpn = qpn;
+  rep.service_id = e->c.service_id;
+  rep.qkey = qkey;
+  rep.data = private_data<136>(data);
+  send(*e, rep);
+  finish(*e, State::kAnswered, now);
+  return 0;
+}
+
+void Manager::forget(CommId id, Time now) {
+  Entry* e = entry(id);
+  if (e == nullptr || e->forgotten) return;
+  e->forgotten = true;
+  std::erase_if(events_, [id](const Event& event) { return event.id == id; });
+  switch (e->c.state) {
+    case State::kReqSent: reject_for(*e, Reason::kTimeout, {}, now); break;
+    case State::kReqReceived:
+    case State::kRepSent:
+    case State::kRepReceived: reject_for(*e, Reason::kConsumer, {}, now); break;
+    case State::kEstablished:
+    case State::kDreqReceived: disconnect(id, now); break;
+    case State::kSidrReqReceived: answer_sidr(id, SidrStatus::kRejected, 0, 0, {}, now); break;
+    case State::kSidrReqSent:
+    case State::kIdle: erase(id); break;
+    case State::kDreqSent:
+    case State::kTimewait:
+    case State::kAnswered: break;  // its deadline ends it
+  }
+}
+
+// --- Time
+
+// What happens when the deadline of an entry that is over passes: it is erased, once its owner let
+// go.
+void Manager::finish(Entry& e, State state, Time now) {
+  e.c.state = state;
+  set_deadline(e, state == State::kAnswered ? now + kAnswerKept : kNever);
+  if (state == State::kIdle && e.forgotten) erase(e.c.local_id);
+}
+
+// Long enough for every packet of the connection to die (clause 12.9.8.4).
+void Manager::timewait(Entry& e, Time now) {
+  e.c.state = State::kTimewait;
+  set_deadline(e, now + timeout_of(e.c.path.ack_timeout));
+}
+
+void Manager::timed_out(Entry& e, Time now) {
+  switch (e.c.state) {
+    case State::kReqSent:
+    case State::kRepSent: {
+      Rej rej;
+      rej.local_id = e.c.local_id;
+      rej.remote_id = e.c.remote_id;
+      rej.message = e.c.passive ? Answered::kRep : Answered::kReq;
+      rej.reason = Reason::kTimeout;
+      emit(e, rej);
+      [[fallthrough]];
+    }
+    case State::kSidrReqSent:
+      post(e, Event::Type::kUnreachable, {}, ETIMEDOUT);
+      finish(e, State::kIdle, now);
+      break;
+    case State::kDreqSent:
+      post(e, Event::Type::kDisconnected, {}, ETIMEDOUT);
+      timewait(e, now);
+      break;
+    default: break;
+  }
+}
+
+void Manager::handle_timeouts(Time now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const CommId id = deadlines_.begin()->second;
+    Entry& e = entries_[id];
+    if (e.c.state == State::kTimewait) {
+      post(e, Event::Type::kTimewaitExit);
+      finish(e, State::kIdle, now);
+    } else if (e.c.state == State::kAnswered) {
+      finish(e, State::kIdle, now);
+    } else if (e.retries < kMaxRetries) {
+      ++e.retries;
+      e.wait = std::min(e.wait * 2, timeout_of(kResponseTimeout));
+      repeat(e);
+      set_deadline(e, now + e.wait);
+    } else {
+      timed_out(e, now);
+    }
+  }
+}
+
+void Manager::failed(const port::Address& to, int error, Time now) {
+  std::vector<CommId> ids;
+  for (auto& [id, e] : entries_) {
+    const bool asks = e.c.state == State::kReqSent || e.c.state == State::kSidrReqSent;
+    // One error for each time that it was sent; others are those of other requests.
+    if (!asks || e.c.to != to || e.failures > e.retries) continue;
+    if (++e.failures >= kFailures) ids.push_back(id);
+  }
+  for (const CommId id : ids) {
+    Entry& e = entries_[id];
+    if (error != ECONNREFUSED) {
+      post(e, Event::Type::kUnreachable, {}, error);
+    } else if (e.c.state == State::kReqSent) {
+      Rej rej;
+      rej.remote_id = id;
+      rej.reason = Reason::kInvalidServiceId;
+      post(e, Event::Type::kRejected, rej);
+    } else {
+      SidrRep rep;
+      rep.request_id = id;
+      rep.status = SidrStatus::kUnsupported;
+      post(e, Event::Type::kSidrReply, rep);
+    }
+    finish(e, State::kIdle, now);
+  }
+}
+
+// --- Messages
+
+void Manager::handle(const Datagram& datagram, Time now) {
+  const auto message = parse(datagram.mad);
+  if (!message) return;
+  std::visit([&](const auto& body) { handle(datagram, message->transaction_id, body, now); },
+             message->body);
+}
+
+Manager::Entry* Manager::request_seen(const Req& m) {
+  for (auto& [id, e] : entries_) {
+    if (e.c.passive && e.c.remote_id == m.local_id && e.c.remote_guid == m.guid) return &e;
+  }
+  return nullptr;
+}
+
+void Manager::handle(const Datagram& d, std::uint64_t transaction, const Req& m, Time now) {
+  const auto refuse = [&](Reason reason) {
+    Rej rej;
+    rej.remote_id = m.local_id;
+    rej.reason = reason;
+    answer(d, transaction, rej);
+  };
+  if (Entry* e = request_seen(m)) {
+    if (e->transaction_id != transaction) {
+      // Another request under the same ID: the sender began anew and has forgotten the old one.
+      if (is_over(e->c.state) || e->c.state == State::kTimewait) {
+        e->c.remote_id = 0;
+      } else {
+        return refuse(Reason::kStaleConnection);
+      }
+    } else {
+      switch (e->c.state) {
+        case State::kReqReceived:
+          emit(*e, Mra{e->c.local_id, e->c.remote_id, Answered::kReq, kServiceTimeout, {}});
+          break;
+        case State::kRepSent:
+        case State::kAnswered: repeat(*e); break;
+        default: break;
+      }
+      return;
+    }
+  }
+  if (!accepts_ || !accepts_(m.service_id, d.to)) return refuse(Reason::kInvalidServiceId);
+  if (m.transport != Transport::kRc && m.transport != Transport::kUc &&
+      m.transport != Transport::kXrc) {
+    return refuse(Reason::kInvalidTransport);
+  }
+  // A connection that its peer has left without a word (clause 12.9.8.3): its QPN comes again.
+  for (auto& [id, e] : entries_) {
+    const bool up = e.c.state == State::kEstablished || e.c.state == State::kRepSent;
+    if (!up || e.c.remote_guid != m.guid || e.c.remote_qpn != m.qpn) continue;
+    refuse(Reason::kStaleConnection);
+    set_deadline(e, kNever);
+    post(e, Event::Type::kDisconnected);
+    timewait(e, now);
+    return;
+  }
+  CommId id = 0;
+  Entry* e = make(&id);
+  if (e == nullptr) return refuse(Reason::kNoResources);
+  e->transaction_id = transaction;
+  Connection& c = e->c;
+  c.state = State::kReqReceived;
+  c.passive = true;
+  c.remote_id = m.local_id;
+  c.service_id = m.service_id;
+  c.from = d.to;
+  c.to = d.from;
+  c.remote_guid = m.guid;
+  c.transport = m.transport;
+  c.remote_qpn = m.qpn;
+  c.sq_psn = m.psn;
+  c.mtu = m.mtu;
+  c.path = m.path;
+  std::swap(c.path.local, c.path.remote);
+  c.responder_resources = m.initiator_depth;
+  c.initiator_depth = m.responder_resources;
+  c.retry_count = m.retry_count;
+  c.rnr_retry = m.rnr_retry;
+  post(*e, Event::Type::kRequest, m);
+}
+
+void Manager::handle(const Datagram&, std::uint64_t, const Mra& m, Time now) {
+  Entry* e = entry(m.remote_id);
+  if (e == nullptr) return;
+  const bool fits = (e->c.state == State::kReqSent && m.message == Answered::kReq) ||
+                    (e->c.state == State::kRepSent && m.message == Answered::kRep);
+  if (!fits) return;
+  e->retries = 0;
+  set_deadline(*e, now + timeout_of(m.service_timeout) + kFirstWait);
+}
+
+void Manager::handle(const Datagram&, std::uint64_t, const Rej& m, Time now) {
+  Entry* e = entry(m.remote_id);
+  if (e == nullptr && m.remote_id == 0) {
+    // The other side gave up before it knew our ID.
+    for (auto& [id, other] : entries_) {
+      if (other.c.passive && other.c.state == State::kReqReceived &&
+          other.c.remote_id == m.local_id) {
+        e = &other;
+      }
+    }
+  }
+  if (e == nullptr) return;
+  switch (e->c.state) {
+    case State::kReqSent:
+    case State::kReqReceived:
+    case State::kRepSent:
+    case State::kRepReceived:
+      post(*e, Event::Type::kRejected, m);
+      finish(*e, State::kIdle, now);
+      break;
+    case State::kEstablished:  // it refused our RTU, or knows nothing of us any more
+    case State::kDreqSent:
+      post(*e, Event::Type::kDisconnected);
+      timewait(*e, now);
+      break;
+    default: break;
+  }
+}
+
+void Manager::handle(const Datagram& d, std::uint64_t transaction, const Rep& m, Time) {
+  Entry* e = entry(m.remote_id);
+  if (e == nullptr || e->forgotten) {
+    Rej rej;
+    rej.local_id = m.remote_id;
+    rej.remote_id = m.local_id;
+    rej.message = Answered::kRep;
+    rej.reason = e == nullptr ? Reason::kInvalidCommId : Reason::kConsumer;
+    return answer(d, transaction, rej);
+  }
+  Connection& c = e->c;
+  switch (c.state) {
+    case State::kReqSent:
+      set_deadline(*e, kNever);
+      c.state = State::kRepReceived;
+      c.remote_id = m.local_id;
+      c.remote_guid = m.guid;
+      c.remote_qpn = m.qpn;
+      c.sq_psn = m.psn;
+      c.responder_resources = m.initiator_depth;
+      c.initiator_depth = m.responder_resources;
+      c.rnr_retry = m.rnr_retry;
+      post(*e, Event::Type::kReply, m);
+      break;
+    case State::kRepReceived:
+      emit(*e, Mra{c.local_id, c.remote_id, Answered::kRep, kServiceTimeout, {}});
+      break;
+    case State::kEstablished:
+    case State::kAnswered: repeat(*e); break;  // the RTU or REJ was lost
+    default: break;
+  }
+}
+
+void Manager::handle(const Datagram&, std::uint64_t, const Rtu& m, Time) {
+  notify(m.remote_id);
+}
+
+void Manager::handle(const Datagram& d, std::uint64_t transaction, const Dreq& m, Time now) {
+  Entry* e = entry(m.remote_id);
+  const bool known = e != nullptr && e->c.remote_id == m.local_id && !is_over(e->c.state);
+  if (!known) return answer(d, transaction, Drep{m.remote_id, m.local_id, {}});
+  switch (e->c.state) {
+    case State::kRepSent:
+    case State::kEstablished:
+      set_deadline(*e, kNever);
+      e->c.state = State::kDreqReceived;
+      e->transaction_id = transaction;
+      post(*e, Event::Type::kDisconnected);
+      if (e->forgotten) disconnect(m.remote_id, now);
+      break;
+    case State::kDreqSent:  // both at once
+      answer(d, transaction, Drep{m.remote_id, m.local_id, {}});
+      post(*e, Event::Type::kDisconnected);
+      timewait(*e, now);
+      break;
+    case State::kTimewait: answer(d, transaction, Drep{m.remote_id, m.local_id, {}}); break;
+    default: break;
+  }
+}
+
+void Manager::handle(const Datagram&, std::uint64_t, const Drep& m, Time now) {
+  Entry* e = entry(m.remote_id);
+  if (e == nullptr || e->c.state != State::kDreqSent) return;
+  post(*e, Event::Type::kDisconnected);
+  timewait(*e, now);
+}
+
+void Manager::handle(const Datagram& d, std::uint64_t transaction, const SidrReq& m, Time) {
+  for (auto& [id, e] : entries_) {
+    if (!e.c.passive || e.c.remote_id != m.request_id || e.c.to != d.from ||
+        e.transaction_id != transaction) {
+      continue;
+    }
+    if (e.c.state == State::kAnswered) repeat(e);
+    return;
+  }
+  const auto refuse = [&](SidrStatus status) {
+    SidrRep rep;
+    rep.request_id = m.request_id;
+    rep.status = status;
+    rep.service_id = m.service_id;
+    answer(d, transaction, rep);
+  };
+  if (!accepts_ || !accepts_(m.service_id, d.to)) return refuse(SidrStatus::kUnsupported);
+  CommId id = 0;
+  Entry* e = make(&id);
+  if (e == nullptr) return refuse(SidrStatus::kRejected);
+  e->transaction_id = transaction;
+  e->c.state = State::kSidrReqReceived;
+  e->c.passive = true;
+  e->c.remote_id = m.request_id;
+  e->c.service_id = m.service_id;
+  e->c.from = d.to;
+  e->c.to = d.from;
+  post(*e, Event::Type::kSidrRequest, m);
+}
+
+void Manager::handle(const Datagram&, std::uint64_t, const SidrRep& m, Time now) {
+  Entry* e = entry(m.request_id);
+  if (e == nullptr || e->c.state != State::kSidrReqSent) return;
+  post(*e, Event::Type::kSidrReply, m);
+  finish(*e, State::kIdle, now);
+}
+
+namespace {
+
+Destination destination(const Req& m) {
+  return {std::nullopt, m.service_id};
+}
+Destination destination(const SidrReq& m) {
+  return {std::nullopt, m.service_id};
+}
+Destination destination(const SidrRep& m) {
+  return {m.request_id};
+}
+template <typename T>
+Destination destination(const T& m) {
+  return {m.remote_id};
+}
+
+}  // namespace
+
+std::optional<Destination> destination_of(std::span<const std::byte> mad) {
+  const auto message = parse(mad);
+  if (!message) return std::nullopt;
+  return std::visit([](const auto& body) { return destination(body); }, message->body);
+}
+
+std::optional<Mad> answer_for_nobody(std::span<const std::byte> mad) {
+  const auto message = parse(mad);
+  if (!message) return std::nullopt;
+  Body body;
+  if (const auto* req = std::get_if<Req>(&message->body)) {
+    Rej rej;
+    rej.remote_id = req->local_id;
+    rej.reason = Reason::kInvalidServiceId;
+    body = rej;
+  } else if (const auto* rep = std::get_if<Rep>(&message->body)) {
+    Rej rej;
+    rej.local_id = rep->remote_id;
+    rej.remote_id = rep->local_id;
+    rej.message = Answered::kRep;
+    rej.reason = Reason::kInvalidCommId;
+    body = rej;
+  } else if (const auto* dreq = std::get_if<Dreq>(&message->body)) {
+    body = Drep{dreq->remote_id, dreq->local_id, {}};
+  } else if (const auto* sidr = std::get_if<SidrReq>(&message->body)) {
+    SidrRep refusal;
+    refusal.request_id = sidr->request_id;
+    refusal.status = SidrStatus::kUnsupported;
+    refusal.service_id = sidr->service_id;
+    body = refusal;
+  } else {
+    return std::nullopt;
+  }
+  return encode({message->transaction_id, body});
+}
+
+}  // namespace ferry::cm

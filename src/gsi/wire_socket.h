@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cm/message.h"
+#include "port/endpoint.h"
+
+namespace ferry::gsi {
+
+// Sends management packets from an address of this host, by a UDP socket of its own: the source
+// port says nothing in RoCEv2. Receives nothing: answers go to UDP port 4791.
+class WireSocket {
+ public:
+  // EADDRNOTAVAIL: the address is not of this host.
+  static std::optional<WireSocket> open(const port::Address& from, int* error);
+  WireSocket(WireSocket&& other) noexcept;
+  WireSocket& operator=(WireSocket&& other) noexcept;
+  ~WireSocket();
+
+  // A packet that the kernel does not take counts as lost.
+  void send(const cm::Mad& mad, const port::Address& to);
+  // Polls with an error condition when ICMP errors came.
+  int descriptor() const { return descriptor_; }
+  // The next ICMP error, or nothing. ECONNREFUSED: nobody holds UDP port 4791 there; EHOSTUNREACH
+  // and ENETUNREACH: there is no such host.
+  struct Failure {
+    port::Address to;
+    int error = 0;
+  };
+  std::optional<Failure> next_failure();
+
+ private:
+  WireSocket(int descriptor, const port::Endpoint& local, std::uint32_t scope)
+      : descriptor_(descriptor), local_(local), scope_(scope) {}
+  int descriptor_ = -1;
+  port::Endpoint local_;
+  std::uint32_t scope_ = 0;
+  std::uint32_t psn_ = 0;
+};
+
+}  // namespace ferry::gsi
