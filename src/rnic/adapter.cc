@@ -1,0 +1,339 @@
+#include "rnic/adapter.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "gsi/packet.h"
+#include "rnic/completion_queue.h"
+#include "rnic/progress_thread.h"
+#include "rnic/queue_pair.h"
+#include "rnic/shared_receive_queue.h"
+#include "wire/icrc.h"
+
+namespace ferry::rnic {
+namespace {
+
+constexpr unsigned kPacketsPerTurn = 16;  // of one QP, before the next one's turn
+constexpr unsigned kWaitingPerPass = 16;  // QPs that wait for room, tried per pass
+constexpr unsigned kReceiveBatchesPerPass = 4;
+
+}  // namespace
+
+Adapter::Lock::Lock(Adapter& adapter) : adapter_(adapter) {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+  lock_ = std::unique_lock(adapter.mutex_);
+}
+
+Adapter::Lock::Lock(Adapter& adapter, std::try_to_lock_t) : adapter_(adapter) {
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+  lock_ = std::unique_lock(adapter.mutex_, std::try_to_lock);
+}
+
+Adapter::Lock::~Lock() {
+  if (lock_.owns_lock()) {
+    if (adapter_.overflow_pending_) adapter_.handle_overflows(adapter_.now());
+    for (CompletionQueue* cq : adapter_.notified_) cq->raise();
+    adapter_.notified_.clear();
+    const bool kick =
+        adapter_.thread_sleeping_ && !adapter_.suspended() &&
+        (adapter_.timers_.next() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
+         (adapter_.port_full_ && !adapter_.thread_watches_full_port_));
+    if (kick) adapter_.thread_sleeping_ = false;
+    lock_.unlock();
+    if (kick) adapter_.thread_->kick();
+  }
+  pthread_setcancelstate(cancel_state_, nullptr);
+}
+
+Adapter::Adapter(Environment& environment, const Settings& settings)
+    : environment_(environment),
+      settings_(settings),
+      qps_(new QueuePair* [1u << port::kSlotIndexBits] {}),
+      next_index_(static_cast<std::uint32_t>(environment.random()) & port::kSlotIndexMask) {}
+
+Adapter::~Adapter() = default;
+
+void Adapter::set_port(std::size_t lane, std::unique_ptr<port::Port> port, std::uint32_t slot) {
+  lanes_[lane].port = std::move(port);
+  lanes_[lane].slot = slot;
+}
+
+std::uint32_t Adapter::free_index() {
+  if (qp_count_ >= kMaxQps) return kNoIndex;
+  for (;;) {
+    const std::uint32_t index = next_index_;
+    next_index_ = (next_index_ + 1) & port::kSlotIndexMask;
+    // Reserved in slot 0 only, but a QP keeps its index wherever it moves.
+    if (index >= port::kReservedIndices && is_free(index)) return index;
+  }
+}
+
+void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
+  qp_list_.push_back(qp);
+  timers_.reserve(qp_list_.size());
+  qps_[index] = qp;
+  ++qp_count_;
+}
+
+void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
+  if (qps_[index] != qp) return;
+  gone_ += qp->transport().status().counters;
+  qps_[index] = nullptr;
+  --qp_count_;
+  std::erase(qp_list_, qp);
+  timers_.remove(qp);
+  const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
+    QueuePair* previous = nullptr;
+    for (QueuePair* at = head; at != nullptr; previous = at, at = at->*next) {
+      if (at != qp) continue;
+      (previous != nullptr ? previous->*next : head) = at->*next;
+      if (tail == qp) tail = previous;
+      return true;
+    }
+    return false;
+  };
+  unlink(touched_head_, touched_tail_, &QueuePair::next_touched);
+  if (unlink(waiting_head_, waiting_tail_, &QueuePair::next_waiting)) --waiting_count_;
+}
+
+void Adapter::add_xrc_srq(SharedReceiveQueue* srq) {
+  xrc_srqs_.emplace(srq->number(), srq);
+}
+
+void Adapter::remove_xrc_srq(SharedReceiveQueue* srq) {
+  xrc_srqs_.erase(srq->number());
+  for_each_qp([srq](QueuePair& qp) { qp.forget_srq(srq); });
+}
+
+transport::Counters Adapter::counters() const {
+  transport::Counters sum = gone_;
+  for (QueuePair* qp : qp_list_) sum += qp->transport().status().counters;
+  return sum;
+}
+
+Adapter::Destination* Adapter::use_destination(const port::Endpoint& endpoint) {
+  for (auto& destination : destinations_) {
+    if (destination->endpoint == endpoint) {
+      ++destination->users;
+      return destination.get();
+    }
+  }
+  destinations_.push_back(std::make_unique<Destination>(Destination{endpoint, 0, 1}));
+  return destinations_.back().get();
+}
+
+void Adapter::release_destination(Destination* destination) {
+  if (--destination->users > 0) return;
+  std::erase_if(destinations_, [destination](const auto& d) { return d.get() == destination; });
+}
+
+void Adapter::touch(QueuePair* qp) {
+  if (qp->touched) return;
+  qp->touched = true;
+  qp->next_touched = nullptr;
+  (touched_tail_ != nullptr ? touched_tail_->next_touched : touched_head_) = qp;
+  touched_tail_ = qp;
+}
+
+QueuePair* Adapter::pop_touched() {
+  QueuePair* qp = touched_head_;
+  if (qp == nullptr) return nullptr;
+  touched_head_ = qp->next_touched;
+  if (touched_head_ == nullptr) touched_tail_ = nullptr;
+  qp->touched = false;
+  return qp;
+}
+
+void Adapter::push_waiting(QueuePair* qp) {
+  if (qp->waiting) return;
+  qp->waiting = true;
+  qp->next_waiting = nullptr;
+  (waiting_tail_ != nullptr ? waiting_tail_->next_waiting : waiting_head_) = qp;
+  waiting_tail_ = qp;
+  ++waiting_count_;
+}
+
+QueuePair* Adapter::pop_waiting() {
+  QueuePair* qp = waiting_head_;
+  if (qp == nullptr) return nullptr;
+  waiting_head_ = qp->next_waiting;
+  if (waiting_head_ == nullptr) waiting_tail_ = nullptr;
+  --waiting_count_;
+  qp->waiting = false;
+  return qp;
+}
+
+bool Adapter::serve(QueuePair* qp, transport::Time now) {
+  transport::Transport& transport = qp->transport();
+  const unsigned sent = transport.transmit(now, kPacketsPerTurn);
+  if (transport.has_work()) {
+    if (sent > 0) {
+      touch(qp);
+    } else {
+      push_waiting(qp);
+    }
+  } else if (transport.waits_for_window()) {
+    push_waiting(qp);
+  }
+  timers_.schedule(qp, transport.next_deadline());
+  return sent > 0;
+}
+
+void Adapter::flush() {
+  port_full_ = false;
+  for (Lane& lane : lanes_) {
+    if (lane.port != nullptr && lane.users > 0 && !lane.port->flush()) port_full_ = true;
+  }
+}
+
+void Adapter::transmit(transport::Time now) {
+  if (suspended()) return;
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    while (QueuePair* qp = pop_touched()) progress |= serve(qp, now);
+    for (unsigned tries = std::min(waiting_count_, kWaitingPerPass); tries > 0; --tries) {
+      QueuePair* qp = pop_waiting();
+      progress |= serve(qp, now);
+    }
+    flush();
+  }
+}
+
+void Adapter::handle(Lane& lane, const port::Received& received, transport::Time now) {
+  if (!wire::verify(received.bytes, received.from, lane.port->local(),
+                    received.ip_identification)) {
+    ++drops_.bad_icrc;
+    return;
+  }
+  const auto packet = wire::parse(received.bytes);
+  if (!packet) {
+    ++drops_.malformed;
+    return;
+  }
+  const std::uint32_t qpn = packet->header.dest_qpn;
+  if (qpn == gsi::kQpn && lane.slot == 0 && management_) {
+    if (const auto mad = gsi::mad_of(*packet)) {
+      management_(*mad, received.from.address, lane.port->local().address);
+    }
+    return;
+  }
+  QueuePair* qp = port::slot_of(qpn) == lane.slot ? qps_[port::index_of(qpn)] : nullptr;
+  if (qp == nullptr || !qp->serves(lane)) {
+    ++drops_.unknown_qp;
+    return;
+  }
+  qp->handle_packet(*packet, received.from, now);
+  touch(qp);
+}
+
+void Adapter::handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
+                               transport::Time now) {
+  constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;
+  if (!wire::verify(received.bytes, received.from, group.port->local(),
+                    received.ip_identification)) {
+    ++drops_.bad_icrc;
+    return;
+  }
+  const auto packet = wire::parse(received.bytes);
+  if (!packet) {
+    ++drops_.malformed;
+    return;
+  }
+  if (packet->header.dest_qpn != kMulticastQpn) {
+    ++drops_.unknown_qp;
+    return;
+  }
+  for (QueuePair* qp : group.members) {
+    qp->handle_multicast(*packet, received.from, group.address, now);
+    touch(qp);
+  }
+}
+
+std::size_t Adapter::receive(transport::Time now, bool* more) {
+  std::size_t total = 0;
+  for (Lane& lane : lanes_) {
+    if (!listens(lane)) continue;
+    for (unsigned batch = 0; batch < kReceiveBatchesPerPass; ++batch) {
+      const std::size_t count = lane.port->receive(batch_);
+      for (std::size_t i = 0; i < count; ++i) handle(lane, batch_[i], now);
+      total += count;
+      if (count < batch_.size()) break;
+      if (batch + 1 == kReceiveBatchesPerPass) *more = true;
+    }
+  }
+  for (const auto& group : multicast_.groups()) {
+    if (group->port == nullptr) continue;
+    const std::size_t count = group->port->receive(batch_);
+    for (std::size_t i = 0; i < count; ++i) handle_multicast(*group, batch_[i], now);
+    total += count;
+    if (count == batch_.size()) *more = true;
+  }
+  return total;
+}
+
+void Adapter::run_timers(transport::Time now) {
+  while (TimerEntry* entry = timers_.due(now)) {
+    auto* qp = static_cast<QueuePair*>(entry);
+    transport::Transport& transport = qp->transport();
+    if (transport.next_deadline() <= now) {
+      transport.handle_timeout(now);
+      touch(qp);
+    }
+    const transport::Time next = transport.next_deadline();
+    if (next == transport::kNever) {
+      timers_.remove(qp);
+    } else {
+      timers_.put_off(qp, std::max(next, now + std::chrono::microseconds(1)));
+    }
+  }
+}
+
+Adapter::Pass Adapter::run(transport::Time now) {
+  Pass pass;
+  if (suspended()) return pass;
+  pass.received = receive(now, &pass.more);
+  run_timers(now);
+  if (touched_head_ != nullptr || waiting_head_ != nullptr || port_full_) transmit(now);
+  return pass;
+}
+
+void Adapter::handle_overflows(transport::Time now) {
+  while (overflow_pending_) {
+    overflow_pending_ = false;
+    for_each_qp([now](QueuePair& qp) { qp.check_overflow(now); });
+    for (const auto& [number, srq] : xrc_srqs_) srq->check_overflow();
+  }
+}
+
+void Adapter::thread_sleeps(transport::Time until, bool watches_full_port) {
+  thread_sleeping_ = true;
+  lanes_changed_ = false;
+  thread_until_ = until;
+  thread_watches_full_port_ = watches_full_port;
+}
+
+void Adapter::run_for_poller() {
+  if (abandoned()) return;
+  program_runs_.fetch_add(1, std::memory_order_relaxed);
+  bool idle = true;
+  if (!suspended()) {
+    Lock lock(*this, std::try_to_lock);
+    if (!lock.owned()) return;
+    idle = run(now()).received == 0;
+  }
+  // What the program waits for may need this core: a peer on the same machine, or the process that
+  // moves it. A pass takes about half a microsecond, so answers that come at the speed of a network
+  // are not delayed.
+  const std::uint32_t idle_polls = idle ? idle_polls_.load(std::memory_order_relaxed) + 1 : 0;
+  idle_polls_.store(idle_polls, std::memory_order_relaxed);
+  if (idle_polls % kIdlePollsToYield == kIdlePollsToYield - 1) sched_yield();
+}
+
+void Adapter::listen() {
+  if (thread_ != nullptr) thread_->listen();
+}
+
+}  // namespace ferry::rnic

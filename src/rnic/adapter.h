@@ -1,0 +1,270 @@
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/message.h"
+#include "device/device.h"
+#include "port/port.h"
+#include "port/slot.h"
+#include "rnic/address_handle.h"
+#include "rnic/environment.h"
+#include "rnic/memory.h"
+#include "rnic/multicast.h"
+#include "rnic/settings.h"
+#include "rnic/timer_heap.h"
+#include "transport/location_table.h"
+#include "wire/header.h"
+
+// The engine of one RNIC: takes packets from its ports to QPs, lets QPs transmit in turn, and runs
+// their timers. It has no thread of its own: whoever posts or polls runs it, and the progress
+// thread when nobody does.
+namespace ferry::rnic {
+
+class QueuePair;
+class CompletionQueue;
+class SharedReceiveQueue;
+class ProgressThread;
+
+// One family's socket. The two lanes of an RNIC have the same slot where it was opened; after a
+// move each has its own.
+struct Lane {
+  std::unique_ptr<port::Port> port;
+  std::uint32_t slot = 0;
+  std::uint32_t users = 0;  // QPs whose peer is of this family
+};
+inline constexpr std::size_t kLanes = 2;
+inline std::size_t lane_of(const port::Address& address) {
+  return address.is_ipv4() ? 0 : 1;
+}
+
+// Packets that were dropped before they reached a QP, by reason.
+struct DropCounters {
+  std::uint64_t bad_icrc = 0;   // also shorter than a header
+  std::uint64_t malformed = 0;  // headers or lengths that contradict each other
+  std::uint64_t unknown_qp = 0;
+};
+
+class Adapter {
+ public:
+  static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
+
+  Adapter(Environment& environment, const Settings& settings);
+  ~Adapter();
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  // The engine's lock, with thread cancellation off while it is held. On release it does what must
+  // not be done under the lock: waking the progress thread.
+  class Lock {
+   public:
+    explicit Lock(Adapter& adapter);
+    Lock(Adapter& adapter, std::try_to_lock_t);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    bool owned() const { return lock_.owns_lock(); }
+
+   private:
+    Adapter& adapter_;
+    int cancel_state_ = 0;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  Environment& environment() const { return environment_; }
+  const Settings& settings() const { return settings_; }
+  transport::Time now() const { return environment_.now(); }
+
+  // --- Everything below down to "Any thread" is called under the lock
+  // ------------------------------------------------------------------
+
+  Lane& lane(std::size_t index) { return lanes_[index]; }
+  void set_port(std::size_t lane, std::unique_ptr<port::Port> port, std::uint32_t slot);
+
+  // Takes messages for QP 1, which come to slot 0 (gsi/local.h): MAD, the two addresses. Called
+  // under the lock. Without one, nobody has QP 1.
+  using Management =
+      std::function<void(const cm::Mad&, const port::Address& from, const port::Address& to)>;
+  void set_management(Management management) { management_ = std::move(management); }
+  // True when packets of the lane must be taken as they come.
+  bool listens(const Lane& lane) const {
+    return lane.port != nullptr && (lane.users > 0 || (management_ && lane.slot == 0));
+  }
+
+  // The virtual GIDs, by index: the addresses that the RNIC had when it was opened. Constant from
+  // then on.
+  void set_gids(std::vector<port::Address> gids) { gids_ = std::move(gids); }
+  const std::vector<port::Address>& gids() const { return gids_; }
+
+  // An index that no QP has, in turn, so that a freed one is not soon used again; kNoIndex when
+  // none is left.
+  static constexpr std::uint32_t kNoIndex = ~0u;
+  std::uint32_t free_index();
+  bool is_free(std::uint32_t index) const { return qps_[index] == nullptr; }
+  // Enters a QP in the table, under an index that is free.
+  void add_qp(QueuePair* qp, std::uint32_t index);
+  void remove_qp(QueuePair* qp, std::uint32_t index);
+  std::uint32_t qp_count() const { return qp_count_; }
+  template <typename F>
+  void for_each_qp(F&& function) {
+    for (QueuePair* qp : qp_list_) function(*qp);
+  }
+
+  MemoryTable& memory() { return memory_; }
+
+  // UD.
+  transport::LocationTable& locations() { return locations_; }
+  MulticastGroups& multicast() { return multicast_; }
+  // The virtual GID of a family; null: none.
+  const port::Address* gid_of_lane(std::size_t lane) const {
+    for (const port::Address& gid : gids_) {
+      if (lane_of(gid) == lane) return &gid;
+    }
+    return nullptr;
+  }
+  void add_address_handle(const AddressHandle* ah) { address_handles_[ah->handle()] = ah; }
+  void remove_address_handle(std::uint32_t handle) { address_handles_.erase(handle); }
+  const AddressHandle* address_handle(std::uint32_t handle) const {
+    const auto at = address_handles_.find(handle);
+    return at == address_handles_.end() ? nullptr : at->second;
+  }
+
+  // XRC SRQs by number.
+  void add_xrc_srq(SharedReceiveQueue* srq);
+  void remove_xrc_srq(SharedReceiveQueue* srq);
+  SharedReceiveQueue* xrc_srq(std::uint32_t number) const {
+    const auto at = xrc_srqs_.find(number);
+    return at == xrc_srqs_.end() ? nullptr : at->second;
+  }
+
+  // Bytes under way to one endpoint, over all QPs (transport::Host::window).
+  struct Destination {
+    port::Endpoint endpoint;
+    std::int64_t outstanding = 0;
+    std::uint32_t users = 0;
+  };
+  Destination* use_destination(const port::Endpoint& endpoint);
+  void release_destination(Destination* destination);
+
+  // Something happened to the QP: it may have packets to send, and its deadline may have changed.
+  // transmit() looks.
+  void touch(QueuePair* qp);
+  // Lets touched QPs send, in turn, until all are done, the ports are full or the windows closed;
+  // then flushes.
+  void transmit(transport::Time now);
+
+  struct Pass {
+    std::size_t received = 0;
+    bool more = false;  // packets may be left in the sockets
+  };
+  // One pass: receive, timers, transmit.
+  Pass run(transport::Time now);
+
+  // No later than the next deadline of any QP.
+  transport::Time next_deadline() const { return timers_.next(); }
+  bool port_full() const { return port_full_; }
+  const DropCounters& drops() const { return drops_; }
+  // Of all QPs there have been.
+  transport::Counters counters() const;
+
+  // While suspended packets are neither taken nor sent.
+  void set_suspended(bool suspended) { suspended_.store(suspended, std::memory_order_relaxed); }
+
+  // A CQ overflowed: its QPs and XRC SRQs go to the error state when the current work is done.
+  void cq_overflowed() { overflow_pending_ = true; }
+  void handle_overflows(transport::Time now);
+  // A CQ that was armed got a completion: its event is raised when the lock is released, so that a
+  // program that wakes finds all that came together, and is not woken for each of it.
+  void raise_completion(CompletionQueue* cq) { notified_.push_back(cq); }
+
+  // How the progress thread sleeps: kNever and false unless it does.
+  void thread_sleeps(transport::Time until, bool watches_full_port);
+  void thread_awake() { thread_sleeping_ = false; }
+  // A lane is in use from now on: the thread must watch its socket.
+  void lanes_changed() { lanes_changed_ = true; }
+
+  // --- Any thread, without the lock
+  // ----------------------------------------------------------------------------------------------------
+
+  // A pass for a program that polls; nothing when somebody else is just at it.
+  void run_for_poller();
+  std::uint64_t program_runs() const { return program_runs_.load(std::memory_order_relaxed); }
+
+  // A CQ was armed: the program is about to sleep.
+  void listen();
+  void set_thread(ProgressThread* thread) { thread_ = thread; }
+  std::atomic<int> armed_cqs{0};
+
+  bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
+  // A forked child: the RNIC is its parent's.
+  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+  bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
+
+ private:
+  std::size_t receive(transport::Time now, bool* more);
+  void handle(Lane& lane, const port::Received& received, transport::Time now);
+  void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
+                        transport::Time now);
+  void run_timers(transport::Time now);
+  // Lets one QP send; true when it did.
+  bool serve(QueuePair* qp, transport::Time now);
+  void flush();
+  QueuePair* pop_touched();
+  QueuePair* pop_waiting();
+  void push_waiting(QueuePair* qp);
+
+  Environment& environment_;
+  const Settings settings_;
+  std::mutex mutex_;
+  std::array<Lane, kLanes> lanes_;
+  std::vector<port::Address> gids_;
+  Management management_;
+  std::unique_ptr<QueuePair*[]> qps_;  // by index
+  std::vector<QueuePair*> qp_list_;
+  std::uint32_t qp_count_ = 0;
+  std::uint32_t next_index_;
+  MemoryTable memory_;
+  transport::LocationTable locations_;
+  MulticastGroups multicast_;
+  std::unordered_map<std::uint32_t, const AddressHandle*> address_handles_;
+  std::unordered_map<std::uint32_t, SharedReceiveQueue*> xrc_srqs_;
+  TimerHeap timers_;
+  std::vector<std::unique_ptr<Destination>> destinations_;
+
+  // Two intrusive queues. Touched QPs are served in the current pass; waiting ones have work that
+  // did not fit the window or the port, and are tried a few per pass.
+  QueuePair* touched_head_ = nullptr;
+  QueuePair* touched_tail_ = nullptr;
+  QueuePair* waiting_head_ = nullptr;
+  QueuePair* waiting_tail_ = nullptr;
+  std::uint32_t waiting_count_ = 0;
+  bool port_full_ = false;
+  bool overflow_pending_ = false;
+  std::vector<CompletionQueue*> notified_;
+  DropCounters drops_;
+  transport::Counters gone_;  // of QPs that were destroyed
+
+  ProgressThread* thread_ = nullptr;
+  transport::Time thread_until_ = transport::kNever;
+  bool thread_sleeping_ = false;
+  bool lanes_changed_ = false;
+  bool thread_watches_full_port_ = false;
+
+  std::atomic<std::uint64_t> program_runs_{0};
+  static constexpr std::uint32_t kIdlePollsToYield = 32;
+  std::atomic<std::uint32_t> idle_polls_{0};  // in a row, that found no packet
+  std::atomic<bool> suspended_{false};
+  std::atomic<bool> abandoned_{false};
+  std::array<port::Received, 64> batch_;
+};
+
+}  // namespace ferry::rnic

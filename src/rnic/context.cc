@@ -1,0 +1,109 @@
+#include "rnic/context.h"
+
+#include <endian.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "rnic/attributes.h"
+
+namespace ferry::rnic {
+Context::Context(const Options& options)
+    : sink_(*options.sink),
+      ports_(options.ports),
+      netdev_(options.netdev),
+      guid_(options.netdev.guid),
+      max_mtu_(payload_mtu(options.netdev.mtu)),
+      adapter_(*options.environment, options.settings) {
+  adapter_.set_gids(netdev_.addresses);
+  adapter_.multicast().set_join(
+      [ports = ports_](const port::Address& group, const port::Address& local, int* error) {
+        return ports->join(group, local, error);
+      });
+  adapter_.set_management(options.management);
+}
+
+// The first slot that is free on every address: a QPN says nothing of the family.
+int Context::bind() {
+  if (netdev_.addresses.empty()) return EADDRNOTAVAIL;
+  for (std::uint32_t slot = 0; slot <= port::kMaxSlot; ++slot) {
+    int error = 0;
+    std::vector<std::unique_ptr<port::Port>> bound;
+    for (const port::Address& address : netdev_.addresses) {
+      auto port = ports_->bind(address, slot, &error);
+      if (port == nullptr) break;
+      bound.push_back(std::move(port));
+    }
+    if (bound.size() == netdev_.addresses.size()) {
+      for (std::size_t i = 0; i < bound.size(); ++i) {
+        adapter_.set_port(lane_of(netdev_.addresses[i]), std::move(bound[i]), slot);
+      }
+      origin_slot_ = slot;
+      return 0;
+    }
+    if (error != EADDRINUSE) return error;
+  }
+  return EADDRINUSE;
+}
+
+std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
+  std::unique_ptr<Context> context(new Context(options));
+  *error = context->bind();
+  if (*error != 0) return nullptr;
+  if (options.with_thread) {
+    context->thread_ = std::make_unique<ProgressThread>(
+        context->adapter_, options.netdev.name, [&sink = context->sink_](bool up) {
+          sink.asynchronous(up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, nullptr);
+        });
+    *error = context->thread_->start();
+    if (*error != 0) return nullptr;
+    context->adapter_.set_thread(context->thread_.get());
+  }
+  return context;
+} catch (const std::bad_alloc&) {
+  *error = ENOMEM;
+  return nullptr;
+}
+
+Context::~Context() {
+  if (adapter_.abandoned()) {
+    // A forked child: locks may be held for ever, and descriptors were closed. What the objects own
+    // is the parent's copy; it is left alone.
+    for (auto& [handle, qp] : qps_) (void)qp.release();
+    for (auto& [handle, cq] : cqs_) (void)cq.release();
+    for (auto& [handle, srq] : srqs_) (void)srq.release();
+    for (std::size_t i = 0; i < kLanes; ++i) (void)adapter_.lane(i).port.release();
+    return;
+  }
+  thread_.reset();
+  adapter_.set_thread(nullptr);
+  Adapter::Lock lock(adapter_);
+  for (auto& [handle, qp] : qps_) {
+    adapter_.remove_qp(qp.get(), port::index_of(qp->qpn()));
+    qp.reset();
+  }
+}
+
+std::uint64_t Context::clock() const {
+  return static_cast<std::uint64_t>(adapter_.environment().now().count());
+}
+
+AttributeLimits Context::limits() const {
+  AttributeLimits limits;
+  limits.max_rd_atomic = QueuePair::kMaxRdAtomic;
+  limits.max_mtu = mtu_code(max_mtu_);
+  limits.gid_count = static_cast<int>(adapter_.gids().size());
+  return limits;
+}
+
+void Context::status(std::vector<device::QpStatus>* out) {
+  if (adapter_.abandoned()) return;
+  Adapter::Lock lock(adapter_);
+  adapter_.for_each_qp([out](const QueuePair& qp) { out->push_back(qp.status()); });
+}
+
+}  // namespace ferry::rnic

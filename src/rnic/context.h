@@ -1,0 +1,138 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+#include "device/record.h"
+#include "rnic/adapter.h"
+#include "rnic/address_handle.h"
+#include "rnic/completion_queue.h"
+#include "rnic/memory.h"
+#include "rnic/netdev.h"
+#include "rnic/port_source.h"
+#include "rnic/progress_thread.h"
+#include "rnic/queue_pair.h"
+#include "rnic/shared_receive_queue.h"
+
+namespace ferry::rnic {
+
+// One RNIC of a process: its objects, its engine, and a QPN slot of its own.
+class Context final : public device::Context {
+ public:
+  struct Options {
+    device::EventSink* sink = nullptr;
+    Environment* environment = nullptr;
+    std::shared_ptr<PortSource> ports;
+    Settings settings;
+    Netdev netdev;
+    Adapter::Management management;  // of QP 1; none: nobody has it
+    bool with_thread = true;         // without one the owner calls engine().run()
+  };
+  // Null and *error: no free slot, no descriptor, no memory.
+  static std::unique_ptr<Context> open(const Options& options, int* error);
+  ~Context() override;
+
+  int query_device(ibv_device_attr_ex* out) override;
+  int query_port(std::uint8_t port_number, ibv_port_attr* out) override;
+  int query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) override;
+  int query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) override;
+
+  int alloc_pd(device::Pd** out) override;
+  int reg_mr(const device::MrInit& init, device::Mr** out) override;
+  int create_cq(const device::CqInit& init, device::Cq** out) override;
+  int create_qp(device::QpInit* init, device::Qp** out) override;
+  int rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) override;
+  int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override;
+  int create_srq(device::SrqInit* init, device::Srq** out) override;
+  int open_xrcd(device::Xrcd** out) override;
+  int create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) override;
+  std::uint64_t clock() const override;
+  int destroy(device::Object* object) override;
+
+  void prepare() override;
+  int suspend(std::uint32_t* unacked_psns) override;
+  int detach(std::vector<device::Slot>* out) override;
+  int attach(std::vector<device::Slot> slots) override;
+  void resume(bool rollback) override;
+  void abandon() override;
+
+  int describe(std::vector<std::byte>* out, int* count) override;
+  int restore(device::ObjectType type, device::RestoreCommand command,
+              std::span<const std::byte> record, device::Object** object) override;
+
+  void status(std::vector<device::QpStatus>* out) override;
+  void counters(std::vector<device::Counter>* out) override;
+
+  Adapter& engine() { return adapter_; }
+
+ private:
+  explicit Context(const Options& options);
+  int bind();
+  AttributeLimits limits() const;
+  int insert_mr(const device::MrInit& init, ProtectionDomain* pd, const std::uint32_t* key,
+                Handle handle, device::Mr** out);
+  int insert_mw(ProtectionDomain* pd, ibv_mw_type type, const std::uint32_t* key, Handle handle,
+                MemoryWindow** out);
+  int insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Handle handle,
+                device::Ah** out);
+  int insert_srq(const SharedReceiveQueue::Init& init, SharedReceiveQueue** out);
+  int insert_qp(const QueuePair::Init& init, const std::uint32_t* index, device::Qp** out);
+  // What a QP, or an XRC SRQ, keeps from being destroyed: +1 and -1.
+  static void use(const QueuePair::Init& init, int change);
+  static void use(const SharedReceiveQueue::Init& init, int change);
+  int destroy_pd(ProtectionDomain* pd);
+  int destroy_mr(MemoryRegion* mr);
+  int destroy_mw(MemoryWindow* mw);
+  int destroy_ah(AddressHandle* ah);
+  int destroy_cq(CompletionQueue* cq);
+  int destroy_xrcd(XrcDomain* xrcd);
+  int destroy_srq(SharedReceiveQueue* srq);
+  int destroy_qp(QueuePair* qp);
+  void drain();
+  // Lets the engine work until `done`, at most for `limit`.
+  template <typename Done>
+  void run_until(Done done, transport::Time limit);
+
+  int restore_context(const device::Record& record);
+  int restore_pd(const device::Record& record, device::Object** object);
+  int restore_mr(device::RestoreCommand command, const device::Record& record,
+                 device::Object** object);
+  int restore_cq(device::RestoreCommand command, const device::Record& record,
+                 device::Object** object);
+  int restore_xrcd(const device::Record& record, device::Object** object);
+  int restore_srq(device::RestoreCommand command, const device::Record& record,
+                  device::Object** object);
+  int restore_mw(const device::Record& record, device::Object** object);
+  int restore_ah(const device::Record& record, device::Object** object);
+  int restore_qp(device::RestoreCommand command, const device::Record& record,
+                 device::Object** object);
+
+  device::EventSink& sink_;
+  const std::shared_ptr<PortSource> ports_;
+  const Netdev netdev_;
+  // What the application was told when the RNIC was opened; a restored one tells what the first one
+  // did.
+  std::uint64_t guid_;
+  std::uint32_t max_mtu_;
+  std::uint32_t origin_slot_ = 0;
+  bool restored_ = false;
+
+  Adapter adapter_;
+  std::unique_ptr<ProgressThread> thread_;
+
+  std::mutex mutex_;  // objects; taken before the engine's lock
+  Handle next_handle_ = 1;
+  std::map<Handle, std::unique_ptr<ProtectionDomain>> pds_;
+  std::map<Handle, std::unique_ptr<MemoryRegion>> mrs_;
+  std::map<Handle, std::unique_ptr<MemoryWindow>> mws_;
+  std::map<Handle, std::unique_ptr<XrcDomain>> xrcds_;
+  std::map<Handle, std::unique_ptr<CompletionQueue>> cqs_;
+  std::map<Handle, std::unique_ptr<SharedReceiveQueue>> srqs_;
+  std::map<Handle, std::unique_ptr<AddressHandle>> ahs_;
+  std::map<Handle, std::unique_ptr<QueuePair>> qps_;
+};
+
+}  // namespace ferry::rnic

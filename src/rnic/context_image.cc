@@ -1,0 +1,368 @@
+#include <cerrno>
+#include <new>
+
+#include "rnic/attributes.h"
+#include "rnic/context.h"
+#include "rnic/records.h"
+
+// The object-by-object account of a context, and its way back (docs/image.md).
+namespace ferry::rnic {
+
+using device::ObjectType;
+using device::Record;
+using device::RestoreCommand;
+
+int Context::describe(std::vector<std::byte>* out, int* count) try {
+  if (adapter_.abandoned()) return ENODEV;
+  if (!adapter_.suspended()) return EBUSY;
+  std::lock_guard objects(mutex_);
+  Adapter::Lock lock(adapter_);
+  *count = 0;
+  std::vector<std::byte> body;
+  const auto record = [&](ObjectType type, Handle handle, auto&& write) {
+    body.clear();
+    wire::ByteWriter writer(&body);
+    write(writer);
+    device::put_record(out, type, handle, body);
+    ++*count;
+  };
+  record(ObjectType::kContext, 0, [&](wire::ByteWriter& writer) {
+    encode(ContextRecord{origin_slot_, next_handle_, guid_, max_mtu_, adapter_.gids()}, writer);
+  });
+  for (const auto& [handle, pd] : pds_) record(ObjectType::kPd, handle, [](wire::ByteWriter&) {});
+  for (const auto& [handle, xrcd] : xrcds_) {
+    record(ObjectType::kXrcd, handle, [](wire::ByteWriter&) {});
+  }
+  for (const auto& [handle, mr] : mrs_) {
+    record(ObjectType::kMr, handle, [&, region = mr.get()](wire::ByteWriter& writer) {
+      encode(MrRecord{region->pd->handle, region->key,
+                      reinterpret_cast<std::uintptr_t>(region->address), region->length,
+                      region->iova, region->access},
+             writer);
+    });
+  }
+  for (const auto& [handle, cq] : cqs_) {
+    record(ObjectType::kCq, handle, [&, queue = cq.get()](wire::ByteWriter& writer) {
+      encode(CqRecord{static_cast<std::uint32_t>(queue->capacity()), queue->timestamps,
+                      queue->ignore_overrun, queue->contents()},
+             writer);
+    });
+  }
+  const auto handle_of = [](const auto* object) { return object != nullptr ? object->handle : 0; };
+  for (const auto& [handle, srq] : srqs_) {
+    record(ObjectType::kSrq, handle, [&, queue = srq.get()](wire::ByteWriter& writer) {
+      const SharedReceiveQueue::Init& init = queue->init();
+      SrqRecord head;
+      head.pd = init.pd->handle;
+      head.xrcd = handle_of(init.xrcd);
+      head.cq = handle_of(init.cq);
+      head.number = init.number;
+      head.max_wr = queue->max_wr();
+      head.max_sge = init.max_sge;
+      encode(head, writer);
+      queue->save(writer);
+    });
+  }
+  for (const auto& [handle, qp] : qps_) {
+    record(ObjectType::kQp, handle, [&, pair = qp.get()](wire::ByteWriter& writer) {
+      const QueuePair::Init& init = pair->init();
+      QpRecord head;
+      head.pd = handle_of(init.pd);
+      head.send_cq = handle_of(init.send_cq);
+      head.recv_cq = handle_of(init.recv_cq);
+      head.srq = init.srq != nullptr ? init.srq->init().handle : 0;
+      head.xrcd = handle_of(init.xrcd);
+      head.type = static_cast<std::uint8_t>(init.type);
+      head.virtual_qpn = init.virtual_qpn;
+      head.wire_qpn = pair->wire_qpn();
+      head.cap = init.cap;
+      head.sq_sig_all = init.sq_sig_all;
+      encode(head, writer);
+      pair->save(writer);
+    });
+  }
+  for (const auto& [handle, mw] : mws_) {
+    record(ObjectType::kMw, handle, [&, window = mw.get()](wire::ByteWriter& writer) {
+      MwRecord saved;
+      saved.pd = window->pd->handle;
+      saved.key = window->key;
+      saved.posted_key = window->posted_key;
+      saved.type = static_cast<std::uint8_t>(window->type);
+      if (const MemoryRegion* region = window->region) {
+        saved.region = region->handle;
+        saved.qp = window->qp != nullptr ? window->qp->init().handle : 0;
+        saved.address = reinterpret_cast<std::uintptr_t>(window->address);
+        saved.length = window->length;
+        saved.iova = window->iova;
+        saved.access = window->access;
+      }
+      encode(saved, writer);
+    });
+  }
+  for (const auto& [handle, ah] : ahs_) {
+    record(ObjectType::kAh, handle, [&, object = ah.get()](wire::ByteWriter& writer) {
+      encode(AhRecord{object->pd()->handle, object->attributes()}, writer);
+    });
+  }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+int Context::restore(ObjectType type, RestoreCommand command, std::span<const std::byte> bytes,
+                     device::Object** object) try {
+  if (adapter_.abandoned()) return ENODEV;
+  Record record;
+  if (!device::next_record(&bytes, &record) || !bytes.empty() || record.type != type) return EINVAL;
+  std::lock_guard lock(mutex_);
+  switch (type) {
+    case ObjectType::kContext:
+      return command == RestoreCommand::kCreate ? restore_context(record) : EINVAL;
+    case ObjectType::kPd:
+      return command == RestoreCommand::kCreate ? restore_pd(record, object) : EINVAL;
+    case ObjectType::kMr: return restore_mr(command, record, object);
+    case ObjectType::kCq: return restore_cq(command, record, object);
+    case ObjectType::kXrcd:
+      return command == RestoreCommand::kCreate ? restore_xrcd(record, object) : EINVAL;
+    case ObjectType::kSrq: return restore_srq(command, record, object);
+    case ObjectType::kAh:
+      return command == RestoreCommand::kCreate ? restore_ah(record, object) : EINVAL;
+    case ObjectType::kQp: return restore_qp(command, record, object);
+    case ObjectType::kMw:
+      return command == RestoreCommand::kCreate ? restore_mw(record, object) : EINVAL;
+    default: return EINVAL;
+  }
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+// A fresh RNIC takes the identity of the one that was described, and is Stopped from here on, until
+// resume(). Its own slot and address are its place on the wire.
+int Context::restore_context(const Record& record) {
+  ContextRecord context;
+  if (record.handle != 0 || !parse(record.body, &context)) return EINVAL;
+  if (!pds_.empty() || !cqs_.empty() || !xrcds_.empty() || restored_) return EBUSY;
+  Adapter::Lock lock(adapter_);
+  adapter_.set_suspended(true);
+  adapter_.set_gids(context.gids);
+  origin_slot_ = context.origin_slot;
+  next_handle_ = context.next_handle;
+  guid_ = context.guid;
+  max_mtu_ = context.max_mtu;
+  restored_ = true;
+  return 0;
+}
+
+// A handle that an object may be restored under: numbered when the image was made, and not in use.
+template <typename Map>
+int check_handle(bool restored, Handle handle, Handle next, const Map& objects) {
+  if (!restored) return ENOENT;
+  if (handle == 0 || handle >= next) return EINVAL;
+  return objects.contains(handle) ? EEXIST : 0;
+}
+
+// The object with a handle; none with handle 0. False: it was not restored yet.
+template <typename Map, typename T>
+bool find(const Map& objects, Handle handle, T** out) {
+  if (handle == 0) return true;
+  const auto at = objects.find(handle);
+  if (at == objects.end()) return false;
+  *out = at->second.get();
+  return true;
+}
+
+int Context::restore_pd(const Record& record, device::Object** object) {
+  if (!record.body.empty()) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, pds_); error != 0) {
+    return error;
+  }
+  auto pd = std::make_unique<ProtectionDomain>(record.handle);
+  *object = pd.get();
+  pds_.emplace(record.handle, std::move(pd));
+  return 0;
+}
+
+int Context::restore_mr(RestoreCommand command, const Record& record, device::Object** object) {
+  MrRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (command == RestoreCommand::kMrKeys) {
+    auto* region = dynamic_cast<MemoryRegion*>(*object);
+    if (region == nullptr) return EINVAL;
+    Adapter::Lock lock(adapter_);
+    if (region->key == saved.key) return 0;
+    const std::uint32_t key = region->key;
+    MemoryTable& table = adapter_.memory();
+    table.remove(region);
+    if (table.insert_with_key(region, saved.key)) return 0;
+    table.insert_with_key(region, key);
+    return EEXIST;
+  }
+  if (command != RestoreCommand::kCreate) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, mrs_); error != 0) {
+    return error;
+  }
+  const auto pd = pds_.find(saved.pd);
+  if (pd == pds_.end()) return ENOENT;
+  device::MrInit init;
+  init.pd = pd->second.get();
+  init.address = reinterpret_cast<void*>(saved.address);
+  init.length = saved.length;
+  init.iova = saved.iova;
+  init.access = saved.access;
+  device::Mr* mr = nullptr;
+  const int error = insert_mr(init, pd->second.get(), nullptr, record.handle, &mr);
+  if (error == 0) *object = mr;
+  return error;
+}
+
+int Context::restore_cq(RestoreCommand command, const Record& record, device::Object** object) {
+  CqRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (command == RestoreCommand::kRefill) {
+    auto* cq = dynamic_cast<CompletionQueue*>(*object);
+    return cq != nullptr && cq->restore(saved.contents) ? 0 : EINVAL;
+  }
+  if (command != RestoreCommand::kCreate) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, cqs_); error != 0) {
+    return error;
+  }
+  const device::CqInit init{static_cast<int>(saved.capacity), saved.timestamps,
+                            saved.ignore_overrun};
+  auto cq = std::make_unique<CompletionQueue>(adapter_, sink_, record.handle, init);
+  *object = cq.get();
+  cqs_.emplace(record.handle, std::move(cq));
+  return 0;
+}
+
+int Context::restore_xrcd(const Record& record, device::Object** object) {
+  if (!record.body.empty()) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, xrcds_); error != 0) {
+    return error;
+  }
+  auto xrcd = std::make_unique<XrcDomain>(record.handle);
+  *object = xrcd.get();
+  xrcds_.emplace(record.handle, std::move(xrcd));
+  return 0;
+}
+
+int Context::restore_srq(RestoreCommand command, const Record& record, device::Object** object) {
+  SrqRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (command == RestoreCommand::kRefill) {
+    auto* srq = dynamic_cast<SharedReceiveQueue*>(*object);
+    if (srq == nullptr) return EINVAL;
+    wire::ByteReader in(saved.state);
+    Adapter::Lock lock(adapter_);
+    return srq->load(in) && in.remaining() == 0 ? 0 : EINVAL;
+  }
+  if (command != RestoreCommand::kCreate) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, srqs_); error != 0) {
+    return error;
+  }
+  SharedReceiveQueue::Init init;
+  init.handle = record.handle;
+  if (saved.pd == 0) return EINVAL;
+  if (!find(pds_, saved.pd, &init.pd) || !find(xrcds_, saved.xrcd, &init.xrcd) ||
+      !find(cqs_, saved.cq, &init.cq)) {
+    return ENOENT;
+  }
+  init.number = saved.number;
+  init.max_wr = saved.max_wr;
+  init.max_sge = saved.max_sge;
+  if (init.xrcd != nullptr) {
+    Adapter::Lock lock(adapter_);
+    if (adapter_.xrc_srq(init.number) != nullptr) return EEXIST;
+  }
+  SharedReceiveQueue* srq = nullptr;
+  const int error = insert_srq(init, &srq);
+  if (error == 0) *object = srq;
+  return error;
+}
+
+int Context::restore_mw(const Record& record, device::Object** object) {
+  MwRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, mws_); error != 0) {
+    return error;
+  }
+  ProtectionDomain* pd = nullptr;
+  MemoryRegion* region = nullptr;
+  QueuePair* qp = nullptr;
+  if (saved.pd == 0) return EINVAL;
+  if (!find(pds_, saved.pd, &pd) || !find(mrs_, saved.region, &region) ||
+      !find(qps_, saved.qp, &qp)) {
+    return ENOENT;
+  }
+  const auto offset =
+      region != nullptr ? saved.address - reinterpret_cast<std::uintptr_t>(region->address) : 0;
+  if (region != nullptr && region->locate(region->iova + offset, saved.length) == nullptr) {
+    return EINVAL;
+  }
+  MemoryWindow* window = nullptr;
+  if (const int error =
+          insert_mw(pd, static_cast<ibv_mw_type>(saved.type), &saved.key, record.handle, &window);
+      error != 0) {
+    return error;
+  }
+  *object = window;
+  window->posted_key = saved.posted_key;
+  if (region == nullptr) return 0;
+  Adapter::Lock lock(adapter_);
+  ++region->windows;
+  window->region = region;
+  window->qp = qp;
+  window->address = region->address + offset;
+  window->length = saved.length;
+  window->iova = saved.iova;
+  window->access = saved.access;
+  return 0;
+}
+
+int Context::restore_ah(const Record& record, device::Object** object) {
+  AhRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, ahs_); error != 0) {
+    return error;
+  }
+  const auto pd = pds_.find(saved.pd);
+  if (pd == pds_.end()) return ENOENT;
+  device::Ah* ah = nullptr;
+  const int error = insert_ah(pd->second.get(), saved.attributes, record.handle, &ah);
+  if (error == 0) *object = ah;
+  return error;
+}
+
+int Context::restore_qp(RestoreCommand command, const Record& record, device::Object** object) {
+  QpRecord saved;
+  if (!parse(record.body, &saved)) return EINVAL;
+  if (command == RestoreCommand::kRefill) {
+    auto* qp = dynamic_cast<QueuePair*>(*object);
+    if (qp == nullptr || qp->qpn() != saved.virtual_qpn) return EINVAL;
+    wire::ByteReader in(saved.state);
+    Adapter::Lock lock(adapter_);
+    return qp->load(in) ? 0 : EINVAL;
+  }
+  if (command != RestoreCommand::kCreate) return EINVAL;
+  if (const int error = check_handle(restored_, record.handle, next_handle_, qps_); error != 0) {
+    return error;
+  }
+  QueuePair::Init init;
+  init.handle = record.handle;
+  init.type = static_cast<ibv_qp_type>(saved.type);
+  if (!find(pds_, saved.pd, &init.pd) || !find(cqs_, saved.send_cq, &init.send_cq) ||
+      !find(cqs_, saved.recv_cq, &init.recv_cq) || !find(srqs_, saved.srq, &init.srq) ||
+      !find(xrcds_, saved.xrcd, &init.xrcd)) {
+    return ENOENT;
+  }
+  if (!QueuePair::supports(init.type) || !init.has_its_objects()) return EINVAL;
+  init.cap = saved.cap;
+  init.sq_sig_all = saved.sq_sig_all;
+  init.virtual_qpn = saved.virtual_qpn;
+  const std::uint32_t index = port::index_of(saved.virtual_qpn);
+  device::Qp* qp = nullptr;
+  const int error = insert_qp(init, &index, &qp);
+  if (error == 0) *object = qp;
+  return error;
+}
+
+}  // namespace ferry::rnic

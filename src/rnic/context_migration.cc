@@ -1,0 +1,193 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rnic/context.h"
+
+// Stopping, giving the sockets away, taking them back, going on (docs/wire.md "What each side
+// does").
+namespace ferry::rnic {
+namespace {
+
+// How long a stop may wait for peers to say of which kind they are, and for READ responses to
+// unmodified peers.
+constexpr transport::Time kPrepareLimit = std::chrono::milliseconds(10);
+constexpr transport::Time kFinishLimit = std::chrono::milliseconds(20);
+constexpr int kPollMs = 1;
+constexpr transport::Time kDrainLimit = std::chrono::milliseconds(5);
+
+bool waits_for_hello(QueuePair& qp) {
+  const transport::QpState state = qp.transport().state();
+  return !qp.is_datagram() &&
+         (state == transport::QpState::kRtr || state == transport::QpState::kRts ||
+          state == transport::QpState::kSqd) &&
+         qp.transport().status().peer_class == transport::PeerClass::kUnknown;
+}
+
+}  // namespace
+
+template <typename Done>
+void Context::run_until(Done done, transport::Time limit) {
+  const transport::Time end = adapter_.now() + limit;
+  for (;;) {
+    std::array<pollfd, kLanes> sockets;
+    nfds_t count = 0;
+    {
+      Adapter::Lock lock(adapter_);
+      if (done()) return;  // without a turn of the engine, which may have much to do
+      const transport::Time now = adapter_.now();
+      adapter_.run(now);
+      if (done() || now >= end) return;
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        const Lane& lane = adapter_.lane(i);
+        if (lane.port == nullptr || lane.users == 0) continue;
+        if (lane.port->descriptor() < 0) return;  // simulated: time does not pass here
+        sockets[count++] = {lane.port->descriptor(), POLLIN, 0};
+      }
+    }
+    poll(sockets.data(), count, kPollMs);
+  }
+}
+
+void Context::prepare() {
+  if (adapter_.abandoned() || adapter_.suspended()) return;
+  {
+    Adapter::Lock lock(adapter_);
+    const transport::Time now = adapter_.now();
+    adapter_.for_each_qp([&](QueuePair& qp) {
+      if (!waits_for_hello(qp)) return;
+      qp.transport().prepare(now);
+      adapter_.touch(&qp);
+    });
+    adapter_.transmit(now);
+  }
+  run_until(
+      [this] {
+        bool waits = false;
+        adapter_.for_each_qp([&](QueuePair& qp) { waits |= waits_for_hello(qp); });
+        return !waits;
+      },
+      kPrepareLimit);
+}
+
+// What was sent to an unreliable QP before the stop, and waits in a socket, would be lost with it.
+void Context::drain() {
+  const transport::Time end = adapter_.now() + kDrainLimit;
+  for (;;) {
+    Adapter::Lock lock(adapter_);
+    bool unreliable = false;
+    adapter_.for_each_qp([&](const QueuePair& qp) {
+      unreliable |= qp.init().type == IBV_QPT_UC || qp.init().type == IBV_QPT_UD;
+    });
+    const transport::Time now = adapter_.now();
+    if (!unreliable || now >= end || adapter_.run(now).received == 0) return;
+  }
+}
+
+int Context::suspend(std::uint32_t* unacked_psns) {
+  if (adapter_.abandoned()) return ENODEV;
+  if (adapter_.suspended()) return EALREADY;
+  run_until(
+      [this] {
+        bool finishing = false;
+        adapter_.for_each_qp([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
+        return !finishing;
+      },
+      kFinishLimit);
+  drain();
+  Adapter::Lock lock(adapter_);
+  const transport::Time now = adapter_.now();
+  *unacked_psns = 0;
+  adapter_.for_each_qp([&](QueuePair& qp) {
+    qp.transport().stop(now);
+    *unacked_psns += qp.transport().status().unacked_psns;
+    adapter_.touch(&qp);
+  });
+  adapter_.transmit(now);  // PAUSE
+  adapter_.set_suspended(true);
+  return 0;
+}
+
+int Context::detach(std::vector<device::Slot>* out) {
+  if (adapter_.abandoned()) return ENODEV;
+  if (!adapter_.suspended()) return EINVAL;
+  if (thread_ != nullptr) thread_->detach();
+  Adapter::Lock lock(adapter_);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    Lane& lane = adapter_.lane(i);
+    if (lane.port == nullptr) continue;
+    device::Slot slot;
+    slot.local = lane.port->local();
+    slot.slot = lane.slot;
+    adapter_.for_each_qp([&](QueuePair& qp) {
+      if (!qp.serves(lane)) return;
+      auto entry = qp.transport().stand_in_entry(slot.local.address);
+      if (!entry.empty()) slot.entries.push_back(std::move(entry));
+    });
+    slot.descriptor = ports_->release(*lane.port);
+    lane.port.reset();
+    out->push_back(std::move(slot));
+  }
+  adapter_.multicast().close();
+  return 0;
+}
+
+// Takes all sockets or none: on failure they stay the caller's.
+int Context::attach(std::vector<device::Slot> slots) {
+  if (adapter_.abandoned()) return ENODEV;
+  if (!adapter_.suspended()) return EINVAL;
+  Adapter::Lock lock(adapter_);
+  std::array<const device::Slot*, kLanes> by_lane{};
+  for (const device::Slot& slot : slots) {
+    const device::Slot*& entry = by_lane[lane_of(slot.local.address)];
+    if (entry != nullptr || slot.slot > port::kMaxSlot) return EINVAL;
+    entry = &slot;
+  }
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    // A QP whose peer is of this family could not go on.
+    if (by_lane[i] == nullptr && adapter_.lane(i).users > 0) return EADDRNOTAVAIL;
+  }
+  std::array<std::unique_ptr<port::Port>, kLanes> ports;
+  int error = slots.empty() ? EINVAL : 0;
+  for (std::size_t i = 0; i < kLanes && error == 0; ++i) {
+    if (by_lane[i] != nullptr) ports[i] = ports_->adopt(by_lane[i]->descriptor, &error);
+    if (by_lane[i] != nullptr && ports[i] == nullptr && error == 0) error = EIO;
+  }
+  if (error == 0 && thread_ != nullptr) error = thread_->attach();
+  if (error != 0) {
+    for (auto& port : ports) {
+      if (port != nullptr) ports_->release(*port);
+    }
+    return error;
+  }
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    adapter_.set_port(i, std::move(ports[i]), by_lane[i] != nullptr ? by_lane[i]->slot : 0);
+    if (by_lane[i] != nullptr) adapter_.multicast().open(by_lane[i]->local.address);
+  }
+  return 0;
+}
+
+void Context::resume(bool rollback) {
+  if (adapter_.abandoned() || !adapter_.suspended()) return;
+  Adapter::Lock lock(adapter_);
+  const transport::Time now = adapter_.now();
+  adapter_.set_suspended(false);
+  adapter_.for_each_qp([&](QueuePair& qp) { qp.resume(rollback, now); });
+  adapter_.lanes_changed();  // the progress thread sleeps without the sockets
+  adapter_.transmit(now);
+}
+
+void Context::abandon() {
+  adapter_.abandon();
+  if (thread_ != nullptr) thread_->abandon();
+  // Only one thread lives in a forked child; locks may never be given back.
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const auto& port = adapter_.lane(i).port;
+    if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());
+  }
+  adapter_.multicast().abandon();
+}
+
+}  // namespace ferry::rnic

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The one routine that touches application memory. Its owner may unmap, protect or truncate that
+// memory at any time; a fault inside the routine ends in `false`, not in a crash, when the
+// process's SIGSEGV and SIGBUS handler asks recover_from_fault() first. Until that was announced by
+// set_fault_handler_installed(true) the copies go through process_vm_readv and process_vm_writev on
+// the own process, which is slower (0.5 us) and never faults.
+namespace ferry::rnic {
+
+// Copies from application memory. False: it faulted; what `to` holds then is undefined.
+bool copy_from_application(void* to, const void* from, std::size_t length);
+
+// Copies to application memory. The last bytes (8 where they lie in one cache line, else one) are
+// stored last and as a whole: programs poll them. False: it faulted; a prefix may have been
+// written.
+bool copy_to_application(void* to, const void* from, std::size_t length);
+
+// Atomic operations on 8 aligned bytes of application memory, by the processor's own instructions:
+// so they are atomic towards everybody who maps the memory. *original gets what was there before.
+// False: it faulted; nothing was changed.
+bool compare_swap_application(void* at, std::uint64_t compare, std::uint64_t swap,
+                              std::uint64_t* original);
+bool fetch_add_application(void* at, std::uint64_t add, std::uint64_t* original);
+// One store of 8 aligned bytes.
+bool store_application(void* at, std::uint64_t value);
+
+void set_fault_handler_installed(bool installed);
+
+// For a handler of SIGSEGV and SIGBUS: true when the fault happened inside the copy routine; the
+// context was changed such that the routine returns `false`, and the handler must return at once.
+// False: not ours, nothing was changed. Async-signal-safe.
+bool recover_from_fault(void* ucontext, void* address);
+
+}  // namespace ferry::rnic

@@ -1,0 +1,40 @@
+#include "rnic/context.h"
+
+// Names of the kernel's RoCE drivers, wherever one of them counts the same.
+namespace ferry::rnic {
+
+void Context::counters(std::vector<device::Counter>* out) {
+  if (adapter_.abandoned()) return;
+  transport::Counters sum;
+  DropCounters drops;
+  {
+    Adapter::Lock lock(adapter_);
+    sum = adapter_.counters();
+    drops = adapter_.drops();
+  }
+  using Group = device::Counter::Group;
+  const auto port = [out](const char* name, std::uint64_t value) {
+    out->push_back({Group::kPort, name, value});
+  };
+  const auto hardware = [out](const char* name, std::uint64_t value) {
+    out->push_back({Group::kHardware, name, value});
+  };
+  port("port_xmit_data", sum.sent_bytes / 4);  // payload
+  port("port_xmit_packets", sum.sent_packets);
+  port("port_rcv_data", sum.received_bytes / 4);
+  port("port_rcv_packets", sum.received_packets);
+  port("port_rcv_errors", drops.bad_icrc + drops.malformed);
+  hardware("sent_pkts", sum.sent_packets);
+  hardware("rcvd_pkts", sum.received_packets);
+  hardware("duplicate_request", sum.duplicate_packets);
+  hardware("out_of_seq_request", sum.out_of_sequence);
+  hardware("implied_nak_seq_err", sum.lost_responses);
+  hardware("send_rnr_err", sum.rnr_naks_sent);
+  hardware("rcvd_rnr_err", sum.rnr_naks_received);
+  hardware("local_ack_timeout_err", sum.timeouts);
+  hardware("retransmitted_pkts", sum.retransmitted_packets);
+  hardware("rx_icrc_encapsulated", drops.bad_icrc);
+  hardware("rejected_pkts", sum.dropped_forged + drops.unknown_qp);  // of no peer or no QP
+}
+
+}  // namespace ferry::rnic

@@ -1,0 +1,65 @@
+#include "rnic/discover.h"
+
+#include <cerrno>
+#include <new>
+
+#include "gsi/local.h"
+#include "rnic/attributes.h"
+#include "rnic/context.h"
+
+namespace ferry::rnic {
+namespace {
+
+class NetdevRnic final : public device::Rnic {
+ public:
+  NetdevRnic(std::string name, Netdev netdev, const Settings& settings)
+      : name_(std::move(name)), netdev_(std::move(netdev)), settings_(settings) {}
+
+  const std::string& name() const override { return name_; }
+  const std::string& netdev() const override { return netdev_.name; }
+  std::uint64_t guid() const override { return netdev_.guid; }
+
+  int query(device::PortFacts* out) override {
+    describe_port(netdev_, payload_mtu(netdev_.mtu), netdev_.addresses.size(), &out->attributes);
+    for (const port::Address& address : netdev_.addresses) {
+      const auto index = static_cast<unsigned>(out->gids.size());
+      describe_gid(netdev_, address, index, &out->gids.emplace_back());
+    }
+    return 0;
+  }
+
+  std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override try {
+    Context::Options options;
+    options.sink = &sink;
+    options.environment = &system_environment();
+    options.ports = udp_port_source(settings_);
+    options.settings = settings_;
+    options.netdev = netdev_;
+    options.management = gsi::take;
+    return Context::open(options, error);
+  } catch (const std::bad_alloc&) {
+    *error = ENOMEM;
+    return nullptr;
+  }
+
+ private:
+  const std::string name_;
+  const Netdev netdev_;
+  const Settings settings_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<device::Rnic>> discover() try {
+  const Settings settings = settings_from_environment();
+  std::vector<std::unique_ptr<device::Rnic>> rnics;
+  for (Netdev& netdev : list_netdevs(settings)) {
+    rnics.push_back(std::make_unique<NetdevRnic>("ferry" + std::to_string(rnics.size()),
+                                                 std::move(netdev), settings));
+  }
+  return rnics;
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+}  // namespace ferry::rnic

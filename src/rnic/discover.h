@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+
+namespace ferry::rnic {
+
+// The RNICs that this machine's network interfaces allow, as the environment says (settings.h):
+// "ferry0", "ferry1", ... Empty when there is none. Never throws.
+std::vector<std::unique_ptr<device::Rnic>> discover();
+
+}  // namespace ferry::rnic

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "transport/types.h"
+
+// Protection domains, memory regions and memory windows (IBTA vol. 1 clause 10.6).
+namespace ferry::rnic {
+
+class QueuePair;
+
+// IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later versions of verbs.h. The second is refused: what
+// is persistent the RNIC does not know.
+inline constexpr std::uint32_t kFlushGlobal = 1u << 8;
+inline constexpr std::uint32_t kFlushPersistent = 1u << 9;
+
+// Handles number the objects of one context for its life; they are what records (docs/image.md)
+// name objects by. 0: none.
+using Handle = std::uint32_t;
+
+class ProtectionDomain final : public device::Pd {
+ public:
+  explicit ProtectionDomain(Handle number) : handle(number) {}
+  const Handle handle;
+  std::atomic<std::uint32_t> users{0};  // MRs, MWs, QPs, SRQs, AHs
+};
+
+// What a key gives access to: a memory region, or the part of one that a window is bound to.
+struct Extent {
+  ProtectionDomain* pd = nullptr;
+  std::byte* address = nullptr;  // of the byte that keys know as `iova`
+  std::uint64_t length = 0;
+  std::uint64_t iova = 0;
+  std::uint32_t access = 0;  // ibv_access_flags; none: a window that is not bound
+  std::uint32_t key = 0;
+  const QueuePair* qp = nullptr;  // a bound window of type 2: the one QP whose peer may use it
+  bool is_window = false;         // its key is an rkey only
+
+  // Where [from, from + bytes) lies in the process; null: not inside.
+  std::byte* locate(std::uint64_t from, std::uint64_t bytes) const {
+    const std::uint64_t offset = from - iova;  // wraps when `from` is below
+    return offset > length || bytes > length - offset ? nullptr : address + offset;
+  }
+};
+
+// One key serves as lkey and as rkey; which of the two uses it allows is a matter of `access`.
+class MemoryRegion final : public device::Mr, public Extent {
+ public:
+  std::uint32_t lkey() const override { return key; }
+  std::uint32_t rkey() const override { return key; }
+
+  Handle handle = 0;
+  std::uint32_t windows = 0;  // bound to it
+};
+
+class MemoryWindow final : public device::Mw, public Extent {
+ public:
+  MemoryWindow(Handle handle_number, ibv_mw_type mw_type) : number(handle_number), type(mw_type) {
+    is_window = true;
+  }
+  std::uint32_t rkey() const override { return type == IBV_MW_TYPE_1 ? posted_key : key; }
+  // The part of the key that binding leaves alone.
+  std::uint32_t handle() const override { return key >> 8; }
+
+  const Handle number;
+  const ibv_mw_type type;
+  MemoryRegion* region = nullptr;  // null: not bound
+  std::uint32_t posted_key = 0;    // type 1: of the latest bind that was posted
+};
+
+// key = index:16 | random:8 | consumer:8. The index is drawn at random too, so that a key cannot be
+// guessed from another one. Not thread-safe: the caller holds the engine's lock.
+class MemoryTable {
+ public:
+  static constexpr std::uint32_t kSlots = 1u << 16;
+  // Of a context; both together leave a draw of the index cheap.
+  static constexpr std::uint32_t kMaxRegions = kSlots / 2;
+  static constexpr std::uint32_t kMaxWindows = kSlots / 4;
+
+  MemoryTable();
+
+  // Gives a region or a window a fresh key made of `random` bits. False: the table is full.
+  bool insert(Extent* extent, std::uint64_t random);
+  // Gives it this very key. False: another one has its index.
+  bool insert_with_key(Extent* extent, std::uint32_t key);
+  void remove(Extent* extent);
+
+  // Where [address, address + length) of a region lies in the process, when it belongs to `pd`,
+  // allows everything in `access` and contains the range. Null: access error.
+  std::byte* resolve_local(std::uint32_t lkey, const ProtectionDomain* pd, std::uint64_t address,
+                           std::uint64_t length, std::uint32_t access) const {
+    const Extent* extent = find(lkey, pd, access);
+    return extent == nullptr || extent->is_window ? nullptr : extent->locate(address, length);
+  }
+  // The same of a region or window, for the peer of `qp`.
+  std::byte* resolve_remote(std::uint32_t rkey, const ProtectionDomain* pd, const QueuePair* qp,
+                            std::uint64_t address, std::uint64_t length,
+                            std::uint32_t access) const {
+    const Extent* extent = find_remote(rkey, pd, qp, access);
+    return extent == nullptr ? nullptr : extent->locate(address, length);
+  }
+  // The region or window of a key that the peer of `qp` may use so, or null.
+  const Extent* find_remote(std::uint32_t rkey, const ProtectionDomain* pd, const QueuePair* qp,
+                            std::uint32_t access) const {
+    const Extent* extent = find(rkey, pd, access);
+    return extent != nullptr && (extent->qp == nullptr || extent->qp == qp) ? extent : nullptr;
+  }
+
+  // Carries out a bind that was posted to `qp`, whose PD is `pd` (clause 10.6.7.2). False: one of
+  // its conditions does not hold, and the window is as before.
+  bool bind(const transport::WindowBinding& binding, const ProtectionDomain* pd,
+            const QueuePair* qp);
+  // Ends a window of type 2 that is bound to `qp`. False: the key is not that of one.
+  bool invalidate(std::uint32_t rkey, const ProtectionDomain* pd, const QueuePair* qp);
+  static void unbind(MemoryWindow* window);
+  // The window with this handle, or null.
+  MemoryWindow* window(std::uint32_t handle) const;
+
+ private:
+  const Extent* find(std::uint32_t key, const ProtectionDomain* pd, std::uint32_t access) const {
+    const Extent* extent = extents_[key >> 16];
+    if (extent == nullptr || extent->key != key || extent->pd != pd) return nullptr;
+    return (extent->access & access) == access ? extent : nullptr;
+  }
+
+  struct FreeArray {
+    void operator()(Extent** array) const;
+  };
+  std::unique_ptr<Extent*[], FreeArray> extents_;  // zero pages until used
+  std::uint32_t regions_ = 0, windows_ = 0;
+};
+
+// Checks what ibv_reg_mr must: 0; EINVAL for a range that wraps, access flags that do not exist or
+// contradict each other (REMOTE_WRITE and REMOTE_ATOMIC demand LOCAL_WRITE); EFAULT when part of
+// the range is not mapped, which on-demand regions may be. *iova gets what addresses count from:
+// 0 with IBV_ACCESS_ZERO_BASED.
+int check_registration(const device::MrInit& init, std::uint32_t* access, std::uint64_t* iova);
+
+}  // namespace ferry::rnic

@@ -1,0 +1,290 @@
+#include "rnic/progress_thread.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace ferry::rnic {
+namespace {
+
+constexpr unsigned kWastedFirst = 16;
+constexpr unsigned kWastedLast = 128;
+constexpr unsigned kNeeded = 2;  // wasted wake-ups that one needed one outweighs
+constexpr transport::Time kFirstTick = std::chrono::milliseconds(1);
+constexpr transport::Time kLastTick = std::chrono::milliseconds(4);
+constexpr unsigned kIdleTicks = 8;  // without a poll: nobody is there
+// A program that polls takes a waiting packet within this time.
+constexpr transport::Time kGrace = std::chrono::microseconds(50);
+constexpr std::size_t kStackSize = 256 * 1024;
+
+timespec to_timespec(transport::Time time) {
+  const auto count = std::max<std::int64_t>(time.count(), 0);
+  return {static_cast<time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
+}
+
+}  // namespace
+
+ProgressThread::~ProgressThread() {
+  if (!started_) {
+    if (event_ >= 0) close(event_);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    request_.store(Request::kEnd);
+  }
+  changed_.notify_all();
+  kick();
+  pthread_join(thread_, nullptr);
+  if (event_ >= 0) close(event_);
+}
+
+int ProgressThread::open_event() {
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event < 0) return errno;
+  event_.store(event);
+  return 0;
+}
+
+int ProgressThread::start() {
+  if (const int error = open_event(); error != 0) return error;
+  link_.open();
+  // The program's signals are for its own threads; the two that a fault in the copy routine raises
+  // must stay open.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  sigdelset(&blocked, SIGSEGV);
+  sigdelset(&blocked, SIGBUS);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackSize);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  const int error = pthread_create(&thread_, &attributes, entry, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  started_ = error == 0;
+  return error;
+}
+
+void* ProgressThread::entry(void* self) {
+  pthread_setname_np(pthread_self(), "ferry-rnic");
+  static_cast<ProgressThread*>(self)->main();
+  return nullptr;
+}
+
+void ProgressThread::kick() {
+  const int event = event_.load();
+  if (event < 0) return;
+  const std::uint64_t one = 1;
+  // Fails only when the counter is full already, which wakes as well.
+  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
+
+void ProgressThread::drain_event() {
+  std::uint64_t count;
+  [[maybe_unused]] const ssize_t taken = read(event_.load(), &count, sizeof count);
+}
+
+void ProgressThread::listen() {
+  // Either this sees that the thread is parked, or the thread sees the request before it parks.
+  listen_requests_.fetch_add(1);
+  if (parked_.load()) kick();
+}
+
+void ProgressThread::detach() {
+  std::unique_lock lock(mutex_);
+  if (!started_ || detached_) return;
+  request_.store(Request::kDetach);
+  kick();
+  changed_.wait(lock, [this] { return detached_; });
+}
+
+int ProgressThread::attach() {
+  std::lock_guard lock(mutex_);
+  if (!started_ || !detached_) return 0;
+  if (const int error = open_event(); error != 0) return error;
+  link_.open();
+  request_.store(Request::kServe);
+  detached_ = false;
+  changed_.notify_all();
+  return 0;
+}
+
+void ProgressThread::abandon() {
+  started_ = false;
+  link_.close();
+  const int event = event_.exchange(-1);
+  if (event >= 0) close(event);
+}
+
+void ProgressThread::main() {
+  for (;;) {
+    serve();
+    std::unique_lock lock(mutex_);
+    if (request_.load() == Request::kDetach) {
+      close(event_.exchange(-1));
+      link_.close();
+      detached_ = true;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return request_.load() != Request::kDetach; });
+    }
+    if (request_.load() == Request::kEnd) return;
+  }
+}
+
+ProgressThread::Wake ProgressThread::sleep_listening() {
+  std::array<pollfd, 2 + kLanes + MulticastGroups::kMaxGroups> descriptors;
+  descriptors[0] = {event_.load(), POLLIN, 0};
+  descriptors[1] = {link_.descriptor(), POLLIN, 0};  // a negative one is passed over
+  nfds_t count = 2;
+  transport::Time now, until;
+  {
+    Adapter::Lock lock(adapter_);
+    now = adapter_.now();
+    until = adapter_.next_deadline();
+    const bool full = adapter_.port_full();
+    if (!adapter_.suspended()) {
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        const Lane& lane = adapter_.lane(i);
+        if (!adapter_.listens(lane)) continue;
+        const auto events = static_cast<short>(POLLIN | (full ? POLLOUT : 0));
+        descriptors[count++] = {lane.port->descriptor(), events, 0};
+      }
+      for (const auto& group : adapter_.multicast().groups()) {
+        if (group->port != nullptr) descriptors[count++] = {group->port->descriptor(), POLLIN, 0};
+      }
+    } else {
+      until = transport::kNever;
+    }
+    adapter_.thread_sleeps(until, full);
+  }
+  if (asked_to_leave() || until <= now) return Wake::kOther;
+  const timespec timeout = to_timespec(until - now);
+  const int ready =
+      ppoll(descriptors.data(), count, until == transport::kNever ? nullptr : &timeout, nullptr);
+  if (ready <= 0) return Wake::kOther;
+  if (descriptors[0].revents != 0) {
+    drain_event();
+    return Wake::kOther;
+  }
+  if (descriptors[1].revents != 0) {
+    look_at_link();
+    return Wake::kOther;
+  }
+  for (nfds_t i = 2; i < count; ++i) {
+    if ((descriptors[i].revents & POLLOUT) != 0) return Wake::kOther;
+  }
+  return Wake::kPacket;
+}
+
+void ProgressThread::look_at_link() {
+  bool up = false;
+  if (link_.changed(&up)) link_changed_(up);
+}
+
+void ProgressThread::pause(transport::Time time) {
+  pollfd event{event_.load(), POLLIN, 0};
+  const timespec timeout = to_timespec(time);
+  if (ppoll(&event, 1, &timeout, nullptr) > 0) drain_event();
+}
+
+bool ProgressThread::work_waits() {
+  Adapter::Lock lock(adapter_);
+  if (adapter_.suspended()) return false;
+  if (adapter_.next_deadline() <= adapter_.now()) return true;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Lane& lane = adapter_.lane(i);
+    if (!adapter_.listens(lane)) continue;
+    pollfd socket{lane.port->descriptor(), POLLIN, 0};
+    if (::poll(&socket, 1, 0) > 0) return true;
+  }
+  for (const auto& group : adapter_.multicast().groups()) {
+    if (group->port == nullptr) continue;
+    pollfd socket{group->port->descriptor(), POLLIN, 0};
+    if (::poll(&socket, 1, 0) > 0) return true;
+  }
+  return false;
+}
+
+bool ProgressThread::program_serves_itself() {
+  for (int look = 0; look < 3; ++look) {
+    const std::uint64_t before = adapter_.program_runs();
+    pause(kGrace);
+    const bool polled = adapter_.program_runs() != before;
+    const bool waiting = work_waits();
+    // Packets that wait while it polls have come this very moment; a program that does not poll may
+    // just have lost its CPU: another look tells.
+    if (polled && !waiting) return true;
+    if (!polled && waiting) return false;
+  }
+  return false;
+}
+
+void ProgressThread::park() {
+  transport::Time tick = kFirstTick;
+  unsigned idle = 0;
+  const std::uint64_t requests = listen_requests_.load();
+  parked_.store(true);
+  while (!asked_to_leave() && listen_requests_.load() == requests &&
+         adapter_.armed_cqs.load() == 0) {
+    const std::uint64_t before = adapter_.program_runs();
+    pause(tick);
+    look_at_link();
+    tick = std::min(tick * 2, kLastTick);
+    idle = adapter_.program_runs() == before ? idle + 1 : 0;
+    if (idle == kIdleTicks) break;
+    // It may have polled since the last look, but does it still? What waits or is due tells.
+    if (work_waits() && !program_serves_itself()) break;
+  }
+  parked_.store(false);
+}
+
+void ProgressThread::serve() {
+  look_at_link();  // after a move it is another one
+  std::uint64_t requests = listen_requests_.load();
+  while (!asked_to_leave()) {
+    const std::uint64_t runs = adapter_.program_runs();
+    const Wake wake = sleep_listening();
+    const std::uint64_t runs_at_wake = adapter_.program_runs();
+    Adapter::Pass pass;
+    do {
+      Adapter::Lock lock(adapter_);
+      adapter_.thread_awake();
+      pass = adapter_.run(adapter_.now());
+    } while (pass.more && !asked_to_leave());
+    if (wake == Wake::kPacket) {
+      const std::uint64_t runs_now = adapter_.program_runs();
+      if (runs_now == runs) {
+        wasted_ = 0;
+      } else if (pass.received > 0 && runs_now == runs_at_wake) {
+        // It had polled since this thread fell asleep, but does not now: it polled for a completion
+        // and waits for data in its memory, or it just lost its CPU to this thread. The former
+        // happens every time.
+        wasted_ -= std::min(wasted_, kNeeded);
+      } else {
+        ++wasted_;
+      }
+    }
+    if (const std::uint64_t now = listen_requests_.load(); now != requests) {
+      requests = now;
+      wasted_ = 0;
+    }
+    if (wasted_ < wasted_limit_ || adapter_.armed_cqs.load() != 0) continue;
+    wasted_ = 0;
+    if (program_serves_itself()) {
+      park();
+      wasted_limit_ = kWastedFirst;
+    } else {
+      wasted_limit_ = std::min(wasted_limit_ * 2, kWastedLast);
+    }
+  }
+  Adapter::Lock lock(adapter_);
+  adapter_.thread_awake();
+}
+
+}  // namespace ferry::rnic

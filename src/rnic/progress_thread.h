@@ -1,0 +1,90 @@
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "rnic/adapter.h"
+#include "rnic/link.h"
+
+namespace ferry::rnic {
+
+// Runs the engine when the program does not: for one-sided operations, timers, and programs that
+// sleep on a completion channel. It never spins.
+//
+//   listening   sleeps on the sockets until a packet comes or a deadline is due
+//   parked      the program polls by itself: sleeps, and looks at times whether that has ceased
+//   detached    holds no descriptor, and does nothing until it is attached again (a process that is
+//   being moved)
+//
+// It parks after it was woken for packets several times in a row while the program polled, unless a
+// CQ is armed, and unless packets wait when it holds off for a moment: then the program polls for
+// its completions only, and spins on its memory for what the peer writes.
+class ProgressThread {
+ public:
+  // `link_changed` is called by the thread, without a lock, when the interface goes down or comes
+  // up.
+  ProgressThread(Adapter& adapter, std::string netdev, std::function<void(bool up)> link_changed)
+      : adapter_(adapter), link_(std::move(netdev)), link_changed_(std::move(link_changed)) {}
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  // 0 or errno. Starts attached.
+  int start();
+  // Listens from now on, if it was parked. Cheap when it was not.
+  void listen();
+  // Wakes it, so that it looks at the deadlines again.
+  void kick();
+  // Returns when it has closed its descriptor. The ports may be taken away then.
+  void detach();
+  // 0 or errno: no descriptor.
+  int attach();
+  // In a forked child there is no such thread: only its descriptor is left to be closed.
+  void abandon();
+
+ private:
+  static void* entry(void* self);
+  void main();
+  // Sleeps and works; returns when a detach() or the end is asked for.
+  void serve();
+  enum class Wake : std::uint8_t { kPacket, kOther };
+  Wake sleep_listening();
+  // Whether the program takes packets by itself: holds off for a moment, and looks.
+  bool program_serves_itself();
+  bool work_waits();
+  void look_at_link();
+  void pause(transport::Time time);
+  void park();
+  bool asked_to_leave() const {
+    return request_.load(std::memory_order_relaxed) != Request::kServe;
+  }
+  void drain_event();
+  int open_event();
+
+  Adapter& adapter_;
+  LinkWatch link_;
+  const std::function<void(bool up)> link_changed_;
+  pthread_t thread_{};
+  bool started_ = false;
+  std::atomic<int> event_{-1};
+
+  enum class Request : std::uint8_t { kServe, kDetach, kEnd };
+  std::atomic<Request> request_{Request::kServe};
+  std::atomic<bool> parked_{false};
+  std::atomic<std::uint64_t> listen_requests_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool detached_ = false;  // under mutex_
+
+  unsigned wasted_ = 0;         // wake-ups in a row for packets while the program polled
+  unsigned wasted_limit_ = 16;  // then it is looked at more closely
+};
+
+}  // namespace ferry::rnic

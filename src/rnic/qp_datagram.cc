@@ -1,0 +1,116 @@
+#include <cerrno>
+#include <cstring>
+
+#include "rnic/queue_pair.h"
+
+// What is of UD alone: places, address handles, multicast.
+namespace ferry::rnic {
+
+bool QueuePair::serves(const Lane& lane) const {
+  return is_datagram() ? transport_->state() >= transport::QpState::kRtr : lane_ == &lane;
+}
+
+// A UD QP has no peer, hence both families.
+void QueuePair::set_all_lanes(bool use) {
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    Lane& lane = adapter_.lane(i);
+    const auto bit = static_cast<std::uint8_t>(1u << i);
+    const bool used = (lanes_used_ & bit) != 0;
+    if (used == use || (use && lane.port == nullptr)) continue;
+    lanes_used_ ^= bit;
+    if (use && lane.users == 0) adapter_.lanes_changed();
+    use ? ++lane.users : --lane.users;
+  }
+}
+
+bool QueuePair::place_towards(const port::Address& address, transport::DatagramSource* out) const {
+  const std::size_t index = lane_of(address);
+  const Lane& lane = adapter_.lane(index);
+  const port::Address* gid = adapter_.gid_of_lane(index);
+  if (lane.port == nullptr || gid == nullptr) return false;
+  out->gid = *gid;
+  out->place = {lane.port->local(), port::make_qpn(lane.slot, port::index_of(wire_qpn_))};
+  return true;
+}
+
+bool QueuePair::own_place(const port::Address& gid, std::uint32_t qpn,
+                          transport::DatagramPlace* out) const {
+  const std::size_t index = lane_of(gid);
+  const port::Address* own = adapter_.gid_of_lane(index);
+  const Lane& lane = adapter_.lane(index);
+  if (own == nullptr || *own != gid || lane.port == nullptr ||
+      port::slot_of(qpn) != port::slot_of(init_.virtual_qpn)) {
+    return false;
+  }
+  *out = {lane.port->local(), port::make_qpn(lane.slot, port::index_of(qpn))};
+  return true;
+}
+
+int QueuePair::take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* out) const {
+  if (wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > 0xFFFFFF) return EINVAL;
+  const AddressHandle* ah = adapter_.address_handle(wr.wr.ud.ah->handle);
+  if (ah == nullptr || ah->pd() != init_.pd) return EINVAL;
+  *out = ah->address();
+  out->qpn = wr.wr.ud.remote_qpn;
+  out->qkey = wr.wr.ud.remote_qkey;
+  return 0;
+}
+
+void QueuePair::handle_multicast(const wire::Packet& packet, const port::Endpoint& from,
+                                 const port::Address& group, transport::Time now) {
+  static_cast<transport::Datagram&>(*transport_).handle_multicast(packet, from, group, now);
+}
+
+int QueuePair::attach_mcast(const ibv_gid& gid, std::uint16_t) {
+  if (adapter_.abandoned()) return ENODEV;
+  port::Address group;
+  std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
+  if (!is_datagram() || !group.is_multicast()) return EINVAL;
+  Adapter::Lock lock(adapter_);
+  const Lane& lane = adapter_.lane(lane_of(group));
+  if (adapter_.gid_of_lane(lane_of(group)) == nullptr) return EINVAL;
+  port::Address local;
+  if (lane.port != nullptr) local = lane.port->local().address;
+  const int error =
+      adapter_.multicast().attach(this, group, lane.port != nullptr ? &local : nullptr);
+  adapter_.lanes_changed();
+  return error;
+}
+
+int QueuePair::detach_mcast(const ibv_gid& gid, std::uint16_t) {
+  if (adapter_.abandoned()) return ENODEV;
+  port::Address group;
+  std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
+  Adapter::Lock lock(adapter_);
+  const int error = adapter_.multicast().detach(this, group);
+  adapter_.lanes_changed();
+  return error;
+}
+
+void QueuePair::save_datagram(wire::ByteWriter& out) const {
+  out.put(std::uint32_t{attributes_.qkey});
+  out.put(static_cast<std::uint8_t>(lanes_used_ != 0));
+  const auto groups = adapter_.multicast().groups_of(this);
+  out.put(static_cast<std::uint32_t>(groups.size()));
+  for (const port::Address& group : groups) out.append(group.bytes.data(), group.bytes.size());
+}
+
+// The sockets of the groups come with attach() and resume().
+bool QueuePair::load_datagram(wire::ByteReader& in) {
+  attributes_.qkey = in.get<std::uint32_t>();
+  const auto used = in.get<std::uint8_t>();
+  const auto count = in.get<std::uint32_t>();
+  if (!in.ok() || used > 1 || count > MulticastGroups::kMaxGroups) return false;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    port::Address group;
+    in.read(group.bytes.data(), group.bytes.size());
+    if (!in.ok() || !group.is_multicast() ||
+        adapter_.multicast().attach(this, group, nullptr) != 0) {
+      return false;
+    }
+  }
+  set_all_lanes(used == 1);
+  return true;
+}
+
+}  // namespace ferry::rnic

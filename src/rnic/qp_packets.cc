@@ -1,0 +1,97 @@
+#include <cstring>
+
+#include "rnic/copy.h"
+#include "rnic/queue_pair.h"
+#include "wire/icrc.h"
+
+// Packets of a QP: in, out, and how many may be under way.
+namespace ferry::rnic {
+
+using transport::EmitResult;
+using transport::MemoryResult;
+
+void QueuePair::handle_packet(const wire::Packet& packet, const port::Endpoint& from,
+                              transport::Time now) {
+  const bool migration = packet.header.opcode == wire::Opcode::kMigration ||
+                         (packet.header.opcode == wire::Opcode::kRcAck &&
+                          packet.header.aeth.syndrome == wire::syndrome::kNakStopped);
+  transport_->handle_packet(packet, from, now);
+  if (migration) {
+    const bool paused = transport_->status().migration == transport::MigrationState::kPaused;
+    if (paused && pause_stage_ != PauseStage::kPaused) {
+      // A second stop before the first packet of the new place continues the same pause.
+      if (pause_stage_ == PauseStage::kNone) pause_began_ = last_packet_;
+      pause_stage_ = PauseStage::kPaused;
+    } else if (!paused && pause_stage_ == PauseStage::kPaused) {
+      pause_stage_ = PauseStage::kResumed;
+    }
+    return;
+  }
+  if (pause_stage_ == PauseStage::kPaused) return;  // late packets of the old place
+  if (pause_stage_ == PauseStage::kResumed) {
+    if (pause_began_ != transport::Time{0}) {
+      last_pause_ns_ = static_cast<std::uint64_t>((now - pause_began_).count());
+    }
+    pause_stage_ = PauseStage::kNone;
+  }
+  last_packet_ = now;
+}
+
+EmitResult QueuePair::emit(const transport::OutPacket& packet) {
+  using Source = transport::OutPacket::Source;
+  Lane* lane = is_datagram() ? &adapter_.lane(lane_of(packet.to.address)) : lane_;
+  if (lane == nullptr || lane->port == nullptr) return EmitResult::kNoRoom;
+  port::Port& port = *lane->port;
+  std::byte* memory = nullptr;
+  if (packet.source == Source::kRegion && packet.length > 0) {
+    memory = region(packet.rkey, packet.address, packet.length, transport::kRemoteRead);
+    if (memory == nullptr) return EmitResult::kRemoteError;
+  }
+  const std::size_t size = wire::packet_size(packet.header.opcode, packet.length);
+  std::uint16_t identification = 0;
+  const std::span<std::byte> out = port.reserve(packet.to, size, &identification);
+  if (out.empty()) return EmitResult::kNoRoom;
+  wire::encode_header(packet.header, packet.length, out);
+  std::byte* payload = out.data() + wire::header_size(packet.header.opcode);
+  EmitResult result = EmitResult::kOk;
+  switch (packet.source) {
+    case Source::kNone: break;
+    case Source::kBytes: std::memcpy(payload, packet.bytes, packet.length); break;
+    case Source::kSges:
+      if (gather(packet.sges, packet.offset, payload, packet.length) != MemoryResult::kOk) {
+        result = EmitResult::kLocalError;
+      }
+      break;
+    case Source::kRegion:
+      if (!copy_from_application(payload, memory, packet.length)) result = EmitResult::kRemoteError;
+      break;
+  }
+  if (result != EmitResult::kOk) {
+    port.unreserve();
+    return result;
+  }
+  wire::seal(out, port.local(), packet.to, identification);
+  return EmitResult::kOk;
+}
+
+std::int64_t QueuePair::window(const port::Endpoint& to) const {
+  if (lane_ == nullptr || lane_->port == nullptr) return 0;
+  const auto whole = static_cast<std::int64_t>(lane_->port->window_bytes());
+  return destination_ != nullptr && destination_->endpoint == to ? whole - destination_->outstanding
+                                                                 : whole;
+}
+
+void QueuePair::account(const port::Endpoint& to, std::int64_t bytes) {
+  if (destination_ == nullptr || destination_->endpoint != to) {
+    // The peer has moved: what is outstanding moves along.
+    const std::int64_t outstanding = outstanding_;
+    drop_destination();
+    destination_ = adapter_.use_destination(to);
+    destination_->outstanding += outstanding;
+    outstanding_ = outstanding;
+  }
+  outstanding_ += bytes;
+  destination_->outstanding += bytes;
+}
+
+}  // namespace ferry::rnic

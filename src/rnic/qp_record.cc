@@ -1,0 +1,65 @@
+#include "rnic/queue_pair.h"
+#include "rnic/records.h"
+#include "rnic/work_requests.h"
+
+// The QP's part of its record (docs/image.md), and its status.
+namespace ferry::rnic {
+
+void QueuePair::save(wire::ByteWriter& out) const {
+  encode(attributes_, out);
+  out.put(static_cast<std::uint8_t>(lane_ == nullptr ? kLanes : lane_ - &adapter_.lane(0)));
+  if (is_datagram()) save_datagram(out);
+  out.put(selected_srq_ != nullptr ? selected_srq_->number() : 0);
+  save_receives(receives_, out);
+  transport_->save(out);
+}
+
+bool QueuePair::load(wire::ByteReader& in) {
+  ibv_qp_attr attributes;
+  parse(in, &attributes);
+  const auto lane = in.get<std::uint8_t>();
+  attributes_ = attributes;
+  if (is_datagram() && !load_datagram(in)) return false;
+  const auto srqn = in.get<std::uint32_t>();
+  if (!in.ok() || lane > kLanes || attributes.ah_attr.grh.sgid_index >= limits_.gid_count ||
+      (srqn != 0 && (init_.xrcd == nullptr || adapter_.xrc_srq(srqn) == nullptr)) ||
+      !load_receives(in, init_.cap.max_recv_wr, init_.cap.max_recv_sge, &receives_)) {
+    return false;
+  }
+  if (srqn != 0) select_srq(srqn);
+  if (lane < kLanes) set_lane(&adapter_.lane(lane));
+  return transport_->load(in) && in.ok() && in.remaining() == 0;
+}
+
+device::QpStatus QueuePair::status() const {
+  const transport::TransportStatus status = transport_->status();
+  device::QpStatus out;
+  out.qpn = status.virtual_qpn;
+  out.wire_qpn = status.wire_qpn;
+  out.peer_qpn = status.peer_qpn;
+  out.peer_wire_qpn = status.peer_wire_qpn;
+  out.type = static_cast<std::uint8_t>(init_.type);
+  out.state = static_cast<std::uint8_t>(status.state);
+  out.migration = static_cast<std::uint8_t>(status.migration);
+  out.peer_class = static_cast<std::uint8_t>(status.peer_class);
+  if (lane_ != nullptr && lane_->port != nullptr) out.local = lane_->port->local();
+  out.peer = status.peer;
+  out.epoch = status.epoch;
+  out.next_psn = status.next_psn;
+  out.first_unacked_psn = status.first_unacked_psn;
+  out.expected_psn = status.expected_psn;
+  out.resume_pending = status.resume_pending ? 1 : 0;
+  const transport::Counters& counters = status.counters;
+  out.sent_packets = counters.sent_packets;
+  out.received_packets = counters.received_packets;
+  out.sent_bytes = counters.sent_bytes;
+  out.received_bytes = counters.received_bytes;
+  out.retransmitted_packets = counters.retransmitted_packets;
+  out.timeouts = counters.timeouts;
+  out.rnr_naks = counters.rnr_naks_received;
+  out.dropped = counters.dropped_forged;
+  out.last_pause_ns = last_pause_ns_;
+  return out;
+}
+
+}  // namespace ferry::rnic

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "transport/types.h"
+
+namespace ferry::rnic {
+
+// Receive WQEs in a ring, each with room for the scatter elements that the QP was granted.
+class ReceiveQueue {
+ public:
+  // Throws std::bad_alloc.
+  ReceiveQueue(std::uint32_t entries, std::uint32_t max_sges);
+
+  bool full() const { return count_ == entries_; }
+  std::uint32_t count() const { return count_; }
+  void push(std::uint64_t wr_id, const transport::Sge* sges, std::uint8_t sge_count);
+  bool pop(transport::ReceiveRequest* out);
+  // The `index`th oldest, for records.
+  void peek(std::uint32_t index, transport::ReceiveRequest* out) const;
+  void clear() { count_ = 0; }
+  // Keeps what is in it. False: more WQEs are in it than fit. Throws std::bad_alloc.
+  bool resize(std::uint32_t entries);
+
+ private:
+  struct Entry {
+    std::uint64_t wr_id;
+    std::uint8_t sge_count;
+  };
+  // calloc: pages that were never used cost nothing.
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::uint32_t entries_, max_sges_;
+  std::uint32_t head_ = 0, count_ = 0;
+  std::unique_ptr<Entry[], Free> ring_;
+  std::unique_ptr<transport::Sge[], Free> sges_;
+};
+
+}  // namespace ferry::rnic

@@ -1,0 +1,152 @@
+#include <dirent.h>
+
+#include <fstream>
+#include <string>
+
+#include "loopback.h"
+
+// What the progress thread does for programs that do not poll, and what it leaves to those that do.
+namespace ferry::rnic::testing {
+namespace {
+
+struct ProgressThreadTest : ::testing::Test {
+  Pair pair;
+  std::vector<std::byte> source = pattern(4096, 1);
+  std::vector<std::byte> target = std::vector<std::byte>(4096);
+  device::Mr* mr_a = nullptr;
+  device::Mr* mr_b = nullptr;
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false)));
+    mr_a = pair.a.reg(source.data(), source.size());
+    mr_b = pair.b.reg(target.data(), target.size());
+  }
+  int write(unsigned flags = IBV_SEND_SIGNALED) {
+    return Send(IBV_WR_RDMA_WRITE, 1, source.data(), 4096, mr_a, flags)
+        .remote(target.data(), mr_b->rkey())
+        .post(pair.qp_a);
+  }
+  // How often the progress threads of this process went to sleep until now.
+  static std::uint64_t sleeps() {
+    std::uint64_t total = 0;
+    DIR* tasks = opendir("/proc/self/task");
+    while (const dirent* entry = readdir(tasks)) {
+      const std::string task = std::string("/proc/self/task/") + entry->d_name;
+      std::string name, line;
+      std::getline(std::ifstream(task + "/comm") >> std::ws, name);
+      if (name != "ferry-rnic") continue;
+      std::ifstream status(task + "/status");
+      while (std::getline(status, line)) {
+        if (line.rfind("voluntary_ctxt_switches:", 0) == 0) total += std::stoull(line.substr(24));
+      }
+    }
+    closedir(tasks);
+    return total;
+  }
+};
+
+// The target calls no verb at all, and spins on its memory.
+TEST_F(ProgressThreadTest, OneSidedOperationsNeedNoPolling) {
+  ASSERT_EQ(write(0), 0);
+  EXPECT_TRUE(eventually([&] {
+    return std::atomic_ref(reinterpret_cast<unsigned char&>(target[4095]))
+               .load(std::memory_order_acquire) == static_cast<unsigned char>(source[4095]);
+  }));
+}
+
+// Neither side polls: both are woken by events.
+TEST_F(ProgressThreadTest, ArmedCqsAreServed) {
+  for (int round = 1; round <= 50; ++round) {
+    ASSERT_EQ(pair.a.cq->arm(false), 0);
+    ASSERT_EQ(pair.b.cq->arm(false), 0);
+    ASSERT_EQ(post_receive(pair.qp_b, 1, target.data(), 4096, mr_b), 0);
+    ASSERT_EQ(Send(IBV_WR_SEND, 1, source.data(), 4096, mr_a).post(pair.qp_a), 0);
+    ASSERT_TRUE(eventually(
+        [&] { return pair.a.sink.completions() == round && pair.b.sink.completions() == round; }));
+    ibv_wc wc[2];
+    ASSERT_EQ(pair.a.cq->poll(2, wc), 1);
+    ASSERT_EQ(pair.b.cq->poll(2, wc), 1);
+  }
+}
+
+TEST_F(ProgressThreadTest, SleepsWhenNothingHappens) {
+  // HELLO and the first looks come before; how long they take is the machine's affair.
+  std::uint64_t fewest = ~0ull;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (fewest > 10 && std::chrono::steady_clock::now() < end) {
+    const std::uint64_t before = sleeps();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    fewest = std::min(fewest, sleeps() - before);
+  }
+  EXPECT_LE(fewest, 10u);
+}
+
+TEST_F(ProgressThreadTest, IsNotWokenForEachPacketWhileTheProgramPolls) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "under this sanitizer a poll takes as long as a sleep";
+#endif
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    ibv_wc wc{};
+    while (!stop) pair.b.cq->poll(1, &wc);
+  });
+  const auto round_trip = [&] {
+    ASSERT_EQ(write(), 0);
+    ibv_wc wc{};
+    while (pair.a.cq->poll(1, &wc) == 0) continue;
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+  };
+  // Each round is two packets or more, of which either wakes a thread that listens. On a busy
+  // machine a program that polls loses its CPU now and then, and the threads listen for a while; in
+  // between they sleep.
+  constexpr unsigned kWindow = 1000;
+  std::uint64_t fewest = ~0ull;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (fewest > kWindow / 4 && std::chrono::steady_clock::now() < end) {
+    const std::uint64_t before = sleeps();
+    for (unsigned i = 0; i < kWindow; ++i) round_trip();
+    fewest = std::min(fewest, sleeps() - before);
+  }
+  stop = true;
+  other.join();
+  EXPECT_LE(fewest, kWindow / 4);  // a thread that always listens: 2000
+}
+
+// It takes over again when the program ceases to poll.
+TEST_F(ProgressThreadTest, NoticesThatPollingCeased) {
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_EQ(write(), 0);
+    ibv_wc wc{}, other{};
+    while (pair.a.cq->poll(1, &wc) == 0) pair.b.cq->poll(1, &other);
+  }
+  std::fill(target.begin(), target.end(), std::byte{0});
+  ASSERT_EQ(write(0), 0);
+  EXPECT_TRUE(eventually(
+      [&] {
+        return std::atomic_ref(reinterpret_cast<unsigned char&>(target[4095]))
+                   .load(std::memory_order_acquire) == static_cast<unsigned char>(source[4095]);
+      },
+      std::chrono::seconds(60)));
+}
+
+// A request that is lost is sent again although the program sleeps.
+TEST(ProgressThreadTimers, RunWithoutPolling) {
+  Pair pair;
+  Settings settings;
+  settings.fault_loss = 0.3;
+  ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false), 0, settings));
+  std::vector<std::byte> source = pattern(100, 1), target(100);
+  device::Mr* mr_a = pair.a.reg(source.data(), 100);
+  device::Mr* mr_b = pair.b.reg(target.data(), 100);
+  ASSERT_EQ(pair.a.cq->arm(false), 0);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 1, source.data(), 100, mr_a, i == 9 ? IBV_SEND_SIGNALED : 0)
+                  .remote(target.data(), mr_b->rkey())
+                  .post(pair.qp_a),
+              0);
+  }
+  EXPECT_TRUE(eventually([&] { return pair.a.sink.completions() == 1; }, std::chrono::seconds(60)));
+}
+
+}  // namespace
+}  // namespace ferry::rnic::testing

@@ -1,0 +1,91 @@
+#include "rnic/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "rnic/netdev.h"
+
+namespace ferry::rnic {
+namespace {
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Settings, Defaults) {
+  for (const char* name : {"FERRY_NETDEV", "FERRY_FAMILY", "FERRY_MIGRATION",
+                           "FERRY_PAUSED_LIMIT_MS", "FERRY_FAULT_LOSS", "FERRY_FAULT_SEED"}) {
+    unsetenv(name);
+  }
+  const Settings settings = settings_from_environment();
+  EXPECT_TRUE(settings.netdevs.empty());
+  EXPECT_TRUE(settings.use_ipv4 && settings.use_ipv6);
+  EXPECT_TRUE(settings.migration.enabled);
+  EXPECT_EQ(settings.fault_loss, 0);
+}
+
+TEST(Settings, AreRead) {
+  Variable netdev("FERRY_NETDEV", "rdma0,,eth1,");
+  Variable family("FERRY_FAMILY", "6");
+  Variable migration("FERRY_MIGRATION", "off");
+  Variable limit("FERRY_PAUSED_LIMIT_MS", "1500");
+  Variable loss("FERRY_FAULT_LOSS", "0.25");
+  Variable seed("FERRY_FAULT_SEED", "42");
+  const Settings settings = settings_from_environment();
+  EXPECT_EQ(settings.netdevs, (std::vector<std::string>{"rdma0", "eth1"}));
+  EXPECT_FALSE(settings.use_ipv4);
+  EXPECT_TRUE(settings.use_ipv6);
+  EXPECT_FALSE(settings.migration.enabled);
+  EXPECT_EQ(settings.migration.paused_limit, std::chrono::milliseconds(1500));
+  EXPECT_EQ(settings.fault_loss, 0.25);
+  EXPECT_EQ(settings.fault_seed, 42u);
+}
+
+TEST(Settings, NonsenseIsIgnoredWithALine) {
+  Variable family("FERRY_FAMILY", "5");
+  Variable migration("FERRY_MIGRATION", "perhaps");
+  Variable limit("FERRY_PAUSED_LIMIT_MS", "-3");
+  Variable loss("FERRY_FAULT_LOSS", "1.5");
+  ::testing::internal::CaptureStderr();
+  const Settings settings = settings_from_environment();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(settings.use_ipv4 && settings.use_ipv6);
+  EXPECT_TRUE(settings.migration.enabled);
+  EXPECT_EQ(settings.migration.paused_limit, Settings().migration.paused_limit);
+  EXPECT_EQ(settings.fault_loss, 0);
+  for (const char* name : {"FERRY_FAMILY=5", "FERRY_MIGRATION=perhaps", "FERRY_PAUSED_LIMIT_MS=-3",
+                           "FERRY_FAULT_LOSS=1.5"}) {
+    EXPECT_NE(said.find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Netdev, LoopbackServesWhenNamed) {
+  Settings settings;
+  settings.netdevs = {"lo"};
+  const auto netdevs = list_netdevs(settings);
+  ASSERT_EQ(netdevs.size(), 1u);
+  EXPECT_TRUE(netdevs[0].loopback);
+  EXPECT_EQ(netdevs[0].addresses.at(0), port::Address::from_ipv4(0x7F000001));
+  EXPECT_NE(netdevs[0].guid, 0u);
+  settings.netdevs = {"no-such-netdev"};
+  EXPECT_TRUE(list_netdevs(settings).empty());
+}
+
+TEST(Netdev, PayloadMtu) {
+  EXPECT_EQ(payload_mtu(1500), 1024u);
+  EXPECT_EQ(payload_mtu(9000), 4096u);
+  EXPECT_EQ(payload_mtu(65536), 4096u);
+  EXPECT_EQ(payload_mtu(4195), 2048u);
+  EXPECT_EQ(payload_mtu(4196), 4096u);
+  EXPECT_EQ(payload_mtu(576), 256u);
+  EXPECT_EQ(payload_mtu(100), 256u);
+}
+
+}  // namespace
+}  // namespace ferry::rnic
