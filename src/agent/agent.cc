@@ -1,0 +1,351 @@
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "agent/build_id.h"
+
+namespace ferry::agent {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kRetry{1000};        // between looks for a ferryd
+constexpr std::uint32_t kStopMs = 5000;     // deadline of a STOP that names none
+constexpr std::uint32_t kAnswerMs = 10000;  // ferryd's answer to AWAKE
+// A Stopped process that was neither frozen nor told anything for so long asks by itself.
+constexpr std::uint32_t kUntoldMs = 10000;
+constexpr long kWatchNs = 500000;
+
+std::uint64_t now_ns() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1000000000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// By the system call itself: a restore must wake it, and nanosleep() of this library goes on after
+// one (verbs/restart.cc).
+void doze(long nanoseconds) {
+  timespec t{0, nanoseconds};
+  ::syscall(SYS_nanosleep, &t, nullptr);
+}
+
+}  // namespace
+
+// The contexts of a stop. Whatever ends the stop early, an exception too, the destructor lets them
+// go on.
+struct Agent::Halt {
+  explicit Halt(Registry& r) : registry(r) {}
+  ~Halt() {
+    if (!released) roll_back();
+    if (begun) registry.end_stop();
+  }
+
+  struct Item {
+    device::Context* context;
+    ContextSlots slots;
+    bool suspended = false, detached = false;
+  };
+
+  // 0 or errno.
+  int run(Stopped* reply, PeerWatch* peers) {
+    registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, {e.netdev, {}}}); });
+    std::uint64_t start = now_ns();
+    for (Item& item : items) item.context->prepare();
+    reply->prepare_ns = now_ns() - start;
+
+    if ((companion = registry.companion())) companion->stop();
+
+    start = now_ns();
+    for (Item& item : items) {
+      std::uint32_t unacked = 0;
+      if (int error = item.context->suspend(&unacked)) return error;
+      item.suspended = true;
+      reply->unacked_psns += unacked;
+    }
+    reply->suspend_ns = now_ns() - start;
+    peers->stopped(registry);
+    std::vector<device::QpStatus> qps;
+    for (Item& item : items) item.context->status(&qps);
+    reply->qps = static_cast<std::uint32_t>(qps.size());
+
+    start = now_ns();
+    for (Item& item : items) {
+      if (int error = item.context->detach(&item.slots.slots)) return error;
+      item.detached = true;
+    }
+    reply->detach_ns = now_ns() - start;
+    for (Item& item : items) reply->contexts.push_back(item.slots);
+    return 0;
+  }
+
+  void roll_back() noexcept {
+    for (Item& item : items) {
+      if (item.detached) attach(*item.context, item.slots.slots);
+      if (item.suspended) item.context->resume(/*rollback=*/true);
+    }
+    resume_companion();
+    released = true;
+  }
+
+  void resume_companion() {
+    if (companion) companion->resume();
+    companion = nullptr;
+  }
+
+  // ferryd has duplicates of the sockets: ours are closed.
+  void give_away() {
+    for (Item& item : items) {
+      close_all(item.slots.slots);
+      item.slots.slots.clear();
+    }
+    released = true;
+  }
+
+  // 0, or errno and the sockets are closed.
+  static int attach(device::Context& context, const std::vector<device::Slot>& slots) {
+    const int error = context.attach(slots);
+    if (error) close_all(slots);
+    return error;
+  }
+  static void close_all(const std::vector<device::Slot>& slots) {
+    for (const device::Slot& slot : slots) ::close(slot.descriptor);
+  }
+
+  Registry& registry;
+  std::vector<Item> items;
+  Companion* companion = nullptr;  // while it is stopped
+  bool begun = false;
+  bool released = false;
+};
+
+Agent::Agent(Registry& registry, ControlBlock& control)
+    : registry_(registry), control_(control), build_(build_id()) {}
+
+Agent::~Agent() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    if (const int socket = socket_; socket >= 0) ::shutdown(socket, SHUT_RDWR);
+    wake_.notify_all();
+  }
+  if (started_) ::pthread_join(thread_, nullptr);
+}
+
+int Agent::start() {
+  std::lock_guard lock(mutex_);
+  if (started_) return 0;
+  pthread_attr_t attributes;
+  if (int error = ::pthread_attr_init(&attributes)) return error;
+  ::pthread_attr_setstacksize(&attributes, 256 << 10);
+  // The mask is inherited: no signal of the program can be delivered here, not even at once.
+  sigset_t all, before;
+  sigfillset(&all);
+  sigdelset(&all, SIGSEGV);
+  sigdelset(&all, SIGBUS);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = ::pthread_create(&thread_, &attributes, thread_main, this);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  started_ = error == 0;
+  return error;
+}
+
+void Agent::abandon_in_child() {
+  if (const int socket = socket_.exchange(-1); socket >= 0) ::close(socket);
+}
+
+void* Agent::thread_main(void* self) {
+  ::pthread_setname_np(::pthread_self(), "ferry-agent");
+  static_cast<Agent*>(self)->run();
+  return nullptr;
+}
+
+void Agent::run() {
+  while (!ending_) {
+    // Out of memory is no reason to take the program down, nor to give up.
+    try {
+      const int socket = connect_to_ferryd();
+      set_socket(socket);
+      if (socket >= 0 && !ending_) {
+        if (send_message(socket, MessageType::kRegister, encode(registration())) == 0) {
+          serve(socket);
+        }
+      }
+    } catch (...) {
+    }
+    set_socket(-1);
+    pause(kRetry);
+  }
+}
+
+void Agent::serve(int socket) {
+  while (!ending_) {
+    Message message;
+    const int timeout = peers_.active() ? static_cast<int>(PeerWatch::kInterval.count()) : -1;
+    const int error = receive_message(socket, &message, timeout);
+    if (error == ETIMEDOUT || error == 0) {
+      if (peers_.active() && !tell_peers_know(socket)) return;
+    }
+    if (error == ETIMEDOUT) continue;
+    if (error) return;
+    close_descriptors(&message.descriptors);  // no message that reaches us here brings any
+    if (message.type == MessageType::kStatus) {
+      if (!answer_status(socket)) return;
+    } else if (message.type == MessageType::kStop) {
+      const int next = stop(socket, message);
+      if (next == -2) return;
+      if (next >= 0) socket = next;
+    }
+  }
+}
+
+bool Agent::answer_status(int socket) {
+  StatusReply reply;
+  registry_.for_each([&](Registry::Entry& entry) {
+    ContextStatus status{entry.device, entry.netdev, {}};
+    entry.context->status(&status.qps);
+    reply.contexts.push_back(std::move(status));
+  });
+  return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
+}
+
+int Agent::stop(int socket, const Message& message) {
+  Stop request;
+  Stopped reply;
+  const bool understood = message.version == kVersion && parse(message.body, &request);
+  reply.move_id = request.move_id;
+  Halt halt(registry_);
+  const std::uint32_t limit_ms = request.deadline_ms ? request.deadline_ms : kStopMs;
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(limit_ms);
+  if (!understood) {
+    reply.error = EPROTO;
+  } else if (!registry_.begin_stop(deadline)) {
+    reply.error = EBUSY;
+  } else {
+    halt.begun = true;
+    reply.error = halt.run(&reply, &peers_);
+  }
+  if (reply.error) {
+    halt.roll_back();
+    reply.contexts.clear();
+    return send_message(socket, MessageType::kStopped, encode(reply)) == 0 ? -1 : -2;
+  }
+
+  const std::vector<int> sockets = descriptors_of(reply.contexts);
+  if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
+  for (;;) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto left_ms = std::chrono::duration_cast<milliseconds>(left).count();
+    Message answer;
+    if (receive_message(socket, &answer, static_cast<int>(std::max<long>(left_ms, 0)))) return -2;
+    close_descriptors(&answer.descriptors);
+    if (answer.type == MessageType::kStopTaken) break;
+    if (answer.type == MessageType::kStatus && !answer_status(socket)) return -2;
+  }
+  halt.give_away();
+  set_socket(-1);
+  return come_back(halt, request.move_id);
+}
+
+// From here on there is no way back but by ferryd: another copy of this process may exist.
+int Agent::come_back(Halt& halt, std::uint64_t move_id) {
+  std::uint32_t limit_ms = kUntoldMs;
+  std::uint32_t backoff_ms = 1;
+  while (!ending_) {
+    try {
+      watch(limit_ms);
+      const int socket = connect_to_ferryd();
+      set_socket(socket);
+      Message answer;
+      if (socket >= 0 &&
+          send_message(socket, MessageType::kAwake, encode(Awake{move_id, registration()})) == 0 &&
+          receive_message(socket, &answer, kAnswerMs) == 0) {
+        Stay stay;
+        if (answer.type == MessageType::kResume && answer.version == kVersion &&
+            take_back(halt, answer, move_id, socket)) {
+          return socket;
+        }
+        if (answer.type == MessageType::kStay && parse(answer.body, &stay)) {
+          backoff_ms = std::clamp(stay.retry_ms, 1u, 1000u);
+        }
+        close_descriptors(&answer.descriptors);
+      }
+    } catch (...) {
+    }
+    set_socket(-1);
+    limit_ms = backoff_ms;
+    backoff_ms = std::min(backoff_ms * 2, 200u);
+  }
+  return -2;
+}
+
+bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int socket) {
+  Resume resume;
+  if (!parse(message.body, &resume) || resume.contexts.size() != halt.items.size() ||
+      !give_descriptors(&message.descriptors, &resume.contexts)) {
+    return false;
+  }
+  Resumed reply;
+  reply.move_id = move_id;
+  std::uint64_t start = now_ns();
+  for (std::size_t i = 0; i < halt.items.size(); ++i) {
+    const int error = Halt::attach(*halt.items[i].context, resume.contexts[i].slots);
+    if (error && !reply.error) reply.error = error;
+  }
+  reply.attach_ns = now_ns() - start;
+  start = now_ns();
+  for (Halt::Item& item : halt.items) item.context->resume(resume.rollback);
+  halt.resume_companion();
+  reply.resume_ns = now_ns() - start;
+  peers_.resumed(move_id);
+  // A connection that breaks now is noticed by its next user.
+  send_message(socket, MessageType::kResumed, encode(reply));
+  return true;
+}
+
+// Waits for a command in the control block, `limit_ms` at most. Counts naps, not time: the clock
+// may jump in a restore.
+ControlBlock::Command Agent::watch(std::uint32_t limit_ms) {
+  std::atomic_ref<std::uint32_t> command(control_.command);
+  for (std::uint64_t naps = 0;; ++naps) {
+    const std::uint32_t seen = command.exchange(ControlBlock::kNone, std::memory_order_acq_rel);
+    if (seen == ControlBlock::kFrozen || seen == ControlBlock::kGo) {
+      return static_cast<ControlBlock::Command>(seen);
+    }
+    if (naps * kWatchNs >= limit_ms * 1000000ull || ending_) return ControlBlock::kNone;
+    doze(kWatchNs);
+  }
+}
+
+bool Agent::tell_peers_know(int socket) {
+  PeersKnow message;
+  if (!peers_.look(registry_, &message)) return true;
+  return send_message(socket, MessageType::kPeersKnow, encode(message)) == 0;
+}
+
+Register Agent::registration() const {
+  return {kVersion, build_, reinterpret_cast<std::uint64_t>(&control_)};
+}
+
+// Closes the connection before. A destructor that is waiting for us finds the new one.
+void Agent::set_socket(int socket) {
+  std::lock_guard lock(mutex_);
+  const int old = socket_.exchange(socket < 0 ? -1 : socket);
+  if (old >= 0 && old != socket) ::close(old);
+  if (ending_ && socket >= 0) ::shutdown(socket, SHUT_RDWR);
+}
+
+void Agent::pause(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, time, [&] { return ending_.load(); });
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "agent/peer_watch.h"
+#include "agent/protocol.h"
+#include "agent/registry.h"
+
+// The library's side of the talk with ferryd (protocol.h): one thread per process, `ferry-agent`,
+// with all signals but SIGSEGV and SIGBUS blocked. Without a ferryd it holds no descriptor and
+// looks for one every second. While the process is Stopped it holds no descriptor either.
+namespace ferry::agent {
+
+class Agent {
+ public:
+  // `registry` and `control` live as long as the agent.
+  Agent(Registry& registry, ControlBlock& control);
+  // Ends the thread. The library's own agent is never destroyed.
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Starts the thread unless it runs. 0 or errno: without the thread the program runs, and cannot
+  // be moved.
+  int start();
+  // In a child after fork(), where the thread does not exist: closes the parent's connection. The
+  // object is of no more use.
+  void abandon_in_child();
+
+ private:
+  struct Halt;  // contexts that were stopped, and how far (agent.cc)
+
+  static void* thread_main(void* self);
+  void run();
+  void serve(int socket);
+  bool answer_status(int socket);
+  // A connected socket after a move or a rollback by ferryd, -1 when the stop did not happen and
+  // `socket` is still good, -2 when it is not.
+  int stop(int socket, const Message& message);
+  int come_back(Halt& halt, std::uint64_t move_id);
+  bool take_back(Halt& halt, Message& message, std::uint64_t move_id, int socket);
+  ControlBlock::Command watch(std::uint32_t limit_ms);
+  bool tell_peers_know(int socket);
+  Register registration() const;
+  void set_socket(int socket);
+  void pause(std::chrono::milliseconds time);
+
+  Registry& registry_;
+  ControlBlock& control_;
+  const std::string build_;
+  PeerWatch peers_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  pthread_t thread_{};
+  bool started_ = false;
+  std::atomic<bool> ending_{false};
+  std::atomic<int> socket_{-1};  // the open connection
+};
+
+}  // namespace ferry::agent

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <set>
+
+#include "agent/protocol.h"
+#include "agent/registry.h"
+
+// After a resume: which peers have acknowledged, so that the stand-in at the old place can forget
+// them (PEERS_KNOW).
+namespace ferry::agent {
+
+class PeerWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Between suspend() and detach(): remembers which QPs will have to tell a peer.
+  void stopped(Registry& registry);
+  // The QPs go on, and have begun to tell.
+  void resumed(std::uint64_t move_id);
+  bool active() const { return active_; }
+  // True: something changed since the last look that gave true, and *out tells it. The last message
+  // of a move comes kSettle after all peers know, with the retransmissions that the resume caused.
+  bool look(Registry& registry, PeersKnow* out);
+
+  static constexpr std::chrono::milliseconds kInterval{2};
+  static constexpr std::chrono::milliseconds kSettle{50};
+
+ private:
+  std::set<std::uint32_t> waiting_;
+  std::uint64_t move_id_ = 0;
+  std::uint64_t retransmitted_before_ = 0;
+  bool active_ = false;
+  bool told_ = false;
+  bool all_know_ = false;
+  Clock::time_point all_know_since_{};
+};
+
+}  // namespace ferry::agent

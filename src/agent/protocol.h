@@ -1,0 +1,227 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "wire/bytes.h"
+
+// The control protocol between a Ferry process, the CRIU plugin and ferryd: messages over the UNIX
+// stream socket kSocketPath (or $FERRYD_SOCKET) of the host. No protobuf here: the library lives in
+// strangers' processes.
+//
+//   message = magic:32 version:16 type:16 length:32 body[length]      little-endian; SCM_RIGHTS
+//   descriptors come with the first byte
+//
+// A process (agent/agent.cc)                        ferryd (migrate/)
+//   REGISTER                    ->
+//                               <-  STATUS                                 ferry ps
+//   STATUS_REPLY                ->
+//                               <-  STOP                                   prepare, suspend, detach
+//   STOPPED + descriptors       ->
+//                               <-  STOP_TAKEN                             stand-in is answering;
+//                               the process closes its connection, holds no descriptor
+//        (frozen, moved, thawed; or never frozen: the control block tells)
+//   AWAKE                       ->                                         on a new connection, to
+//   the ferryd of the host it is on now
+//                               <-  RESUME + descriptors | STAY            STAY: no decision yet,
+//                               ask again
+//   RESUMED                     ->
+//   PEERS_KNOW                  ->                                         peers acknowledged
+//   RESUME: the old place's stand-in can forget them
+//
+// The CRIU plugin and the action scripts            ferryd
+//   PAUSE_TREE                  ->  stops every Ferry process of the tree
+//                               <-  DONE
+//   FROZEN                      ->  all is frozen: ferryd marks the control blocks
+//                               <-  DONE
+//   DUMP_FAILED                 ->  roll back
+//                               <-  DONE
+//   ACTION                      ->  CRIU's action script `name`; the reply's code is the script's
+//   exit code
+//                               <-  DONE
+namespace ferry::agent {
+
+inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
+inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
+inline constexpr std::uint32_t kMagic = 0x59525246;  // "FRRY"
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
+inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
+
+enum class MessageType : std::uint16_t {
+  kRegister = 1,
+  kStatusReply = 2,
+  kStopped = 3,
+  kAwake = 4,
+  kResumed = 5,
+  kPeersKnow = 6,
+  kStatus = 16,
+  kStop = 17,
+  kStopTaken = 18,
+  kResume = 19,
+  kStay = 20,
+  kPauseTree = 32,
+  kFrozen = 33,
+  kDumpFailed = 34,
+  kAction = 35,
+  kDone = 36,
+};
+
+// A word in the process's memory that ferryd writes (process_vm_writev) while the process can be
+// reached in no other way; its address is in REGISTER.
+struct ControlBlock {
+  std::uint32_t magic = kMagic;
+  // kNone while it runs; kFrozen: written while frozen, so whoever reads it has been thawed; kGo:
+  // the freeze will not happen, ask ferryd.
+  enum Command : std::uint32_t { kNone = 0, kFrozen = 1, kGo = 2 };
+  std::uint32_t command = kNone;  // atomic access
+  std::uint32_t freezes =
+      0;  // atomic access; +1 with each kFrozen: blocking calls that return EINTR compare it
+};
+
+struct Register {
+  std::uint16_t version = kVersion;
+  std::string build;                // build id of the library
+  std::uint64_t control_block = 0;  // address in the process
+};
+
+struct ContextStatus {
+  std::string device, netdev;
+  std::vector<device::QpStatus> qps;
+};
+
+struct StatusReply {
+  std::vector<ContextStatus> contexts;
+};
+
+// Per context: the sockets it gave away. Descriptors travel beside the message, in order.
+struct ContextSlots {
+  std::string netdev;
+  std::vector<device::Slot> slots;
+};
+
+struct Stop {
+  std::uint64_t move_id = 0;
+  std::uint32_t deadline_ms = 0;
+};
+
+struct Stopped {
+  std::uint64_t move_id = 0;
+  std::int32_t error = 0;        // errno; then nothing was stopped
+  std::uint64_t prepare_ns = 0;  // HELLO to unknown peers; traffic flows meanwhile
+  std::uint64_t suspend_ns = 0;  // QPs stop
+  std::uint64_t detach_ns = 0;   // sockets are given away
+  std::uint32_t qps = 0;
+  std::uint32_t unacked_psns = 0;
+  std::vector<ContextSlots> contexts;
+};
+
+struct Awake {
+  std::uint64_t move_id = 0;
+  Register registration;
+};
+
+struct Resume {
+  bool rollback = false;
+  std::vector<ContextSlots> contexts;  // same order as in STOPPED
+};
+
+struct Stay {
+  std::uint32_t retry_ms = 0;
+};
+
+struct Resumed {
+  std::uint64_t move_id = 0;
+  std::int32_t error = 0;  // errno of the first context that could not take its sockets
+  std::uint64_t attach_ns = 0, resume_ns = 0;
+};
+
+struct PeersKnow {
+  std::uint64_t move_id = 0;
+  std::uint32_t remaining = 0;              // QPs whose RESUME is not acknowledged yet
+  std::vector<std::uint32_t> qpns;          // virtual QPNs acknowledged since the last one
+  std::uint64_t retransmitted_packets = 0;  // over all QPs since the stop
+};
+
+struct PauseTree {
+  std::int32_t pid = 0;
+};
+struct Frozen {
+  std::int32_t pid = 0;
+};
+struct DumpFailed {
+  std::int32_t pid = 0;
+};
+struct Action {
+  std::string name;
+  std::int32_t pid = 0;
+  std::uint64_t move_id = 0;
+};
+struct Done {
+  std::int32_t code = 0;
+  std::string error;
+};
+
+// Bodies. parse() is false for malformed bytes. Slot descriptors are not part of the bytes.
+std::vector<std::byte> encode(const Register&);
+std::vector<std::byte> encode(const StatusReply&);
+std::vector<std::byte> encode(const Stop&);
+std::vector<std::byte> encode(const Stopped&);
+std::vector<std::byte> encode(const Awake&);
+std::vector<std::byte> encode(const Resume&);
+std::vector<std::byte> encode(const Stay&);
+std::vector<std::byte> encode(const Resumed&);
+std::vector<std::byte> encode(const PeersKnow&);
+std::vector<std::byte> encode(const PauseTree&);
+std::vector<std::byte> encode(const Frozen&);
+std::vector<std::byte> encode(const DumpFailed&);
+std::vector<std::byte> encode(const Action&);
+std::vector<std::byte> encode(const Done&);
+bool parse(std::span<const std::byte> body, Register* out);
+bool parse(std::span<const std::byte> body, StatusReply* out);
+bool parse(std::span<const std::byte> body, Stop* out);
+bool parse(std::span<const std::byte> body, Stopped* out);
+bool parse(std::span<const std::byte> body, Awake* out);
+bool parse(std::span<const std::byte> body, Resume* out);
+bool parse(std::span<const std::byte> body, Stay* out);
+bool parse(std::span<const std::byte> body, Resumed* out);
+bool parse(std::span<const std::byte> body, PeersKnow* out);
+bool parse(std::span<const std::byte> body, PauseTree* out);
+bool parse(std::span<const std::byte> body, Frozen* out);
+bool parse(std::span<const std::byte> body, DumpFailed* out);
+bool parse(std::span<const std::byte> body, Action* out);
+bool parse(std::span<const std::byte> body, Done* out);
+
+// The descriptors of all slots, in the order in which they travel beside the message; still owned
+// by the slots.
+std::vector<int> descriptors_of(const std::vector<ContextSlots>& contexts);
+// The way back: gives received descriptors to the slots. False when there is not one for each slot;
+// then nobody's ownership changed.
+bool give_descriptors(std::vector<int>* descriptors, std::vector<ContextSlots>* contexts);
+void close_descriptors(std::vector<int>* descriptors);
+
+// One message with its descriptors, over a blocking or non-blocking stream socket.
+struct Message {
+  MessageType type = MessageType::kDone;
+  std::uint16_t version = kVersion;
+  std::vector<std::byte> body;
+  std::vector<int> descriptors;  // owned by the receiver of the Message
+};
+// 0 or errno. Retries EINTR. The kernel takes 253 descriptors per sendmsg: more travel with the
+// following bytes of the header, E2BIG above kMaxDescriptors.
+int send_message(int socket, MessageType type, std::span<const std::byte> body,
+                 std::span<const int> descriptors = {});
+// 0, errno, or EPIPE at the end of the stream. `timeout_ms` < 0: waits for ever; ETIMEDOUT: no
+// message began, the stream is intact. EPROTO: not our protocol, or a message that began and was
+// not finished within kMessageTime. After an error other than ETIMEDOUT the stream is of no more
+// use.
+inline constexpr int kMessageTimeMs = 5000;
+int receive_message(int socket, Message* out, int timeout_ms = -1);
+// A connected, close-on-exec socket to the ferryd of this host, or -errno.
+int connect_to_ferryd();
+
+}  // namespace ferry::agent

@@ -1,0 +1,45 @@
+#include "agent/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ferry::agent {
+
+Registry::Change::Change(Registry& registry) : registry_(registry) {
+  std::unique_lock lock(registry_.mutex_);
+  registry_.changed_.wait(lock, [&] { return !registry_.stopped_; });
+  ++registry_.changes_;
+}
+
+Registry::Change::~Change() {
+  std::lock_guard lock(registry_.mutex_);
+  --registry_.changes_;
+  registry_.changed_.notify_all();
+}
+
+void Registry::Change::add(Entry entry) {
+  std::lock_guard lock(registry_.mutex_);
+  registry_.entries_.push_back(std::move(entry));
+}
+
+void Registry::Change::remove(const device::Context* context) {
+  std::lock_guard lock(registry_.mutex_);
+  std::erase_if(registry_.entries_, [&](const Entry& e) { return e.context == context; });
+}
+
+bool Registry::begin_stop(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  stopped_ = true;
+  if (changed_.wait_until(lock, deadline, [&] { return changes_ == 0; })) return true;
+  stopped_ = false;
+  changed_.notify_all();
+  return false;
+}
+
+void Registry::end_stop() {
+  std::lock_guard lock(mutex_);
+  stopped_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace ferry::agent

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+// The contexts of this process that a move takes along. verbs/ adds and removes them; the agent
+// walks them.
+namespace ferry::agent {
+
+// Something else of the process that has sockets: it stops after the contexts and resumes after
+// them.
+class Companion {
+ public:
+  virtual ~Companion() = default;
+  // Returns when it holds no descriptor that a move cannot take along, and sends nothing any more.
+  virtual void stop() = 0;
+  virtual void resume() = 0;
+};
+
+class Registry {
+ public:
+  struct Entry {
+    device::Context* context = nullptr;
+    std::string device, netdev;
+  };
+
+  // Held while a device is opened or closed. Waits while a stop is on: what is opened then would
+  // not be moved.
+  class Change {
+   public:
+    explicit Change(Registry& registry);
+    ~Change();
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+    void add(Entry entry);
+    void remove(const device::Context* context);
+
+   private:
+    Registry& registry_;
+  };
+
+  // Lives as long as the registry. Not while a stop is on.
+  void set_companion(Companion* companion) { companion_ = companion; }
+  Companion* companion() const { return companion_; }
+
+  // Shuts changes out until end_stop(). False: one was still under way at the deadline.
+  bool begin_stop(std::chrono::steady_clock::time_point deadline);
+  void end_stop();
+
+  // Calls `visit` for each context; no context goes away meanwhile.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) visit(entry);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Entry> entries_;
+  std::atomic<Companion*> companion_{nullptr};
+  int changes_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace ferry::agent

@@ -1,0 +1,323 @@
+#include "agent/agent.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "device/fake.h"
+
+namespace ferry::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using device::fake::FakeContext;
+
+// A ferryd that the test plays by hand, and an agent with one context.
+struct Conversation : ::testing::Test {
+  std::string directory = "/tmp/ferry-agent-test-XXXXXX";
+  std::string path;
+  int listener = -1;
+  int peer = -1;
+  std::shared_ptr<device::fake::Log> log = std::make_shared<device::fake::Log>();
+  struct : device::EventSink {
+    void completion(device::Cq&) override {}
+    void asynchronous(ibv_event_type, device::Object*) override {}
+  } sink;
+  device::fake::FakeRnic rnic{log, "fake0", "eth9", 1};
+  std::unique_ptr<device::Context> context;
+  FakeContext* fake = nullptr;
+  Registry registry;
+  ControlBlock control;
+  std::unique_ptr<Agent> agent;
+
+  void SetUp() override {
+    ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+    path = directory + "/ferryd.sock";
+    ::setenv(kSocketVariable, path.c_str(), 1);
+    int error = 0;
+    context = rnic.open(sink, &error);
+    fake = rnic.last_opened();
+    device::Pd* pd;
+    device::Cq* cq;
+    device::Qp* qp;
+    ASSERT_EQ(context->alloc_pd(&pd), 0);
+    ASSERT_EQ(context->create_cq({8}, &cq), 0);
+    device::QpInit init;
+    init.pd = pd, init.send_cq = init.recv_cq = cq;
+    ASSERT_EQ(context->create_qp(&init, &qp), 0);
+    ibv_qp_attr rts{};
+    rts.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(qp->modify(rts, IBV_QP_STATE), 0);
+    Registry::Change(registry).add({context.get(), "fake0", "eth9"});
+    agent = std::make_unique<Agent>(registry, control);
+  }
+  void TearDown() override {
+    agent.reset();
+    for (int* d : {&listener, &peer}) {
+      if (*d >= 0) ::close(*d);
+    }
+    for (device::Slot& s : fake->slots) ::close(s.descriptor);
+    ::unlink(path.c_str());
+    ::rmdir(directory.c_str());
+    ::unsetenv(kSocketVariable);
+  }
+
+  void listen() {
+    listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(listener, 4), 0);
+    const timeval limit{5, 0};
+    ::setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  void accept() {
+    if (peer >= 0) ::close(peer);
+    peer = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    ASSERT_GE(peer, 0);
+  }
+  Message receive(MessageType type) {
+    Message message;
+    EXPECT_EQ(receive_message(peer, &message, 5000), 0);
+    EXPECT_EQ(message.type, type);
+    return message;
+  }
+  template <typename T>
+  T receive_as(MessageType type) {
+    Message message = receive(type);
+    T out;
+    EXPECT_TRUE(parse(message.body, &out));
+    close_descriptors(&message.descriptors);
+    return out;
+  }
+  void connect() {
+    listen();
+    ASSERT_EQ(agent->start(), 0);
+    accept();
+    registered = receive_as<Register>(MessageType::kRegister);
+  }
+  // A socket to give away: any descriptor will do for the fake.
+  void give_fake_a_socket() {
+    device::Slot slot;
+    slot.descriptor = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    slot.slot = 3;
+    slot.entries = {{std::byte{1}}};
+    fake->slots.push_back(slot);
+  }
+  bool at_end() {
+    Message message;
+    const int error = receive_message(peer, &message, 5000);
+    return error == EPIPE || error == ECONNRESET;  // the latter when it left something unread
+  }
+  Register registered;
+};
+
+TEST_F(Conversation, RegistersAndAnswersStatus) {
+  connect();
+  EXPECT_EQ(registered.version, kVersion);
+  EXPECT_EQ(registered.control_block, reinterpret_cast<std::uint64_t>(&control));
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  const auto status = receive_as<StatusReply>(MessageType::kStatusReply);
+  ASSERT_EQ(status.contexts.size(), 1u);
+  EXPECT_EQ(status.contexts[0].device, "fake0");
+  EXPECT_EQ(status.contexts[0].qps.size(), 1u);
+}
+
+TEST_F(Conversation, FindsAFerrydThatStartsLater) {
+  ASSERT_EQ(agent->start(), 0);
+  std::this_thread::sleep_for(50ms);
+  listen();
+  accept();
+  receive(MessageType::kRegister);
+}
+
+TEST_F(Conversation, ConnectsAgainWhenFerrydIsRestarted) {
+  connect();
+  ::shutdown(peer, SHUT_RDWR);
+  accept();
+  receive(MessageType::kRegister);
+}
+
+TEST_F(Conversation, GarbageEndsTheConnectionOnly) {
+  connect();
+  ASSERT_EQ(::write(peer, "garbage, and not little of it", 29), 29);
+  EXPECT_TRUE(at_end());
+  accept();
+  receive(MessageType::kRegister);
+}
+
+TEST_F(Conversation, TheThreadBlocksAllSignalsButFaults) {
+  connect();
+  std::string mask;
+  for (const char* line : {"SigBlk"}) {
+    // The only other thread of this process.
+    FILE* list = ::popen(
+        ("grep -H " + std::string(line) + " /proc/" + std::to_string(::getpid()) +
+         "/task/*/status; grep -H ferry-agent /proc/" + std::to_string(::getpid()) + "/task/*/comm")
+            .c_str(),
+        "r");
+    char text[512];
+    std::string all;
+    while (std::fgets(text, sizeof text, list)) all += text;
+    ::pclose(list);
+    const auto comm = all.find("comm:ferry-agent");
+    ASSERT_NE(comm, std::string::npos) << all;
+    const auto start = all.rfind("/task/", comm) + 6;
+    const std::string thread = all.substr(start, all.find('/', start) - start);
+    const auto status = all.find("/task/" + thread + "/status:SigBlk:");
+    ASSERT_NE(status, std::string::npos) << all;
+    mask = all.substr(all.find(':', all.find(':', status) + 1) + 2, 16);
+  }
+  const auto blocked = std::stoull(mask, nullptr, 16);
+  EXPECT_EQ(blocked >> (SIGSEGV - 1) & 1, 0u);
+  EXPECT_EQ(blocked >> (SIGBUS - 1) & 1, 0u);
+  EXPECT_EQ(blocked >> (SIGTERM - 1) & 1, 1u);
+  EXPECT_EQ(blocked >> (SIGALRM - 1) & 1, 1u);
+  EXPECT_EQ(blocked >> (SIGFPE - 1) & 1, 1u);
+}
+
+TEST_F(Conversation, StopsGivesAwayAndResumesAfterAFreeze) {
+  connect();
+  give_fake_a_socket();
+  const int given = fake->slots[0].descriptor;
+  fake->unacked_psns = 42;
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{77, 1000})), 0);
+  Message message = receive(MessageType::kStopped);
+  Stopped stopped;
+  ASSERT_TRUE(parse(message.body, &stopped));
+  EXPECT_EQ(stopped.move_id, 77u);
+  EXPECT_EQ(stopped.error, 0);
+  EXPECT_EQ(stopped.qps, 1u);
+  EXPECT_EQ(stopped.unacked_psns, 42u);
+  ASSERT_EQ(stopped.contexts.size(), 1u);
+  EXPECT_EQ(stopped.contexts[0].netdev, "eth9");
+  EXPECT_EQ(stopped.contexts[0].slots[0].slot, 3u);
+  ASSERT_EQ(message.descriptors.size(), 1u);
+  ASSERT_TRUE(give_descriptors(&message.descriptors, &stopped.contexts));
+  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
+  // No descriptor of the library remains.
+  EXPECT_TRUE(at_end());
+  EXPECT_EQ(::fcntl(given, F_GETFD), -1);
+
+  // Nothing happens until the control block says so.
+  std::this_thread::sleep_for(30ms);
+  EXPECT_EQ(log->count("resume"), 0u);
+  fake->resume_pending = 1;
+  std::atomic_ref(control.freezes).fetch_add(1);
+  std::atomic_ref(control.command).store(ControlBlock::kFrozen);
+  accept();
+  const auto awake = receive_as<Awake>(MessageType::kAwake);
+  EXPECT_EQ(awake.move_id, 77u);
+  EXPECT_EQ(awake.registration.control_block, registered.control_block);
+  EXPECT_EQ(std::atomic_ref(control.command).load(), ControlBlock::kNone);
+
+  // No decision yet: it asks again, on a new connection.
+  ASSERT_EQ(send_message(peer, MessageType::kStay, encode(Stay{5})), 0);
+  EXPECT_TRUE(at_end());
+  accept();
+  receive_as<Awake>(MessageType::kAwake);
+  EXPECT_EQ(log->count("resume"), 0u);
+
+  auto sockets = descriptors_of(stopped.contexts);
+  ASSERT_EQ(
+      send_message(peer, MessageType::kResume, encode(Resume{false, stopped.contexts}), sockets),
+      0);
+  close_descriptors(&sockets);
+  const auto resumed = receive_as<Resumed>(MessageType::kResumed);
+  EXPECT_EQ(resumed.move_id, 77u);
+  EXPECT_EQ(resumed.error, 0);
+  EXPECT_EQ(log->count("attach"), 1u);
+  EXPECT_EQ(log->last("attach"), "1");
+
+  auto know = receive_as<PeersKnow>(MessageType::kPeersKnow);
+  EXPECT_EQ(know.move_id, 77u);
+  EXPECT_EQ(know.remaining, 1u);
+  EXPECT_TRUE(know.qpns.empty());
+  fake->resume_pending = 0;
+  know = receive_as<PeersKnow>(MessageType::kPeersKnow);
+  EXPECT_EQ(know.remaining, 0u);
+  EXPECT_EQ(know.qpns.size(), 1u);
+  know = receive_as<PeersKnow>(MessageType::kPeersKnow);  // the last, with the retransmissions
+  EXPECT_TRUE(know.qpns.empty());
+
+  // The connection serves on.
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  receive(MessageType::kStatusReply);
+}
+
+TEST_F(Conversation, ARollbackSaysSoToTheDevice) {
+  connect();
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
+  receive(MessageType::kStopped);
+  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
+  EXPECT_TRUE(at_end());
+  std::atomic_ref(control.command).store(ControlBlock::kGo);
+  accept();
+  receive(MessageType::kAwake);
+  Resume resume{true, {{"eth9", {}}}};
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(resume)), 0);
+  receive(MessageType::kResumed);
+  EXPECT_EQ(log->last("resume"), "rollback");
+}
+
+TEST_F(Conversation, AResumeThatDoesNotFitIsNotFollowed) {
+  connect();
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
+  receive(MessageType::kStopped);
+  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
+  EXPECT_TRUE(at_end());
+  std::atomic_ref(control.command).store(ControlBlock::kGo);
+  accept();
+  receive(MessageType::kAwake);
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(Resume{true, {}})),
+            0);  // one context is missing
+  accept();
+  receive(MessageType::kAwake);
+  EXPECT_EQ(log->count("resume"), 0u);
+}
+
+TEST_F(Conversation, RollsBackByItselfWhenStopIsNotTaken) {
+  connect();
+  give_fake_a_socket();
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 50})), 0);
+  Message message = receive(MessageType::kStopped);
+  close_descriptors(&message.descriptors);
+  EXPECT_TRUE(at_end());
+  EXPECT_EQ(log->count("attach"), 1u);
+  EXPECT_EQ(log->last("resume"), "rollback");
+  EXPECT_GE(::fcntl(fake->slots.at(0).descriptor, F_GETFD), 0);
+  accept();
+  receive(MessageType::kRegister);
+}
+
+TEST_F(Conversation, AFailedSuspendOrDetachIsReportedAndUndone) {
+  connect();
+  log->fail_next("suspend", EIO);
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
+  EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, EIO);
+  EXPECT_EQ(log->count("resume"), 0u);
+  log->fail_next("detach", ENOMEM);
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{2, 1000})), 0);
+  EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, ENOMEM);
+  EXPECT_EQ(log->last("resume"), "rollback");
+  EXPECT_EQ(log->count("attach"), 0u);
+  Registry::Change change(registry);  // not shut out any more
+}
+
+TEST_F(Conversation, AMalformedStopStopsNothing) {
+  connect();
+  ASSERT_EQ(send_message(peer, MessageType::kStop, std::vector<std::byte>(3)), 0);
+  EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, EPROTO);
+  EXPECT_EQ(log->count("suspend"), 0u);
+}
+
+}  // namespace
+}  // namespace ferry::agent
