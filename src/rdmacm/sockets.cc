@@ -1,0 +1,176 @@
+#include "rdmacm/sockets.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "gsi/local.h"
+#include "gsi/packet.h"
+#include "wire/icrc.h"
+
+namespace ferry::rdmacm {
+namespace {
+
+constexpr unsigned kMaxBatch = 64;  // datagrams of one socket in a turn
+
+bool same_family(const port::Address& a, const port::Address& b) {
+  return a.is_ipv4() == b.is_ipv4();
+}
+
+}  // namespace
+
+std::uint16_t Sockets::take_tag() {
+  for (unsigned tries = 0; tag_ == 0 && tries < 1000; ++tries) {
+    const auto tag = static_cast<std::uint16_t>(devices_.random());
+    if (tag == 0) continue;
+    int error = 0;
+    process_receiver_ = gsi::open_receiver(gsi::process_name(tag), &error);
+    if (process_receiver_ >= 0) tag_ = tag;
+    if (error != 0 && error != EADDRINUSE) break;
+  }
+  return tag_;
+}
+
+void Sockets::find_addresses() {
+  devices_here_ = devices_.list();
+}
+
+port::Address Sockets::current(const port::Address& address, const std::string& netdev) {
+  if (devices_here_.empty()) find_addresses();
+  const port::Address* of_netdev = nullptr;
+  for (const auto& [device, addresses] : devices_here_) {
+    for (const port::Address& here : addresses) {
+      if (here == address) return address;
+      if (of_netdev == nullptr && device.netdev == netdev && same_family(here, address)) {
+        of_netdev = &here;
+      }
+    }
+  }
+  return of_netdev != nullptr ? *of_netdev : address;
+}
+
+// Two names could stand for one service at one address: `check_others` looks for that.
+int Sockets::open(Receiver& receiver, bool check_others) {
+  const Binding& b = receiver.binding;
+  std::string name;
+  if (b.any) {
+    name = gsi::listener_name_any(b.service);
+    for (const auto& [device, addresses] : devices_here_) {
+      for (const port::Address& address : addresses) {
+        if (check_others && gsi::exists(gsi::listener_name(address, b.service))) return EADDRINUSE;
+      }
+    }
+  } else {
+    name = gsi::listener_name(current(b.address, b.netdev), b.service);
+    if (check_others && gsi::exists(gsi::listener_name_any(b.service))) return EADDRINUSE;
+  }
+  int error = 0;
+  receiver.descriptor = gsi::open_receiver(name, &error);
+  return receiver.descriptor >= 0 ? 0 : error;
+}
+
+int Sockets::bind(std::uint32_t owner, const Binding& binding) {
+  find_addresses();
+  Receiver receiver{binding, -1};
+  if (const int error = open(receiver, true); error != 0) return error;
+  receivers_[owner] = receiver;
+  return 0;
+}
+
+void Sockets::unbind(std::uint32_t owner) {
+  const auto found = receivers_.find(owner);
+  if (found == receivers_.end()) return;
+  if (found->second.descriptor >= 0) ::close(found->second.descriptor);
+  receivers_.erase(found);
+}
+
+bool Sockets::refresh(bool wanted) {
+  find_addresses();
+  bool missing = false;
+  int error = 0;
+  if (tag_ != 0 && process_receiver_ < 0) {
+    process_receiver_ = gsi::open_receiver(gsi::process_name(tag_), &error);
+    missing |= process_receiver_ < 0;
+  }
+  for (auto& [owner, receiver] : receivers_) {
+    if (receiver.descriptor < 0) missing |= open(receiver, false) != 0;
+  }
+  if (!wanted) {
+    holders_.clear();
+    return missing;
+  }
+  for (const auto& [device, addresses] : devices_here_) {
+    for (const port::Address& address : addresses) {
+      if (holders_.contains(address)) continue;
+      if (auto port = port::UdpPort::bind(address, 0, &error)) {
+        holders_.emplace(address, std::move(port));
+      } else {
+        missing = true;
+      }
+    }
+  }
+  return missing;
+}
+
+void Sockets::send(const cm::Datagram& d) {
+  auto found = wires_.find(d.from);
+  if (found == wires_.end()) {
+    int error = 0;
+    auto wire = gsi::WireSocket::open(d.from, &error);
+    if (!wire) return;  // lost
+    found = wires_.emplace(d.from, std::move(*wire)).first;
+  }
+  found->second.send(d.mad, d.to);
+}
+
+void Sockets::add_to(std::vector<pollfd>* out) const {
+  if (process_receiver_ >= 0) out->push_back({process_receiver_, POLLIN, 0});
+  for (const auto& [owner, receiver] : receivers_) {
+    if (receiver.descriptor >= 0) out->push_back({receiver.descriptor, POLLIN, 0});
+  }
+  for (const auto& [address, port] : holders_) out->push_back({port->descriptor(), POLLIN, 0});
+  for (const auto& [address, wire] : wires_) out->push_back({wire.descriptor(), 0, 0});
+}
+
+void Sockets::receive(std::vector<cm::Datagram>* out,
+                      std::vector<gsi::WireSocket::Failure>* failures) {
+  const auto drain = [out](int descriptor) {
+    for (unsigned i = 0; descriptor >= 0 && i < kMaxBatch; ++i) {
+      const auto datagram = gsi::receive(descriptor);
+      if (!datagram) return;
+      out->push_back(*datagram);
+    }
+  };
+  for (auto& [address, port] : holders_) {
+    std::array<port::Received, kMaxBatch> batch;
+    const std::size_t count = port->receive(batch);
+    for (std::size_t i = 0; i < count; ++i) {
+      const port::Received& r = batch[i];
+      if (!wire::verify(r.bytes, r.from, port->local(), r.ip_identification)) continue;
+      const auto packet = wire::parse(r.bytes);
+      const auto mad = packet ? gsi::mad_of(*packet) : std::nullopt;
+      if (mad) gsi::take(*mad, r.from.address, address);
+    }
+  }
+  drain(process_receiver_);
+  for (const auto& [owner, receiver] : receivers_) drain(receiver.descriptor);
+  for (auto& [address, wire] : wires_) {
+    while (const auto failure = wire.next_failure()) failures->push_back(*failure);
+  }
+}
+
+void Sockets::close() {
+  if (process_receiver_ >= 0) ::close(process_receiver_);
+  process_receiver_ = -1;
+  for (auto& [owner, receiver] : receivers_) {
+    if (receiver.descriptor >= 0) ::close(receiver.descriptor);
+    receiver.descriptor = -1;
+  }
+  wires_.clear();
+  holders_.clear();
+  devices_here_.clear();
+}
+
+}  // namespace ferry::rdmacm

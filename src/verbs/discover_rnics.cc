@@ -1,0 +1,10 @@
+#include "rnic/discover.h"
+#include "verbs/devices.h"
+
+namespace ferry::verbs {
+
+std::vector<std::unique_ptr<device::Rnic>> discover_rnics() {
+  return rnic::discover();
+}
+
+}  // namespace ferry::verbs

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+// The library touches application memory, which its owner may unmap, protect or truncate at any
+// time. So it sees SIGSEGV and SIGBUS first: a fault in the copy routine (rnic/copy.h) ends there,
+// everything else goes to where the program sent it. From the first opened device on, sigaction()
+// and signal() of the program change a table of ours for these two, and masks keep the two
+// unblocked. The program's other handlers run behind a counter, for verbs/restart.cc. Programs that
+// open no device of ours are left alone.
+namespace ferry::verbs {
+
+void install_fault_handlers();
+
+// In a child after fork(): its kernel's table and ours are copies that belong together.
+void fault_handlers_in_child();
+
+// How many handlers of the program ran on this thread since the first device was opened.
+std::uint32_t handlers_run_on_this_thread();
+
+}  // namespace ferry::verbs

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace ferry::verbs {
+
+// Where Ethernet frames for a GID go: the MAC address of the next hop, of the group or, for one of
+// this host, of its interface; and the VLAN of the interface towards it, 0xffff: none. Asks the
+// network when the kernel does not know yet, and waits for `limit` at most. 0; ENETUNREACH: there
+// is no route; EHOSTUNREACH: nobody answered; or what a socket says.
+int resolve_mac(const ibv_gid& gid, std::chrono::milliseconds limit, std::uint8_t (&mac)[6],
+                std::uint16_t* vlan);
+
+}  // namespace ferry::verbs

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "agent/agent.h"
+#include "agent/registry.h"
+#include "verbs/objects.h"
+
+namespace ferry::verbs {
+
+// What this process has once. Made when the first device is opened, never destroyed: threads run
+// until the very end. A child after fork() gets a new one.
+struct Process {
+  Process();
+  agent::Registry registry;
+  agent::Agent agent;
+  std::mutex mutex;
+  std::vector<Context*> contexts;  // all open ones
+};
+
+Process& process();
+
+}  // namespace ferry::verbs

@@ -1,0 +1,141 @@
+#include "verbs/rdma_cm_devices.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "port/slot.h"
+#include "port/udp_socket.h"
+#include "verbs/devices.h"
+#include "verbs/fork.h"
+#include "verbs/process.h"
+
+namespace ferry::verbs {
+namespace {
+
+// The first address of each family but link-local ones, IPv4 first: those that a GID table has.
+std::vector<port::Address> addresses_of(const ifaddrs* all, const std::string& netdev) {
+  std::vector<port::Address> v4, v6;
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (!at->ifa_addr || netdev != at->ifa_name) continue;
+    port::SocketAddress address{};
+    if (at->ifa_addr->sa_family == AF_INET) {
+      memcpy(&address, at->ifa_addr, sizeof address.v4);
+      if (v4.empty()) v4.push_back(port::from_socket_address(address).address);
+    } else if (at->ifa_addr->sa_family == AF_INET6) {
+      memcpy(&address, at->ifa_addr, sizeof address.v6);
+      if (v6.empty() && !IN6_IS_ADDR_LINKLOCAL(&address.v6.sin6_addr))
+        v6.push_back(port::from_socket_address(address).address);
+    }
+  }
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  return v4;
+}
+
+// Runs `visit` on an open context of the device, if there is one. No context ends meanwhile.
+template <typename Visit>
+bool with_context(const rdmacm::Device& device, Visit visit) {
+  Process* p = process_if_any();
+  if (!p) return false;
+  std::lock_guard lock(p->mutex);
+  for (Context* context : p->contexts) {
+    if (context->rnic->name() == device.name && visit(*context->device)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<rdmacm::Devices::Listed> RdmaCmDevices::list() {
+  std::vector<Listed> result;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return result;
+  std::lock_guard lock(mutex_);
+  for (const auto& rnic : discover_rnics()) {
+    Listed listed;
+    listed.device.name = rnic->name();
+    listed.device.netdev = rnic->netdev();
+    listed.device.guid = guids_.emplace(rnic->name(), rnic->guid()).first->second;
+    listed.addresses = addresses_of(all, rnic->netdev());
+    result.push_back(std::move(listed));
+  }
+  ::freeifaddrs(all);
+  return result;
+}
+
+std::uint8_t RdmaCmDevices::gid_index(const rdmacm::Device& device, const port::Address& address) {
+  std::uint8_t result = 0;
+  with_context(device, [&](device::Context& context) {
+    ibv_port_attr port{};
+    if (context.query_port(1, &port) != 0) return false;
+    bool same_family = false;
+    for (int i = port.gid_tbl_len - 1; i >= 0; --i) {
+      ibv_gid_entry entry{};
+      if (context.query_gid(1, static_cast<unsigned>(i), &entry) != 0) continue;
+      port::Address gid;
+      memcpy(gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+      if (gid == address) {
+        result = static_cast<std::uint8_t>(i);
+        return true;
+      }
+      if (gid.is_ipv4() == address.is_ipv4()) {
+        result = static_cast<std::uint8_t>(i);
+        same_family = true;
+      }
+    }
+    return same_family;
+  });
+  return result;
+}
+
+std::uint8_t RdmaCmDevices::active_mtu(const rdmacm::Device& device) {
+  ibv_port_attr port{};
+  port.active_mtu = IBV_MTU_1024;
+  with_context(device, [&](device::Context& context) { return context.query_port(1, &port) == 0; });
+  return static_cast<std::uint8_t>(port.active_mtu);
+}
+
+bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, Place* out) {
+  return with_context(device, [&](device::Context& context) {
+    std::vector<device::QpStatus> qps;
+    context.status(&qps);
+    for (const device::QpStatus& qp : qps) {
+      if (qp.qpn != qpn) continue;
+      *out = {qp.wire_qpn, qp.peer.address};
+      return true;
+    }
+    return false;
+  });
+}
+
+int RdmaCmDevices::route(const port::Address& from, const port::Address& to, std::uint32_t scope,
+                         port::Address* source) {
+  const int family = to.is_ipv4() ? AF_INET : AF_INET6;
+  const int socket = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno;
+  port::SocketAddress address{};
+  socklen_t length = port::to_socket_address({from, 0}, scope, &address);
+  int error = ::bind(socket, &address.any, length) == 0 ? 0 : errno;
+  if (!error) {
+    length = port::to_socket_address({to, port::kRoceUdpPort}, scope, &address);
+    error = ::connect(socket, &address.any, length) == 0 ? 0 : errno;
+  }
+  length = sizeof address;
+  if (!error && ::getsockname(socket, &address.any, &length) != 0) error = errno;
+  if (!error) *source = port::from_socket_address(address).address;
+  ::close(socket);
+  return error;
+}
+
+std::uint64_t RdmaCmDevices::random() {
+  std::uint64_t value = 0;
+  while (::getrandom(&value, sizeof value, 0) != sizeof value) {
+  }
+  return value;
+}
+
+}  // namespace ferry::verbs

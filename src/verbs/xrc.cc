@@ -1,0 +1,139 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "verbs/entry.h"
+#include "verbs/objects.h"
+
+// XRC domains and the sharing of XRC target QPs. A domain is shared by a file: whoever opens it
+// with a descriptor of the same file, in the same context, gets the same one. Other contexts, of
+// this process or of another one, are RNICs of their own: they get domains of their own.
+namespace ferry::verbs {
+
+XrcDomain::~XrcDomain() {
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+namespace {
+
+bool same_file(int a, const struct stat& b) {
+  struct stat s;
+  return ::fstat(a, &s) == 0 && s.st_dev == b.st_dev && s.st_ino == b.st_ino;
+}
+
+void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
+  xrcd.xrcd.context = context.application();
+  xrcd.domain = domain;
+  ++domain->references;
+}
+
+// The kernel's errors (ib_uverbs_open_xrcd).
+int open_domain(Context& context, int file, int flags, Xrcd** out) {
+  if (int error = usable(context)) return error;
+  std::lock_guard lock(context.mutex);
+  auto xrcd = std::make_unique<Xrcd>();
+  auto domain = std::make_unique<XrcDomain>();
+  if (file != -1) {
+    struct stat wanted;
+    if (::fstat(file, &wanted) != 0) return errno;
+    for (auto& d : context.xrc_domains) {
+      if (d->descriptor < 0 || !same_file(d->descriptor, wanted)) continue;
+      if ((flags & O_CREAT) && (flags & O_EXCL)) return EINVAL;
+      fill_shell(context, *xrcd, d.get());
+      *out = xrcd.release();
+      return 0;
+    }
+    if (!(flags & O_CREAT)) return EAGAIN;
+    domain->descriptor = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (domain->descriptor < 0) return errno;
+  }
+  context.xrc_domains.reserve(context.xrc_domains.size() + 1);
+  if (int error = context.device->open_xrcd(&domain->device)) return error;
+  fill_shell(context, *xrcd, domain.get());
+  context.xrc_domains.push_back(std::move(domain));
+  *out = xrcd.release();
+  return 0;
+}
+
+int close_domain(Context& context, Xrcd* xrcd) {
+  if (int error = usable(context)) return error;
+  std::lock_guard lock(context.mutex);
+  if (xrcd->users != 0) return EBUSY;
+  XrcDomain* domain = xrcd->domain;
+  if (domain->references == 1) {
+    if (int error = context.device->destroy(domain->device)) return error;
+    std::erase_if(context.xrc_domains, [&](const auto& d) { return d.get() == domain; });
+  } else {
+    --domain->references;
+  }
+  delete xrcd;
+  return 0;
+}
+
+int open_shared_qp(Context& context, const ibv_qp_open_attr& attributes, Qp** out) {
+  constexpr std::uint32_t kRequired =
+      IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  if (int error = usable(context)) return error;
+  if (attributes.comp_mask & ~(kRequired | IBV_QP_OPEN_ATTR_CONTEXT)) return EOPNOTSUPP;
+  if ((attributes.comp_mask & kRequired) != kRequired) return EINVAL;
+  if (!attributes.xrcd || attributes.xrcd->context != context.application()) return EINVAL;
+  if (attributes.qp_type != IBV_QPT_XRC_RECV) return EINVAL;
+  Xrcd* xrcd = to_xrcd(attributes.xrcd);
+  std::lock_guard lock(context.mutex);
+  for (auto& core : context.shareable) {
+    if (core->device->qpn() != attributes.qp_num) continue;
+    auto qp = std::make_unique<Qp>();
+    std::lock_guard shells(core->mutex);
+    if (core->shells.empty() || core->shells[0]->xrcd->domain != xrcd->domain) continue;
+    qp->init.qp_type = IBV_QPT_XRC_RECV;
+    if (attributes.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) {
+      qp->init.qp_context = attributes.qp_context;
+    }
+    fill_qp(context, *qp, core, nullptr, xrcd);
+    core->shells.push_back(qp.get());
+    *out = qp.release();
+    return 0;
+  }
+  return EINVAL;
+}
+
+}  // namespace
+
+Xrcd* wrap_xrcd(Context& context, device::Xrcd* device) {
+  return adopt<Xrcd>(context, device, [&](Xrcd& xrcd) {
+    std::lock_guard lock(context.mutex);
+    auto& domain = context.xrc_domains.emplace_back(std::make_unique<XrcDomain>());
+    domain->device = device;
+    fill_shell(context, xrcd, domain.get());
+  });
+}
+
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes) {
+  constexpr std::uint32_t kRequired = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  Xrcd* xrcd = nullptr;
+  const int error = guarded([&] {
+    if (!attributes) return EINVAL;
+    if (attributes->comp_mask & ~kRequired) return EOPNOTSUPP;
+    if (attributes->comp_mask != kRequired) return EINVAL;
+    if (attributes->oflags & ~(O_CREAT | O_EXCL)) return EINVAL;
+    return open_domain(*context_of(context), attributes->fd, attributes->oflags, &xrcd);
+  });
+  return pointer_or_errno(error, error ? nullptr : &xrcd->xrcd);
+}
+
+int close_xrcd(ibv_xrcd* xrcd) {
+  return guarded([&] { return close_domain(*context_of(xrcd->context), to_xrcd(xrcd)); });
+}
+
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
+  Qp* qp = nullptr;
+  const int error = guarded([&] {
+    if (!attributes) return EINVAL;
+    return open_shared_qp(*context_of(context), *attributes, &qp);
+  });
+  return pointer_or_errno(error, error ? nullptr : &qp->qp);
+}
+
+}  // namespace ferry::verbs

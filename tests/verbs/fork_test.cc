@@ -1,0 +1,165 @@
+#include <fcntl.h>
+#include <rdma/rdma_user_cm.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "rig.h"
+#include "verbs/objects.h"
+
+namespace ferry::verbs {
+namespace {
+
+// Runs `body` in a child, 5 s at most; what it returns is the exit code.
+template <typename Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(5);
+    ::_exit(body());
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(FullRig, AChildsCallsFailAndDoNotHang) {
+  const int code = in_child([&] {
+    if (ibv_alloc_pd(context) || errno != ENODEV) return 1;
+    if (ibv_reg_mr(pd, memory, 8, 0) || errno != ENODEV) return 2;
+    if (ibv_create_cq(context, 1, nullptr, nullptr, 0) || errno != ENODEV) return 3;
+    ibv_qp_attr attributes{};
+    if (ibv_modify_qp(qp, &attributes, 0) != ENODEV) return 4;
+    ibv_cq* from;
+    void* its_context;
+    if (ibv_get_cq_event(channel, &from, &its_context) != -1 || errno != ENODEV) return 5;
+    if (ibv_destroy_qp(qp) != ENODEV) return 6;
+    ibv_device_attr device;
+    if (ibv_query_device(context, &device) != ENODEV) return 7;
+    if (fake_log()->count("abandon") != 1) return 8;
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
+  // The parent goes on.
+  EXPECT_EQ(log.count("abandon"), 0u);
+  ibv_pd* another = ibv_alloc_pd(context);
+  ASSERT_NE(another, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(another), 0);
+}
+
+TEST_F(FullRig, RdmaCmOfTheParentFailsInAChild) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan does not let a child start threads";
+#endif
+  const int cm = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  ASSERT_GE(cm, 0);
+  rdma_ucm_create_id_resp answer{};
+  struct {
+    rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_CREATE_ID, sizeof(rdma_ucm_create_id),
+                            sizeof(rdma_ucm_create_id_resp)};
+    rdma_ucm_create_id body{};
+  } command;
+  command.body.uid = 1;
+  command.body.ps = RDMA_PS_TCP;
+  command.body.response = reinterpret_cast<std::uintptr_t>(&answer);
+  const auto size = static_cast<ssize_t>(sizeof command);
+  ASSERT_EQ(::write(cm, &command, sizeof command), size);
+  const int code = in_child([&] {
+    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 1;
+    command.header.cmd = RDMA_USER_CM_CMD_GET_EVENT;
+    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 2;
+    command.header.cmd = RDMA_USER_CM_CMD_CREATE_ID;
+    if (::close(cm) != 0) return 3;
+    const int own = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+    if (own < 0) return 4;
+    return ::write(own, &command, sizeof command) == size ? 0 : 5;
+  });
+  EXPECT_EQ(code, 0);
+  struct stat status;
+  ASSERT_EQ(::fstat(cm, &status), 0);
+  EXPECT_TRUE(S_ISCHR(status.st_mode));
+  EXPECT_EQ(::write(cm, &command, sizeof command), size);  // the parent goes on
+  // Whatever has its number afterwards is left alone.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::dup2(ends[1], cm), cm);
+  EXPECT_EQ(::write(cm, "abc", 3), 3);
+  ::close(cm);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST_F(FullRig, AChildsCallsFailWhateverTheParentHeld) {
+  ibv_mr* mr = ibv_reg_mr(pd, memory, 8, 0);
+  ibv_srq_init_attr srq_attributes{nullptr, {4, 1, 0}};
+  ibv_srq* srq = ibv_create_srq(pd, &srq_attributes);
+  ibv_mw* mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+  ibv_xrcd_init_attr xrcd_attributes{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1,
+                                     O_CREAT};
+  ibv_xrcd* xrcd = ibv_open_xrcd(context, &xrcd_attributes);
+  ASSERT_TRUE(mr && srq && mw && xrcd);
+  std::unique_lock lock(context_of(context)->mutex);
+  const int code = in_child([&] {
+    if (ibv_dealloc_pd(pd) != ENODEV || ibv_dereg_mr(mr) != ENODEV) return 1;
+    if (ibv_destroy_srq(srq) != ENODEV || ibv_dealloc_mw(mw) != ENODEV) return 2;
+    if (ibv_close_xrcd(xrcd) != ENODEV || ibv_open_xrcd(context, &xrcd_attributes)) return 3;
+    if (ibv_create_srq(pd, &srq_attributes) || ibv_alloc_mw(pd, IBV_MW_TYPE_1)) return 4;
+    if (ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == 0) return 5;
+    if (ibv_import_pd(context, pd->handle) || ibv_import_mr(pd, mr->handle)) return 6;
+    ibv_unimport_mr(mr);
+    ibv_unimport_pd(pd);
+    ibv_values_ex values{};
+    if (ibv_query_rt_values_ex(context, &values) != ENODEV) return 7;
+    ibv_td_init_attr thread{};
+    if (ibv_alloc_td(context, &thread) || errno != ENODEV) return 8;
+    ibv_ah_attr ah{};
+    ah.is_global = 1;
+    if (ibv_create_ah(pd, &ah) || errno != ENODEV) return 9;
+    return ibv_close_device(context) == 0 ? 0 : 10;
+  });
+  EXPECT_EQ(code, 0);
+  lock.unlock();
+  EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(Rig, AChildCanOpenADeviceOfItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan does not let a child start threads";
+#endif
+  EXPECT_EQ(in_child([&] {
+              ibv_context* own = ibv_open_device(context->device);
+              if (!own) return 1;
+              if (!ibv_alloc_pd(own)) return 2;
+              return ibv_close_device(context) == 0 ? 0
+                                                    : 3;  // giving the parent's away is harmless
+            }),
+            0);
+}
+
+TEST_F(Rig, AChildFindsDevicesWhateverThreadsDidInTheParent) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers do not let a child go on after fork() from several threads";
+#endif
+  const auto look = [] { return ::access("/sys/class/infiniband/fake0", F_OK); };
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done.load()) look();
+  });
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(in_child(look), 0);
+  done.store(true);
+  other.join();
+}
+
+TEST(Fork, InitSucceeds) {
+  EXPECT_EQ(ibv_fork_init(), 0);
+}
+
+}  // namespace
+}  // namespace ferry::verbs
