@@ -1,0 +1,101 @@
+// ferry_plugin.so: tells the ferryd of this host when CRIU stops, freezes and gives back a process
+// tree, so that the RDMA devices of its processes are stopped before the freeze (DESIGN.md, "CRIU,
+// containers and the lab"). Any runtime that drives CRIU gets this with the plugin in its folder.
+
+#include <sys/types.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "criu/talk.h"
+
+extern "C" {
+#pragma GCC visibility push(default)
+#include <criu-plugin.h>
+#pragma GCC visibility pop
+
+// CRIU's own log.
+void print_on_level(unsigned int level, const char* format, ...);
+}
+
+namespace {
+
+using ferry::agent::Done;
+using ferry::agent::MessageType;
+
+constexpr unsigned kError = 1, kInfo = 3;
+constexpr int kTimeoutMs = 30000;
+
+int stage = -1;
+pid_t root = 0;           // of the tree; 0: not asked yet
+bool has_ferryd = false;  // it knows of this dump
+bool is_frozen = false;
+
+// 0, or -1 with an error in CRIU's log.
+int request(MessageType type, std::span<const std::byte> body, const char* what) {
+  Done reply;
+  const int error = ferry::criu::ask(type, body, kTimeoutMs, &reply);
+  if (error == 0 && reply.code == 0) return 0;
+  print_on_level(kError, "Error (ferry): cannot %s process %d: %s\n", what, root,
+                 error != 0 ? std::strerror(error) : reply.error.c_str());
+  return -1;
+}
+
+int pause_devices(int pid) {
+  // The first process is the tree's root. With a freezer cgroup the others are frozen when their
+  // turn comes: all are stopped now.
+  if (stage != CR_PLUGIN_STAGE__DUMP || root != 0) return 0;
+  root = pid;
+  Done reply;
+  const int error =
+      ferry::criu::ask(MessageType::kPauseTree, ferry::agent::encode(ferry::agent::PauseTree{pid}),
+                       kTimeoutMs, &reply);
+  if (error == 0) {
+    if (reply.code != 0) {
+      print_on_level(kError, "Error (ferry): cannot stop RDMA of process %d: %s\n", pid,
+                     reply.error.c_str());
+      return -1;
+    }
+    has_ferryd = true;
+    return 0;
+  }
+  if (!ferry::criu::tree_uses_ferry(pid)) return 0;
+  print_on_level(kError,
+                 "Error (ferry): process %d uses RDMA, and no ferryd answers here (%s); start it\n",
+                 pid, std::strerror(error));
+  return -1;
+}
+
+int checkpoint_devices(int pid) {
+  if (stage != CR_PLUGIN_STAGE__DUMP || !has_ferryd || is_frozen) return 0;
+  is_frozen = true;
+  return request(MessageType::kFrozen, ferry::agent::encode(ferry::agent::Frozen{pid}), "freeze");
+}
+
+int resume_devices_late(int pid) {
+  print_on_level(kInfo, "ferry: process %d runs\n", pid);
+  return 0;
+}
+
+int init(int at) {
+  stage = at;
+  return 0;
+}
+
+void fini(int at, int result) {
+  if (at != CR_PLUGIN_STAGE__DUMP || !has_ferryd || result >= 0) return;
+  request(MessageType::kDumpFailed, ferry::agent::encode(ferry::agent::DumpFailed{root}),
+          "roll back");
+}
+
+}  // namespace
+
+extern "C" {
+#pragma GCC visibility push(default)
+CR_PLUGIN_REGISTER("ferry", init, fini)
+#pragma GCC visibility pop
+}
+CR_PLUGIN_REGISTER_HOOK(CR_PLUGIN_HOOK__PAUSE_DEVICES, pause_devices)
+CR_PLUGIN_REGISTER_HOOK(CR_PLUGIN_HOOK__CHECKPOINT_DEVICES, checkpoint_devices)
+CR_PLUGIN_REGISTER_HOOK(CR_PLUGIN_HOOK__RESUME_DEVICES_LATE, resume_devices_late)

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace ferry::migrate {
+
+// Equal on both ends of a move: the protocol between ferryds has no other version.
+inline constexpr char kVersion[] = FERRY_VERSION;
+
+// Where ferryd listens to the ferry command; root only.
+inline constexpr char kApiSocket[] = "/run/ferry/ferryd-api.sock";
+inline constexpr char kApiVariable[] = "FERRYD_API_SOCKET";
+
+}  // namespace ferry::migrate

@@ -1,0 +1,410 @@
+#include "migrate/arrival.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "migrate/failure.h"
+#include "migrate/process_tree.h"
+#include "migrate/slots.h"
+#include "migrate/subprocess.h"
+
+namespace ferry::migrate {
+namespace {
+
+constexpr int kTransferTimeoutMs = 10 * 60 * 1000;
+constexpr auto kRestoreTimeout = std::chrono::minutes(5);
+constexpr auto kDoubt = std::chrono::seconds(2);
+// That a source may be out of reach before what it sent is given up; nothing was decided yet.
+constexpr auto kSourceLimit = std::chrono::seconds(60);
+constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
+constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
+
+}  // namespace
+
+NewPlace from_message(const v1::ProcessSlots& message) {
+  NewPlace place;
+  place.inner_pid = message.inner_pid();
+  for (const auto& context : message.contexts()) {
+    agent::ContextSlots slots{context.netdev(), {}};
+    for (const auto& slot : context.slots()) {
+      device::Slot& added = slots.slots.emplace_back();
+      const std::string& address = slot.local().address();
+      if (address.size() != added.local.address.bytes.size() || slot.local().port() > 0xFFFF) {
+        throw Failure("malformed address in a message between ferryds");
+      }
+      std::memcpy(added.local.address.bytes.data(), address.data(), address.size());
+      added.local.udp_port = static_cast<std::uint16_t>(slot.local().port());
+      added.slot = slot.slot();
+    }
+    place.contexts.push_back(std::move(slots));
+  }
+  return place;
+}
+
+void to_message(const NewPlace& place, v1::ProcessSlots* message) {
+  message->set_inner_pid(place.inner_pid);
+  for (const auto& context : place.contexts) {
+    auto* slots = message->add_contexts();
+    slots->set_netdev(context.netdev);
+    for (const auto& slot : context.slots) {
+      auto* added = slots->add_slots();
+      const auto& bytes = slot.local.address.bytes;
+      added->mutable_local()->set_address(bytes.data(), bytes.size());
+      added->mutable_local()->set_port(slot.local.udp_port);
+      added->set_slot(slot.slot);
+    }
+  }
+}
+
+Arrival::Arrival(Host& host, const v1::PrepareRequest& request)
+    : host_(host),
+      move_id_(request.move_id()),
+      program_(request.program()),
+      source_(request.source()),
+      images_(host.images_of(request.move_id())) {
+  std::error_code error;
+  std::filesystem::create_directories(images_, error);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
+  std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
+  for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
+  try {
+    if (!request.container_json().empty()) {
+      container_ = host_.containers->arrive(program_, request.container_json());
+    }
+    token_ = host_.images->expect(images_, host_.available());
+    receiving_ = true;
+  } catch (const Failure&) {
+    clean_up();
+    throw;
+  }
+}
+
+Arrival::~Arrival() {
+  abort("ferryd ends");
+  if (criu_.joinable()) criu_.join();
+  for (auto& process : processes_) {
+    for (auto& context : process.contexts) close_slots(context.slots);
+  }
+}
+
+std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
+  std::vector<NewPlace> places;
+  const std::string netns = container_ ? container_->netns : std::string();
+  for (const auto& place : wanted) {
+    NewPlace& bound = places.emplace_back();
+    bound.inner_pid = place.inner_pid;
+    std::lock_guard lock(mutex_);
+    if (state_ != State::kPrepared) throw Failure("the move was aborted");
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(),
+                     [&](const Process& entry) { return entry.inner_pid == place.inner_pid; });
+    if (process == processes_.end() || !process->contexts.empty()) {
+      throw Failure(fmt::format("process {} is not expected here", place.inner_pid));
+    }
+    for (const auto& context : place.contexts) {
+      process->contexts.push_back(
+          {context.netdev, bind_slots(netns, context.netdev, context.slots)});
+    }
+    bound.contexts = process->contexts;
+  }
+  return places;
+}
+
+void Arrival::place_log() {
+  const std::string log = images_ + "/" + kContainerLog;
+  std::error_code error;
+  if (!container_ || container_->log.empty() || !std::filesystem::exists(log, error)) return;
+  std::filesystem::rename(log, container_->log, error);
+  if (error) {
+    error.clear();
+    std::filesystem::copy_file(log, container_->log,
+                               std::filesystem::copy_options::overwrite_existing, error);
+  }
+  if (error) throw Failure(fmt::format("cannot write {}: {}", container_->log, error.message()));
+}
+
+void Arrival::restore() {
+  host_.images->wait(token_, kTransferTimeoutMs);
+  place_log();
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kPrepared) throw Failure("the move was aborted");
+  state_ = State::kRestoring;
+  criu_ = std::thread([this] { run_criu(); });
+  const bool ended = changed_.wait_for(
+      lock, kRestoreTimeout, [this] { return state_ != State::kRestoring || criu_ended_; });
+  if (!ended) throw Failure("criu restore does not end");
+  if (state_ != State::kHeld) {
+    throw Failure(fmt::format("cannot restore '{}': {}", program_,
+                              error_.empty() ? "the move was aborted" : error_));
+  }
+}
+
+void Arrival::run_criu() {
+  const std::string error = host_.criu->restore(
+      {images_, move_id_, container_ ? container_->netns : std::string()}, &criu_pid_);
+  bool committed = false;
+  {
+    std::unique_lock lock(mutex_);
+    criu_ended_ = true;
+    error_ = error;
+    if (error_.empty()) error_ = "criu restore ended too early";
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !deciding_; });
+    committed = state_ == State::kCommitted;
+  }
+  if (!committed) return;
+  if (!error.empty()) {
+    spdlog::error("'{}' failed after its move was committed: {}", program_, error);
+    end_remains();
+    v1::WatchEvent event;
+    event.set_failed(error);
+    push(std::move(event));
+  }
+  watch_program();
+}
+
+// What CRIU left behind when it failed after the commit: unless it goes on all the same, it never
+// will, and would be waited for in vain.
+void Arrival::end_remains() {
+  std::unique_lock lock(mutex_);
+  adopt_child(root_);
+  const bool goes_on = changed_.wait_for(lock, kRemainsLimit, [this] {
+    return std::all_of(processes_.begin(), processes_.end(),
+                       [](const Process& process) { return process.back; });
+  });
+  if (!goes_on) ::kill(root_, SIGKILL);
+}
+
+// Stands for the program's parent, until it ends or is killed because it has moved on.
+void Arrival::watch_program() {
+  host_.images->cancel(token_);
+  std::error_code ignored;
+  std::filesystem::remove_all(images_, ignored);
+  const int status = wait_for(root_);
+  bool ended_here = !container_;
+  report_failure([&] {
+    if (container_) ended_here = host_.containers->end(*container_, status);
+  });
+  if (ended_here) {
+    spdlog::info("'{}' (process {}) has ended with status {}", program_, root_, status);
+  }
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+int Arrival::action(const std::string& name, pid_t root) {
+  if (name != "post-restore") return 0;
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kRestoring) return 1;
+  state_ = State::kHeld;
+  root_ = root;
+  held_since_ = std::chrono::steady_clock::now();
+  changed_.notify_all();
+  changed_.wait(lock, [this] {
+    return state_ == State::kAborted || (state_ == State::kCommitted && !deciding_);
+  });
+  const bool committed = state_ == State::kCommitted;
+  if (committed) adopt_child(root_);
+  return committed ? 0 : 1;
+}
+
+void Arrival::commit() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !deciding_; });
+  if (state_ == State::kCommitted) return;
+  if (state_ != State::kHeld || criu_ended_) {
+    const std::string reason = error_.empty() ? "it is not there any more" : error_;
+    lock.unlock();
+    abort(reason);
+    throw Failure(fmt::format("cannot go on with '{}': {}", program_, reason));
+  }
+  deciding_ = true;  // holds abort() off
+  lock.unlock();
+  std::string failure;
+  try {
+    if (container_) host_.containers->stage_state(*container_, "running", root_);
+    host_.decisions->record(move_id_, Side::kDestination, Decision::kCommitted, program_);
+  } catch (const Failure& error) {
+    failure = error.what();
+  }
+  if (failure.empty() && container_) {
+    // Decided: what fails now is reported, not undone.
+    report_failure([&] { host_.containers->publish_state(*container_); });
+    report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
+  }
+  lock.lock();
+  deciding_ = false;
+  if (failure.empty()) state_ = State::kCommitted;
+  changed_.notify_all();
+  lock.unlock();
+  if (!failure.empty()) {
+    abort(failure);
+    throw Failure(failure);
+  }
+}
+
+void Arrival::abort(const std::string& reason) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !deciding_; });
+    if (state_ == State::kCommitted || state_ == State::kAborted) return;
+    state_ = State::kAborted;
+    changed_.notify_all();
+  }
+  spdlog::info("'{}' does not arrive: {}", program_, reason);
+  try {
+    host_.decisions->record(move_id_, Side::kDestination, Decision::kAborted, program_);
+  } catch (const Failure& error) {
+    spdlog::error("{}", error.what());
+  }
+  if (criu_.joinable()) {
+    end_criu();
+    criu_.join();
+  }
+  clean_up();
+}
+
+// CRIU itself kills what it has restored; one that hangs is killed with it.
+void Arrival::end_criu() {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, kCriuLimit, [this] { return criu_ended_; })) return;
+  for (const pid_t pid : process_tree(criu_pid_)) ::kill(pid, SIGKILL);
+}
+
+void Arrival::clean_up() {
+  if (receiving_) host_.images->cancel(token_);
+  receiving_ = false;
+  for (auto& process : processes_) {
+    for (auto& context : process.contexts) close_slots(context.slots);
+  }
+  if (container_) {
+    try {
+      host_.containers->forget(*container_);
+      host_.containers->call_hook("release", container_->instance);
+    } catch (const Failure& error) {
+      spdlog::error("{}", error.what());
+    }
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(images_, ignored);
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  if (state_ != State::kCommitted) return std::nullopt;
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid || process.back) continue;
+    agent::Resume resume{false, process.contexts};
+    for (auto& context : resume.contexts) {
+      for (auto& slot : context.slots) {
+        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+      }
+    }
+    return resume;
+  }
+  return std::nullopt;
+}
+
+void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
+  v1::WatchEvent event;
+  {
+    std::lock_guard lock(mutex_);
+    bool all = true;
+    std::uint64_t rdma_ns = 0;
+    for (auto& process : processes_) {
+      if (process.inner_pid == inner_pid) {
+        for (auto& context : process.contexts) close_slots(context.slots);
+        process.back = true;
+        process.rdma_ns = resumed.attach_ns + resumed.resume_ns;
+        changed_.notify_all();
+      }
+      all = all && process.back;
+      rdma_ns = std::max(rdma_ns, process.rdma_ns);
+    }
+    if (resumed.error != 0) {
+      event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
+                                   program_, error_text(resumed.error)));
+    } else if (all) {
+      event.mutable_resumed()->set_rdma_ns(rdma_ns);
+    } else {
+      return;
+    }
+  }
+  push(std::move(event));
+}
+
+void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
+  v1::WatchEvent event;
+  auto* sum = event.mutable_peers_know();
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& process : processes_) {
+      if (process.inner_pid == inner_pid) {
+        process.peers = peers;
+        process.heard = true;
+      }
+      sum->set_remaining(sum->remaining() + process.peers.remaining + (process.heard ? 0 : 1));
+      sum->set_retransmitted_packets(sum->retransmitted_packets() +
+                                     process.peers.retransmitted_packets);
+    }
+    for (const auto qpn : peers.qpns) sum->add_qpns(qpn);
+  }
+  push(std::move(event));
+}
+
+void Arrival::push(v1::WatchEvent event) {
+  std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  changed_.notify_all();
+}
+
+std::optional<v1::WatchEvent> Arrival::next_event(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, timeout, [this] { return !events_.empty(); })) return std::nullopt;
+  auto event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+bool Arrival::is_held() const {
+  std::lock_guard lock(mutex_);
+  return state_ == State::kHeld;
+}
+
+bool Arrival::waits_long() const {
+  std::lock_guard lock(mutex_);
+  if (state_ == State::kCommitted || state_ == State::kAborted) return false;
+  return std::chrono::steady_clock::now() - began_ > kDoubt;
+}
+
+void Arrival::source_is_silent() {
+  const bool give_up = std::chrono::steady_clock::now() - heard_source_ > kSourceLimit;
+  // What is held may be committed at the source.
+  if (give_up && !is_held()) abort("there is no sign of its source");
+}
+
+bool Arrival::in_doubt() const {
+  std::lock_guard lock(mutex_);
+  return state_ == State::kHeld && std::chrono::steady_clock::now() - held_since_ > kDoubt;
+}
+
+bool Arrival::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+pid_t Arrival::root() const {
+  std::lock_guard lock(mutex_);
+  return root_;
+}
+
+}  // namespace ferry::migrate

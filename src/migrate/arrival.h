@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ferry.pb.h"
+#include "migrate/container.h"
+#include "migrate/control_server.h"
+#include "migrate/host.h"
+#include "migrate/stopped_tree.h"
+
+// The destination's side of one move:
+//
+//   prepared → restoring → held → committed → (the program ends or moves on)
+//      any of the first three → aborted
+//
+// Held: CRIU waits in its post-restore action; everything is restored, frozen and silent. From
+// there only the source's decision leads on.
+namespace ferry::migrate {
+
+class Arrival {
+ public:
+  // Makes the network and room for the image. Throws Failure, and leaves nothing.
+  Arrival(Host& host, const v1::PrepareRequest& request);
+  ~Arrival();
+
+  std::uint64_t move_id() const { return move_id_; }
+  const std::string& program() const { return program_; }
+  const ImageToken& token() const { return token_; }
+
+  // The steps, called by the source. Throw Failure; then the caller aborts.
+  std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
+  void restore();
+  // Final either way: throws Failure only after the abort is on record.
+  void commit();
+  // Does nothing once committed.
+  void abort(const std::string& reason);
+
+  // CRIU's action scripts; the result is the script's exit status.
+  int action(const std::string& name, pid_t root);
+
+  // The processes.
+  std::optional<agent::Resume> wake(pid_t inner_pid);
+  void resumed(pid_t inner_pid, const agent::Resumed& resumed);
+  void peers_know(pid_t inner_pid, const agent::PeersKnow& peers);
+
+  // The next event for the source, waiting for it at most `timeout`.
+  std::optional<v1::WatchEvent> next_event(std::chrono::milliseconds timeout);
+
+  // Undecided for longer than a move takes: the source has to be asked whether it still goes on.
+  bool waits_long() const;
+  // What came of asking: it is at it, or does not answer.
+  void source_is_at_work() { heard_source_ = std::chrono::steady_clock::now(); }
+  void source_is_silent();
+
+  bool is_held() const;   // waits for the decision
+  bool in_doubt() const;  // has waited longer than a decision takes
+  bool is_over() const;   // aborted, or committed and the program is no longer ours to watch
+  pid_t root() const;
+  const std::string& source() const { return source_; }
+
+ private:
+  enum class State { kPrepared, kRestoring, kHeld, kCommitted, kAborted };
+  struct Process {
+    pid_t inner_pid = 0;
+    std::vector<agent::ContextSlots> contexts;
+    bool back = false;
+    std::uint64_t rdma_ns = 0;
+    agent::PeersKnow peers;  // latest
+    bool heard = false;
+  };
+
+  void run_criu();
+  void end_criu();
+  void end_remains();
+  void watch_program();
+  void clean_up();
+  void place_log();
+  void push(v1::WatchEvent event);
+
+  Host& host_;
+  const std::uint64_t move_id_;
+  const std::string program_, source_;
+  std::optional<Container> container_;
+  std::string images_;
+  ImageToken token_{};
+  bool receiving_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  State state_ = State::kPrepared;
+  std::vector<Process> processes_;
+  std::deque<v1::WatchEvent> events_;
+  std::string error_;      // why CRIU failed
+  bool deciding_ = false;  // commit() writes its record
+  bool criu_ended_ = false, over_ = false;
+  pid_t root_ = 0;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point held_since_;
+  std::chrono::steady_clock::time_point heard_source_ = began_;  // the housekeeper's alone
+  std::atomic<pid_t> criu_pid_{0};
+  std::thread criu_;
+};
+
+// Between messages and structs.
+NewPlace from_message(const v1::ProcessSlots& message);
+void to_message(const NewPlace& place, v1::ProcessSlots* message);
+
+}  // namespace ferry::migrate

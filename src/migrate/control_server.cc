@@ -1,0 +1,322 @@
+#include "migrate/control_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "migrate/failure.h"
+#include "migrate/net.h"
+
+namespace ferry::migrate {
+
+using agent::Message;
+using agent::MessageType;
+
+struct ControlServer::Connection {
+  UniqueFd socket;
+  pid_t peer = 0;
+  std::optional<FerryProcess> process;
+
+  std::mutex asking;  // one question at a time
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::optional<MessageType> awaited;  // the answer that somebody waits for; others are dropped
+  std::deque<Message> answers;
+  bool closed = false;
+
+  ~Connection() {
+    for (auto& message : answers) agent::close_descriptors(&message.descriptors);
+  }
+};
+
+namespace {
+
+UniqueFd listen_on(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    throw Failure(fmt::format("the path {} is too long for a socket", path));
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ::unlink(path.c_str());
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(socket.get(), 128) != 0) {
+    throw Failure(fmt::format("cannot listen on {}: {}", path, error_text(errno)));
+  }
+  // Programs of every user may register; what may be asked is decided by who asks.
+  ::chmod(path.c_str(), 0666);
+  return socket;
+}
+
+}  // namespace
+
+ControlServer::ControlServer(std::string path, ControlHandler& handler)
+    : path_(std::move(path)), handler_(handler) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw Failure(fmt::format("another ferryd is running on {}; stop it first", path_));
+  }
+  listener_ = listen_on(path_);
+  acceptor_ = std::thread([this] { accept_loop(); });
+}
+
+ControlServer::~ControlServer() {
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    for (auto& [raw, connection] : connections_) ::shutdown(connection->socket.get(), SHUT_RDWR);
+    ended_.wait(lock, [this] { return connections_.empty(); });
+  }
+  acceptor_.join();
+  ::unlink(path_.c_str());
+}
+
+void ControlServer::accept_loop() {
+  for (;;) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket && !pause_after_accept(errno)) return;
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (!socket) continue;
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
+    auto connection = std::make_shared<Connection>();
+    connection->socket = std::move(socket);
+    connection->peer = peer.pid;
+    connections_.emplace(connection.get(), connection);
+    try {
+      std::thread([this, connection] {
+        serve(connection);
+        std::lock_guard done(mutex_);
+        const auto found = processes_.find(connection->peer);
+        if (found != processes_.end() && found->second == connection) processes_.erase(found);
+        connections_.erase(connection.get());
+        ended_.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
+      spdlog::warn("cannot serve process {}: {}", connection->peer, error.what());
+      connections_.erase(connection.get());
+    }
+  }
+}
+
+void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
+  for (;;) {
+    Message message;
+    const int error = agent::receive_message(connection->socket.get(), &message);
+    if (error == 0 && message.version == agent::kVersion) {
+      try {
+        handle(connection, message);
+      } catch (const std::exception& failure) {
+        spdlog::error("a message of process {}: {}", connection->peer, failure.what());
+      }
+      agent::close_descriptors(&message.descriptors);
+      continue;
+    }
+    if (error == 0) {
+      spdlog::warn("process {} speaks version {} of the control protocol, this ferryd version {}",
+                   connection->peer, message.version, agent::kVersion);
+      agent::close_descriptors(&message.descriptors);
+    }
+    std::lock_guard lock(connection->mutex);
+    connection->closed = true;
+    connection->arrived.notify_all();
+    return;
+  }
+}
+
+void ControlServer::register_process(const std::shared_ptr<Connection>& connection,
+                                     const agent::Register& registration) {
+  std::lock_guard lock(mutex_);
+  connection->process =
+      FerryProcess{connection->peer, registration.control_block, registration.build};
+  processes_[connection->peer] = connection;
+}
+
+void ControlServer::handle(const std::shared_ptr<Connection>& connection, Message& message) {
+  const auto answer = [&](MessageType type, std::span<const std::byte> body,
+                          std::span<const int> descriptors = {}) {
+    return agent::send_message(connection->socket.get(), type, body, descriptors);
+  };
+  // Only root drives CRIU: the plugin and the scripts run as CRIU does.
+  const auto is_root = [&] {
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    return ::getsockopt(connection->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+           peer.uid == 0;
+  };
+  const auto done = [&](auto body, auto call) {
+    agent::Done reply;
+    if (!agent::parse(message.body, &body))
+      reply = {EPROTO, "malformed message"};
+    else if (!is_root())
+      reply = {EPERM, "only root may do this"};
+    else {
+      try {
+        reply = call(body);
+      } catch (const std::exception& failure) {
+        reply = {EIO, failure.what()};
+      }
+    }
+    answer(MessageType::kDone, agent::encode(reply));
+  };
+  switch (message.type) {
+    case MessageType::kRegister: {
+      agent::Register registration;
+      if (agent::parse(message.body, &registration)) register_process(connection, registration);
+      return;
+    }
+    case MessageType::kAwake: {
+      agent::Awake awake;
+      if (!agent::parse(message.body, &awake)) return;
+      WakeUp decision = handler_.awake(connection->peer, awake);
+      if (!decision.resume) {
+        answer(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
+        return;
+      }
+      register_process(connection, awake.registration);
+      const auto descriptors = agent::descriptors_of(decision.resume->contexts);
+      const int error = answer(MessageType::kResume, agent::encode(*decision.resume), descriptors);
+      for (const int fd : descriptors) ::close(fd);
+      if (error != 0) {
+        spdlog::error("cannot resume process {}: {}", connection->peer, error_text(error));
+      }
+      return;
+    }
+    case MessageType::kResumed: {
+      agent::Resumed resumed;
+      if (agent::parse(message.body, &resumed)) handler_.resumed(connection->peer, resumed);
+      return;
+    }
+    case MessageType::kPeersKnow: {
+      agent::PeersKnow peers;
+      if (agent::parse(message.body, &peers)) handler_.peers_know(connection->peer, peers);
+      return;
+    }
+    case MessageType::kPauseTree:
+      return done(agent::PauseTree{},
+                  [&](const auto& body) { return handler_.pause_tree(body.pid); });
+    case MessageType::kFrozen:
+      return done(agent::Frozen{}, [&](const auto& body) { return handler_.frozen(body.pid); });
+    case MessageType::kDumpFailed:
+      return done(agent::DumpFailed{},
+                  [&](const auto& body) { return handler_.dump_failed(body.pid); });
+    case MessageType::kAction:
+      return done(agent::Action{}, [&](const auto& body) { return handler_.action(body); });
+    default: {
+      std::lock_guard lock(connection->mutex);
+      if (connection->awaited != message.type) return;
+      connection->awaited.reset();
+      connection->answers.push_back(std::move(message));
+      message.descriptors.clear();
+      connection->arrived.notify_all();
+    }
+  }
+}
+
+std::vector<FerryProcess> ControlServer::processes() const {
+  std::lock_guard lock(mutex_);
+  std::vector<FerryProcess> all;
+  for (const auto& [pid, connection] : processes_) all.push_back(*connection->process);
+  return all;
+}
+
+std::shared_ptr<ControlServer::Connection> ControlServer::find(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = processes_.find(pid);
+  if (found == processes_.end()) {
+    throw Failure(fmt::format("process {} is not registered with ferryd", pid));
+  }
+  return found->second;
+}
+
+Message ControlServer::ask(Connection& connection, MessageType type,
+                           std::span<const std::byte> body, MessageType answer,
+                           std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::lock_guard turn(connection.asking);
+  {
+    std::lock_guard lock(connection.mutex);
+    for (auto& late : connection.answers) agent::close_descriptors(&late.descriptors);
+    connection.answers.clear();
+    connection.awaited = answer;
+  }
+  if (const int error = agent::send_message(connection.socket.get(), type, body)) {
+    throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));
+  }
+  std::unique_lock lock(connection.mutex);
+  for (;;) {
+    if (!connection.answers.empty()) {
+      Message message = std::move(connection.answers.front());
+      connection.answers.pop_front();
+      return message;
+    }
+    if (connection.closed) throw Failure(fmt::format("process {} has ended", connection.peer));
+    if (connection.arrived.wait_until(lock, deadline) == std::cv_status::timeout &&
+        connection.answers.empty()) {
+      connection.awaited.reset();
+      throw Failure(
+          fmt::format("process {} does not answer within {} ms", connection.peer, timeout.count()));
+    }
+  }
+}
+
+agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds timeout) {
+  const auto connection = find(pid);
+  Message message = ask(*connection, MessageType::kStatus, {}, MessageType::kStatusReply, timeout);
+  agent::close_descriptors(&message.descriptors);
+  agent::StatusReply reply;
+  if (!agent::parse(message.body, &reply)) {
+    throw Failure(fmt::format("process {} gave a malformed answer", pid));
+  }
+  return reply;
+}
+
+agent::Stopped ControlServer::stop(pid_t pid, const agent::Stop& request,
+                                   std::chrono::milliseconds timeout) {
+  const auto connection = find(pid);
+  Message message =
+      ask(*connection, MessageType::kStop, agent::encode(request), MessageType::kStopped, timeout);
+  agent::Stopped stopped;
+  if (!agent::parse(message.body, &stopped) || stopped.move_id != request.move_id ||
+      !agent::give_descriptors(&message.descriptors, &stopped.contexts)) {
+    agent::close_descriptors(&message.descriptors);
+    throw Failure(fmt::format("process {} gave a malformed answer to a stop", pid));
+  }
+  return stopped;
+}
+
+void ControlServer::stop_taken(pid_t pid, std::chrono::milliseconds timeout) {
+  const auto connection = find(pid);
+  const int error = agent::send_message(connection->socket.get(), MessageType::kStopTaken, {});
+  if (error != 0) {
+    throw Failure(fmt::format("cannot reach process {}: {}", pid, error_text(error)));
+  }
+  std::unique_lock lock(connection->mutex);
+  if (!connection->arrived.wait_for(lock, timeout, [&] { return connection->closed; })) {
+    throw Failure(fmt::format("process {} does not let go of its sockets", pid));
+  }
+}
+
+void ControlServer::drop(pid_t pid) {
+  std::lock_guard lock(mutex_);
+  const auto found = processes_.find(pid);
+  if (found != processes_.end()) ::shutdown(found->second->socket.get(), SHUT_RDWR);
+}
+
+}  // namespace ferry::migrate

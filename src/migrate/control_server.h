@@ -1,0 +1,97 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "migrate/unique_fd.h"
+
+// ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
+// registered, and what CRIU's plugin and action scripts ask. A peer's pid is the kernel's word
+// (SO_PEERCRED), never the message's.
+namespace ferry::migrate {
+
+// A running process with the library, as REGISTER or AWAKE announced it.
+struct FerryProcess {
+  pid_t pid = 0;  // in our pid namespace
+  std::uint64_t control_block = 0;
+  std::string build;
+};
+
+// The decision on a process that has woken up.
+struct WakeUp {
+  std::optional<agent::Resume>
+      resume;  // nothing: STAY. The server closes its descriptors when they were sent.
+  std::uint32_t retry_ms = 10;
+};
+
+// Called from the threads of the connections; every call may block.
+class ControlHandler {
+ public:
+  virtual ~ControlHandler() = default;
+  virtual agent::Done pause_tree(pid_t root) = 0;
+  virtual agent::Done frozen(pid_t pid) = 0;
+  virtual agent::Done dump_failed(pid_t pid) = 0;
+  virtual agent::Done action(const agent::Action& action) = 0;
+  virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
+  virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;
+  virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
+};
+
+class ControlServer {
+ public:
+  // Replaces a stale socket; throws Failure when another ferryd lives on it.
+  ControlServer(std::string path, ControlHandler& handler);
+  ~ControlServer();
+
+  const std::string& path() const { return path_; }
+
+  std::vector<FerryProcess> processes() const;
+
+  // Asks a process. Throws Failure (not registered, no answer in time).
+  agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
+  // STOP and its answer, with the descriptors in the slots (the caller's). Throws Failure.
+  agent::Stopped stop(pid_t pid, const agent::Stop& request, std::chrono::milliseconds timeout);
+  // The stand-in answers. Returns when the process has let go of its sockets and of the connection
+  // (it is not registered any more). Throws Failure.
+  void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
+  // Breaks the connection: a process that waits for stop_taken() goes on by itself, with its own
+  // sockets.
+  void drop(pid_t pid);
+
+ private:
+  struct Connection;
+
+  void accept_loop();
+  void serve(const std::shared_ptr<Connection>& connection);
+  void handle(const std::shared_ptr<Connection>& connection, agent::Message& message);
+  void register_process(const std::shared_ptr<Connection>& connection,
+                        const agent::Register& registration);
+  std::shared_ptr<Connection> find(pid_t pid) const;
+  agent::Message ask(Connection& connection, agent::MessageType type,
+                     std::span<const std::byte> body, agent::MessageType answer,
+                     std::chrono::milliseconds timeout);
+
+  std::string path_;
+  ControlHandler& handler_;
+  UniqueFd lock_, listener_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<pid_t, std::shared_ptr<Connection>> processes_;
+  std::map<Connection*, std::shared_ptr<Connection>> connections_;
+  bool stopping_ = false;
+  std::thread acceptor_;
+};
+
+}  // namespace ferry::migrate

@@ -1,0 +1,151 @@
+#include "migrate/criu_runner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "migrate/failure.h"
+#include "migrate/process_tree.h"
+#include "migrate/subprocess.h"
+#include "migrate/unique_fd.h"
+
+namespace ferry::migrate {
+namespace {
+
+constexpr unsigned kNoRoom = 2;  // blocks: a file system with so few of them is full
+
+// Whether the session's leader, who holds the terminal, is outside the tree.
+bool is_shell_job(pid_t root) {
+  const auto tree = process_tree(root);
+  const pid_t session = ::getsid(root);
+  return std::count(tree.begin(), tree.end(), session) == 0;
+}
+
+// Why `criu COMMAND` ended with this status, in one line.
+std::string failure_of(const std::string& command, int status, const std::string& images) {
+  struct statvfs room {};
+  if (::statvfs(images.c_str(), &room) == 0 && room.f_bavail < kNoRoom) {
+    return fmt::format("there is no room left in {}; make some, or give another --image-dir",
+                       images);
+  }
+  const std::string error = error_of_log(fmt::format("{}/{}.log", images, command));
+  return error.empty() ? fmt::format("criu {} ended with status {}", command, status) : error;
+}
+
+}  // namespace
+
+CriuRunner::CriuRunner(Paths paths) : paths_(std::move(paths)) {}
+
+std::string CriuRunner::unusable() {
+  std::lock_guard lock(mutex_);
+  if (!looked_ || !problem_.empty()) problem_ = find_problem();
+  looked_ = true;
+  return problem_;
+}
+
+std::string CriuRunner::find_problem() {
+  const Outcome version = run({{paths_.criu, "--version"}, {}, {}}, std::chrono::seconds(10));
+  if (version.status == 127) {
+    return fmt::format("CRIU is missing ({}): run scripts/setup, or give --criu PATH", paths_.criu);
+  }
+  const int number = parse_criu_version(version.out);
+  if (number < kMinimumVersion) {
+    return fmt::format(
+        "{} is {}; 4.2 or later is needed: run scripts/setup, or give --criu PATH", paths_.criu,
+        number == 0 ? "no CRIU" : fmt::format("CRIU {}.{}", number / 10000, number / 100 % 100));
+  }
+  const std::string plugin = paths_.plugin_folder + "/ferry_plugin.so";
+  for (const auto& file : {plugin, paths_.action_script}) {
+    if (::access(file.c_str(), R_OK) != 0) {
+      return fmt::format("{} is missing: build or install Ferry again", file);
+    }
+  }
+  const Outcome check = run({{paths_.criu, "check"}, {}, {}}, std::chrono::seconds(30));
+  if (!check.ok()) return fmt::format("CRIU does not work here: {}", one_line(check.err));
+  return {};
+}
+
+std::string CriuRunner::dump(const Dump& dump) {
+  Command command{
+      {paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir", dump.images,
+       "--tcp-established", "--manage-cgroups=ignore", "--network-lock", "skip", "--libdir",
+       paths_.plugin_folder, "--action-script", paths_.action_script, "-v2", "--log-file",
+       "dump.log"},
+      {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", dump.move_id)},
+      {}};
+  if (!dump.netns.empty()) {
+    struct stat status {};
+    if (::stat(dump.netns.c_str(), &status) != 0) {
+      return fmt::format("no network namespace {}: {}", dump.netns, error_text(errno));
+    }
+    command.argv.insert(command.argv.end(),
+                        {"--external", fmt::format("net[{}]:ferry-net", status.st_ino)});
+  }
+  if (is_shell_job(dump.root)) command.argv.push_back("--shell-job");
+  const pid_t pid = start(command, dump.images + "/criu.out");
+  if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
+  const int status = wait_for(pid);
+  if (status == 0) return {};
+  return failure_of("dump", status, dump.images);
+}
+
+std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu) {
+  Command command{
+      {paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached", "--pidfile",
+       "init.pid", "--tcp-established", "--manage-cgroups=ignore", "--libdir", paths_.plugin_folder,
+       "--action-script", paths_.action_script, "-v2", "--log-file", "restore.log"},
+      {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", restore.move_id)},
+      {}};
+  UniqueFd netns;
+  if (!restore.netns.empty()) {
+    netns.reset(::open(restore.netns.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!netns) {
+      return fmt::format("no network namespace {}: {}", restore.netns, error_text(errno));
+    }
+    command.descriptor = netns.get();
+    command.argv.insert(command.argv.end(), {"--inherit-fd", "fd[3]:ferry-net"});
+  }
+  const pid_t pid = start(command, restore.images + "/criu.out");
+  if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
+  *criu = pid;
+  const int status = wait_for(pid);
+  if (status == 0) return {};
+  return failure_of("restore", status, restore.images);
+}
+
+int parse_criu_version(const std::string& output) {
+  std::smatch match;
+  static const std::regex pattern(R"(Version: (\d+)\.(\d+)(?:\.(\d+))?)");
+  if (!std::regex_search(output, match, pattern)) return 0;
+  const int patch = match[3].matched ? std::stoi(match[3]) : 0;
+  return std::stoi(match[1]) * 10000 + std::stoi(match[2]) * 100 + patch;
+}
+
+std::string error_of_log(const std::string& path) {
+  // (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
+  // with -v2 and less: without the time
+  static const std::regex pattern(
+      R"(^(?:\([0-9.]+\))?\s*(?:\d+: )?Error (?:\([^)]*\): )?(.*)$)");
+  std::ifstream in(path);
+  std::string first;
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, pattern)) continue;
+    const std::string text = match[1];
+    // The first error is the cause, what follows it is how CRIU gave up. A limit that cannot be
+    // raised is none.
+    if (text.find("RLIMIT_NOFILE") != std::string::npos) continue;
+    if (first.empty()) first = text;
+  }
+  return first;
+}
+
+}  // namespace ferry::migrate

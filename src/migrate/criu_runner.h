@@ -1,0 +1,62 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+// Runs CRIU with Ferry's plugin and action script.
+namespace ferry::migrate {
+
+class CriuRunner {
+ public:
+  struct Paths {
+    std::string criu;            // name in PATH, or path
+    std::string plugin_folder;   // has ferry_plugin.so and nothing else
+    std::string action_script;   // ferry-criu-action
+    std::string control_socket;  // what both talk to
+  };
+  explicit CriuRunner(Paths paths);
+
+  // Why CRIU cannot be used here, in one line; empty when it can. The answer of one look is kept.
+  std::string unusable();
+
+  struct Dump {
+    pid_t root = 0;
+    std::string images;  // directory
+    std::uint64_t move_id = 0;
+    std::string netns;  // path of the tree's own network namespace; empty: ours
+  };
+  // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
+  // in one line.
+  std::string dump(const Dump& dump);
+
+  struct Restore {
+    std::string images;
+    std::uint64_t move_id = 0;
+    std::string netns;
+  };
+  // Restores; ends when the tree runs (it is our child then), or everything is gone again.
+  // Empty, or what failed in one line. `*criu` becomes CRIU's pid.
+  std::string restore(const Restore& restore, std::atomic<pid_t>* criu);
+
+  static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
+
+ private:
+  std::string find_problem();
+
+  const Paths paths_;
+  std::mutex mutex_;
+  std::string problem_;
+  bool looked_ = false;
+};
+
+// "4.2.1" of `criu --version` as 40201; 0 when there is none.
+int parse_criu_version(const std::string& output);
+
+// The line that says best what went wrong, from a log of CRIU; without its time and file.
+std::string error_of_log(const std::string& path);
+
+}  // namespace ferry::migrate

@@ -1,0 +1,449 @@
+#include "migrate/daemon.h"
+
+#include <fmt/format.h>
+#include <net/if.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "migrate/failure.h"
+#include "migrate/process_tree.h"
+#include "migrate/ps.h"
+#include "migrate/subprocess.h"
+
+namespace ferry::migrate {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint64_t kImageFactor = 2;         // image in memory beside the restored pages
+constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
+constexpr milliseconds kStopDeadline{4000};
+
+std::uint64_t new_move_id() {
+  std::uint64_t id = 0;
+  while (id == 0) {
+    if (::getrandom(&id, sizeof id, 0) != sizeof id) throw Failure("cannot get random bytes");
+  }
+  return id;
+}
+
+bool is_below(pid_t pid, pid_t root) {
+  const auto chain = ancestors(pid);
+  return pid == root || std::count(chain.begin(), chain.end(), root) > 0;
+}
+
+}  // namespace
+
+Daemon::Daemon(Host& host) : host_(host), housekeeper_([this] { keep_house(); }) {}
+
+Daemon::~Daemon() {
+  host_.stopping = true;
+  {
+    std::lock_guard lock(mutex_);
+    ended_.notify_all();
+  }
+  housekeeper_.join();
+}
+
+// --- the ferry command
+
+v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
+                            const std::function<void(const std::string&)>& progress) {
+  if (host_.stopping) throw Failure("this ferryd is ending");
+  Unit unit = find_unit(host_, program);
+  std::shared_ptr<Move> move;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, other] : moves_) {
+      if (other->unit().root == unit.root && !other->is_over() && other->undecided()) {
+        throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
+                                  unit.name, other->to()));
+      }
+    }
+    const std::uint64_t id = new_move_id();
+    move = std::make_shared<Move>(host_, std::move(unit), to, id);
+    moves_.emplace(id, move);
+  }
+  try {
+    const auto report = move->run(progress);
+    spdlog::info("'{}' moved to {}: blackout {:.1f} ms", report.program(), report.to(),
+                 report.blackout_ms());
+    return report;
+  } catch (const std::exception& failure) {
+    spdlog::info("{}", failure.what());
+    std::lock_guard lock(mutex_);
+    if (move->is_over()) moves_.erase(move->move_id());
+    throw;
+  }
+}
+
+v1::PsReply Daemon::ps() {
+  v1::PsReply reply;
+  reply.set_host(host_.name);
+  for (const auto& process : host_.control->processes()) {
+    auto* program = reply.add_programs();
+    program->set_pid(process.pid);
+    program->set_name(program_name(process.pid).value_or("?"));
+    program->set_state("running");
+    if (const auto container = host_.containers->of_process(process.pid)) {
+      program->set_container(container->name);
+    }
+    if (is_halted(process.pid)) {
+      program->set_state("stopped");  // it could not answer
+      continue;
+    }
+    try {
+      to_message(host_.control->status(process.pid, seconds(2)), program);
+    } catch (const Failure&) {
+      program->set_state("does not answer");
+    }
+  }
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, move] : moves_) {
+    if (!move->undecided()) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(move->unit().root);
+    program->set_name(move->unit().name);
+    program->set_state(move->in_doubt() ? "in doubt" : "moving");
+    program->set_move_id(id);
+  }
+  for (const auto& [id, arrival] : arrivals_) {
+    if (!arrival->is_held()) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(arrival->root());
+    program->set_name(arrival->program());
+    program->set_state(arrival->in_doubt() ? "in doubt" : "arriving");
+    program->set_move_id(id);
+  }
+  return reply;
+}
+
+void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
+  if (const auto move = find_move(move_id); move && move->in_doubt()) {
+    if (commit_it) {
+      throw Failure(
+          "the move is committed here; if the program lives on at the destination, "
+          "there is nothing to decide: end its frozen copy by hand");
+    }
+    move->resolve_abort();
+    return;
+  }
+  const auto arriving = arrival(move_id);
+  if (!arriving || !arriving->in_doubt()) {
+    throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
+  }
+  if (commit_it)
+    arriving->commit();
+  else
+    arriving->abort("an operator decided so");
+}
+
+// --- other ferryds
+
+void Daemon::check(const v1::CheckRequest& request) {
+  if (request.version() != host_.version) {
+    throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
+                              host_.name, host_.version, request.host(), request.version()));
+  }
+  if (request.host() == host_.name) {
+    throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
+  }
+  if (const std::string problem = host_.criu->unusable(); !problem.empty()) throw Failure(problem);
+  const std::uint64_t needed = kImageFactor * request.resident_bytes() + kHeadroom;
+  if (const std::uint64_t free = host_.available(); needed > free) {
+    throw Failure(fmt::format("not enough memory on {} for '{}': {} MiB needed, {} MiB free",
+                              host_.name, request.program(), needed >> 20, free >> 20));
+  }
+  if (request.container()) {
+    if (!host_.containers->has_hook()) {
+      throw Failure(
+          fmt::format("the ferryd of {} has no --network-hook, which containers need", host_.name));
+    }
+    if (!host_.containers->name_is_free(request.program())) {
+      throw Failure(
+          fmt::format("{} has a container '{}' of its own", host_.name, request.program()));
+    }
+    return;
+  }
+  for (const auto& netdev : request.netdevs()) {
+    if (::if_nametoindex(netdev.c_str()) == 0) {
+      throw Failure(fmt::format("{} has no network interface {}, which '{}' uses", host_.name,
+                                netdev, request.program()));
+    }
+  }
+}
+
+std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request) {
+  if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
+  if (request.version() != host_.version || request.move_id() == 0) {
+    throw Failure("malformed request");
+  }
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, other] : arrivals_) {
+      if (id == request.move_id() ||
+          (!request.container_json().empty() && other->program() == request.program() &&
+           !other->is_over() && !host_.containers->name_is_free(request.program()))) {
+        throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
+      }
+    }
+  }
+  auto arrival = std::make_shared<Arrival>(host_, request);
+  std::lock_guard lock(mutex_);
+  arrivals_.emplace(request.move_id(), arrival);
+  return arrival;
+}
+
+std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
+  std::lock_guard lock(mutex_);
+  const auto found = arrivals_.find(move_id);
+  return found == arrivals_.end() ? nullptr : found->second;
+}
+
+void Daemon::commit(std::uint64_t move_id) {
+  if (const auto found = arrival(move_id)) return found->commit();
+  const auto record = host_.decisions->decision(move_id, Side::kDestination);
+  if (record == Decision::kCommitted) return;
+  // A ferryd that started anew knows nothing of it: what it had restored is gone.
+  if (!record) {
+    host_.decisions->record(move_id, Side::kDestination, Decision::kAborted, "");
+  }
+  throw Failure("the program is not there any more");
+}
+
+void Daemon::abort(std::uint64_t move_id) {
+  if (const auto found = arrival(move_id)) found->abort("the source gave up");
+}
+
+v1::DecisionReply::Decision Daemon::decision(std::uint64_t move_id) {
+  // In this order: a move that is decided has written its record.
+  const auto move = find_move(move_id);
+  const bool undecided = move && move->undecided();
+  const auto record = host_.decisions->decision(move_id, Side::kSource);
+  if (record == Decision::kCommitted) return v1::DecisionReply::COMMITTED;
+  // No record and nobody at work: it will never be committed.
+  return undecided ? v1::DecisionReply::UNDECIDED : v1::DecisionReply::ABORTED;
+}
+
+// --- the control protocol
+
+std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, move] : moves_) {
+    if (move->unit().root == root && move->undecided()) return move;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Move> Daemon::move_of_process(pid_t pid) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, move] : moves_) {
+    if (move->undecided() && (move->has_process(pid) || is_below(pid, move->unit().root))) {
+      return move;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Move> Daemon::find_move(std::uint64_t move_id) {
+  std::lock_guard lock(mutex_);
+  const auto found = moves_.find(move_id);
+  return found == moves_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Daemon::Foreign> Daemon::foreign_of(pid_t pid) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, foreign] : foreign_) {
+    if (foreign->tree->has_process(pid) || is_below(pid, foreign->root)) return foreign;
+  }
+  return nullptr;
+}
+
+agent::Done Daemon::pause_tree(pid_t root) {
+  try {
+    if (const auto move = move_of_root(root)) {
+      move->pause_tree();
+      return {};
+    }
+    return pause_foreign(root);
+  } catch (const std::exception& failure) {
+    return {EIO, failure.what()};
+  }
+}
+
+agent::Done Daemon::pause_foreign(pid_t root) {
+  const auto processes = ferry_processes(host_, root);
+  if (processes.empty()) return {};
+  auto foreign = std::make_shared<Foreign>();
+  foreign->move_id = new_move_id();
+  foreign->root = root;
+  if (namespace_inode(root, "net") != namespace_inode(::getpid(), "net")) {
+    foreign->exception = std::make_unique<LockException>(root);
+  }
+  foreign->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, foreign->move_id);
+  {
+    std::lock_guard lock(mutex_);
+    foreign_.emplace(foreign->move_id, foreign);
+  }
+  try {
+    foreign->tree->stop(processes, kStopDeadline);
+  } catch (const Failure&) {
+    if (foreign->tree->all_back()) {
+      std::lock_guard lock(mutex_);
+      foreign_.erase(foreign->move_id);
+    }
+    throw;
+  }
+  spdlog::info("stopped the {} Ferry processes of process {} for a checkpoint", processes.size(),
+               root);
+  return {};
+}
+
+agent::Done Daemon::frozen(pid_t pid) {
+  try {
+    if (const auto move = move_of_process(pid))
+      move->frozen();
+    else if (const auto foreign = foreign_of(pid))
+      foreign->tree->mark_frozen();
+    return {};
+  } catch (const std::exception& failure) {
+    return {EIO, failure.what()};
+  }
+}
+
+agent::Done Daemon::dump_failed(pid_t pid) {
+  if (const auto move = move_of_process(pid))
+    move->dump_failed();
+  else if (const auto foreign = foreign_of(pid))
+    foreign->tree->roll_back();
+  return {};
+}
+
+agent::Done Daemon::action(const agent::Action& action) {
+  if (action.move_id == 0) return {};  // another's CRIU
+  if (const auto move = find_move(action.move_id)) return {move->action(action.name), ""};
+  if (const auto arriving = arrival(action.move_id)) {
+    return {arriving->action(action.name, action.pid), ""};
+  }
+  // A move of a ferryd that is no more: what is on record was decided, all else is aborted now.
+  const bool leaves = action.name == "post-dump";
+  if (!leaves && action.name != "post-restore") return {};
+  const Side side = leaves ? Side::kSource : Side::kDestination;
+  auto record = host_.decisions->decision(action.move_id, side);
+  if (!record) {
+    record = Decision::kAborted;
+    try {
+      host_.decisions->record(action.move_id, side, *record, "");
+    } catch (const Failure& failure) {
+      return {1, failure.what()};
+    }
+  }
+  return {*record == Decision::kCommitted ? 0 : 1, ""};
+}
+
+WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
+  const pid_t inner = innermost_pid(pid).value_or(pid);
+  WakeUp answer;
+  if (const auto arriving = arrival(awake.move_id))
+    answer.resume = arriving->wake(inner);
+  else if (const auto move = find_move(awake.move_id))
+    answer.resume = move->wake(inner);
+  else {
+    std::shared_ptr<Foreign> foreign;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = foreign_.find(awake.move_id);
+      if (found != foreign_.end()) foreign = found->second;
+    }
+    if (foreign) {
+      // It runs: its checkpoint is over, left it running, or was restored here.
+      foreign->tree->roll_back();
+      answer.resume = foreign->tree->wake(inner);
+    } else {
+      answer.retry_ms = 1000;
+      spdlog::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
+                   awake.move_id);
+    }
+  }
+  return answer;
+}
+
+void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
+  const pid_t inner = innermost_pid(pid).value_or(pid);
+  if (resumed.error != 0) {
+    spdlog::error("process {} cannot use its sockets: {}", pid, error_text(resumed.error));
+  }
+  if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
+  if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
+  std::lock_guard lock(mutex_);
+  const auto found = foreign_.find(resumed.move_id);
+  if (found == foreign_.end()) return;
+  found->second->tree->resumed(inner);
+  if (found->second->tree->all_back()) foreign_.erase(found);
+}
+
+void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
+  const auto arriving = arrival(peers.move_id);
+  if (arriving) arriving->peers_know(innermost_pid(pid).value_or(pid), peers);
+}
+
+// --- housekeeping
+
+void Daemon::keep_house() {
+  std::unique_lock lock(mutex_);
+  while (!host_.stopping) {
+    ended_.wait_for(lock, milliseconds(200));
+    // Destroyed without the lock: destructors wait for threads.
+    std::vector<std::shared_ptr<void>> over;
+    const auto collect = [&](auto& map, auto is_over) {
+      for (auto entry = map.begin(); entry != map.end();) {
+        if (is_over(*entry->second)) {
+          over.push_back(entry->second);
+          entry = map.erase(entry);
+        } else {
+          ++entry;
+        }
+      }
+    };
+    collect(moves_, [](const Move& move) { return move.is_over() && !move.undecided(); });
+    collect(arrivals_, [](const Arrival& arrival) { return arrival.is_over(); });
+    collect(foreign_, [](const Foreign& foreign) { return foreign.tree->expired(); });
+    lock.unlock();
+    over.clear();
+    reap_orphans();
+    ask_sources();
+    lock.lock();
+  }
+}
+
+// Arrivals that wait for long ask how their source has decided, or whether it still goes on.
+void Daemon::ask_sources() {
+  std::vector<std::shared_ptr<Arrival>> doubtful;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, arrival] : arrivals_) {
+      if (arrival->waits_long()) doubtful.push_back(arrival);
+    }
+  }
+  for (const auto& arrival : doubtful) {
+    try {
+      Peer source(arrival->source());
+      v1::DecisionRequest request;
+      v1::DecisionReply reply;
+      request.set_move_id(arrival->move_id());
+      source.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(1));
+      if (reply.decision() == v1::DecisionReply::COMMITTED) arrival->commit();
+      if (reply.decision() == v1::DecisionReply::ABORTED) arrival->abort("the source gave up");
+      if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival->source_is_at_work();
+    } catch (const Failure& failure) {
+      spdlog::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
+      arrival->source_is_silent();
+    }
+  }
+}
+
+}  // namespace ferry::migrate

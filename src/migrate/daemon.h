@@ -1,0 +1,77 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "ferry.pb.h"
+#include "migrate/arrival.h"
+#include "migrate/control_server.h"
+#include "migrate/host.h"
+#include "migrate/move.h"
+#include "migrate/slots.h"
+
+// What this host's ferryd has under way: moves that leave, moves that arrive, and process trees
+// that somebody else's CRIU (a container runtime) has frozen. It gives every message of the control
+// protocol to the one that it concerns.
+namespace ferry::migrate {
+
+class Daemon : public ControlHandler {
+ public:
+  explicit Daemon(Host& host);
+  ~Daemon() override;
+
+  // --- the ferry command. Throw Failure.
+  v1::MoveReport move(const std::string& program, const std::string& to,
+                      const std::function<void(const std::string&)>& progress);
+  v1::PsReply ps();
+  void resolve(std::uint64_t move_id, bool commit);
+
+  // --- other ferryds. Throw Failure.
+  void check(const v1::CheckRequest& request);
+  std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request);
+  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
+  void commit(std::uint64_t move_id);
+  void abort(std::uint64_t move_id);
+  v1::DecisionReply::Decision decision(std::uint64_t move_id);
+
+  // --- the control protocol
+  agent::Done pause_tree(pid_t root) override;
+  agent::Done frozen(pid_t pid) override;
+  agent::Done dump_failed(pid_t pid) override;
+  agent::Done action(const agent::Action& action) override;
+  WakeUp awake(pid_t pid, const agent::Awake& awake) override;
+  void resumed(pid_t pid, const agent::Resumed& resumed) override;
+  void peers_know(pid_t pid, const agent::PeersKnow& peers) override;
+
+ private:
+  // A tree frozen by a CRIU that we did not start.
+  struct Foreign {
+    std::uint64_t move_id = 0;
+    pid_t root = 0;
+    std::unique_ptr<StoppedTree> tree;
+    std::unique_ptr<LockException> exception;
+  };
+
+  std::shared_ptr<Move> move_of_root(pid_t root);
+  std::shared_ptr<Move> move_of_process(pid_t pid);
+  std::shared_ptr<Move> find_move(std::uint64_t move_id);
+  std::shared_ptr<Foreign> foreign_of(pid_t pid);
+  agent::Done pause_foreign(pid_t root);
+  void keep_house();
+  void ask_sources();
+
+  Host& host_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<std::uint64_t, std::shared_ptr<Move>> moves_;
+  std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::map<std::uint64_t, std::shared_ptr<Foreign>> foreign_;
+  std::thread housekeeper_;
+};
+
+}  // namespace ferry::migrate

@@ -1,0 +1,190 @@
+// ferryd: one per host. Decides and drives moves, and answers for stopped processes.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <grpcpp/grpcpp.h>
+#include <linux/magic.h>
+#include <filesystem>
+#include <iostream>
+
+#include "agent/protocol.h"
+#include "migrate/api.h"
+#include "migrate/command_line.h"
+#include "migrate/daemon.h"
+#include "migrate/failure.h"
+#include "migrate/host.h"
+#include "migrate/net.h"
+#include "migrate/orphans.h"
+#include "migrate/service.h"
+
+namespace ferry::migrate {
+namespace {
+
+constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which inherit it
+
+struct Options {
+  std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
+  std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
+  std::string hook, criu = "criu", libraries;
+  std::uint64_t memory_limit = 0;
+  bool verbose = false;
+};
+
+std::string folder_of_program() {
+  return std::filesystem::canonical("/proc/self/exe").parent_path();
+}
+
+// Beside the program in a build, in ../lib/ferry when installed.
+std::string companion(const std::string& name) {
+  const std::string here = folder_of_program();
+  const std::string installed = here + "/../lib/ferry/" + name;
+  return std::filesystem::exists(installed) ? installed : here + "/" + name;
+}
+
+std::string find_criu(const std::string& wanted) {
+  const std::string ours = "/opt/ferry/bin/criu";  // where scripts/setup puts one that works
+  return wanted == "criu" && std::filesystem::exists(ours) ? ours : wanted;
+}
+
+// Images of moves that a former ferryd left behind.
+void make_image_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  std::filesystem::create_directories(path, error);
+  if (error) throw Failure("cannot make " + path + ": " + error.message());
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) == 0 && status.f_type != TMPFS_MAGIC) {
+    spdlog::warn("{} is not on a tmpfs: moves will be slow", path);
+  }
+}
+
+std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* service) {
+  grpc::ServerBuilder builder;
+  int port = -1;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service);
+  auto server = builder.BuildAndStart();
+  if (!server || port < 0) throw Failure("cannot listen on " + address + "; is it in use?");
+  return server;
+}
+
+int run(const Options& options) {
+  if (::geteuid() != 0) throw Failure("ferryd needs root: it freezes and restores processes");
+  const auto [listen_host, listen_port] = split_host_port(options.listen, kFerrydPort);
+  const std::string address = resolve(listen_host);
+
+  // Threads inherit the mask: only sigwait() below sees these.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  // Programs that poll take every processor; a blackout must not wait for their time slices. CRIU
+  // gives what it restores the priority that it had.
+  ::setpriority(PRIO_PROCESS, 0, kPriority);
+  // Every program has a connection, and a stand-in a socket for each context.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  // Restored programs become our children: their exit status comes to us.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+
+  Host host;
+  host.name = options.host;
+  host.address = join_host_port(address, listen_port);
+  host.version = kVersion;
+  host.image_directory = options.images;
+  host.memory_limit = options.memory_limit;
+  DecisionLog decisions(options.state);
+  Containers containers(options.containers, options.hook);
+  StandInHost stand_ins;
+  CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
+                   companion("ferry-criu-action"), options.socket});
+  host.decisions = &decisions;
+  host.containers = &containers;
+  host.stand_ins = &stand_ins;
+  host.criu = &criu;
+  Daemon daemon(host);
+  // The lock of its socket keeps a second ferryd from everything below.
+  ControlServer control(options.socket, daemon);
+  host.control = &control;
+  make_image_directory(options.images);
+  Orphans orphans(host);
+  ImageReceiver images(address);
+  host.images = &images;
+  FerrydService ferryd_service(daemon, host);
+  LocalService local_service(daemon);
+  const auto ferryd_server = serve(host.address, &ferryd_service);
+  ::unlink(options.api.c_str());
+  ::umask(0077);
+  const auto local_server = serve("unix:" + options.api, &local_service);
+  ::chmod(options.api.c_str(), 0600);
+  ::umask(0022);
+  spdlog::info("ferryd {} of {} listens on {}", kVersion, host.name, host.address);
+  if (const std::string problem = criu.unusable(); !problem.empty()) spdlog::warn("{}", problem);
+
+  int signal = 0;
+  ::sigwait(&signals, &signal);
+  spdlog::info("ferryd of {} ends", host.name);
+  host.stopping = true;
+  const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(2);
+  local_server->Shutdown(soon);
+  ferryd_server->Shutdown(soon);
+  // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
+  // record stands.
+  ::unlink(options.socket.c_str());
+  ::unlink(options.api.c_str());
+  spdlog::shutdown();
+  ::_exit(0);
+}
+
+}  // namespace
+}  // namespace ferry::migrate
+
+int main(int argc, char** argv) {
+  using namespace ferry::migrate;
+  spdlog::set_default_logger(spdlog::stderr_color_mt("ferryd"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
+  spdlog::flush_on(spdlog::level::info);
+  Options options;
+  CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
+  app.set_version_flag("--version", std::string("ferryd ") + kVersion);
+  app.add_option("--host", options.host, "name of this host")->required();
+  app.add_option("--listen", options.listen, "ADDRESS[:PORT] for other ferryds")->required();
+  app.add_option("--socket", options.socket, "UNIX socket for programs and CRIU")
+      ->capture_default_str();
+  app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")
+      ->capture_default_str();
+  app.add_option("--state-dir", options.state, "decisions on moves; must survive a restart")
+      ->capture_default_str();
+  app.add_option("--image-dir", options.images, "images under way, on a tmpfs")
+      ->capture_default_str();
+  app.add_option("--containers", options.containers, "records of this host's containers")
+      ->capture_default_str();
+  app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
+      ->check(CLI::ExistingFile);
+  app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
+  app.add_option("--memory-limit", options.memory_limit,
+                 "most memory that an arriving program may take, e.g. 4G; 0: what is free")
+      ->transform(CLI::AsSizeValue(false));
+  try {
+    if (const auto status = parse_command_line(app, argc, argv)) return *status;
+    return run(options);
+  } catch (const std::exception& failure) {
+    std::cerr << "ferryd: " << failure.what() << '\n';
+    return 1;
+  }
+}

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "migrate/container.h"
+#include "migrate/control_server.h"
+#include "migrate/criu_runner.h"
+#include "migrate/decision_log.h"
+#include "migrate/image_stream.h"
+#include "migrate/stand_in_host.h"
+
+namespace ferry::migrate {
+
+// What moves and arrivals share on this host. The objects are the daemon's.
+struct Host {
+  std::string name;     // as users call it
+  std::string address;  // address:port of this ferryd
+  std::string version;
+  std::string image_directory;     // on a tmpfs
+  std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
+  Containers* containers = nullptr;
+  ControlServer* control = nullptr;
+  StandInHost* stand_ins = nullptr;
+  DecisionLog* decisions = nullptr;
+  ImageReceiver* images = nullptr;
+  CriuRunner* criu = nullptr;
+  std::atomic<bool> stopping{false};
+
+  // Bytes that an arriving program may take.
+  std::uint64_t available() const;
+  std::string images_of(std::uint64_t move_id) const;
+};
+
+inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
+inline constexpr char kContainerLog[] =
+    "container.log";  // of the image: what the container has written so far
+
+}  // namespace ferry::migrate

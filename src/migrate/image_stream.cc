@@ -1,0 +1,352 @@
+#include "migrate/image_stream.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "migrate/failure.h"
+#include "migrate/net.h"
+#include "wire/bytes.h"
+#include "wire/crc32.h"
+
+namespace ferry::migrate {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x474D4946;  // "FIMG"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
+constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
+
+// 0 or errno.
+int send_all(int socket, const void* data, std::size_t size, int flags = 0) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t sent = ::send(socket, bytes, size, MSG_NOSIGNAL | flags);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno;
+    bytes += sent;
+    size -= static_cast<std::size_t>(sent);
+  }
+  return 0;
+}
+
+int receive_all(int socket, void* data, std::size_t size) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t received = ::recv(socket, bytes, size, MSG_WAITALL);
+    if (received < 0 && errno == EINTR) continue;
+    if (received < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
+    if (received == 0) return EPIPE;
+    bytes += received;
+    size -= static_cast<std::size_t>(received);
+  }
+  return 0;
+}
+
+void set_timeouts(int socket) {
+  const timeval idle{kIdleSeconds, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &idle, sizeof idle);
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &idle, sizeof idle);
+}
+
+// Sums and sends a file's content. 0 or errno.
+int send_content(int socket, int file, std::uint64_t size, std::uint32_t* crc) {
+  *crc = 0;  // of nothing
+  if (size == 0) return 0;
+  std::uint32_t state = wire::kCrc32Init;
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+  if (map == MAP_FAILED) return errno;
+  const auto* bytes = static_cast<const std::byte*>(map);
+  int error = 0;
+  for (std::uint64_t done = 0; done < size && error == 0;) {
+    const std::size_t piece = std::min<std::uint64_t>(kPiece, size - done);
+    state = wire::crc32_update(state, {bytes + done, piece});
+    for (off_t offset = static_cast<off_t>(done); offset < static_cast<off_t>(done + piece);) {
+      const ssize_t sent =
+          ::sendfile(socket, file, &offset, done + piece - static_cast<std::uint64_t>(offset));
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent <= 0) {
+        error = sent < 0 ? errno : EIO;  // 0: somebody truncated the file
+        break;
+      }
+    }
+    done += piece;
+  }
+  ::munmap(map, size);
+  *crc = ~state;
+  return error;
+}
+
+int receive_content(int socket, int file, std::uint64_t size, std::uint32_t* crc,
+                    std::vector<std::byte>& buffer) {
+  *crc = wire::kCrc32Init;
+  while (size > 0) {
+    const std::size_t piece = std::min<std::uint64_t>(kPiece, size);
+    if (const int error = receive_all(socket, buffer.data(), piece)) return error;
+    *crc = wire::crc32_update(*crc, {buffer.data(), piece});
+    for (std::size_t done = 0; done < piece;) {
+      const ssize_t written = ::write(file, buffer.data() + done, piece - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      done += static_cast<std::size_t>(written);
+    }
+    size -= piece;
+  }
+  *crc = ~*crc;
+  return 0;
+}
+
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+std::vector<ImageFile> image_files(const std::string& directory) {
+  std::vector<ImageFile> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.is_regular_file()) files.push_back({entry.path().filename(), entry.path()});
+  }
+  if (error) throw Failure(fmt::format("cannot read {}: {}", directory, error.message()));
+  return files;
+}
+
+ImageTotals send_image(const std::string& host, std::uint16_t port, const ImageToken& token,
+                       const std::vector<ImageFile>& files) {
+  const UniqueFd socket = connect_tcp(host, port);
+  set_timeouts(socket.get());
+  ImageTotals totals;
+  const auto put = [&](const std::vector<std::byte>& bytes, int flags) {
+    totals.stream_bytes += bytes.size();
+    return send_all(socket.get(), bytes.data(), bytes.size(), flags);
+  };
+  int error = 0;
+  std::vector<std::byte> bytes;
+  wire::ByteWriter out(&bytes);
+  out.put(kMagic);
+  out.put(kVersion);
+  out.append(token.data(), token.size());
+  error = put(bytes, MSG_MORE);
+  for (const auto& file : files) {
+    if (error != 0) break;
+    const UniqueFd content(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (!content || ::fstat(content.get(), &status) != 0) {
+      throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+    }
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    bytes.clear();
+    out.put('F');
+    out.put(static_cast<std::uint8_t>(file.name.size()));
+    out.put(static_cast<std::uint16_t>(status.st_mode & 07777));
+    out.put(std::uint32_t{0});
+    out.put(size);
+    out.append(file.name.data(), file.name.size());
+    error = put(bytes, MSG_MORE);
+    std::uint32_t crc = 0;
+    if (error == 0) error = send_content(socket.get(), content.get(), size, &crc);
+    bytes.clear();
+    out.put(crc);
+    if (error == 0) error = put(bytes, MSG_MORE);
+    totals.files += 1;
+    totals.bytes += size;
+    totals.stream_bytes += size;
+  }
+  bytes.clear();
+  out.put('E');
+  out.append("\0\0\0\0\0\0\0", 7);
+  out.put(totals.files);
+  out.put(totals.bytes);
+  if (error == 0) error = put(bytes, 0);
+
+  // The receiver's own error says more than the broken connection that follows from it.
+  std::vector<std::byte> reply(16);
+  const int reply_error = receive_all(socket.get(), reply.data(), reply.size());
+  wire::ByteReader in(reply);
+  const int theirs = static_cast<int>(in.get<std::uint32_t>());
+  in.get<std::uint32_t>();
+  const auto received = in.get<std::uint64_t>();
+  if (reply_error == 0 && theirs != 0) {
+    throw Failure(fmt::format("the destination could not take the image: {}", error_text(theirs)));
+  }
+  if (error == 0) error = reply_error;
+  if (error == 0 && received != totals.bytes) error = EBADMSG;
+  if (error != 0) {
+    throw Failure(fmt::format("the transfer of the image broke off: {}", error_text(error)));
+  }
+  return totals;
+}
+
+ImageReceiver::ImageReceiver(const std::string& address) : listener_(listen_tcp(address, 0)) {
+  port_ = local_port(listener_.get());
+  acceptor_ = std::thread([this] { accept_loop(); });
+}
+
+ImageReceiver::~ImageReceiver() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  for (auto& [token, transfer] : transfers_) {
+    if (transfer.socket >= 0) ::shutdown(transfer.socket, SHUT_RDWR);
+  }
+  changed_.wait(lock, [this] { return serving_ == 0; });
+  lock.unlock();
+  acceptor_.join();
+}
+
+ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit) {
+  ImageToken token;
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw Failure("cannot get random bytes for a transfer");
+  }
+  std::lock_guard lock(mutex_);
+  transfers_[token] = Transfer{directory, limit};
+  return token;
+}
+
+ImageTotals ImageReceiver::wait(const ImageToken& token, int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  const bool ended = changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
+    const auto found = transfers_.find(token);
+    return found == transfers_.end() || found->second.done;
+  });
+  const auto found = transfers_.find(token);
+  if (found == transfers_.end()) throw Failure("the transfer of the image was cancelled");
+  if (!ended) throw Failure("the transfer of the image does not end");
+  if (found->second.error != 0) {
+    throw Failure(
+        fmt::format("the transfer of the image failed: {}", error_text(found->second.error)));
+  }
+  return found->second.totals;
+}
+
+void ImageReceiver::cancel(const ImageToken& token) {
+  std::unique_lock lock(mutex_);
+  const auto found = transfers_.find(token);
+  if (found == transfers_.end()) return;
+  if (found->second.socket >= 0) ::shutdown(found->second.socket, SHUT_RDWR);
+  changed_.wait(lock, [&] { return found->second.socket < 0; });
+  transfers_.erase(found);
+  changed_.notify_all();
+}
+
+void ImageReceiver::accept_loop() {
+  for (;;) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket && !pause_after_accept(errno)) return;
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (!socket) continue;
+    const auto shared = std::make_shared<UniqueFd>(std::move(socket));
+    ++serving_;
+    try {
+      std::thread([this, shared] {
+        serve(std::move(*shared));
+        std::lock_guard done(mutex_);
+        --serving_;
+        changed_.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
+      spdlog::warn("cannot take an image: {}", error.what());
+      --serving_;
+    }
+  }
+}
+
+void ImageReceiver::serve(UniqueFd socket) {
+  set_timeouts(socket.get());
+  std::vector<std::byte> head(24);
+  if (receive_all(socket.get(), head.data(), head.size()) != 0) return;
+  wire::ByteReader in(head);
+  const auto magic = in.get<std::uint32_t>();
+  const auto version = in.get<std::uint32_t>();
+  ImageToken token;
+  in.read(token.data(), token.size());
+  Transfer transfer;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = transfers_.find(token);
+    if (magic != kMagic || version != kVersion || found == transfers_.end() || found->second.busy ||
+        stopping_) {
+      return;
+    }
+    found->second.busy = true;
+    found->second.socket = socket.get();
+    transfer = found->second;
+  }
+  ImageTotals totals;
+  const int error = receive_files(socket.get(), transfer, &totals);
+  std::vector<std::byte> reply;
+  wire::ByteWriter out(&reply);
+  out.put(static_cast<std::uint32_t>(error));
+  out.put(std::uint32_t{0});
+  out.put(totals.bytes);
+  {
+    std::lock_guard lock(mutex_);
+    Transfer& entry = transfers_.at(token);
+    entry.socket = -1;
+    entry.done = true;
+    entry.error = error;
+    entry.totals = totals;
+    changed_.notify_all();
+  }
+  send_all(socket.get(), reply.data(), reply.size());
+  ::shutdown(socket.get(), SHUT_WR);
+  // Unread bytes would turn the close into a reset, and the sender would lose the reply.
+  std::vector<std::byte> rest(kPiece);
+  while (::recv(socket.get(), rest.data(), rest.size(), 0) > 0) continue;
+}
+
+int ImageReceiver::receive_files(int socket, const Transfer& transfer, ImageTotals* totals) {
+  std::vector<std::byte> buffer(kPiece);
+  std::uint64_t left = transfer.limit;
+  for (;;) {
+    std::array<std::byte, 16> head;
+    if (const int error = receive_all(socket, head.data(), head.size())) return error;
+    wire::ByteReader in(head);
+    const auto tag = in.get<char>();
+    if (tag == 'E') {
+      in.take(7);
+      std::uint64_t bytes = 0;
+      if (const int error = receive_all(socket, &bytes, sizeof bytes)) return error;
+      const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
+      return complete ? 0 : EBADMSG;
+    }
+    if (tag != 'F') return EBADMSG;
+    std::string name(in.get<std::uint8_t>(), '\0');
+    const auto mode = in.get<std::uint16_t>();
+    in.get<std::uint32_t>();
+    const auto size = in.get<std::uint64_t>();
+    if (const int error = receive_all(socket, name.data(), name.size())) return error;
+    if (!is_file_name(name)) return EBADMSG;
+    if (size > left) return ENOMEM;
+    left -= size;
+    const std::string path = transfer.directory + "/" + name;
+    const UniqueFd file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777));
+    if (!file) return errno;
+    std::uint32_t crc = 0, expected = 0;
+    if (const int error = receive_content(socket, file.get(), size, &crc, buffer)) return error;
+    if (const int error = receive_all(socket, &expected, sizeof expected)) return error;
+    if (crc != expected) return EBADMSG;
+    totals->files += 1;
+    totals->bytes += size;
+  }
+}
+
+}  // namespace ferry::migrate

@@ -1,0 +1,476 @@
+#include "migrate/move.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <thread>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
+#include "migrate/arrival.h"
+#include "migrate/failure.h"
+#include "migrate/net.h"
+#include "migrate/process_tree.h"
+#include "transport/types.h"
+
+namespace ferry::migrate {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kStopDeadline{4000};
+constexpr seconds kHelloLimit{1};  // that a peer just connected may take to say of what kind it is
+constexpr seconds kResumeLimit{30};  // from the commit to the program's word
+constexpr seconds kPeersLimit{3};    // that the report waits for the peers
+constexpr milliseconds kPeersSettle{120};
+constexpr std::chrono::minutes kStandInLimit{10};  // past every peer's Paused limit
+
+double milliseconds_between(std::chrono::steady_clock::time_point from,
+                            std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+// A datagram QP has no peer: whom it talks to learns where it is by asking.
+bool is_connected(const device::QpStatus& qp) {
+  if (qp.type == IBV_QPT_UD) return false;
+  return qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD;
+}
+
+}  // namespace
+
+Move::Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id)
+    : host_(host),
+      unit_(std::move(unit)),
+      move_id_(move_id),
+      peer_(to),
+      tree_(*host.control, *host.stand_ins, move_id),
+      images_(host.images_of(move_id)) {}
+
+Move::~Move() {
+  if (watcher_.joinable()) watcher_.join();
+}
+
+v1::MoveReport Move::run(const std::function<void(const std::string&)>& progress) {
+  progress_ = progress;
+  std::string error;
+  try {
+    progress_("check");
+    check();
+    progress_("prepare");
+    prepare();
+    progress_("stop");
+    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}};
+    if (unit_.container) dump.netns = unit_.container->netns;
+    error = host_.criu->dump(dump);
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  bool committed = false;
+  {
+    std::lock_guard lock(mutex_);
+    committed = committed_;
+    decided_ = true;
+    changed_.notify_all();
+    if (!failure_.empty()) error = failure_;
+    if (!committed && error.empty()) error = "criu dump ended too early";
+  }
+  if (!committed) {
+    roll_back();
+    throw Failure(fmt::format("'{}' was not moved: {}", unit_.name, error));
+  }
+  if (!error.empty()) spdlog::warn("criu after the commit of '{}': {}", unit_.name, error);
+  kill_rest();
+  return finish();
+}
+
+void Move::check() {
+  if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
+    throw Failure(problem);
+  }
+  v1::CheckRequest request;
+  request.set_version(host_.version);
+  request.set_host(host_.name);
+  request.set_program(unit_.name);
+  request.set_container(unit_.container.has_value());
+  for (const pid_t pid : process_tree(unit_.root)) {
+    request.set_resident_bytes(request.resident_bytes() + resident_bytes(pid));
+  }
+  const auto contexts = this->contexts();
+  if (!unit_.container || !unit_.container->rdma_moves) check_peers(contexts);
+  std::set<std::string> netdevs;
+  for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
+  for (const auto& netdev : netdevs) request.add_netdevs(netdev);
+  v1::CheckReply reply;
+  peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
+}
+
+// A peer that does not speak the migration protocol cannot learn a new address.
+void Move::check_peers(std::vector<agent::ContextStatus> contexts) {
+  const auto deadline = Clock::now() + kHelloLimit;
+  for (;;) {
+    bool undecided = false;
+    for (const auto& context : contexts) {
+      for (const auto& qp : context.qps) {
+        if (!is_connected(qp)) continue;
+        const auto peer_class = static_cast<transport::PeerClass>(qp.peer_class);
+        if (peer_class == transport::PeerClass::kFerry) continue;
+        if (peer_class == transport::PeerClass::kUnmodified || Clock::now() > deadline) {
+          throw Failure(fmt::format(
+              "QP {:#08x}'s peer {} does not answer the migration protocol: it could not follow to "
+              "another address; move the RDMA address along, or try again when it is connected",
+              qp.qpn, to_string(qp.peer)));
+        }
+        undecided = true;
+      }
+    }
+    if (!undecided) return;
+    std::this_thread::sleep_for(milliseconds(20));
+    contexts = this->contexts();
+  }
+}
+
+std::vector<agent::ContextStatus> Move::contexts() const {
+  std::vector<agent::ContextStatus> found;
+  for (const auto& process : unit_.processes) {
+    if (is_halted(process.pid)) {
+      throw Failure(fmt::format(
+          "process {} is stopped, by a signal or a debugger; let it run (kill -CONT {}) to move it",
+          process.pid, process.pid));
+    }
+    auto status = host_.control->status(process.pid, seconds(2));
+    std::move(status.contexts.begin(), status.contexts.end(), std::back_inserter(found));
+  }
+  return found;
+}
+
+void Move::prepare() {
+  std::error_code error;
+  std::filesystem::create_directories(images_, error);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
+  std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
+  v1::PrepareRequest request;
+  request.set_move_id(move_id_);
+  request.set_program(unit_.name);
+  request.set_version(host_.version);
+  request.set_source(host_.address);
+  if (unit_.container) request.set_container_json(unit_.container->json);
+  for (const auto& process : unit_.processes) {
+    request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
+  }
+  is_prepared_ = true;  // also when the answer gets lost
+  peer_.call(&v1::Ferryd::Stub::Prepare, request, &prepared_, seconds(60));
+}
+
+void Move::pause_tree() {
+  for (const pid_t pid : process_tree(unit_.root)) {
+    pidfds_.emplace_back(::pidfd_open(pid, 0));
+  }
+  tree_.stop(ferry_processes(host_, unit_.root), kStopDeadline);
+  stopped_ = Clock::now();
+  progress_("dump");
+  // While CRIU dumps, the destination binds the new sockets.
+  places_ = std::async(std::launch::async, [this] {
+    v1::BindRequest request;
+    v1::BindReply reply;
+    request.set_move_id(move_id_);
+    for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
+    peer_.call(&v1::Ferryd::Stub::Bind, request, &reply, seconds(20));
+    std::vector<NewPlace> places;
+    for (const auto& place : reply.processes()) places.push_back(from_message(place));
+    return places;
+  });
+}
+
+void Move::frozen() {
+  tree_.mark_frozen();
+}
+
+void Move::dump_failed() {
+  std::lock_guard lock(mutex_);
+  if (!committed_) tree_.roll_back();
+}
+
+int Move::action(const std::string& name) {
+  try {
+    if (name == "network-lock" && unit_.container) {
+      left_network_ = true;
+      host_.containers->call_hook("deactivate", unit_.container->instance);
+    } else if (name == "network-unlock" && unit_.container) {
+      host_.containers->call_hook("activate", unit_.container->instance);
+      left_network_ = false;
+    } else if (name == "post-dump") {
+      dumped_ = Clock::now();
+      return transfer_and_commit();
+    }
+    return 0;
+  } catch (const std::exception& failure) {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = failure.what();
+    return 1;
+  }
+}
+
+std::vector<ImageFile> Move::files() const {
+  auto files = image_files(images_);
+  std::erase_if(files, [](const ImageFile& file) { return file.name == "criu.out"; });
+  if (unit_.container && !unit_.container->log.empty()) {
+    files.push_back({kContainerLog, unit_.container->log});
+  }
+  return files;
+}
+
+// Exit status of the post-dump action: 0 kills the tree here, anything else thaws it.
+int Move::transfer_and_commit() {
+  if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
+  const auto places = places_.get();
+  progress_("transfer");
+  ImageToken token;
+  const std::string& bytes = prepared_.image_token();
+  if (bytes.size() != token.size() || !tree_.fits(places)) {
+    throw Failure(peer_.name() + " gave a malformed answer");
+  }
+  std::memcpy(token.data(), bytes.data(), token.size());
+  image_ = send_image(peer_.address(), static_cast<std::uint16_t>(prepared_.image_port()), token,
+                      files());
+  transferred_ = Clock::now();
+
+  progress_("restore");
+  v1::RestoreRequest restore;
+  v1::RestoreReply restored;
+  restore.set_move_id(move_id_);
+  peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, seconds(320));
+  restored_ = Clock::now();
+
+  progress_("commit");
+  watcher_ = std::thread([this] { watch(); });
+  if (!commit()) return 1;
+  tree_.commit(places);
+  return 0;
+}
+
+// True: decided for the destination.
+bool Move::commit() {
+  // The supervisor of the container sees its program killed: it must know why. What can fail of it
+  // comes before the decision.
+  if (unit_.container) host_.containers->stage_state(*unit_.container, "moved", 0);
+  host_.decisions->record(move_id_, Side::kSource, Decision::kCommitted, unit_.name);
+  if (unit_.container) report_failure([&] { host_.containers->publish_state(*unit_.container); });
+  v1::CommitRequest request;
+  v1::CommitReply reply;
+  request.set_move_id(move_id_);
+  std::string refusal;
+  for (;;) {
+    const auto status = peer_.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(10));
+    std::unique_lock lock(mutex_);
+    if (status.ok()) {
+      if (!is_resumed_) committed_at_ = Clock::now();
+      committed_ = decided_ = true;
+      in_doubt_ = false;
+      progress_("resume");
+      return true;
+    }
+    if (!Peer::is_uncertain(status)) {
+      // The destination has put its own abort on record before it answered so.
+      refusal = one_line(status.error_message());
+      break;
+    }
+    if (abort_resolved_) {
+      refusal = "an operator decided so";
+      break;
+    }
+    if (!in_doubt_) {
+      spdlog::error("'{}' is committed and {} does not answer: it stays frozen until it does",
+                    unit_.name, peer_.name());
+    }
+    in_doubt_ = true;
+    if (host_.stopping) {
+      // The record stands: the destination asks for it when it can.
+      committed_ = decided_ = true;
+      return true;
+    }
+    changed_.wait_for(lock, milliseconds(100), [this] { return abort_resolved_; });
+  }
+  // The destination's abort is final: what fails here is reported only.
+  report_failure([&] {
+    if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
+  });
+  report_failure(
+      [&] { host_.decisions->record(move_id_, Side::kSource, Decision::kAborted, unit_.name); });
+  std::lock_guard lock(mutex_);
+  in_doubt_ = false;
+  failure_ = refusal;
+  return false;
+}
+
+void Move::roll_back() {
+  tree_.roll_back();
+  if (is_prepared_) {
+    v1::AbortRequest request;
+    v1::AbortReply reply;
+    request.set_move_id(move_id_);
+    const auto status = peer_.try_call(&v1::Ferryd::Stub::Abort, request, &reply, seconds(20));
+    if (!status.ok()) {
+      // It aborts by itself: the source's decision is not "committed".
+      spdlog::warn("cannot tell {} of the abort: {}", peer_.name(), status.error_message());
+    }
+  }
+  if (left_network_) {
+    report_failure([&] { host_.containers->call_hook("activate", unit_.container->instance); });
+  }
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
+    spdlog::error("'{}' has not come back after its move failed", unit_.name);
+  }
+  over_ = true;
+  lock.unlock();
+  std::error_code ignored;
+  std::filesystem::remove_all(images_, ignored);
+}
+
+// CRIU has killed the tree; what its death may have left over must not live twice.
+void Move::kill_rest() {
+  for (const auto& pidfd : pidfds_) {
+    if (pidfd) ::pidfd_send_signal(pidfd.get(), SIGKILL, nullptr, 0);
+  }
+  pidfds_.clear();
+}
+
+std::optional<agent::Resume> Move::wake(pid_t inner_pid) {
+  return tree_.wake(inner_pid);
+}
+
+void Move::resumed(pid_t inner_pid) {
+  tree_.resumed(inner_pid);
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+bool Move::undecided() const {
+  std::lock_guard lock(mutex_);
+  return !decided_;
+}
+
+bool Move::in_doubt() const {
+  std::lock_guard lock(mutex_);
+  return in_doubt_;
+}
+
+void Move::resolve_abort() {
+  std::lock_guard lock(mutex_);
+  abort_resolved_ = true;
+  changed_.notify_all();
+}
+
+bool Move::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+// Listens to the destination from before the commit until no peer needs the stand-in.
+void Move::watch() {
+  v1::WatchRequest request;
+  request.set_move_id(move_id_);
+  bool is_over_there = false;
+  while (!is_over_there && !host_.stopping) {
+    grpc::ClientContext context;
+    const auto reader = peer_.stub().Watch(&context, request);
+    v1::WatchEvent event;
+    while (reader->Read(&event)) handle(event);
+    const auto status = reader->Finish();
+    std::unique_lock lock(mutex_);
+    if (decided_ && !committed_) return;
+    is_over_there = status.ok();
+    // A ferryd that does not know the move cannot tell more of it.
+    if (status.error_code() == grpc::NOT_FOUND) break;
+    if (!is_over_there) changed_.wait_for(lock, milliseconds(100));
+  }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return decided_ || host_.stopping; });
+    if (!committed_) return;  // the program is still here
+    // If some peer never learned of it, the program has ended there: nobody is left to be told.
+    is_over_there = is_over_there && remaining_ > 0;
+  }
+  const auto limit = Clock::now() + kStandInLimit;
+  while (!host_.stopping && !is_over_there && !tree_.expired() && Clock::now() < limit) {
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  if (unit_.container) {
+    report_failure([&] { host_.containers->call_hook("release", unit_.container->instance); });
+  }
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+void Move::handle(const v1::WatchEvent& event) {
+  std::lock_guard lock(mutex_);
+  last_news_ = Clock::now();
+  if (event.has_resumed()) {
+    resumed_ = last_news_;
+    is_resumed_ = true;
+    // The commit's answer may be on its way still.
+    if (!committed_) committed_at_ = resumed_;
+    rdma_ns_there_ = event.resumed().rdma_ns();
+  } else if (event.has_peers_know()) {
+    heard_peers_ = true;
+    remaining_ = event.peers_know().remaining();
+    retransmitted_ = event.peers_know().retransmitted_packets();
+    for (const auto qpn : event.peers_know().qpns()) tree_.peer_knows(qpn);
+  } else if (!event.failed().empty()) {
+    failed_there_ = event.failed();
+  }
+  changed_.notify_all();
+}
+
+v1::MoveReport Move::finish() {
+  std::unique_lock lock(mutex_);
+  const bool resumed = changed_.wait_for(lock, kResumeLimit,
+                                         [this] { return is_resumed_ || !failed_there_.empty(); });
+  std::error_code ignored;
+  if (!resumed || !failed_there_.empty()) {
+    lock.unlock();
+    std::filesystem::remove_all(images_, ignored);
+    throw Failure(fmt::format("'{}' is on {} now, but does not go on there: {}", unit_.name,
+                              peer_.name(), resumed ? failed_there_ : "no sign of it"));
+  }
+  if (tree_.timing().qps > 0) {
+    const auto limit = Clock::now() + kPeersLimit;
+    const auto settled = [this] {
+      return heard_peers_ && remaining_ == 0 && Clock::now() - last_news_ > kPeersSettle;
+    };
+    while (!settled() && Clock::now() < limit) changed_.wait_for(lock, milliseconds(10));
+  }
+  const auto& timing = tree_.timing();
+  v1::MoveReport report;
+  report.set_program(unit_.name);
+  report.set_from(host_.name);
+  report.set_to(peer_.name());
+  report.set_blackout_ms(milliseconds_between(timing.began, resumed_));
+  report.set_stop_ms(milliseconds_between(timing.began, stopped_));
+  report.set_dump_ms(milliseconds_between(stopped_, dumped_));
+  report.set_transfer_ms(milliseconds_between(dumped_, transferred_));
+  report.set_restore_ms(milliseconds_between(transferred_, restored_));
+  report.set_commit_ms(milliseconds_between(restored_, committed_at_));
+  report.set_resume_ms(milliseconds_between(committed_at_, resumed_));
+  report.set_rdma_stop_ms(static_cast<double>(timing.rdma_ns) / 1e6);
+  report.set_rdma_resume_ms(static_cast<double>(rdma_ns_there_) / 1e6);
+  report.set_rdma_share_ms(report.rdma_stop_ms() + report.rdma_resume_ms());
+  report.set_unacked_psns(timing.unacked_psns);
+  report.set_image_bytes(image_.stream_bytes);
+  report.set_qps(timing.qps);
+  report.set_retransmitted_packets(retransmitted_);
+  lock.unlock();
+  std::filesystem::remove_all(images_, ignored);
+  return report;
+}
+
+}  // namespace ferry::migrate

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "migrate/container.h"
+#include "migrate/host.h"
+
+// The containers that a former ferryd of this host restored: their programs have lost the parent
+// that would have told how they ended. Sees to it that their end is recorded all the same, and
+// their network released.
+namespace ferry::migrate {
+
+class Orphans {
+ public:
+  // Status of a program that ended unseen, or on a kernel that does not tell (before 6.15).
+  static constexpr int kUnknownStatus = 255;
+
+  explicit Orphans(Host& host);
+  // Host::stopping is set before.
+  ~Orphans();
+
+ private:
+  void watch(const Container& container);
+
+  Host& host_;
+  std::vector<std::thread> watchers_;
+};
+
+}  // namespace ferry::migrate

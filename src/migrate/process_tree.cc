@@ -1,0 +1,140 @@
+#include "migrate/process_tree.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "migrate/failure.h"
+
+namespace ferry::migrate {
+namespace {
+
+std::string proc_path(pid_t pid, const std::string& name) {
+  return "/proc/" + std::to_string(pid) + "/" + name;
+}
+
+struct Stat {
+  char state = 0;
+  pid_t parent = 0;  // 0: none, or the process is gone
+};
+
+// The name in the second field may contain blanks and parentheses.
+Stat stat_of(pid_t pid) {
+  std::ifstream file(proc_path(pid, "stat"));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t end = line.rfind(')');
+  if (end == std::string::npos) return {};
+  std::istringstream rest(line.substr(end + 1));
+  Stat stat;
+  rest >> stat.state >> stat.parent;
+  return rest ? stat : Stat{};
+}
+
+pid_t parent_of(pid_t pid) {
+  return stat_of(pid).parent;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    if (std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c); })) {
+      pids.push_back(static_cast<pid_t>(std::stol(name)));
+    }
+  }
+  return pids;
+}
+
+}  // namespace
+
+std::vector<pid_t> process_tree(pid_t root) {
+  std::error_code ignored;
+  if (root <= 0 || !std::filesystem::exists(proc_path(root, "stat"), ignored)) return {};
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t pid : all_processes()) children.emplace(parent_of(pid), pid);
+  std::vector<pid_t> tree{root};
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const auto [begin, end] = children.equal_range(tree[i]);
+    for (auto child = begin; child != end; ++child) tree.push_back(child->second);
+  }
+  return tree;
+}
+
+std::vector<pid_t> ancestors(pid_t pid) {
+  std::vector<pid_t> chain;
+  for (pid_t parent = parent_of(pid); parent > 0; parent = parent_of(parent)) {
+    chain.push_back(parent);
+    if (parent == 1) break;
+  }
+  return chain;
+}
+
+bool is_halted(pid_t pid) {
+  const char state = stat_of(pid).state;
+  return state == 'T' || state == 't';
+}
+
+std::optional<std::string> program_name(pid_t pid) {
+  std::ifstream file(proc_path(pid, "comm"));
+  std::string name;
+  if (!std::getline(file, name)) return std::nullopt;
+  return printable(name);
+}
+
+std::optional<pid_t> innermost_pid(pid_t pid) {
+  std::ifstream file(proc_path(pid, "status"));
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    std::istringstream fields(line.substr(6));
+    pid_t value = 0, last = 0;
+    while (fields >> value) last = value;
+    if (last > 0) return last;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t resident_bytes(pid_t pid) {
+  std::ifstream file(proc_path(pid, "statm"));
+  std::uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return file ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+std::uint64_t namespace_inode(pid_t pid, const char* kind) {
+  struct stat status {};
+  if (::stat(proc_path(pid, std::string("ns/") + kind).c_str(), &status) != 0) return 0;
+  return status.st_ino;
+}
+
+std::vector<pid_t> processes_named(const std::string& name) {
+  const std::uint64_t mounts = namespace_inode(::getpid(), "mnt");
+  std::vector<pid_t> found;
+  for (const pid_t pid : all_processes()) {
+    if (program_name(pid) == name.substr(0, 15) && namespace_inode(pid, "mnt") == mounts) {
+      found.push_back(pid);
+    }
+  }
+  return found;
+}
+
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("MemAvailable:")) continue;
+    std::istringstream fields(line.substr(13));
+    std::uint64_t kilobytes = 0;
+    fields >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace ferry::migrate

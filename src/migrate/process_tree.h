@@ -1,0 +1,42 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What /proc tells of processes. Everything here may be outdated the moment it is returned.
+namespace ferry::migrate {
+
+// The process and all its descendants, parents before children; empty when there is no such
+// process.
+std::vector<pid_t> process_tree(pid_t root);
+
+// The chain of parents, nearest first, without 0.
+std::vector<pid_t> ancestors(pid_t pid);
+
+// True when a signal (SIGSTOP and its like) or a debugger holds it.
+bool is_halted(pid_t pid);
+
+// The program's name as the kernel has it (at most 15 bytes), printable(); nothing when it is gone.
+std::optional<std::string> program_name(pid_t pid);
+
+// The pid in the innermost pid namespace, which is the same before and after a move.
+std::optional<pid_t> innermost_pid(pid_t pid);
+
+// Resident bytes.
+std::uint64_t resident_bytes(pid_t pid);
+
+// Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
+// when unknown.
+std::uint64_t namespace_inode(pid_t pid, const char* kind);
+
+// Every process in this mount namespace with this program name.
+std::vector<pid_t> processes_named(const std::string& name);
+
+// MemAvailable of /proc/meminfo, in bytes.
+std::uint64_t available_memory();
+
+}  // namespace ferry::migrate

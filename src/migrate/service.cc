@@ -1,0 +1,139 @@
+#include "migrate/service.h"
+
+#include "migrate/failure.h"
+
+namespace ferry::migrate {
+namespace {
+
+// What fails on purpose is FAILED_PRECONDITION: callers tell it from a connection that broke.
+template <typename Call>
+grpc::Status guarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& failure) {
+    return {grpc::FAILED_PRECONDITION, failure.what()};
+  }
+}
+
+std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id) {
+  auto arrival = daemon.arrival(move_id);
+  if (!arrival) throw Failure("this move is not known here");
+  return arrival;
+}
+
+}  // namespace
+
+grpc::Status FerrydService::Check(grpc::ServerContext*, const v1::CheckRequest* request,
+                                  v1::CheckReply* reply) {
+  return guarded([&] {
+    daemon_.check(*request);
+    reply->set_version(host_.version);
+    reply->set_host(host_.name);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Prepare(grpc::ServerContext*, const v1::PrepareRequest* request,
+                                    v1::PrepareReply* reply) {
+  return guarded([&] {
+    const auto arrival = daemon_.prepare(*request);
+    reply->set_image_port(host_.images->port());
+    reply->set_image_token(arrival->token().data(), arrival->token().size());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Bind(grpc::ServerContext*, const v1::BindRequest* request,
+                                 v1::BindReply* reply) {
+  return guarded([&] {
+    std::vector<NewPlace> wanted;
+    for (const auto& process : request->processes()) wanted.push_back(from_message(process));
+    for (const auto& place : known(daemon_, request->move_id())->bind(wanted)) {
+      to_message(place, reply->add_processes());
+    }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Restore(grpc::ServerContext*, const v1::RestoreRequest* request,
+                                    v1::RestoreReply*) {
+  return guarded([&] {
+    known(daemon_, request->move_id())->restore();
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Commit(grpc::ServerContext*, const v1::CommitRequest* request,
+                                   v1::CommitReply*) {
+  return guarded([&] {
+    daemon_.commit(request->move_id());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Abort(grpc::ServerContext*, const v1::AbortRequest* request,
+                                  v1::AbortReply*) {
+  return guarded([&] {
+    daemon_.abort(request->move_id());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                                  grpc::ServerWriter<v1::WatchEvent>* writer) {
+  const auto arrival = daemon_.arrival(request->move_id());
+  if (!arrival) return {grpc::NOT_FOUND, "this move is not known here"};
+  bool all_know = false;
+  while (!context->IsCancelled() && !host_.stopping) {
+    const auto event = arrival->next_event(std::chrono::milliseconds(500));
+    if (event) {
+      if (event->has_peers_know()) all_know = event->peers_know().remaining() == 0;
+      if (!writer->Write(*event)) break;
+    } else if (all_know || arrival->is_over()) {
+      break;
+    }
+  }
+  // Who watches must not take the end of this ferryd for the end of the program.
+  if (host_.stopping) return {grpc::UNAVAILABLE, "this ferryd is ending"};
+  return grpc::Status::OK;
+}
+
+grpc::Status FerrydService::Decision(grpc::ServerContext*, const v1::DecisionRequest* request,
+                                     v1::DecisionReply* reply) {
+  reply->set_decision(daemon_.decision(request->move_id()));
+  return grpc::Status::OK;
+}
+
+grpc::Status LocalService::Move(grpc::ServerContext*, const v1::MoveRequest* request,
+                                grpc::ServerWriter<v1::MoveEvent>* writer) {
+  return guarded([&] {
+    // Who asked may have gone; the move goes on.
+    const auto report =
+        daemon_.move(request->program(), request->to(), [&](const std::string& phase) {
+          v1::MoveEvent event;
+          event.set_phase(phase);
+          writer->Write(event);
+        });
+    v1::MoveEvent event;
+    *event.mutable_report() = report;
+    writer->Write(event);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply* reply) {
+  return guarded([&] {
+    *reply = daemon_.ps();
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Resolve(grpc::ServerContext*, const v1::ResolveRequest* request,
+                                   v1::ResolveReply*) {
+  return guarded([&] {
+    daemon_.resolve(request->move_id(), request->commit());
+    return grpc::Status::OK;
+  });
+}
+
+}  // namespace ferry::migrate

@@ -1,0 +1,146 @@
+#include "migrate/slots.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "migrate/failure.h"
+#include "migrate/net.h"
+#include "migrate/stand_in_host.h"
+#include "migrate/subprocess.h"
+#include "migrate/unique_fd.h"
+#include "port/slot.h"
+#include "port/udp_port.h"
+
+namespace ferry::migrate {
+namespace {
+
+// The addresses of a netdev in this thread's network namespace, link-local ones last.
+std::vector<port::Address> addresses_of(const std::string& netdev) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) throw Failure("cannot list addresses: " + error_text(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::vector<port::Address> addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (netdev != entry->ifa_name || entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family == AF_INET || family == AF_INET6) addresses.push_back(to_address(entry->ifa_addr));
+  }
+  std::stable_partition(addresses.begin(), addresses.end(), [](const port::Address& address) {
+    return address.bytes[0] != std::byte{0xfe} ||
+           (address.bytes[1] & std::byte{0xc0}) != std::byte{0x80};
+  });
+  return addresses;
+}
+
+port::Address choose_address(const std::vector<port::Address>& addresses,
+                             const port::Address& wanted, const std::string& netdev) {
+  if (std::count(addresses.begin(), addresses.end(), wanted) > 0) return wanted;
+  for (const auto& address : addresses) {
+    if (address.is_ipv4() == wanted.is_ipv4()) return address;
+  }
+  throw Failure(fmt::format("there is no {} address on {} for {}",
+                            wanted.is_ipv4() ? "IPv4" : "IPv6", netdev, to_string(wanted)));
+}
+
+std::vector<device::Slot> bind_here(const std::string& netdev,
+                                    const std::vector<device::Slot>& wanted) {
+  const auto addresses = addresses_of(netdev);
+  std::vector<device::Slot> bound;
+  for (const auto& slot : wanted) {
+    int error = 0;
+    try {
+      const auto address = choose_address(addresses, slot.local.address, netdev);
+      auto port = port::UdpPort::bind(address, slot.slot, &error);
+      if (!port && error == EADDRINUSE) port = port::bind_first_free_slot(address, &error);
+      if (!port) {
+        throw Failure(fmt::format("cannot bind a RoCE port on {} of {}: {}", to_string(address),
+                                  netdev, error_text(error)));
+      }
+      device::Slot result;
+      result.local = port->local();
+      result.slot = port->slot();
+      result.descriptor = port->release();
+      bound.push_back(std::move(result));
+    } catch (const Failure&) {
+      close_slots(bound);
+      throw;
+    }
+  }
+  return bound;
+}
+
+std::string rules() {
+  return fmt::format(
+      "add table inet ferry_stand_in\n"
+      "add chain inet ferry_stand_in input {{ type filter hook prerouting priority mangle; }}\n"
+      "add rule inet ferry_stand_in input udp dport {{ {}, {}-{} }} meta mark set {:#x}\n",
+      port::kRoceUdpPort, port::udp_port_of_slot(1), port::udp_port_of_slot(port::kMaxSlot),
+      kCriuMark);
+}
+
+}  // namespace
+
+std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
+                                     const std::vector<device::Slot>& wanted) {
+  std::vector<device::Slot> bound;
+  std::exception_ptr failure;
+  // setns() is for one thread: this one ends afterwards.
+  std::thread([&] {
+    try {
+      if (!netns.empty()) {
+        const UniqueFd ns(::open(netns.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!ns || ::setns(ns.get(), CLONE_NEWNET) != 0) {
+          throw Failure(
+              fmt::format("cannot enter network namespace {}: {}", netns, error_text(errno)));
+        }
+      }
+      bound = bind_here(netdev, wanted);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+  return bound;
+}
+
+void close_slots(std::vector<device::Slot>& slots) {
+  for (auto& slot : slots) {
+    if (slot.descriptor >= 0) ::close(slot.descriptor);
+    slot.descriptor = -1;
+  }
+}
+
+LockException::LockException(pid_t pid)
+    : netns_(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC)) {
+  Command command{{"nsenter", "--net=/proc/self/fd/3", "nft", "-f", "-"}, {}, rules()};
+  command.descriptor = netns_;
+  const Outcome outcome = run(command);
+  if (!outcome.ok()) {
+    spdlog::warn("cannot let RoCE pass CRIU's network lock of process {}: {}", pid,
+                 one_line(outcome.err));
+  }
+}
+
+LockException::~LockException() {
+  if (netns_ < 0) return;
+  Command command{
+      {"nsenter", "--net=/proc/self/fd/3", "nft", "delete", "table", "inet", "ferry_stand_in"},
+      {},
+      {}};
+  command.descriptor = netns_;
+  run(command);
+  ::close(netns_);
+}
+
+}  // namespace ferry::migrate

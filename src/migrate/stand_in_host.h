@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "migrate/unique_fd.h"
+#include "port/udp_port.h"
+#include "transport/stand_in.h"
+
+// Answers on the sockets of stopped processes (PROTOCOL.md, "Stand-in"): a thread that owns them
+// and a transport::StandIn for each.
+namespace ferry::migrate {
+
+// Packets with this mark pass CRIU's network lock.
+inline constexpr unsigned kCriuMark = 0xC114;
+
+using StandInId = std::uint64_t;
+
+class StandInHost {
+ public:
+  StandInHost();
+  ~StandInHost();
+
+  // Takes the socket over and answers from now on. Throws Failure (then the descriptor stays the
+  // caller's).
+  StandInId add(const device::Slot& slot);
+  // A rollback: stops answering and gives the socket back, unmarked; what nobody has read waits in
+  // it.
+  device::Slot take_back(StandInId id);
+  // After the commit: peers are told the new location.
+  void committed(StandInId id, const port::Endpoint& new_location, std::uint32_t new_slot);
+  // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
+  void peer_knows(StandInId id, std::uint32_t virtual_qpn);
+  // True when nobody needs it any more (or it does not exist).
+  bool expired(StandInId id);
+  // Closes the socket.
+  void remove(StandInId id);
+
+  transport::StandIn::Counters counters(StandInId id);
+
+ private:
+  struct Entry {
+    std::unique_ptr<port::UdpPort> port;
+    std::unique_ptr<transport::StandIn> stand_in;
+    std::uint32_t slot = 0;
+    bool has_qp1 = false;  // its port is that of QP 1 for processes of this network namespace
+  };
+
+  void loop();
+  void serve(Entry& entry);
+  int next_timeout();
+  void wake();
+
+  UniqueFd epoll_, event_;
+  std::mutex mutex_;
+  std::map<StandInId, Entry> entries_;
+  StandInId last_id_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ferry::migrate

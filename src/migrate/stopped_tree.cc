@@ -1,0 +1,295 @@
+#include "migrate/stopped_tree.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <future>
+
+#include "migrate/failure.h"
+#include "migrate/process_tree.h"
+
+namespace ferry::migrate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void close_contexts(std::vector<agent::ContextSlots>& contexts) {
+  for (auto& context : contexts) {
+    for (auto& slot : context.slots) {
+      if (slot.descriptor >= 0) ::close(slot.descriptor);
+      slot.descriptor = -1;
+    }
+  }
+}
+
+}  // namespace
+
+StoppedTree::StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id)
+    : control_(control), stand_ins_(stand_ins), move_id_(move_id) {}
+
+StoppedTree::~StoppedTree() {
+  for (auto& process : processes_) {
+    close_contexts(process.contexts);
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) stand_ins_.remove(id);
+    }
+  }
+}
+
+void StoppedTree::stop(const std::vector<FerryProcess>& processes,
+                       std::chrono::milliseconds deadline) {
+  const auto began = Clock::now();
+  const agent::Stop request{move_id_, static_cast<std::uint32_t>(deadline.count())};
+  std::vector<std::future<agent::Stopped>> answers;
+  for (const auto& process : processes) {
+    answers.push_back(std::async(std::launch::async, [&, pid = process.pid] {
+      return control_.stop(pid, request, deadline);
+    }));
+  }
+  std::vector<Process> stopped;
+  std::string failure;
+  const auto note = [&](const std::string& error) {
+    if (failure.empty()) failure = error;
+  };
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    try {
+      agent::Stopped answer = answers[i].get();
+      if (answer.error != 0) {
+        note(fmt::format("process {} cannot stop: {}", processes[i].pid, error_text(answer.error)));
+        continue;
+      }
+      timing_.prepare_ns = std::max(timing_.prepare_ns, answer.prepare_ns);
+      timing_.rdma_ns = std::max(timing_.rdma_ns, answer.suspend_ns + answer.detach_ns);
+      timing_.qps += answer.qps;
+      timing_.unacked_psns += answer.unacked_psns;
+      Process process;
+      process.process = processes[i];
+      process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
+      process.contexts = std::move(answer.contexts);
+      stopped.push_back(std::move(process));
+    } catch (const Failure& error) {
+      note(error.what());
+      control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
+    }
+  }
+  // A process near its deadline may already have gone on by itself.
+  if (failure.empty() && Clock::now() - began > deadline / 2) {
+    failure = fmt::format("stopping took longer than {} ms", deadline.count() / 2);
+  }
+  if (!failure.empty()) {
+    for (auto& process : stopped) {
+      close_contexts(process.contexts);
+      control_.drop(process.process.pid);
+    }
+    throw Failure(failure);
+  }
+  timing_.began = began + std::chrono::nanoseconds(timing_.prepare_ns);
+
+  std::lock_guard lock(mutex_);
+  processes_ = std::move(stopped);
+  for (auto& process : processes_) {
+    try {
+      take_over(process);
+      control_.stop_taken(process.process.pid, deadline / 2);
+    } catch (const Failure& error) {
+      // It waits for our word still, or has ended: without a connection it goes on by itself, and
+      // nobody else may read from its sockets.
+      failure = error.what();
+      give_up(process);
+      control_.drop(process.process.pid);
+      process.back = true;
+      continue;
+    }
+    // Later than that it may have closed its connection because it had waited long enough.
+    if (Clock::now() - began > deadline) {
+      failure = fmt::format("stopping took longer than {} ms", deadline.count());
+    }
+  }
+  if (failure.empty()) return;
+  phase_ = Phase::kRolledBack;
+  for (auto& process : processes_) {
+    if (!process.back) tell_to_go(process);
+  }
+  throw Failure(failure);
+}
+
+void StoppedTree::take_over(Process& process) {
+  for (auto& context : process.contexts) {
+    auto& ids = process.stand_ins.emplace_back();
+    for (auto& slot : context.slots) {
+      ids.push_back(stand_ins_.add(slot));
+      slot.descriptor = -1;
+      slot.entries.clear();
+    }
+  }
+}
+
+void StoppedTree::give_up(Process& process) {
+  for (const auto& context : process.stand_ins) {
+    for (const StandInId id : context) {
+      const device::Slot slot = stand_ins_.take_back(id);
+      if (slot.descriptor >= 0) ::close(slot.descriptor);
+    }
+  }
+  process.stand_ins.clear();
+  close_contexts(process.contexts);
+}
+
+// The tree may be frozen: only the kernel can reach the word.
+void StoppedTree::write_command(Process& process, agent::ControlBlock::Command command) {
+  agent::ControlBlock block;
+  iovec local{&block, sizeof block};
+  iovec remote{reinterpret_cast<void*>(process.process.control_block), sizeof block};
+  const pid_t pid = process.process.pid;
+  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof block ||
+      block.magic != agent::kMagic) {
+    throw Failure(
+        fmt::format("cannot read the control block of process {}: {}", pid, error_text(errno)));
+  }
+  block.command = command;
+  if (command == agent::ControlBlock::kFrozen) ++block.freezes;
+  if (::process_vm_writev(pid, &local, 1, &remote, 1, 0) != sizeof block) {
+    throw Failure(
+        fmt::format("cannot write the control block of process {}: {}", pid, error_text(errno)));
+  }
+}
+
+void StoppedTree::mark_frozen() {
+  std::lock_guard lock(mutex_);
+  for (auto& process : processes_) {
+    if (process.frozen) continue;
+    write_command(process, agent::ControlBlock::kFrozen);
+    process.frozen = true;
+  }
+}
+
+void StoppedTree::roll_back() {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStopped) return;
+  phase_ = Phase::kRolledBack;
+  for (auto& process : processes_) {
+    if (!process.frozen) tell_to_go(process);
+  }
+}
+
+void StoppedTree::tell_to_go(Process& process) {
+  try {
+    write_command(process, agent::ControlBlock::kGo);
+  } catch (const Failure& error) {
+    spdlog::error("{}", error.what());
+  }
+}
+
+std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kRolledBack) return std::nullopt;
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid || process.back) continue;
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        process.contexts[c].slots[s] = stand_ins_.take_back(process.stand_ins[c][s]);
+      }
+    }
+    process.stand_ins.clear();
+    // Duplicates go out: who fails to take them may ask again.
+    agent::Resume resume{true, process.contexts};
+    for (auto& context : resume.contexts) {
+      for (auto& slot : context.slots) {
+        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+      }
+    }
+    return resume;
+  }
+  return std::nullopt;
+}
+
+void StoppedTree::resumed(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid) continue;
+    close_contexts(process.contexts);
+    process.back = true;
+  }
+}
+
+bool StoppedTree::all_back() const {
+  std::lock_guard lock(mutex_);
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.back; });
+}
+
+bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
+  std::lock_guard lock(mutex_);
+  return std::equal(
+      processes_.begin(), processes_.end(), places.begin(), places.end(),
+      [](const Process& process, const NewPlace& place) {
+        return process.inner_pid == place.inner_pid &&
+               std::equal(process.contexts.begin(), process.contexts.end(), place.contexts.begin(),
+                          place.contexts.end(),
+                          [](const agent::ContextSlots& old, const agent::ContextSlots& now) {
+                            return old.slots.size() == now.slots.size();
+                          });
+      });
+}
+
+void StoppedTree::commit(const std::vector<NewPlace>& places) {
+  std::lock_guard lock(mutex_);
+  phase_ = Phase::kCommitted;
+  for (auto& process : processes_) {
+    const auto place = std::find_if(places.begin(), places.end(), [&](const NewPlace& candidate) {
+      return candidate.inner_pid == process.inner_pid;
+    });
+    if (place == places.end()) continue;
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        const auto& slot = place->contexts.at(c).slots.at(s);
+        // An address that moves along is answered for by the new place itself.
+        if (slot.local == process.contexts[c].slots[s].local) {
+          stand_ins_.remove(process.stand_ins[c][s]);
+        } else {
+          stand_ins_.committed(process.stand_ins[c][s], slot.local, slot.slot);
+        }
+      }
+    }
+  }
+}
+
+void StoppedTree::peer_knows(std::uint32_t virtual_qpn) {
+  std::lock_guard lock(mutex_);
+  for (const auto& process : processes_) {
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) stand_ins_.peer_knows(id, virtual_qpn);
+    }
+  }
+}
+
+bool StoppedTree::expired() {
+  std::lock_guard lock(mutex_);
+  for (const auto& process : processes_) {
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) {
+        if (!stand_ins_.expired(id)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<NewPlace> StoppedTree::sockets() const {
+  std::lock_guard lock(mutex_);
+  std::vector<NewPlace> places;
+  for (const auto& process : processes_) places.push_back({process.inner_pid, process.contexts});
+  return places;
+}
+
+bool StoppedTree::has_process(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const Process& process) { return process.process.pid == pid; });
+}
+
+}  // namespace ferry::migrate

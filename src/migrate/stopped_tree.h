@@ -1,0 +1,88 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "migrate/control_server.h"
+#include "migrate/stand_in_host.h"
+
+// The Ferry processes of one process tree from their stop to their rollback, or to the day when no
+// peer needs their stand-ins any more.
+namespace ferry::migrate {
+
+// Where the sockets of a process are at the new place: as in its STOPPED, descriptors and entries
+// not used.
+struct NewPlace {
+  pid_t inner_pid = 0;
+  std::vector<agent::ContextSlots> contexts;
+};
+
+class StoppedTree {
+ public:
+  struct Timing {
+    std::chrono::steady_clock::time_point began;  // when the first QPs stopped, at the earliest
+    std::uint64_t prepare_ns = 0,
+                  rdma_ns = 0;  // longest of all processes; rdma: QPs stop, sockets are given away
+    std::uint32_t qps = 0, unacked_psns = 0;
+  };
+
+  StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id);
+  // Closes what is left; processes that were stopped and not told anything can then not come back.
+  ~StoppedTree();
+
+  // Stops the processes in parallel; the stand-ins answer when it returns. Throws Failure: then all
+  // go on where they were.
+  void stop(const std::vector<FerryProcess>& processes, std::chrono::milliseconds deadline);
+  // All is frozen: marks the control blocks. Throws Failure.
+  void mark_frozen();
+  // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
+  void roll_back();
+  // Answer to AWAKE: nothing while it is undecided or when the tree has moved.
+  std::optional<agent::Resume> wake(pid_t inner_pid);
+  // A process came back after a rollback.
+  void resumed(pid_t inner_pid);
+  // True when all came back, or none was stopped.
+  bool all_back() const;
+
+  // True when `places` has a socket for each of sockets(), in its order.
+  bool fits(const std::vector<NewPlace>& places) const;
+  // After the commit; `places` fit.
+  void commit(const std::vector<NewPlace>& places);
+  void peer_knows(std::uint32_t virtual_qpn);
+  bool expired();
+
+  std::vector<NewPlace> sockets() const;  // what the new place has to offer
+  const Timing& timing() const { return timing_; }
+  bool has_process(pid_t pid) const;
+
+ private:
+  enum class Phase { kStopped, kRolledBack, kCommitted };
+  struct Process {
+    FerryProcess process;
+    pid_t inner_pid = 0;
+    std::vector<agent::ContextSlots> contexts;      // descriptors: only after a rollback
+    std::vector<std::vector<StandInId>> stand_ins;  // per context and slot
+    bool frozen = false, back = false;
+  };
+
+  void take_over(Process& process);
+  void give_up(Process& process);
+  static void tell_to_go(Process& process);
+  static void write_command(Process& process, agent::ControlBlock::Command command);
+
+  ControlServer& control_;
+  StandInHost& stand_ins_;
+  const std::uint64_t move_id_;
+  mutable std::mutex mutex_;
+  Phase phase_ = Phase::kStopped;
+  std::vector<Process> processes_;
+  Timing timing_;
+};
+
+}  // namespace ferry::migrate

@@ -1,0 +1,92 @@
+#include "migrate/unit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "migrate/failure.h"
+#include "migrate/process_tree.h"
+
+namespace ferry::migrate {
+namespace {
+
+[[noreturn]] void not_ferry(const std::string& what) {
+  throw Failure(fmt::format(
+      "{} was not started with Ferry, or uses no RDMA device: start it with: ferry run -- PROGRAM",
+      what));
+}
+
+Unit unit_of_container(const Host& host, Container container) {
+  if (container.state == "moved" || container.state == "exited") {
+    throw Failure(fmt::format("'{}' does not run on {}: it has {}", container.name, host.name,
+                              container.state == "moved" ? "moved to another host" : "ended"));
+  }
+  if (container.state != "running" || container.pid <= 0) {
+    throw Failure(
+        fmt::format("'{}' is being moved already; wait until that has ended", container.name));
+  }
+  Unit unit{container.name, container.pid, container, ferry_processes(host, container.pid)};
+  if (unit.processes.empty()) not_ferry(fmt::format("'{}'", unit.name));
+  return unit;
+}
+
+Unit unit_of_process(const Host& host, pid_t pid) {
+  if (auto container = host.containers->of_process(pid)) {
+    return unit_of_container(host, std::move(*container));
+  }
+  const auto name = program_name(pid);
+  if (!name) throw Failure(fmt::format("there is no process {} on {}", pid, host.name));
+  Unit unit{*name, pid, std::nullopt, ferry_processes(host, pid)};
+  if (unit.processes.empty()) not_ferry(fmt::format("process {} ({})", pid, *name));
+  return unit;
+}
+
+}  // namespace
+
+std::vector<FerryProcess> ferry_processes(const Host& host, pid_t root) {
+  const auto tree = process_tree(root);
+  auto processes = host.control->processes();
+  std::erase_if(processes, [&](const FerryProcess& process) {
+    return std::count(tree.begin(), tree.end(), process.pid) == 0;
+  });
+  return processes;
+}
+
+Unit find_unit(const Host& host, const std::string& program) {
+  if (auto container = host.containers->find(program)) {
+    return unit_of_container(host, std::move(*container));
+  }
+  pid_t pid = 0;
+  const char* end = program.data() + program.size();
+  if (const auto [rest, error] = std::from_chars(program.data(), end, pid);
+      error == std::errc() && rest == end) {
+    return unit_of_process(host, pid);
+  }
+  std::map<pid_t, Unit> units;  // by root
+  for (const auto& process : host.control->processes()) {
+    if (program_name(process.pid) != program.substr(0, 15)) continue;
+    try {
+      Unit unit = unit_of_process(host, process.pid);
+      units.emplace(unit.root, std::move(unit));
+    } catch (const Failure&) {
+      continue;  // it has just ended
+    }
+  }
+  if (units.size() == 1) return std::move(units.begin()->second);
+  if (units.size() > 1) {
+    std::string candidates;
+    for (const auto& [root, unit] : units) {
+      if (!candidates.empty()) candidates += ", ";
+      candidates += unit.container ? unit.name : std::to_string(root);
+    }
+    throw Failure(
+        fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host.name, candidates));
+  }
+  const auto others = processes_named(program);
+  if (!others.empty()) not_ferry(fmt::format("'{}' (process {})", program, others.front()));
+  throw Failure(fmt::format("there is no program '{}' on {}; see: ferry ps", program, host.name));
+}
+
+}  // namespace ferry::migrate

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "migrate/container.h"
+#include "migrate/control_server.h"
+#include "migrate/host.h"
+
+namespace ferry::migrate {
+
+// What moves: a process tree with at least one Ferry process in it.
+struct Unit {
+  std::string name;  // the container's, or the program's
+  pid_t root = 0;
+  std::optional<Container> container;
+  std::vector<FerryProcess> processes;
+};
+
+// `program`: a container's name, a program's name, or a pid. A pid or program in a container means
+// the container. Throws Failure: nothing of that name, several, or not started with Ferry.
+Unit find_unit(const Host& host, const std::string& program);
+
+// The registered processes of the tree below `root`.
+std::vector<FerryProcess> ferry_processes(const Host& host, pid_t root);
+
+}  // namespace ferry::migrate

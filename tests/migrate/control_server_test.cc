@@ -1,0 +1,179 @@
+#include "migrate/control_server.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <iterator>
+#include <stdexcept>
+
+#include "migrate/net.h"
+#include "played_process.h"
+#include "temporary.h"
+
+namespace ferry::migrate {
+namespace {
+
+using std::chrono::milliseconds;
+using test::eventually;
+using test::failure_of;
+using test::Folder;
+using test::PlayedProcess;
+
+// Answers as told, and notes what was asked.
+struct Handler : ControlHandler {
+  agent::Done pause_tree(pid_t root) override { return {0, "pause " + std::to_string(root)}; }
+  agent::Done frozen(pid_t pid) override {
+    if (pid == 99) throw std::runtime_error("no memory");
+    return {0, "frozen " + std::to_string(pid)};
+  }
+  agent::Done dump_failed(pid_t) override { return {5, "no"}; }
+  agent::Done action(const agent::Action& action) override {
+    return {action.name == "post-dump" ? 1 : 0, action.name};
+  }
+  WakeUp awake(pid_t, const agent::Awake&) override { return {}; }
+  void resumed(pid_t, const agent::Resumed&) override {}
+  void peers_know(pid_t, const agent::PeersKnow& message) override {
+    if (message.remaining == 99) throw std::runtime_error("no memory");
+    remaining = message.remaining;
+  }
+  std::atomic<int> remaining{-1};
+};
+
+struct ControlServerTest : testing::Test {
+  Folder folder;
+  std::string path = folder.path("ferryd.sock");
+  Handler handler;
+
+  void SetUp() override { ::setenv(agent::kSocketVariable, path.c_str(), 1); }
+  void TearDown() override { ::unsetenv(agent::kSocketVariable); }
+
+  template <typename Body>
+  agent::Done ask(agent::MessageType type, const Body& body) {
+    const UniqueFd socket(agent::connect_to_ferryd());
+    agent::Message answer;
+    agent::Done done{-1, "no answer"};
+    EXPECT_EQ(agent::send_message(socket.get(), type, agent::encode(body)), 0);
+    EXPECT_EQ(agent::receive_message(socket.get(), &answer, 3000), 0);
+    EXPECT_TRUE(agent::parse(answer.body, &done));
+    return done;
+  }
+};
+
+TEST_F(ControlServerTest, AProcessIsKnownWhileItsConnectionLives) {
+  ControlServer server(path, handler);
+  {
+    PlayedProcess process(path, {.slot = 51});
+    ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+    EXPECT_EQ(server.processes()[0].pid, process.pid());
+    EXPECT_EQ(server.processes()[0].build, "played");
+    EXPECT_EQ(server.status(process.pid(), milliseconds(2000)).contexts.at(0).device, "played0");
+  }
+  EXPECT_TRUE(eventually([&] { return server.processes().empty(); }));
+  EXPECT_NE(failure_of([&] { server.status(1, milliseconds(100)); }).find("not registered"),
+            std::string::npos);
+}
+
+TEST_F(ControlServerTest, StopBringsTheSockets) {
+  ControlServer server(path, handler);
+  PlayedProcess process(path, {.slot = 52});
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+  auto stopped = server.stop(process.pid(), {7, 1000}, milliseconds(1000));
+  ASSERT_EQ(stopped.contexts.size(), 1u);
+  const int socket = stopped.contexts[0].slots.at(0).descriptor;
+  EXPECT_EQ(local_port(socket), port::udp_port_of_slot(52));
+  server.stop_taken(process.pid(), milliseconds(1000));
+  EXPECT_EQ(process.seen().stopped, 1);  // it has let go before stop_taken() returns
+  EXPECT_TRUE(eventually([&] { return server.processes().empty(); }));
+  ::close(socket);
+}
+
+TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
+  ControlServer server(path, handler);
+  PlayedProcess process(path, {.mute = true, .slot = 53});
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+  EXPECT_NE(failure_of([&] {
+              server.stop(process.pid(), {7, 50}, milliseconds(50));
+            }).find("does not answer within 50 ms"),
+            std::string::npos);
+  // Its late answers do not confuse the next question.
+  EXPECT_EQ(server.status(process.pid(), milliseconds(2000)).contexts.size(), 1u);
+}
+
+TEST_F(ControlServerTest, CriusPluginIsAnswered) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root is answered";
+  ControlServer server(path, handler);
+  EXPECT_EQ(ask(agent::MessageType::kPauseTree, agent::PauseTree{5}).error, "pause 5");
+  EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{6}).error, "frozen 6");
+  EXPECT_EQ(ask(agent::MessageType::kDumpFailed, agent::DumpFailed{6}).code, 5);
+  EXPECT_EQ(ask(agent::MessageType::kAction, agent::Action{"post-dump", 1, 2}).code, 1);
+  EXPECT_EQ(ask(agent::MessageType::kAction, agent::Action{"else", 1, 2}).code, 0);
+}
+
+TEST_F(ControlServerTest, SurvivesGarbage) {
+  ControlServer server(path, handler);
+  {
+    const UniqueFd socket(agent::connect_to_ferryd());
+    ASSERT_EQ(::write(socket.get(), "GET / HTTP/1.0\r\n\r\n", 18), 18);
+    char byte = 0;
+    EXPECT_LE(::read(socket.get(), &byte, 1), 0);  // hung up on
+  }
+  const UniqueFd socket(agent::connect_to_ferryd());
+  agent::send_message(socket.get(), agent::MessageType::kRegister, std::vector<std::byte>(3));
+  agent::send_message(socket.get(), agent::MessageType::kResumed, std::vector<std::byte>(1));
+  agent::send_message(socket.get(), agent::MessageType::kAwake, std::vector<std::byte>(2));
+  agent::send_message(socket.get(), agent::MessageType::kPeersKnow,
+                      agent::encode(agent::PeersKnow{1, 3, {}, 0}));
+  EXPECT_TRUE(eventually([&] { return handler.remaining == 3; }));
+  EXPECT_TRUE(server.processes().empty());
+}
+
+// What nobody has asked for is not kept: neither bytes nor descriptors.
+TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
+  ControlServer server(path, handler);
+  const UniqueFd socket(agent::connect_to_ferryd());
+  const auto count = [] {
+    std::filesystem::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+  };
+  agent::send_message(socket.get(), agent::MessageType::kRegister,
+                      agent::encode(agent::Register{agent::kVersion, "me", 1}));
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+  const auto before = count();
+  const int sent = socket.get();
+  for (int i = 0; i < 20; ++i) {
+    for (const auto type : {agent::MessageType::kStatusReply, agent::MessageType::kStopped,
+                            static_cast<agent::MessageType>(7777)}) {
+      ASSERT_EQ(agent::send_message(sent, type, std::vector<std::byte>(100), {&sent, 1}), 0);
+    }
+  }
+  agent::send_message(sent, agent::MessageType::kPeersKnow,
+                      agent::encode(agent::PeersKnow{1, 4, {}, 0}));
+  ASSERT_TRUE(eventually([&] { return handler.remaining == 4; }));  // it has read all of them
+  EXPECT_EQ(count(), before);
+}
+
+TEST_F(ControlServerTest, OutlivesWhatItsHandlerThrows) {
+  ControlServer server(path, handler);
+  if (::geteuid() == 0) {
+    EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{99}).error, "no memory");
+  }
+  const UniqueFd socket(agent::connect_to_ferryd());
+  for (const std::uint32_t remaining : {99u, 5u}) {
+    agent::send_message(socket.get(), agent::MessageType::kPeersKnow,
+                        agent::encode(agent::PeersKnow{1, remaining, {}, 0}));
+  }
+  EXPECT_TRUE(eventually([&] { return handler.remaining == 5; }));
+}
+
+TEST_F(ControlServerTest, OneFerrydPerSocket) {
+  folder.write("ferryd.sock", "stale");
+  ControlServer server(path, handler);
+  EXPECT_NE(
+      failure_of([&] { ControlServer second(path, handler); }).find("another ferryd is running"),
+      std::string::npos);
+  PlayedProcess process(path, {.slot = 54});
+  EXPECT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+}
+
+}  // namespace
+}  // namespace ferry::migrate

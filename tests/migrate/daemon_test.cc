@@ -1,0 +1,302 @@
+#include "migrate/daemon.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "migrate/api.h"
+#include "migrate/peer.h"
+#include "migrate/service.h"
+#include "played_process.h"
+#include "temporary.h"
+
+namespace ferry::migrate {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::eventually;
+using test::failure_of;
+using test::Folder;
+using test::PlayedProcess;
+
+// A ferryd in this process, with a CRIU that only says its version. Its gRPC service is on a port
+// of the loopback interface.
+struct FerrydHere {
+  explicit FerrydHere(const std::string& name) {
+    std::filesystem::create_directory(folder.path("plugins"));
+    folder.write("plugins/ferry_plugin.so", "");
+    criu_path = folder.script("criu",
+                              "[ $1 != --version ] || echo Version: 4.2.1\n"
+                              "[ $1 != restore ] || exit 1\n");
+    host.name = name;
+    host.version = kVersion;
+    host.image_directory = folder.path("images");
+    host.containers = &containers;
+    host.stand_ins = &stand_ins;
+    host.decisions = &decisions;
+    host.images = &images;
+    host.criu = &*criu;
+    daemon = std::make_unique<Daemon>(host);
+    control = std::make_unique<ControlServer>(folder.path("sock"), *daemon);
+    host.control = control.get();
+    service = std::make_unique<FerrydService>(*daemon, host);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service.get());
+    server = builder.BuildAndStart();
+    host.address = "127.0.0.1:" + std::to_string(port);
+  }
+  ~FerrydHere() {
+    host.stopping = true;
+    server->Shutdown();
+    daemon.reset();
+  }
+
+  Folder folder;
+  std::string criu_path;
+  Host host;
+  DecisionLog decisions{folder.path("state")};
+  Containers containers{folder.path("containers"), ""};
+  StandInHost stand_ins;
+  ImageReceiver images{"127.0.0.1"};
+  std::optional<CriuRunner> criu{std::in_place,
+                                 CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
+                                                   folder.path("criu"), folder.path("sock")}};
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<ControlServer> control;
+  std::unique_ptr<FerrydService> service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+struct DaemonTest : testing::Test {
+  FerrydHere here{"here"}, there{"there"};
+  Peer peer{there.host.address};
+
+  v1::CheckRequest good_check() {
+    v1::CheckRequest request;
+    request.set_version(kVersion);
+    request.set_host("here");
+    request.set_program("p");
+    request.set_resident_bytes(1 << 20);
+    request.add_netdevs("lo");
+    return request;
+  }
+  std::string check(const v1::CheckRequest& request) {
+    v1::CheckReply reply;
+    return failure_of([&] { peer.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(5)); });
+  }
+  // A source that does not answer leaves an arrival in peace for a minute.
+  v1::PrepareReply prepare(std::uint64_t move_id, const std::string& source = "127.0.0.1:1",
+                           const std::string& container = {}) {
+    v1::PrepareRequest request;
+    v1::PrepareReply reply;
+    request.set_container_json(container);
+    request.set_move_id(move_id);
+    request.set_program("p");
+    request.set_version(kVersion);
+    request.set_source(source);
+    request.add_inner_pids(5);
+    peer.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(5));
+    return reply;
+  }
+  std::string step(auto method, auto request, auto reply, std::uint64_t move_id) {
+    request.set_move_id(move_id);
+    return failure_of([&] { peer.call(method, request, &reply, seconds(10)); });
+  }
+};
+
+TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
+  EXPECT_EQ(check(good_check()), "");
+  auto request = good_check();
+  request.set_version("9.9");
+  EXPECT_NE(check(request).find("there runs Ferry " FERRY_VERSION ", here runs Ferry 9.9"),
+            std::string::npos);
+  request = good_check();
+  request.set_host("there");
+  EXPECT_NE(check(request).find("'p' is on there already"), std::string::npos);
+  request = good_check();
+  request.set_resident_bytes(1ull << 50);
+  EXPECT_NE(check(request).find("not enough memory on there"), std::string::npos);
+  there.host.memory_limit = 1 << 20;
+  EXPECT_NE(check(good_check()).find("not enough memory on there"), std::string::npos);
+  there.host.memory_limit = 0;
+  request = good_check();
+  request.add_netdevs("nodev0");
+  EXPECT_NE(check(request).find("there has no network interface nodev0"), std::string::npos);
+  request = good_check();
+  request.set_container(true);
+  EXPECT_NE(check(request).find("no --network-hook"), std::string::npos);
+  there.folder.script("criu", "echo Version: 3.17");
+  there.criu.emplace(CriuRunner::Paths{there.criu_path, "", "", ""});
+  EXPECT_NE(check(good_check()).find("CRIU 3.17"), std::string::npos);
+}
+
+TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
+  prepare(11);
+  EXPECT_TRUE(std::filesystem::exists(there.host.images_of(11)));
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 11), "");
+  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(11)));
+  EXPECT_EQ(there.decisions.decision(11, Side::kDestination), Decision::kAborted);
+  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 11), "");
+}
+
+// Whose ferryd has ended in the middle of a move, and started again.
+TEST_F(DaemonTest, AnArrivalThatItsSourceHasForgottenGoesAway) {
+  prepare(15, here.host.address);
+  EXPECT_TRUE(eventually(
+      [&] { return there.decisions.decision(15, Side::kDestination) == Decision::kAborted; }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(15)); }));
+}
+
+// CRIU dies between its last word and ours. The program cannot go on any more: everybody must learn
+// that it has ended.
+TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
+  const std::string die = there.folder.path("die");
+  there.folder.script("criu",
+                      "[ $1 != --version ] || echo Version: 4.2.1\n"
+                      "[ $1 = restore ] || exit 0\n"
+                      "until [ -e " +
+                          die + " ]; do sleep 0.01; done; exit 1\n");
+  const std::string hook =
+      there.folder.script("hook",
+                          "[ $1 != prepare ] || cat >/dev/null\n[ $1 != prepare ] || echo "
+                          "'{\"name\": \"p\", \"instance\": \"p.1\"}'\n"
+                          "[ $1 != activate ] || { touch " +
+                              die + "; sleep 0.5; }\n");
+  there.containers = Containers(there.folder.path("containers"), hook);
+  const pid_t root = ::fork();
+  if (root == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::pause();
+    ::_exit(0);
+  }
+  Folder image;
+  image.write("x.img", "x");
+  const auto reply = prepare(16, "127.0.0.1:1", "{}");
+  ImageToken token;
+  std::memcpy(token.data(), reply.image_token().data(), token.size());
+  send_image("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token,
+             image_files(image.path()));
+  std::atomic<bool> restored{false};
+  std::thread post_restore([&] {
+    while (there.daemon->action({"post-restore", root, 16}).code != 0 && !restored) ::usleep(1000);
+  });
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 16), "");
+  restored = true;
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 16), "");
+  post_restore.join();
+  EXPECT_TRUE(eventually([&] { return there.containers.find("p")->state == "exited"; }));
+  EXPECT_TRUE(eventually([&] { return there.folder.read("containers/p/exit") == "137\n"; }));
+  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(16)));
+  EXPECT_NE(::kill(root, 0), 0);
+}
+
+TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
+  Folder image;
+  image.write("x.img", "x");
+  const auto reply = prepare(12);
+  ImageToken token;
+  std::memcpy(token.data(), reply.image_token().data(), token.size());
+  send_image("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token,
+             image_files(image.path()));
+  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 12)
+                .find("cannot restore 'p': criu restore ended with status 1"),
+            std::string::npos);
+  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 12), "");
+  EXPECT_EQ(there.decisions.decision(12, Side::kDestination), Decision::kAborted);
+}
+
+TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
+  v1::CommitRequest request;
+  v1::CommitReply reply;
+  request.set_move_id(13);
+  const auto status = peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5));
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(Peer::is_uncertain(status));
+  EXPECT_EQ(there.decisions.decision(13, Side::kDestination), Decision::kAborted);
+  // What a former ferryd committed stays so.
+  there.decisions.record(14, Side::kDestination, Decision::kCommitted, "p");
+  request.set_move_id(14);
+  EXPECT_TRUE(peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5)).ok());
+}
+
+TEST_F(DaemonTest, DecisionsAreOnRecord) {
+  v1::DecisionRequest request;
+  v1::DecisionReply reply;
+  there.decisions.record(21, Side::kSource, Decision::kCommitted, "p");
+  request.set_move_id(21);
+  peer.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(5));
+  EXPECT_EQ(reply.decision(), v1::DecisionReply::COMMITTED);
+  request.set_move_id(22);
+  peer.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(5));
+  EXPECT_EQ(reply.decision(), v1::DecisionReply::ABORTED);
+}
+
+TEST_F(DaemonTest, ScriptsOfAFerrydThatIsNoMoreGetWhatIsOnRecord) {
+  here.decisions.record(31, Side::kSource, Decision::kCommitted, "p");
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 31}).code, 0);
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 32}).code, 1);
+  EXPECT_EQ(here.decisions.decision(32, Side::kSource), Decision::kAborted);
+  EXPECT_EQ(here.daemon->action({"post-restore", 1, 33}).code, 1);
+  EXPECT_EQ(here.decisions.decision(33, Side::kDestination), Decision::kAborted);
+  EXPECT_EQ(here.daemon->action({"pre-dump", 1, 34}).code, 0);
+  EXPECT_FALSE(here.decisions.decision(34, Side::kSource));
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 0}).code, 0);  // somebody else's CRIU
+}
+
+TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
+  PlayedProcess process(here.folder.path("sock"), {.slot = 71});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  const auto quiet = [](const std::string&) {};
+  const std::string pid = std::to_string(process.pid());
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(pid, "no.such.host.invalid", quiet);
+            }).find("unknown host"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(pid, "127.0.0.1:1", quiet);
+            }).find("there is no ferryd on 127.0.0.1:1"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(std::to_string(::getpid()) + "0000", there.host.address, quiet);
+            }),
+            "");
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move("nothing-of-that-name", there.host.address, quiet);
+            }).find("there is no program 'nothing-of-that-name' on here"),
+            std::string::npos);
+  // CRIU ends without having dumped: nothing was stopped, the destination is told.
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(pid, there.host.address, quiet);
+            }).find("was not moved: criu dump ended too early"),
+            std::string::npos);
+  EXPECT_EQ(process.seen().stopped, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(there.host.image_directory));
+  EXPECT_TRUE(std::filesystem::is_empty(here.host.image_directory));
+  const auto ps = here.daemon->ps();
+  ASSERT_EQ(ps.programs_size(), 1);
+  EXPECT_EQ(ps.programs(0).state(), "running");
+  EXPECT_EQ(ps.programs(0).devices(0).name(), "played0");
+}
+
+// A runtime's CRIU with our plugin, and no move of ours.
+TEST_F(DaemonTest, AForeignCheckpointStopsAndGivesBack) {
+  EXPECT_EQ(here.daemon->pause_tree(::getpid()).code, 0);  // no Ferry process in the tree
+  PlayedProcess process(here.folder.path("sock"), {.slot = 72});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  EXPECT_EQ(here.daemon->pause_tree(process.pid()).code, 0);
+  EXPECT_EQ(process.seen().stopped, 1);
+  EXPECT_EQ(here.daemon->frozen(process.pid()).code, 0);
+  EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+  EXPECT_TRUE(process.seen().rollback);
+  EXPECT_TRUE(process.seen().same_socket);
+}
+
+}  // namespace
+}  // namespace ferry::migrate

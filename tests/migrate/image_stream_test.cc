@@ -1,0 +1,164 @@
+#include "migrate/image_stream.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <random>
+
+#include "migrate/net.h"
+#include "temporary.h"
+#include "wire/bytes.h"
+#include "wire/crc32.h"
+
+namespace ferry::migrate {
+namespace {
+
+using test::failure_of;
+using test::Folder;
+
+constexpr std::uint64_t kNoLimit = 1ull << 40;
+
+std::string random_bytes(std::size_t size) {
+  std::mt19937_64 generator(size);
+  std::string bytes(size, '\0');
+  for (auto& byte : bytes) byte = static_cast<char>(generator());
+  return bytes;
+}
+
+struct ImageStream : testing::Test {
+  Folder source, destination;
+  ImageReceiver receiver{"127.0.0.1"};
+
+  ImageTotals send(const ImageToken& token) {
+    return send_image("127.0.0.1", receiver.port(), token, image_files(source.path()));
+  }
+};
+
+TEST_F(ImageStream, CarriesEveryFile) {
+  source.write("empty", "");
+  source.write("small", "x");
+  source.write("piece", random_bytes(1 << 20));
+  source.write("pages-1.img", random_bytes((5 << 20) + 123));
+  const auto token = receiver.expect(destination.path(), kNoLimit);
+  const auto sent = send(token);
+  const auto received = receiver.wait(token, 1000);
+  EXPECT_EQ(sent.files, 4u);
+  EXPECT_EQ(received.files, 4u);
+  EXPECT_EQ(sent.bytes, 1u + (1 << 20) + (5 << 20) + 123);
+  EXPECT_EQ(received.bytes, sent.bytes);
+  EXPECT_GT(sent.stream_bytes, sent.bytes);
+  EXPECT_LT(sent.stream_bytes, sent.bytes + 400);
+  for (const char* name : {"empty", "small", "piece", "pages-1.img"}) {
+    ASSERT_TRUE(std::filesystem::exists(destination.path(name))) << name;
+    EXPECT_EQ(destination.read(name), source.read(name)) << name;
+  }
+}
+
+TEST_F(ImageStream, RefusesMoreThanTheLimit) {
+  source.write("big", random_bytes(3 << 20));
+  const auto token = receiver.expect(destination.path(), 2 << 20);
+  EXPECT_NE(failure_of([&] { send(token); }).find("Cannot allocate memory"), std::string::npos);
+  EXPECT_NE(failure_of([&] { receiver.wait(token, 1000); }), "");
+}
+
+TEST_F(ImageStream, NeedsTheToken) {
+  source.write("file", "secret");
+  receiver.expect(destination.path(), kNoLimit);
+  EXPECT_NE(failure_of([&] { send(ImageToken{}); }), "");
+  EXPECT_TRUE(image_files(destination.path()).empty());
+}
+
+TEST_F(ImageStream, ATokenServesOnce) {
+  source.write("file", "x");
+  const auto token = receiver.expect(destination.path(), kNoLimit);
+  send(token);
+  EXPECT_NE(failure_of([&] { send(token); }), "");
+}
+
+TEST_F(ImageStream, WaitEndsWhenCancelled) {
+  const auto token = receiver.expect(destination.path(), kNoLimit);
+  EXPECT_NE(failure_of([&] { receiver.wait(token, 20); }).find("does not end"), std::string::npos);
+  std::thread canceller([&] { receiver.cancel(token); });
+  EXPECT_NE(failure_of([&] { receiver.wait(token, 5000); }).find("cancelled"), std::string::npos);
+  canceller.join();
+}
+
+// Streams written by hand: what a sender of ours never sends.
+struct BadStream : ImageStream {
+  // The errno that the receiver answers, -1 for none.
+  int answer_to(const std::vector<std::byte>& files) {
+    const auto token = receiver.expect(destination.path(), kNoLimit);
+    std::vector<std::byte> bytes;
+    wire::ByteWriter out(&bytes);
+    out.put(std::uint32_t{0x474D4946});
+    out.put(std::uint32_t{1});
+    out.append(token.data(), token.size());
+    out.append(files.data(), files.size());
+    const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    ::shutdown(socket.get(), SHUT_WR);
+    std::uint32_t error = 0;
+    return ::recv(socket.get(), &error, sizeof error, MSG_WAITALL) == sizeof error
+               ? static_cast<int>(error)
+               : -1;
+  }
+  static std::vector<std::byte> file(const std::string& name, const std::string& content,
+                                     std::uint32_t wrong_crc = 0) {
+    std::vector<std::byte> bytes;
+    wire::ByteWriter out(&bytes);
+    out.put('F');
+    out.put(static_cast<std::uint8_t>(name.size()));
+    out.put(std::uint16_t{0600});
+    out.put(std::uint32_t{0});
+    out.put(std::uint64_t{content.size()});
+    out.append(name.data(), name.size());
+    out.append(content.data(), content.size());
+    out.put(wrong_crc ^ ~wire::crc32_update(wire::kCrc32Init, std::as_bytes(std::span(content))));
+    return bytes;
+  }
+  static std::vector<std::byte> end(std::uint64_t files, std::uint64_t bytes_total) {
+    std::vector<std::byte> bytes;
+    wire::ByteWriter out(&bytes);
+    out.put('E');
+    out.append("\0\0\0\0\0\0\0", 7);
+    out.put(files);
+    out.put(bytes_total);
+    return bytes;
+  }
+  static std::vector<std::byte> join(std::vector<std::byte> a, const std::vector<std::byte>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+};
+
+TEST_F(BadStream, TheLayoutIsTheDocumentedOne) {
+  EXPECT_EQ(answer_to(join(file("name", "content"), end(1, 7))), 0);
+  EXPECT_EQ(destination.read("name"), "content");
+}
+
+TEST_F(BadStream, NamesStayInTheFolder) {
+  for (const std::string& name : {std::string("../x"), std::string("/tmp/x"), std::string(".."),
+                                  std::string("."), std::string(""), std::string("a\0b", 3)}) {
+    EXPECT_EQ(answer_to(join(file(name, "x"), end(1, 1))), EBADMSG) << name;
+  }
+  EXPECT_FALSE(std::filesystem::exists(destination.path("../x")));
+}
+
+TEST_F(BadStream, AFileIsNotReplaced) {
+  destination.write("there", "old");
+  EXPECT_EQ(answer_to(join(file("there", "new"), end(1, 3))), EEXIST);
+  EXPECT_EQ(destination.read("there"), "old");
+}
+
+TEST_F(BadStream, DamageAndContradictionsAreSeen) {
+  EXPECT_EQ(answer_to(join(file("a", "x", 1), end(1, 1))), EBADMSG);
+  EXPECT_EQ(answer_to(join(file("b", "x"), end(2, 1))), EBADMSG);
+  EXPECT_EQ(answer_to(join(file("c", "x"), end(1, 2))), EBADMSG);
+  EXPECT_EQ(answer_to(file("d", "x")), EPIPE);
+  std::vector<std::byte> unknown(16, std::byte{'?'});
+  EXPECT_EQ(answer_to(unknown), EBADMSG);
+}
+
+}  // namespace
+}  // namespace ferry::migrate

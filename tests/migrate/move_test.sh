@@ -1,0 +1,314 @@
+#!/bin/bash
+# Moves unmodified programs between hosts of the lab while they send, and tries what must fail. Needs root.
+#
+#   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart (default: all)
+#
+# Prints one line per check; exits non-zero when one fails.
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+# hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter.
+hit() {
+  local name host
+  for name in "${@:2}"; do
+    host=$("$lab" ps | awk -v name="$name" '$1 == name && $3 == "running" { print $2 }')
+    [[ -n $host ]] || continue
+    kill "-$1" "$(on "$host" "$ferry" ps --json | jq --arg name "$name" '.programs[] | select(.container == $name) | .pid')" || true
+  done
+}
+
+# expire NAME...: ends ib_send_bws whose time is not over, however slow the machine has been, and checks that they end
+# well. SIGALRM is their own clock: each leads on to the next phase of the run, of three.
+expire() {
+  local name tries status
+  for ((tries = 0; tries < 40; tries++)); do
+    hit ALRM "$@"
+    sleep 3
+    for name in "$@"; do
+      status=0
+      "$lab" wait "$name" --timeout 0 >"$work/expired" 2>&1 || status=$?
+      ((status != 124)) || continue 2
+      ((status == 0)) || fail "$name ended with $status: $(tail -n 5 "$work/expired")"
+    done
+    return 0
+  done
+  fail "these do not end: $*"
+}
+
+group_perftest() {
+  start h2 bws ib_send_bw -F -q 2 -D 300 -b
+  sleep 0.5
+  start h1 bwc ib_send_bw -F -q 2 -D 300 -b "$(address_of h2 bws)"
+  await_traffic h1 bwc
+  move bwc h1 h3
+  await_traffic h3 bwc
+  move bwc h3 h1
+  move bws h2 h3
+  move bws h3 h1
+  move bwc h1 h2
+  # Old places are given up once every peer knows; here nobody may look like the program any more.
+  [[ $(on h3 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'h3 still has a program'
+  expire bwc bws
+  "$lab" logs bwc | grep -Eq '^ *65536 +[0-9]+ ' || fail 'ib_send_bw printed no result'
+  ok 'ib_send_bw moved on both sides, under load, and finished'
+}
+
+# A program that stops while requests of it are unacknowledged for sure: its container's network drops every
+# acknowledgement (opcode 0x11, the first byte behind the UDP header), and its own timer (-u 20: 4 s) does not end it.
+group_unacknowledged() {
+  local netns i
+  start h2 uas ib_send_bw -F -D 300 -u 20
+  sleep 0.5
+  start h1 uac ib_send_bw -F -D 300 -u 20 "$(address_of h2 uas)"
+  await_traffic h1 uac
+  netns=$(on h1 jq -r .netns /run/ferry/containers/uac/config.json)
+  on h1 nsenter --net="$netns" nft 'add table ip acks
+    add chain ip acks drops { type filter hook input priority 0; }
+    add rule ip acks drops udp dport >= 4791 @th,64,8 0x11 counter drop'
+  for ((i = 0; i < 200; i++)); do
+    if on h1 nsenter --net="$netns" nft list table ip acks | grep -q 'packets [1-9]'; then break; fi
+    sleep 0.05
+  done
+  ((i < 200)) || fail "no acknowledgement was dropped: $(on h1 nsenter --net="$netns" nft list table ip acks)"
+  move uac h1 h3
+  (($(jq .unacked_psns <<<"$last_report") > 0)) || fail 'nothing was unacknowledged although nothing was acknowledged'
+  expire uac uas
+  ok 'what was unacknowledged at the stop was sent again from the new place'
+}
+
+group_stream() {
+  start h2 scs "$FERRY_BIN/stream_check"
+  sleep 0.3
+  start h1 scc "$FERRY_BIN/stream_check" "$(address_of h2 scs)" --seconds 0 --qps 4 --json
+  await_traffic h1 scc
+  move scc h1 h3
+  move scs h2 h1
+  move scc h3 h2
+  # Both ends at the same moment: each finds the other through the place that it left.
+  move scc h2 h3 &
+  local other=$!
+  move scs h1 h2
+  wait "$other" || fail 'the client did not move while the server did'
+  hit INT scc
+  finishes scc
+  finishes scs
+  "$lab" logs scc | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' \
+    >/dev/null || fail "stream_check: $("$lab" logs scc | tail -n 20)"
+  ok 'stream_check lost, doubled and corrupted nothing over five moves'
+}
+
+# What the image costs on the wire is what the report says: no disk and no shared file stand between the hosts.
+group_image() {
+  start h2 ims ib_send_bw -F -D 300 -s 8388608
+  sleep 0.5
+  start h1 imc ib_send_bw -F -D 300 -s 8388608 "$(address_of h2 ims)"
+  await_traffic h1 imc
+  local before after bytes sent
+  before=$(on h1 cat /sys/class/net/uplink/statistics/tx_bytes)
+  move imc h1 h3
+  after=$(on h1 cat /sys/class/net/uplink/statistics/tx_bytes)
+  bytes=$(jq .image_bytes <<<"$last_report")
+  sent=$((after - before))
+  ((bytes > 4000000)) || fail "the image of a program with 8 MiB buffers has $bytes bytes"
+  ((sent >= bytes && sent < bytes + bytes / 10 + 500000)) ||
+    fail "the report says $bytes bytes of image, the link says $sent"
+  for host in h1 h3; do
+    [[ -z $(on "$host" ls /run/ferry/images) ]] || fail "$host keeps an image"
+  done
+  expire imc ims
+  ok "image: $bytes bytes, link: $sent bytes"
+}
+
+# A container whose rdma0 address moves along.
+group_address() {
+  "$lab" run h2 ads -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  sleep 0.5
+  start h1 adc ib_send_bw -F -D 300 "$(address_of h2 ads)"
+  await_traffic h1 adc
+  move ads h2 h3
+  move ads h3 h2
+  expire adc ads
+  ok 'a program moved with its RDMA address'
+}
+
+# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail.
+another() {
+  local folder=/tmp/ferryd-$2 i
+  on "$1" mkdir -p "$folder"
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
+    "$FERRY_BIN/ferryd" --host "$1-$2" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
+    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
+  for ((i = 0; i < 100; i++)); do
+    if on "$1" test -S "$folder/api"; then return 0; fi
+    sleep 0.05
+  done
+  fail "no ferryd on $1:$2: $(on "$1" cat "$folder/log")"
+}
+
+# script FILE TEXT: an executable script on h3.
+script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
+
+group_errors() {
+  start h2 ers ib_send_bw -F -D 300
+  sleep 0.5
+  start h1 erc ib_send_bw -F -D 300 "$(address_of h2 ers)"
+  "$lab" run h1 plain -d -- sleep 60
+  await_traffic h1 erc
+  fails "unknown host 'h9'" on h1 "$ferry" move erc --to h9
+  fails 'no ferryd on h3:4799' on h1 "$ferry" move erc --to h3:4799
+  fails "is on h1 already" on h1 "$ferry" move erc --to h1
+  fails "no program 'nothing' on h1" on h1 "$ferry" move nothing --to h3
+  fails 'no process 4194303' on h1 "$ferry" move 4194303 --to h3
+  fails "'plain' was not started with Ferry" on h1 "$ferry" move plain --to h3
+  local held
+  held=$(on h1 "$ferry" ps --json | jq '.programs[] | select(.container == "erc") | .pid')
+  kill -STOP "$held"
+  fails "process $held is stopped, by a signal or a debugger; let it run \(kill -CONT $held\)" on h1 "$ferry" move erc --to h3
+  [[ $(on h1 "$ferry" ps) == *"container erc stopped"* ]] || fail 'ferry ps does not say that erc is stopped'
+  kill -CONT "$held"
+  fails 'needs root' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
+  fails 'no ferryd runs on this host' on h1 env FERRYD_API_SOCKET=/run/nothing "$ferry" ps
+  fails 'another ferryd is running' on h3 "$FERRY_BIN/ferryd" --host h3 --listen 10.77.0.3:4780 --state-dir /tmp/x
+  another h3 4781 --criu /nonexistent/criu
+  fails 'CRIU is missing' on h1 "$ferry" move erc --to h3:4781
+  script /tmp/old-criu 'echo Version: 3.17.1'
+  another h3 4782 --criu /tmp/old-criu
+  fails 'CRIU 3.17; 4.2 or later' on h1 "$ferry" move erc --to h3:4782
+  another h3 4783 --memory-limit 1M
+  fails 'not enough memory on h3-4783' on h1 "$ferry" move erc --to h3:4783
+  "$lab" run h3 erc2 -d -- sleep 60
+  # Two moves at once: one wins, the other gets a line.
+  local first=0 second=0 output
+  on h1 "$ferry" move erc --to h3 >"$work/first" 2>&1 &
+  local runner=$!
+  on h1 "$ferry" move erc --to h2 >"$work/second" 2>&1 || second=$?
+  wait "$runner" || first=$?
+  ((first + second == 1)) || fail "two moves at once ended with $first and $second: $(cat "$work/first" "$work/second")"
+  output=$(cat "$work/first" "$work/second" | grep '^ferry:')
+  [[ $output =~ 'is being moved already'|'has moved to another host' && $output != *$'\n'* ]] ||
+    fail "two moves at once: $output"
+  # A peer that knows nothing of the migration protocol.
+  "$lab" run h2 ums -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  sleep 0.5
+  start h1 umc ib_send_bw -F -D 300 "$(address_of h2 ums)"
+  await_traffic h1 umc
+  fails 'does not answer the migration protocol' on h1 "$ferry" move umc --to h3
+  hit KILL umc ums
+  expire erc ers
+  ok 'wrong input gets one line, and the program goes on'
+}
+
+# Somebody else's CRIU, which locks the network by rules and lets the program run on.
+group_foreign() {
+  start h2 frs ib_send_bw -F -D 300
+  sleep 0.5
+  start h1 frc ib_send_bw -F -D 300 "$(address_of h2 frs)"
+  await_traffic h1 frc
+  local pid netns epoch
+  pid=$(on h1 jq .pid /run/ferry/containers/frc/config.json)
+  netns=$(on h1 jq -r .netns /run/ferry/containers/frc/config.json)
+  # shellcheck disable=SC2016 # expanded on the host
+  on h1 sh -c 'mkdir /run/image && exec "$@" --external "net[$(stat -Lc %i "$0")]:net"' "$netns" \
+    /opt/ferry/bin/criu dump --tree "$pid" --images-dir /run/image --tcp-established --manage-cgroups=ignore \
+    --network-lock nftables --libdir "$FERRY_BIN/criu-plugins" --leave-running >"$work/criu" 2>&1 ||
+    fail "criu dump with the plugin: $(tail -n 3 "$work/criu")"
+  if on h1 grep -q 'network lock' /run/ferry/ferryd.log; then fail 'no exception from the network lock'; fi
+  for _ in {1..600}; do
+    epoch=$(on h1 "$ferry" ps --json | jq '[.programs[] | select(.container == "frc") | .devices[].qps[].epoch] | max // 0')
+    if ((epoch > 0)); then break; fi
+    sleep 0.1
+  done
+  ((epoch > 0)) || fail 'the program has not come back from its checkpoint'
+  if nsenter --net="/proc/$pid/ns/net" nft list tables | grep ferry; then fail 'rules were left behind'; fi
+  expire frc frs
+  ok 'a checkpoint by another CRIU left the program running'
+}
+
+# Kills a host's ferryd and starts it anew, with the same arguments.
+restart_ferryd() {
+  local command pid
+  pid=$(on "$1" cat /run/ferry/ferryd.pid)
+  mapfile -d '' -t command <"/proc/$pid/cmdline"
+  kill -9 "$pid"
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'setsid "$@" >>/run/ferry/ferryd.log 2>&1 & echo $! >/run/ferry/ferryd.pid' sh \
+    env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}"
+}
+
+# A ferryd that starts again finds the programs that were restored before it, and tells how they end.
+group_restart() {
+  local host tries status=0
+  start h2 rss ib_send_bw -F -D 300
+  sleep 0.5
+  start h1 rsc ib_send_bw -F -D 300 "$(address_of h2 rss)"
+  await_traffic h1 rsc
+  move rsc h1 h3
+  restart_ferryd h3
+  await_traffic h3 rsc
+  move rsc h3 h1
+  restart_ferryd h1
+  await_traffic h1 rsc
+  # An end of which nobody but its ferryd can tell.
+  for ((tries = 0; tries < 40 && status == 0; tries++)); do
+    hit ALRM rsc rss
+    sleep 3
+    "$lab" wait rsc --timeout 0 >"$work/restart" 2>&1 || status=$?
+    ((status != 124)) || { status=0 && continue; }
+    break
+  done
+  # Older kernels do not say how somebody else's child has ended.
+  ((status == 0 || status == 255)) || fail "rsc ended with $status: $(tail -n 5 "$work/restart")"
+  grep -Eq '^ *65536 +[0-9]+ ' "$work/restart" || fail 'ib_send_bw printed no result'
+  for host in h1 h3; do
+    [[ -z $(on "$host" ls /run/ferry/images) ]] || fail "$host keeps an image"
+  done
+  ok 'programs outlive the ferryd that restored them, and their end is told'
+}
+
+group_rollback() {
+  # shellcheck disable=SC2016 # expanded by the scripts
+  script /tmp/no-restore 'criu=/opt/ferry/bin/criu
+    [ "$1" = restore ] || exec $criu "$@"
+    while [ "$1" != --images-dir ]; do shift; done
+    echo "(00.000001) Error (criu/x.c:1): no luck today" >"$2/restore.log"; exit 1'
+  # shellcheck disable=SC2016
+  script /tmp/slow-restore '[ "$1" != restore ] || { touch /tmp/restoring; sleep 60; }; exec /opt/ferry/bin/criu "$@"'
+  start h2 rbs ib_send_bw -F -D 300 -b
+  sleep 0.5
+  start h1 rbc ib_send_bw -F -D 300 -b "$(address_of h2 rbs)"
+  await_traffic h1 rbc
+  another h3 4784 --criu /tmp/no-restore
+  fails "'rbc' was not moved: .*no luck today" on h1 "$ferry" move rbc --to h3:4784
+  [[ $(on h1 jq -r .state /run/ferry/containers/rbc/config.json) == running ]] || fail 'rbc is not running on h1'
+  await_traffic h1 rbc
+  # A destination that cannot write its decision down refuses the commit: the source goes on, with its network.
+  on h3 sh -c 'mkdir -p /tmp/ferryd-4786/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4786/state'
+  another h3 4786
+  on h3 sh -c 'head -c 4096 /dev/zero >/tmp/ferryd-4786/state/full'
+  fails "'rbc' was not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rbc --to h3:4786
+  [[ $(on h1 jq -r .state /run/ferry/containers/rbc/config.json) == running ]] || fail 'rbc is not running on h1'
+  await_traffic h1 rbc
+  # The destination dies while it restores.
+  another h3 4785 --criu /tmp/slow-restore
+  on h1 "$ferry" move rbc --to h3:4785 >"$work/dying" 2>&1 &
+  local runner=$! i
+  for ((i = 0; i < 200; i++)); do
+    if on h3 test -e /tmp/restoring; then break; fi
+    sleep 0.02
+  done
+  # shellcheck disable=SC2016
+  on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4785/pid)'
+  if wait "$runner"; then fail 'moved to a ferryd that died'; fi
+  grep -q "'rbc' was not moved: there is no ferryd on h3:4785" "$work/dying" || fail "a dying destination: $(cat "$work/dying")"
+  await_traffic h1 rbc
+  # It can still move, to where its arrival failed as well.
+  on h3 rm -rf /run/ferry/containers/rbc
+  move rbc h1 h3
+  expire rbc rbs
+  ok 'failed moves leave the program running where it was'
+}
+
+use_lab movet 3
+if (($# == 0)); then set -- perftest unacknowledged stream image address errors foreign rollback restart; fi
+for group in "$@"; do "group_$group"; done

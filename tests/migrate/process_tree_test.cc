@@ -1,0 +1,132 @@
+#include "migrate/process_tree.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "migrate/failure.h"
+
+namespace ferry::migrate {
+namespace {
+
+// A child, with an awkward name, that has a child; both wait to be killed.
+struct Family {
+  pid_t child = 0, grandchild = 0;
+  Family() {
+    int pipe[2];
+    EXPECT_EQ(::pipe(pipe), 0);
+    child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_NAME, "a) S 1 (b");
+      const pid_t own = ::fork();
+      if (own == 0) {
+        for (;;) ::pause();
+      }
+      if (::write(pipe[1], &own, sizeof own) != sizeof own) ::_exit(1);
+      for (;;) ::pause();
+    }
+    EXPECT_EQ(::read(pipe[0], &grandchild, sizeof grandchild),
+              static_cast<ssize_t>(sizeof grandchild));
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+  }
+  ~Family() {
+    ::kill(grandchild, SIGKILL);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+};
+
+TEST(ProcessTree, ParentsComeBeforeChildren) {
+  Family family;
+  EXPECT_EQ(process_tree(family.child), (std::vector{family.child, family.grandchild}));
+  EXPECT_EQ(process_tree(family.grandchild), std::vector{family.grandchild});
+  const auto ours = process_tree(::getpid());
+  ASSERT_GE(ours.size(), 3u);
+  EXPECT_EQ(ours[0], ::getpid());
+}
+
+TEST(ProcessTree, KnowsAncestorsAndNames) {
+  Family family;
+  const auto chain = ancestors(family.grandchild);
+  ASSERT_GE(chain.size(), 2u);
+  EXPECT_EQ(chain[0], family.child);
+  EXPECT_EQ(chain[1], ::getpid());
+  EXPECT_EQ(program_name(family.child), "a) S 1 (b");
+  const auto named = processes_named("a) S 1 (b");
+  EXPECT_EQ(std::count(named.begin(), named.end(), family.child), 1);
+}
+
+TEST(ProcessTree, NothingIsThereForNobody) {
+  EXPECT_TRUE(process_tree(0).empty());
+  EXPECT_TRUE(process_tree(1 << 30).empty());
+  EXPECT_FALSE(program_name(1 << 30));
+  EXPECT_FALSE(innermost_pid(1 << 30));
+  EXPECT_EQ(resident_bytes(1 << 30), 0u);
+  EXPECT_EQ(namespace_inode(1 << 30, "net"), 0u);
+}
+
+TEST(ProcessTree, MeasuresMemory) {
+  const std::uint64_t before = resident_bytes(::getpid());
+  std::vector<char> block(32 << 20, 1);
+  EXPECT_GE(resident_bytes(::getpid()), before + (30 << 20));
+  EXPECT_GT(available_memory(), 1u << 20);
+}
+
+TEST(ProcessTree, FindsThePidInsideANamespace) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(1);
+    const pid_t inner = ::fork();
+    if (inner == 0) {
+      for (;;) ::pause();
+    }
+    const bool right = innermost_pid(inner) == 1;
+    ::kill(inner, SIGKILL);
+    ::waitpid(inner, nullptr, 0);
+    ::_exit(right ? 0 : 2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(innermost_pid(::getpid()).has_value(), true);
+}
+
+TEST(ProcessTree, KnowsWhoIsHalted) {
+  EXPECT_FALSE(is_halted(::getpid()));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(SIGSTOP);
+    ::pause();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(is_halted(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(is_halted(child));
+}
+
+TEST(Printable, KeepsUtf8AndNothingElse) {
+  EXPECT_EQ(printable("ib_send_bw"), "ib_send_bw");
+  EXPECT_EQ(printable("Fähre ⛴ 🛳"), "Fähre ⛴ 🛳");
+  EXPECT_EQ(printable("a\xff"
+                      "b\x1b[31m\x7f\n"),
+            "a?b?[31m??");
+  EXPECT_EQ(printable("\xc3"), "?");                 // cut off
+  EXPECT_EQ(printable("\xc0\xaf"), "??");            // overlong
+  EXPECT_EQ(printable("\xc2\x9b"), "??");            // a control character
+  EXPECT_EQ(printable("\xed\xa0\x80"), "???");       // a surrogate
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "????");  // behind the last character
+  EXPECT_EQ(printable(""), "");
+}
+
+}  // namespace
+}  // namespace ferry::migrate

@@ -1,0 +1,165 @@
+#include "migrate/stopped_tree.h"
+
+#include <gtest/gtest.h>
+
+#include "played_process.h"
+#include "temporary.h"
+
+namespace ferry::migrate {
+namespace {
+
+using std::chrono::milliseconds;
+using test::eventually;
+using test::failure_of;
+using test::Folder;
+using test::PlayedProcess;
+
+constexpr milliseconds kDeadline{60000};  // never waited for
+
+struct StoppedTreeTest : testing::Test, ControlHandler {
+  Folder folder;
+  std::string path = folder.path("ferryd.sock");
+  StandInHost stand_ins;
+  std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(path, *this);
+  std::unique_ptr<StoppedTree> tree = std::make_unique<StoppedTree>(*server, stand_ins, 77);
+
+  void TearDown() override { server.reset(); }
+
+  agent::Done pause_tree(pid_t) override { return {}; }
+  agent::Done frozen(pid_t) override { return {}; }
+  agent::Done dump_failed(pid_t) override { return {}; }
+  agent::Done action(const agent::Action&) override { return {}; }
+  WakeUp awake(pid_t pid, const agent::Awake& awake) override {
+    EXPECT_EQ(awake.move_id, 77u);
+    return {tree->wake(pid), 2};
+  }
+  void resumed(pid_t pid, const agent::Resumed&) override { tree->resumed(pid); }
+  void peers_know(pid_t, const agent::PeersKnow&) override {}
+
+  void await_processes(std::size_t count) {
+    ASSERT_TRUE(eventually([&] { return server->processes().size() == count; }));
+  }
+};
+
+TEST_F(StoppedTreeTest, AFrozenProcessComesBackWhenTheDumpFails) {
+  PlayedProcess process(path, {.slot = 61});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  EXPECT_EQ(process.seen().stopped, 1);
+  EXPECT_EQ(tree->timing().qps, 2u);
+  EXPECT_EQ(tree->timing().unacked_psns, 3u);
+  EXPECT_EQ(tree->timing().rdma_ns, 30u);
+  EXPECT_TRUE(tree->has_process(process.pid()));
+  const auto places = tree->sockets();
+  ASSERT_EQ(places.size(), 1u);
+  EXPECT_EQ(places[0].contexts.at(0).slots.at(0).local.udp_port, port::udp_port_of_slot(61));
+  EXPECT_FALSE(tree->all_back());
+
+  tree->mark_frozen();
+  tree->mark_frozen();  // once is enough
+  EXPECT_EQ(process.seen().control.freezes, 1u);
+  // It runs (nobody has really frozen it) and asks before a decision: it has to stay.
+  EXPECT_TRUE(eventually([&] { return process.seen().stays > 0; }));
+  EXPECT_EQ(process.seen().command, agent::ControlBlock::kFrozen);
+  EXPECT_EQ(process.seen().resumed, 0);
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+  EXPECT_TRUE(process.seen().rollback);
+  EXPECT_TRUE(process.seen().same_socket);
+  await_processes(1);
+}
+
+TEST_F(StoppedTreeTest, AProcessThatWasNotFrozenIsToldToGoOn) {
+  PlayedProcess process(path, {.slot = 62});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+  EXPECT_EQ(process.seen().command, agent::ControlBlock::kGo);
+  EXPECT_EQ(process.seen().control.freezes, 0u);
+}
+
+TEST_F(StoppedTreeTest, ATreeStopsAsAWholeOrNotAtAll) {
+  PlayedProcess good(path, {.slot = 63}), bad(path, {.stop_error = EBUSY, .slot = 64});
+  await_processes(2);
+  EXPECT_NE(failure_of([&] {
+              tree->stop(server->processes(), kDeadline);
+            }).find("cannot stop: Device or resource busy"),
+            std::string::npos);
+  EXPECT_TRUE(eventually([&] { return good.seen().resumed == 1; }));
+  EXPECT_EQ(good.seen().stopped, 0);
+  EXPECT_TRUE(tree->all_back());
+  await_processes(2);
+}
+
+TEST_F(StoppedTreeTest, AMuteProcessHoldsNobodyBack) {
+  PlayedProcess good(path, {.slot = 65}), mute(path, {.mute = true, .slot = 66});
+  await_processes(2);
+  EXPECT_NE(failure_of([&] {
+              tree->stop(server->processes(), milliseconds(300));
+            }).find("does not answer"),
+            std::string::npos);
+  EXPECT_TRUE(eventually([&] { return good.seen().resumed == 1; }));
+  // The mute one was hung up on: a late answer must find nobody.
+  await_processes(1);
+}
+
+TEST_F(StoppedTreeTest, AProcessThatDoesNotLetGoKeepsItsSocketToItself) {
+  {
+    PlayedProcess process(path, {.clings = true, .slot = 69});
+    await_processes(1);
+    EXPECT_NE(failure_of([&] {
+                tree->stop(server->processes(), milliseconds(4000));
+              }).find("does not let go"),
+              std::string::npos);
+    EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+    EXPECT_TRUE(tree->all_back());
+  }
+  // It has ended: nobody else holds the socket.
+  int error = 0;
+  EXPECT_NE(port::UdpPort::bind(PlayedProcess::address(), 69, &error), nullptr) << error;
+}
+
+TEST_F(StoppedTreeTest, NewPlacesHaveASocketForEach) {
+  PlayedProcess process(path, {.slot = 70});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  auto places = tree->sockets();
+  EXPECT_TRUE(tree->fits(places));
+  EXPECT_FALSE(tree->fits({}));
+  places[0].contexts[0].slots.clear();
+  EXPECT_FALSE(tree->fits(places));
+  places[0].contexts.clear();
+  EXPECT_FALSE(tree->fits(places));
+  places = tree->sockets();
+  places[0].inner_pid += 1;
+  EXPECT_FALSE(tree->fits(places));
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+}
+
+TEST_F(StoppedTreeTest, AfterTheCommitNobodyComesBack) {
+  PlayedProcess process(path, {.slot = 67});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  tree->mark_frozen();
+  auto places = tree->sockets();
+  places[0].contexts[0].slots[0].local.address = port::Address::from_ipv4(0x0A000001);
+  tree->commit(places);
+  tree->roll_back();  // too late
+  EXPECT_TRUE(eventually([&] { return process.seen().stays > 3; }));
+  EXPECT_EQ(process.seen().resumed, 0);
+}
+
+TEST_F(StoppedTreeTest, AnAddressThatMovesAlongIsLeftAtOnce) {
+  PlayedProcess process(path, {.slot = 68});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  tree->commit(tree->sockets());
+  EXPECT_TRUE(tree->expired());
+  int error = 0;
+  EXPECT_NE(port::UdpPort::bind(PlayedProcess::address(), 68, &error), nullptr) << error;
+}
+
+}  // namespace
+}  // namespace ferry::migrate
