@@ -1,0 +1,157 @@
+#include "cli/client.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/json.h"
+#include "migrate/api.h"
+#include "migrate/failure.h"
+
+namespace ferry::cli {
+namespace {
+
+using migrate::Failure;
+
+std::string api_socket() {
+  const char* path = std::getenv(migrate::kApiVariable);
+  return path != nullptr && *path != '\0' ? path : migrate::kApiSocket;
+}
+
+std::unique_ptr<v1::Local::Stub> connect() {
+  const std::string path = api_socket();
+  if (::access(path.c_str(), R_OK | W_OK) != 0) {
+    if (errno == EACCES || ::geteuid() != 0) throw Failure("needs root; use sudo");
+    throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::Local::NewStub(
+      grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
+}
+
+void throw_unless_ok(const grpc::Status& status) {
+  if (status.ok()) return;
+  if (status.error_code() == grpc::UNAVAILABLE) {
+    throw Failure(fmt::format("no ferryd runs on this host ({}); start it", api_socket()));
+  }
+  throw Failure(migrate::one_line(status.error_message()));
+}
+
+void print(const v1::MoveReport& report) {
+  fmt::print(
+      "{} moved {} -> {}: blackout {:.1f} ms (stop {:.1f}, dump {:.1f}, transfer {:.1f}, restore "
+      "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {} QPs, {} PSNs "
+      "unacknowledged, {} retransmitted, image {:.1f} MB\n",
+      report.program(), report.from(), report.to(), report.blackout_ms(), report.stop_ms(),
+      report.dump_ms(), report.transfer_ms(), report.restore_ms(), report.commit_ms(),
+      report.resume_ms(), report.rdma_share_ms(), report.qps(), report.unacked_psns(),
+      report.retransmitted_packets(), static_cast<double>(report.image_bytes()) / 1e6);
+}
+
+std::string hexadecimal(std::uint32_t qpn) {
+  return fmt::format("{:#08x}", qpn);
+}
+
+void print(const v1::QueuePair& qp) {
+  std::string state = qp.state();
+  if (!qp.migration().empty()) state += "/" + qp.migration();
+  if (qp.resume_pending()) state += "/resuming";
+  std::string local = qp.local(), peer = qp.peer();
+  const auto name = [](std::uint32_t qpn, std::uint32_t wire) {
+    return qpn == wire ? hexadecimal(qpn) : hexadecimal(qpn) + ">" + hexadecimal(wire);
+  };
+  fmt::print("    {:<3} {:<12} {:<18} {:<22} -> {:<18} {:<22} {:<10}\n", qp.type(), state,
+             name(qp.qpn(), qp.wire_qpn()), local, name(qp.peer_qpn(), qp.peer_wire_qpn()), peer,
+             qp.peer_class());
+  fmt::print(
+      "        sq-psn {} una {} rq-psn {} epoch {} tx {} pkts {} B, rx {} pkts {} B, retrans {}, "
+      "timeouts {}, rnr {}, dropped {}, last pause {:.1f} ms\n",
+      qp.next_psn(), qp.first_unacked_psn(), qp.expected_psn(), qp.epoch(), qp.sent_packets(),
+      qp.sent_bytes(), qp.received_packets(), qp.received_bytes(), qp.retransmitted_packets(),
+      qp.timeouts(), qp.rnr_naks(), qp.dropped(), static_cast<double>(qp.last_pause_ns()) / 1e6);
+}
+
+}  // namespace
+
+int move(const std::string& program, const std::string& to, bool json) {
+  if (migrate::printable(program) != program) {
+    throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
+  }
+  if (migrate::printable(to) != to) throw Failure("that is no name of a host; give its address");
+  const auto stub = connect();
+  grpc::ClientContext context;
+  v1::MoveRequest request;
+  request.set_program(program);
+  request.set_to(to);
+  const auto reader = stub->Move(&context, request);
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  v1::MoveEvent event;
+  std::string phase;
+  while (reader->Read(&event)) {
+    if (!event.phase().empty()) phase = event.phase();
+    if (!event.phase().empty() && terminal) {
+      fmt::print(stderr, "\r\033[Kmoving {} to {}: {} ...", program, to, event.phase());
+      std::fflush(stderr);
+    }
+    if (event.has_report()) {
+      if (terminal) fmt::print(stderr, "\r\033[K");
+      if (json)
+        fmt::print("{}\n", to_json(event.report()).dump(2));
+      else
+        print(event.report());
+    }
+  }
+  const auto status = reader->Finish();
+  if (terminal && !status.ok()) fmt::print(stderr, "\r\033[K");
+  if (status.error_code() == grpc::UNAVAILABLE && !phase.empty()) {
+    throw Failure(
+        fmt::format("ferryd ended while '{}' was being moved ({}); start it, then see: ferry ps, "
+                    "here and on {}",
+                    program, phase, to));
+  }
+  throw_unless_ok(status);
+  return 0;
+}
+
+int ps(bool json) {
+  const auto stub = connect();
+  grpc::ClientContext context;
+  v1::PsReply reply;
+  throw_unless_ok(stub->Ps(&context, {}, &reply));
+  if (json) {
+    fmt::print("{}\n", to_json(reply).dump(2));
+    return 0;
+  }
+  for (const auto& program : reply.programs()) {
+    fmt::print("{} pid {}{}{} {}{}\n", program.name(), program.pid(),
+               program.container().empty() ? "" : " container ", program.container(),
+               program.state(),
+               program.move_id() != 0 ? fmt::format(" move {:016x}", program.move_id()) : "");
+    for (const auto& device : program.devices()) {
+      fmt::print("  {} on {}, {} QPs\n", device.name(), device.netdev(), device.qps_size());
+      for (const auto& qp : device.qps()) print(qp);
+    }
+  }
+  return 0;
+}
+
+int resolve(const std::string& move_id, bool commit) {
+  v1::ResolveRequest request;
+  char* end = nullptr;
+  request.set_move_id(std::strtoull(move_id.c_str(), &end, 16));
+  if (move_id.empty() || *end != '\0' || request.move_id() == 0) {
+    throw Failure(fmt::format("'{}' is no move id; see: ferry ps", move_id));
+  }
+  request.set_commit(commit);
+  const auto stub = connect();
+  grpc::ClientContext context;
+  v1::ResolveReply reply;
+  throw_unless_ok(stub->Resolve(&context, request, &reply));
+  return 0;
+}
+
+}  // namespace ferry::cli

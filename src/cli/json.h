@@ -1,0 +1,13 @@
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ferry::cli {
+
+// Every field under its own name, also when it is zero or empty; 64-bit numbers as numbers
+// (protobuf's own JSON makes them strings).
+nlohmann::ordered_json to_json(const google::protobuf::Message& message);
+
+}  // namespace ferry::cli

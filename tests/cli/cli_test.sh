@@ -1,0 +1,71 @@
+#!/bin/bash
+# The ferry command without a ferryd: what it says to wrong input, and how `ferry run` starts programs.
+#   cli_test.sh FERRY
+set -euo pipefail
+
+readonly ferry=$1
+failures=0
+export FERRYD_API_SOCKET=/nonexistent/ferryd-api.sock FERRYD_SOCKET=/nonexistent/ferryd.sock
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  failures=$((failures + 1))
+}
+
+# fails PATTERN ARGS...: ferry has to fail with one line on stderr that matches.
+fails() {
+  local pattern=$1 output
+  shift
+  if output=$("$ferry" "$@" 2>&1 >/dev/null); then fail "this should have failed: ferry $*"; fi
+  [[ $output =~ $pattern && $output != *$'\n'* ]] || fail "'ferry $*' said '$output', not one line like '$pattern'"
+}
+
+# is EXPECTED CMD...
+is() {
+  local expected=$1 output
+  shift
+  output=$("$@") || fail "failed: $*"
+  [[ $output == "$expected" ]] || fail "'$*' printed '$output', not '$expected'"
+}
+
+[[ $("$ferry" --version) =~ ^ferry\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail 'no version'
+fails 'no ferryd runs on this host|needs root' ps
+fails 'no ferryd runs on this host|needs root' move program --to host
+fails 'is no move id' resolve nonsense --commit
+fails 'resolve needs --commit or --abort; see: ferry resolve --help' resolve 12
+fails 'excludes' resolve 12 --commit --abort
+fails 'MOVE is required; see: ferry resolve --help' resolve
+fails 'PROGRAM is required; see: ferry move --help' move
+fails '\-\-to is required; see: ferry move --help' move program
+fails 'not expected: b; see: ferry move --help' move a b --to host
+fails "unknown command 'mvoe'; see: ferry --help" mvoe
+fails "give the program's pid" move $'\xff' --to host
+fails 'is no name of a host' move program --to $'\xff'
+[[ $("$ferry") == "$("$ferry" --help)" ]] || fail 'ferry alone does not show its help'
+fails 'run needs a program' run
+fails 'run needs a program' run --
+fails "unknown option '--nothing'" run --nothing true
+fails '\-\-netdev needs the name of a network interface' run --netdev
+fails "no network interface 'nodev0' here" run --netdev lo,nodev0 true
+fails "no network interface '' here" run --netdev= true
+fails "no program 'no-such-program' in PATH" run no-such-program
+fails 'cannot run /nonexistent: No such file' run -- /nonexistent
+fails 'it is a folder' run -- /tmp
+if [[ -x /sbin/ldconfig ]]; then fails 'statically linked' run -- /sbin/ldconfig; fi
+
+library=$(dirname "$(readlink -f "$ferry")")/libferry.so
+if [[ -e $library ]]; then
+  # shellcheck disable=SC2016 # expanded by the program
+  is "$library" "$ferry" run -- sh -c 'echo "$LD_PRELOAD"'
+  # shellcheck disable=SC2016
+  is "lo a b" "$ferry" run --netdev lo -- sh -c 'echo "$FERRY_NETDEV $1 $2"' sh a b
+  other=$(ldconfig -p | sed -n 's/.*libibverbs\.so\.1 .*=> //p' | head -n 1)
+  # shellcheck disable=SC2016
+  LD_PRELOAD=$other is "$library:$other" "$ferry" run -- sh -c 'echo "$LD_PRELOAD"'
+  status=0
+  "$ferry" run -- sh -c 'exit 7' || status=$?
+  [[ $status == 7 ]] || fail "the program's exit status 7 became $status"
+fi
+[[ $("$ferry" lab --help) =~ 'usage: ferry lab' ]] || fail 'ferry lab --help shows no usage'
+[[ $failures == 0 ]] && echo 'all passed'
+exit "$((failures > 0))"
