@@ -1,0 +1,112 @@
+// The floor for a latency between two hosts over UDP sockets: both sides poll a non-blocking
+// socket.
+//
+//   udp_pingpong --server ADDRESS PORT                    echoes until SIGTERM
+//   udp_pingpong ADDRESS PORT [--size B] [--rounds N]     prints one JSON object:
+//     {"size":64,"rounds":100000,"median_us":2.01,"p99_us":2.9,"mean_us":2.1}     one way: half a
+//     round trip
+#include <algorithm>
+#include <cstdio>
+#include <span>
+#include <vector>
+
+#include "udp_socket.h"
+
+namespace {
+
+using namespace ferry::bench;
+
+constexpr std::int64_t kLostAfterNs = 1'000'000'000;
+constexpr std::size_t kMaxSize = 1472;
+
+[[noreturn]] void serve(const char* address, std::uint16_t port) {
+  UdpSocket socket;
+  socket.bind_to(address, port);
+  char buffer[kMaxSize];
+  for (;;) {
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    const ssize_t got = recvfrom(socket.get(), buffer, sizeof buffer, MSG_DONTWAIT,
+                                 reinterpret_cast<sockaddr*>(&from), &length);
+    if (got < 0) continue;
+    sendto(socket.get(), buffer, static_cast<std::size_t>(got), 0,
+           reinterpret_cast<const sockaddr*>(&from), length);
+  }
+}
+
+// Nanoseconds of one round trip. The message carries its round, so that a late echo is not taken
+// for this one.
+std::int64_t round_trip(UdpSocket& socket, std::span<char> message, std::uint64_t round) {
+  std::memcpy(message.data(), &round, sizeof round);
+  const std::int64_t begin = now_ns();
+  if (send(socket.get(), message.data(), message.size(), 0) < 0 && errno != ECONNREFUSED) {
+    throw system_error("cannot send");
+  }
+  for (;;) {
+    const ssize_t got = recv(socket.get(), message.data(), message.size(), MSG_DONTWAIT);
+    const std::int64_t end = now_ns();
+    std::uint64_t echoed = 0;
+    std::memcpy(&echoed, message.data(), sizeof echoed);
+    if (got == static_cast<ssize_t>(message.size()) && echoed == round) return end - begin;
+    if (end - begin > kLostAfterNs) {
+      throw std::runtime_error("no echo within a second; is the server running?");
+    }
+  }
+}
+
+void measure(const char* address, std::uint16_t port, std::size_t size, std::uint64_t rounds) {
+  UdpSocket socket;
+  socket.connect_to(address, port);
+  std::vector<char> message(size);
+  std::vector<std::int64_t> times;
+  times.reserve(rounds);
+  const std::uint64_t warm_up = rounds / 10;
+  for (std::uint64_t round = 0; round < warm_up + rounds; ++round) {
+    const std::int64_t time = round_trip(socket, message, round);
+    if (round >= warm_up) times.push_back(time);
+  }
+  std::sort(times.begin(), times.end());
+  double sum = 0;
+  for (const std::int64_t time : times) sum += static_cast<double>(time);
+  const auto one_way_us = [](double round_trip_ns) { return round_trip_ns / 2000; };
+  std::printf("{\"size\":%zu,\"rounds\":%zu,\"median_us\":%.3f,\"p99_us\":%.3f,\"mean_us\":%.3f}\n",
+              size, times.size(), one_way_us(static_cast<double>(times[times.size() / 2])),
+              one_way_us(static_cast<double>(times[times.size() * 99 / 100])),
+              one_way_us(sum / static_cast<double>(times.size())));
+}
+
+void run(std::span<char*> arguments) {
+  bool server = false;
+  std::size_t size = 64;
+  std::uint64_t rounds = 100'000;
+  std::vector<const char*> positional;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    const bool has_value = i + 1 < arguments.size();
+    if (word == "--server") {
+      server = true;
+    } else if (word == "--size" && has_value) {
+      size = number("--size", arguments[++i], sizeof(std::uint64_t), kMaxSize);
+    } else if (word == "--rounds" && has_value) {
+      rounds = number("--rounds", arguments[++i], 10, 100'000'000);
+    } else {
+      positional.push_back(arguments[i]);
+    }
+  }
+  if (positional.size() != 2) {
+    throw std::runtime_error(
+        "usage: udp_pingpong [--server] ADDRESS PORT [--size BYTES] [--rounds N]");
+  }
+  const auto port = static_cast<std::uint16_t>(number("PORT", positional[1], 1, 65535));
+  if (server) serve(positional[0], port);
+  measure(positional[0], port, size, rounds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  run({argv + 1, static_cast<std::size_t>(argc - 1)});
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "udp_pingpong: %s\n", error.what());
+  return 1;
+}

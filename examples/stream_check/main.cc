@@ -1,0 +1,43 @@
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "failure.h"
+#include "options.h"
+#include "report.h"
+#include "session.h"
+
+namespace {
+
+volatile std::sig_atomic_t g_signals = 0;
+
+void count_signal(int) {
+  g_signals = g_signals + 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace stream_check;
+  try {
+    bool help = false;
+    const Options options = parse_options(argc, argv, &help);
+    if (help) {
+      std::fputs(usage(), stdout);
+      return 0;
+    }
+    Session session(options, &g_signals);
+    session.set_up();
+    // From here on a signal ends the run with the report; before, there is nothing to report.
+    struct sigaction action {};
+    action.sa_handler = count_signal;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    const Outcome outcome = session.run();
+    (options.json ? print_json : print_text)(session, outcome);
+    return std::fflush(stdout) == 0 && passed(session, outcome) ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "stream_check: %s\n", error.what());
+    return 2;
+  }
+}

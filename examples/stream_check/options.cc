@@ -1,0 +1,175 @@
+#include "options.h"
+
+#include <getopt.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "failure.h"
+
+namespace stream_check {
+namespace {
+
+uint64_t number(const char* option, const char* text, uint64_t min, uint64_t max) {
+  uint64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < min || value > max) {
+    throw Failure(std::string("--") + option + " " + text + ": give a number from " +
+                  std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value;
+}
+
+double decimal(const char* option, const char* text) {
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(value >= 0 && value <= 1e7)) {
+    throw Failure(std::string("--") + option + " " + text + ": give seconds, 0 or more");
+  }
+  return value;
+}
+
+uint32_t mtu(const char* text) {
+  const auto value = static_cast<uint32_t>(number("mtu", text, 256, 4096));
+  if ((value & (value - 1)) != 0) {
+    throw Failure(std::string("--mtu ") + text + ": give 256, 512, 1024, 2048 or 4096");
+  }
+  return value;
+}
+
+std::array<bool, kOps> ops(const char* text) {
+  std::array<bool, kOps> chosen = {};
+  std::istringstream list(text);
+  std::string name;
+  while (std::getline(list, name, ',')) {
+    bool known = false;
+    for (const Op op : {Op::kSend, Op::kWrite, Op::kRead}) {
+      if (name != op_name(op)) continue;
+      chosen[static_cast<size_t>(op)] = known = true;
+    }
+    if (!known) throw Failure("--ops " + name + ": give a list of send, write and read");
+  }
+  if (chosen == std::array<bool, kOps>{}) {
+    throw Failure("--ops: give a list of send, write and read");
+  }
+  return chosen;
+}
+
+enum Flag {
+  kListen = 256,
+  kPort,
+  kQps,
+  kSize,
+  kSeconds,
+  kMessages,
+  kDevice,
+  kGid,
+  kMtu,
+  kEvents,
+  kOpList,
+  kJson,
+  kProgress,
+  kSeries,
+  kHelp
+};
+
+constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
+                             {"port", required_argument, nullptr, kPort},
+                             {"qps", required_argument, nullptr, kQps},
+                             {"size", required_argument, nullptr, kSize},
+                             {"seconds", required_argument, nullptr, kSeconds},
+                             {"messages", required_argument, nullptr, kMessages},
+                             {"device", required_argument, nullptr, kDevice},
+                             {"gid-index", required_argument, nullptr, kGid},
+                             {"mtu", required_argument, nullptr, kMtu},
+                             {"events", no_argument, nullptr, kEvents},
+                             {"ops", required_argument, nullptr, kOpList},
+                             {"json", no_argument, nullptr, kJson},
+                             {"progress", no_argument, nullptr, kProgress},
+                             {"series", required_argument, nullptr, kSeries},
+                             {"help", no_argument, nullptr, kHelp},
+                             {nullptr, 0, nullptr, 0}};
+
+}  // namespace
+
+const char* usage() {
+  return
+      R"(stream_check: sends numbered, checksummed messages by SEND, WRITE and READ, both ways over several
+RC queue pairs, and reports each one lost, doubled, out of order or corrupted, and the largest gaps
+between two completions.
+
+  stream_check [--listen PORT]           server: waits for one client, then reports and ends
+  stream_check HOST [--port PORT]        client: decides about the traffic
+
+  --qps N           queue pairs (4)                            client
+  --size BYTES      largest message, 64 to 1048576 (16384)     client
+  --seconds S       how long (10); 0: until SIGINT or SIGTERM  client
+  --messages N      per queue pair, op and direction, instead of --seconds   client
+  --ops LIST        of send,write,read (all)                   client
+  --device NAME     RDMA device (the first)
+  --gid-index I     (the first RoCEv2 GID, IPv4 preferred)
+  --mtu BYTES       path MTU, 256 to 4096 (the smaller of both ports')
+  --events          sleep on the completion channel instead of polling
+  --series FILE     append a line per 10 ms: wall-clock seconds, completions, bytes
+  --json            the report as one JSON object
+  --progress        a line per second on stderr
+
+SIGINT and SIGTERM end the run with the report, a second one ends it at once. Gaps are measured with
+CLOCK_MONOTONIC, which may step in a process that is moved to another host: read them at the side
+that did not move.
+Exit code: 0 all arrived once, in order and intact; 1 something did not, or a request failed;
+2 the run could not start.
+)";
+}
+
+Options parse_options(int argc, char** argv, bool* help) {
+  Options options;
+  bool client_option = false;
+  bool listen_given = false;
+  *help = false;
+  for (int flag = 0; (flag = getopt_long(argc, argv, ":", kFlags, nullptr)) != -1;) {
+    switch (flag) {
+      case kListen:
+        options.port = static_cast<uint16_t>(number("listen", optarg, 1, 65535));
+        listen_given = true;
+        break;
+      case kPort: options.port = static_cast<uint16_t>(number("port", optarg, 1, 65535)); break;
+      case kQps: options.qps = static_cast<uint32_t>(number("qps", optarg, 1, kMaxQps)); break;
+      case kSize:
+        options.max_length =
+            static_cast<uint32_t>(number("size", optarg, kMinLength, kMaxMaxLength));
+        break;
+      case kSeconds: options.seconds = decimal("seconds", optarg); break;
+      case kMessages: options.messages = number("messages", optarg, 1, uint64_t{1} << 40); break;
+      case kDevice: options.device = optarg; break;
+      case kGid: options.gid_index = static_cast<int>(number("gid-index", optarg, 0, 255)); break;
+      case kMtu: options.mtu = mtu(optarg); break;
+      case kEvents: options.events = true; break;
+      case kOpList: options.ops = ops(optarg); break;
+      case kJson: options.json = true; break;
+      case kProgress: options.progress = true; break;
+      case kSeries: options.series = optarg; break;
+      case kHelp: *help = true; return options;
+      case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");
+      default: throw Failure(std::string(argv[optind - 1]) + ": unknown option; see --help");
+    }
+    client_option |=
+        flag == kQps || flag == kSize || flag == kSeconds || flag == kMessages || flag == kOpList;
+  }
+  if (optind < argc) options.host = argv[optind++];
+  if (optind < argc) throw Failure(std::string(argv[optind]) + ": one HOST only; see --help");
+  if (listen_given && !options.host.empty()) {
+    throw Failure("--listen is for the server, HOST for the client; give one of them");
+  }
+  if (options.host.empty() && client_option) {
+    throw Failure(
+        "the client decides about --qps, --size, --seconds, --messages and --ops; "
+        "give them there");
+  }
+  return options;
+}
+
+}  // namespace stream_check
