@@ -1,0 +1,51 @@
+"""Sets the machine up and builds what the scripts run, with a line of progress."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+from .failure import Failure
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
+def release_binaries(progress, targets):
+    """The folder with Ferry's binaries: $FERRY_BIN as it is, or the release build, made now."""
+    given = os.environ.get("FERRY_BIN")
+    if given:
+        return pathlib.Path(given).resolve()
+    progress.step("setting up the machine")
+    _run([REPOSITORY / "scripts/setup", "--quiet"], "scripts/setup")
+    progress.step("configuring the release build")
+    _run(["cmake", "--preset", "release"], "cmake --preset release")
+    progress.step("building Ferry")
+    _ninja(progress, ["ninja", "-C", "build/release", *targets])
+    return REPOSITORY / "build/release/bin"
+
+
+def _end_of(log):
+    log.seek(0)
+    return "".join(log.readlines()[-25:])
+
+
+def _run(command, name):
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        status = subprocess.run(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
+        if status != 0:
+            raise Failure(f"{name} failed (exit status {status}); the end of its output:\n{_end_of(log)}")
+
+
+def _ninja(progress, command):
+    environment = os.environ | {"NINJA_STATUS": "[%f/%t] "}
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", env=environment)
+        for line in process.stdout:
+            log.write(line)
+            done = re.match(r"\[(\d+)/(\d+)\]", line)
+            if done:
+                progress.detail(f"{done[1]} of {done[2]} files")
+        if process.wait() != 0:
+            raise Failure(f"the release build failed; the end of its output:\n{_end_of(log)}")
