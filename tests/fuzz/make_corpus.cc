@@ -1,0 +1,343 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "agent/protocol.h"
+#include "cm/script.h"
+#include "rnic/image.h"
+
+// Writes the corpus of the fuzz targets to a folder: `make_corpus tests/fuzz/corpus`. Everything
+// comes from the code itself: packets between two RNICs of a simulation, messages between two
+// communication managers, the bodies of the control protocol, images. The forms are those that the
+// targets' first lines describe.
+namespace ferry::fuzz {
+namespace {
+
+using namespace rnic::testing;
+using Bytes = std::vector<std::byte>;
+
+std::filesystem::path folder;
+
+void write(const std::string& target, const std::string& name, const Bytes& bytes) {
+  std::filesystem::create_directories(folder / target);
+  std::ofstream out(folder / target / name, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
+}
+
+struct Tape : Bytes {
+  Tape& put(std::initializer_list<unsigned> values) {
+    for (const unsigned value : values) push_back(static_cast<std::byte>(value));
+    return *this;
+  }
+  Tape& put(std::span<const std::byte> bytes) {
+    insert(end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+};
+
+// --- packets
+constexpr unsigned kMended = 16 | 32;  // keys, MAC and cookies
+
+// One packet, from BTH to ICRC, for QP `qp` of the target.
+void put_packet(Tape& tape, unsigned qp, std::span<const std::byte> packet, unsigned flags) {
+  auto bytes = packet.first(packet.size() - wire::kIcrcSize);
+  std::size_t zeros = 0;
+  while (zeros < bytes.size() && bytes[bytes.size() - 1 - zeros] == std::byte{}) ++zeros;
+  const std::size_t fill = std::min<std::size_t>(zeros / 16, 255);
+  bytes = bytes.first(bytes.size() - fill * 16);
+  if (bytes.size() > 255) return;
+  tape.put({qp << 4, flags, static_cast<unsigned>(bytes.size()), static_cast<unsigned>(fill)});
+  tape.put(bytes);
+}
+
+// The same packet of another service.
+Bytes in_service(std::span<const std::byte> packet, wire::Service service) {
+  const auto parsed = wire::parse(packet);
+  wire::Header header = parsed->header;
+  header.opcode = wire::in_service(service, header.opcode);
+  if (!wire::is_known(header.opcode)) return {};
+  Bytes bytes(wire::packet_size(header.opcode, parsed->payload.size()));
+  wire::encode_header(header, parsed->payload.size(), bytes);
+  return bytes;
+}
+
+// Two connected RNICs, and what goes from one to the other.
+struct Wire : SimPair {
+  Bytes memory = Bytes(16 << 10);
+  device::Mr *mr_a = nullptr, *mr_b = nullptr;
+  std::vector<Bytes> to_a, to_b;
+
+  Wire() {
+    open();
+    qp_a = a.create_qp();
+    qp_b = b.create_qp();
+    ready(qp_a, qp_b->qpn(), b.gid());
+    ready(qp_b, qp_a->qpn(), a.gid());
+    constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    mr_a = a.reg(memory.data(), memory.size(), kRights);
+    mr_b = b.reg(memory.data(), memory.size(), kRights);
+    run(std::chrono::milliseconds(5));  // HELLO
+    const auto us = port::Address::from_ipv4(0x0A000001);
+    network.set_trace([this, us](auto, const auto& from, const auto&, auto bytes, auto verdict) {
+      if (verdict != port::SimVerdict::kSent) return;
+      (from.address == us ? to_b : to_a).emplace_back(bytes.begin(), bytes.end());
+    });
+  }
+  // With the MTU that the target has.
+  static void ready(device::Qp* qp, std::uint32_t dest_qpn, const ibv_gid& gid) {
+    ibv_qp_attr a = attributes(IBV_QPS_INIT, dest_qpn, gid);
+    a.path_mtu = IBV_MTU_256;
+    a.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+    qp->modify(a, kInitMask);
+    a.qp_state = IBV_QPS_RTR;
+    qp->modify(a, kRtrMask);
+    a.qp_state = IBV_QPS_RTS;
+    qp->modify(a, kRtsMask);
+  }
+  void post(ibv_wr_opcode operation, std::uint32_t length) {
+    Send request(operation, 1, memory.data(), length, mr_a);
+    if (operation >= IBV_WR_ATOMIC_CMP_AND_SWP && operation <= IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      request.atomic(memory.data(), mr_b->rkey(), 2, 3);
+    } else {
+      request.remote(memory.data(), mr_b->rkey());
+    }
+    request.post(qp_a);
+  }
+};
+
+void make_packets() {
+  struct Case {
+    const char* name;
+    ibv_wr_opcode operation;
+    unsigned number;  // in the target's list
+    std::uint32_t length;
+  };
+  static constexpr Case kCases[] = {{"send", IBV_WR_SEND, 0, 40},
+                                    {"send-long", IBV_WR_SEND, 0, 700},
+                                    {"send-imm", IBV_WR_SEND_WITH_IMM, 1, 300},
+                                    {"write", IBV_WR_RDMA_WRITE, 2, 600},
+                                    {"write-imm", IBV_WR_RDMA_WRITE_WITH_IMM, 3, 50},
+                                    {"read", IBV_WR_RDMA_READ, 4, 700},
+                                    {"compare-swap", IBV_WR_ATOMIC_CMP_AND_SWP, 5, 8},
+                                    {"fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD, 7, 8}};
+  for (const Case& c : kCases) {
+    const std::string name = c.name;
+    Wire wire;
+    post_receive(wire.qp_b, 1, wire.memory.data(), 1024, wire.mr_b);
+    wire.post(c.operation, c.length);
+    wire.run(std::chrono::milliseconds(1));
+    Tape requester, responder, uc, xrc;
+    requester.put({0x08, c.number, c.length & 255, c.length >> 8});
+    for (const auto& packet : wire.to_a) put_packet(requester, 0, packet, kMended);
+    responder.put({0x09, 0, 4});
+    uc.put({0x29, 0, 4});
+    xrc.put({0x59, 0, 4});
+    for (const auto& packet : wire.to_b) {
+      put_packet(responder, 0, packet, kMended);
+      if (const auto bytes = in_service(packet, wire::Service::kUc); !bytes.empty()) {
+        put_packet(uc, 2, bytes, kMended);
+      }
+      put_packet(xrc, 5, in_service(packet, wire::Service::kXrc), kMended);
+    }
+    write("packets", name + "-requester", requester);
+    write("packets", name + "-responder", responder.put({0x0d, 0x0f}));
+    if (c.number < 4) write("packets", name + "-uc", uc);
+    write("packets", name + "-xrc", xrc);
+  }
+
+  Tape datagram;
+  for (const auto opcode : {wire::Opcode::kUdSendOnly, wire::Opcode::kMovedSendOnlyImm}) {
+    wire::Header header;
+    header.opcode = opcode;
+    header.deth.source_qpn = 0x77;
+    header.origin = {port::Address::from_ipv4(0x0A000002), 0x78, 1};
+    Bytes bytes(wire::packet_size(opcode, 64));
+    wire::encode_header(header, 64, bytes);
+    datagram.put({0x39, 0, 4});
+    put_packet(datagram, 3, bytes, kMended);
+  }
+  wire::MigrationMessage locate{.type = wire::MigrationType::kLocate, .cookie = 9, .wire_qpn = 5};
+  Bytes bytes(wire::packet_size(wire::Opcode::kMigration, wire::kMigrationPayload));
+  wire::Header header;
+  header.opcode = wire::Opcode::kMigration;
+  wire::encode_header(header, wire::kMigrationPayload, bytes);
+  wire::encode(locate, std::span<std::byte, wire::kMigrationPayload>(bytes.data() + wire::kBthSize,
+                                                                     wire::kMigrationPayload));
+  put_packet(datagram, 3, bytes, 0);
+  write("packets", "datagram", datagram);
+
+  // A move of b, as a sees it; and what b gets while it is stopped.
+  Wire wire;
+  std::uint32_t unacked = 0;
+  wire.post(IBV_WR_RDMA_WRITE, 600);
+  wire.b.context->suspend(&unacked);
+  wire.run(std::chrono::milliseconds(30));
+  wire.b.context->resume(true);
+  wire.run(std::chrono::milliseconds(30));
+  Tape peer, stopped;
+  peer.put({0x08, 2, 600 & 255, 600 >> 8});
+  for (const auto& packet : wire.to_a) put_packet(peer, 0, packet, kMended);
+  stopped.put({0x0b, 0});
+  for (std::size_t i = 0; i < wire.to_b.size(); ++i) {
+    if (i == wire.to_b.size() / 2) stopped.put({0x0c});
+    put_packet(stopped, 0, wire.to_b[i], kMended);
+  }
+  write("packets", "move-peer", peer);
+  write("packets", "move-stopped", stopped.put({0x0a, 30, 0x0b, 1, 0x0c, 0x0a, 34}));
+}
+
+// --- cm
+void put_mad(Tape& tape, const cm::Mad& mad, unsigned flags) {
+  std::size_t length = mad.size();
+  while (length > 0 && mad[length - 1] == std::byte{}) --length;
+  tape.put({0, flags, 0, static_cast<unsigned>(length)}).put(std::span(mad).first(length));
+}
+
+void make_cm() {
+  using cm::Party;
+  constexpr unsigned kToUs = 4;
+  Party a{1}, b{2};
+  Tape active, passive;
+  const auto cross = [](Party& from, Party& to, Tape& tape, unsigned flags) {
+    from.sent();
+    for (const auto& datagram : from.wire) put_mad(tape, datagram.mad, flags);
+    to.take(from);
+    to.events();
+  };
+  a.connect(b);
+  active.put({8, 2});
+  cross(a, b, passive, 0);
+  b.manager.accept(b.id, b.reply(), b.now);
+  passive.put({9, 0});
+  cross(b, a, active, kToUs);
+  a.manager.establish(a.id, a.now);
+  active.put({10, 0});
+  cross(a, b, passive, kToUs);
+  b.manager.disconnect(b.id, b.now);
+  passive.put({12, 0});
+  cross(b, a, active, kToUs);
+  a.manager.disconnect(a.id, a.now);
+  active.put({12, 0});
+  cross(a, b, passive, kToUs);
+  write("cm", "active", active.put({14, 33}));
+  write("cm", "passive", passive.put({14, 33}));
+
+  Tape rejected, resolving, resolved;
+  a.connect(b);
+  rejected.put({8, 2});
+  cross(a, b, resolved, 0);
+  b.manager.reject(b.id, cm::Reason::kConsumer, {}, b.now);
+  cross(b, a, rejected, kToUs);
+  write("cm", "rejected", rejected);
+  write("cm", "reject", resolved.put({11, 0}));
+  cm::SidrReq request;
+  request.service_id = cm::kService;
+  a.manager.resolve(request, a.address, b.address, a.now);
+  resolving.put({15, 1});
+  resolved.clear();
+  cross(a, b, resolved, 0);
+  b.manager.answer_sidr(b.id, cm::SidrStatus::kValid, 5, 6, {}, b.now);
+  cross(b, a, resolving, 0);
+  write("cm", "resolving", resolving);
+  write("cm", "resolved", resolved.put({15, 0}));
+}
+
+// --- control
+void put_message(Tape& tape, agent::MessageType type, const Bytes& body) {
+  const auto value = static_cast<unsigned>(type);
+  tape.put({0, value & 255, value >> 8, static_cast<unsigned>(body.size()) & 255,
+            static_cast<unsigned>(body.size()) >> 8});
+  tape.put(body);
+}
+
+void make_control() {
+  using agent::MessageType;
+  const auto one = [](const char* name, MessageType type, const Bytes& body) {
+    Tape tape;
+    put_message(tape, type, body);
+    write("control", name, tape);
+  };
+  const agent::Register registration{agent::kVersion, "0123456789abcdef", 0x7f0000001000};
+  Wire wire;
+  agent::StatusReply status{{{"ferry0", "rdma0", {}}}};
+  wire.a.context->status(&status.contexts[0].qps);
+  std::uint32_t unacked = 0;
+  wire.post(IBV_WR_RDMA_WRITE, 40);
+  wire.a.context->suspend(&unacked);
+  agent::Stopped stopped{.move_id = 7, .qps = 1, .contexts = {{"rdma0", {}}}};
+  wire.a.context->detach(&stopped.contexts[0].slots);
+  one("register", MessageType::kRegister, agent::encode(registration));
+  one("status-reply", MessageType::kStatusReply, agent::encode(status));
+  one("awake", MessageType::kAwake, agent::encode(agent::Awake{7, registration}));
+  one("resumed", MessageType::kResumed, agent::encode(agent::Resumed{7, 0, 100, 200}));
+  one("peers-know", MessageType::kPeersKnow, agent::encode(agent::PeersKnow{7, 1, {17, 18}, 3}));
+  one("stop", MessageType::kStop, agent::encode(agent::Stop{7, 4000}));
+  one("stay", MessageType::kStay, agent::encode(agent::Stay{10}));
+  one("pause-tree", MessageType::kPauseTree, agent::encode(agent::PauseTree{4711}));
+  one("action", MessageType::kAction, agent::encode(agent::Action{"post-dump", 4711, 7}));
+  one("done", MessageType::kDone, agent::encode(agent::Done{1, "cannot"}));
+  agent::Resume resume{true, stopped.contexts};
+  resume.contexts[0].slots[0].entries.clear();
+  one("resume", MessageType::kResume, agent::encode(resume));
+
+  // The stand-in of what stopped, and what the peer sends it: before the commit and after.
+  Tape tape;
+  put_message(tape, MessageType::kStopped, agent::encode(stopped));
+  tape.put({96});
+  wire.b.context->suspend(&unacked);
+  wire.b.context->resume(true);  // RESUME
+  wire.post(IBV_WR_RDMA_WRITE, 40);
+  for (const unsigned flags : {1 | 2 | 8, 1 | 2 | 4 | 8}) {
+    for (const auto& packet : wire.to_b) {
+      if (packet.size() < 256)
+        tape.put({128, flags, static_cast<unsigned>(packet.size())}).put(packet);
+    }
+    for (const auto& packet : wire.to_a) {
+      if (packet.size() < 256)
+        tape.put({128, flags, static_cast<unsigned>(packet.size())}).put(packet);
+    }
+  }
+  write("control", "stopped", tape);
+}
+
+// --- image
+void make_image() {
+  for (const char* name : {"requester", "responder", "objects_requester", "objects_responder"}) {
+    write("image", name, from_file(std::string(FERRY_GOLDEN "/image_v1_") + name + ".hex"));
+  }
+  SimPair pair;
+  pair.open();
+  int count = 0;
+  device::Qp* unused = nullptr;
+  device::QpInit init;
+  init.type = IBV_QPT_UD;
+  init.pd = pair.a.pd;
+  init.send_cq = init.recv_cq = pair.a.cq;
+  init.cap = {2, 2, 1, 1, 0};
+  pair.a.context->create_qp(&init, &unused);
+  write("image", "datagram", describe(*pair.a.context, &count));
+  init.pd = pair.b.pd;
+  init.send_cq = init.recv_cq = pair.b.cq;
+  init.type = IBV_QPT_UC;
+  pair.b.context->create_qp(&init, &unused);
+  write("image", "uc", describe(*pair.b.context, &count));
+}
+
+}  // namespace
+}  // namespace ferry::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make_corpus FOLDER\n");
+    return 2;
+  }
+  ferry::fuzz::folder = argv[1];
+  ferry::fuzz::make_packets();
+  ferry::fuzz::make_cm();
+  ferry::fuzz::make_control();
+  ferry::fuzz::make_image();
+  return 0;
+}
