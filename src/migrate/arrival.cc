@@ -23,6 +23,7 @@ constexpr auto kRestoreTimeout = std::chrono::minutes(5);
 constexpr auto kDoubt = std::chrono::seconds(2);
 // That a source may be out of reach before what it sent is given up; nothing was decided yet.
 constexpr auto kSourceLimit = std::chrono::seconds(60);
+constexpr auto kRecordPause = std::chrono::milliseconds(500);  // before a record is tried again
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
 
@@ -101,7 +102,7 @@ std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
     NewPlace& bound = places.emplace_back();
     bound.inner_pid = place.inner_pid;
     std::lock_guard lock(mutex_);
-    if (state_ != State::kPrepared) throw Failure("the move was aborted");
+    if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
     const auto process =
         std::find_if(processes_.begin(), processes_.end(),
                      [&](const Process& entry) { return entry.inner_pid == place.inner_pid; });
@@ -134,13 +135,14 @@ void Arrival::restore() {
   host_.images->wait(token_, kTransferTimeoutMs);
   place_log();
   std::unique_lock lock(mutex_);
-  if (state_ != State::kPrepared) throw Failure("the move was aborted");
-  state_ = State::kRestoring;
+  if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+  restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
-  const bool ended = changed_.wait_for(
-      lock, kRestoreTimeout, [this] { return state_ != State::kRestoring || criu_ended_; });
+  const bool ended = changed_.wait_for(lock, kRestoreTimeout, [this] {
+    return decision_.waits() || decision_.decided() || criu_ended_;
+  });
   if (!ended) throw Failure("criu restore does not end");
-  if (state_ != State::kHeld) {
+  if (!decision_.waits()) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
                               error_.empty() ? "the move was aborted" : error_));
   }
@@ -157,7 +159,7 @@ void Arrival::run_criu() {
     if (error_.empty()) error_ = "criu restore ended too early";
     changed_.notify_all();
     changed_.wait(lock, [this] { return !deciding_; });
-    committed = state_ == State::kCommitted;
+    committed = decision_.committed();
   }
   if (!committed) return;
   if (!error.empty()) {
@@ -202,68 +204,86 @@ void Arrival::watch_program() {
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   std::unique_lock lock(mutex_);
-  if (state_ != State::kRestoring) return 1;
-  state_ = State::kHeld;
+  if (!restoring_ || decision_.state() != DestinationDecision::State::kOpen) return 1;
+  decision_.held();
   root_ = root;
   held_since_ = std::chrono::steady_clock::now();
   changed_.notify_all();
-  changed_.wait(lock, [this] {
-    return state_ == State::kAborted || (state_ == State::kCommitted && !deciding_);
-  });
-  const bool committed = state_ == State::kCommitted;
-  if (committed) adopt_child(root_);
-  return committed ? 0 : 1;
+  changed_.wait(lock, [this] { return decision_.decided() && !deciding_; });
+  if (decision_.committed()) adopt_child(root_);
+  return decision_.committed() ? 0 : 1;
 }
 
-void Arrival::commit() {
+Written Arrival::write(Decision decision, std::string* error) {
+  try {
+    if (container_ && decision == Decision::kCommitted) {
+      host_.containers->stage_state(*container_, "running", root_);
+    }
+  } catch (const Failure& failure) {
+    *error = failure.what();
+    return Written::kNot;
+  }
+  return host_.decisions->write(move_id_, Side::kDestination, {decision, program_, ""}, error);
+}
+
+Answer Arrival::commit(std::string* reason) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !deciding_; });
-  if (state_ == State::kCommitted) return;
-  if (state_ != State::kHeld || criu_ended_) {
-    const std::string reason = error_.empty() ? "it is not there any more" : error_;
+  const bool undecided = !decision_.decided();
+  if (criu_ended_) decision_.failed();
+  if (!decision_.promised()) {
+    *reason = fmt::format("cannot go on with '{}': {}", program_,
+                          error_.empty() ? "it is not there any more" : error_);
+  }
+  deciding_ = undecided;  // holds abort() and CRIU off
+  for (DestinationDecision::Step step;
+       (step = decision_.next()) != DestinationDecision::Step::kNone;) {
+    const bool commits = step == DestinationDecision::Step::kRecordCommit;
     lock.unlock();
-    abort(reason);
-    throw Failure(fmt::format("cannot go on with '{}': {}", program_, reason));
+    std::string error;
+    const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
+    if (written != Written::kDurable) *reason = error;
+    if (!commits && written != Written::kDurable) {
+      spdlog::error("'{}' stays frozen: {}", program_, error);
+      std::this_thread::sleep_for(kRecordPause);
+    }
+    lock.lock();
+    decision_.written(written);
+    if (host_.stopping) break;
   }
-  deciding_ = true;  // holds abort() off
-  lock.unlock();
-  std::string failure;
-  try {
-    if (container_) host_.containers->stage_state(*container_, "running", root_);
-    host_.decisions->record(move_id_, Side::kDestination, Decision::kCommitted, program_);
-  } catch (const Failure& error) {
-    failure = error.what();
-  }
-  if (failure.empty() && container_) {
+  if (undecided && decision_.committed() && container_) {
+    lock.unlock();
     // Decided: what fails now is reported, not undone.
     report_failure([&] { host_.containers->publish_state(*container_); });
     report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
+    lock.lock();
   }
-  lock.lock();
   deciding_ = false;
-  if (failure.empty()) state_ = State::kCommitted;
+  const Answer answer = decision_.answer();
   changed_.notify_all();
   lock.unlock();
-  if (!failure.empty()) {
-    abort(failure);
-    throw Failure(failure);
-  }
+  if (undecided && answer == Answer::kAborted) undo(*reason);
+  if (answer == Answer::kAborted && reason->empty()) *reason = "the move was aborted";
+  return answer;
 }
 
-void Arrival::abort(const std::string& reason) {
+Answer Arrival::abort(const std::string& reason) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !deciding_; });
-    if (state_ == State::kCommitted || state_ == State::kAborted) return;
-    state_ = State::kAborted;
+    if (decision_.decided() || !decision_.failed()) return decision_.answer();
     changed_.notify_all();
   }
+  undo(reason);
+  return Answer::kAborted;
+}
+
+// After the abort.
+void Arrival::undo(const std::string& reason) {
   spdlog::info("'{}' does not arrive: {}", program_, reason);
-  try {
-    host_.decisions->record(move_id_, Side::kDestination, Decision::kAborted, program_);
-  } catch (const Failure& error) {
-    spdlog::error("{}", error.what());
-  }
+  std::string error;
+  // No record says the same.
+  if (write(Decision::kAborted, &error) != Written::kDurable) spdlog::error("{}", error);
   if (criu_.joinable()) {
     end_criu();
     criu_.join();
@@ -300,7 +320,7 @@ void Arrival::clean_up() {
 
 std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
   std::lock_guard lock(mutex_);
-  if (state_ != State::kCommitted) return std::nullopt;
+  if (!decision_.committed()) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
     agent::Resume resume{false, process.contexts};
@@ -377,12 +397,12 @@ std::optional<v1::WatchEvent> Arrival::next_event(std::chrono::milliseconds time
 
 bool Arrival::is_held() const {
   std::lock_guard lock(mutex_);
-  return state_ == State::kHeld;
+  return !decision_.decided() && decision_.state() != DestinationDecision::State::kOpen;
 }
 
 bool Arrival::waits_long() const {
   std::lock_guard lock(mutex_);
-  if (state_ == State::kCommitted || state_ == State::kAborted) return false;
+  if (decision_.decided()) return false;
   return std::chrono::steady_clock::now() - began_ > kDoubt;
 }
 
@@ -393,8 +413,7 @@ void Arrival::source_is_silent() {
 }
 
 bool Arrival::in_doubt() const {
-  std::lock_guard lock(mutex_);
-  return state_ == State::kHeld && std::chrono::steady_clock::now() - held_since_ > kDoubt;
+  return is_held() && std::chrono::steady_clock::now() - held_since_ > kDoubt;
 }
 
 bool Arrival::is_over() const {

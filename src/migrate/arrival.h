@@ -13,6 +13,7 @@
 #include "ferry.pb.h"
 #include "migrate/container.h"
 #include "migrate/control_server.h"
+#include "migrate/decision.h"
 #include "migrate/host.h"
 #include "migrate/stopped_tree.h"
 
@@ -22,7 +23,7 @@
 //      any of the first three → aborted
 //
 // Held: CRIU waits in its post-restore action; everything is restored, frozen and silent. From
-// there only the source's decision leads on.
+// there only the source's decision leads on (decision.h).
 namespace ferry::migrate {
 
 class Arrival {
@@ -38,10 +39,11 @@ class Arrival {
   // The steps, called by the source. Throw Failure; then the caller aborts.
   std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
   void restore();
-  // Final either way: throws Failure only after the abort is on record.
-  void commit();
-  // Does nothing once committed.
-  void abort(const std::string& reason);
+  // The source has promised, or an operator says so. kUnknown only when this ferryd ends; `reason`
+  // gets one line for kAborted.
+  Answer commit(std::string* reason);
+  // Does nothing once committed; what came of it.
+  Answer abort(const std::string& reason);
 
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root);
@@ -67,7 +69,6 @@ class Arrival {
   const std::string& source() const { return source_; }
 
  private:
-  enum class State { kPrepared, kRestoring, kHeld, kCommitted, kAborted };
   struct Process {
     pid_t inner_pid = 0;
     std::vector<agent::ContextSlots> contexts;
@@ -77,6 +78,8 @@ class Arrival {
     bool heard = false;
   };
 
+  Written write(Decision decision, std::string* error);
+  void undo(const std::string& reason);
   void run_criu();
   void end_criu();
   void end_remains();
@@ -95,11 +98,12 @@ class Arrival {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  State state_ = State::kPrepared;
+  DestinationDecision decision_;
+  bool restoring_ = false;
   std::vector<Process> processes_;
   std::deque<v1::WatchEvent> events_;
   std::string error_;      // why CRIU failed
-  bool deciding_ = false;  // commit() writes its record
+  bool deciding_ = false;  // commit() is at work
   bool criu_ended_ = false, over_ = false;
   pid_t root_ = 0;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

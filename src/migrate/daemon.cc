@@ -11,6 +11,7 @@
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
+#include "migrate/settle.h"
 #include "migrate/subprocess.h"
 
 namespace ferry::migrate {
@@ -132,14 +133,22 @@ void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
     move->resolve_abort();
     return;
   }
-  const auto arriving = arrival(move_id);
-  if (!arriving || !arriving->in_doubt()) {
+  if (const auto arriving = arrival(move_id); arriving && arriving->in_doubt()) {
+    std::string reason;
+    if (!commit_it) {
+      arriving->abort("an operator decided so");
+    } else if (arriving->commit(&reason) == Answer::kAborted) {
+      throw Failure(reason);
+    }
+    return;
+  }
+  // A promise of a former ferryd, which settle_source() asks about.
+  const auto promise = host_.decisions->find(move_id, Side::kSource);
+  if (find_move(move_id) || !promise || promise->decision != Decision::kCommitted) {
     throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
   }
-  if (commit_it)
-    arriving->commit();
-  else
-    arriving->abort("an operator decided so");
+  if (commit_it) throw Failure("the move is committed here; decide it at its destination");
+  host_.decisions->record(move_id, Side::kSource, Decision::kAborted, promise->program);
 }
 
 // --- other ferryds
@@ -204,29 +213,26 @@ std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
   return found == arrivals_.end() ? nullptr : found->second;
 }
 
-void Daemon::commit(std::uint64_t move_id) {
-  if (const auto found = arrival(move_id)) return found->commit();
-  const auto record = host_.decisions->decision(move_id, Side::kDestination);
-  if (record == Decision::kCommitted) return;
+Answer Daemon::commit(std::uint64_t move_id, std::string* reason) {
+  if (const auto found = arrival(move_id)) return found->commit(reason);
   // A ferryd that started anew knows nothing of it: what it had restored is gone.
+  *reason = "the program is not there any more";
+  return abort(move_id);
+}
+
+Answer Daemon::abort(std::uint64_t move_id) {
+  if (const auto found = arrival(move_id)) return found->abort("the source gave up");
+  const auto record = host_.decisions->decision(move_id, Side::kDestination);
   if (!record) {
-    host_.decisions->record(move_id, Side::kDestination, Decision::kAborted, "");
+    report_failure(
+        [&] { host_.decisions->record(move_id, Side::kDestination, Decision::kAborted, ""); });
   }
-  throw Failure("the program is not there any more");
+  return DestinationDecision::recovered(record).answer();
 }
 
-void Daemon::abort(std::uint64_t move_id) {
-  if (const auto found = arrival(move_id)) found->abort("the source gave up");
-}
-
-v1::DecisionReply::Decision Daemon::decision(std::uint64_t move_id) {
-  // In this order: a move that is decided has written its record.
-  const auto move = find_move(move_id);
-  const bool undecided = move && move->undecided();
-  const auto record = host_.decisions->decision(move_id, Side::kSource);
-  if (record == Decision::kCommitted) return v1::DecisionReply::COMMITTED;
-  // No record and nobody at work: it will never be committed.
-  return undecided ? v1::DecisionReply::UNDECIDED : v1::DecisionReply::ABORTED;
+Answer Daemon::decision(std::uint64_t move_id) {
+  if (const auto move = find_move(move_id)) return move->answer();
+  return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
 }
 
 // --- the control protocol
@@ -329,20 +335,21 @@ agent::Done Daemon::action(const agent::Action& action) {
   if (const auto arriving = arrival(action.move_id)) {
     return {arriving->action(action.name, action.pid), ""};
   }
-  // A move of a ferryd that is no more: what is on record was decided, all else is aborted now.
-  const bool leaves = action.name == "post-dump";
-  if (!leaves && action.name != "post-restore") return {};
-  const Side side = leaves ? Side::kSource : Side::kDestination;
-  auto record = host_.decisions->decision(action.move_id, side);
-  if (!record) {
-    record = Decision::kAborted;
-    try {
-      host_.decisions->record(action.move_id, side, *record, "");
-    } catch (const Failure& failure) {
-      return {1, failure.what()};
-    }
+  return action_of_former(action);
+}
+
+// Of a move that a ferryd that is no more has left behind.
+agent::Done Daemon::action_of_former(const agent::Action& action) {
+  Answer answer = Answer::kUnknown;
+  if (action.name == "post-dump") {
+    answer = settle_source(host_, action.move_id);
+  } else if (action.name == "post-restore") {
+    answer = abort(action.move_id);  // unless it is committed
+  } else {
+    return {};
   }
-  return {*record == Decision::kCommitted ? 0 : 1, ""};
+  if (answer == Answer::kUnknown) return {EAGAIN, ""};
+  return {answer == Answer::kCommitted ? 0 : 1, ""};
 }
 
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
@@ -436,7 +443,8 @@ void Daemon::ask_sources() {
       v1::DecisionReply reply;
       request.set_move_id(arrival->move_id());
       source.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(1));
-      if (reply.decision() == v1::DecisionReply::COMMITTED) arrival->commit();
+      std::string reason;
+      if (reply.decision() == v1::DecisionReply::COMMITTED) arrival->commit(&reason);
       if (reply.decision() == v1::DecisionReply::ABORTED) arrival->abort("the source gave up");
       if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival->source_is_at_work();
     } catch (const Failure& failure) {

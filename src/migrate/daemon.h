@@ -35,9 +35,9 @@ class Daemon : public ControlHandler {
   void check(const v1::CheckRequest& request);
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
-  void commit(std::uint64_t move_id);
-  void abort(std::uint64_t move_id);
-  v1::DecisionReply::Decision decision(std::uint64_t move_id);
+  Answer commit(std::uint64_t move_id, std::string* reason);
+  Answer abort(std::uint64_t move_id);
+  Answer decision(std::uint64_t move_id);  // the source's, of a destination that asks
 
   // --- the control protocol
   agent::Done pause_tree(pid_t root) override;
@@ -62,6 +62,7 @@ class Daemon : public ControlHandler {
   std::shared_ptr<Move> find_move(std::uint64_t move_id);
   std::shared_ptr<Foreign> foreign_of(pid_t pid);
   agent::Done pause_foreign(pid_t root);
+  agent::Done action_of_former(const agent::Action& action);
   void keep_house();
   void ask_sources();
 

@@ -22,7 +22,7 @@ std::uint32_t crc_of(const std::string& text) {
 std::string encoded(const std::string& name) {
   std::string result;
   for (const unsigned char c : name) {
-    if (c > ' ' && c < 0x7f && c != '%')
+    if (c > ' ' && c < 0x7f && c != '%' && !(c == '-' && name.size() == 1))
       result += static_cast<char>(c);
     else
       result += fmt::format("%{:02x}", c);
@@ -30,11 +30,29 @@ std::string encoded(const std::string& name) {
   return result.empty() ? "-" : result;
 }
 
+std::string decoded(const std::string& text) {
+  if (text == "-") return {};
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%' || i + 2 >= text.size()) {
+      result += text[i];
+      continue;
+    }
+    result += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+    i += 2;
+  }
+  return result;
+}
+
 const char* name_of(Side side) {
   return side == Side::kSource ? "source" : "destination";
 }
 const char* name_of(Decision decision) {
-  return decision == Decision::kCommitted ? "committed" : "aborted";
+  switch (decision) {
+    case Decision::kCommitted: return "committed";
+    case Decision::kConfirmed: return "confirmed";
+    default: return "aborted";
+  }
 }
 
 }  // namespace
@@ -46,26 +64,26 @@ DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/dec
     throw Failure(
         fmt::format("cannot make {}: {}; give a writable --state-dir", directory, error.message()));
   }
-  bool torn = false;
   std::ifstream in(path_);
   for (std::string line; std::getline(in, line);) {
-    torn = in.eof();  // no newline at its end
+    torn_ = in.eof();  // no newline at its end
     const std::size_t blank = line.rfind(' ');
     if (blank == std::string::npos) continue;
     const std::string text = line.substr(0, blank);
     if (line.substr(blank + 1) != fmt::format("{:08x}", crc_of(text))) continue;
     std::istringstream fields(text);
     std::uint64_t move_id = 0;
-    std::string side, decision;
-    fields >> std::hex >> move_id >> side >> decision;
-    decisions_[{move_id, side == name_of(Side::kSource) ? Side::kSource : Side::kDestination}] =
-        decision == name_of(Decision::kCommitted) ? Decision::kCommitted : Decision::kAborted;
+    std::string side, decision, program, peer;
+    fields >> std::hex >> move_id >> side >> decision >> program >> peer;
+    Record record{Decision::kAborted, decoded(program), decoded(peer)};
+    for (const Decision each : {Decision::kCommitted, Decision::kConfirmed}) {
+      if (decision == name_of(each)) record.decision = each;
+    }
+    const bool of_source = side == name_of(Side::kSource);
+    records_[{move_id, of_source ? Side::kSource : Side::kDestination}] = record;
   }
   file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file_) throw Failure(fmt::format("cannot open {}: {}", path_, error_text(errno)));
-  if (torn && ::write(file_.get(), "\n", 1) != 1) {
-    throw Failure(fmt::format("cannot write {}: {}", path_, error_text(errno)));
-  }
   // The name of the file must be durable too.
   UniqueFd folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder || ::fsync(folder.get()) != 0) {
@@ -74,24 +92,57 @@ DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/dec
 }
 
 void DecisionLog::record(std::uint64_t move_id, Side side, Decision decision,
-                         const std::string& program) {
+                         const std::string& program, const std::string& peer) {
+  std::string error;
+  if (write(move_id, side, {decision, program, peer}, &error) != Written::kDurable) {
+    throw Failure(error);
+  }
+}
+
+Written DecisionLog::write(std::uint64_t move_id, Side side, const Record& record,
+                           std::string* error) {
   std::lock_guard lock(mutex_);
   const std::string text =
-      fmt::format("{:016x} {} {} {}", move_id, name_of(side), name_of(decision), encoded(program));
-  const std::string line = fmt::format("{} {:08x}\n", text, crc_of(text));
-  const ssize_t written = ::write(file_.get(), line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size()) || ::fdatasync(file_.get()) != 0) {
-    const int error = written < 0 ? errno : EIO;
-    throw Failure(fmt::format("cannot make a record durable in {}: {}", path_, error_text(error)));
+      fmt::format("{:016x} {} {} {} {}", move_id, name_of(side), name_of(record.decision),
+                  encoded(record.program), encoded(record.peer));
+  const Written written = append(fmt::format("{} {:08x}\n", text, crc_of(text)), error);
+  if (written == Written::kDurable) records_[{move_id, side}] = record;
+  return written;
+}
+
+Written DecisionLog::append(const std::string& line, std::string* error) {
+  // What a full disk has cut off earlier must not take this line with it.
+  const std::string bytes = (torn_ ? "\n" : "") + line;
+  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
+  const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+  const bool whole = written == static_cast<ssize_t>(bytes.size());
+  if (whole && ::fdatasync(file_.get()) == 0) {
+    torn_ = false;
+    return Written::kDurable;
   }
-  decisions_[{move_id, side}] = decision;
+  const int reason = whole || written < 0 ? errno : ENOSPC;
+  *error = fmt::format("cannot make a record durable in {}: {}", path_, error_text(reason));
+  if (written < 0) return Written::kNot;
+  if (before >= 0 && ::ftruncate(file_.get(), before) == 0) {
+    // Of a line that is not whole nothing can be read.
+    if (!whole || ::fdatasync(file_.get()) == 0) return Written::kNot;
+    return Written::kUnknown;
+  }
+  torn_ = !whole;
+  return whole ? Written::kUnknown : Written::kNot;
+}
+
+std::optional<DecisionLog::Record> DecisionLog::find(std::uint64_t move_id, Side side) const {
+  std::lock_guard lock(mutex_);
+  const auto found = records_.find({move_id, side});
+  if (found == records_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::optional<Decision> DecisionLog::decision(std::uint64_t move_id, Side side) const {
-  std::lock_guard lock(mutex_);
-  const auto found = decisions_.find({move_id, side});
-  if (found == decisions_.end()) return std::nullopt;
-  return found->second;
+  const auto record = find(move_id, side);
+  if (!record) return std::nullopt;
+  return record->decision;
 }
 
 }  // namespace ferry::migrate

@@ -6,35 +6,47 @@
 #include <optional>
 #include <string>
 
+#include "migrate/decision.h"
 #include "migrate/unique_fd.h"
 
-// The durable record of how moves were decided (PROTOCOL.md, "A move decides once"), one file per
-// host. A record is on the disk when record() returns.
+// The durable record of how moves were decided (decision.h), one file per host. A record is on the
+// disk when record() returns.
 //
-//   file = { move_id(16 hex digits) " " side " " decision " " program " " crc32(8 hex digits) "\n"
-//   }
+//   file = { move_id(16 hex digits) " " side " " decision " " program " " peer " "
+//            crc32(8 hex digits) "\n" }
 //
-// The CRC covers the line before its blank: a torn last line is not a record. The last record of a
-// (move, side) counts; programs' names are percent-encoded.
+// `peer` is the address:port of the other side's ferryd, "-" when it need not be asked. The CRC
+// covers the line before its last blank: a torn last line is not a record. The last record of a
+// (move, side) counts; names are percent-encoded.
 namespace ferry::migrate {
-
-enum class Side { kSource, kDestination };
-enum class Decision { kCommitted, kAborted };
 
 class DecisionLog {
  public:
+  struct Record {
+    Decision decision = Decision::kAborted;
+    std::string program, peer;
+  };
+
   // Opens or makes `directory`/decisions. Throws Failure.
   explicit DecisionLog(const std::string& directory);
 
-  // Throws Failure when it could not be made durable; then nothing is decided.
-  void record(std::uint64_t move_id, Side side, Decision decision, const std::string& program);
+  // Throws Failure when it could not be made durable.
+  void record(std::uint64_t move_id, Side side, Decision decision, const std::string& program,
+              const std::string& peer = {});
+  // The same for who has to know whether a failed record may be found later. `error` gets one line.
+  Written write(std::uint64_t move_id, Side side, const Record& record, std::string* error);
+
+  std::optional<Record> find(std::uint64_t move_id, Side side) const;
   std::optional<Decision> decision(std::uint64_t move_id, Side side) const;
 
  private:
+  Written append(const std::string& line, std::string* error);
+
   mutable std::mutex mutex_;
   std::string path_;
   UniqueFd file_;
-  std::map<std::pair<std::uint64_t, Side>, Decision> decisions_;
+  bool torn_ = false;  // the file does not end with a newline
+  std::map<std::pair<std::uint64_t, Side>, Record> records_;
 };
 
 }  // namespace ferry::migrate

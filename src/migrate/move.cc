@@ -19,6 +19,7 @@ extern "C" {
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
+#include "migrate/settle.h"
 #include "transport/types.h"
 
 namespace ferry::migrate {
@@ -77,8 +78,8 @@ v1::MoveReport Move::run(const std::function<void(const std::string&)>& progress
   bool committed = false;
   {
     std::lock_guard lock(mutex_);
-    committed = committed_;
-    decided_ = true;
+    decision_.failed();  // unless it is past that
+    committed = decision_.committed();
     changed_.notify_all();
     if (!failure_.empty()) error = failure_;
     if (!committed && error.empty()) error = "criu dump ended too early";
@@ -196,7 +197,8 @@ void Move::frozen() {
 
 void Move::dump_failed() {
   std::lock_guard lock(mutex_);
-  if (!committed_) tree_.roll_back();
+  decision_.failed();
+  if (!decision_.committed()) tree_.roll_back();
 }
 
 int Move::action(const std::string& name) {
@@ -228,7 +230,8 @@ std::vector<ImageFile> Move::files() const {
   return files;
 }
 
-// Exit status of the post-dump action: 0 kills the tree here, anything else thaws it.
+// Answer to the post-dump action: 0 kills the tree here, EAGAIN leaves it frozen and CRIU asks
+// again, anything else thaws it.
 int Move::transfer_and_commit() {
   if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
   const auto places = places_.get();
@@ -252,76 +255,76 @@ int Move::transfer_and_commit() {
 
   progress_("commit");
   watcher_ = std::thread([this] { watch(); });
-  if (!commit()) return 1;
-  tree_.commit(places);
-  return 0;
+  const int result = commit();
+  if (result == 0) tree_.commit(places);
+  return result;
 }
 
-// True: decided for the destination.
-bool Move::commit() {
+// The answer to the post-dump action.
+int Move::commit() {
   // The supervisor of the container sees its program killed: it must know why. What can fail of it
   // comes before the decision.
   if (unit_.container) host_.containers->stage_state(*unit_.container, "moved", 0);
-  host_.decisions->record(move_id_, Side::kSource, Decision::kCommitted, unit_.name);
-  if (unit_.container) report_failure([&] { host_.containers->publish_state(*unit_.container); });
-  v1::CommitRequest request;
-  v1::CommitReply reply;
-  request.set_move_id(move_id_);
   std::string refusal;
-  for (;;) {
-    const auto status = peer_.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(10));
-    std::unique_lock lock(mutex_);
-    if (status.ok()) {
-      if (!is_resumed_) committed_at_ = Clock::now();
-      committed_ = decided_ = true;
-      in_doubt_ = false;
-      progress_("resume");
-      return true;
+  std::unique_lock lock(mutex_);
+  decision_.restored();
+  bool is_first = true;
+  for (SourceDecision::Step step; (step = decision_.next()) != SourceDecision::Step::kNone;) {
+    lock.unlock();
+    if (step == SourceDecision::Step::kRecordCommit) {
+      const auto written = host_.decisions->write(
+          move_id_, Side::kSource, {Decision::kCommitted, unit_.name, peer_.target()}, &refusal);
+      if (written == Written::kDurable && unit_.container) {
+        report_failure([&] { host_.containers->publish_state(*unit_.container); });
+      }
+      lock.lock();
+      decision_.written(written);
+      continue;
     }
-    if (!Peer::is_uncertain(status)) {
-      // The destination has put its own abort on record before it answered so.
-      refusal = one_line(status.error_message());
-      break;
-    }
-    if (abort_resolved_) {
-      refusal = "an operator decided so";
-      break;
-    }
-    if (!in_doubt_) {
+    const Answer answer = step == SourceDecision::Step::kAskCommit
+                              ? ask_to_commit(peer_, move_id_, &refusal)
+                              : ask_to_abort(peer_, move_id_, &refusal);
+    lock.lock();
+    decision_.answered(answer);
+    if (decision_.decided()) break;
+    if (is_first) {
       spdlog::error("'{}' is committed and {} does not answer: it stays frozen until it does",
                     unit_.name, peer_.name());
     }
+    is_first = false;
     in_doubt_ = true;
-    if (host_.stopping) {
-      // The record stands: the destination asks for it when it can.
-      committed_ = decided_ = true;
-      return true;
-    }
-    changed_.wait_for(lock, milliseconds(100), [this] { return abort_resolved_; });
+    // The record stands: who comes after us asks the destination.
+    if (host_.stopping) return EAGAIN;
+    changed_.wait_for(lock, milliseconds(100), [this] { return decision_.decided(); });
+    if (decision_.decided()) refusal = "an operator decided so";
   }
-  // The destination's abort is final: what fails here is reported only.
+  in_doubt_ = false;
+  if (decision_.committed()) {
+    if (!is_resumed_) committed_at_ = Clock::now();
+    progress_("resume");
+    lock.unlock();
+    report_failure([&] {
+      host_.decisions->record(move_id_, Side::kSource, Decision::kConfirmed, unit_.name);
+    });
+    return 0;
+  }
+  failure_ = refusal;
+  lock.unlock();
+  // The abort is final: what fails here is reported only.
   report_failure([&] {
     if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
   });
   report_failure(
       [&] { host_.decisions->record(move_id_, Side::kSource, Decision::kAborted, unit_.name); });
-  std::lock_guard lock(mutex_);
-  in_doubt_ = false;
-  failure_ = refusal;
-  return false;
+  return 1;
 }
 
 void Move::roll_back() {
   tree_.roll_back();
-  if (is_prepared_) {
-    v1::AbortRequest request;
-    v1::AbortReply reply;
-    request.set_move_id(move_id_);
-    const auto status = peer_.try_call(&v1::Ferryd::Stub::Abort, request, &reply, seconds(20));
-    if (!status.ok()) {
-      // It aborts by itself: the source's decision is not "committed".
-      spdlog::warn("cannot tell {} of the abort: {}", peer_.name(), status.error_message());
-    }
+  std::string reason;
+  if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
+    // It aborts by itself: nothing is promised.
+    spdlog::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
   }
   if (left_network_) {
     report_failure([&] { host_.containers->call_hook("activate", unit_.container->instance); });
@@ -356,7 +359,7 @@ void Move::resumed(pid_t inner_pid) {
 
 bool Move::undecided() const {
   std::lock_guard lock(mutex_);
-  return !decided_;
+  return !decision_.decided();
 }
 
 bool Move::in_doubt() const {
@@ -366,8 +369,15 @@ bool Move::in_doubt() const {
 
 void Move::resolve_abort() {
   std::lock_guard lock(mutex_);
-  abort_resolved_ = true;
+  // On record first: a destination that asks later must not hear of the promise.
+  host_.decisions->record(move_id_, Side::kSource, Decision::kAborted, unit_.name);
+  decision_.operator_aborts();
   changed_.notify_all();
+}
+
+Answer Move::answer() const {
+  std::lock_guard lock(mutex_);
+  return decision_.answer();
 }
 
 bool Move::is_over() const {
@@ -387,7 +397,7 @@ void Move::watch() {
     while (reader->Read(&event)) handle(event);
     const auto status = reader->Finish();
     std::unique_lock lock(mutex_);
-    if (decided_ && !committed_) return;
+    if (decision_.decided() && !decision_.committed()) return;
     is_over_there = status.ok();
     // A ferryd that does not know the move cannot tell more of it.
     if (status.error_code() == grpc::NOT_FOUND) break;
@@ -395,8 +405,8 @@ void Move::watch() {
   }
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return decided_ || host_.stopping; });
-    if (!committed_) return;  // the program is still here
+    changed_.wait(lock, [this] { return decision_.decided() || host_.stopping; });
+    if (!decision_.committed()) return;  // the program is still here
     // If some peer never learned of it, the program has ended there: nobody is left to be told.
     is_over_there = is_over_there && remaining_ > 0;
   }
@@ -418,7 +428,7 @@ void Move::handle(const v1::WatchEvent& event) {
     resumed_ = last_news_;
     is_resumed_ = true;
     // The commit's answer may be on its way still.
-    if (!committed_) committed_at_ = resumed_;
+    if (!decision_.committed()) committed_at_ = resumed_;
     rdma_ns_there_ = event.resumed().rdma_ns();
   } else if (event.has_peers_know()) {
     heard_peers_ = true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ferry.pb.h"
+#include "migrate/decision.h"
 #include "migrate/host.h"
 #include "migrate/peer.h"
 #include "migrate/stopped_tree.h"
@@ -53,8 +54,10 @@ class Move {
   bool undecided() const;
   // The source has committed and cannot reach the destination.
   bool in_doubt() const;
-  // An operator's word on a move in doubt: the destination will not go on.
+  // An operator's word on a move in doubt: the destination will not go on. Throws Failure.
   void resolve_abort();
+  // For a destination that asks.
+  Answer answer() const;
   // True when nobody needs this object any more.
   bool is_over() const;
 
@@ -66,7 +69,7 @@ class Move {
   std::vector<agent::ContextStatus> contexts() const;
   void prepare();
   int transfer_and_commit();
-  bool commit();
+  int commit();
   void roll_back();
   void kill_rest();
   void watch();
@@ -89,8 +92,8 @@ class Move {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;
-  bool left_network_ = false, committed_ = false, decided_ = false, in_doubt_ = false;
-  bool abort_resolved_ = false, over_ = false;
+  SourceDecision decision_;
+  bool left_network_ = false, in_doubt_ = false, over_ = false;
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;

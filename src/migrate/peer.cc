@@ -34,10 +34,4 @@ void Peer::throw_unless_ok(const grpc::Status& status) const {
   }
 }
 
-bool Peer::is_uncertain(const grpc::Status& status) {
-  return status.error_code() == grpc::UNAVAILABLE ||
-         status.error_code() == grpc::DEADLINE_EXCEEDED || status.error_code() == grpc::CANCELLED ||
-         status.error_code() == grpc::UNKNOWN || status.error_code() == grpc::INTERNAL;
-}
-
 }  // namespace ferry::migrate

@@ -19,6 +19,7 @@ class Peer {
 
   const std::string& name() const { return name_; }        // as the user wrote it
   const std::string& address() const { return address_; }  // numeric, without port
+  const std::string& target() const { return target_; }    // numeric, with port
   v1::Ferryd::Stub& stub() { return *stub_; }
 
   // Calls a method. Throws Failure with the peer's one line, or that there is no ferryd.
@@ -36,9 +37,6 @@ class Peer {
     return ((*stub_).*method)(&context, request, reply);
   }
   void throw_unless_ok(const grpc::Status& status) const;
-
-  // True when it is unknown whether the peer did what it was asked.
-  static bool is_uncertain(const grpc::Status& status);
 
  private:
   std::string name_, address_, target_;

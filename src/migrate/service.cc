@@ -1,6 +1,7 @@
 #include "migrate/service.h"
 
 #include "migrate/failure.h"
+#include "migrate/settle.h"
 
 namespace ferry::migrate {
 namespace {
@@ -66,17 +67,15 @@ grpc::Status FerrydService::Restore(grpc::ServerContext*, const v1::RestoreReque
 grpc::Status FerrydService::Commit(grpc::ServerContext*, const v1::CommitRequest* request,
                                    v1::CommitReply*) {
   return guarded([&] {
-    daemon_.commit(request->move_id());
-    return grpc::Status::OK;
+    std::string reason;
+    const Answer answer = daemon_.commit(request->move_id(), &reason);
+    return commit_status(answer, reason);
   });
 }
 
 grpc::Status FerrydService::Abort(grpc::ServerContext*, const v1::AbortRequest* request,
                                   v1::AbortReply*) {
-  return guarded([&] {
-    daemon_.abort(request->move_id());
-    return grpc::Status::OK;
-  });
+  return guarded([&] { return abort_status(daemon_.abort(request->move_id())); });
 }
 
 grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
@@ -100,7 +99,11 @@ grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchR
 
 grpc::Status FerrydService::Decision(grpc::ServerContext*, const v1::DecisionRequest* request,
                                      v1::DecisionReply* reply) {
-  reply->set_decision(daemon_.decision(request->move_id()));
+  switch (daemon_.decision(request->move_id())) {
+    case Answer::kCommitted: reply->set_decision(v1::DecisionReply::COMMITTED); break;
+    case Answer::kAborted: reply->set_decision(v1::DecisionReply::ABORTED); break;
+    case Answer::kUnknown: reply->set_decision(v1::DecisionReply::UNDECIDED); break;
+  }
   return grpc::Status::OK;
 }
 

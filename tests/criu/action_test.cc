@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <string>
 
 #include "played_ferryd.h"
@@ -47,6 +48,13 @@ TEST(Action, AsksAgainWhenFerrydGoesAway) {
   ferryd.hang_up_once();
   ferryd.answer({1, ""});
   EXPECT_EQ(act("post-restore"), 1);
+  EXPECT_EQ(ferryd.asked().size(), 2u);
+}
+
+TEST(Action, AsksAgainWhenFerrydEndsUndecided) {
+  PlayedFerryd ferryd;
+  ferryd.answer({EAGAIN, ""});
+  EXPECT_EQ(act("post-dump"), 0);
   EXPECT_EQ(ferryd.asked().size(), 2u);
 }
 

@@ -11,6 +11,7 @@
 #include "migrate/api.h"
 #include "migrate/peer.h"
 #include "migrate/service.h"
+#include "migrate/settle.h"
 #include "played_process.h"
 #include "temporary.h"
 
@@ -217,8 +218,7 @@ TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
   v1::CommitReply reply;
   request.set_move_id(13);
   const auto status = peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5));
-  EXPECT_FALSE(status.ok());
-  EXPECT_FALSE(Peer::is_uncertain(status));
+  EXPECT_EQ(status.error_code(), grpc::ABORTED);
   EXPECT_EQ(there.decisions.decision(13, Side::kDestination), Decision::kAborted);
   // What a former ferryd committed stays so.
   there.decisions.record(14, Side::kDestination, Decision::kCommitted, "p");
@@ -239,15 +239,56 @@ TEST_F(DaemonTest, DecisionsAreOnRecord) {
 }
 
 TEST_F(DaemonTest, ScriptsOfAFerrydThatIsNoMoreGetWhatIsOnRecord) {
-  here.decisions.record(31, Side::kSource, Decision::kCommitted, "p");
+  here.decisions.record(31, Side::kSource, Decision::kConfirmed, "p");
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 31}).code, 0);
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 32}).code, 1);
-  EXPECT_EQ(here.decisions.decision(32, Side::kSource), Decision::kAborted);
   EXPECT_EQ(here.daemon->action({"post-restore", 1, 33}).code, 1);
   EXPECT_EQ(here.decisions.decision(33, Side::kDestination), Decision::kAborted);
   EXPECT_EQ(here.daemon->action({"pre-dump", 1, 34}).code, 0);
   EXPECT_FALSE(here.decisions.decision(34, Side::kSource));
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 0}).code, 0);  // somebody else's CRIU
+}
+
+// The destination may have lost what it had restored before it heard of the promise.
+TEST_F(DaemonTest, APromiseOfAFerrydThatIsNoMoreIsAskedAbout) {
+  const std::string peer_address = there.host.address;
+  here.decisions.record(41, Side::kSource, Decision::kCommitted, "p", peer_address);
+  there.decisions.record(41, Side::kDestination, Decision::kCommitted, "p");
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 41}).code, 0);
+  EXPECT_EQ(here.decisions.decision(41, Side::kSource), Decision::kConfirmed);
+
+  here.decisions.record(42, Side::kSource, Decision::kCommitted, "p", peer_address);
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 42}).code, 1);
+  EXPECT_EQ(here.decisions.decision(42, Side::kSource), Decision::kAborted);
+  EXPECT_EQ(there.decisions.decision(42, Side::kDestination), Decision::kAborted);
+}
+
+TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
+  here.decisions.record(43, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
+  std::atomic<int> answer{-1};
+  std::thread script([&] { answer = here.daemon->action({"post-dump", 1, 43}).code; });
+  EXPECT_NE(failure_of([&] { here.daemon->resolve(43, true); }), "");
+  EXPECT_EQ(answer, -1);
+  here.daemon->resolve(43, false);
+  script.join();
+  EXPECT_EQ(answer, 1);
+  EXPECT_NE(failure_of([&] { here.daemon->resolve(43, false); }).find("is in doubt"),
+            std::string::npos);
+  // A ferryd that ends leaves the question to its successor.
+  here.decisions.record(44, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
+  here.host.stopping = true;
+  EXPECT_EQ(here.daemon->action({"post-dump", 1, 44}).code, EAGAIN);
+}
+
+TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
+  there.decisions.record(45, Side::kDestination, Decision::kCommitted, "p");
+  std::string reason;
+  EXPECT_EQ(ask_to_abort(peer, 45, &reason), Answer::kCommitted);
+  EXPECT_EQ(ask_to_abort(peer, 46, &reason), Answer::kAborted);
+  EXPECT_EQ(ask_to_commit(peer, 46, &reason), Answer::kAborted);
+  Peer nobody("127.0.0.1:1");
+  EXPECT_EQ(ask_to_commit(nobody, 46, &reason), Answer::kUnknown);
+  EXPECT_EQ(ask_to_abort(nobody, 46, &reason), Answer::kUnknown);
 }
 
 TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {

@@ -1,6 +1,8 @@
 #include "migrate/decision_log.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "temporary.h"
 
@@ -16,13 +18,19 @@ TEST(DecisionLog, KeepsWhatWasRecorded) {
     EXPECT_FALSE(log.decision(7, Side::kSource));
     log.record(7, Side::kSource, Decision::kCommitted, "a b%\n");
     log.record(7, Side::kDestination, Decision::kAborted, "");
+    log.record(8, Side::kSource, Decision::kConfirmed, "-", "[::1]:4780");
     log.record(0xFEDCBA9876543210, Side::kSource, Decision::kAborted, "x");
   }
   DecisionLog again(folder.path("state"));
   EXPECT_EQ(again.decision(7, Side::kSource), Decision::kCommitted);
   EXPECT_EQ(again.decision(7, Side::kDestination), Decision::kAborted);
   EXPECT_EQ(again.decision(0xFEDCBA9876543210, Side::kSource), Decision::kAborted);
-  EXPECT_FALSE(again.decision(8, Side::kSource));
+  EXPECT_EQ(again.decision(8, Side::kSource), Decision::kConfirmed);
+  EXPECT_EQ(again.find(7, Side::kSource)->program, "a b%\n");
+  EXPECT_EQ(again.find(8, Side::kSource)->program, "-");
+  EXPECT_EQ(again.find(8, Side::kSource)->peer, "[::1]:4780");
+  EXPECT_EQ(again.find(7, Side::kDestination)->program, "");
+  EXPECT_FALSE(again.decision(9, Side::kSource));
 }
 
 TEST(DecisionLog, TheLastRecordCounts) {
@@ -61,6 +69,30 @@ TEST(DecisionLog, ATornOrDamagedRecordIsNone) {
   EXPECT_FALSE(log.decision(1, Side::kSource));
   EXPECT_FALSE(log.decision(0, Side::kSource));
   EXPECT_EQ(log.decision(2, Side::kSource), Decision::kCommitted);
+}
+
+// A record that a full disk has cut off is none, and does not take the next one with it.
+TEST(DecisionLog, AFullDiskLeavesNoRecord) {
+  Folder folder;
+  DecisionLog log(folder.path());
+  log.record(1, Side::kSource, Decision::kCommitted, "p");
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{folder.read("decisions").size() + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  std::string error;
+  const Written written = log.write(2, Side::kSource, {Decision::kCommitted, "p", ""}, &error);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(written, Written::kNot);
+  EXPECT_NE(error.find("cannot make a record durable in"), std::string::npos);
+  EXPECT_FALSE(log.decision(2, Side::kSource));
+  log.record(3, Side::kSource, Decision::kAborted, "p");
+  DecisionLog again(folder.path());
+  EXPECT_EQ(again.decision(1, Side::kSource), Decision::kCommitted);
+  EXPECT_FALSE(again.decision(2, Side::kSource));
+  EXPECT_EQ(again.decision(3, Side::kSource), Decision::kAborted);
 }
 
 TEST(DecisionLog, NeedsAFolder) {
