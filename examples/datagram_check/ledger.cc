@@ -15,11 +15,11 @@ void Arrivals::add(uint64_t sequence) {
   counts_[sequence] = static_cast<uint8_t>(std::min(counts_[sequence] + 1, 255));
 }
 
-Judgement judge(const std::vector<int64_t>& sent_ns, const std::vector<uint8_t>& counts,
+Judgement judge(const std::vector<Sending>& sendings, const std::vector<uint8_t>& counts,
                 uint64_t join) {
   Judgement result;
-  result.sent = sent_ns.size();
-  for (uint64_t i = 0; i < sent_ns.size(); ++i) {
+  result.sent = sendings.size();
+  for (uint64_t i = 0; i < sendings.size(); ++i) {
     const unsigned count = i < counts.size() ? counts[i] : 0;
     if (count > 0) {
       ++result.received;
@@ -28,12 +28,12 @@ Judgement judge(const std::vector<int64_t>& sent_ns, const std::vector<uint8_t>&
     }
     ++result.lost;
     if (result.ranges.empty() || i > result.ranges.back().last + 1 + join) {
-      result.ranges.push_back({i, i, sent_ns[i], sent_ns[i]});
+      result.ranges.push_back({i, i, sendings[i].ended_ns, 0});
     }
     result.ranges.back().last = i;
-    result.ranges.back().last_sent_ns = sent_ns[i];
+    result.ranges.back().last_sent_ns = sendings[i].began_ns;
   }
-  for (uint64_t i = sent_ns.size(); i < counts.size(); ++i) result.unsent += counts[i];
+  for (uint64_t i = sendings.size(); i < counts.size(); ++i) result.unsent += counts[i];
   return result;
 }
 

@@ -20,8 +20,15 @@ class Arrivals {
 };
 
 struct LostRange {
-  uint64_t first = 0, last = 0;                 // sequences, both lost
-  int64_t first_sent_ns = 0, last_sent_ns = 0;  // CLOCK_REALTIME
+  uint64_t first = 0, last = 0;  // sequences, both lost
+  // CLOCK_REALTIME. The first had been sent by then, and the last no earlier: what lost them was
+  // at work all the time between, however long the sender was kept from its processor.
+  int64_t first_sent_ns = 0, last_sent_ns = 0;
+};
+
+// When a message was sent: between these. CLOCK_REALTIME.
+struct Sending {
+  int64_t began_ns = 0, ended_ns = 0;
 };
 
 struct Judgement {
@@ -30,9 +37,9 @@ struct Judgement {
   std::vector<LostRange> ranges;
 };
 
-// `sent_ns`: when each message was sent; `counts`: the peer's Arrivals. Losses that are at most
+// `sendings`: of each message; `counts`: the peer's Arrivals. Losses that are at most
 // `join` messages apart are one range: around a move single messages get through.
-Judgement judge(const std::vector<int64_t>& sent_ns, const std::vector<uint8_t>& counts,
+Judgement judge(const std::vector<Sending>& sendings, const std::vector<uint8_t>& counts,
                 uint64_t join);
 
 }  // namespace datagram_check

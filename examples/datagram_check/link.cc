@@ -120,7 +120,7 @@ void Link::post_receive(uint64_t index) {
 }
 
 bool Link::send() {
-  const uint64_t sequence = sent_ns_.size();
+  const uint64_t sequence = sendings_.size();
   if (sequence - completed_ == kSends || !error_.empty()) return false;
   uint8_t* slot = send_slot(sequence);
   ibv_sge sge{reinterpret_cast<uintptr_t>(slot), 0, mr_->lkey};
@@ -139,12 +139,12 @@ bool Link::send() {
   wr.wr.ud.remote_qpn = peer_qpn_;
   wr.wr.ud.remote_qkey = kQKey;
   ibv_send_wr* bad = nullptr;
-  // Before the post: what is lost was sent at this time or later.
-  sent_ns_.push_back(stream_check::realtime_ns());
+  const int64_t began_ns = stream_check::realtime_ns();
   if (const int error = ibv_post_send(qp_.get(), &wr, &bad); error != 0) {
     fail(std::string("ibv_post_send: ") + std::strerror(error));
     return false;
   }
+  sendings_.push_back({began_ns, stream_check::realtime_ns()});
   return true;
 }
 

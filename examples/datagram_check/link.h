@@ -33,9 +33,9 @@ class Link {
   // Takes completions; how many.
   int poll();
 
-  const std::vector<int64_t>& sent_ns() const { return sent_ns_; }
+  const std::vector<Sending>& sendings() const { return sendings_; }
   const Arrivals& arrivals() const { return arrivals_; }
-  bool all_sent() const { return completed_ == sent_ns_.size(); }
+  bool all_sent() const { return completed_ == sendings_.size(); }
   uint64_t corrupted() const { return corrupted_; }
   // What failed first, in words; empty: nothing.
   const std::string& error() const { return error_; }
@@ -58,7 +58,7 @@ class Link {
   std::unique_ptr<ibv_ah, stream_check::Destroyer<ibv_destroy_ah>> ah_;
   uint32_t psn_ = 0;
   uint32_t peer_qpn_ = 0;
-  std::vector<int64_t> sent_ns_;
+  std::vector<Sending> sendings_;
   uint64_t completed_ = 0;
   uint64_t corrupted_ = 0;
   Arrivals arrivals_;

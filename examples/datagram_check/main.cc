@@ -122,9 +122,9 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
   while (link->error().empty()) {
     const int64_t now = stream_check::monotonic_ns();
     if (now - next > 20 * period_ns || next - now > 20 * period_ns) next = now;
-    if (link->sent_ns().size() < wanted && now >= next && link->send()) next += period_ns;
+    if (link->sendings().size() < wanted && now >= next && link->send()) next += period_ns;
     const bool idle = link->poll() == 0;
-    if (!done && link->sent_ns().size() == wanted && link->all_sent()) {
+    if (!done && link->sendings().size() == wanted && link->all_sent()) {
       peer->send(RecordType::kDone);
       done = true;
     }
@@ -133,7 +133,7 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
     peer_done |= record && record->type == RecordType::kDone;
     if (interrupted && !told) told = peer->send(RecordType::kStop);
     if (interrupted || (record && record->type == RecordType::kStop)) {
-      wanted = std::min<uint64_t>(wanted, link->sent_ns().size());
+      wanted = std::min<uint64_t>(wanted, link->sendings().size());
     }
     if (peer->closed()) throw Failure("the peer ended early; see its output");
     if (done && peer_done) {
@@ -227,11 +227,11 @@ int check(Arguments arguments) {
   const auto& counts = link.arrivals().counts();
   peer.send(RecordType::kVerdict, counts.data(), counts.size());
   if (!link.error().empty()) {
-    print(arguments, judge(link.sent_ns(), {}, 0), link.corrupted(), link.error());
+    print(arguments, judge(link.sendings(), {}, 0), link.corrupted(), link.error());
     return 1;
   }
   const auto verdict = peer.wait(RecordType::kVerdict);
-  const Judgement judged = judge(link.sent_ns(), verdict.body, 16);
+  const Judgement judged = judge(link.sendings(), verdict.body, 16);
   print(arguments, judged, link.corrupted(), link.error());
   return judged.duplicated + judged.unsent + link.corrupted() == 0 ? 0 : 1;
 }

@@ -2,19 +2,12 @@
 # Moves a container between hosts of the lab with CRIU alone, without ferryd: proves the network hook, the order of
 # CRIU's action scripts and the rollback, on an established TCP connection whose numbered lines must neither get lost
 # nor doubled. Needs root. Prints one line per check; exits non-zero when one fails.
-set -euo pipefail
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
 
-repository=$(readlink -f "$(dirname "$0")/../..")
-readonly repository lab=$repository/lab/lab hook=$repository/lab/network-hook
+readonly hook=$repository/lab/network-hook
 readonly criu=/opt/ferry/bin/criu
 export FERRY_LAB=${FERRY_LAB:-criut}
-
-die() {
-  printf 'criu_move_test: %s\n' "$*" >&2
-  exit 1
-}
-
-on() { "$lab" exec "$1" -- "${@:2}"; }
 
 milliseconds() { printf '%d\n' $(($(date +%s%N) / 1000000)); }
 
@@ -34,13 +27,11 @@ cleanup() {
 # The number in the last line of a container's log.
 progress() { "$lab" logs "$1" | tail -n 1 | tr -dc '0-9'; }
 
-wait_progress() {
-  local name=$1 target=$2 deadline=$((SECONDS + 10))
-  until (($(progress "$name" || echo 0) >= target)); do
-    ((SECONDS < deadline)) || die "FAILED: $name does not get on: line $(progress "$name"), not $target"
-    sleep 0.02
-  done
-}
+runs_on() { [[ $("$lab" ps | awk -v n="$1" '$1 == n && $3 == "running" { print $2 }') == "$2" ]]; }
+
+has_come_to() { (($(progress "$1" || echo 0) >= $2)); }
+
+wait_progress() { await "$1 comes to line $2" has_come_to "$1" "$2"; }
 
 # $1 may be a container's name with a number behind a dot: which move of it this is.
 folder() { printf '/run/ferry/move/%s\n' "$1"; }
@@ -76,7 +67,7 @@ SCRIPT
   on "$host" sh -c '"$@"; echo "ended $?" >>'"$image/ended" sh "$criu" dump --tree "$pid" --images-dir "$image" \
     --tcp-established --external "net[$(on "$host" stat -L -c %i "$netns")]:ferry-net" --manage-cgroups=ignore \
     --network-lock skip --action-script "$image/script" -v2 --log-file dump.log >/dev/null 2>&1 &
-  [[ $(on "$host" timeout 10 cat "$image/event") == dumped ]] || die "FAILED: dump of $name on $host"
+  [[ $(on "$host" timeout "$patience" cat "$image/event") == dumped ]] || fail "dump of $name on $host"
 }
 
 # Restores it on host $4 up to post-restore, where it waits, frozen and silent. The log and the image go along.
@@ -96,7 +87,7 @@ read -r verdict <$image/verdict
 SCRIPT
   on "$to" setsid "$repository/tests/lab/restore.py" "$criu" "$image" "$image/script" \
     "/run/ferry/containers/$name/config.json" >/dev/null 2>&1 &
-  [[ $(on "$to" timeout 10 cat "$image/event") == restored ]] || die "FAILED: restore of $name on $to"
+  [[ $(on "$to" timeout "$patience" cat "$image/event") == restored ]] || fail "restore of $name on $to"
 }
 
 verdict() { on "$1" sh -c "echo $3 >$(folder "$2")/verdict"; }
@@ -112,14 +103,13 @@ move() {
   frozen=$(progress "$name")
   restore "$from" "$name" "$move" "$to"
   sleep 0.3 # nothing may run on either side
-  [[ $(progress "$name") == "$frozen" ]] || die "FAILED: $name ran while it was frozen"
+  [[ $(progress "$name") == "$frozen" ]] || fail "$name ran while it was frozen"
   if [[ $outcome == commit ]]; then
     set_state "$from" "$name" moved
     verdict "$to" "$move" commit
     verdict "$from" "$move" commit
     wait_progress "$name" $((frozen + 20))
-    [[ $("$lab" ps | awk -v n="$name" '$1 == n && $3 == "running" { print $2 }') == "$to" ]] ||
-      die "FAILED: $name does not run on $to"
+    await "$name runs on $to" runs_on "$name" "$to"
     on "$from" "$hook" release "$old"
   else
     verdict "$to" "$move" rollback
@@ -127,10 +117,10 @@ move() {
     on "$to" "$hook" release "$(jq -r .instance "$work/config")"
     on "$to" rm -rf "/run/ferry/containers/$name"
     wait_progress "$name" $((frozen + 20))
-    [[ $(config "$from" "$name" | jq -r .instance) == "$old" ]] || die "FAILED: $name is not where it was"
+    [[ $(config "$from" "$name" | jq -r .instance) == "$old" ]] || fail "$name is not where it was"
   fi
-  printf 'ok - move %d of %s from %s to %s: %s after line %d (%d ms with the pause)\n' "$number" "$name" "$from" "$to" \
-    "$outcome" "$frozen" $(($(milliseconds) - start))
+  ok "$(printf 'move %d of %s from %s to %s: %s after line %d (%d ms with the pause)' "$number" "$name" "$from" "$to" \
+    "$outcome" "$frozen" $(($(milliseconds) - start)))"
 }
 
 readonly server='
@@ -175,10 +165,10 @@ move client h2 h3 4 commit # both on one host now
 
 on h3 touch /run/ferry/stop
 status=0
-"$lab" wait client --timeout 10 >"$work/log" || status=$?
-((status == 7)) || die "FAILED: the moved program's exit status is $status, not 7"
-echo 'ok - the exit status of the moved program'
-seq "$(wc -l <"$work/log")" | cmp - "$work/log" || die 'FAILED: the log that moved along is not complete'
-"$lab" wait server --timeout 10 >"$work/log" || die 'FAILED: the server saw a line lost or doubled'
-seq "$(wc -l <"$work/log")" | cmp - "$work/log" || die "FAILED: the server's log is not complete"
-echo "ok - $(wc -l <"$work/log") lines, none lost or doubled"
+"$lab" wait client --timeout "$patience" >"$work/log" || status=$?
+((status == 7)) || fail "the moved program's exit status is $status, not 7"
+ok 'the exit status of the moved program'
+seq "$(wc -l <"$work/log")" | cmp - "$work/log" || fail 'the log that moved along is not complete'
+"$lab" wait server --timeout "$patience" >"$work/log" || fail 'the server saw a line lost or doubled'
+seq "$(wc -l <"$work/log")" | cmp - "$work/log" || fail "the server's log is not complete"
+ok "$(wc -l <"$work/log") lines, none lost or doubled"

@@ -1,28 +1,11 @@
 #!/bin/bash
 # Tests the lab itself: what hosts share and do not share, containers, the network hook's contract, removal.
 # Needs root. Prints one line per check; exits non-zero when one fails.
-set -euo pipefail
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
 
-repository=$(readlink -f "$(dirname "$0")/../..")
-readonly repository lab=$repository/lab/lab hook=$repository/lab/network-hook
+readonly hook=$repository/lab/network-hook
 export FERRY_LAB=${FERRY_LAB:-labt}
-
-fail() {
-  printf 'FAILED: %s\n' "$*" >&2
-  exit 1
-}
-
-ok() { printf 'ok - %s\n' "$*"; }
-
-on() { "$lab" exec "$1" -- "${@:2}"; }
-
-# fails PATTERN CMD...: the command has to fail with exactly one line on stderr, matching PATTERN.
-fails() {
-  local pattern=$1 output
-  shift
-  if output=$("$@" 2>&1 >/dev/null); then fail "this should have failed: $*"; fi
-  [[ $output =~ $pattern && $output != *$'\n'* ]] || fail "'$*' said '$output', not one line like '$pattern'"
-}
 
 cleanup() {
   local status=$?
@@ -46,7 +29,7 @@ fails 'unknown command' "$lab" upp
 fails 'must be 1 to 6' env FERRY_LAB=too-long-a-name "$lab" ps
 for host in h1 h2 h3; do
   for other in h1 h2 h3 10.78.1.1 10.78.2.1 10.78.3.1 fd78::1:1 fd78::2:1 fd78::3:1; do
-    on "$host" ping -c 1 -W 2 -q "$other" >/dev/null || fail "$host cannot reach $other"
+    on "$host" ping -c 1 -W 20 -q "$other" >/dev/null || fail "$host cannot reach $other"
   done
 done
 [[ $(on h2 hostname) == h2 ]] || fail 'h2 has another name'
@@ -67,8 +50,8 @@ done
 [[ -z $(cut -d ' ' -f 2 "$work"/h[12] | sort | uniq -d) ]] || fail 'h1 and h2 share a file system that they can write'
 [[ ! -e /tmp/ferry-probe ]] || fail 'a host wrote to the machine'
 on h1 /usr/bin/python3 -c 'import socket, time
-s = socket.socket(socket.AF_UNIX); s.bind("\0ferry-lab-probe"); s.listen(); time.sleep(30)' &
-sleep 0.3
+s = socket.socket(socket.AF_UNIX); s.bind("\0ferry-lab-probe"); s.listen(); time.sleep(1000)' &
+await 'a UNIX socket on h1' on h1 grep -q '@ferry-lab-probe' /proc/net/unix
 fails 'refused' on h2 /usr/bin/python3 -c 'import socket, sys
 try: socket.socket(socket.AF_UNIX).connect("\0ferry-lab-probe")
 except OSError as error: sys.exit(str(error))'
@@ -76,6 +59,8 @@ except OSError as error: sys.exit(str(error))'
 ok 'hosts share no writable file, no UNIX socket and no System V memory'
 
 ## containers
+
+has_said() { "$lab" logs "$1" | grep -q "$2"; } # NAME PATTERN
 
 status=0
 # shellcheck disable=SC2016 # expanded in the container
@@ -101,6 +86,7 @@ fails 'runs on h1 already' "$lab" run h2 a -- true
 fails 'is no name for a container' "$lab" run h1 h2 -- true
 fails 'needs a host, a name and a command' "$lab" run h1 z
 fails "no container 'z'" "$lab" logs z
+await 'b starts' has_said b started
 status=0
 "$lab" wait b --timeout 1 >"$work/out" 2>"$work/err" || status=$?
 [[ $status == 124 && $(<"$work/out") == started ]] || fail "wait --timeout: status $status, output $(<"$work/out")"
@@ -111,7 +97,7 @@ address() { config "$1" "$2" | jq -r "$3"; }
 b_eth=$(address h1 b .eth0.address) b_rdma=$(address h1 b .rdma0.address) b_rdma6=$(address h1 b .rdma0.address6)
 c_rdma=$(address h2 c .rdma0.address) c_rdma6=$(address h2 c .rdma0.address6)
 for peer in "$b_eth" "$b_rdma" "$b_rdma6" "$c_rdma" "$c_rdma6" 10.78.2.1; do
-  on a ping -c 1 -W 2 -q "$peer" >/dev/null || fail "container a cannot reach $peer"
+  on a ping -c 1 -W 20 -q "$peer" >/dev/null || fail "container a cannot reach $peer"
 done
 [[ $b_rdma == 10.78.1.* ]] || fail "b's rdma0 address $b_rdma is not h1's"
 [[ $(on b cat /proc/sys/net/ipv4/conf/rdma0/arp_notify) == 1 ]] || fail 'exec in a container is not in its network'
@@ -119,7 +105,7 @@ ok 'containers reach each other on both networks'
 
 ## network hook
 
-# moves_to HOST NAME FROM INTERFACE FIELD: prepared it is silent, activated it announces and answers.
+# hook_moves NAME FROM TO INTERFACE BRIDGE: prepared it is silent, activated it announces and answers.
 hook_moves() {
   local name=$1 from=$2 to=$3 interface=$4 bridge=$5 old new ip mac
   old=$(address "$from" "$name" .instance)
@@ -128,28 +114,30 @@ hook_moves() {
   ip=$(jq -r ".$interface.address" "$work/new") mac=$(jq -r ".$interface.mac" "$work/new")
   [[ $ip == "$(address "$from" "$name" ".$interface.address")" ]] || fail "$interface of $name changed its address"
   [[ $(jq -r '.pid, .state' "$work/new" | xargs) == '0 restoring' ]] || fail 'prepare: pid or state'
-  watch h3 "$bridge" "$mac" 1.5
+  watch h3 "$bridge" "$mac"
   on "$to" nsenter --net="/run/netns/$new" ping -c 2 -i 0.2 -W 1 -q -I "$interface" "${ip%.*}.250" >/dev/null 2>&1 || true
   on "$to" nsenter --net="/run/netns/$new" /usr/bin/python3 -c "import socket; socket.create_server(('$ip', 80))"
+  kill "$(awk '{ print $2 }' "$work/watching")"
   watched
   [[ $seen == '0 0' ]] || fail "$name on $to is not silent before activate: $seen frames, announcements"
   on "$from" "$hook" deactivate "$old"
-  watch h3 "$bridge" "$mac" 30 1
+  watch h3 "$bridge" "$mac" 1
   on "$to" "$hook" activate "$new"
   watched
   [[ $seen == *' 1' ]] || fail "$name on $to did not announce $ip: $seen"
-  on h3 ping -c 1 -W 2 -q "$ip" >/dev/null || fail "$name on $to does not answer after activate"
+  on h3 ping -c 1 -W 20 -q "$ip" >/dev/null || fail "$name on $to does not answer after activate"
   on "$from" nsenter --net="/run/netns/$old" ping -c 1 -W 1 -q -I "$interface" 10.77.0.3 >/dev/null 2>&1 &&
     fail "the old namespace of $name still reaches h3"
   on "$to" "$hook" activate "$new" # may be repeated
   on "$from" "$hook" deactivate "$old"
 }
 
+# watch HOST INTERFACE MAC [COUNT]: in the background, from when this returns.
 watch() {
-  rm -f "$work/seen"
-  "$lab" exec "$1" -- "$repository/tests/lab/watch_frames.py" "${@:2}" >"$work/seen" 2>"$work/watching" &
+  : >"$work/watching"
+  "$lab" exec "$1" -- timeout "$patience" "$repository/tests/lab/watch_frames.py" "${@:2}" >"$work/seen" 2>"$work/watching" &
   watcher=$!
-  until grep -qs watching "$work/watching"; do sleep 0.02; done
+  await 'the watch begins' says "$work/watching" watching
 }
 
 # Sets `seen`: frames and announcements.
@@ -161,7 +149,7 @@ watched() {
 hook_moves a h1 h2 eth0 br0
 first_rdma=$(jq -r .rdma0.address "$work/new")
 [[ $first_rdma == 10.78.2.* ]] || fail "rdma0 of a on h2 has the address $first_rdma"
-on h3 ping -c 1 -W 2 -q "$first_rdma" >/dev/null || fail 'rdma0 of a does not answer on h2'
+on h3 ping -c 1 -W 20 -q "$first_rdma" >/dev/null || fail 'rdma0 of a does not answer on h2'
 # Back to h1, where its old namespace still is; then that of h2 is removed.
 moved=$(jq -r .instance "$work/new")
 config h1 a >"$work/old"

@@ -7,38 +7,10 @@
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
-# hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter.
-hit() {
-  local name host
-  for name in "${@:2}"; do
-    host=$("$lab" ps | awk -v name="$name" '$1 == name && $3 == "running" { print $2 }')
-    [[ -n $host ]] || continue
-    kill "-$1" "$(on "$host" "$ferry" ps --json | jq --arg name "$name" '.programs[] | select(.container == $name) | .pid')" || true
-  done
-}
-
-# expire NAME...: ends ib_send_bws whose time is not over, however slow the machine has been, and checks that they end
-# well. SIGALRM is their own clock: each leads on to the next phase of the run, of three.
-expire() {
-  local name tries status
-  for ((tries = 0; tries < 40; tries++)); do
-    hit ALRM "$@"
-    sleep 3
-    for name in "$@"; do
-      status=0
-      "$lab" wait "$name" --timeout 0 >"$work/expired" 2>&1 || status=$?
-      ((status != 124)) || continue 2
-      ((status == 0)) || fail "$name ended with $status: $(tail -n 5 "$work/expired")"
-    done
-    return 0
-  done
-  fail "these do not end: $*"
-}
-
 group_perftest() {
-  start h2 bws ib_send_bw -F -q 2 -D 300 -b
-  sleep 0.5
-  start h1 bwc ib_send_bw -F -q 2 -D 300 -b "$(address_of h2 bws)"
+  start h2 bws ib_send_bw -F -q 2 -D 600 -b
+  await_listen h2 bws
+  start h1 bwc ib_send_bw -F -q 2 -D 600 -b "$(address_of h2 bws)"
   await_traffic h1 bwc
   move bwc h1 h3
   await_traffic h3 bwc
@@ -53,23 +25,22 @@ group_perftest() {
   ok 'ib_send_bw moved on both sides, under load, and finished'
 }
 
+# drops_packets NETNS: the rules in a namespace on h1 have dropped some.
+drops_packets() { on h1 nsenter --net="$1" nft list table ip acks | grep -q 'packets [1-9]'; }
+
 # A program that stops while requests of it are unacknowledged for sure: its container's network drops every
 # acknowledgement (opcode 0x11, the first byte behind the UDP header), and its own timer (-u 20: 4 s) does not end it.
 group_unacknowledged() {
-  local netns i
-  start h2 uas ib_send_bw -F -D 300 -u 20
-  sleep 0.5
-  start h1 uac ib_send_bw -F -D 300 -u 20 "$(address_of h2 uas)"
+  local netns
+  start h2 uas ib_send_bw -F -D 600 -u 20
+  await_listen h2 uas
+  start h1 uac ib_send_bw -F -D 600 -u 20 "$(address_of h2 uas)"
   await_traffic h1 uac
   netns=$(on h1 jq -r .netns /run/ferry/containers/uac/config.json)
   on h1 nsenter --net="$netns" nft 'add table ip acks
     add chain ip acks drops { type filter hook input priority 0; }
     add rule ip acks drops udp dport >= 4791 @th,64,8 0x11 counter drop'
-  for ((i = 0; i < 200; i++)); do
-    if on h1 nsenter --net="$netns" nft list table ip acks | grep -q 'packets [1-9]'; then break; fi
-    sleep 0.05
-  done
-  ((i < 200)) || fail "no acknowledgement was dropped: $(on h1 nsenter --net="$netns" nft list table ip acks)"
+  await 'acknowledgements are dropped' drops_packets "$netns"
   move uac h1 h3
   (($(jq .unacked_psns <<<"$last_report") > 0)) || fail 'nothing was unacknowledged although nothing was acknowledged'
   expire uac uas
@@ -78,7 +49,7 @@ group_unacknowledged() {
 
 group_stream() {
   start h2 scs "$FERRY_BIN/stream_check"
-  sleep 0.3
+  await_listen h2 scs 18600
   start h1 scc "$FERRY_BIN/stream_check" "$(address_of h2 scs)" --seconds 0 --qps 4 --json
   await_traffic h1 scc
   move scc h1 h3
@@ -99,9 +70,9 @@ group_stream() {
 
 # What the image costs on the wire is what the report says: no disk and no shared file stand between the hosts.
 group_image() {
-  start h2 ims ib_send_bw -F -D 300 -s 8388608
-  sleep 0.5
-  start h1 imc ib_send_bw -F -D 300 -s 8388608 "$(address_of h2 ims)"
+  start h2 ims ib_send_bw -F -D 600 -s 8388608
+  await_listen h2 ims
+  start h1 imc ib_send_bw -F -D 600 -s 8388608 "$(address_of h2 ims)"
   await_traffic h1 imc
   local before after bytes sent
   before=$(on h1 cat /sys/class/net/uplink/statistics/tx_bytes)
@@ -121,9 +92,9 @@ group_image() {
 
 # A container whose rdma0 address moves along.
 group_address() {
-  "$lab" run h2 ads -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
-  sleep 0.5
-  start h1 adc ib_send_bw -F -D 300 "$(address_of h2 ads)"
+  "$lab" run h2 ads -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 600
+  await_listen h2 ads
+  start h1 adc ib_send_bw -F -D 600 "$(address_of h2 ads)"
   await_traffic h1 adc
   move ads h2 h3
   move ads h3 h2
@@ -133,27 +104,23 @@ group_address() {
 
 # another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail.
 another() {
-  local folder=/tmp/ferryd-$2 i
+  local folder=/tmp/ferryd-$2
   on "$1" mkdir -p "$folder"
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
     "$FERRY_BIN/ferryd" --host "$1-$2" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
     --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
-  for ((i = 0; i < 100; i++)); do
-    if on "$1" test -S "$folder/api"; then return 0; fi
-    sleep 0.05
-  done
-  fail "no ferryd on $1:$2: $(on "$1" cat "$folder/log")"
+  await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
 }
 
 # script FILE TEXT: an executable script on h3.
 script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
 
 group_errors() {
-  start h2 ers ib_send_bw -F -D 300
-  sleep 0.5
-  start h1 erc ib_send_bw -F -D 300 "$(address_of h2 ers)"
-  "$lab" run h1 plain -d -- sleep 60
+  start h2 ers ib_send_bw -F -D 600
+  await_listen h2 ers
+  start h1 erc ib_send_bw -F -D 600 "$(address_of h2 ers)"
+  "$lab" run h1 plain -d -- sleep 3600
   await_traffic h1 erc
   fails "unknown host 'h9'" on h1 "$ferry" move erc --to h9
   fails 'no ferryd on h3:4799' on h1 "$ferry" move erc --to h3:4799
@@ -177,7 +144,7 @@ group_errors() {
   fails 'CRIU 3.17; 4.2 or later' on h1 "$ferry" move erc --to h3:4782
   another h3 4783 --memory-limit 1M
   fails 'not enough memory on h3-4783' on h1 "$ferry" move erc --to h3:4783
-  "$lab" run h3 erc2 -d -- sleep 60
+  "$lab" run h3 erc2 -d -- sleep 3600
   # Two moves at once: one wins, the other gets a line.
   local first=0 second=0 output
   on h1 "$ferry" move erc --to h3 >"$work/first" 2>&1 &
@@ -189,9 +156,9 @@ group_errors() {
   [[ $output =~ 'is being moved already'|'has moved to another host' && $output != *$'\n'* ]] ||
     fail "two moves at once: $output"
   # A peer that knows nothing of the migration protocol.
-  "$lab" run h2 ums -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
-  sleep 0.5
-  start h1 umc ib_send_bw -F -D 300 "$(address_of h2 ums)"
+  "$lab" run h2 ums -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 600
+  await_listen h2 ums
+  start h1 umc ib_send_bw -F -D 600 "$(address_of h2 ums)"
   await_traffic h1 umc
   fails 'does not answer the migration protocol' on h1 "$ferry" move umc --to h3
   hit KILL umc ums
@@ -199,13 +166,19 @@ group_errors() {
   ok 'wrong input gets one line, and the program goes on'
 }
 
+# has_stopped_once HOST NAME: a program goes on after it was stopped: its QPs have an epoch.
+has_stopped_once() {
+  on "$1" "$ferry" ps --json | jq -e --arg name "$2" \
+    'any(.programs[] | select(.container == $name) | .devices[].qps[]; .epoch > 0 and .migration == "")' >/dev/null
+}
+
 # Somebody else's CRIU, which locks the network by rules and lets the program run on.
 group_foreign() {
-  start h2 frs ib_send_bw -F -D 300
-  sleep 0.5
-  start h1 frc ib_send_bw -F -D 300 "$(address_of h2 frs)"
+  start h2 frs ib_send_bw -F -D 600
+  await_listen h2 frs
+  start h1 frc ib_send_bw -F -D 600 "$(address_of h2 frs)"
   await_traffic h1 frc
-  local pid netns epoch
+  local pid netns
   pid=$(on h1 jq .pid /run/ferry/containers/frc/config.json)
   netns=$(on h1 jq -r .netns /run/ferry/containers/frc/config.json)
   # shellcheck disable=SC2016 # expanded on the host
@@ -214,12 +187,7 @@ group_foreign() {
     --network-lock nftables --libdir "$FERRY_BIN/criu-plugins" --leave-running >"$work/criu" 2>&1 ||
     fail "criu dump with the plugin: $(tail -n 3 "$work/criu")"
   if on h1 grep -q 'network lock' /run/ferry/ferryd.log; then fail 'no exception from the network lock'; fi
-  for _ in {1..600}; do
-    epoch=$(on h1 "$ferry" ps --json | jq '[.programs[] | select(.container == "frc") | .devices[].qps[].epoch] | max // 0')
-    if ((epoch > 0)); then break; fi
-    sleep 0.1
-  done
-  ((epoch > 0)) || fail 'the program has not come back from its checkpoint'
+  await 'frc comes back from its checkpoint' has_stopped_once h1 frc
   if nsenter --net="/proc/$pid/ns/net" nft list tables | grep ferry; then fail 'rules were left behind'; fi
   expire frc frs
   ok 'a checkpoint by another CRIU left the program running'
@@ -238,10 +206,10 @@ restart_ferryd() {
 
 # A ferryd that starts again finds the programs that were restored before it, and tells how they end.
 group_restart() {
-  local host tries status=0
-  start h2 rss ib_send_bw -F -D 300
-  sleep 0.5
-  start h1 rsc ib_send_bw -F -D 300 "$(address_of h2 rss)"
+  local host
+  start h2 rss ib_send_bw -F -D 600
+  await_listen h2 rss
+  start h1 rsc ib_send_bw -F -D 600 "$(address_of h2 rss)"
   await_traffic h1 rsc
   move rsc h1 h3
   restart_ferryd h3
@@ -249,17 +217,9 @@ group_restart() {
   move rsc h3 h1
   restart_ferryd h1
   await_traffic h1 rsc
-  # An end of which nobody but its ferryd can tell.
-  for ((tries = 0; tries < 40 && status == 0; tries++)); do
-    hit ALRM rsc rss
-    sleep 3
-    "$lab" wait rsc --timeout 0 >"$work/restart" 2>&1 || status=$?
-    ((status != 124)) || { status=0 && continue; }
-    break
-  done
-  # Older kernels do not say how somebody else's child has ended.
-  ((status == 0 || status == 255)) || fail "rsc ended with $status: $(tail -n 5 "$work/restart")"
-  grep -Eq '^ *65536 +[0-9]+ ' "$work/restart" || fail 'ib_send_bw printed no result'
+  # An end of which nobody but its ferryd can tell. Older kernels do not say how somebody else's child has ended.
+  expire -u rsc rss
+  "$lab" logs rsc | grep -Eq '^ *65536 +[0-9]+ ' || fail 'ib_send_bw printed no result'
   for host in h1 h3; do
     [[ -z $(on "$host" ls /run/ferry/images) ]] || fail "$host keeps an image"
   done
@@ -273,10 +233,10 @@ group_rollback() {
     while [ "$1" != --images-dir ]; do shift; done
     echo "(00.000001) Error (criu/x.c:1): no luck today" >"$2/restore.log"; exit 1'
   # shellcheck disable=SC2016
-  script /tmp/slow-restore '[ "$1" != restore ] || { touch /tmp/restoring; sleep 60; }; exec /opt/ferry/bin/criu "$@"'
-  start h2 rbs ib_send_bw -F -D 300 -b
-  sleep 0.5
-  start h1 rbc ib_send_bw -F -D 300 -b "$(address_of h2 rbs)"
+  script /tmp/slow-restore '[ "$1" != restore ] || { touch /tmp/restoring; sleep 600; }; exec /opt/ferry/bin/criu "$@"'
+  start h2 rbs ib_send_bw -F -D 600 -b
+  await_listen h2 rbs
+  start h1 rbc ib_send_bw -F -D 600 -b "$(address_of h2 rbs)"
   await_traffic h1 rbc
   another h3 4784 --criu /tmp/no-restore
   fails "'rbc' was not moved: .*no luck today" on h1 "$ferry" move rbc --to h3:4784
@@ -292,11 +252,8 @@ group_rollback() {
   # The destination dies while it restores.
   another h3 4785 --criu /tmp/slow-restore
   on h1 "$ferry" move rbc --to h3:4785 >"$work/dying" 2>&1 &
-  local runner=$! i
-  for ((i = 0; i < 200; i++)); do
-    if on h3 test -e /tmp/restoring; then break; fi
-    sleep 0.02
-  done
+  local runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
   # shellcheck disable=SC2016
   on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4785/pid)'
   if wait "$runner"; then fail 'moved to a ferryd that died'; fi

@@ -9,6 +9,10 @@
 #   start, move, finishes ...          programs in containers, which can be moved: the first failure ends the test
 #
 # and last `summary`. Programs find their peer by eth (the names h1, h2), RDMA goes over rdma_of HOST, rdma6_of HOST.
+#
+# Nothing here depends on how fast the machine is: whoever needs that something has happened waits for it (`await` and its
+# kin), and a program that is moved runs until it is told (`expire`, `interrupt`), or counts messages that slow_rdma keeps
+# from going fast until fast_rdma.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -21,6 +25,7 @@ hosts=0
 runs=0
 failures=0
 export last_report= # of the last move
+readonly patience=120 # seconds that anything may take that is waited for, however busy the machine is
 
 ok() { printf 'ok - %s\n' "$*"; }
 
@@ -30,6 +35,9 @@ fail() {
   for ((host = 1; host <= hosts; host++)); do
     printf -- '--- ferryd of h%d\n' "$host" >&2
     "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
+    # shellcheck disable=SC2016 # expanded on the host
+    "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
+      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; tail -n 5 "$log"; }; done' >&2 || true
   done
   exit 1
 }
@@ -64,6 +72,26 @@ summary() {
 
 on() { "$lab" exec "$1" -- "${@:2}"; }
 
+# await WHAT CMD...: until CMD succeeds. WHAT is said if it never does.
+await() {
+  local what=$1 deadline=$((SECONDS + patience))
+  shift
+  until "$@"; do
+    ((SECONDS < deadline)) || fail "not within $patience s: $what"
+    sleep 0.02
+  done
+}
+
+# listens HOST PORT: something on a host, or in a container, listens on a TCP port.
+listens() { [[ -n $(on "$1" ss -Hltn "sport = :$2") ]]; }
+
+# listens_by_cm HOST [ADDRESS]: something listens over rdma_cm. ADDRESS: end of the name under which a listener receives
+# messages for QP 1 (src/gsi).
+listens_by_cm() { on "$1" grep -q "@ferry-cm/l/.*${2:-}" /proc/net/unix; }
+
+# says FILE PATTERN: a program has printed a line like PATTERN.
+says() { grep -Eqs -- "$2" "$1"; }
+
 rdma_of() { echo "10.78.${1#h}.1"; }
 rdma6_of() { echo "fd78::${1#h}:1"; }
 
@@ -94,7 +122,7 @@ alone() {
   shift
   runs=$((runs + 1))
   : >"$work/server"
-  with_ferry h1 60 "$@" >"$work/client" 2>&1 || code=$?
+  with_ferry h1 180 "$@" >"$work/client" 2>&1 || code=$?
   if ((code != 0)) || ! grep -Eq -- "$pattern" "$work/client"; then
     not_ok "$* (exit status $code, no '$pattern')"
   else
@@ -108,7 +136,7 @@ refused() {
   shift
   runs=$((runs + 1))
   : >"$work/server"
-  with_ferry h1 60 "$@" >"$work/client" 2>&1 || code=$?
+  with_ferry h1 180 "$@" >"$work/client" 2>&1 || code=$?
   if ((code == 0 || code >= 124)) || ! grep -Eq -- "$pattern" "$work/client"; then
     not_ok "$* (exit status $code, no '$pattern')"
   else
@@ -116,7 +144,8 @@ refused() {
   fi
 }
 
-listens() { [[ -n $(on h1 ss -Hltn "sport = :$1") ]]; }
+# ended_or PID CMD...: CMD succeeds, or there is nothing to wait for because the job PID has ended.
+ended_or() { "${@:2}" || ! kill -0 "$1" 2>/dev/null; }
 
 # pair [OPTION...] SERVER... [-- CLIENT...]: both must end with exit status 0. Without CLIENT it is SERVER and "h1".
 #   -p PORT     the client starts when the server listens on this TCP port (default 18515)
@@ -126,10 +155,10 @@ listens() { [[ -n $(on h1 ss -Hltn "sport = :$1") ]]; }
 #   -c PATTERN  the client's output must have a line like this
 #   -k          the server does not end by itself: SIGTERM, and its exit status says nothing
 #   -f PATTERN  the pair must fail: neither ends well or is killed, and the client's output has a line like this
-#   -t SECONDS  how long each side may take (default 60)
+#   -t SECONDS  how long each side may take (default 180)
 pair() {
-  local port=18515 ready='' by_output=false by_rdma_cm=false from_server='' from_client='' kill_server=false refusal='' limit=60
-  local option OPTIND=1 OPTARG server_words=() client_words=() what server i started server_code=0 client_code=0
+  local port=18515 ready='' by_output=false by_rdma_cm=false from_server='' from_client='' kill_server=false refusal='' limit=180
+  local option OPTIND=1 OPTARG server_words=() client_words=() condition what server started server_code=0 client_code=0
   while getopts 'p:r:ls:c:f:kt:' option; do
     case $option in
       p) port=$OPTARG ;;
@@ -155,18 +184,14 @@ pair() {
   : >"$work/client"
   with_ferry h1 "$limit" "${server_words[@]}" >"$work/server" 2>&1 &
   server=$!
-  for ((i = 0; i < 500; i++)); do
-    if $by_rdma_cm; then
-      # The name under which a listener receives messages for QP 1 (src/gsi).
-      if on h1 grep -q '@ferry-cm/l/' /proc/net/unix; then break; fi
-    elif $by_output; then
-      if grep -Eq -- "$ready" "$work/server" || [[ -z $ready ]]; then break; fi
-    elif listens "$port"; then
-      break
-    fi
-    kill -0 "$server" 2>/dev/null || break
-    sleep 0.02
-  done
+  if $by_rdma_cm; then
+    condition=(listens_by_cm h1)
+  elif $by_output; then
+    condition=(says "$work/server" "$ready")
+  else
+    condition=(listens h1 "$port")
+  fi
+  if [[ -n $ready ]] || ! $by_output; then await "$what: the server is ready" ended_or "$server" "${condition[@]}"; fi
   with_ferry h2 "$limit" "${client_words[@]}" >"$work/client" 2>&1 || client_code=$?
   if $kill_server; then end "$server"; fi
   wait "$server" || server_code=$?
@@ -206,30 +231,42 @@ address_of() { on "$1" jq -r .eth0.address "/run/ferry/containers/$2/config.json
 start() { "$lab" run "$1" "$2" -d -- "$ferry" run --netdev rdma0 -- "${@:3}"; }
 
 # await_listen HOST NAME [PORT]: waits until the program in a container listens.
-await_listen() {
-  local i
-  for ((i = 0; i < 250; i++)); do
-    if [[ -n $(on "$2" ss -Hltn "sport = :${3:-18515}") ]]; then return 0; fi
-    sleep 0.02
-  done
-  fail "$2 on $1 does not listen: $("$lab" logs "$2" | tail -n 3)"
+await_listen() { await "$2 on $1 listens on port ${3:-18515}" unless_ended "$1" "$2" listens "$2" "${3:-18515}"; }
+
+# unless_ended HOST NAME CMD...: CMD; the test fails if the program in a container has ended, for what it waits for cannot come.
+unless_ended() {
+  if "${@:3}"; then return 0; fi
+  if on "$1" test -e "/run/ferry/containers/$2/exit"; then fail "$2 on $1 has ended: $("$lab" logs "$2" | tail -n 3)"; fi
+  return 1
 }
 
-# await_traffic HOST NAME [COUNT]: waits until so many programs (1) in a container have a connected QP that receives.
+# received HOST NAME: {"pid": packets received} of the programs of a container that use RDMA.
+received() {
+  on "$1" "$ferry" ps --json | jq -c --arg name "$2" '[.programs[] | select(.container == $name and (.devices | length > 0)) |
+    {key: (.pid | tostring), value: ([.devices[].qps[].received_packets] | add // 0)}] | from_entries'
+}
+
+# await_traffic HOST NAME [COUNT]: waits until so many programs (1) in a container receive, from now on.
 await_traffic() {
-  local i
-  for ((i = 0; i < 100; i++)); do
-    if on "$1" "$ferry" ps --json | jq -e --arg name "$2" --argjson count "${3:-1}" '[.programs[] |
-      select(.container == $name and any(.devices[].qps[]; .received_packets > 100))] | length >= $count' >/dev/null; then return 0; fi
-    sleep 0.05
-  done
-  fail "no traffic of $2 on $1: $("$lab" logs "$2" | tail -n 3)"
+  local before=''
+  await "$2 on $1 receives" unless_ended "$1" "$2" receives_more "$1" "$2" "${3:-1}"
 }
 
-# Makes programs slow that count messages, not time: at so few Mbit/s, 4 KiB both ways take 3 ms on any machine.
+# receives_more HOST NAME COUNT: so many programs have received more than when this was first asked; `before` is the caller's.
+receives_more() {
+  local now
+  now=$(received "$1" "$2") || return 1
+  before=${before:-$now}
+  jq -e --argjson before "$before" --argjson count "$3" \
+    '[to_entries[] | select(.value >= ($before[.key] // 0) + 50)] | length >= $count' >/dev/null <<<"$now"
+}
+
+# slow_rdma [RATE]: makes programs slow that count messages, not time. At 4 Mbit/s, 4 KiB both ways take 17 ms on any machine.
 slow_rdma() {
   local host
-  for ((host = 1; host <= hosts; host++)); do on "h$host" tc qdisc replace dev rdma root tbf rate 20mbit burst 16k latency 1s; done
+  for ((host = 1; host <= hosts; host++)); do
+    on "h$host" tc qdisc replace dev rdma root tbf rate "${1:-4mbit}" burst 16k latency 1s
+  done
 }
 
 fast_rdma() {
@@ -253,9 +290,63 @@ move() {
 # interrupt HOST NAME: SIGINT to the program in a container.
 interrupt() { kill -INT "$(on "$1" jq .pid "/run/ferry/containers/$2/config.json")"; }
 
+# programs_of NAME...: "HOST NAME PID" for each program, wherever it is, that has not ended.
+programs_of() {
+  local name host pid
+  for name in "$@"; do
+    host=$("$lab" ps | awk -v name="$name" '$1 == name && $3 == "running" { print $2 }')
+    [[ -n $host ]] || continue
+    for pid in $(on "$host" "$ferry" ps --json | jq --arg name "$name" '.programs[] | select(.container == $name) | .pid'); do
+      echo "$host $name $pid"
+    done
+  done
+}
+
+# hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter.
+hit() {
+  local pid
+  while read -r _ _ pid; do kill "-$1" "$pid" 2>/dev/null || true; done < <(programs_of "${@:2}")
+}
+
+# alarm NAME...: SIGALRM to those that have a handler for it; a server that only lends its memory has no clock.
+alarm() {
+  local pid caught
+  while read -r _ _ pid; do
+    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) || continue
+    if (((16#${caught:-0} >> 13) & 1)); then kill -ALRM "$pid" 2>/dev/null || true; fi
+  done < <(programs_of "$@")
+}
+
+# expire NAME...: ends perftest's programs whose time (-D) is not over, however slow the machine has been, and checks that
+# they end well. SIGALRM is their own clock: each leads on to the next phase of the run, of three. -u: an unknown exit
+# status (255) will do.
+expire() {
+  local deadline=$((SECONDS + patience)) name status running unknown=0
+  if [[ $1 == -u ]]; then
+    unknown=255
+    shift
+  fi
+  while :; do
+    alarm "$@"
+    running=()
+    for name in "$@"; do
+      status=0
+      # The first of them waits for what the signal brings, so that a phase is not over before anything went in it.
+      "$lab" wait "$name" --timeout $((${#running[@]} == 0 ? 1 : 0)) >"$work/expired" 2>&1 || status=$?
+      if ((status == 124)); then
+        running+=("$name")
+      elif ((status != 0 && status != unknown)); then
+        fail "$name ended with $status: $(tail -n 5 "$work/expired")"
+      fi
+    done
+    if ((${#running[@]} == 0)); then return 0; fi
+    ((SECONDS < deadline)) || fail "these do not end: ${running[*]}"
+  done
+}
+
 # finishes NAME [SECONDS]: the program ends well.
 finishes() {
   local output status=0
-  output=$("$lab" wait "$1" --timeout "${2:-60}") || status=$?
+  output=$("$lab" wait "$1" --timeout "${2:-$patience}") || status=$?
   ((status == 0)) || fail "$1 ended with $status: $(tail -n 5 <<<"$output")"
 }

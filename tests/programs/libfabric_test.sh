@@ -34,9 +34,10 @@ group_rxd() {
   pingpong 'verbs;ofi_rxd' rdm -I 20 -m tagged -S 4096
 }
 
-# moved_pair NAME PROVIDER TYPE: both sides of a pair, three moves. fi_pingpong counts messages: slow_rdma bounds their rate.
+# moved_pair NAME PROVIDER TYPE: both sides of a pair, three moves. It counts messages: slow_rdma bounds their rate.
 moved_pair() {
   local command=(fi_pingpong -p "$2" -e "$3" -c -S 4096 -I 4000)
+  slow_rdma
   start h2 "$1s" "${command[@]}"
   await_listen h2 "$1s" 47592
   start h1 "$1c" "${command[@]}" "$(address_of h2 "$1s")"
@@ -44,6 +45,7 @@ moved_pair() {
   move "$1c" h1 h3
   move "$1s" h2 h1
   move "$1c" h3 h2
+  fast_rdma
   finishes "$1c"
   finishes "$1s"
   "$lab" logs "$1c" | grep -Eq '^[0-9].*[0-9]$' || fail "$1c printed no result: $("$lab" logs "$1c")"
@@ -51,10 +53,8 @@ moved_pair() {
 }
 
 group_move() {
-  slow_rdma
   moved_pair msg verbs msg
   moved_pair rxm 'verbs;ofi_rxm' rdm
-  fast_rdma
 }
 
 use_lab fabric 3 fi_info fi_pingpong

@@ -12,7 +12,7 @@ launched() {
   shift
   runs=$((runs + 1))
   : >"$work/server"
-  on h1 sh -c 'cd /tmp && exec "$@"' sh timeout --kill-after=5 100 "$@" >"$work/client" 2>&1 </dev/null || code=$?
+  on h1 sh -c 'cd /tmp && exec "$@"' sh timeout --kill-after=5 300 "$@" >"$work/client" 2>&1 </dev/null || code=$?
   if ((code != 0)) || { [[ -n $pattern ]] && ! grep -Eq -- "$pattern" "$work/client"; }; then
     not_ok "${what:-$*} (exit status $code, no '$pattern')"
   else
@@ -36,17 +36,16 @@ mpich() { # PATTERN, options and program
 # shellcheck disable=SC2034 # for the scripts
 nodes=rank0-h1,rank1-h2,rank2-h3,rank3-h1
 
-# await_rounds N: until the ranks have done N rounds more.
-await_rounds() {
-  local done='' i target=''
-  for ((i = 0; i < 600; i++)); do
-    done=$(on h1 sh -c 'grep -c "^round " /tmp/ranks 2>/dev/null') || done=0
-    target=${target:-$((done + $1))}
-    if ((done >= target)); then return 0; fi
-    sleep 0.1
-  done
-  fail "the ranks are stuck after $done rounds: $(on h1 tail -n 5 /tmp/ranks)"
+rounds() { on h1 sh -c 'grep -c "^round " /tmp/ranks 2>/dev/null' || true; }
+
+have_done() { # ROUNDS
+  if (($(rounds) >= $1)); then return 0; fi
+  kill -0 "$launcher" 2>/dev/null || fail "the launcher has ended: $(on h1 tail -n 10 /tmp/ranks)"
+  return 1
 }
+
+# await_rounds N: until the ranks have done N rounds more.
+await_rounds() { await "$1 rounds more of the ranks" have_done $(($(rounds) + $1)); }
 
 # move_rank NODE FROM TO
 move_rank() {
@@ -57,7 +56,7 @@ move_rank() {
 # moved_ranks CMD...: a launcher on h1, which starts mpi_check by container_agent on `nodes`; h4 has no rank.
 moved_ranks() {
   local launcher
-  on h1 sh -c 'cd /tmp && exec "$@" >/tmp/ranks 2>&1' sh timeout --kill-after=5 160 "$@" </dev/null &
+  on h1 sh -c 'cd /tmp && exec "$@" >/tmp/ranks 2>&1' sh timeout --kill-after=5 900 "$@" </dev/null &
   launcher=$!
   await_rounds 2
   move_rank rank1-h2 h2 h4

@@ -13,7 +13,7 @@ readonly all_sizes='^ *8388608 +[0-9]'
 # perftest PATTERN PROGRAM OPTION...: the client prints a row of results like PATTERN. Before each row perftest measures the
 # CPU's clock for 0.2 s, which makes -a slow.
 # The QPs' timeout of 1 s (-u 18) instead of 67 ms: no result depends on how busy the machine is.
-perftest() { pair -t 170 -c "$1" "$2" -F -u 18 "${@:3}"; }
+perftest() { pair -t 300 -c "$1" "$2" -F -u 18 "${@:3}"; }
 
 # row SIZE: how the row of results of a message size begins.
 row() { echo "^ *$1 +[0-9]"; }
@@ -160,7 +160,7 @@ group_xrc() {
 
 # Connections by rdma_cm: -R makes the QPs too, -z only exchanges what is needed for them.
 connect() { # PATTERN PROGRAM OPTION...
-  pair -t 170 -l -c "$1" stdbuf -oL "$2" -F "${@:3}" -- "$2" -F "${@:3}" "$(rdma_of h1)"
+  pair -t 300 -l -c "$1" stdbuf -oL "$2" -F "${@:3}" -- "$2" -F "${@:3}" "$(rdma_of h1)"
 }
 
 group_cm() {

@@ -61,9 +61,10 @@ group_uct() {
   for test in fadd cswap add_mr; do uct rc_verbs $test -s 8 -n 100 -w 10; done
 }
 
-# Both sides of a pair that talks over RC and UD, three moves.
+# Both sides of a pair that talks over RC and UD, three moves. It counts messages: slow_rdma bounds their rate.
 group_move() {
-  local command=(env "UCX_TLS=rc_verbs,ud_verbs" UCX_NET_DEVICES=ferry0:1 ucx_perftest -t tag_lat -s 4096 -n 2500 -w 10)
+  local command=(env "UCX_TLS=rc_verbs,ud_verbs" UCX_NET_DEVICES=ferry0:1 ucx_perftest -t tag_lat -s 4096 -n 4000 -w 10)
+  slow_rdma
   start h1 server "${command[@]}"
   await_listen h1 server 13337
   start h2 client "${command[@]}" "$(address_of h1 server)"
@@ -71,7 +72,8 @@ group_move() {
   move client h2 h3
   move server h1 h2
   move client h3 h1
-  finishes client 60
+  fast_rdma
+  finishes client
   finishes server
   ok 'a pair over UCX, moved in mid-run'
 }

@@ -95,6 +95,7 @@ def main():
 
     seen = collections.Counter()
     next_psn = {}
+    seen_psns = collections.defaultdict(set)
     write_left = {}
     decoded = 0
     for row in tshark_rows(options.pcap):
@@ -123,14 +124,18 @@ def main():
             length = integer(row["infiniband.reth.dmalen"])
             if length > options.max_length + 256:
                 wrong.append(f"{where}: DMA length {length}")
-        # Requests of one QP: PSNs follow each other; a READ takes one for each of its responses.
+        # Requests of one QP: PSNs follow each other; a READ takes one for each of its responses. On a busy machine an
+        # acknowledgement may come so late that requests are sent again: what has been seen already says nothing new.
         key = (row["ip.src"] or row["ipv6.src"], row["infiniband.bth.destqp"])
         if opcode <= 12:
             psn = integer(row["infiniband.bth.psn"])
+            if psn in seen_psns[key]:
+                continue
             if key in next_psn and psn != next_psn[key]:
                 wrong.append(f"{where}: PSN {psn:#x}, not {next_psn[key]:#x}")
             took = max(1, -(-length // options.mtu)) if opcode == 12 else 1
             next_psn[key] = (psn + took) & 0xFFFFFF
+            seen_psns[key].update((psn + k) & 0xFFFFFF for k in range(took))
         # The payloads of a WRITE add up to its DMA length.
         if opcode in (6, 10, 11):
             write_left[key] = length
