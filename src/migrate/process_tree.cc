@@ -77,6 +77,11 @@ std::vector<pid_t> ancestors(pid_t pid) {
   return chain;
 }
 
+bool is_alive(pid_t pid) {
+  const char state = stat_of(pid).state;
+  return state != 0 && state != 'Z' && state != 'X';
+}
+
 bool is_halted(pid_t pid) {
   const char state = stat_of(pid).state;
   return state == 'T' || state == 't';

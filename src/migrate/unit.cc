@@ -14,7 +14,8 @@ namespace {
 
 [[noreturn]] void not_ferry(const std::string& what) {
   throw Failure(fmt::format(
-      "{} was not started with Ferry, or uses no RDMA device: start it with: ferry run -- PROGRAM",
+      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
+      "PROGRAM",
       what));
 }
 
@@ -28,7 +29,11 @@ Unit unit_of_container(const Host& host, Container container) {
         fmt::format("'{}' is being moved already; wait until that has ended", container.name));
   }
   Unit unit{container.name, container.pid, container, ferry_processes(host, container.pid)};
-  if (unit.processes.empty()) not_ferry(fmt::format("'{}'", unit.name));
+  if (unit.processes.empty()) {
+    // Its end is on record only after that.
+    if (!is_alive(unit.root)) throw Failure(fmt::format("'{}' has ended", unit.name));
+    not_ferry(fmt::format("'{}'", unit.name));
+  }
   return unit;
 }
 

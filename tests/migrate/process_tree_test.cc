@@ -51,6 +51,17 @@ TEST(ProcessTree, ParentsComeBeforeChildren) {
   EXPECT_EQ(ours[0], ::getpid());
 }
 
+TEST(ProcessTree, WhoHasEndedIsNotAlive) {
+  EXPECT_TRUE(is_alive(::getpid()));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(is_alive(child)) << "a zombie";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(is_alive(child));
+}
+
 TEST(ProcessTree, KnowsAncestorsAndNames) {
   Family family;
   const auto chain = ancestors(family.grandchild);
