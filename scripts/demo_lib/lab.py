@@ -137,8 +137,13 @@ class Container:
         return status
 
     def signal(self, number):
-        """To the container's init, which passes it on to the program."""
-        os.kill(self.config()["pid"], number)
+        """To the container's init, which passes it on to the program; nothing when that has ended."""
+        pid = self.config()["pid"]
+        try:
+            if pid > 0:
+                os.kill(pid, number)
+        except ProcessLookupError:
+            pass
 
     def move(self, to, timeout=120):
         """Moves it with `ferry move`; its report, with the wall-clock times of begin and end as `began`, `ended`."""
@@ -195,7 +200,7 @@ class Lab:
         return Container(self, name, host, argv)
 
     def _await_ferryd(self, host):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             status, _, error = host.run(["ferry", "ps", "--json"])
             if status == 0:

@@ -52,7 +52,7 @@ def _await(host, image, criu, log, expected):
     """Until the action script reports, or CRIU ends."""
     event = os.open(host.file(f"{image}/event"), os.O_RDONLY | os.O_NONBLOCK)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 text = os.read(event, 64).decode().strip()
