@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "port/port.h"
 #include "transport/connection.h"
 #include "transport/opcodes.h"
 #include "transport/send_queue.h"
@@ -24,8 +25,9 @@ inline constexpr std::uint64_t kPsnRound = 1ull << 24;
 inline constexpr std::uint64_t kPsnWindow = (1ull << 23) - 1;
 // The most bytes of one QP in flight.
 inline constexpr std::int64_t kMaxWindow = 16 << 20;
-// What a packet costs the receiver's buffer beyond its payload.
-inline constexpr std::int64_t kPacketOverhead = 64;
+// What a packet takes of the Host's window beyond its payload: headers and ICRC have at most 64
+// bytes.
+inline constexpr std::int64_t kPacketOverhead = port::window_charge(64);
 
 // `delay` from now; kNever stays kNever.
 inline Time deadline(Time now, Time delay) {

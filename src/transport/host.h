@@ -136,12 +136,12 @@ class Host {
   // Uniform random bits, for cookies. Seeded in simulations.
   virtual std::uint64_t random() = 0;
 
-  // Wire packets' worth of bytes that may be under way to and from `to` now, over all QPs of the
-  // RNIC, without overflowing a receiver (port::Port::window_bytes), and their accounting: a
-  // connection adds what it sends and takes off what was acknowledged, re-sent or given up. The
-  // responses of a READ are counted by the requester, when it asks for them: nobody else knows when
-  // they have arrived. A connection with nothing in flight sends one packet also when the window is
-  // zero or negative.
+  // Bytes that may be under way to and from `to` now, over all QPs of the RNIC, without overflowing
+  // a receiver (port::Port::window_bytes; a packet counts with port::window_charge()), and their
+  // accounting: a connection adds what it sends and takes off what was acknowledged, re-sent or
+  // given up. The responses of a READ are counted by the requester, when it asks for them: nobody
+  // else knows when they have arrived. A connection with nothing in flight sends one packet also
+  // when the window is zero or negative.
   virtual std::int64_t window(const port::Endpoint& to) const = 0;
   virtual void account(const port::Endpoint& to, std::int64_t bytes) = 0;
 };

@@ -1,9 +1,10 @@
+#include "port/port.h"
 #include "transport/script.h"
 
 namespace ferry::transport::test {
 namespace {
 
-constexpr std::int64_t kPacket = kMtu + 64;
+constexpr std::int64_t kPacket = port::window_charge(kMtu + 64);
 
 TEST(Window, BoundsWhatIsInFlightAndAsksForAnAckAtItsEdge) {
   Script s;
