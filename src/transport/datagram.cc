@@ -282,9 +282,13 @@ void Datagram::deliver(const wire::Packet& packet, const DatagramName& source,
   if (bytes > length_of(receive)) {
     status = Status::kLocalLength;
   } else {
+    // As of the packet that a QP sends which has not moved.
+    const wire::Opcode opcode = wire::has_immediate(packet.header.opcode)
+                                    ? wire::Opcode::kUdSendOnlyImm
+                                    : wire::Opcode::kUdSendOnly;
     std::array<std::byte, wire::kGrhSize> grh;
-    wire::encode_grh(source.gid, destination,
-                     wire::packet_size(packet.header.opcode, packet.payload.size()), grh);
+    wire::encode_grh(source.gid, destination, wire::packet_size(opcode, packet.payload.size()),
+                     grh);
     if (host_.scatter_receive(sges, 0, grh) != MemoryResult::kOk ||
         (!packet.payload.empty() &&
          host_.scatter_receive(sges, grh.size(), packet.payload) != MemoryResult::kOk)) {

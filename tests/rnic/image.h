@@ -42,6 +42,7 @@ struct Restored {
   std::vector<device::Srq*> srqs;
   std::vector<device::Qp*> qps;
   std::vector<device::Mw*> mws;
+  std::vector<device::Ah*> ahs;
 };
 
 // The whole image into a fresh RNIC; the first errno that is not 0.
@@ -79,6 +80,7 @@ inline int restore(Context& context, std::span<const std::byte> image, Restored*
         break;
       case device::ObjectType::kXrcd: out->xrcd = static_cast<device::Xrcd*>(object); break;
       case device::ObjectType::kMw: out->mws.push_back(static_cast<device::Mw*>(object)); break;
+      case device::ObjectType::kAh: out->ahs.push_back(static_cast<device::Ah*>(object)); break;
       default: break;
     }
     if (error != 0) return error;

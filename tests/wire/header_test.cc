@@ -223,6 +223,41 @@ TEST(Header, DatagramByteForByte) {
                                                            "deadbeef  61626364  cccccccc"));
 }
 
+// UD of a QP that has moved: DETH, then OriginETH = gid:128 rsvd:8 qpn:24 epoch:32.
+TEST(Header, OriginByteForByte) {
+  Header header;
+  header.opcode = Opcode::kMovedSendOnly;
+  header.dest_qpn = 0x04002A;
+  header.psn = 0x000102;
+  header.deth = {0x11223344, 0x08000B};
+  const auto gid = from_hex("20010db8 00000000 01234567 89abcdef");
+  std::memcpy(header.origin.gid.bytes.data(), gid.data(), 16);
+  header.origin.qpn = 0xFF00000B;  // 24 bits of it
+  header.origin.epoch = 0xA1B2C3D4;
+  const auto bytes = from_hex(
+      "c4 40 ffff  00 04002a  00 000102  11223344  00 08000b"
+      "20010db8000000000123456789abcdef  00 00000b  a1b2c3d4"
+      "61626364  cccccccc");
+  EXPECT_EQ(encode(header, from_hex("61626364")), bytes);
+  const auto packet = parse(bytes);
+  ASSERT_TRUE(packet);
+  EXPECT_EQ(std::memcmp(packet->header.origin.gid.bytes.data(), gid.data(), 16), 0);
+  EXPECT_EQ(packet->header.origin.qpn, 0x00000Bu);
+  EXPECT_EQ(packet->header.origin.epoch, 0xA1B2C3D4u);
+  EXPECT_EQ(packet->header.deth.source_qpn, 0x08000Bu);
+  EXPECT_EQ(packet->payload.size(), 4u);
+  for (std::size_t size = 0; size < 12 + 8 + 24 + 4; ++size) {
+    EXPECT_FALSE(parse(std::span(bytes).first(size))) << size;
+  }
+
+  header.opcode = Opcode::kMovedSendOnlyImm;
+  const auto immediate = from_hex("deadbeef");
+  std::memcpy(&header.immediate, immediate.data(), 4);
+  EXPECT_EQ(encode(header), from_hex("c5 40 ffff  00 04002a  00 000102  11223344  00 08000b"
+                                     "20010db8000000000123456789abcdef  00 00000b  a1b2c3d4"
+                                     "deadbeef  cccccccc"));
+}
+
 TEST(Header, OfXrcNamesTheSrqFirst) {
   Header header;
   header.opcode = in_service(Service::kXrc, Opcode::kRcWriteOnlyImm);
