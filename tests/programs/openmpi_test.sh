@@ -1,7 +1,7 @@
 #!/bin/bash
 # Debian's Open MPI, with four ranks on two hosts of the lab: over UCX, and over libfabric (mtl ofi). And ranks that are moved.
 #
-#   openmpi_test.sh [GROUP...]     groups: ucx rxm rxd move (default: all)
+#   openmpi_test.sh [GROUP...]     groups: ucx rxm rxd move move_ofi (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/programs/mpi.sh
@@ -36,18 +36,29 @@ group_rxd() { over_libfabric 'verbs;ofi_rxd'; }
 # A pseudo terminal, through which orted reads its rank's output, keeps its number when it is moved. So each host gets its own
 # terminals, as a machine has them, and a rank goes where its number is free: where no rank is. What orted would share
 # with its rank by files, which are not on other hosts, goes over their connection (gds, see container_agent) or is not used.
-group_move() {
+# moved OPTION...: those that choose what carries the messages.
+moved() {
   local host
   for host in h1 h2 h3 h4; do
-    on "$host" sh -c 'mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts /dev/pts && mount --bind /dev/pts/ptmx /dev/ptmx'
+    on "$host" sh -c 'mountpoint -q /dev/ptmx || {
+      mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts /dev/pts && mount --bind /dev/pts/ptmx /dev/ptmx; }'
   done
-  what='ranks of Open MPI over UCX, moved in mid-run' moved_ranks mpirun.openmpi --allow-run-as-root --leave-session-attached \
+  moved_ranks mpirun.openmpi --allow-run-as-root --leave-session-attached \
     --mca plm_rsh_agent "$here/container_agent" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.77.0.0/16 \
     --mca rtc_hwloc_vmhole none --mca shmem mmap --mca mpi_yield_when_idle 1 -H "$nodes" -np 4 --map-by node \
-    -x PMIX_MCA_gds=hash -x LD_PRELOAD="$library" -x FERRY_NETDEV=rdma0 "${ucx[@]}" "$FERRY_BIN/mpi_check_openmpi" 600
+    -x PMIX_MCA_gds=hash -x LD_PRELOAD="$library" -x FERRY_NETDEV=rdma0 "$@" "$FERRY_BIN/mpi_check_openmpi" 600
+}
+
+group_move() { what='ranks of Open MPI over UCX, moved in mid-run' moved "${ucx[@]}"; }
+
+group_move_ofi() {
+  local provider
+  for provider in 'verbs;ofi_rxm' 'verbs;ofi_rxd'; do
+    what="ranks of Open MPI over libfabric, $provider, moved in mid-run" moved "${ofi[@]}" --mca mtl_ofi_provider_include "$provider"
+  done
 }
 
 use_lab ompi 4 mpirun.openmpi hpcc "$FERRY_BIN/mpi_check_openmpi"
-if (($# == 0)); then set -- ucx rxm rxd move; fi
+if (($# == 0)); then set -- ucx rxm rxd move move_ofi; fi
 for group in "$@"; do "group_$group"; done
 summary
