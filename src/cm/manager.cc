@@ -8,8 +8,6 @@
 namespace ferry::cm {
 namespace {
 
-constexpr unsigned kFailures = 3;
-
 template <std::size_t N>
 Private<N> private_data(std::span<const std::byte> data) {
   Private<N> result{};
@@ -93,7 +91,7 @@ void Manager::repeat(Entry& e) {
 
 void Manager::send_until_answered(Entry& e, Body body, Time now) {
   send(e, body);
-  e.retries = 0;
+  e.retries = e.refusals = 0;
   e.wait = kFirstWait;
   set_deadline(e, now + e.wait);
 }
@@ -344,31 +342,49 @@ void Manager::handle_timeouts(Time now) {
   }
 }
 
+// Counts a refusal. True: that is enough of them.
+bool Manager::refused(Entry& e) {
+  if (e.refusals <= e.retries) ++e.refusals;
+  return e.refusals >= kRefusals;
+}
+
 void Manager::failed(const port::Address& to, int error, Time now) {
   std::vector<CommId> ids;
   for (auto& [id, e] : entries_) {
-    const bool asks = e.c.state == State::kReqSent || e.c.state == State::kSidrReqSent;
-    // One error for each time that it was sent; others are those of other requests.
-    if (!asks || e.c.to != to || e.failures > e.retries) continue;
-    if (++e.failures >= kFailures) ids.push_back(id);
+    const State state = e.c.state;
+    const bool asks = state == State::kReqSent || state == State::kRepSent ||
+                      state == State::kDreqSent || state == State::kSidrReqSent;
+    if (asks && e.c.to == to && refused(e)) ids.push_back(id);
   }
   for (const CommId id : ids) {
     Entry& e = entries_[id];
-    if (error != ECONNREFUSED) {
-      post(e, Event::Type::kUnreachable, {}, error);
-    } else if (e.c.state == State::kReqSent) {
-      Rej rej;
-      rej.remote_id = id;
-      rej.reason = Reason::kInvalidServiceId;
-      post(e, Event::Type::kRejected, rej);
-    } else {
+    const int other_error = error != ECONNREFUSED ? error : 0;
+    if (e.c.state == State::kDreqSent) {
+      post(e, Event::Type::kDisconnected, {}, other_error);
+      timewait(e, now);
+      continue;
+    }
+    if (other_error != 0) {
+      post(e, Event::Type::kUnreachable, {}, other_error);
+    } else if (e.c.state == State::kSidrReqSent) {
       SidrRep rep;
       rep.request_id = id;
       rep.status = SidrStatus::kUnsupported;
       post(e, Event::Type::kSidrReply, rep);
+    } else {
+      Rej rej;
+      rej.remote_id = id;
+      rej.reason =
+          e.c.state == State::kReqSent ? Reason::kInvalidServiceId : Reason::kInvalidCommId;
+      post(e, Event::Type::kRejected, rej);
     }
     finish(e, State::kIdle, now);
   }
+}
+
+bool Manager::awaits_disconnect() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const auto& e) { return e.second.c.state == State::kDreqSent; });
 }
 
 // --- Messages
@@ -478,6 +494,8 @@ void Manager::handle(const Datagram&, std::uint64_t, const Rej& m, Time now) {
   if (e == nullptr) return;
   switch (e->c.state) {
     case State::kReqSent:
+      if (m.reason == Reason::kInvalidServiceId && !refused(*e)) break;
+      [[fallthrough]];
     case State::kReqReceived:
     case State::kRepSent:
     case State::kRepReceived:
@@ -548,6 +566,7 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const Dreq& m
       post(*e, Event::Type::kDisconnected);
       timewait(*e, now);
       break;
+    case State::kDreqReceived:  // our program takes long, its peer may be waiting for it to end
     case State::kTimewait: answer(d, transaction, Drep{m.remote_id, m.local_id, {}}); break;
     default: break;
   }
@@ -593,6 +612,7 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const SidrReq
 void Manager::handle(const Datagram&, std::uint64_t, const SidrRep& m, Time now) {
   Entry* e = entry(m.request_id);
   if (e == nullptr || e->c.state != State::kSidrReqSent) return;
+  if (m.status == SidrStatus::kUnsupported && !refused(*e)) return;
   post(*e, Event::Type::kSidrReply, m);
   finish(*e, State::kIdle, now);
 }

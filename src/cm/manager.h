@@ -33,6 +33,11 @@ inline constexpr Time kFirstWait = std::chrono::milliseconds(250);
 inline constexpr std::uint8_t kResponseTimeout = 20;  // 4.3 s
 inline constexpr std::uint8_t kServiceTimeout = 20;   // of an MRA
 inline constexpr unsigned kMaxRetries = 15;
+// A host's word that there is nobody to answer (an ICMP error, or REJ or SIDR_REP for a service
+// that nobody listens on) ends what is asked when it has come so many times, once for each time
+// that it was sent: after 0, 250, 750 and 1750 ms. A listener may be about to come, or be on a
+// move, or UDP port 4791 may be changing hands.
+inline constexpr unsigned kRefusals = 4;
 // How long an answer is kept for those who ask again.
 inline constexpr Time kAnswerKept = std::chrono::seconds(10);
 
@@ -143,9 +148,9 @@ class Manager {
   // One of the two was moved: this is where messages come from and go to.
   void set_addresses(CommId id, const port::Address& from, const port::Address& to);
 
-  // An ICMP error came for what goes to `to`. After some of them requests end: ECONNREFUSED, no
-  // RNIC is running there (kRejected with kInvalidServiceId, as one would answer); EHOSTUNREACH and
-  // ENETUNREACH, there is no such host (kUnreachable).
+  // An ICMP error came for what goes to `to`. After kRefusals of them what was asked there ends.
+  // ECONNREFUSED, no RNIC is running there: as one would answer for nobody (answer_for_nobody).
+  // EHOSTUNREACH and ENETUNREACH, there is no such host: kUnreachable; DREQ: kDisconnected.
   void failed(const port::Address& to, int error, Time now);
 
   void handle(const Datagram& datagram, Time now);
@@ -157,6 +162,8 @@ class Manager {
   bool next_datagram(Datagram* out);
   bool next_event(Event* out);
   std::size_t size() const { return entries_.size(); }
+  // A DREQ of ours has no answer yet: were this process to end now, its peer might not hear of it.
+  bool awaits_disconnect() const;
 
  private:
   struct Entry {
@@ -166,7 +173,7 @@ class Manager {
     Mad last{};  // for retransmissions and those who ask again
     Time wait{}, deadline = kNever;
     unsigned retries = 0;
-    unsigned failures = 0;  // ICMP errors
+    unsigned refusals = 0;  // up to one for each time that it was sent
   };
 
   Entry* entry(CommId id);
@@ -177,6 +184,7 @@ class Manager {
   void send(Entry& e, Body body);  // emits and keeps it
   void send_until_answered(Entry& e, Body body, Time now);
   void repeat(Entry& e);
+  static bool refused(Entry& e);
   void answer(const Datagram& to, std::uint64_t transaction_id, Body body);
   void post(Entry& e, Event::Type type, Body body = {}, int error = 0);
   void finish(Entry& e, State state, Time now);

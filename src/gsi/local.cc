@@ -1,6 +1,7 @@
 #include "gsi/local.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -48,17 +49,30 @@ socklen_t to_address(const std::string& name, sockaddr_un* out) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
+// A receiver's queue holds few datagrams (net.unix.max_dgram_qlen, 10), and messages come in
+// bursts: as many as a program opens or closes connections at once. So long the sender waits for
+// room.
+constexpr timeval kPatience{0, 5000};
+
 int unix_socket() {
   return ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int sending_socket() {
+  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor >= 0)
+    ::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+  return descriptor;
 }
 
 bool send_to(int socket, const std::string& name, const Envelope& envelope) {
   sockaddr_un address;
   const socklen_t length = to_address(name, &address);
-  // A full queue is a lost datagram, which the sender repeats; nobody there is something else.
+  // A queue that stays full is a lost datagram, which its origin repeats; nobody there is something
+  // else.
   return ::sendto(socket, &envelope, sizeof envelope, MSG_NOSIGNAL,
                   reinterpret_cast<const sockaddr*>(&address), length) >= 0 ||
-         errno == EAGAIN || errno == ENOBUFS;
+         errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
 }
 
 }  // namespace
@@ -115,7 +129,7 @@ std::optional<cm::Datagram> receive(int receiver) {
 bool pass_on(const cm::Mad& mad, const port::Address& from, const port::Address& to) {
   const auto whom = cm::destination_of(mad);
   if (!whom) return true;  // nobody is missed
-  const int socket = unix_socket();
+  const int socket = sending_socket();
   if (socket < 0) return true;  // lost, like any datagram
   Envelope envelope;
   envelope.from = from.bytes;

@@ -16,6 +16,8 @@ namespace ferry::rdmacm {
 namespace {
 
 constexpr cm::Time kRetry = std::chrono::milliseconds(250);  // of what is missing
+// How long a process that ends repeats its farewells: four tries.
+constexpr cm::Time kFarewell = std::chrono::seconds(2);
 constexpr int kMaxDescriptor = 1 << 16;
 
 }  // namespace
@@ -270,13 +272,18 @@ void Service::work(std::unique_lock<std::mutex>& lock) {
     [[maybe_unused]] const ssize_t taken = ::read(descriptors[0].fd, &count, sizeof count);
   }
   if (stopped_ || ending_ || !manager_) return;
+  take_messages();
+  manager_->handle_timeouts(now());
+  flush();
+}
+
+void Service::take_messages() {
+  if (!manager_) return;
   std::vector<cm::Datagram> datagrams;
   std::vector<gsi::WireSocket::Failure> failures;
   sockets_.receive(&datagrams, &failures);
   for (const cm::Datagram& datagram : datagrams) manager_->handle(datagram, now());
   for (const auto& [to, error] : failures) manager_->failed(to, error, now());
-  manager_->handle_timeouts(now());
-  flush();
 }
 
 Service::Yield::Yield(Service* service) : service_(service) {
@@ -284,7 +291,9 @@ Service::Yield::Yield(Service* service) : service_(service) {
   std::unique_lock lock(service_->mutex_);
   ++service_->yields_;
   service_->holding_ = false;
+  service_->take_messages();  // what waits in the socket
   service_->sockets_.stop_holding();
+  service_->flush();
   service_->leave_sleep(lock);
 }
 
@@ -339,6 +348,9 @@ void Service::leave() {
   if (!lock.owns_lock() || stopped_) return;
   while (!ids_.empty()) destroy(ids_.begin()->second);
   flush();
+  // Nobody repeats a DREQ that is lost now: the thread does while this one waits.
+  changed_.wait_for(lock, kFarewell,
+                    [this] { return !manager_ || !manager_->awaits_disconnect(); });
 }
 
 }  // namespace ferry::rdmacm

@@ -105,7 +105,8 @@ class Service {
   void before_fork() { mutex_.lock(); }
   void after_fork_in_parent() { mutex_.unlock(); }
   void abandon_in_child();
-  // The process ends: tells the peers.
+  // The process ends: tells the peers, and waits until those that were connected have answered, for
+  // up to 2 s.
   void leave();
 
  private:
@@ -170,6 +171,7 @@ class Service {
   static void* thread_main(void* self);
   void run();
   void work(std::unique_lock<std::mutex>& lock);
+  void take_messages();
   static cm::Time now();
 
   Devices& devices_;
@@ -181,8 +183,8 @@ class Service {
   Sockets sockets_;
   std::unique_ptr<cm::Manager> manager_;  // from the first use of a port on
   cm::Time retry_at_ = cm::kNever;        // something is missing
-  bool holding_ = false;  // what the sockets were last told
-  bool polling_ = false;  // the thread sleeps on the sockets
+  bool holding_ = false;                  // what the sockets were last told
+  bool polling_ = false;                  // the thread sleeps on the sockets
   std::uint64_t sleeps_ = 0;
   unsigned yields_ = 0;
 

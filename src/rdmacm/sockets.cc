@@ -134,6 +134,16 @@ void Sockets::add_to(std::vector<pollfd>* out) const {
   for (const auto& [address, wire] : wires_) out->push_back({wire.descriptor(), 0, 0});
 }
 
+bool Sockets::is_for_us(const cm::Mad& mad, const port::Address& to) {
+  const auto whom = cm::destination_of(mad);
+  if (!whom) return false;
+  if (whom->process) return tag_ != 0 && cm::tag_of(*whom->process) == tag_;
+  return std::any_of(receivers_.begin(), receivers_.end(), [&](const auto& entry) {
+    const Binding& b = entry.second.binding;
+    return b.service == whom->service && (b.any || current(b.address, b.netdev) == to);
+  });
+}
+
 void Sockets::receive(std::vector<cm::Datagram>* out,
                       std::vector<gsi::WireSocket::Failure>* failures) {
   const auto drain = [out](int descriptor) {
@@ -151,7 +161,12 @@ void Sockets::receive(std::vector<cm::Datagram>* out,
       if (!wire::verify(r.bytes, r.from, port->local(), r.ip_identification)) continue;
       const auto packet = wire::parse(r.bytes);
       const auto mad = packet ? gsi::mad_of(*packet) : std::nullopt;
-      if (mad) gsi::take(*mad, r.from.address, address);
+      if (!mad) continue;
+      if (is_for_us(*mad, address)) {
+        out->push_back({0, r.from.address, address, *mad});
+      } else {
+        gsi::take(*mad, r.from.address, address);
+      }
     }
   }
   drain(process_receiver_);

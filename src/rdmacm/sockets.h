@@ -59,6 +59,7 @@ class Sockets {
   };
   int open(Receiver& receiver, bool check_others);
   void find_addresses();
+  bool is_for_us(const cm::Mad& mad, const port::Address& to);
 
   Devices& devices_;
   std::uint16_t tag_ = 0;

@@ -60,15 +60,39 @@ TEST_F(ConnectionTest, IdsCarryTheTag) {
   EXPECT_EQ(a.manager.find(a.id)->remote_id, b.id);
 }
 
+// Refused so often, a request has met no listener that was only about to come.
 TEST_F(ConnectionTest, NobodyListens) {
   b.listens = false;
   a.connect(b);
-  b.take(a);
-  EXPECT_EQ(b.events(), "");
-  EXPECT_EQ(b.sent(), "REJ");
-  a.take(b);
+  for (unsigned refusals = 1;; ++refusals) {
+    b.take(a);
+    EXPECT_EQ(b.events(), "");
+    EXPECT_EQ(b.sent(), "REJ");
+    auto again = b.wire;
+    a.take(b);
+    // One that comes twice counts once.
+    if (refusals == kRefusals) break;
+    for (const auto& d : again) a.manager.handle(d, a.now);
+    EXPECT_EQ(a.events(), "");
+    a.wait();
+    EXPECT_EQ(a.sent(), "REQ");
+  }
   EXPECT_EQ(a.events(), "rejected");
   EXPECT_EQ(std::get<Rej>(a.last->body).reason, Reason::kInvalidServiceId);
+  EXPECT_EQ(a.now - Time{1000}, milliseconds(1750));
+  EXPECT_EQ(a.manager.next_deadline(), kNever);
+}
+
+TEST_F(ConnectionTest, ListenerComesAfterTheRequest) {
+  b.listens = false;
+  a.connect(b);
+  b.take(a);
+  EXPECT_EQ(b.sent(), "REJ");
+  a.take(b);
+  b.listens = true;
+  a.wait();
+  b.take(a);
+  EXPECT_EQ(b.events(), "request");
 }
 
 TEST_F(ConnectionTest, RejectedWithPrivateData) {
@@ -268,6 +292,23 @@ TEST_F(ConnectionTest, LostDisconnectReply) {
   EXPECT_EQ(a.events(), "disconnected");
 }
 
+// The program of one side may take long, or never look at its events; the other may want to end.
+TEST_F(ConnectionTest, DisconnectThatComesAgainIsAnswered) {
+  establish(a, b);
+  a.manager.disconnect(a.id, a.now);
+  b.take(a);
+  EXPECT_EQ(b.events(), "disconnected");
+  EXPECT_EQ(b.sent(), "");
+  a.wait();
+  b.take(a);
+  EXPECT_EQ(b.events(), "");
+  EXPECT_EQ(b.sent(), "DREP");
+  a.take(b);
+  EXPECT_EQ(a.events(), "disconnected");
+  EXPECT_FALSE(a.manager.awaits_disconnect());
+  EXPECT_EQ(b.manager.disconnect(b.id, b.now), 0);
+}
+
 TEST_F(ConnectionTest, DisconnectTimesOut) {
   establish(a, b);
   a.manager.disconnect(a.id, a.now);
@@ -337,26 +378,71 @@ TEST_F(ConnectionTest, ClockJumps) {
   EXPECT_EQ(a.sent(), "REQ");
 }
 
-TEST_F(ConnectionTest, PortErrorsEndARequestAfterSomeTries) {
-  a.connect(b);
+// ICMP errors for what a sent to b.
+struct PortErrors : ConnectionTest {
   // Whoever holds the port may just have changed; and the errors may be those of other requests.
-  for (int i = 0; i < 9; ++i) a.manager.failed(b.address, ECONNREFUSED, a.now);
-  a.wait();
-  for (int i = 0; i < 9; ++i) a.manager.failed(b.address, ECONNREFUSED, a.now);
-  a.wait();
-  a.manager.failed(a.address, ECONNREFUSED, a.now);
-  EXPECT_EQ(a.events(), "");
-  a.manager.failed(b.address, ECONNREFUSED, a.now);
+  void fail(int error) {
+    for (unsigned i = 0; i < kRefusals - 1; ++i) {
+      for (int k = 0; k < 9; ++k) a.manager.failed(b.address, error, a.now);
+      a.wait();
+    }
+    a.manager.failed(a.address, error, a.now);
+    EXPECT_EQ(a.events(), "");
+    a.manager.failed(b.address, error, a.now);
+  }
+  void reply() {  // a's
+    b.connect(a);
+    a.take(b);
+    ASSERT_EQ(a.events(), "request");
+    ASSERT_EQ(a.manager.accept(a.id, a.reply(), a.now), 0);
+  }
+};
+
+TEST_F(PortErrors, EndARequest) {
+  a.connect(b);
+  fail(ECONNREFUSED);
   EXPECT_EQ(a.events(), "rejected");
   EXPECT_EQ(std::get<Rej>(a.last->body).reason, Reason::kInvalidServiceId);
 
   a.connect(b);
-  for (int i = 0; i < 3; ++i) {
-    a.manager.failed(b.address, EHOSTUNREACH, a.now);
-    if (i < 2) a.wait();
-  }
+  fail(EHOSTUNREACH);
   EXPECT_EQ(a.events(), "unreachable");
   EXPECT_EQ(a.last->error, EHOSTUNREACH);
+}
+
+TEST_F(PortErrors, EndAReply) {
+  reply();
+  fail(ECONNREFUSED);
+  EXPECT_EQ(a.events(), "rejected");
+  EXPECT_EQ(std::get<Rej>(a.last->body).reason, Reason::kInvalidCommId);
+  EXPECT_EQ(a.manager.next_deadline(), kNever);
+}
+
+TEST_F(PortErrors, EndADisconnect) {
+  establish(a, b);
+  a.manager.disconnect(a.id, a.now);
+  EXPECT_TRUE(a.manager.awaits_disconnect());
+  fail(ECONNREFUSED);
+  EXPECT_FALSE(a.manager.awaits_disconnect());
+  EXPECT_EQ(a.events(), "disconnected");
+  EXPECT_EQ(a.last->error, 0);
+  a.wait();
+  EXPECT_EQ(a.events(), "timewait exit");
+}
+
+TEST_F(PortErrors, TellWhyADisconnectHadNoAnswer) {
+  establish(a, b);
+  a.manager.disconnect(a.id, a.now);
+  fail(EHOSTUNREACH);
+  EXPECT_EQ(a.events(), "disconnected");
+  EXPECT_EQ(a.last->error, EHOSTUNREACH);
+}
+
+TEST_F(PortErrors, DoNotConcernWhatIsUp) {
+  establish(a, b);
+  for (unsigned i = 0; i < 9; ++i) a.manager.failed(b.address, ECONNREFUSED, a.now);
+  EXPECT_EQ(a.events(), "");
+  EXPECT_EQ(a.state(), State::kEstablished);
 }
 
 TEST_F(ConnectionTest, CallsInAnotherStateAreRefused) {

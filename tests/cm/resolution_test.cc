@@ -54,11 +54,28 @@ TEST_F(ResolutionTest, LostReplyIsRepeated) {
 TEST_F(ResolutionTest, NobodyListens) {
   b.listens = false;
   resolve();
-  b.take(a);
-  EXPECT_EQ(b.sent(), "SIDR_REP");
-  a.take(b);
+  for (unsigned refusals = 1;; ++refusals) {
+    b.take(a);
+    EXPECT_EQ(b.sent(), "SIDR_REP");
+    a.take(b);
+    if (refusals == kRefusals) break;
+    EXPECT_EQ(a.events(), "");
+    a.wait();
+    EXPECT_EQ(a.sent(), "SIDR_REQ");
+  }
   EXPECT_EQ(a.events(), "SIDR reply");
   EXPECT_EQ(std::get<SidrRep>(a.last->body).status, SidrStatus::kUnsupported);
+}
+
+TEST_F(ResolutionTest, ListenerComesAfterTheRequest) {
+  b.listens = false;
+  resolve();
+  b.take(a);
+  a.take(b);
+  b.listens = true;
+  a.wait();
+  b.take(a);
+  EXPECT_EQ(b.events(), "SIDR request");
 }
 
 TEST_F(ResolutionTest, ForgottenRequestIsRejected) {

@@ -7,16 +7,15 @@ source "$(dirname "$0")/lib.sh"
 
 one=$(rdma_of h1) one6=$(rdma6_of h1) two=$(rdma_of h2)
 
-# listening PORT: somebody on h1 listens on a port of RDMA_PS_TCP (or, with "udp", RDMA_PS_UDP).
+# listening PORT [SPACE]: somebody on h1 listens on a port of RDMA_PS_TCP (or, with "udp", RDMA_PS_UDP).
 listening() {
-  local space=0106 i
+  local space=0106
   if [[ ${2:-} == udp ]]; then space=0111; fi
-  for ((i = 0; i < 500; i++)); do
-    if on h1 grep -q "@ferry-cm/l/.*/00000000$space$(printf %04x "$1")" /proc/net/unix; then return 0; fi
-    sleep 0.02
-  done
-  return 1
+  listens_by_cm h1 "/00000000$space$(printf %04x "$1")"
 }
+
+# await_listener JOB PORT [SPACE]: until somebody does, or the job that should has ended.
+await_listener() { await "$2 is listened on" ended_or "$1" listening "${@:2}"; }
 
 # cm_pair PORT SPACE SERVER... -- CLIENT...: the client starts when somebody listens on the port; both must end well.
 cm_pair() {
@@ -28,10 +27,10 @@ cm_pair() {
   done
   shift
   runs=$((runs + 1))
-  with_ferry h1 60 "${words[@]}" >"$work/server" 2>&1 &
+  with_ferry h1 180 "${words[@]}" >"$work/server" 2>&1 &
   server=$!
-  listening "$port" "$space" || true
-  with_ferry h2 60 "$@" >"$work/client" 2>&1 || client_code=$?
+  await_listener "$server" "$port" "$space"
+  with_ferry h2 180 "$@" >"$work/client" 2>&1 || client_code=$?
   wait "$server" || server_code=$?
   if ((client_code != 0 || server_code != 0)); then
     not_ok "$* (exit status of client $client_code, server $server_code)"
@@ -56,13 +55,10 @@ group_ud() {
   cm_pair 7174 udp udaddy -c 10 -C 20 -- udaddy -s "$one" -c 10 -C 20
   runs=$((runs + 1))
   local receiver code=0
-  with_ferry h1 30 mckey -m 239.7.7.7 -b "$one" -C 10 >"$work/server" 2>&1 &
+  with_ferry h1 180 stdbuf -oL mckey -m 239.7.7.7 -b "$one" -C 10 >"$work/server" 2>&1 &
   receiver=$!
-  for ((i = 0; i < 250; i++)); do
-    if grep -q 'receiving data transfers' "$work/server"; then break; fi
-    sleep 0.02
-  done
-  with_ferry h2 30 mckey -m 239.7.7.7 -b "$two" -s -C 10 >"$work/client" 2>&1 || code=$?
+  await 'mckey has joined' ended_or "$receiver" says "$work/server" 'receiving data transfers'
+  with_ferry h2 180 mckey -m 239.7.7.7 -b "$two" -s -C 10 >"$work/client" 2>&1 || code=$?
   wait "$receiver" || code=$?
   if ((code != 0)); then not_ok "mckey (exit status $code)"; else ok 'mckey'; fi
 }
@@ -75,10 +71,10 @@ group_rsockets() {
   on h1 sh -c 'mkdir -p /tmp/rcopy'
   on h2 sh -c 'cat >/tmp/file' <"$work/file"
   runs=$((runs + 1))
-  with_ferry h1 60 rcopy >"$work/server" 2>&1 &
+  with_ferry h1 180 rcopy >"$work/server" 2>&1 &
   local server=$! code=0
-  listening 7427 || true
-  with_ferry h2 60 rcopy /tmp/file "$one:/tmp/rcopy/file" >"$work/client" 2>&1 || code=$?
+  await_listener "$server" 7427
+  with_ferry h2 180 rcopy /tmp/file "$one:/tmp/rcopy/file" >"$work/client" 2>&1 || code=$?
   kill "$server" 2>/dev/null || true
   wait "$server" || true
   if ((code != 0)) || ! on h1 cat /tmp/rcopy/file | cmp - "$work/file"; then
@@ -93,37 +89,42 @@ group_rsockets() {
 group_several() {
   local port servers=() clients=() code=0
   for port in 8001 8002 8003 8004; do
-    with_ferry h1 60 rping -s -p "$port" -C 200 -V >"$work/server$port" 2>&1 &
+    with_ferry h1 180 rping -s -p "$port" -C 200 -V >"$work/server$port" 2>&1 &
     servers+=($!)
-    listening "$port" || fail "no rping on $port: $(cat "$work/server$port")"
+    await_listener "${servers[-1]}" "$port"
   done
   runs=$((runs + 2))
-  if with_ferry h1 20 rping -s -p 8003 -C 1 >"$work/client" 2>&1 || ! grep -qi 'address already in use' "$work/client"; then
+  if with_ferry h1 180 rping -s -p 8003 -C 1 >"$work/client" 2>&1 || ! grep -qi 'address already in use' "$work/client"; then
     not_ok 'a second listener on a port'
   else
     ok 'a second listener on a port is refused'
   fi
   # One after the other, so that the holder ends first and the others go on.
   for port in 8001 8002; do
-    with_ferry h2 60 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client" 2>&1 || code=$?
+    with_ferry h2 180 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client$port" 2>&1 || code=$?
   done
   for port in 8003 8004; do
-    with_ferry h2 60 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client$port" 2>&1 &
+    with_ferry h2 180 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client$port" 2>&1 &
     clients+=($!)
   done
   for port in "${clients[@]}" "${servers[@]}"; do wait "$port" || code=$?; done
-  if ((code != 0)); then not_ok "four listeners (exit status $code)"; else ok 'four listeners'; fi
+  if ((code != 0)); then
+    tail -n 3 "$work"/{server,client}800? >"$work/client"
+    not_ok "four listeners (exit status $code)"
+  else
+    ok 'four listeners'
+  fi
 }
 
 group_refused() {
   local server code
-  with_ferry h1 60 rping -s -p 8001 -C 1 >"$work/server" 2>&1 &
+  with_ferry h1 180 rping -s -p 8001 -C 1 >"$work/server" 2>&1 &
   server=$!
-  listening 8001
+  await_listener "$server" 8001
   refusal() { # PATTERN WHAT CMD...
     code=0
     runs=$((runs + 1))
-    with_ferry h2 30 "${@:3}" >"$work/client" 2>&1 || code=$?
+    with_ferry h2 180 "${@:3}" >"$work/client" 2>&1 || code=$?
     if ((code == 124 || code == 137)) || ! grep -Eq -- "$1" "$work/client"; then
       not_ok "$2 (exit status $code, no '$1')"
     else
@@ -143,61 +144,85 @@ rdma0_of() { on "$1" jq -r .rdma0.address "/run/ferry/containers/$2/config.json"
 
 # A server is moved while it listens, and once more while a client is connected; new clients find it where it is.
 group_moved() {
-  local i
   start h2 srv rping -s -P -S 4096
-  for ((i = 0; i < 250; i++)); do
-    if on srv grep -q '@ferry-cm/l/' /proc/net/unix; then break; fi
-    sleep 0.02
-  done
+  await 'srv listens' unless_ended h2 srv listens_by_cm srv
   on h2 "$ferry" move srv --to h1 >"$work/server" 2>&1 || fail "cannot move a listening server: $(cat "$work/server")"
   start h3 one rping -c -a "$(rdma0_of h1 srv)" -C 10 -S 4096 -V
   finishes one
   ok 'a moved listener'
-  on h3 tc qdisc replace dev rdma root tbf rate 20mbit burst 16k latency 1s
+  slow_rdma
   start h3 two rping -c -a "$(rdma0_of h1 srv)" -C 4000 -S 4096 -V
   await_traffic h3 two
   move srv h1 h2
   start h1 three rping -c -a "$(rdma0_of h2 srv)" -C 10 -S 4096 -V
   finishes three
   move two h3 h1
+  fast_rdma
   finishes two
-  on h3 tc qdisc del dev rdma root
   ok 'connections before and after the move of their server'
 }
 
-# What tshark makes of a connection and its end.
-group_wire() {
-  local capture
-  runs=$((runs + 1))
-  if ! command -v tshark >/dev/null; then
-    echo 'skipped: tshark is not installed'
-    return
-  fi
-  : >"$work/tshark"
-  on h1 tshark -q -i rdma -f 'udp port 4791' -a duration:30 -w /tmp/cm.pcap >"$work/tshark" 2>&1 &
+# capture_qp1 FILE: packets for QP 1 on h1's rdma go to FILE from now on, each at once, until `end "$capture"`.
+capture_qp1() {
+  : >"$work/tcpdump"
+  on_own h1 tcpdump -i rdma -n --immediate-mode -U -w - \
+    'udp dst port 4791 and udp[8] = 0x64 and udp[13:2] = 0 and udp[15] = 1' >"$1" 2>"$work/tcpdump" &
   capture=$!
-  for ((i = 0; i < 250; i++)); do
-    if grep -q Capturing "$work/tshark"; then break; fi
-    sleep 0.02
-  done
-  sleep 0.5
-  with_ferry h1 30 rping -s -C 1 >"$work/server" 2>&1 &
-  local server=$!
-  listening 7174
-  with_ferry h2 30 rping -c -a "$one" -C 1 >"$work/client" 2>&1 || true
-  wait "$server" || true
-  sleep 1
-  kill -INT "$(on h1 pgrep -x tshark | head -n 1)" 2>/dev/null || true
-  wait "$capture" || true
-  on h1 tshark -r /tmp/cm.pcap -Y infiniband.mad -T fields -e _ws.col.Info >"$work/client" 2>/dev/null || true
-  if [[ $(sed 's/.*CM: //' "$work/client" | xargs) == 'ConnectRequest ConnectReply ReadyToUse DisconnectRequest DisconnectReply' ]]; then
-    ok 'tshark reads the messages'
-  else
-    not_ok 'tshark reads the messages'
-  fi
+  await 'the capture' says "$work/tcpdump" 'listening on'
 }
 
-use_lab pcm 3 rping ucmatose rstream ib_send_bw
+decoded() { tshark -r "$work/cm.pcap" -Y infiniband.mad -T fields "$@" 2>/dev/null; }
+
+# What tshark calls the messages, each once: a busy machine's come again, and are announced by MRA.
+message_names() { decoded -e _ws.col.Info | sed 's/.*CM: //' | grep -v MsgRcptAck | awk '!seen[$0]++' | xargs; }
+
+# messages NAME...: waits until these have been captured, in this order, and no others.
+messages() { await "the capture is of: $*" has_messages "$*"; }
+has_messages() { [[ $(message_names) == "$1" ]]; }
+
+# Reads "ATTRIBUTE-ID DATA-IN-HEX" of MADs, and holds SIDR_REQ and SIDR_REP against the tables of clause 12.11: service ID of port
+# 7174 of RDMA_PS_UDP, status, Q_Key, the request that is answered.
+sidr_as_meant() {
+  local attribute data request=''
+  local service=0000000001111c06
+  while read -r attribute data; do
+    case $attribute in
+      0x0017)
+        [[ $data =~ ^([0-9a-f]{8})ffff0000$service ]] || return 1
+        request=${BASH_REMATCH[1]}
+        ;;
+      0x0018) [[ -n $request && $data =~ ^${request}00000000[0-9a-f]{6}00${service}01234567 ]] || return 1 ;;
+    esac
+  done
+  [[ -n $request ]]
+}
+
+# What tshark makes of a connection and its end, and of a resolution.
+group_wire() {
+  local capture all=(ConnectRequest ConnectReply ReadyToUse DisconnectRequest DisconnectReply)
+  capture_qp1 "$work/cm.pcap"
+  cm_pair 7174 tcp rping -s -C 1 -- rping -c -a "$one" -C 1
+  messages "${all[@]}"
+  ok "tshark reads ${all[*]}"
+  cm_pair 7174 udp udaddy -c 1 -C 1 -- udaddy -s "$one" -c 1 -C 1
+  all+=(ServiceIDResReq ServiceIDResReqResp)
+  messages "${all[@]}"
+  ok "tshark reads ${all[*]:5}"
+  runs=$((runs + 1))
+  decoded -e infiniband.mad.attributeid -e infiniband.mad.data >"$work/client"
+  if sidr_as_meant <"$work/client"; then ok 'a resolution is as clause 12.11 has it'; else not_ok 'fields of SIDR_REQ and SIDR_REP'; fi
+  runs=$((runs + 1))
+  if tshark -r "$work/cm.pcap" -Y '_ws.malformed || _ws.expert.severity == error' 2>&1 >"$work/client" | grep -v 'Running as user' ||
+    [[ -s $work/client ]]; then
+    not_ok 'packets that tshark finds malformed'
+  else
+    ok 'tshark finds nothing malformed'
+  fi
+  end "$capture"
+  wait "$capture" || true
+}
+
+use_lab pcm 3 rping ucmatose rstream ib_send_bw tcpdump tshark
 if (($# == 0)); then set -- rc ud rsockets several refused wire moved; fi
 for group in "$@"; do "group_$group"; done
 summary

@@ -97,10 +97,13 @@ rdma6_of() { echo "fd78::${1#h}:1"; }
 
 ## pairs
 
-# with_ferry HOST SECONDS CMD...: a program on a host, with Ferry; ended after SECONDS.
-with_ferry() { setsid -w "$lab" exec "$1" -- timeout --foreground --kill-after=5 "$2" "$ferry" run --netdev rdma -- "${@:3}"; }
+# on_own HOST CMD...: a command on a host, in a session of its own.
+on_own() { setsid -w "$lab" exec "$1" -- "${@:2}"; }
 
-# end PID: SIGTERM to what with_ferry started in the background, as the job PID of the shell.
+# with_ferry HOST SECONDS CMD...: a program on a host, with Ferry; ended after SECONDS.
+with_ferry() { on_own "$1" timeout --foreground --kill-after=5 "$2" "$ferry" run --netdev rdma -- "${@:3}"; }
+
+# end PID: SIGTERM to what on_own or with_ferry started in the background, as the job PID of the shell.
 end() {
   local child
   for child in $(pgrep -P "$1"); do kill -- -"$child" 2>/dev/null || true; done

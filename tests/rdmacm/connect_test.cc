@@ -134,6 +134,14 @@ TEST_F(Connect, MigratedIdBringsItsEvents) {
   a.expect(event::kDisconnected);  // a closed channel ends its IDs
 }
 
+// A peer that is killed, or cannot be reached: the end does not wait for it for ever.
+TEST_F(Connect, ProcessEndsWithoutItsPeers) {
+  establish();
+  b.service->stop();
+  a.service->leave();
+  b.service->resume();
+}
+
 TEST_F(Connect, AttributesOfTheQp) {
   id = a.create();
   a.attributes(id, IBV_QPS_INIT, EINVAL);  // no device yet
