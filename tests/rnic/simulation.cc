@@ -25,8 +25,8 @@ struct SimNode {
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
   std::unique_ptr<SharedReceives> shared;  // of all its endpoints; may be null
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::map<std::uint32_t, Endpoint*> by_qpn;
+  std::vector<std::unique_ptr<Party>> endpoints;
+  std::map<std::uint32_t, Party*> by_qpn;
   bool frozen = false;
   bool moving = false;
   Time next_action{0};
@@ -50,8 +50,7 @@ struct Move {
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
   device::Srq* srq = nullptr;
-  std::map<std::uint32_t, device::Qp*> qps;  // by QPN
-  std::map<std::uint32_t, device::Mr*> mrs;  // by key
+  MovedObjects objects;
 };
 
 // The stand-ins of a finished move, as long as somebody may need them.
@@ -76,6 +75,13 @@ class Simulation {
   void set_up();
   void share_receives(SimNode& node);
   void connect(SimNode& x, SimNode& y);
+  void connect_unreliable(SimNode& x, SimNode& y);
+  void make_datagrams();
+  void bring_up(device::Qp* qp, device::Qp* peer, SimNode& other, ibv_mtu mtu, std::uint32_t rq_psn,
+                std::uint32_t sq_psn);
+  void add(SimNode& node, std::unique_ptr<Party> party, const device::QpInit& init);
+  device::Mr* reg(SimNode& node, Party& party);
+  void note_absence(SimNode& node, bool away);
   std::unique_ptr<Context> open(SimNode& node);
   Time next_time();
   void act(SimNode& node);
@@ -90,6 +96,9 @@ class Simulation {
   void commit(Move& move);
   void check(int result, const char* what);
   bool finished() const;
+  void advance(Time now);
+  void run_until(const std::function<bool()>& condition, Time limit);
+  void try_ended_window();
   Time after(microseconds low, microseconds high) {
     return network_.now() + microseconds(random_.between(static_cast<std::uint64_t>(low.count()),
                                                          static_cast<std::uint64_t>(high.count())));
@@ -106,6 +115,7 @@ class Simulation {
   std::uint32_t next_host_ = 1;
   Settings settings_;
   SimulationResult result_;
+  UnreliableWorld unreliable_;
 };
 
 void Simulation::check(int result, const char* what) {
@@ -153,54 +163,136 @@ void Simulation::share_receives(SimNode& node) {
   check(node.context->reg_mr(mr, &node.shared->mr), "reg_mr");
 }
 
+device::Mr* Simulation::reg(SimNode& node, Party& party) {
+  device::MrInit mr;
+  mr.pd = node.pd;
+  mr.address = party.memory();
+  mr.length = party.memory_size();
+  mr.iova = reinterpret_cast<std::uintptr_t>(party.memory());
+  mr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+  device::Mr* result = nullptr;
+  check(node.context->reg_mr(mr, &result), "reg_mr");
+  return result;
+}
+
+void Simulation::add(SimNode& node, std::unique_ptr<Party> party, const device::QpInit& wanted) {
+  device::QpInit init = wanted;
+  init.pd = node.pd;
+  init.send_cq = init.recv_cq = node.cq;
+  check(node.context->create_qp(&init, &party->qp), "create_qp");
+  party->mr = reg(node, *party);
+  node.by_qpn[party->qp->qpn()] = party.get();
+  node.endpoints.push_back(std::move(party));
+}
+
+void Simulation::bring_up(device::Qp* qp, device::Qp* peer, SimNode& other, ibv_mtu mtu,
+                          std::uint32_t rq_psn, std::uint32_t sq_psn) {
+  ibv_gid_entry gid{};
+  other.context->query_gid(1, 0, &gid);
+  ibv_qp_attr a = attributes(IBV_QPS_INIT, peer->qpn(), gid.gid);
+  const bool reliable = options_.service == IBV_QPT_RC;
+  a.path_mtu = mtu;
+  if (reliable) a.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+  if (!reliable) a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  a.rq_psn = rq_psn;
+  a.sq_psn = sq_psn;
+  a.timeout = 9;        // 2 ms
+  a.min_rnr_timer = 3;  // 30 us
+  check(qp->modify(a, kInitMask), "INIT");
+  a.qp_state = IBV_QPS_RTR;
+  check(qp->modify(a, reliable ? kRtrMask
+                               : kRtrMask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)),
+        "RTR");
+  a.qp_state = IBV_QPS_RTS;
+  check(qp->modify(a, reliable ? kRtsMask : IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+}
+
 void Simulation::connect(SimNode& x, SimNode& y) {
   const auto number = std::to_string(x.endpoints.size());
-  device::Qp* qps[2];
-  Endpoint* ends[2];
   SimNode* nodes[2] = {&x, &y};
+  Endpoint* ends[2];
   for (int i = 0; i < 2; ++i) {
     SimNode& node = *nodes[i];
     auto end = std::make_unique<Endpoint>(node.name + number, random_.next(), &result_.errors);
-    device::MrInit mr;
-    mr.pd = node.pd;
-    mr.address = end->memory();
-    mr.length = end->memory_size();
-    mr.iova = reinterpret_cast<std::uintptr_t>(end->memory());
-    mr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-                IBV_ACCESS_REMOTE_ATOMIC;
-    check(node.context->reg_mr(mr, &end->mr), "reg_mr");
-    device::QpInit init;
-    init.pd = node.pd;
-    init.send_cq = init.recv_cq = node.cq;
-    init.cap = Endpoint::capabilities();
-    end->shared = node.shared.get();
-    if (node.shared != nullptr) init.srq = node.shared->srq;
-    check(node.context->create_qp(&init, &qps[i]), "create_qp");
-    end->qp = qps[i];
     ends[i] = end.get();
-    node.by_qpn[qps[i]->qpn()] = end.get();
-    node.endpoints.push_back(std::move(end));
+    end->shared = node.shared.get();
+    device::QpInit init;
+    init.cap = Endpoint::capabilities();
+    if (node.shared != nullptr) init.srq = node.shared->srq;
+    check(node.context->alloc_mw(node.pd, IBV_MW_TYPE_2, &end->window), "alloc_mw");
+    add(node, std::move(end), init);
   }
   ends[0]->peer = ends[1];
   ends[1]->peer = ends[0];
   const auto mtu = static_cast<ibv_mtu>(random_.between(IBV_MTU_256, IBV_MTU_4096));
   const auto psn_0 = static_cast<std::uint32_t>(random_.next() & 0xFFFFFF);
   const auto psn_1 = static_cast<std::uint32_t>(random_.next() & 0xFFFFFF);
+  bring_up(ends[0]->qp, ends[1]->qp, y, mtu, psn_0, psn_1);
+  bring_up(ends[1]->qp, ends[0]->qp, x, mtu, psn_1, psn_0);
+}
+
+void Simulation::connect_unreliable(SimNode& x, SimNode& y) {
+  SimNode* nodes[2] = {&x, &y};
+  UnreliableParty* ends[2];
   for (int i = 0; i < 2; ++i) {
+    SimNode& node = *nodes[i];
+    auto end = std::make_unique<UnreliableParty>(node.name + std::to_string(x.endpoints.size()),
+                                                 false, random_.next(), &unreliable_);
+    ends[i] = end.get();
+    device::QpInit init;
+    init.type = IBV_QPT_UC;
+    init.cap = UnreliableParty::capabilities();
+    add(node, std::move(end), init);
+    ends[i]->set_name(ends[i]->qp->qpn(), {});
+  }
+  ends[0]->add_peer(ends[1], nullptr);
+  ends[1]->add_peer(ends[0], nullptr);
+  const auto mtu = static_cast<ibv_mtu>(random_.between(IBV_MTU_256, IBV_MTU_4096));
+  const auto psn = static_cast<std::uint32_t>(random_.next() & 0xFFFFFF);
+  bring_up(ends[0]->qp, ends[1]->qp, y, mtu, psn, psn);
+  bring_up(ends[1]->qp, ends[0]->qp, x, mtu, psn, psn);
+}
+
+// One UD QP for each node, and an address handle of each for each other.
+void Simulation::make_datagrams() {
+  std::vector<UnreliableParty*> parties;
+  std::vector<ibv_gid> gids;
+  for (auto& node : nodes_) {
+    auto party = std::make_unique<UnreliableParty>(node->name, true, random_.next(), &unreliable_);
+    parties.push_back(party.get());
+    device::QpInit init;
+    init.type = IBV_QPT_UD;
+    init.cap = UnreliableParty::capabilities();
+    add(*node, std::move(party), init);
     ibv_gid_entry gid{};
-    nodes[1 - i]->context->query_gid(1, 0, &gid);
-    ibv_qp_attr a = attributes(IBV_QPS_INIT, qps[1 - i]->qpn(), gid.gid);
-    a.path_mtu = mtu;
-    a.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-    a.rq_psn = i == 0 ? psn_0 : psn_1;
-    a.sq_psn = i == 0 ? psn_1 : psn_0;
-    a.timeout = 9;        // 2 ms
-    a.min_rnr_timer = 3;  // 30 us
-    check(qps[i]->modify(a, kInitMask), "INIT");
+    node->context->query_gid(1, 0, &gid);
+    gids.push_back(gid.gid);
+    parties.back()->set_name(parties.back()->qp->qpn(), gid.gid);
+    parties.back()->set_mtu(4096);
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_INIT;
+    a.port_num = 1;
+    a.qkey = UnreliableParty::kQkey;
+    device::Qp* qp = parties.back()->qp;
+    check(qp->modify(a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
     a.qp_state = IBV_QPS_RTR;
-    check(qps[i]->modify(a, kRtrMask), "RTR");
+    check(qp->modify(a, IBV_QP_STATE), "RTR");
     a.qp_state = IBV_QPS_RTS;
-    check(qps[i]->modify(a, kRtsMask), "RTS");
+    check(qp->modify(a, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+  }
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    for (std::size_t k = 0; k < parties.size(); ++k) {
+      if (i == k) continue;
+      ibv_ah_attr path{};
+      path.is_global = 1;
+      path.grh.dgid = gids[k];
+      path.grh.hop_limit = 64;
+      path.port_num = 1;
+      device::Ah* ah = nullptr;
+      check(nodes_[i]->context->create_ah(nodes_[i]->pd, path, &ah), "create_ah");
+      parties[i]->add_peer(parties[k], ah);
+    }
   }
 }
 
@@ -212,6 +304,11 @@ void Simulation::set_up() {
     conditions.reordering = random_.unit() * 0.1;
     conditions.max_delay = microseconds(random_.between(5, 60));
   }
+  if (options_.service != IBV_QPT_RC) {
+    conditions.duplication = conditions.reordering = 0;
+    if (random_.chance(0.5)) conditions.loss = 0;
+  }
+  unreliable_ = {&result_.errors, [this] { return network_.now(); }, conditions.loss > 0};
   network_.set_conditions(conditions);
   if (options_.trace) {
     network_.set_trace([](port::SimTime time, const port::Endpoint& from, const port::Endpoint& to,
@@ -234,12 +331,14 @@ void Simulation::set_up() {
     node->context = open(*node);
     check(node->context->alloc_pd(&node->pd), "alloc_pd");
     check(node->context->create_cq({kCqEntries}, &node->cq), "create_cq");
-    if (random_.chance(0.5)) share_receives(*node);
+    if (options_.service == IBV_QPT_RC && random_.chance(0.5)) share_receives(*node);
     nodes_.push_back(std::move(node));
   }
   const auto connections = random_.between(count - 1, count + 1);
-  for (std::uint64_t i = 0; i < connections; ++i) {
-    connect(*nodes_[i % count], *nodes_[(i + 1) % count]);
+  if (options_.service == IBV_QPT_UD) make_datagrams();
+  for (std::uint64_t i = 0; i < connections && options_.service != IBV_QPT_UD; ++i) {
+    SimNode &x = *nodes_[i % count], &y = *nodes_[(i + 1) % count];
+    options_.service == IBV_QPT_RC ? connect(x, y) : connect_unreliable(x, y);
   }
   for (auto moves = random_.between(0, options_.max_moves); moves > 0; --moves) {
     auto move = std::make_unique<Move>();
@@ -253,7 +352,7 @@ void Simulation::set_up() {
 void Simulation::act(SimNode& node) {
   node.next_action = after(microseconds(1), microseconds(40));
   if (node.endpoints.empty()) return;
-  Endpoint& end = *node.endpoints[random_.between(0, node.endpoints.size() - 1)];
+  Party& end = *node.endpoints[random_.between(0, node.endpoints.size() - 1)];
   const std::size_t posted = end.requests_posted();
   const bool slow_receiver = random_.chance(0.2);
   if (!slow_receiver) {
@@ -305,13 +404,14 @@ void Simulation::stop(Move& move) {
   std::vector<device::QpStatus> status;
   node.context->status(&status);
   for (const auto& qp : status) {
-    if (qp.peer_class != 0) continue;
+    if (qp.peer_class != 0 || qp.type == IBV_QPT_UD) continue;
     move.at = after(microseconds(100), microseconds(500));
     return;
   }
   std::uint32_t unacked = 0;
   check(node.context->suspend(&unacked), "suspend");
   if (unacked > 0) ++result_.unacked_moves;
+  note_absence(node, true);
   check(node.context->detach(&move.slots), "detach");
   for (const device::Slot& slot : move.slots) {
     move.stand_ins.push_back(std::make_unique<SimStandIn>(*ports_, slot, network_.now()));
@@ -354,7 +454,7 @@ void Simulation::restore(Move& move) {
         check(move.destination->restore(record.type, RestoreCommand::kMrKeys, bytes, &object),
               "keys");
         auto* mr = static_cast<device::Mr*>(object);
-        move.mrs[mr->rkey()] = mr;
+        move.objects.mrs[mr->rkey()] = mr;
         break;
       }
       case ObjectType::kCq:
@@ -371,7 +471,17 @@ void Simulation::restore(Move& move) {
         check(move.destination->restore(record.type, RestoreCommand::kRefill, bytes, &object),
               "refill QP");
         auto* qp = static_cast<device::Qp*>(object);
-        move.qps[qp->qpn()] = qp;
+        move.objects.qps[qp->qpn()] = qp;
+        break;
+      }
+      case ObjectType::kMw: {
+        auto* mw = static_cast<device::Mw*>(object);
+        move.objects.mws[mw->handle()] = mw;
+        break;
+      }
+      case ObjectType::kAh: {
+        auto* ah = static_cast<device::Ah*>(object);
+        move.objects.ahs[ah->handle()] = ah;
         break;
       }
       default: break;
@@ -398,6 +508,7 @@ void Simulation::roll_back(Move& move) {
   }
   check(node.context->attach(move.slots), "attach");
   node.context->resume(true);
+  note_absence(node, false);
   node.frozen = node.moving = false;
   move.node = nullptr;
   ++result_.rollbacks;
@@ -415,22 +526,23 @@ void Simulation::commit(Move& move) {
   node.cq = move.cq;
   if (node.shared != nullptr) {
     node.shared->srq = move.srq;
-    node.shared->mr = move.mrs.at(node.shared->mr->rkey());
+    node.shared->mr = move.objects.mrs.at(node.shared->mr->rkey());
   }
-  for (auto& end : node.endpoints) {
-    end->mr = move.mrs.at(end->mr->rkey());
-    const std::uint32_t qpn = [&] {
-      for (const auto& [number, endpoint] : node.by_qpn) {
-        if (endpoint == end.get()) return number;
-      }
-      return 0u;
-    }();
-    end->qp = move.qps.at(qpn);
-  }
+  for (const auto& [qpn, end] : node.by_qpn) end->moved(qpn, move.objects);
   node.context->resume(false);
+  note_absence(node, false);
   node.frozen = node.moving = false;
   move.node = nullptr;
   ++result_.moves;
+}
+
+void Simulation::note_absence(SimNode& node, bool away) {
+  if (options_.service == IBV_QPT_RC) return;
+  // Peers learn of the way back with the first repetitions of RESUME and LOCATE.
+  for (auto& end : node.endpoints) {
+    auto& party = static_cast<UnreliableParty&>(*end);
+    away ? party.stopped() : party.resumed(milliseconds(2));
+  }
 }
 
 void Simulation::step(Move& move) {
@@ -470,63 +582,87 @@ bool Simulation::finished() const {
   if (!moves_.empty()) return false;
   for (const auto& node : nodes_) {
     for (const auto& end : node->endpoints) {
-      if (end->requests_posted() < options_.requests_per_endpoint || !end->idle() ||
-          end->messages_expected() > 0) {
-        return false;
-      }
+      if (end->requests_posted() < options_.requests_per_endpoint || !end->done()) return false;
     }
   }
   return true;
 }
 
+void Simulation::advance(Time now) {
+  network_.advance_to(now);
+  for (auto& node : nodes_) {
+    if (node->frozen) continue;
+    {
+      Adapter::Lock lock(node->context->engine());
+      node->context->engine().run(now);
+    }
+    if (node->next_action <= now) act(*node);
+  }
+  for (auto& move : moves_) {
+    for (auto& stand_in : move->stand_ins) stand_in->run(now);
+  }
+  for (auto& remaining : remaining_) {
+    remaining.stand_in->run(now);
+    std::vector<device::QpStatus> status;
+    remaining.node->context->status(&status);
+    for (const auto& qp : status) {
+      if (qp.migration != 1 && qp.resume_pending == 0 && remaining.told.insert(qp.qpn).second) {
+        remaining.stand_in->stand_in().peer_knows(qp.qpn, now);
+      }
+    }
+  }
+  std::erase_if(remaining_, [now](Remaining& remaining) {
+    return remaining.stand_in->stand_in().expired(now);
+  });
+  for (std::size_t i = 0; i < moves_.size(); ++i) {
+    if (moves_[i]->at <= now) step(*moves_[i]);
+  }
+  std::erase_if(moves_, [](const auto& move) { return move->node == nullptr; });
+}
+
+void Simulation::run_until(const std::function<bool()>& condition, Time limit) {
+  while (!condition() && result_.errors.empty()) {
+    const Time now = std::max(next_time(), network_.now());
+    if (now > limit) {
+      result_.errors.push_back("stuck");
+      return;
+    }
+    advance(now);
+  }
+}
+
+// Who uses a window that was invalidated is refused, wherever the two are by now.
+void Simulation::try_ended_window() {
+  network_.set_conditions({});  // the NAK is sent once
+  for (auto& node : nodes_) {
+    for (auto& party : node->endpoints) {
+      auto& end = static_cast<Endpoint&>(*party);
+      if (!end.try_ended_window()) continue;
+      ++result_.refused_writes;
+      return run_until([&end] { return end.was_refused(); }, network_.now() + seconds(1));
+    }
+  }
+}
+
 SimulationResult Simulation::run() {
   set_up();
-  constexpr Time kLimit = seconds(20);
-  while (!finished() && result_.errors.empty()) {
-    const Time now = std::max(next_time(), network_.now());
-    if (now > kLimit) {
-      result_.errors.push_back("stuck");
-      break;
-    }
-    network_.advance_to(now);
-    for (auto& node : nodes_) {
-      if (node->frozen) continue;
-      {
-        Adapter::Lock lock(node->context->engine());
-        node->context->engine().run(now);
-      }
-      if (node->next_action <= now) act(*node);
-    }
-    for (auto& move : moves_) {
-      for (auto& stand_in : move->stand_ins) stand_in->run(now);
-    }
-    for (auto& remaining : remaining_) {
-      remaining.stand_in->run(now);
-      std::vector<device::QpStatus> status;
-      remaining.node->context->status(&status);
-      for (const auto& qp : status) {
-        if (qp.migration != 1 && qp.resume_pending == 0 && remaining.told.insert(qp.qpn).second) {
-          remaining.stand_in->stand_in().peer_knows(qp.qpn, now);
-        }
-      }
-    }
-    std::erase_if(remaining_, [now](Remaining& remaining) {
-      return remaining.stand_in->stand_in().expired(now);
-    });
-    for (std::size_t i = 0; i < moves_.size(); ++i) {
-      if (moves_[i]->at <= now) step(*moves_[i]);
-    }
-    std::erase_if(moves_, [](const auto& move) { return move->node == nullptr; });
-  }
+  run_until([this] { return finished(); }, seconds(20));
+  if (options_.service == IBV_QPT_RC && result_.errors.empty()) try_ended_window();
   for (auto& node : nodes_) {
     std::vector<device::QpStatus> status;
     node->context->status(&status);
     for (const auto& qp : status) result_.retransmitted += qp.retransmitted_packets;
     for (auto& end : node->endpoints) {
       result_.requests += end->requests_posted();
-      if (result_.errors.empty()) end->check_memory();
+      if (const auto* reliable = dynamic_cast<Endpoint*>(end.get())) {
+        result_.window_writes += reliable->window_writes();
+        result_.window_endings += reliable->window_endings();
+      }
+      if (result_.errors.empty()) end->check();
     }
   }
+  result_.delivered = unreliable_.delivered;
+  result_.lost = unreliable_.lost;
   if (!result_.errors.empty()) {
     for (auto& node : nodes_) {
       for (auto& end : node->endpoints) result_.errors.push_back(end->describe());

@@ -39,7 +39,8 @@ Endpoint::Endpoint(std::string name, std::uint64_t seed, std::vector<std::string
       errors_(errors),
       memory_(std::size_t{kAreas} * kSlots * kSlotBytes),
       meant_(kSlots, std::vector<std::byte>(kSlotBytes)),
-      locks_(kSlots) {
+      locks_(kSlots),
+      window_content_(kSlotBytes) {
   for (unsigned i = 0; i < kSlots; ++i) {
     const auto content = fresh(kSlotBytes);
     std::memcpy(slot(kConstant, i), content.data(), content.size());
@@ -90,7 +91,8 @@ void Endpoint::post_request(bool last) {
   posted.length = static_cast<std::uint32_t>(random_.chance(0.3) ? random_.between(0, 64)
                                                                  : random_.between(0, kSlotBytes));
   posted.signaled = last || random_.chance(0.6) || posted_.size() + 4 >= kMaxOutstanding;
-  posted.kind = static_cast<Kind>(random_.between(0, 4));
+  posted.kind = static_cast<Kind>(random_.between(0, 8));
+  if (posted.kind >= Kind::kWindowLocal && random_.chance(0.7)) posted.kind = Kind::kWindowWrite;
   const auto own_slot = static_cast<unsigned>(posted.id % kSlots);
 
   ibv_send_wr wr{};
@@ -100,8 +102,22 @@ void Endpoint::post_request(bool last) {
   Expected expected{};
   bool is_expected = false;
   bool with_immediate = random_.chance(0.5);
+  ibv_mw mw{};
+  ibv_mr beneath{};
 
-  if (posted.kind == Kind::kFetchAdd) {
+  if (posted.kind >= Kind::kWindowWrite) {
+    if (!make_window_request(&posted, &wr, &mw, &beneath)) return;
+    if (posted.kind == Kind::kWindowWrite || posted.kind == Kind::kWindowRemote) {
+      posted.content = fresh(posted.length);
+      std::copy(posted.content.begin(), posted.content.end(), slot(kSource, own_slot));
+      sges = split(slot(kSource, own_slot), posted.length);
+    }
+    if (posted.kind == Kind::kWindowRemote) {
+      is_expected = true;
+      expected = {Kind::kWindowRemote, posted.length,    false, 0, 0,
+                  posted.content,      peer->window_key_};
+    }
+  } else if (posted.kind == Kind::kFetchAdd) {
     // The peer's word is this end's alone, so what each atomic returns is known.
     wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
     posted.length = sizeof peer->counted_;
@@ -165,10 +181,59 @@ void Endpoint::post_request(bool last) {
     if (posted.kind == Kind::kWriteImm) ++peer->locks_[posted.peer_slot];
   }
   if (posted.kind == Kind::kFetchAdd) peer->counted_ += wr.wr.atomic.compare_add;
+  switch (posted.kind) {
+    case Kind::kWindowWrite:
+      std::copy(posted.content.begin(), posted.content.end(), peer->window_content_.begin());
+      ++peer->writes_under_way_;
+      break;
+    case Kind::kWindowBind: window_ = Window::kBinding; break;
+    case Kind::kWindowLocal: window_ = Window::kEnding; break;
+    case Kind::kWindowRemote: peer->window_ = Window::kEnding; break;
+    default: break;
+  }
   if (is_expected) peer->expected_.push_back(std::move(expected));
   posted_.push_back(std::move(posted));
   ++next_id_;
   ++requests_posted_;
+}
+
+// A request of the window's life that makes sense now. False: none.
+bool Endpoint::make_window_request(Posted* posted, ibv_send_wr* wr, ibv_mw* mw, ibv_mr* beneath) {
+  const auto base = reinterpret_cast<std::uintptr_t>(slot(kWindow, 0));
+  switch (posted->kind) {
+    case Kind::kWindowWrite:
+      if (peer->window_ != Window::kBound) return false;
+      wr->opcode = IBV_WR_RDMA_WRITE;
+      wr->wr.rdma = {reinterpret_cast<std::uintptr_t>(peer->slot(kWindow, 0)), peer->window_key_};
+      return true;
+    case Kind::kWindowBind:
+      if (window_ != Window::kUnbound) return false;
+      window_key_ = ibv_inc_rkey(window->rkey());
+      mw->handle = window->handle();
+      beneath->lkey = mr->lkey();
+      wr->opcode = IBV_WR_BIND_MW;
+      wr->bind_mw = {mw, window_key_, {beneath, base, kSlotBytes, IBV_ACCESS_REMOTE_WRITE}};
+      break;
+    case Kind::kWindowLocal:
+      // The peer's writes must have come before; only it knows when they are done.
+      if (window_ != Window::kBound || writes_under_way_ > 0) return false;
+      wr->opcode = IBV_WR_LOCAL_INV;
+      wr->invalidate_rkey = window_key_;
+      break;
+    default:
+      if (peer->window_ != Window::kBound) return false;
+      wr->opcode = IBV_WR_SEND_WITH_INV;
+      wr->invalidate_rkey = peer->window_key_;
+      return true;
+  }
+  posted->signaled = true;
+  wr->send_flags |= IBV_SEND_SIGNALED;
+  return true;
+}
+
+void Endpoint::moved(std::uint32_t qpn, const MovedObjects& objects) {
+  Party::moved(qpn, objects);
+  window = objects.mws.at(window->handle());
 }
 
 void Endpoint::post_receive() {
@@ -197,6 +262,18 @@ void Endpoint::post_receive() {
 
 // A request is known to be done: its own completion, or a later one's.
 void Endpoint::retire(const Posted& posted) {
+  switch (posted.kind) {
+    case Kind::kWindowWrite:
+      --peer->writes_under_way_;
+      ++window_writes_;
+      return;
+    case Kind::kWindowBind: window_ = Window::kBound; return;
+    case Kind::kWindowLocal:
+      window_ = Window::kUnbound;
+      ++window_endings_;
+      return;
+    default: break;
+  }
   if (posted.kind != Kind::kRead && posted.kind != Kind::kFetchAdd) return;
   const auto own_slot = static_cast<unsigned>(posted.id % kSlots);
   if (!std::equal(posted.content.begin(), posted.content.end(), slot(kLanding, own_slot))) {
@@ -205,7 +282,31 @@ void Endpoint::retire(const Posted& posted) {
   if (posted.peer_slot < kSlots) --peer->locks_[posted.peer_slot];
 }
 
+bool Endpoint::try_ended_window() {
+  if (peer->window_ != Window::kUnbound || peer->window_endings_ == 0) return false;
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(slot(kSource, 0)), 64, mr->lkey()};
+  std::memset(slot(kSource, 0), 0xDD, 64);
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.wr_id = next_id_;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {reinterpret_cast<std::uintptr_t>(peer->slot(kWindow, 0)), peer->window_key_};
+  if (qp->post_send(&wr, &bad) != 0) error("post_send");
+  refusal_ = peer->refusal_ = Refusal::kWanted;
+  return true;
+}
+
 void Endpoint::completed(const ibv_wc& wc) {
+  if (refusal_ != Refusal::kNone) {
+    if (wc.wr_id >> 63 == 0 && wc.status == IBV_WC_REM_ACCESS_ERR) {
+      refusal_ = Refusal::kSeen;
+    } else if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+      error("a write through an ended window has status " + std::to_string(wc.status));
+    }
+    return;
+  }
   if (wc.status != IBV_WC_SUCCESS) {
     error("completion " + std::to_string(wc.wr_id) + " with status " + std::to_string(wc.status));
     return;
@@ -223,10 +324,10 @@ void Endpoint::completed(const ibv_wc& wc) {
       return;
     }
     const Posted& posted = posted_.front();
-    const ibv_wc_opcode wanted = posted.kind == Kind::kSend       ? IBV_WC_SEND
-                                 : posted.kind == Kind::kFetchAdd ? IBV_WC_FETCH_ADD
-                                 : posted.kind == Kind::kRead     ? IBV_WC_RDMA_READ
-                                                                  : IBV_WC_RDMA_WRITE;
+    static constexpr ibv_wc_opcode kOpcodes[] = {
+        IBV_WC_SEND,       IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD,
+        IBV_WC_RDMA_WRITE, IBV_WC_BIND_MW,    IBV_WC_LOCAL_INV,  IBV_WC_SEND};
+    const ibv_wc_opcode wanted = kOpcodes[static_cast<std::size_t>(posted.kind)];
     if (wc.opcode != wanted) error("opcode " + std::to_string(wc.opcode));
     retire(posted);
     posted_.pop_front();
@@ -251,6 +352,15 @@ void Endpoint::completed(const ibv_wc& wc) {
       (expected.has_immediate && wc.imm_data != expected.immediate)) {
     error("another immediate");
   }
+  const bool invalidates = expected.kind == Kind::kWindowRemote;
+  if (((wc.wc_flags & IBV_WC_WITH_INV) != 0) != invalidates ||
+      (invalidates && wc.invalidated_rkey != expected.invalidated)) {
+    error("another key was invalidated");
+  }
+  if (invalidates) {
+    window_ = Window::kUnbound;
+    ++window_endings_;
+  }
   const bool write = expected.kind == Kind::kWriteImm;
   if (wc.opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
     error("a message of another kind");
@@ -261,7 +371,7 @@ void Endpoint::completed(const ibv_wc& wc) {
   if (write) --locks_[expected.slot];
 }
 
-void Endpoint::check_memory() {
+void Endpoint::check() {
   for (unsigned i = 0; i < kSlots; ++i) {
     if (std::memcmp(slot(kRegion, i), meant_[i].data(), kSlotBytes) != 0) {
       error("region " + std::to_string(i) + " differs from what was written");
@@ -269,6 +379,9 @@ void Endpoint::check_memory() {
   }
   if (std::memcmp(slot(kCounter, 0), &counted_, sizeof counted_) != 0) {
     error("atomics were lost or doubled");
+  }
+  if (std::memcmp(slot(kWindow, 0), window_content_.data(), kSlotBytes) != 0) {
+    error("the window differs from what was written through it");
   }
   if (!expected_.empty()) error(std::to_string(expected_.size()) + " messages lost");
 }

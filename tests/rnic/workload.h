@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "party.h"
 #include "port/random.h"
-#include "rnic/context.h"
 
-// One end of a connection in the simulation: an application that posts random requests and checks
-// everything that comes of them.
+// One end of an RC connection in the simulation. Beside its region it gives its peer a memory
+// window of type 2, which it binds and either side invalidates, again and again.
 namespace ferry::rnic::testing {
 
 // Receive WQEs that several endpoints of a process share, in an SRQ.
@@ -35,7 +35,7 @@ class SharedReceives {
   std::uint64_t next_id_ = 0;
 };
 
-class Endpoint {
+class Endpoint final : public Party {
  public:
   static constexpr std::uint32_t kSlotBytes = 5000;  // the longest message
   static constexpr unsigned kSlots = 16;             // of each kind
@@ -45,33 +45,47 @@ class Endpoint {
   // `errors` collects what went wrong, shared by all ends.
   Endpoint(std::string name, std::uint64_t seed, std::vector<std::string>* errors);
 
-  // Where its memory lies, to be registered as one region.
-  std::byte* memory() { return memory_.data(); }
-  std::size_t memory_size() const { return memory_.size(); }
+  std::byte* memory() override { return memory_.data(); }
+  std::size_t memory_size() const override { return memory_.size(); }
   static ibv_qp_cap capabilities() { return {kMaxOutstanding, kMaxReceives, 3, 3, 64}; }
 
-  // Objects of the RNIC it is on now; they change with a move.
-  device::Qp* qp = nullptr;
-  device::Mr* mr = nullptr;
+  device::Mw* window = nullptr;
   Endpoint* peer = nullptr;
   SharedReceives* shared = nullptr;  // may be: where its receives come from
 
-  // Posts a request, if its queue has room for one. `last`: signalled, so that everything before it
-  // is known to be done.
-  void post_request(bool last);
-  void post_receive();
-  void completed(const ibv_wc& wc);
+  void moved(std::uint32_t qpn, const MovedObjects& objects) override;
+  void post_request(bool last) override;
+  void post_receive() override;
+  void completed(const ibv_wc& wc) override;
 
-  std::size_t requests_posted() const { return requests_posted_; }
-  bool idle() const { return posted_.empty(); }
-  std::size_t receives_waiting() const { return receives_.size(); }
-  std::size_t messages_expected() const { return expected_.size(); }
-  // At the end: what the peer wrote here is what it meant to.
-  void check_memory();
-  std::string describe() const;
+  std::size_t requests_posted() const override { return requests_posted_; }
+  bool done() const override { return posted_.empty() && expected_.empty(); }
+  // What the peer wrote here is what it meant to.
+  void check() override;
+  std::string describe() const override;
+
+  // At the end of a run: writes through the peer's window, which was bound once and is not any
+  // more. False: there is no such window. was_refused(): with the right status, and nothing was
+  // written (check()).
+  bool try_ended_window();
+  bool was_refused() const { return refusal_ == Refusal::kSeen; }
+
+  std::uint64_t window_writes() const { return window_writes_; }
+  std::uint64_t window_endings() const { return window_endings_; }
 
  private:
-  enum class Kind : std::uint8_t { kSend, kWrite, kWriteImm, kRead, kFetchAdd };
+  enum class Kind : std::uint8_t {
+    kSend,
+    kWrite,
+    kWriteImm,
+    kRead,
+    kFetchAdd,
+    kWindowWrite,   // through the peer's window
+    kWindowBind,    // of its own
+    kWindowLocal,   // LOCAL_INV of its own
+    kWindowRemote,  // SEND with invalidate of the peer's
+  };
+  enum class Window : std::uint8_t { kUnbound, kBinding, kBound, kEnding };
   struct Posted {
     std::uint64_t id;
     Kind kind;
@@ -89,12 +103,22 @@ class Endpoint {
     std::uint32_t immediate;
     unsigned slot;
     std::vector<std::byte> content;
+    std::uint32_t invalidated = 0;
   };
   struct Receive {
     std::uint64_t id;
     unsigned slot;
   };
-  enum Area : unsigned { kSource, kLanding, kReceive, kRegion, kConstant, kCounter, kAreas };
+  enum Area : unsigned {
+    kSource,
+    kLanding,
+    kReceive,
+    kRegion,
+    kConstant,
+    kCounter,
+    kWindow,
+    kAreas
+  };
 
   std::byte* slot(Area area, unsigned index) {
     return memory_.data() + (std::size_t{area} * kSlots + index) * kSlotBytes;
@@ -105,6 +129,7 @@ class Endpoint {
   std::vector<ibv_sge> split(const std::byte* data, std::uint32_t length);
   std::vector<std::byte> fresh(std::uint32_t length);
   unsigned unlocked_slot();
+  bool make_window_request(Posted* posted, ibv_send_wr* wr, ibv_mw* mw, ibv_mr* beneath);
   void retire(const Posted& posted);
   void error(const std::string& what);
 
@@ -116,6 +141,13 @@ class Endpoint {
   std::vector<unsigned> locks_;                // of kRegion: somebody will compare its content
 
   std::uint64_t counted_ = 0;  // what the peer's atomics make of kCounter
+
+  enum class Refusal : std::uint8_t { kNone, kWanted, kSeen } refusal_ = Refusal::kNone;
+  Window window_ = Window::kUnbound;
+  std::uint32_t window_key_ = 0;
+  unsigned writes_under_way_ = 0;          // the peer's, through the window
+  std::vector<std::byte> window_content_;  // what they make of it
+  std::uint64_t window_writes_ = 0, window_endings_ = 0;
 
   std::deque<Posted> posted_;
   std::deque<Receive> receives_;
