@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/run.h"
 #include "migrate/api.h"
@@ -41,6 +42,40 @@ int command(int argc, char** argv) {
   resolve->add_option("MOVE", move_id, "the move's id, from ferry ps")->required();
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
   resolve->add_flag("--abort", abort, "the program goes on at the source")->excludes(yes);
+  ferry::cli::NewHost host;
+  std::string ca_directory = ferry::cli::kCaDirectory, tls = ferry::migrate::kTlsDirectory, file;
+  bool replace = false;
+  const auto new_host_options = [&](CLI::App* to_app) {
+    to_app->add_option("--also", host.also, "another name or address of the host; can be repeated")
+        ->type_name("NAME|ADDRESS");
+    to_app->add_option("--days", host.days, "that the certificate is valid")
+        ->capture_default_str()
+        ->check(CLI::Range(1L, 36500L));
+    to_app->add_option("--ca-dir", ca_directory, "the CA's key and certificate")
+        ->capture_default_str();
+  };
+  const auto tls_option = [&](CLI::App* to_app) {
+    to_app->add_option("--tls-dir", tls, "this host's key and certificate")->capture_default_str();
+  };
+  auto* ca = app.add_subcommand("ca", "the CA, which says whose ferryd belongs here");
+  ca->require_subcommand(1);
+  auto* init = ca->add_subcommand("init", "makes a CA, and this host's certificate");
+  init->add_option("--name", host.host, "this host's name (default: the system's)");
+  new_host_options(init);
+  tls_option(init);
+  auto* hosts = app.add_subcommand("host", "the hosts that belong together");
+  hosts->require_subcommand(1);
+  auto* add = hosts->add_subcommand("add", "makes a host's certificate, on the CA's host");
+  add->add_option("HOST", host.host,
+                  "its name or address; USER@HOST: it joins over ssh, with nothing to copy")
+      ->required();
+  add->add_option("--output", host.output,
+                  "file to copy to the host (default HOST.ferry); - is stdout");
+  new_host_options(add);
+  auto* join = hosts->add_subcommand("join", "takes this host's certificate, from ferry host add");
+  join->add_option("FILE", file, "from ferry host add; - is stdin")->required();
+  join->add_flag("--replace", replace, "also when this host belongs to another CA");
+  tls_option(join);
   if (argc < 2) {
     std::cout << app.help();
     return 2;
@@ -49,6 +84,9 @@ int command(int argc, char** argv) {
 
   if (*move) return ferry::cli::move(program, to, json);
   if (*ps) return ferry::cli::ps(json);
+  if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
+  if (*add) return ferry::cli::host_add(host, ca_directory);
+  if (*join) return ferry::cli::host_join(file, tls, replace);
   if (commit == abort) {
     throw ferry::migrate::Failure("resolve needs --commit or --abort; see: ferry resolve --help");
   }

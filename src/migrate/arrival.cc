@@ -64,11 +64,12 @@ void to_message(const NewPlace& place, v1::ProcessSlots* message) {
   }
 }
 
-Arrival::Arrival(Host& host, const v1::PrepareRequest& request)
+Arrival::Arrival(Host& host, const v1::PrepareRequest& request, const std::string& from)
     : host_(host),
       move_id_(request.move_id()),
       program_(request.program()),
       source_(request.source()),
+      from_(from),
       images_(host.images_of(request.move_id())) {
   std::error_code error;
   std::filesystem::create_directories(images_, error);
@@ -79,7 +80,7 @@ Arrival::Arrival(Host& host, const v1::PrepareRequest& request)
     if (!request.container_json().empty()) {
       container_ = host_.containers->arrive(program_, request.container_json());
     }
-    token_ = host_.images->expect(images_, host_.available());
+    token_ = host_.images->expect(images_, host_.available(), from_);
     receiving_ = true;
   } catch (const Failure&) {
     clean_up();

@@ -28,8 +28,9 @@ namespace ferry::migrate {
 
 class Arrival {
  public:
-  // Makes the network and room for the image. Throws Failure, and leaves nothing.
-  Arrival(Host& host, const v1::PrepareRequest& request);
+  // Makes the network and room for the image. `from`: the source's name in its certificate. Throws
+  // Failure, and leaves nothing.
+  Arrival(Host& host, const v1::PrepareRequest& request, const std::string& from);
   ~Arrival();
 
   std::uint64_t move_id() const { return move_id_; }
@@ -66,7 +67,8 @@ class Arrival {
   bool in_doubt() const;  // has waited longer than a decision takes
   bool is_over() const;   // aborted, or committed and the program is no longer ours to watch
   pid_t root() const;
-  const std::string& source() const { return source_; }
+  const std::string& source() const { return source_; }  // address:port
+  const std::string& from() const { return from_; }
 
  private:
   struct Process {
@@ -90,7 +92,7 @@ class Arrival {
 
   Host& host_;
   const std::uint64_t move_id_;
-  const std::string program_, source_;
+  const std::string program_, source_, from_;
   std::optional<Container> container_;
   std::string images_;
   ImageToken token_{};

@@ -55,6 +55,12 @@ Daemon::~Daemon() {
 v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
                             const std::function<void(const std::string&)>& progress) {
   if (host_.stopping) throw Failure("this ferryd is ending");
+  if (host_.images == nullptr) {
+    throw Failure(
+        fmt::format("the ferryd of {} serves this host only: it has no certificates; make "
+                    "them (ferry ca init, ferry host add) and start it anew",
+                    host_.name));
+  }
   Unit unit = find_unit(host_, program);
   std::shared_ptr<Move> move;
   {
@@ -153,7 +159,13 @@ void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
 
 // --- other ferryds
 
-void Daemon::check(const v1::CheckRequest& request) {
+void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
+  if (!from.empty() && request.host() != from) {
+    throw Failure(
+        fmt::format("refused: it calls itself '{}', and its certificate is of {}; start its ferryd "
+                    "with --host {}",
+                    printable(request.host()), from, from));
+  }
   if (request.version() != host_.version) {
     throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
                               host_.name, host_.version, request.host(), request.version()));
@@ -186,7 +198,8 @@ void Daemon::check(const v1::CheckRequest& request) {
   }
 }
 
-std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request) {
+std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
+                                         const std::string& from) {
   if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
   if (request.version() != host_.version || request.move_id() == 0) {
     throw Failure("malformed request");
@@ -201,7 +214,7 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request) {
       }
     }
   }
-  auto arrival = std::make_shared<Arrival>(host_, request);
+  auto arrival = std::make_shared<Arrival>(host_, request, from);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
   return arrival;
@@ -213,15 +226,28 @@ std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
   return found == arrivals_.end() ? nullptr : found->second;
 }
 
-Answer Daemon::commit(std::uint64_t move_id, std::string* reason) {
-  if (const auto found = arrival(move_id)) return found->commit(reason);
-  // A ferryd that started anew knows nothing of it: what it had restored is gone.
-  *reason = "the program is not there any more";
-  return abort(move_id);
+std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::string& from) {
+  auto found = arrival(move_id);
+  if (found && found->from() != from) {
+    throw Failure(fmt::format("refused: this is a move of {}, not of {}", found->from(), from));
+  }
+  return found;
 }
 
-Answer Daemon::abort(std::uint64_t move_id) {
-  if (const auto found = arrival(move_id)) return found->abort("the source gave up");
+Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::string* reason) {
+  if (const auto found = arrival_from(move_id, from)) return found->commit(reason);
+  // A ferryd that started anew knows nothing of it: what it had restored is gone.
+  *reason = "the program is not there any more";
+  return abort_former(move_id);
+}
+
+Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
+  if (const auto found = arrival_from(move_id, from)) return found->abort("the source gave up");
+  return abort_former(move_id);
+}
+
+// An arrival of a ferryd that is no more: unless it is committed it never will be.
+Answer Daemon::abort_former(std::uint64_t move_id) {
   const auto record = host_.decisions->decision(move_id, Side::kDestination);
   if (!record) {
     report_failure(
@@ -344,7 +370,7 @@ agent::Done Daemon::action_of_former(const agent::Action& action) {
   if (action.name == "post-dump") {
     answer = settle_source(host_, action.move_id);
   } else if (action.name == "post-restore") {
-    answer = abort(action.move_id);  // unless it is committed
+    answer = abort_former(action.move_id);
   } else {
     return {};
   }
@@ -438,7 +464,7 @@ void Daemon::ask_sources() {
   }
   for (const auto& arrival : doubtful) {
     try {
-      Peer source(arrival->source());
+      Peer source(arrival->source(), host_.credentials, arrival->from());
       v1::DecisionRequest request;
       v1::DecisionReply reply;
       request.set_move_id(arrival->move_id());

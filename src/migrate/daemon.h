@@ -31,12 +31,14 @@ class Daemon : public ControlHandler {
   v1::PsReply ps();
   void resolve(std::uint64_t move_id, bool commit);
 
-  // --- other ferryds. Throw Failure.
-  void check(const v1::CheckRequest& request);
-  std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request);
-  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
-  Answer commit(std::uint64_t move_id, std::string* reason);
-  Answer abort(std::uint64_t move_id);
+  // --- other ferryds; `from`: the name in the certificate of who asks, empty with --insecure. Only
+  // the source of a move may steer it. Throw Failure.
+  void check(const v1::CheckRequest& request, const std::string& from);
+  std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
+  std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
+                                        const std::string& from);  // null: none
+  Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);
+  Answer abort(std::uint64_t move_id, const std::string& from);
   Answer decision(std::uint64_t move_id);  // the source's, of a destination that asks
 
   // --- the control protocol
@@ -57,12 +59,14 @@ class Daemon : public ControlHandler {
     std::unique_ptr<LockException> exception;
   };
 
+  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);
   std::shared_ptr<Move> find_move(std::uint64_t move_id);
   std::shared_ptr<Foreign> foreign_of(pid_t pid);
   agent::Done pause_foreign(pid_t root);
   agent::Done action_of_former(const agent::Action& action);
+  Answer abort_former(std::uint64_t move_id);
   void keep_house();
   void ask_sources();
 

@@ -15,8 +15,8 @@
 //   file = { move_id(16 hex digits) " " side " " decision " " program " " peer " "
 //            crc32(8 hex digits) "\n" }
 //
-// `peer` is the address:port of the other side's ferryd, "-" when it need not be asked. The CRC
-// covers the line before its last blank: a torn last line is not a record. The last record of a
+// `peer` is the other side's ferryd, NAME@ADDRESS:PORT (peer.h), "-" when it need not be asked. The
+// CRC covers the line before its last blank: a torn last line is not a record. The last record of a
 // (move, side) counts; names are percent-encoded.
 namespace ferry::migrate {
 

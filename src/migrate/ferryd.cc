@@ -1,6 +1,8 @@
 // ferryd: one per host. Decides and drives moves, and answers for stopped processes.
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <limits.h>
 #include <signal.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -10,14 +12,17 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <linux/magic.h>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "agent/protocol.h"
 #include "migrate/api.h"
 #include "migrate/command_line.h"
+#include "migrate/credentials.h"
 #include "migrate/daemon.h"
 #include "migrate/failure.h"
 #include "migrate/host.h"
@@ -28,14 +33,15 @@
 namespace ferry::migrate {
 namespace {
 
+constexpr Days kExpiresSoon{30};
 constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which inherit it
 
 struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
-  std::string hook, criu = "criu", libraries;
+  std::string tls = kTlsDirectory, hook, criu = "criu";
   std::uint64_t memory_limit = 0;
-  bool verbose = false;
+  bool insecure = false;
 };
 
 std::string folder_of_program() {
@@ -67,21 +73,83 @@ void make_image_directory(const std::string& path) {
   }
 }
 
-std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* service) {
+// gRPC's own errors, one line each. It tells of handshakes that failed in no other way.
+void log_grpc(gpr_log_func_args* entry) {
+  if (entry->severity < GPR_LOG_SEVERITY_ERROR) return;
+  const std::string text = one_line(entry->message);
+  if (text.starts_with("Handshake failed")) {
+    const std::size_t reason = text.rfind("::");
+    spdlog::warn("refused a connection with another host: {}",
+                 reason == std::string::npos ? text : text.substr(reason + 2));
+  } else {
+    spdlog::warn("gRPC: {}", text);
+  }
+}
+
+std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* service,
+                                    std::shared_ptr<grpc::ServerCredentials> credentials) {
   grpc::ServerBuilder builder;
   int port = -1;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(address, std::move(credentials), &port);
   builder.RegisterService(service);
   auto server = builder.BuildAndStart();
   if (!server || port < 0) throw Failure("cannot listen on " + address + "; is it in use?");
   return server;
 }
 
+std::optional<Credentials> find_credentials(const Options& options) {
+  if (options.insecure || !Credentials::exist(options.tls)) return std::nullopt;
+  Credentials credentials = Credentials::load(options.tls);
+  const auto left =
+      std::chrono::duration_cast<Days>(credentials.end() - std::chrono::system_clock::now());
+  if (left < kExpiresSoon) {
+    spdlog::warn(
+        "the certificate in {} expires in {} days; make another, on the CA's host: ferry "
+        "host add {}",
+        options.tls, left.count(), credentials.identity().name);
+  }
+  return credentials;
+}
+
+std::string name_of_host(const Options& options, const std::optional<Credentials>& credentials) {
+  if (credentials) {
+    const std::string& certified = credentials->identity().name;
+    if (!options.host.empty() && options.host != certified) {
+      throw Failure(
+          fmt::format("the certificate in {} is of {}, not of {}; leave --host away, or "
+                      "make another: ferry host add {}",
+                      options.tls, certified, options.host, options.host));
+    }
+    return certified;
+  }
+  char name[HOST_NAME_MAX + 1] = "";
+  if (options.host.empty()) ::gethostname(name, sizeof name - 1);
+  return options.host.empty() ? name : options.host;
+}
+
+// Empty: other hosts are not served.
+std::string address_for_others(const Options& options,
+                               const std::optional<Credentials>& credentials) {
+  if (options.listen.empty()) {
+    const bool known = credentials && !credentials->identity().addresses.empty();
+    return known ? credentials->identity().addresses.front() : std::string();
+  }
+  if (!credentials && !options.insecure) {
+    throw Failure(fmt::format(
+        "no certificates in {}, without which anybody could have programs restored here as root; "
+        "make them: ferry ca init, ferry host join (or leave --listen away to serve this host "
+        "only)",
+        options.tls));
+  }
+  return options.listen;
+}
+
 int run(const Options& options) {
   if (::geteuid() != 0) throw Failure("ferryd needs root: it freezes and restores processes");
-  const auto [listen_host, listen_port] = split_host_port(options.listen, kFerrydPort);
-  const std::string address = resolve(listen_host);
+  ::gpr_set_log_function(log_grpc);
+  const auto credentials = find_credentials(options);
+  const std::string listen = address_for_others(options, credentials);
 
   // Threads inherit the mask: only sigwait() below sees these.
   sigset_t signals;
@@ -103,8 +171,8 @@ int run(const Options& options) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 
   Host host;
-  host.name = options.host;
-  host.address = join_host_port(address, listen_port);
+  host.name = name_of_host(options, credentials);
+  host.credentials = credentials ? &*credentials : nullptr;
   host.version = kVersion;
   host.image_directory = options.images;
   host.memory_limit = options.memory_limit;
@@ -123,17 +191,28 @@ int run(const Options& options) {
   host.control = &control;
   make_image_directory(options.images);
   Orphans orphans(host);
-  ImageReceiver images(address);
-  host.images = &images;
   FerrydService ferryd_service(daemon, host);
   LocalService local_service(daemon);
-  const auto ferryd_server = serve(host.address, &ferryd_service);
+  std::optional<ImageReceiver> images;
+  std::unique_ptr<grpc::Server> ferryd_server;
+  if (!listen.empty()) {
+    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
+    const std::string address = resolve(listen_host);
+    host.address = join_host_port(address, listen_port);
+    host.images = &images.emplace(address, host.credentials);
+    ferryd_server = serve(host.address, &ferryd_service,
+                          credentials ? credentials->server() : grpc::InsecureServerCredentials());
+  }
   ::unlink(options.api.c_str());
   ::umask(0077);
-  const auto local_server = serve("unix:" + options.api, &local_service);
+  const auto local_server =
+      serve("unix:" + options.api, &local_service, grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0600);
   ::umask(0022);
-  spdlog::info("ferryd {} of {} listens on {}", kVersion, host.name, host.address);
+  spdlog::info("ferryd {} of {} {}", kVersion, host.name,
+               listen.empty() ? "serves this host only"
+                              : fmt::format("listens on {}, {}", host.address,
+                                            credentials ? "with certificates" : "INSECURE"));
   if (const std::string problem = criu.unusable(); !problem.empty()) spdlog::warn("{}", problem);
 
   int signal = 0;
@@ -142,7 +221,7 @@ int run(const Options& options) {
   host.stopping = true;
   const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(2);
   local_server->Shutdown(soon);
-  ferryd_server->Shutdown(soon);
+  if (ferryd_server) ferryd_server->Shutdown(soon);
   // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
   // record stands.
   ::unlink(options.socket.c_str());
@@ -162,8 +241,15 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
   app.set_version_flag("--version", std::string("ferryd ") + kVersion);
-  app.add_option("--host", options.host, "name of this host")->required();
-  app.add_option("--listen", options.listen, "ADDRESS[:PORT] for other ferryds")->required();
+  app.add_option("--host", options.host,
+                 "name of this host (default: its certificate's, else the system's)");
+  app.add_option("--listen", options.listen,
+                 "ADDRESS[:PORT] for other ferryds (default: the certificate's first address; "
+                 "without certificates none)");
+  app.add_option("--tls-dir", options.tls, "this host's certificate, from ferry host join")
+      ->capture_default_str();
+  app.add_flag("--insecure", options.insecure,
+               "neither show nor demand certificates: whoever reaches the port is root here");
   app.add_option("--socket", options.socket, "UNIX socket for programs and CRIU")
       ->capture_default_str();
   app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")

@@ -5,6 +5,7 @@
 
 #include "migrate/container.h"
 #include "migrate/control_server.h"
+#include "migrate/credentials.h"
 #include "migrate/criu_runner.h"
 #include "migrate/decision_log.h"
 #include "migrate/image_stream.h"
@@ -20,10 +21,11 @@ struct Host {
   std::string image_directory;     // on a tmpfs
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
   Containers* containers = nullptr;
+  const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
   ControlServer* control = nullptr;
   StandInHost* stand_ins = nullptr;
   DecisionLog* decisions = nullptr;
-  ImageReceiver* images = nullptr;
+  ImageReceiver* images = nullptr;  // none: no other host can be reached
   CriuRunner* criu = nullptr;
   std::atomic<bool> stopping{false};
 

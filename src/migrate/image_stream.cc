@@ -6,7 +6,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -15,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "migrate/failure.h"
@@ -29,73 +29,20 @@ constexpr std::uint32_t kMagic = 0x474D4946;  // "FIMG"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
 constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
+constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
 
-// 0 or errno.
-int send_all(int socket, const void* data, std::size_t size, int flags = 0) {
-  const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t sent = ::send(socket, bytes, size, MSG_NOSIGNAL | flags);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return errno;
-    bytes += sent;
-    size -= static_cast<std::size_t>(sent);
-  }
-  return 0;
-}
-
-int receive_all(int socket, void* data, std::size_t size) {
-  char* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t received = ::recv(socket, bytes, size, MSG_WAITALL);
-    if (received < 0 && errno == EINTR) continue;
-    if (received < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
-    if (received == 0) return EPIPE;
-    bytes += received;
-    size -= static_cast<std::size_t>(received);
-  }
-  return 0;
-}
-
-void set_timeouts(int socket) {
-  const timeval idle{kIdleSeconds, 0};
+void set_timeouts(int socket, int seconds) {
+  const timeval idle{seconds, 0};
   ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &idle, sizeof idle);
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &idle, sizeof idle);
 }
 
-// Sums and sends a file's content. 0 or errno.
-int send_content(int socket, int file, std::uint64_t size, std::uint32_t* crc) {
-  *crc = 0;  // of nothing
-  if (size == 0) return 0;
-  std::uint32_t state = wire::kCrc32Init;
-  void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
-  if (map == MAP_FAILED) return errno;
-  const auto* bytes = static_cast<const std::byte*>(map);
-  int error = 0;
-  for (std::uint64_t done = 0; done < size && error == 0;) {
-    const std::size_t piece = std::min<std::uint64_t>(kPiece, size - done);
-    state = wire::crc32_update(state, {bytes + done, piece});
-    for (off_t offset = static_cast<off_t>(done); offset < static_cast<off_t>(done + piece);) {
-      const ssize_t sent =
-          ::sendfile(socket, file, &offset, done + piece - static_cast<std::uint64_t>(offset));
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent <= 0) {
-        error = sent < 0 ? errno : EIO;  // 0: somebody truncated the file
-        break;
-      }
-    }
-    done += piece;
-  }
-  ::munmap(map, size);
-  *crc = ~state;
-  return error;
-}
-
-int receive_content(int socket, int file, std::uint64_t size, std::uint32_t* crc,
+int receive_content(Stream& stream, int file, std::uint64_t size, std::uint32_t* crc,
                     std::vector<std::byte>& buffer) {
   *crc = wire::kCrc32Init;
   while (size > 0) {
     const std::size_t piece = std::min<std::uint64_t>(kPiece, size);
-    if (const int error = receive_all(socket, buffer.data(), piece)) return error;
+    if (const int error = stream.receive(buffer.data(), piece)) return error;
     *crc = wire::crc32_update(*crc, {buffer.data(), piece});
     for (std::size_t done = 0; done < piece;) {
       const ssize_t written = ::write(file, buffer.data() + done, piece - done);
@@ -126,22 +73,49 @@ std::vector<ImageFile> image_files(const std::string& directory) {
   return files;
 }
 
-ImageTotals send_image(const std::string& host, std::uint16_t port, const ImageToken& token,
-                       const std::vector<ImageFile>& files) {
-  const UniqueFd socket = connect_tcp(host, port);
-  set_timeouts(socket.get());
-  ImageTotals totals;
-  const auto put = [&](const std::vector<std::byte>& bytes, int flags) {
-    totals.stream_bytes += bytes.size();
-    return send_all(socket.get(), bytes.data(), bytes.size(), flags);
+ImageSender::ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
+                         const Credentials* credentials, const std::string& host)
+    : stream_(Stream::to_server(connect_tcp(address, port), credentials, host)) {
+  set_timeouts(stream_.socket(), kIdleSeconds);
+  std::vector<std::byte> head;
+  wire::ByteWriter out(&head);
+  out.put(kMagic);
+  out.put(kVersion);
+  out.append(token.data(), token.size());
+  totals_.stream_bytes = head.size();
+  if (const int error = stream_.send(head.data(), head.size())) {
+    throw Failure(fmt::format("cannot begin the transfer of the image: {}", error_text(error)));
+  }
+}
+
+// Sums and sends a file's content. 0 or errno.
+int ImageSender::send_content(int file, std::uint64_t size, std::uint32_t* crc) {
+  *crc = 0;  // of nothing
+  if (size == 0) return 0;
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+  if (map == MAP_FAILED) return errno;
+  const auto* bytes = static_cast<const std::byte*>(map);
+  std::uint32_t state = wire::kCrc32Init;
+  int error = 0;
+  for (std::uint64_t done = 0; done < size && error == 0;) {
+    const std::size_t piece = std::min<std::uint64_t>(kPiece, size - done);
+    state = wire::crc32_update(state, {bytes + done, piece});
+    error = stream_.send(bytes + done, piece, true);
+    done += piece;
+  }
+  ::munmap(map, size);
+  *crc = ~state;
+  return error;
+}
+
+ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
+  const auto put = [&](const std::vector<std::byte>& bytes, bool more) {
+    totals_.stream_bytes += bytes.size();
+    return stream_.send(bytes.data(), bytes.size(), more);
   };
   int error = 0;
   std::vector<std::byte> bytes;
   wire::ByteWriter out(&bytes);
-  out.put(kMagic);
-  out.put(kVersion);
-  out.append(token.data(), token.size());
-  error = put(bytes, MSG_MORE);
   for (const auto& file : files) {
     if (error != 0) break;
     const UniqueFd content(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -157,26 +131,26 @@ ImageTotals send_image(const std::string& host, std::uint16_t port, const ImageT
     out.put(std::uint32_t{0});
     out.put(size);
     out.append(file.name.data(), file.name.size());
-    error = put(bytes, MSG_MORE);
+    error = put(bytes, true);
     std::uint32_t crc = 0;
-    if (error == 0) error = send_content(socket.get(), content.get(), size, &crc);
+    if (error == 0) error = send_content(content.get(), size, &crc);
     bytes.clear();
     out.put(crc);
-    if (error == 0) error = put(bytes, MSG_MORE);
-    totals.files += 1;
-    totals.bytes += size;
-    totals.stream_bytes += size;
+    if (error == 0) error = put(bytes, true);
+    totals_.files += 1;
+    totals_.bytes += size;
+    totals_.stream_bytes += size;
   }
   bytes.clear();
   out.put('E');
   out.append("\0\0\0\0\0\0\0", 7);
-  out.put(totals.files);
-  out.put(totals.bytes);
-  if (error == 0) error = put(bytes, 0);
+  out.put(totals_.files);
+  out.put(totals_.bytes);
+  if (error == 0) error = put(bytes, false);
 
   // The receiver's own error says more than the broken connection that follows from it.
   std::vector<std::byte> reply(16);
-  const int reply_error = receive_all(socket.get(), reply.data(), reply.size());
+  const int reply_error = stream_.receive(reply.data(), reply.size());
   wire::ByteReader in(reply);
   const int theirs = static_cast<int>(in.get<std::uint32_t>());
   in.get<std::uint32_t>();
@@ -185,14 +159,15 @@ ImageTotals send_image(const std::string& host, std::uint16_t port, const ImageT
     throw Failure(fmt::format("the destination could not take the image: {}", error_text(theirs)));
   }
   if (error == 0) error = reply_error;
-  if (error == 0 && received != totals.bytes) error = EBADMSG;
+  if (error == 0 && received != totals_.bytes) error = EBADMSG;
   if (error != 0) {
     throw Failure(fmt::format("the transfer of the image broke off: {}", error_text(error)));
   }
-  return totals;
+  return totals_;
 }
 
-ImageReceiver::ImageReceiver(const std::string& address) : listener_(listen_tcp(address, 0)) {
+ImageReceiver::ImageReceiver(const std::string& address, const Credentials* credentials)
+    : credentials_(credentials), listener_(listen_tcp(address, 0)) {
   port_ = local_port(listener_.get());
   acceptor_ = std::thread([this] { accept_loop(); });
 }
@@ -209,13 +184,14 @@ ImageReceiver::~ImageReceiver() {
   acceptor_.join();
 }
 
-ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit) {
+ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit,
+                                 const std::string& host) {
   ImageToken token;
   if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     throw Failure("cannot get random bytes for a transfer");
   }
   std::lock_guard lock(mutex_);
-  transfers_[token] = Transfer{directory, limit};
+  transfers_[token] = Transfer{directory, limit, host};
   return token;
 }
 
@@ -269,9 +245,17 @@ void ImageReceiver::accept_loop() {
 }
 
 void ImageReceiver::serve(UniqueFd socket) {
-  set_timeouts(socket.get());
+  set_timeouts(socket.get(), kIdleSeconds);
+  const std::string address = remote_address(socket.get());
+  std::optional<Stream> stream;
+  try {
+    stream = Stream::to_client(std::move(socket), credentials_);
+  } catch (const Failure& failure) {
+    spdlog::warn("refused {}, which would send an image: {}", address, failure.what());
+    return;
+  }
   std::vector<std::byte> head(24);
-  if (receive_all(socket.get(), head.data(), head.size()) != 0) return;
+  if (stream->receive(head.data(), head.size()) != 0) return;
   wire::ByteReader in(head);
   const auto magic = in.get<std::uint32_t>();
   const auto version = in.get<std::uint32_t>();
@@ -282,15 +266,16 @@ void ImageReceiver::serve(UniqueFd socket) {
     std::lock_guard lock(mutex_);
     const auto found = transfers_.find(token);
     if (magic != kMagic || version != kVersion || found == transfers_.end() || found->second.busy ||
-        stopping_) {
+        found->second.host != stream->peer() || stopping_) {
+      spdlog::warn("refused {}, which would send an image that nobody expects from it", address);
       return;
     }
     found->second.busy = true;
-    found->second.socket = socket.get();
+    found->second.socket = stream->socket();
     transfer = found->second;
   }
   ImageTotals totals;
-  const int error = receive_files(socket.get(), transfer, &totals);
+  const int error = receive_files(*stream, transfer, &totals);
   std::vector<std::byte> reply;
   wire::ByteWriter out(&reply);
   out.put(static_cast<std::uint32_t>(error));
@@ -305,25 +290,27 @@ void ImageReceiver::serve(UniqueFd socket) {
     entry.totals = totals;
     changed_.notify_all();
   }
-  send_all(socket.get(), reply.data(), reply.size());
-  ::shutdown(socket.get(), SHUT_WR);
+  stream->send(reply.data(), reply.size());
+  ::shutdown(stream->socket(), SHUT_WR);
   // Unread bytes would turn the close into a reset, and the sender would lose the reply.
   std::vector<std::byte> rest(kPiece);
-  while (::recv(socket.get(), rest.data(), rest.size(), 0) > 0) continue;
+  while (::recv(stream->socket(), rest.data(), rest.size(), 0) > 0) continue;
 }
 
-int ImageReceiver::receive_files(int socket, const Transfer& transfer, ImageTotals* totals) {
+int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals) {
+  set_timeouts(stream.socket(), kDumpSeconds);
   std::vector<std::byte> buffer(kPiece);
   std::uint64_t left = transfer.limit;
   for (;;) {
     std::array<std::byte, 16> head;
-    if (const int error = receive_all(socket, head.data(), head.size())) return error;
+    if (const int error = stream.receive(head.data(), head.size())) return error;
+    set_timeouts(stream.socket(), kIdleSeconds);
     wire::ByteReader in(head);
     const auto tag = in.get<char>();
     if (tag == 'E') {
       in.take(7);
       std::uint64_t bytes = 0;
-      if (const int error = receive_all(socket, &bytes, sizeof bytes)) return error;
+      if (const int error = stream.receive(&bytes, sizeof bytes)) return error;
       const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
       return complete ? 0 : EBADMSG;
     }
@@ -332,7 +319,7 @@ int ImageReceiver::receive_files(int socket, const Transfer& transfer, ImageTota
     const auto mode = in.get<std::uint16_t>();
     in.get<std::uint32_t>();
     const auto size = in.get<std::uint64_t>();
-    if (const int error = receive_all(socket, name.data(), name.size())) return error;
+    if (const int error = stream.receive(name.data(), name.size())) return error;
     if (!is_file_name(name)) return EBADMSG;
     if (size > left) return ENOMEM;
     left -= size;
@@ -341,8 +328,8 @@ int ImageReceiver::receive_files(int socket, const Transfer& transfer, ImageTota
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777));
     if (!file) return errno;
     std::uint32_t crc = 0, expected = 0;
-    if (const int error = receive_content(socket, file.get(), size, &crc, buffer)) return error;
-    if (const int error = receive_all(socket, &expected, sizeof expected)) return error;
+    if (const int error = receive_content(stream, file.get(), size, &crc, buffer)) return error;
+    if (const int error = stream.receive(&expected, sizeof expected)) return error;
     if (crc != expected) return EBADMSG;
     totals->files += 1;
     totals->bytes += size;

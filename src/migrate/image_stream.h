@@ -10,17 +10,21 @@
 #include <thread>
 #include <vector>
 
+#include "migrate/credentials.h"
+#include "migrate/stream.h"
 #include "migrate/unique_fd.h"
 
-// Carries the files of an image from memory (tmpfs) to memory over TCP, beside the gRPC connection:
-// a raw stream, because every copy of an image lengthens the blackout. Who may send is decided over
-// gRPC: the receiver hands out a token for one transfer.
+// Carries the files of an image from memory (tmpfs) to memory over a TCP connection beside gRPC's,
+// inside TLS where the host has credentials: a stream of its own, because every copy of an image
+// lengthens the blackout. Who may send is decided over gRPC: the receiver hands out a token for one
+// transfer, which it takes from the host that asked for it only.
 //
-//   stream = magic:32 version:32 token[16] { file } end little-endian file   = 'F' name_length:8
-//   mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32     name: no '/', not "."
-//   or ".." end    = 'E' reserved[7] files:64 bytes:64 bytes: sum of the contents reply  = error:32
-//   reserved:32 bytes:64                                                        error: errno of the
-//   receiver, 0: all is there
+//   stream = magic:32 version:32 token[16] { file } end       little-endian
+//   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
+//            name: no '/', not "." or ".."
+//   end    = 'E' reserved[7] files:64 bytes:64                bytes: sum of the contents
+//   reply  = error:32 reserved:32 bytes:64                    error: errno of the receiver, 0: all
+//   is there
 namespace ferry::migrate {
 
 using ImageToken = std::array<std::byte, 16>;
@@ -39,22 +43,38 @@ struct ImageTotals {
 // Every regular file of a directory.
 std::vector<ImageFile> image_files(const std::string& directory);
 
-// Sends and waits for the reply. `address` as for connect_tcp(). Throws Failure.
-ImageTotals send_image(const std::string& host, std::uint16_t port, const ImageToken& token,
-                       const std::vector<ImageFile>& files);
+// One transfer. Connects (and shows and demands certificates) before anything is frozen, so that
+// the blackout holds nothing but the image itself.
+class ImageSender {
+ public:
+  // `address` as for connect_tcp(); `host`: whom the receiver's certificate has to be for. Throws
+  // Failure.
+  ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
+              const Credentials* credentials = nullptr, const std::string& host = {});
+
+  // Sends and waits for the reply; once. Throws Failure.
+  ImageTotals send(const std::vector<ImageFile>& files);
+
+ private:
+  int send_content(int file, std::uint64_t size, std::uint32_t* crc);
+
+  Stream stream_;
+  ImageTotals totals_;
+};
 
 // Takes transfers on a port of its own.
 class ImageReceiver {
  public:
   // Listens on `address` (numeric), any free port. Throws Failure.
-  explicit ImageReceiver(const std::string& address);
+  explicit ImageReceiver(const std::string& address, const Credentials* credentials = nullptr);
   ~ImageReceiver();
 
   std::uint16_t port() const { return port_; }
 
-  // Allows one transfer into `directory`, which exists. `limit`: most bytes taken (then the sender
-  // gets ENOMEM).
-  ImageToken expect(const std::string& directory, std::uint64_t limit);
+  // Allows one transfer into `directory`, which exists, from `host` (name in its certificate).
+  // `limit`: most bytes taken (then the sender gets ENOMEM).
+  ImageToken expect(const std::string& directory, std::uint64_t limit,
+                    const std::string& host = {});
   // Waits until the transfer is complete. Throws Failure if it failed, was cancelled, or does not
   // end in time.
   ImageTotals wait(const ImageToken& token, int timeout_ms);
@@ -65,6 +85,7 @@ class ImageReceiver {
   struct Transfer {
     std::string directory;
     std::uint64_t limit = 0;
+    std::string host;
     int socket = -1;  // while receiving
     bool busy = false, done = false;
     int error = 0;
@@ -73,8 +94,9 @@ class ImageReceiver {
 
   void accept_loop();
   void serve(UniqueFd socket);
-  int receive_files(int socket, const Transfer& transfer, ImageTotals* totals);
+  static int receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals);
 
+  const Credentials* credentials_;
   UniqueFd listener_;
   std::uint16_t port_ = 0;
   std::mutex mutex_;

@@ -52,7 +52,7 @@ Move::Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id)
     : host_(host),
       unit_(std::move(unit)),
       move_id_(move_id),
-      peer_(to),
+      peer_(to, host.credentials),
       tree_(*host.control, *host.stand_ins, move_id),
       images_(host.images_of(move_id)) {}
 
@@ -168,7 +168,15 @@ void Move::prepare() {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
   }
   is_prepared_ = true;  // also when the answer gets lost
-  peer_.call(&v1::Ferryd::Stub::Prepare, request, &prepared_, seconds(60));
+  v1::PrepareReply reply;
+  peer_.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(60));
+  ImageToken token;
+  if (reply.image_token().size() != token.size() || reply.image_port() > 0xFFFF) {
+    throw Failure(peer_.name() + " gave a malformed answer");
+  }
+  std::memcpy(token.data(), reply.image_token().data(), token.size());
+  sender_.emplace(peer_.address(), static_cast<std::uint16_t>(reply.image_port()), token,
+                  host_.credentials, peer_.identity());
 }
 
 void Move::pause_tree() {
@@ -236,14 +244,9 @@ int Move::transfer_and_commit() {
   if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
   const auto places = places_.get();
   progress_("transfer");
-  ImageToken token;
-  const std::string& bytes = prepared_.image_token();
-  if (bytes.size() != token.size() || !tree_.fits(places)) {
-    throw Failure(peer_.name() + " gave a malformed answer");
-  }
-  std::memcpy(token.data(), bytes.data(), token.size());
-  image_ = send_image(peer_.address(), static_cast<std::uint16_t>(prepared_.image_port()), token,
-                      files());
+  if (!tree_.fits(places)) throw Failure(peer_.name() + " gave a malformed answer");
+  image_ = sender_->send(files());
+  sender_.reset();
   transferred_ = Clock::now();
 
   progress_("restore");
@@ -273,7 +276,7 @@ int Move::commit() {
     lock.unlock();
     if (step == SourceDecision::Step::kRecordCommit) {
       const auto written = host_.decisions->write(
-          move_id_, Side::kSource, {Decision::kCommitted, unit_.name, peer_.target()}, &refusal);
+          move_id_, Side::kSource, {Decision::kCommitted, unit_.name, peer_.record()}, &refusal);
       if (written == Written::kDurable && unit_.container) {
         report_failure([&] { host_.containers->publish_state(*unit_.container); });
       }

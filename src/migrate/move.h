@@ -12,6 +12,7 @@
 #include "ferry.pb.h"
 #include "migrate/decision.h"
 #include "migrate/host.h"
+#include "migrate/image_stream.h"
 #include "migrate/peer.h"
 #include "migrate/stopped_tree.h"
 #include "migrate/unit.h"
@@ -84,7 +85,7 @@ class Move {
   StoppedTree tree_;
   const std::string images_;
   std::function<void(const std::string&)> progress_;
-  v1::PrepareReply prepared_;
+  std::optional<ImageSender> sender_;
   bool is_prepared_ = false;
   std::future<std::vector<NewPlace>> places_;
   std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop

@@ -11,12 +11,15 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "migrate/failure.h"
 
 namespace ferry::migrate {
 namespace {
+
+constexpr int kConnectSeconds = 10;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -77,6 +80,11 @@ std::string join_host_port(const std::string& address, std::uint16_t port) {
 UniqueFd connect_tcp(const std::string& address, std::uint16_t port) {
   const auto list = look_up(address, port, AI_NUMERICHOST);
   UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval limit{kConnectSeconds, 0};
+  if (socket) {
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // of connect() too
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
   if (!socket || ::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0) {
     throw Failure(
         fmt::format("cannot connect to {}: {}", join_host_port(address, port), error_text(errno)));
@@ -103,6 +111,30 @@ bool pause_after_accept(int error) {
   if (error == EINVAL || error == EBADF) return false;
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return true;
+}
+
+std::string remote_address(int socket) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  return to_string(to_address(reinterpret_cast<sockaddr*>(&name)));
+}
+
+std::string address_of_peer(const std::string& peer) {
+  const bool is_ipv4 = peer.starts_with("ipv4:");
+  if (!is_ipv4 && !peer.starts_with("ipv6:")) return {};
+  const std::size_t end = peer.rfind(':');
+  std::string address = peer.substr(5, end < 5 ? std::string::npos : end - 5);
+  for (const std::string bracket : {"%5B", "%5D", "[", "]"}) {
+    if (const auto at = address.find(bracket); at != std::string::npos) {
+      address.erase(at, bracket.size());
+    }
+  }
+  constexpr std::string_view kMapped = "::ffff:";
+  if (!is_ipv4 && address.starts_with(kMapped) && address.find('.') != std::string::npos) {
+    address.erase(0, kMapped.size());
+  }
+  return address;
 }
 
 std::uint16_t local_port(int socket) {

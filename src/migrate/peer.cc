@@ -2,29 +2,74 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+
 #include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/net.h"
+#include "migrate/stream.h"
 
 namespace ferry::migrate {
 
-Peer::Peer(const std::string& host) : name_(host) {
+Peer::Peer(const std::string& host, const Credentials* credentials, const std::string& identity)
+    : name_(host), credentials_(credentials) {
   const auto [bare, port] = split_host_port(host, kFerrydPort);
+  identity_ = identity.empty() ? bare : identity;
+  port_ = port;
   address_ = resolve(bare);
   target_ = join_host_port(address_, port);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A shared pool would make this move wait out the back-off of an earlier one that found nobody.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  stub_ = v1::Ferryd::NewStub(
-      grpc::CreateCustomChannel(target_, grpc::InsecureChannelCredentials(), arguments));
+  if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
+  stub_ = v1::Ferryd::NewStub(grpc::CreateCustomChannel(
+      target_, credentials != nullptr ? credentials->channel() : grpc::InsecureChannelCredentials(),
+      arguments));
+}
+
+Peer Peer::recorded(const std::string& record, const Credentials* credentials) {
+  const std::size_t at = record.rfind('@');
+  if (at == std::string::npos) return {record, credentials};
+  return {record.substr(at + 1), credentials, record.substr(0, at)};
+}
+
+// gRPC says the same for a ferryd that is not there and for one that is refused, or refuses us:
+// the handshake once more, step by step, tells them apart.
+std::string Peer::why_unavailable() const {
+  UniqueFd socket;
+  try {
+    socket = connect_tcp(address_, port_);
+  } catch (const Failure&) {
+    return fmt::format("there is no ferryd on {} ({}); start it there", name_, target_);
+  }
+  if (credentials_ == nullptr) {
+    return fmt::format(
+        "the ferryd of {} ({}) takes no calls without certificates, or has just ended", name_,
+        target_);
+  }
+  try {
+    Stream stream = Stream::to_server(std::move(socket), credentials_, identity_, "h2");
+    // Whether our certificate will do is told after the handshake; else HTTP/2's settings come.
+    char first = 0;
+    const int error = stream.receive(&first, sizeof first);
+    // gRPC closes without an alert.
+    if (error == EACCES || error == EPIPE || error == ECONNRESET) {
+      return fmt::format(
+          "{} refuses this host's certificate, of {}: it is of another CA, or has expired; join "
+          "both to one: ferry host add",
+          name_, credentials_->identity().name);
+    }
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return fmt::format("the ferryd of {} ({}) broke off; see its log", name_, target_);
 }
 
 void Peer::throw_unless_ok(const grpc::Status& status) const {
   switch (status.error_code()) {
     case grpc::OK: return;
-    case grpc::UNAVAILABLE:
-      throw Failure(fmt::format("there is no ferryd on {} ({}); start it there", name_, target_));
+    case grpc::UNAVAILABLE: throw Failure(why_unavailable());
     case grpc::DEADLINE_EXCEEDED:
       throw Failure(fmt::format("the ferryd of {} ({}) does not answer", name_, target_));
     case grpc::UNIMPLEMENTED:

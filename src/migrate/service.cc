@@ -1,5 +1,10 @@
 #include "migrate/service.h"
 
+#include <spdlog/spdlog.h>
+
+#include <string_view>
+
+#include "migrate/credentials.h"
 #include "migrate/failure.h"
 #include "migrate/settle.h"
 
@@ -16,72 +21,94 @@ grpc::Status guarded(Call call) {
   }
 }
 
-std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id) {
-  auto arrival = daemon.arrival(move_id);
+// A call of another ferryd: `call` gets the name in its certificate.
+template <typename Call>
+grpc::Status answered(const grpc::ServerContext& context, Call call) {
+  return guarded([&] {
+    try {
+      return call(caller_of(context).name);
+    } catch (const std::exception& failure) {
+      if (std::string_view(failure.what()).starts_with("refused")) {
+        spdlog::warn("a call from {}: {}", context.peer(), failure.what());
+      }
+      throw;
+    }
+  });
+}
+
+std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std::string& from) {
+  auto arrival = daemon.arrival_from(move_id, from);
   if (!arrival) throw Failure("this move is not known here");
   return arrival;
 }
 
 }  // namespace
 
-grpc::Status FerrydService::Check(grpc::ServerContext*, const v1::CheckRequest* request,
+grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckRequest* request,
                                   v1::CheckReply* reply) {
-  return guarded([&] {
-    daemon_.check(*request);
+  return answered(*context, [&](const std::string& from) {
+    daemon_.check(*request, from);
     reply->set_version(host_.version);
     reply->set_host(host_.name);
     return grpc::Status::OK;
   });
 }
 
-grpc::Status FerrydService::Prepare(grpc::ServerContext*, const v1::PrepareRequest* request,
+grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::PrepareRequest* request,
                                     v1::PrepareReply* reply) {
-  return guarded([&] {
-    const auto arrival = daemon_.prepare(*request);
+  return answered(*context, [&](const std::string& from) {
+    const auto arrival = daemon_.prepare(*request, from);
     reply->set_image_port(host_.images->port());
     reply->set_image_token(arrival->token().data(), arrival->token().size());
     return grpc::Status::OK;
   });
 }
 
-grpc::Status FerrydService::Bind(grpc::ServerContext*, const v1::BindRequest* request,
+grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindRequest* request,
                                  v1::BindReply* reply) {
-  return guarded([&] {
+  return answered(*context, [&](const std::string& from) {
     std::vector<NewPlace> wanted;
     for (const auto& process : request->processes()) wanted.push_back(from_message(process));
-    for (const auto& place : known(daemon_, request->move_id())->bind(wanted)) {
+    for (const auto& place : known(daemon_, request->move_id(), from)->bind(wanted)) {
       to_message(place, reply->add_processes());
     }
     return grpc::Status::OK;
   });
 }
 
-grpc::Status FerrydService::Restore(grpc::ServerContext*, const v1::RestoreRequest* request,
+grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                                     v1::RestoreReply*) {
-  return guarded([&] {
-    known(daemon_, request->move_id())->restore();
+  return answered(*context, [&](const std::string& from) {
+    known(daemon_, request->move_id(), from)->restore();
     return grpc::Status::OK;
   });
 }
 
-grpc::Status FerrydService::Commit(grpc::ServerContext*, const v1::CommitRequest* request,
+grpc::Status FerrydService::Commit(grpc::ServerContext* context, const v1::CommitRequest* request,
                                    v1::CommitReply*) {
-  return guarded([&] {
+  return answered(*context, [&](const std::string& from) {
     std::string reason;
-    const Answer answer = daemon_.commit(request->move_id(), &reason);
+    const Answer answer = daemon_.commit(request->move_id(), from, &reason);
     return commit_status(answer, reason);
   });
 }
 
-grpc::Status FerrydService::Abort(grpc::ServerContext*, const v1::AbortRequest* request,
+grpc::Status FerrydService::Abort(grpc::ServerContext* context, const v1::AbortRequest* request,
                                   v1::AbortReply*) {
-  return guarded([&] { return abort_status(daemon_.abort(request->move_id())); });
+  return answered(*context, [&](const std::string& from) {
+    return abort_status(daemon_.abort(request->move_id(), from));
+  });
 }
 
 grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
                                   grpc::ServerWriter<v1::WatchEvent>* writer) {
-  const auto arrival = daemon_.arrival(request->move_id());
-  if (!arrival) return {grpc::NOT_FOUND, "this move is not known here"};
+  std::shared_ptr<Arrival> arrival;
+  const auto status = answered(*context, [&](const std::string& from) {
+    arrival = daemon_.arrival_from(request->move_id(), from);
+    return arrival ? grpc::Status::OK
+                   : grpc::Status(grpc::NOT_FOUND, "this move is not known here");
+  });
+  if (!status.ok()) return status;
   bool all_know = false;
   while (!context->IsCancelled() && !host_.stopping) {
     const auto event = arrival->next_event(std::chrono::milliseconds(500));
@@ -97,14 +124,16 @@ grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchR
   return grpc::Status::OK;
 }
 
-grpc::Status FerrydService::Decision(grpc::ServerContext*, const v1::DecisionRequest* request,
-                                     v1::DecisionReply* reply) {
-  switch (daemon_.decision(request->move_id())) {
-    case Answer::kCommitted: reply->set_decision(v1::DecisionReply::COMMITTED); break;
-    case Answer::kAborted: reply->set_decision(v1::DecisionReply::ABORTED); break;
-    case Answer::kUnknown: reply->set_decision(v1::DecisionReply::UNDECIDED); break;
-  }
-  return grpc::Status::OK;
+grpc::Status FerrydService::Decision(grpc::ServerContext* context,
+                                     const v1::DecisionRequest* request, v1::DecisionReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    switch (daemon_.decision(request->move_id())) {
+      case Answer::kCommitted: reply->set_decision(v1::DecisionReply::COMMITTED); break;
+      case Answer::kAborted: reply->set_decision(v1::DecisionReply::ABORTED); break;
+      case Answer::kUnknown: reply->set_decision(v1::DecisionReply::UNDECIDED); break;
+    }
+    return grpc::Status::OK;
+  });
 }
 
 grpc::Status LocalService::Move(grpc::ServerContext*, const v1::MoveRequest* request,

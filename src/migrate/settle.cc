@@ -63,7 +63,7 @@ Answer settle_source(Host& host, std::uint64_t move_id) {
     std::string reason;
     Answer answer = Answer::kUnknown;
     try {
-      Peer destination(record->peer);
+      Peer destination = Peer::recorded(record->peer, host.credentials);
       answer = ask_to_commit(destination, move_id, &reason);
     } catch (const Failure& failure) {
       reason = failure.what();

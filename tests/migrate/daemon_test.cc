@@ -8,9 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "migrate/api.h"
+#include "ferryd_here.h"
 #include "migrate/peer.h"
-#include "migrate/service.h"
 #include "migrate/settle.h"
 #include "played_process.h"
 #include "temporary.h"
@@ -22,62 +21,13 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::eventually;
 using test::failure_of;
+using test::FerrydHere;
 using test::Folder;
 using test::PlayedProcess;
 
-// A ferryd in this process, with a CRIU that only says its version. Its gRPC service is on a port
-// of the loopback interface.
-struct FerrydHere {
-  explicit FerrydHere(const std::string& name) {
-    std::filesystem::create_directory(folder.path("plugins"));
-    folder.write("plugins/ferry_plugin.so", "");
-    criu_path = folder.script("criu",
-                              "[ $1 != --version ] || echo Version: 4.2.1\n"
-                              "[ $1 != restore ] || exit 1\n");
-    host.name = name;
-    host.version = kVersion;
-    host.image_directory = folder.path("images");
-    host.containers = &containers;
-    host.stand_ins = &stand_ins;
-    host.decisions = &decisions;
-    host.images = &images;
-    host.criu = &*criu;
-    daemon = std::make_unique<Daemon>(host);
-    control = std::make_unique<ControlServer>(folder.path("sock"), *daemon);
-    host.control = control.get();
-    service = std::make_unique<FerrydService>(*daemon, host);
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service.get());
-    server = builder.BuildAndStart();
-    host.address = "127.0.0.1:" + std::to_string(port);
-  }
-  ~FerrydHere() {
-    host.stopping = true;
-    server->Shutdown();
-    daemon.reset();
-  }
-
-  Folder folder;
-  std::string criu_path;
-  Host host;
-  DecisionLog decisions{folder.path("state")};
-  Containers containers{folder.path("containers"), ""};
-  StandInHost stand_ins;
-  ImageReceiver images{"127.0.0.1"};
-  std::optional<CriuRunner> criu{std::in_place,
-                                 CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
-                                                   folder.path("criu"), folder.path("sock")}};
-  std::unique_ptr<Daemon> daemon;
-  std::unique_ptr<ControlServer> control;
-  std::unique_ptr<FerrydService> service;
-  std::unique_ptr<grpc::Server> server;
-};
-
 struct DaemonTest : testing::Test {
   FerrydHere here{"here"}, there{"there"};
-  Peer peer{there.host.address};
+  Peer peer{there.host.address, nullptr};
 
   v1::CheckRequest good_check() {
     v1::CheckRequest request;
@@ -182,8 +132,8 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   const auto reply = prepare(16, "127.0.0.1:1", "{}");
   ImageToken token;
   std::memcpy(token.data(), reply.image_token().data(), token.size());
-  send_image("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token,
-             image_files(image.path()));
+  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
+      .send(image_files(image.path()));
   std::atomic<bool> restored{false};
   std::thread post_restore([&] {
     while (there.daemon->action({"post-restore", root, 16}).code != 0 && !restored) ::usleep(1000);
@@ -204,8 +154,8 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
   const auto reply = prepare(12);
   ImageToken token;
   std::memcpy(token.data(), reply.image_token().data(), token.size());
-  send_image("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token,
-             image_files(image.path()));
+  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
+      .send(image_files(image.path()));
   EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 12)
                 .find("cannot restore 'p': criu restore ended with status 1"),
             std::string::npos);
@@ -286,7 +236,7 @@ TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
   EXPECT_EQ(ask_to_abort(peer, 45, &reason), Answer::kCommitted);
   EXPECT_EQ(ask_to_abort(peer, 46, &reason), Answer::kAborted);
   EXPECT_EQ(ask_to_commit(peer, 46, &reason), Answer::kAborted);
-  Peer nobody("127.0.0.1:1");
+  Peer nobody("127.0.0.1:1", nullptr);
   EXPECT_EQ(ask_to_commit(nobody, 46, &reason), Answer::kUnknown);
   EXPECT_EQ(ask_to_abort(nobody, 46, &reason), Answer::kUnknown);
 }

@@ -30,7 +30,7 @@ struct ImageStream : testing::Test {
   ImageReceiver receiver{"127.0.0.1"};
 
   ImageTotals send(const ImageToken& token) {
-    return send_image("127.0.0.1", receiver.port(), token, image_files(source.path()));
+    return ImageSender("127.0.0.1", receiver.port(), token).send(image_files(source.path()));
   }
 };
 

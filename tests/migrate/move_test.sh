@@ -106,9 +106,11 @@ group_address() {
 another() {
   local folder=/tmp/ferryd-$2
   on "$1" mkdir -p "$folder"
+  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
+    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --host "$1-$2" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
+    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
     --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
   await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
 }
@@ -136,7 +138,7 @@ group_errors() {
   kill -CONT "$held"
   fails 'needs root' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
   fails 'no ferryd runs on this host' on h1 env FERRYD_API_SOCKET=/run/nothing "$ferry" ps
-  fails 'another ferryd is running' on h3 "$FERRY_BIN/ferryd" --host h3 --listen 10.77.0.3:4780 --state-dir /tmp/x
+  fails 'another ferryd is running' on h3 "$FERRY_BIN/ferryd" --tls-dir /run/ferry/tls --state-dir /tmp/x
   another h3 4781 --criu /nonexistent/criu
   fails 'CRIU is missing' on h1 "$ferry" move erc --to h3:4781
   script /tmp/old-criu 'echo Version: 3.17.1'

@@ -1,0 +1,318 @@
+#include "cli/certificates.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "migrate/failure.h"
+#include "migrate/net.h"
+#include "migrate/unique_fd.h"
+
+namespace ferry::cli {
+namespace {
+
+using migrate::Certificate;
+using migrate::Days;
+using migrate::error_text;
+using migrate::Failure;
+using migrate::Identity;
+using migrate::KeyAndCertificate;
+using migrate::UniqueFd;
+
+constexpr Days kCaDays{3653};
+constexpr char kCaKey[] = "ca.key", kCaCertificate[] = "ca.pem";
+constexpr char kBundleSuffix[] = ".ferry";
+
+Failure cannot(const std::string& what) {
+  const int error = errno;
+  if (error == EACCES || error == EPERM) return Failure(what + ": needs root; use sudo");
+  return Failure(fmt::format("{}: {}", what, error_text(error)));
+}
+
+void write_all(int file, const std::string& text, const std::string& path) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw cannot("cannot write " + path);
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+// A file that others never could read, durable before it takes its place.
+void write_file(const std::string& path, const std::string& text, mode_t mode) {
+  const std::string fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  const UniqueFd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!file) throw cannot("cannot write " + path);
+  ::fchmod(file.get(), mode);
+  write_all(file.get(), text, path);
+  if (::fsync(file.get()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
+    throw cannot("cannot write " + path);
+  }
+}
+
+void make_private_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  if (error) {
+    errno = error.value();
+    throw cannot("cannot make " + path);
+  }
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw cannot("cannot read " + path);
+  return text.str();
+}
+
+bool is_address(const std::string& text) {
+  unsigned char bytes[16];
+  return ::inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+         ::inet_pton(AF_INET6, text.c_str(), bytes) == 1;
+}
+
+// Not one that means something else on each host.
+bool is_global(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto bits = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    return bits >> 24 != 127 && bits >> 16 != 0xA9FE;
+  }
+  if (address->sa_family != AF_INET6) return false;
+  const auto& bits = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  return !IN6_IS_ADDR_LOOPBACK(&bits) && !IN6_IS_ADDR_LINKLOCAL(&bits);
+}
+
+void add_new(std::vector<std::string>& list, const std::string& text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
+void add(Identity& identity, const std::string& text) {
+  add_new(is_address(text) ? identity.addresses : identity.names, text);
+}
+
+void add_addresses_of_name(Identity& identity, const std::string& name) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  for (; list != nullptr; list = list->ai_next) {
+    if (is_global(list->ai_addr)) {
+      add_new(identity.addresses, migrate::to_string(migrate::to_address(list->ai_addr)));
+    }
+  }
+}
+
+void add_own_addresses(Identity& identity) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (; list != nullptr; list = list->ifa_next) {
+    if (list->ifa_addr != nullptr && is_global(list->ifa_addr)) {
+      add_new(identity.addresses, migrate::to_string(migrate::to_address(list->ifa_addr)));
+    }
+  }
+}
+
+// `add_more` finds addresses when the user gave none.
+template <typename AddMore>
+Identity identity_of(const NewHost& host, const std::string& name, AddMore add_more) {
+  Identity identity;
+  identity.name = name;
+  identity.names.push_back(name);
+  add(identity, name);
+  for (const auto& text : host.also) add(identity, text);
+  if (identity.addresses.empty()) add_more(identity);
+  return identity;
+}
+
+KeyAndCertificate read_ca(const std::string& directory) {
+  const std::string key = directory + "/" + kCaKey;
+  std::error_code ignored;
+  if (::geteuid() == 0 && !std::filesystem::exists(key, ignored)) {
+    throw Failure(fmt::format(
+        "there is no CA in {}; make one (ferry ca init), or do this on the host that has it",
+        directory));
+  }
+  return {read_file(key), read_file(directory + "/" + kCaCertificate)};
+}
+
+std::string bundle(const KeyAndCertificate& ca, const KeyAndCertificate& host) {
+  return host.key + host.certificate + ca.certificate;
+}
+
+// The text from the first "-----BEGIN KIND-----" behind `from` to its end; `from` moves behind it.
+std::string pem_block(const std::string& text, const std::string& kind, std::size_t* from) {
+  const std::string begin = "-----BEGIN " + kind + "-----", end = "-----END " + kind + "-----";
+  const std::size_t first = text.find(begin, *from);
+  const std::size_t last = first == std::string::npos ? first : text.find(end, first);
+  if (last == std::string::npos) return {};
+  *from = last + end.size();
+  return text.substr(first, *from - first) + "\n";
+}
+
+void install(const std::string& text, const std::string& tls_directory, bool replace) {
+  std::size_t at = 0;
+  const std::string key = pem_block(text, "PRIVATE KEY", &at);
+  const std::string certificate = pem_block(text, "CERTIFICATE", &at);
+  const std::string ca = pem_block(text, "CERTIFICATE", &at);
+  if (ca.empty()) throw Failure("that is no file from ferry host add");
+  const migrate::Credentials credentials(ca, certificate, key);  // they fit together
+  const std::string ca_file = tls_directory + "/" + migrate::kCaFile;
+  std::error_code ignored;
+  if (!replace && std::filesystem::exists(ca_file, ignored) && read_file(ca_file) != ca) {
+    throw Failure(fmt::format(
+        "{} has certificates of another CA; to leave it for this one: ferry host join --replace",
+        tls_directory));
+  }
+  make_private_directory(tls_directory);
+  // host.pem is what ferryd looks for: last.
+  write_file(ca_file, ca, 0600);
+  write_file(tls_directory + "/" + migrate::kKeyFile, key, 0600);
+  write_file(tls_directory + "/" + migrate::kCertificateFile, certificate, 0600);
+}
+
+// The host's own `ferry host join`, over ssh: the key goes through its stdin, never to a disk here.
+void join_over_ssh(const std::string& where, const std::string& text) {
+  if (where.starts_with('-')) throw Failure("'" + where + "' is no USER@HOST");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw cannot("cannot start ssh");
+  UniqueFd reading(ends[0]), writing(ends[1]);
+  const bool is_root = where.starts_with("root@");
+  const pid_t child = ::fork();
+  if (child < 0) throw cannot("cannot start ssh");
+  if (child == 0) {
+    ::dup2(reading.get(), STDIN_FILENO);
+    ::execlp("ssh", "ssh", "--", where.c_str(),
+             is_root ? "ferry host join -" : "sudo -n ferry host join -", nullptr);
+    std::fprintf(stderr, "ferry: cannot start ssh: %s\n", error_text(errno).c_str());
+    ::_exit(127);
+  }
+  reading.reset();
+  ::signal(SIGPIPE, SIG_IGN);
+  std::string broken;
+  try {
+    write_all(writing.get(), text, "to ssh");
+  } catch (const Failure& failure) {
+    broken = failure.what();  // ssh has said why
+  }
+  writing.reset();
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !broken.empty()) {
+    throw Failure(
+        fmt::format("could not join {} over ssh (above is why); without a USER@ a file is written "
+                    "to copy there",
+                    where));
+  }
+}
+
+}  // namespace
+
+int ca_init(const NewHost& self, const std::string& ca_directory,
+            const std::string& tls_directory) {
+  std::string name = self.host;
+  if (name.empty()) {
+    char own[HOST_NAME_MAX + 1] = "";
+    ::gethostname(own, sizeof own - 1);
+    name = own;
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(ca_directory + "/" + kCaKey, ignored)) {
+    throw Failure(
+        fmt::format("there is a CA in {} already; add hosts to it: ferry host add", ca_directory));
+  }
+  const KeyAndCertificate ca = migrate::make_ca("Ferry CA of " + name.substr(0, 40), kCaDays);
+  const auto own = migrate::make_host_certificate(ca, identity_of(self, name, add_own_addresses),
+                                                  Days(self.days));
+  make_private_directory(ca_directory);
+  write_file(ca_directory + "/" + kCaCertificate, ca.certificate, 0600);
+  write_file(ca_directory + "/" + kCaKey, ca.key, 0600);
+  try {
+    install(bundle(ca, own), tls_directory, false);
+  } catch (const Failure&) {
+    ::unlink((ca_directory + "/" + kCaKey).c_str());
+    ::unlink((ca_directory + "/" + kCaCertificate).c_str());
+    throw;
+  }
+  fmt::print(
+      "made a CA in {} and the certificate of {} in {}\nadd every other host with: ferry host add "
+      "HOST\n",
+      ca_directory, name, tls_directory);
+  return 0;
+}
+
+int host_add(const NewHost& host, const std::string& ca_directory) {
+  const std::size_t at = host.host.find('@');
+  const bool by_ssh = at != std::string::npos;
+  const std::string name = by_ssh ? host.host.substr(at + 1) : host.host;
+  if (by_ssh && !host.output.empty()) {
+    throw Failure("USER@HOST is joined over ssh; for a file leave USER@ away");
+  }
+  const KeyAndCertificate ca = read_ca(ca_directory);
+  const Identity identity =
+      identity_of(host, name, [&](Identity& found) { add_addresses_of_name(found, name); });
+  const std::string text =
+      bundle(ca, migrate::make_host_certificate(ca, identity, Days(host.days)));
+  if (by_ssh) {
+    join_over_ssh(host.host, text);
+    return 0;
+  }
+  if (host.output == "-") {
+    std::cout << text << std::flush;
+    return 0;
+  }
+  const std::string file = host.output.empty() ? name + kBundleSuffix : host.output;
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored)) {
+    throw Failure(fmt::format("{} exists; remove it, or give another --output", file));
+  }
+  write_file(file, text, 0600);
+  fmt::print("wrote {}, a secret of {}: copy it there, then there: ferry host join {}\n", file,
+             name, std::filesystem::path(file).filename().string());
+  if (identity.addresses.empty()) {
+    fmt::print(
+        "{} has no address that this host knows: others reach it by that name only (--also "
+        "adds names and addresses)\n",
+        name);
+  }
+  return 0;
+}
+
+int host_join(const std::string& file, const std::string& tls_directory, bool replace) {
+  std::string text;
+  if (file == "-") {
+    std::ostringstream all;
+    all << std::cin.rdbuf();
+    text = all.str();
+  } else {
+    text = read_file(file);
+  }
+  install(text, tls_directory, replace);
+  const auto credentials = migrate::Credentials::load(tls_directory);
+  fmt::print("{} is a host now; (re)start its ferryd{}\n", credentials.identity().name,
+             file == "-" ? "" : fmt::format(", and remove {}", file));
+  return 0;
+}
+
+}  // namespace ferry::cli

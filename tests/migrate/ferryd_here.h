@@ -1,0 +1,69 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "migrate/api.h"
+#include "migrate/service.h"
+#include "temporary.h"
+
+namespace ferry::migrate::test {
+
+// A ferryd in this process, with a CRIU that only says its version. Its gRPC service is on a port
+// of the loopback interface.
+struct FerrydHere {
+  explicit FerrydHere(const std::string& name, std::optional<Credentials> shown = std::nullopt)
+      : credentials(std::move(shown)) {
+    std::filesystem::create_directory(folder.path("plugins"));
+    folder.write("plugins/ferry_plugin.so", "");
+    criu_path = folder.script("criu",
+                              "[ $1 != --version ] || echo Version: 4.2.1\n"
+                              "[ $1 != restore ] || exit 1\n");
+    host.name = name;
+    host.credentials = credentials ? &*credentials : nullptr;
+    host.version = kVersion;
+    host.image_directory = folder.path("images");
+    host.containers = &containers;
+    host.stand_ins = &stand_ins;
+    host.decisions = &decisions;
+    host.images = &images;
+    host.criu = &*criu;
+    daemon = std::make_unique<Daemon>(host);
+    control = std::make_unique<ControlServer>(folder.path("sock"), *daemon);
+    host.control = control.get();
+    service = std::make_unique<FerrydService>(*daemon, host);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(
+        "127.0.0.1:0", credentials ? credentials->server() : grpc::InsecureServerCredentials(),
+        &port);
+    builder.RegisterService(service.get());
+    server = builder.BuildAndStart();
+    host.address = "127.0.0.1:" + std::to_string(port);
+  }
+  ~FerrydHere() {
+    host.stopping = true;
+    server->Shutdown();
+    daemon.reset();
+  }
+
+  std::optional<Credentials> credentials;
+  Folder folder;
+  std::string criu_path;
+  Host host;
+  DecisionLog decisions{folder.path("state")};
+  Containers containers{folder.path("containers"), ""};
+  StandInHost stand_ins;
+  ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
+  std::optional<CriuRunner> criu{std::in_place,
+                                 CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
+                                                   folder.path("criu"), folder.path("sock")}};
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<ControlServer> control;
+  std::unique_ptr<FerrydService> service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+}  // namespace ferry::migrate::test
