@@ -60,7 +60,7 @@ std::uint64_t mac_of(const MigrationMessage& message, std::uint32_t receiver_qpn
                      const MacKey& key);
 
 void encode(const MigrationMessage& message, std::span<std::byte, kMigrationPayload> out);
-// Nothing for a wrong length, magic, version or type.
+// Nothing for a wrong length, magic, version or type, or a reserved bit that is not 0.
 std::optional<MigrationMessage> parse_migration(std::span<const std::byte> payload);
 
 }  // namespace ferry::wire
