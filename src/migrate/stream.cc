@@ -33,14 +33,6 @@ bool is_refusal(unsigned long error) {
 // Why a handshake that we began has failed.
 std::string refusal_of(SSL* ssl, const std::string& host) {
   const long verdict = SSL_get_verify_result(ssl);
-  if (verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH) {
-    const Certificate shown(SSL_get1_peer_certificate(ssl));
-    const std::string name = shown ? identity_of(shown.get()).name : "another host";
-    return fmt::format(
-        "refused: {} shows the certificate of {}, which is not for '{}'; make one that is, on the "
-        "CA's host: ferry host add {} --also {}",
-        host, name, host, name, host);
-  }
   if (verdict != X509_V_OK) {
     return fmt::format(
         "refused: the certificate of {} is not of this host's CA ({}); join both to one: ferry "
@@ -77,12 +69,6 @@ Stream Stream::to_server(UniqueFd socket, const Credentials* credentials, const 
   if (credentials == nullptr) return stream;
   stream.start(*credentials);
   SSL* ssl = stream.ssl_.get();
-  X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl);
-  X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NO_WILDCARDS);
-  if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) != 1 &&
-      X509_VERIFY_PARAM_set1_host(wanted, host.c_str(), host.size()) != 1) {
-    throw Failure(fmt::format("'{}' is no name of a host", printable(host)));
-  }
   if (!protocol.empty()) {
     std::vector<unsigned char> list(1, static_cast<unsigned char>(protocol.size()));
     list.insert(list.end(), protocol.begin(), protocol.end());
@@ -91,6 +77,15 @@ Stream Stream::to_server(UniqueFd socket, const Credentials* credentials, const 
   ERR_clear_error();
   if (SSL_connect(ssl) != 1) throw Failure(refusal_of(ssl, host));
   stream.take_peer();
+  const Certificate shown(SSL_get1_peer_certificate(ssl));
+  if (X509_check_ip_asc(shown.get(), host.c_str(), 0) != 1 &&
+      X509_check_host(shown.get(), host.c_str(), host.size(), X509_CHECK_FLAG_NO_WILDCARDS,
+                      nullptr) != 1) {
+    throw Failure(fmt::format(
+        "refused: {} shows the certificate of {}, which is not for '{}'; make one that is, on the "
+        "CA's host: ferry host add {} --also {}",
+        host, stream.peer_, host, stream.peer_, host));
+  }
   return stream;
 }
 

@@ -30,6 +30,14 @@ TEST(Net, ResolvesOrSaysWhatIsUnknown) {
             std::string::npos);
 }
 
+TEST(Net, ReadsTheAddressesOfGrpcsPeers) {
+  EXPECT_EQ(address_of_peer("ipv4:10.0.0.2:4780"), "10.0.0.2");
+  EXPECT_EQ(address_of_peer("ipv6:%5Bfd78::1%5D:4780"), "fd78::1");
+  EXPECT_EQ(address_of_peer("ipv6:[fd78::1]:4780"), "fd78::1");
+  EXPECT_EQ(address_of_peer("ipv6:%5B::ffff:10.0.0.2%5D:4780"), "10.0.0.2");
+  EXPECT_EQ(address_of_peer("unix:/run/x"), "");
+}
+
 TEST(Net, PrintsEndpoints) {
   EXPECT_EQ(to_string(port::Endpoint{port::Address::from_ipv4(0x0A4E0101), 4791}),
             "10.78.1.1:4791");
