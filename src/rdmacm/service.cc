@@ -272,6 +272,7 @@ void Service::work(std::unique_lock<std::mutex>& lock) {
     [[maybe_unused]] const ssize_t taken = ::read(descriptors[0].fd, &count, sizeof count);
   }
   if (stopped_ || ending_ || !manager_) return;
+  if (sockets_.port_was_freed()) retry_at_ = now();
   take_messages();
   manager_->handle_timeouts(now());
   flush();

@@ -99,19 +99,23 @@ bool Sockets::refresh(bool wanted) {
   }
   if (!wanted) {
     holders_.clear();
+    watch_.close();
     return missing;
   }
+  watch_.open();  // before the look at what is free
+  bool all_held = true;
   for (const auto& [device, addresses] : devices_here_) {
     for (const port::Address& address : addresses) {
       if (holders_.contains(address)) continue;
       if (auto port = port::UdpPort::bind(address, 0, &error)) {
         holders_.emplace(address, std::move(port));
       } else {
-        missing = true;
+        all_held = false;
       }
     }
   }
-  return missing;
+  if (all_held) watch_.close();
+  return missing || !all_held;
 }
 
 void Sockets::send(const cm::Datagram& d) {
@@ -131,6 +135,7 @@ void Sockets::add_to(std::vector<pollfd>* out) const {
     if (receiver.descriptor >= 0) out->push_back({receiver.descriptor, POLLIN, 0});
   }
   for (const auto& [address, port] : holders_) out->push_back({port->descriptor(), POLLIN, 0});
+  if (watch_.descriptor() >= 0) out->push_back({watch_.descriptor(), POLLIN, 0});
   for (const auto& [address, wire] : wires_) out->push_back({wire.descriptor(), 0, 0});
 }
 
@@ -185,6 +190,7 @@ void Sockets::close() {
   }
   wires_.clear();
   holders_.clear();
+  watch_.close();
   devices_here_.clear();
 }
 

@@ -10,6 +10,8 @@
 
 #include "cm/manager.h"
 #include "gsi/wire_socket.h"
+#include "port/slot.h"
+#include "port/udp_close_watch.h"
 #include "port/udp_port.h"
 #include "rdmacm/devices.h"
 
@@ -39,6 +41,9 @@ class Sockets {
   // Opens again what could not be opened. True: something is missing, try again in a while.
   bool refresh(bool wanted);
   void stop_holding() { holders_.clear(); }
+  // A process of this host has given up UDP port 4791 of some address, and refresh() is to be
+  // called.
+  bool port_was_freed() { return watch_.closed(port::kRoceUdpPort); }
 
   // The present address for one that the process had when it bound: the same while the host has
   // it, else that of its interface (the process was moved).
@@ -67,6 +72,7 @@ class Sockets {
   std::map<std::uint32_t, Receiver> receivers_;
   std::map<port::Address, gsi::WireSocket> wires_;
   std::map<port::Address, std::unique_ptr<port::UdpPort>> holders_;
+  port::UdpCloseWatch watch_;                  // while others hold a port that is wanted
   std::vector<Devices::Listed> devices_here_;  // as of the last refresh()
 };
 
