@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kMaxBacklog = 1024;
 constexpr std::uint32_t kMaxHandle = 0xFFFF;  // the stock librdmacm indexes an array of these
-constexpr std::uint16_t kFirstEphemeral = 32768, kLastEphemeral = 60999;
 
 // The command tells the size of a sockaddr that lies in a field of fixed size.
 template <typename Storage>
@@ -102,6 +101,7 @@ void Service::destroy(Id& id) {
     manager_->forget(id.comm, now());
   }
   sockets_.unbind(handle);
+  resolving_.erase(handle);
   for (const auto& [group, unused] : id.groups) groups_.erase(group);
   const std::shared_ptr<Channel> channel = id.channel;
   const auto withdrawn = channel->withdraw([&](const QueuedEvent& e) { return e.id == handle; });
@@ -184,68 +184,6 @@ int Service::bind(Id& id, const Address& given) {
     }
   }
   id.state = Id::State::kBound;
-  return 0;
-}
-
-int Service::resolve_address(Id& id, const std::optional<Address>& given_from,
-                             const Address& given_to) {
-  const Address to = with_wildcard(given_to);
-  const std::optional<Address> from =
-      given_from ? std::optional(with_wildcard(*given_from)) : std::nullopt;
-  if (id.state != Id::State::kIdle && id.state != Id::State::kBound) return EINVAL;
-  if (to.family == kAfIb || (from && from->family == kAfIb)) return ENODEV;
-  if (from && from->family != to.family) return EINVAL;
-  if (id.state == Id::State::kIdle && from && (from->port != 0 || !from->is_any())) {
-    Address source = *from;
-    if (source.port != 0) {
-      if (const int error = bind(id, source); error != 0) return error;
-    } else {
-      const auto device = device_of(source.ip);
-      if (!device) return ENODEV;
-      id.source = source;
-      id.device = *device;
-    }
-  }
-  if (id.source.family == AF_UNSPEC)
-    id.source.family = to.family, id.source.ip = any_address(to.family);
-  if (id.source.family != to.family) return EINVAL;
-  id.destination = to;
-  if (to.is_any()) {  // the host itself, by whichever device it has
-    for (const auto& [device, addresses] : devices_.list()) {
-      for (const port::Address& address : addresses) {
-        if (id.destination.is_any() && address.is_ipv4() == (to.family == AF_INET)) {
-          id.destination.ip = address;
-          id.destination.wildcard = false;
-        }
-      }
-    }
-  }
-  port::Address source;
-  const port::Address wanted = id.source.is_any() ? any_address(id.source.family) : id.source.ip;
-  const int error = devices_.route(wanted, id.destination.ip, to.scope, &source);
-  if (error != 0) return error;
-  const auto device = device_of(source);
-  if (!device) {
-    post(id, event::kAddressError, -ENODEV);
-    return 0;
-  }
-  id.source.ip = source;
-  id.source.wildcard = false;
-  id.source.scope = to.scope;
-  id.device = *device;
-  if (id.source.port == 0) {
-    constexpr unsigned kCount = kLastEphemeral - kFirstEphemeral + 1;
-    id.source.port = static_cast<std::uint16_t>(kFirstEphemeral + devices_.random() % kCount);
-  }
-  id.state = Id::State::kAddressResolved;
-  post(id, event::kAddressResolved, 0);
-  return 0;
-}
-
-int Service::resolve_route(Id& id) {
-  if (id.state != Id::State::kAddressResolved) return EINVAL;
-  id.state = Id::State::kRouteResolved;
-  post(id, event::kRouteResolved, 0);
   return 0;
 }
 
@@ -335,7 +273,9 @@ int Service::dispatch(std::uint32_t number, const std::shared_ptr<Channel>& chan
       const auto c = read<rdma_ucm_resolve_ip>(body);
       const auto to = address_in(c.dst_addr, sizeof c.dst_addr);
       return on_id(c.id, [&](Id& id) {
-        return to ? resolve_address(id, address_in(c.src_addr, sizeof c.src_addr), *to) : EINVAL;
+        return to ? resolve_address(id, address_in(c.src_addr, sizeof c.src_addr), *to,
+                                    c.timeout_ms)
+                  : EINVAL;
       });
     }
     case RDMA_USER_CM_CMD_RESOLVE_ADDR: {
@@ -343,7 +283,8 @@ int Service::dispatch(std::uint32_t number, const std::shared_ptr<Channel>& chan
       const auto from = address_in(c.src_addr, c.src_size);
       const auto to = address_in(c.dst_addr, c.dst_size);
       if (c.src_size != 0 && !from) return EINVAL;
-      return on_id(c.id, [&](Id& id) { return to ? resolve_address(id, from, *to) : EINVAL; });
+      return on_id(
+          c.id, [&](Id& id) { return to ? resolve_address(id, from, *to, c.timeout_ms) : EINVAL; });
     }
     case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
       return on_id(read<rdma_ucm_resolve_route>(body).id,

@@ -39,6 +39,9 @@ class Devices {
   // address is taken.
   virtual int route(const port::Address& from, const port::Address& to, std::uint32_t scope,
                     port::Address* source) = 0;
+  // Whether the kernel knows the next hop to an address, or has no need to. `ask`: if not, it asks
+  // the network, and may know later.
+  virtual bool next_hop_is_known(const port::Address& to, bool ask) = 0;
   virtual std::uint64_t random() = 0;
 };
 

@@ -255,7 +255,7 @@ void Service::work(std::unique_lock<std::mutex>& lock) {
   refresh_sockets();
   std::vector<pollfd> descriptors{{event_, POLLIN, 0}};
   sockets_.add_to(&descriptors);
-  cm::Time until = retry_at_;
+  cm::Time until = std::min(retry_at_, look_at_);
   if (manager_) until = std::min(until, manager_->next_deadline());
   const cm::Time wait = until == cm::kNever ? cm::Time{0} : std::max(until - now(), cm::Time{0});
   const timespec timeout{wait.count() / 1000000000, wait.count() % 1000000000};
@@ -271,7 +271,9 @@ void Service::work(std::unique_lock<std::mutex>& lock) {
     std::uint64_t count;
     [[maybe_unused]] const ssize_t taken = ::read(descriptors[0].fd, &count, sizeof count);
   }
-  if (stopped_ || ending_ || !manager_) return;
+  if (stopped_ || ending_) return;
+  look_for_next_hops();
+  if (!manager_) return;
   if (sockets_.port_was_freed()) retry_at_ = now();
   take_messages();
   manager_->handle_timeouts(now());
@@ -328,8 +330,15 @@ void Service::resume() {
   for (auto& [descriptor, channel] : channels_) channel->restored();
   stopped_ = false;
   retry_at_ = now();
+  const cm::Time missed = now() - stopped_at_;
+  for (const std::uint32_t handle : resolving_) {
+    Id& id = ids_.at(handle);
+    id.resolve_until += missed;
+    id.ask_at = now();  // of this host
+  }
+  if (!resolving_.empty()) look_at_ = now();
   if (manager_) {
-    manager_->shift_time(now() - stopped_at_);
+    manager_->shift_time(missed);
     holding_ = has_interest();
     if (!sockets_.refresh(holding_)) retry_at_ = cm::kNever;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Id {
   enum class State : std::uint8_t {
     kIdle,
     kBound,
+    kResolving,
     kAddressResolved,
     kRouteResolved,
     kConnecting,
@@ -58,6 +60,7 @@ struct Id {
   bool reuse_address = false;
   bool ipv6_only = false;
   int backlog = 0;
+  cm::Time resolve_until{}, ask_at{};  // kResolving: when that fails, when the network is asked
   std::uint32_t events_reported = 0;
   std::map<std::uint32_t, Group> groups;
 };
@@ -113,14 +116,15 @@ class Service {
   template <typename T>
   static T read(std::span<const std::byte> body);
 
-  // Commands (commands.cc, connect.cc, query.cc): the errno value.
+  // Commands (commands.cc, resolve.cc, connect.cc, query.cc): the errno value.
   int dispatch(std::uint32_t number, const std::shared_ptr<Channel>& channel,
                std::span<const std::byte> body, std::size_t out_size);
   int create_id(const rdma_ucm_create_id& c, const std::shared_ptr<Channel>& channel);
   int destroy_id(const rdma_ucm_destroy_id& c, const Channel& channel);
   Address with_wildcard(const Address& given);
   int bind(Id& id, const Address& address);
-  int resolve_address(Id& id, const std::optional<Address>& from, const Address& to);
+  int resolve_address(Id& id, const std::optional<Address>& from, const Address& to,
+                      std::uint32_t timeout_ms);
   int resolve_route(Id& id);
   int connect(Id& id, const rdma_ucm_conn_param& parameters);
   int listen(Id& id, std::uint32_t backlog);
@@ -149,6 +153,10 @@ class Service {
   port::Address gid(const Id& id);  // of this side, now
   std::uint8_t route_ack_timeout(const Id& id) const;
   ib_uverbs_ah_attr address_handle(const Id& id, const port::Address& remote);
+
+  // What waits for a next hop (resolve.cc).
+  void look_for_next_hop(Id& id);
+  void look_for_next_hops();
 
   // Events (events.cc).
   void post(Id& id, std::uint32_t event, int status,
@@ -183,6 +191,8 @@ class Service {
   Sockets sockets_;
   std::unique_ptr<cm::Manager> manager_;  // from the first use of a port on
   cm::Time retry_at_ = cm::kNever;        // something is missing
+  std::set<std::uint32_t> resolving_;     // IDs in this state
+  cm::Time look_at_ = cm::kNever;         // when these are looked at
   bool holding_ = false;                  // what the sockets were last told
   bool polling_ = false;                  // the thread sleeps on the sockets
   std::uint64_t sleeps_ = 0;
@@ -203,7 +213,8 @@ inline constexpr std::uint32_t kAddressResolved = 0, kAddressError = 1, kRouteRe
                                kMulticastJoin = 12, kTimewaitExit = 15;
 }  // namespace event
 
-inline constexpr std::uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY
+inline constexpr std::uint32_t kUdpQkey = 0x01234567;                            // RDMA_UDP_QKEY
+inline constexpr std::uint16_t kFirstEphemeral = 32768, kLastEphemeral = 60999;  // ports
 
 template <typename T>
 T Service::read(std::span<const std::byte> body) {

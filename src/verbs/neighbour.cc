@@ -133,7 +133,7 @@ void for_each_attribute(const nlmsghdr& message, Visit visit) {
 
 struct Route {
   int interface = 0;
-  bool local = false;
+  unsigned char type = RTN_UNSPEC;
   std::array<std::uint8_t, 16> next_hop{};  // the gateway or the destination itself
 };
 
@@ -143,7 +143,7 @@ int find_route(const Address& to, Route* out) {
   header.rtm_dst_len = static_cast<unsigned char>(to.size * 8);
   std::memcpy(out->next_hop.data(), to.bytes, to.size);
   return ask(RTM_GETROUTE, 0, header, &to, RTA_DST, [&](const nlmsghdr& m) {
-    out->local = static_cast<rtmsg*>(NLMSG_DATA(const_cast<nlmsghdr*>(&m)))->rtm_type == RTN_LOCAL;
+    out->type = static_cast<rtmsg*>(NLMSG_DATA(const_cast<nlmsghdr*>(&m)))->rtm_type;
     for_each_attribute<rtmsg>(m, [&](int type, const std::uint8_t* data, std::size_t size) {
       if (type == RTA_OIF && size == sizeof out->interface)
         std::memcpy(&out->interface, data, size);
@@ -152,33 +152,42 @@ int find_route(const Address& to, Route* out) {
   });
 }
 
-// True: the kernel knows the MAC address of the next hop.
-bool find_neighbour(const Route& route, int family, std::size_t address_size,
-                    std::uint8_t (&mac)[kMacSize]) {
+struct Neighbour {
+  bool known = false, has_mac = false;
+  std::uint8_t mac[kMacSize];
+};
+
+// What the kernel knows of the next hop. 0 or errno.
+int find_neighbour(const Route& route, int family, std::size_t address_size, Neighbour* out) {
   constexpr unsigned kUsable =
       NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
-  bool found = false;
   ndmsg header{};
   header.ndm_family = static_cast<unsigned char>(family);
-  ask(RTM_GETNEIGH, NLM_F_DUMP, header, nullptr, 0, [&](const nlmsghdr& m) {
+  return ask(RTM_GETNEIGH, NLM_F_DUMP, header, nullptr, 0, [&](const nlmsghdr& m) {
     const auto* entry = static_cast<ndmsg*>(NLMSG_DATA(const_cast<nlmsghdr*>(&m)));
     if (entry->ndm_ifindex != route.interface || !(entry->ndm_state & kUsable)) return;
     bool same = false;
-    std::uint8_t its_mac[kMacSize];
-    bool has_mac = false;
+    Neighbour found{.known = true};
     for_each_attribute<ndmsg>(m, [&](int type, const std::uint8_t* data, std::size_t size) {
       if (type == NDA_DST && size == address_size)
         same = std::memcmp(data, route.next_hop.data(), size) == 0;
       if (type == NDA_LLADDR && size == kMacSize) {
-        std::memcpy(its_mac, data, kMacSize);
-        has_mac = true;
+        std::memcpy(found.mac, data, kMacSize);
+        found.has_mac = true;
       }
     });
-    if (!same || !has_mac) return;
-    std::memcpy(mac, its_mac, kMacSize);
-    found = true;
+    if (same) *out = found;
   });
-  return found;
+}
+
+bool has_neighbours(int interface) {
+  ifreq request{};
+  Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0 || !::if_indextoname(static_cast<unsigned>(interface), request.ifr_name) ||
+      ::ioctl(socket.get(), SIOCGIFFLAGS, &request) != 0) {
+    return true;
+  }
+  return (request.ifr_flags & (IFF_LOOPBACK | IFF_POINTOPOINT | IFF_NOARP)) == 0;
 }
 
 // The MAC address of the interface that has this address of the host.
@@ -248,15 +257,35 @@ int resolve_mac(const ibv_gid& gid, std::chrono::milliseconds limit, std::uint8_
   const Address to = address_of(gid);
   Route route;
   if (find_route(to, &route) != 0 || route.interface == 0) return ENETUNREACH;
-  if (route.local) return own_mac(to, mac);
+  if (route.type == RTN_LOCAL) return own_mac(to, mac);
   *vlan = vlan_of(route.interface);
   const auto end = std::chrono::steady_clock::now() + limit;
   for (bool asked = false;; asked = true) {
-    if (find_neighbour(route, to.family, to.size, mac)) return 0;
+    Neighbour neighbour;
+    find_neighbour(route, to.family, to.size, &neighbour);
+    if (neighbour.has_mac) {
+      std::memcpy(mac, neighbour.mac, kMacSize);
+      return 0;
+    }
     if (std::chrono::steady_clock::now() >= end) return EHOSTUNREACH;
     if (!asked) provoke(to);
     std::this_thread::sleep_for(kPause);
   }
+}
+
+bool next_hop_is_known(const ibv_gid& gid, bool ask) {
+  std::uint8_t mac[kMacSize];
+  if (group_mac(gid, mac) || (gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80)) return true;
+  const Address to = address_of(gid);
+  Route route;
+  Neighbour neighbour;
+  if (find_route(to, &route) != 0 || route.type != RTN_UNICAST ||
+      !has_neighbours(route.interface) ||
+      find_neighbour(route, to.family, to.size, &neighbour) != 0 || neighbour.known) {
+    return true;
+  }
+  if (ask) provoke(to);
+  return false;
 }
 
 }  // namespace ferry::verbs

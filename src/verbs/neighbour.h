@@ -14,4 +14,9 @@ namespace ferry::verbs {
 int resolve_mac(const ibv_gid& gid, std::chrono::milliseconds limit, std::uint8_t (&mac)[6],
                 std::uint16_t* vlan);
 
+// Whether the kernel knows the next hop for a GID now. Also true where there is none to know (this
+// host, groups, link-local addresses, interfaces without neighbours) or the kernel does not tell.
+// `ask`: if it does not know, it asks the network, and may know later.
+bool next_hop_is_known(const ibv_gid& gid, bool ask);
+
 }  // namespace ferry::verbs

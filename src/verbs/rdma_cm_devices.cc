@@ -12,6 +12,7 @@
 #include "port/udp_socket.h"
 #include "verbs/devices.h"
 #include "verbs/fork.h"
+#include "verbs/neighbour.h"
 #include "verbs/process.h"
 
 namespace ferry::verbs {
@@ -129,6 +130,12 @@ int RdmaCmDevices::route(const port::Address& from, const port::Address& to, std
   if (!error) *source = port::from_socket_address(address).address;
   ::close(socket);
   return error;
+}
+
+bool RdmaCmDevices::next_hop_is_known(const port::Address& to, bool ask) {
+  ibv_gid gid;
+  memcpy(gid.raw, to.bytes.data(), sizeof gid.raw);
+  return verbs::next_hop_is_known(gid, ask);
 }
 
 std::uint64_t RdmaCmDevices::random() {

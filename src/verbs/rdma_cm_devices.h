@@ -17,6 +17,7 @@ class RdmaCmDevices final : public rdmacm::Devices {
   bool find_qp(const rdmacm::Device& device, std::uint32_t qpn, Place* out) override;
   int route(const port::Address& from, const port::Address& to, std::uint32_t scope,
             port::Address* source) override;
+  bool next_hop_is_known(const port::Address& to, bool ask) override;
   std::uint64_t random() override;
 
  private:

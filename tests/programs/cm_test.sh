@@ -133,7 +133,7 @@ group_refused() {
   }
   refusal 'EVENT_REJECTED, error 8' 'a port where nobody listens' rping -c -a "$one" -p 8002 -C 1
   refusal 'EVENT_REJECTED, error 8' 'a host without an RNIC' rping -c -a "$(rdma_of h3)" -p 8002 -C 1
-  refusal 'EVENT_UNREACHABLE, error -113' 'an address that nobody has' rping -c -a 10.78.1.250 -p 8002 -C 1
+  refusal 'EVENT_ADDR_ERROR, error -110' 'an address that nobody has' rping -c -a 10.78.1.250 -p 8002 -C 1
   refusal 'rdma_resolve_addr|EVENT_ADDR_ERROR' 'an address without a route' rping -c -a 192.0.2.1 -p 8002 -C 1
   refusal 'rdma_bind_addr' 'an address that this host has not' rping -s -a "$one" -p 8002 -C 1
   kill "$server" 2>/dev/null || true

@@ -1,9 +1,12 @@
 #include <fcntl.h>
 
+#include <climits>
 #include <filesystem>
 
+#include <climits>
 #include "gsi/local.h"
 #include "port/udp_port.h"
+
 #include "rdmacm/rig.h"
 
 // Binding, resolving, asking; UDP port 4791; a stop.
@@ -96,6 +99,42 @@ TEST_F(Addresses, ResolvingNeedsTheRightState) {
   EXPECT_EQ(a.resolve(resolved, kPort), EINVAL);
   EXPECT_EQ(a.connect(resolved, parameters(1)), EINVAL);
   a.expect(event::kAddressResolved);
+}
+
+// The next hop: address resolution of the kernel, which programs give some time.
+TEST_F(Addresses, AnAddressIsResolvedWhenItsNextHopIsKnown) {
+  id = a.create();
+  a.devices.answers_left = 5;
+  ASSERT_EQ(a.resolve(id, kPort, kLoopback, 3600'000), 0);
+  EXPECT_EQ(a.resolve(id, kPort), EINVAL);
+  EXPECT_EQ(a.command(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 0}), EINVAL);
+  a.expect(event::kAddressResolved);
+  EXPECT_EQ(a.devices.answers_left, 0u);
+  EXPECT_GE(a.devices.asked, 1u);
+}
+
+TEST_F(Addresses, AnAddressThatNobodyHas) {
+  id = a.create();
+  a.devices.answers_left = UINT_MAX;
+  ASSERT_EQ(a.resolve(id, kPort, kLoopback, 20), 0);
+  a.expect(event::kAddressError, -ETIMEDOUT);
+  // Programs try again.
+  a.devices.answers_left = 0;
+  ASSERT_EQ(a.resolve(id, kPort), 0);
+  a.expect(event::kAddressResolved);
+}
+
+TEST_F(Addresses, WhatIsBeingResolvedMayBeDestroyedOrStopped) {
+  id = a.create();
+  const auto other = a.create();
+  a.devices.answers_left = UINT_MAX;
+  ASSERT_EQ(a.resolve(id, kPort, kLoopback, 3600'000), 0);
+  ASSERT_EQ(a.resolve(other, kPort, kLoopback, 3600'000), 0);
+  EXPECT_EQ(a.destroy(id), 0);
+  a.service->stop();
+  a.devices.answers_left = 0;
+  a.service->resume();
+  EXPECT_EQ(a.expect(event::kAddressResolved).id, other);
 }
 
 TEST_F(Addresses, QueriesOfARoute) {

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -45,8 +46,14 @@ struct FakeDevices final : Devices {
     EXPECT_EQ(getrandom(&value, sizeof value, 0), static_cast<ssize_t>(sizeof value));
     return value;
   }
+  bool next_hop_is_known(const port::Address&, bool ask) override {
+    if (ask) ++asked;
+    return answers_left == 0 || --answers_left == 0;
+  }
   std::uint32_t moved_qpn = 0;
   port::Address moved_peer;
+  // Looks until the next hop is known; and how often the network was asked.
+  std::atomic<unsigned> answers_left{0}, asked{0};
 };
 
 inline rdma_ucm_conn_param parameters(std::uint32_t qpn, std::size_t private_data = 0) {
@@ -120,9 +127,11 @@ class Program {
   int listen(std::uint32_t id, std::uint32_t backlog = 0) {
     return command(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, backlog});
   }
-  int resolve(std::uint32_t id, std::uint16_t port, const port::Address& ip = kLoopback) {
+  int resolve(std::uint32_t id, std::uint16_t port, const port::Address& ip = kLoopback,
+              std::uint32_t timeout_ms = 2000) {
     rdma_ucm_resolve_addr c{};
     c.id = id;
+    c.timeout_ms = timeout_ms;
     c.dst_size = sizeof(sockaddr_in);
     set_ipv4(&c.dst_addr, ip, port);
     return command(RDMA_USER_CM_CMD_RESOLVE_ADDR, c);
