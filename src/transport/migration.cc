@@ -214,7 +214,12 @@ bool Connection::State::handle_stopped(const MigrationMessage& message, Time now
   peer_wire_qpn = message.wire_qpn;
   mig.located = true;
   mig.probe.start(now, settings.probe_first);
-  if (mig.resume_pending) mig.due |= kDueResume;
+  if (mig.resume_pending) {
+    // Repeated also when the limit had ended that: the peer at the new place drops our probes.
+    mig.due |= kDueResume;
+    mig.resume.start(now, settings.resume_first);
+    mig.resume.again(now, settings.resume_last);
+  }
   return true;
 }
 

@@ -69,5 +69,24 @@ TEST(Moved, ProbeIsAnsweredByAResumeAtTheNewPlace) {
   s.expect_message(MigrationType::kHelloAck);
 }
 
+// Nobody acknowledged our RESUME until the Paused limit: it is not repeated any more. Then a late
+// MOVED tells where the peer has gone, and the first RESUME there is lost. The peer drops our
+// probes, since it knows us at the old place only.
+TEST(Moved, ResumeIsRepeatedAtTheNewPlaceAlsoAfterTheLimit) {
+  Script s(with_migration());
+  s.become_ferry();
+  s.qp->stop(s.now);
+  s.expect_message(MigrationType::kPause);
+  s.move_to(endpoint(7, 61441), 0x4011);
+  s.qp->resume(0x4011, false, s.now);
+  s.advance(s.options.settings.paused_limit + seconds(1));
+  s.forget_output();
+  s.inject(moved(1));
+  s.expect_message(MigrationType::kResume, kNewPlace);
+  s.advance(s.options.settings.resume_first);
+  s.expect_message(MigrationType::kHello, kNewPlace);
+  s.expect_message(MigrationType::kResume, kNewPlace);
+}
+
 }  // namespace
 }  // namespace ferry::transport::test
