@@ -1,7 +1,8 @@
 #!/bin/bash
 # Programs that connect by rdma_cm, through the stock librdmacm, between two hosts.
 #
-#   cm_test.sh [GROUP...]     groups: rc ud rsockets several refused wire moved (default: all)
+#   cm_test.sh [GROUP...]     groups: rc ud rsockets endpoint several refused wire moved
+#                             moved_endpoint moved_datagrams (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -32,7 +33,7 @@ cm_pair() {
   await_listener "$server" "$port" "$space"
   with_ferry h2 180 "$@" >"$work/client" 2>&1 || client_code=$?
   wait "$server" || server_code=$?
-  if ((client_code != 0 || server_code != 0)); then
+  if ! ended_well "$client_code" "$(<"$work/client")" || ! ended_well "$server_code" "$(<"$work/server")"; then
     not_ok "$* (exit status of client $client_code, server $server_code)"
   else
     ok "$*"
@@ -87,11 +88,16 @@ group_rsockets() {
 # Several processes of a host listen; whoever holds UDP port 4791 passes on what is for others, and when it ends another one
 # does. A port is one process's.
 group_several() {
-  local port servers=() clients=() code=0
+  local port code i started=() jobs=() failed=()
+  # in_background NAME CMD...: its output goes to $work/NAME.
+  in_background() {
+    with_ferry "$2" 180 "${@:3}" >"$work/$1" 2>&1 &
+    started+=("$1") jobs+=($!)
+  }
+  client() { in_background "client$1" h2 rping -c -a "$one" -p "$1" -C 200 -V; }
   for port in 8001 8002 8003 8004; do
-    with_ferry h1 180 rping -s -p "$port" -C 200 -V >"$work/server$port" 2>&1 &
-    servers+=($!)
-    await_listener "${servers[-1]}" "$port"
+    in_background "server$port" h1 rping -s -p "$port" -C 200 -V
+    await_listener "${jobs[-1]}" "$port"
   done
   runs=$((runs + 2))
   if with_ferry h1 180 rping -s -p 8003 -C 1 >"$work/client" 2>&1 || ! grep -qi 'address already in use' "$work/client"; then
@@ -101,18 +107,32 @@ group_several() {
   fi
   # One after the other, so that the holder ends first and the others go on.
   for port in 8001 8002; do
-    with_ferry h2 180 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client$port" 2>&1 || code=$?
+    client "$port"
+    wait "${jobs[-1]}" || true
   done
-  for port in 8003 8004; do
-    with_ferry h2 180 rping -c -a "$one" -p "$port" -C 200 -V >"$work/client$port" 2>&1 &
-    clients+=($!)
+  client 8003
+  client 8004
+  : >"$work/server"
+  : >"$work/client"
+  for i in "${!jobs[@]}"; do
+    code=0
+    wait "${jobs[i]}" || code=$?
+    if ended_well "$code" "$(<"$work/${started[i]}")"; then continue; fi
+    failed+=("${started[i]}: $code")
+    tail -n 5 "$work/${started[i]}" >>"$work/client"
   done
-  for port in "${clients[@]}" "${servers[@]}"; do wait "$port" || code=$?; done
-  if ((code != 0)); then
-    tail -n 3 "$work"/{server,client}800? >"$work/client"
-    not_ok "four listeners (exit status $code)"
+  if ((${#failed[@]} > 0)); then not_ok "four listeners (${failed[*]})"; else ok 'four listeners'; fi
+}
+
+# The endpoints of librdmacm.
+group_endpoint() {
+  cm_pair 7200 tcp endpoint_check -s 0.0.0.0 7200 500 -- endpoint_check -c "$one" 7200 500
+  cm_pair 7200 tcp endpoint_check -s "$one6" 7200 50 -- endpoint_check -c "$one6" 7200 50
+  runs=$((runs + 1))
+  if with_ferry h2 60 endpoint_check -c "$one" 7201 1 >"$work/client" 2>&1 || ! grep -q 'rdma_connect: Connection refused' "$work/client"; then
+    not_ok 'an endpoint where nobody listens'
   else
-    ok 'four listeners'
+    ok 'an endpoint where nobody listens is refused'
   fi
 }
 
@@ -161,6 +181,57 @@ group_moved() {
   finishes two
   ok 'connections before and after the move of their server'
 }
+
+# has_received HOST NAME COUNT: the programs of a container have received so many packets.
+has_received() { (($(received "$1" "$2" | jq add) >= $3)); }
+
+# An endpoint and its peer, in mid-run.
+group_moved_endpoint() {
+  start h2 eps endpoint_check -s 0.0.0.0 7200 4000
+  await 'eps listens' unless_ended h2 eps listens_by_cm eps
+  slow_rdma
+  start h1 epc endpoint_check -c "$(rdma0_of h2 eps)" 7200 4000
+  await_traffic h1 epc
+  move eps h2 h3
+  await_traffic h1 epc
+  move epc h1 h2
+  await_traffic h2 epc
+  move eps h3 h1
+  fast_rdma
+  finishes epc
+  finishes eps
+  ok 'endpoints'
+}
+
+# Datagrams: nothing is sent between a stop and its resume, so nothing may be lost. Both programs count, and wait for the last.
+group_moved_datagrams() {
+  # Half of what they wait for comes before the move, half after it, from another client.
+  start h2 uds udaddy -c 2 -C 20
+  await 'uds listens' unless_ended h2 uds listens_by_cm uds
+  start h1 uda udaddy -s "$(rdma0_of h2 uds)" -c 1 -C 20
+  await 'uds has received' unless_ended h2 uds has_received h2 uds 20
+  move uds h2 h3
+  move uda h1 h2 # it waits for the answers
+  start h1 udb udaddy -s "$(rdma0_of h3 uds)" -c 1 -C 20
+  finishes udb
+  finishes uda
+  finishes uds
+  ok 'udaddy'
+  # shellcheck disable=SC2016 # expanded in the container
+  local mckey='exec stdbuf -oL mckey -m 239.7.7.7 -b "$(ip -4 -o address show rdma0 | sed "s/.*inet \([^/]*\).*/\1/")"'
+  start h2 mcr sh -c "$mckey -C 20"
+  await 'mcr has joined' unless_ended h2 mcr prints mcr 'receiving data transfers'
+  start h1 mca sh -c "$mckey -s -C 10"
+  finishes mca
+  await 'mcr has received' unless_ended h2 mcr has_received h2 mcr 10
+  move mcr h2 h3
+  start h1 mcb sh -c "$mckey -s -C 10"
+  finishes mcb
+  finishes mcr
+  ok 'mckey'
+}
+
+prints() { "$lab" logs "$1" | grep -q -- "$2"; }
 
 # capture_qp1 FILE: packets for QP 1 on h1's rdma go to FILE from now on, each at once, until `end "$capture"`.
 capture_qp1() {
@@ -223,6 +294,6 @@ group_wire() {
 }
 
 use_lab pcm 3 rping ucmatose rstream ib_send_bw tcpdump tshark
-if (($# == 0)); then set -- rc ud rsockets several refused wire moved; fi
+if (($# == 0)); then set -- rc ud rsockets endpoint several refused wire moved moved_endpoint moved_datagrams; fi
 for group in "$@"; do "group_$group"; done
 summary
