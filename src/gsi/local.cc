@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cm/destination.h"
 #include "gsi/wire_socket.h"
 
 namespace ferry::gsi {
@@ -68,11 +69,11 @@ int sending_socket() {
 bool send_to(int socket, const std::string& name, const Envelope& envelope) {
   sockaddr_un address;
   const socklen_t length = to_address(name, &address);
-  // A queue that stays full is a lost datagram, which its origin repeats; nobody there is something
-  // else.
+  // Anything but nobody there, as a queue that stays full, is a lost datagram, which its origin
+  // repeats.
   return ::sendto(socket, &envelope, sizeof envelope, MSG_NOSIGNAL,
                   reinterpret_cast<const sockaddr*>(&address), length) >= 0 ||
-         errno == EAGAIN || errno == EINTR || errno == ENOBUFS;
+         errno != ECONNREFUSED;
 }
 
 }  // namespace

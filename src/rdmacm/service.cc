@@ -353,8 +353,13 @@ void Service::abandon_in_child() {
 }
 
 void Service::leave() {
-  // Whoever holds the lock now may never give it back.
+  // Whoever holds the lock now may never give it back; the thread and commands soon do.
   std::unique_lock lock(mutex_, std::try_to_lock);
+  for (int tries = 0; !lock.owns_lock() && tries < 1000; ++tries) {
+    const timespec pause{0, 1000000};
+    ::nanosleep(&pause, nullptr);
+    [[maybe_unused]] const bool got = lock.try_lock();
+  }
   if (!lock.owns_lock() || stopped_) return;
   while (!ids_.empty()) destroy(ids_.begin()->second);
   flush();

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "cm/destination.h"
 #include "gsi/local.h"
 #include "gsi/packet.h"
 #include "wire/icrc.h"

@@ -1,5 +1,6 @@
 #include <cerrno>
 
+#include "cm/destination.h"
 #include "cm/script.h"
 
 // Service ID resolution: clause 12.11.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cm/destination.h"
 #include "cm/manager.h"
 #include "cm/service.h"
 #include "gsi/packet.h"
