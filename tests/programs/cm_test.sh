@@ -1,7 +1,7 @@
 #!/bin/bash
 # Programs that connect by rdma_cm, through the stock librdmacm, between two hosts.
 #
-#   cm_test.sh [GROUP...]     groups: rc ud rsockets endpoint several refused wire moved
+#   cm_test.sh [GROUP...]     groups: rc ud lost rsockets endpoint several refused wire moved
 #                             moved_endpoint moved_datagrams (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -122,6 +122,45 @@ group_several() {
     tail -n 5 "$work/${started[i]}" >>"$work/client"
   done
   if ((${#failed[@]} > 0)); then not_ok "four listeners (${failed[*]})"; else ok 'four listeners'; fi
+}
+
+# lose_first ATTRIBUTE: the first message of a kind that comes to h1, and the first that comes to h2, is lost.
+lose_first() {
+  local host
+  for host in h1 h2; do
+    # BTH and DETH are 20 bytes, a MAD has its attribute ID at 16.
+    on "$host" nft -f - <<NFT
+table ip lost
+delete table ip lost
+table ip lost {
+  chain in {
+    type filter hook input priority 0;
+    udp dport 4791 @th,64,8 0x64 @th,352,16 $1 limit rate 1/day burst 1 packets counter drop
+  }
+}
+NFT
+  done
+}
+
+# lost: how many were.
+lost() {
+  local host
+  for host in h1 h2; do on "$host" nft -j list table ip lost; done | jq -s '[.[].nftables[].rule.expr[]?.counter.packets // 0] | add'
+}
+
+# One message of each kind is lost, also the last that a program sends before it ends.
+group_lost() {
+  local kind
+  for kind in REQ=0x0010 REP=0x0013 RTU=0x0014 DREQ=0x0015 DREP=0x0016 SIDR_REQ=0x0017 SIDR_REP=0x0018; do
+    lose_first "${kind#*=}"
+    if [[ $kind == SIDR* ]]; then
+      cm_pair 7174 udp udaddy -- udaddy -s "$one"
+    else
+      cm_pair 7174 tcp rping -s -C 5 -V -- rping -c -a "$one" -C 5 -V
+    fi
+    runs=$((runs + 1))
+    if (($(lost) > 0)); then ok "a lost ${kind%=*}"; else not_ok "no ${kind%=*} was lost"; fi
+  done
 }
 
 # The endpoints of librdmacm.
@@ -293,7 +332,7 @@ group_wire() {
   wait "$capture" || true
 }
 
-use_lab pcm 3 rping ucmatose rstream ib_send_bw tcpdump tshark
-if (($# == 0)); then set -- rc ud rsockets endpoint several refused wire moved moved_endpoint moved_datagrams; fi
+use_lab pcm 3 rping ucmatose rstream ib_send_bw tcpdump tshark nft
+if (($# == 0)); then set -- rc ud lost rsockets endpoint several refused wire moved moved_endpoint moved_datagrams; fi
 for group in "$@"; do "group_$group"; done
 summary

@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <filesystem>
+#include <thread>
 
 #include <climits>
 #include "gsi/local.h"
@@ -234,6 +235,17 @@ TEST_F(Addresses, AStopLeavesOnlyTheChannels) {
 TEST_F(Addresses, LeavingTellsThePeers) {
   establish();
   a.service->leave();
+  b.expect(event::kDisconnected);
+}
+
+// Closing a channel wakes the thread, which has the lock for a while when the program ends next.
+TEST_F(Addresses, LeavingWaitsForTheLock) {
+  establish();
+  a.service->before_fork();
+  std::thread leaves([&] { a.service->leave(); });
+  ::usleep(20000);  // most likely it waits by now
+  a.service->after_fork_in_parent();
+  leaves.join();
   b.expect(event::kDisconnected);
 }
 
