@@ -13,7 +13,7 @@ namespace {
 
 using stream_check::Failure;
 
-constexpr uint32_t kReceives = 1024;
+constexpr uint32_t kReceives = 4096;
 constexpr uint32_t kSends = 64;
 constexpr uint32_t kGrhBytes = 64;  // room for the 40 of the GRH; keeps the message aligned
 constexpr uint32_t kGrh = 40;

@@ -207,7 +207,7 @@ int check(Arguments arguments) {
                   std::to_string(local.mtu) + " bytes at most");
   }
   if (!server) std::signal(SIGINT, [](int) { interrupted = 1; });
-  device.create_completion_queue(4096);
+  device.create_completion_queue(8192);
   const auto direction = [&](bool from_server) {
     return stream_check::StreamId{plan.session, 0, static_cast<uint8_t>(from_server)};
   };

@@ -22,7 +22,6 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t kImageFactor = 2;         // image in memory beside the restored pages
 constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
-constexpr milliseconds kStopDeadline{4000};
 
 std::uint64_t new_move_id() {
   std::uint64_t id = 0;
@@ -322,7 +321,7 @@ agent::Done Daemon::pause_foreign(pid_t root) {
     foreign_.emplace(foreign->move_id, foreign);
   }
   try {
-    foreign->tree->stop(processes, kStopDeadline);
+    foreign->tree->stop(processes, StoppedTree::kStopDeadline);
   } catch (const Failure&) {
     if (foreign->tree->all_back()) {
       std::lock_guard lock(mutex_);

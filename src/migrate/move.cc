@@ -28,8 +28,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kStopDeadline{4000};
-constexpr seconds kHelloLimit{1};  // that a peer just connected may take to say of what kind it is
+constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
+constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr seconds kResumeLimit{30};  // from the commit to the program's word
 constexpr seconds kPeersLimit{3};    // that the report waits for the peers
 constexpr milliseconds kPeersSettle{120};
@@ -147,7 +147,7 @@ std::vector<agent::ContextStatus> Move::contexts() const {
           "process {} is stopped, by a signal or a debugger; let it run (kill -CONT {}) to move it",
           process.pid, process.pid));
     }
-    auto status = host_.control->status(process.pid, seconds(2));
+    auto status = host_.control->status(process.pid, kStatusLimit);
     std::move(status.contexts.begin(), status.contexts.end(), std::back_inserter(found));
   }
   return found;
@@ -183,7 +183,7 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(host_, unit_.root), kStopDeadline);
+  tree_.stop(ferry_processes(host_, unit_.root), StoppedTree::kStopDeadline);
   stopped_ = Clock::now();
   progress_("dump");
   // While CRIU dumps, the destination binds the new sockets.

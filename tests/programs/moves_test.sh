@@ -75,7 +75,7 @@ judge() {
 datagrams() { # uc|ud
   local name=$1 side
   moves='[]'
-  # 500 a second: the receive queue holds 2 s of them, on a machine that is busy with other things as well.
+  # 500 a second: the receive queue holds 8 s of them, should the program not get a processor for so long.
   start h2 "${name}s" "$FERRY_BIN/datagram_check" --json
   await_listen h2 "${name}s" 18700
   start h1 "${name}c" "$FERRY_BIN/datagram_check" "$(address_of h2 "${name}s")" --transport "$name" --rate 500 --seconds 600 --json
