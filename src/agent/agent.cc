@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/build_id.h"
+#include "agent/clock.h"
 
 namespace ferry::agent {
 namespace {
@@ -24,10 +25,9 @@ constexpr std::uint32_t kAnswerMs = 10000;  // ferryd's answer to AWAKE
 constexpr std::uint32_t kUntoldMs = 10000;
 constexpr long kWatchNs = 500000;
 
-std::uint64_t now_ns() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1000000000u + static_cast<std::uint64_t>(t.tv_nsec);
+// What has passed since now_ns() was `start`.
+std::uint64_t since(std::int64_t start) {
+  return static_cast<std::uint64_t>(now_ns() - start);
 }
 
 // By the system call itself: a restore must wake it, and nanosleep() of this library goes on after
@@ -57,9 +57,9 @@ struct Agent::Halt {
   // 0 or errno.
   int run(Stopped* reply, PeerWatch* peers) {
     registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, {e.netdev, {}}}); });
-    std::uint64_t start = now_ns();
+    std::int64_t start = now_ns();
     for (Item& item : items) item.context->prepare();
-    reply->prepare_ns = now_ns() - start;
+    reply->prepare_ns = since(start);
 
     if ((companion = registry.companion())) companion->stop();
 
@@ -70,7 +70,7 @@ struct Agent::Halt {
       item.suspended = true;
       reply->unacked_psns += unacked;
     }
-    reply->suspend_ns = now_ns() - start;
+    reply->suspend_ns = since(start);
     peers->stopped(registry);
     std::vector<device::QpStatus> qps;
     for (Item& item : items) item.context->status(&qps);
@@ -81,7 +81,7 @@ struct Agent::Halt {
       if (int error = item.context->detach(&item.slots.slots)) return error;
       item.detached = true;
     }
-    reply->detach_ns = now_ns() - start;
+    reply->detach_ns = since(start);
     for (Item& item : items) reply->contexts.push_back(item.slots);
     return 0;
   }
@@ -295,16 +295,16 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   }
   Resumed reply;
   reply.move_id = move_id;
-  std::uint64_t start = now_ns();
+  std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
     const int error = Halt::attach(*halt.items[i].context, resume.contexts[i].slots);
     if (error && !reply.error) reply.error = error;
   }
-  reply.attach_ns = now_ns() - start;
+  reply.attach_ns = since(start);
   start = now_ns();
   for (Halt::Item& item : halt.items) item.context->resume(resume.rollback);
   halt.resume_companion();
-  reply.resume_ns = now_ns() - start;
+  reply.resume_ns = since(start);
   peers_.resumed(move_id);
   // A connection that breaks now is noticed by its next user.
   send_message(socket, MessageType::kResumed, encode(reply));

@@ -23,6 +23,13 @@
 // libibverbs).
 namespace ferry::device {
 
+// IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later versions of verbs.h, and what such a device says
+// in device_cap_flags_ex (the kernel's ABI).
+inline constexpr std::uint32_t kFlushGlobal = 1u << 8;
+inline constexpr std::uint32_t kFlushPersistent = 1u << 9;
+inline constexpr std::uint64_t kDeviceFlushGlobal = 1ull << 38;
+inline constexpr std::uint64_t kDeviceAtomicWrite = 1ull << 40;
+
 // Device objects are made by a Context and given back with Context::destroy().
 class Object {
  public:
@@ -95,6 +102,10 @@ class Cq : public Object {
   virtual int arm(bool solicited_only) = 0;
   virtual int resize(int cqe) = 0;
   virtual int capacity() const = 0;  // ≥ what was asked for
+  // Moderation of events (ibv_modify_cq): one for every `count` completions, or `period`
+  // microseconds after the first that none was raised for. A count of at most 1 or a period of 0:
+  // one for each.
+  virtual int moderate(std::uint16_t /*count*/, std::uint16_t /*period*/) { return EOPNOTSUPP; }
 };
 
 // A shared receive queue, plain or XRC (clause 10.2.9).
@@ -124,6 +135,8 @@ struct QpInit {
   ibv_qp_cap cap{};      // in: wanted, out: granted (≥ wanted)
   ibv_qp_type type = IBV_QPT_RC;
   bool sq_sig_all = false;
+  // UD: what it sends to a group does not come back to it (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+  bool block_multicast_loopback = false;
 };
 
 class Qp : public Object {
@@ -140,6 +153,9 @@ class Qp : public Object {
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
   // Fills what is known; cap, state and everything that was set.
   virtual int query(ibv_qp_attr* attributes) const = 0;
+  // ibv_modify_qp_rate_limit, in the state RTS; rate 0: no limit. The typical packet size is a
+  // hint. EINVAL: another state, a rate beyond packet_pacing_caps, a burst without a rate.
+  virtual int limit_rate(const ibv_qp_rate_limit_attr& /*attributes*/) { return EOPNOTSUPP; }
   // UD only. EINVAL: not a multicast GID; ENOMEM: too many groups.
   virtual int attach_mcast(const ibv_gid& /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
   virtual int detach_mcast(const ibv_gid& /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
@@ -233,6 +249,9 @@ class Context {
   virtual int create_cq(const CqInit& init, Cq** out) = 0;
   virtual int create_qp(QpInit* init, Qp** out) = 0;
   // What a device lacks, it refuses with EOPNOTSUPP.
+  // An MR without memory (ibv_alloc_null_mr): what is read from it is 0, what is written to it is
+  // gone. It has no rkey.
+  virtual int alloc_null_mr(Pd* /*pd*/, Mr** /*out*/) { return EOPNOTSUPP; }
   // `flags` of ibv_rereg_mr; fields of `init` count as these say. On failure the MR is as before.
   virtual int rereg_mr(Mr* /*mr*/, int /*flags*/, const MrInit& /*init*/) { return EOPNOTSUPP; }
   virtual int alloc_mw(Pd* /*pd*/, ibv_mw_type /*type*/, Mw** /*out*/) { return EOPNOTSUPP; }

@@ -99,6 +99,7 @@ class FakeCq final : public Cq {
   int arm(bool solicited_only) override;
   int resize(int cqe) override;
   int capacity() const override { return capacity_; }
+  int moderate(std::uint16_t count, std::uint16_t period) override;
 
   // What poll() will give; raises the event when armed for it.
   void push(const ibv_wc& completion, bool solicited = false);
@@ -169,6 +170,7 @@ class FakeQp final : public Qp {
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override;
   int modify(const ibv_qp_attr& attributes, int mask) override;
   int query(ibv_qp_attr* attributes) const override;
+  int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
   int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int bind_mw(Mw* window, const ibv_mw_bind& bind, std::uint32_t* rkey) override;
@@ -200,6 +202,7 @@ class FakeContext final : public Context {
   int reg_mr(const MrInit& init, Mr** out) override;
   int create_cq(const CqInit& init, Cq** out) override;
   int create_qp(QpInit* init, Qp** out) override;
+  int alloc_null_mr(Pd* pd, Mr** out) override;
   int rereg_mr(Mr* mr, int flags, const MrInit& init) override;
   int alloc_mw(Pd* pd, ibv_mw_type type, Mw** out) override;
   int create_ah(Pd* pd, const ibv_ah_attr& attributes, Ah** out) override;

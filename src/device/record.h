@@ -16,21 +16,23 @@
 // name them by; 0 is the context itself.
 namespace ferry::device {
 
-inline constexpr std::uint16_t kImageVersion = 1;
+// A record has version 2 when it says something that version 1 could not, so that a reader of
+// version 1 refuses it.
+inline constexpr std::uint16_t kImageVersion = 2;
 inline constexpr std::size_t kRecordHeaderSize = 12;  // bytes
 
 struct Record {
   ObjectType type = ObjectType::kContext;
-  std::uint16_t version = kImageVersion;
+  std::uint16_t version = 1;
   std::uint32_t handle = 0;
   std::span<const std::byte> body;
 };
 
 inline void put_record(std::vector<std::byte>* out, ObjectType type, std::uint32_t handle,
-                       std::span<const std::byte> body) {
+                       std::span<const std::byte> body, std::uint16_t version = 1) {
   wire::ByteWriter writer(out);
   writer.put(type);
-  writer.put(kImageVersion);
+  writer.put(version);
   writer.put(handle);
   writer.put(static_cast<std::uint32_t>(body.size()));
   writer.append(body.data(), body.size());

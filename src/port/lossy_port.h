@@ -28,6 +28,7 @@ class LossyPort : public Port {
     *ip_identification = 0;
     return std::span(discarded_).first(length);
   }
+  bool use_multicast_hops(std::uint8_t hops) override { return inner_->use_multicast_hops(hops); }
   void unreserve() override {
     if (last_was_lost_) {
       --packets_lost_;

@@ -45,6 +45,10 @@ class Port {
   virtual std::span<std::byte> reserve(const Endpoint& to, std::size_t length,
                                        std::uint16_t* ip_identification) = 0;
 
+  // What is reserved from here on for multicast groups leaves with this hop limit (1 .. 255; the
+  // kernel's default is 1). False: the socket is full, try again as after reserve().
+  virtual bool use_multicast_hops(std::uint8_t /*hops*/) { return true; }
+
   // Takes the packet of the last reserve() back, which must be the last call before this one: its
   // payload could not be read after all.
   virtual void unreserve() = 0;

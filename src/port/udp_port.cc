@@ -149,6 +149,15 @@ std::span<std::byte> UdpPort::reserve(const Endpoint& to, std::size_t length,
   return {at, length};
 }
 
+// An option of the socket: what is queued leaves first. A kernel that refuses it sends as before.
+bool UdpPort::use_multicast_hops(std::uint8_t hops) {
+  if (hops == multicast_hops_) return true;
+  if (!flush()) return false;
+  set_multicast_hops(descriptor_, local_.address.is_ipv4(), hops);
+  multicast_hops_ = hops;
+  return true;
+}
+
 void UdpPort::unreserve() {
   if (first_run_ == run_count_) return;
   Run& last = runs_[run_count_ - 1];

@@ -60,6 +60,7 @@ class UdpPort : public Port {
   Endpoint local() const override { return local_; }
   std::span<std::byte> reserve(const Endpoint& to, std::size_t length,
                                std::uint16_t* ip_identification) override;
+  bool use_multicast_hops(std::uint8_t hops) override;
   void unreserve() override;
   bool flush() override;
   std::size_t receive(std::span<Received> out) override;
@@ -98,6 +99,7 @@ class UdpPort : public Port {
   std::uint32_t slot_;
   std::uint32_t scope_;
   std::size_t window_;
+  std::uint8_t multicast_hops_ = 0;  // 0: as the socket came
   // Segments the kernel takes in a super-packet: 128 since 6.9, 64 before; 1 where it refuses them.
   // Found by trying.
   std::uint32_t max_segments_ = 128;

@@ -95,6 +95,14 @@ void choose_multicast_interface(int descriptor, const Address& local) {
   }
 }
 
+void set_multicast_hops(int descriptor, bool ipv4, std::uint8_t hops) {
+  if (ipv4) {
+    set(descriptor, IPPROTO_IP, IP_MULTICAST_TTL, hops);
+  } else {
+    set(descriptor, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, hops);
+  }
+}
+
 int open_udp_socket(const Endpoint& local, std::uint32_t scope, int* error) {
   const bool ipv4 = local.address.is_ipv4();
   const int descriptor = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -40,6 +40,9 @@ int open_udp_socket(const Endpoint& local, std::uint32_t scope, int* error);
 // *error.
 int open_group_socket(const Endpoint& group, const Address& local, int* error);
 
+// How far what it sends to groups goes.
+void set_multicast_hops(int descriptor, bool ipv4, std::uint8_t hops);
+
 // Sets every option that a socket of ours has; harmless when they are set already. False with an
 // errno value in *error when one that correctness depends on is refused.
 bool configure_udp_socket(int descriptor, bool ipv4, int* error);

@@ -38,7 +38,7 @@ Adapter::Lock::~Lock() {
     adapter_.notified_.clear();
     const bool kick =
         adapter_.thread_sleeping_ && !adapter_.suspended() &&
-        (adapter_.timers_.next() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
+        (adapter_.next_deadline() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
          (adapter_.port_full_ && !adapter_.thread_watches_full_port_));
     if (kick) adapter_.thread_sleeping_ = false;
     lock_.unlock();
@@ -177,7 +177,7 @@ bool Adapter::serve(QueuePair* qp, transport::Time now) {
   } else if (transport.waits_for_window()) {
     push_waiting(qp);
   }
-  timers_.schedule(qp, transport.next_deadline());
+  timers_.schedule(qp, qp->next_deadline());
   return sent > 0;
 }
 
@@ -274,15 +274,29 @@ std::size_t Adapter::receive(transport::Time now, bool* more) {
   return total;
 }
 
+void Adapter::add_moderated(CompletionQueue* cq) {
+  if (std::find(moderated_.begin(), moderated_.end(), cq) == moderated_.end()) {
+    moderated_.push_back(cq);
+  }
+}
+
+transport::Time Adapter::next_deadline() const {
+  transport::Time next = timers_.next();
+  for (const CompletionQueue* cq : moderated_) next = std::min(next, cq->event_at());
+  return next;
+}
+
 void Adapter::run_timers(transport::Time now) {
+  for (CompletionQueue* cq : moderated_) {
+    if (cq->event_at() <= now) cq->raise_held();
+  }
   while (TimerEntry* entry = timers_.due(now)) {
     auto* qp = static_cast<QueuePair*>(entry);
-    transport::Transport& transport = qp->transport();
-    if (transport.next_deadline() <= now) {
-      transport.handle_timeout(now);
+    if (qp->next_deadline() <= now) {
+      qp->handle_timeout(now);
       touch(qp);
     }
-    const transport::Time next = transport.next_deadline();
+    const transport::Time next = qp->next_deadline();
     if (next == transport::kNever) {
       timers_.remove(qp);
     } else {

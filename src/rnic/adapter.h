@@ -169,8 +169,8 @@ class Adapter {
   // One pass: receive, timers, transmit.
   Pass run(transport::Time now);
 
-  // No later than the next deadline of any QP.
-  transport::Time next_deadline() const { return timers_.next(); }
+  // No later than the next deadline of any QP or CQ.
+  transport::Time next_deadline() const;
   bool port_full() const { return port_full_; }
   const DropCounters& drops() const { return drops_; }
   // Of all QPs there have been.
@@ -185,6 +185,10 @@ class Adapter {
   // A CQ that was armed got a completion: its event is raised when the lock is released, so that a
   // program that wakes finds all that came together, and is not woken for each of it.
   void raise_completion(CompletionQueue* cq) { notified_.push_back(cq); }
+
+  // CQs that hold events back (CompletionQueue::moderate).
+  void add_moderated(CompletionQueue* cq);
+  void forget_moderated(CompletionQueue* cq) { std::erase(moderated_, cq); }
 
   // How the progress thread sleeps: kNever and false unless it does.
   void thread_sleeps(transport::Time until, bool watches_full_port);
@@ -250,6 +254,7 @@ class Adapter {
   bool port_full_ = false;
   bool overflow_pending_ = false;
   std::vector<CompletionQueue*> notified_;
+  std::vector<CompletionQueue*> moderated_;
   DropCounters drops_;
   transport::Counters gone_;  // of QPs that were destroyed
 

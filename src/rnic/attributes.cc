@@ -83,7 +83,12 @@ int Context::query_device(ibv_device_attr_ex* out) {
   a.local_ca_ack_delay = kAckDelay;
   a.phys_port_cnt = kPorts;
   out->phys_port_cnt_ex = kPorts;
-  out->device_cap_flags_ex = a.device_cap_flags;
+  out->packet_pacing_caps = {
+      1, Pacer::kMaxRate,
+      1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD | 1u << IBV_QPT_XRC_SEND};
+  out->cq_mod_caps = {CompletionQueue::kMaxModeration, CompletionQueue::kMaxModeration};
+  out->device_cap_flags_ex =
+      a.device_cap_flags | device::kDeviceFlushGlobal | device::kDeviceAtomicWrite;
   out->completion_timestamp_mask = ~std::uint64_t{0};
   out->hca_core_clock = kClockKhz;
   // No memory of a program is ever pinned: every region is on demand.

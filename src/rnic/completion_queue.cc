@@ -143,11 +143,52 @@ bool CompletionQueue::add(const ibv_wc& completion, bool notable) {
   }
   waiting_.store(waiting + 1, std::memory_order_release);
   const Armed armed = armed_.load(std::memory_order_relaxed);
-  const bool notify = armed == Armed::kAny || (armed == Armed::kSolicited && notable);
-  if (notify) set_armed(Armed::kNo);
+  const bool counts = armed == Armed::kAny || (armed == Armed::kSolicited && notable);
+  const bool notify = counts && reaches_event();
+  if (notify) disarm();
   lock.unlock();
   if (notify) adapter_.raise_completion(this);
   return true;
+}
+
+bool CompletionQueue::reaches_event() {
+  // No timer goes along in a move, whose clock may be another one.
+  if (!moderation_.is_on() || adapter_.suspended()) return true;
+  if (++moderation_.held >= moderation_.count) return true;
+  if (event_at_ == transport::kNever) {
+    event_at_ = adapter_.now() + std::chrono::microseconds(moderation_.period);
+  }
+  return false;
+}
+
+void CompletionQueue::disarm() {
+  set_armed(Armed::kNo);
+  moderation_.held = 0;
+  event_at_ = transport::kNever;
+}
+
+void CompletionQueue::raise_held() {
+  {
+    std::lock_guard lock(mutex_);
+    disarm();
+  }
+  adapter_.raise_completion(this);
+}
+
+int CompletionQueue::moderate(std::uint16_t count, std::uint16_t period) try {
+  if (adapter_.abandoned()) return ENODEV;
+  Adapter::Lock engine(adapter_);
+  const Moderation wanted{count, period, moderation_.held};
+  if (wanted.is_on()) adapter_.add_moderated(this);
+  {
+    std::lock_guard lock(mutex_);
+    moderation_ = wanted;
+  }
+  if (!wanted.is_on()) adapter_.forget_moderated(this);
+  if (wanted.held > 0 && (!wanted.is_on() || wanted.held >= count)) raise_held();
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 void CompletionQueue::remove_qp(std::uint32_t qpn) {
@@ -168,6 +209,7 @@ CompletionQueue::Contents CompletionQueue::contents() const {
   Contents contents;
   contents.armed = armed_.load(std::memory_order_relaxed);
   contents.overflowed = overflowed();
+  contents.moderation = moderation_;
   const std::uint32_t waiting = waiting_.load(std::memory_order_relaxed);
   contents.completions.reserve(waiting);
   for (std::uint32_t i = 0; i < waiting; ++i) {
@@ -179,6 +221,7 @@ CompletionQueue::Contents CompletionQueue::contents() const {
 }
 
 bool CompletionQueue::restore(const Contents& contents) {
+  Adapter::Lock engine(adapter_);
   std::lock_guard lock(mutex_);
   if (contents.completions.size() > mask()) return false;
   if (timestamps && contents.times.size() != contents.completions.size()) return false;
@@ -188,6 +231,8 @@ bool CompletionQueue::restore(const Contents& contents) {
   waiting_.store(static_cast<std::uint32_t>(contents.completions.size()),
                  std::memory_order_release);
   set_armed(contents.armed);
+  if (contents.moderation.is_on()) adapter_.add_moderated(this);
+  moderation_ = contents.moderation;
   overflowed_.store(contents.overflowed, std::memory_order_relaxed);
   return true;
 }

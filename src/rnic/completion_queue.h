@@ -18,6 +18,8 @@ class CompletionQueue final : public device::Cq {
  public:
   static constexpr int kMaxEntries = (1 << 22) - 1;
 
+  static constexpr std::uint16_t kMaxModeration = 0xFFFF;  // completions, and microseconds
+
   // What a CQ is granted that was asked for `cqe` entries: 2^n - 1, as the hardware that programs
   // were written for does.
   static int rounded(int cqe);
@@ -33,6 +35,7 @@ class CompletionQueue final : public device::Cq {
   int arm(bool solicited_only) override;
   int resize(int cqe) override;
   int capacity() const override;
+  int moderate(std::uint16_t count, std::uint16_t period) override;
 
   // Adds a completion and raises the event that an arm() asked for. `notable`: solicited or failed.
   // When there is no room the CQ is in error from now on and the event IBV_EVENT_CQ_ERR is raised
@@ -41,6 +44,10 @@ class CompletionQueue final : public device::Cq {
   bool add(const ibv_wc& completion, bool notable);
   // The event that an arm() asked for, when the engine is done (Adapter::raise_completion).
   void raise() { sink_.completion(*this); }
+  // When the event of completions that are held back is due; kNever: none are. Under the engine's
+  // lock, as raise_held(), which raises it.
+  transport::Time event_at() const { return event_at_; }
+  void raise_held();
   // Removes the completions of a QP that ceases to exist or is reset.
   void remove_qp(std::uint32_t qpn);
 
@@ -49,9 +56,15 @@ class CompletionQueue final : public device::Cq {
   bool armed() const { return armed_.load(std::memory_order_relaxed) != Armed::kNo; }
 
   // For records: a copy of what waits, and its way back. restore() is false when it does not fit.
+  struct Moderation {
+    std::uint16_t count = 0, period = 0;
+    std::uint32_t held = 0;  // completions since the CQ was armed
+    bool is_on() const { return count > 1 && period > 0; }
+  };
   struct Contents {
     Armed armed = Armed::kNo;
     bool overflowed = false;
+    Moderation moderation;
     std::vector<ibv_wc> completions;
     std::vector<device::CompletionTimes> times;  // as many, or none
   };
@@ -76,6 +89,9 @@ class CompletionQueue final : public device::Cq {
   int take(int count, ibv_wc* out, device::CompletionTimes* times);
   int poll(int count, ibv_wc* out, device::CompletionTimes* times);
   void set_armed(Armed value);  // under mutex_
+  // Whether the event is to be raised for one completion more that counts; under mutex_.
+  bool reaches_event();
+  void disarm();  // under mutex_: the event is raised
 
   Adapter& adapter_;
   device::EventSink& sink_;
@@ -85,6 +101,8 @@ class CompletionQueue final : public device::Cq {
   std::atomic<std::uint32_t> waiting_{0};
   std::atomic<Armed> armed_{Armed::kNo};
   std::atomic<bool> overflowed_{false};
+  Moderation moderation_;                         // written under both locks
+  transport::Time event_at_ = transport::kNever;  // under the engine's lock
 };
 
 }  // namespace ferry::rnic

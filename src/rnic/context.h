@@ -44,6 +44,7 @@ class Context final : public device::Context {
   int reg_mr(const device::MrInit& init, device::Mr** out) override;
   int create_cq(const device::CqInit& init, device::Cq** out) override;
   int create_qp(device::QpInit* init, device::Qp** out) override;
+  int alloc_null_mr(device::Pd* pd, device::Mr** out) override;
   int rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) override;
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override;
   int create_srq(device::SrqInit* init, device::Srq** out) override;
@@ -74,6 +75,7 @@ class Context final : public device::Context {
   AttributeLimits limits() const;
   int insert_mr(const device::MrInit& init, ProtectionDomain* pd, const std::uint32_t* key,
                 Handle handle, device::Mr** out);
+  int insert_null_mr(ProtectionDomain* pd, Handle handle, device::Mr** out);
   int insert_mw(ProtectionDomain* pd, ibv_mw_type type, const std::uint32_t* key, Handle handle,
                 MemoryWindow** out);
   int insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Handle handle,

@@ -19,11 +19,13 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   Adapter::Lock lock(adapter_);
   *count = 0;
   std::vector<std::byte> body;
+  std::uint16_t version = 1;
   const auto record = [&](ObjectType type, Handle handle, auto&& write) {
     body.clear();
+    version = 1;
     wire::ByteWriter writer(&body);
     write(writer);
-    device::put_record(out, type, handle, body);
+    device::put_record(out, type, handle, body, version);
     ++*count;
   };
   record(ObjectType::kContext, 0, [&](wire::ByteWriter& writer) {
@@ -35,17 +37,19 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   }
   for (const auto& [handle, mr] : mrs_) {
     record(ObjectType::kMr, handle, [&, region = mr.get()](wire::ByteWriter& writer) {
-      encode(MrRecord{region->pd->handle, region->key,
-                      reinterpret_cast<std::uintptr_t>(region->address), region->length,
-                      region->iova, region->access},
-             writer);
+      const MrRecord saved{
+          region->pd->handle, region->key,  reinterpret_cast<std::uintptr_t>(region->address),
+          region->length,     region->iova, region->is_null ? kNullRegion : region->access};
+      version = version_of(saved);
+      encode(saved, writer);
     });
   }
   for (const auto& [handle, cq] : cqs_) {
     record(ObjectType::kCq, handle, [&, queue = cq.get()](wire::ByteWriter& writer) {
-      encode(CqRecord{static_cast<std::uint32_t>(queue->capacity()), queue->timestamps,
-                      queue->ignore_overrun, queue->contents()},
-             writer);
+      const CqRecord saved{static_cast<std::uint32_t>(queue->capacity()), queue->timestamps,
+                           queue->ignore_overrun, queue->contents()};
+      version = version_of(saved);
+      encode(saved, writer);
     });
   }
   const auto handle_of = [](const auto* object) { return object != nullptr ? object->handle : 0; };
@@ -77,6 +81,8 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
       head.wire_qpn = pair->wire_qpn();
       head.cap = init.cap;
       head.sq_sig_all = init.sq_sig_all;
+      head.block_multicast_loopback = init.block_multicast_loopback;
+      version = pair->is_paced() ? 2 : version_of(head);
       encode(head, writer);
       pair->save(writer);
     });
@@ -210,7 +216,9 @@ int Context::restore_mr(RestoreCommand command, const Record& record, device::Ob
   init.iova = saved.iova;
   init.access = saved.access;
   device::Mr* mr = nullptr;
-  const int error = insert_mr(init, pd->second.get(), nullptr, record.handle, &mr);
+  const int error = saved.access == kNullRegion
+                        ? insert_null_mr(pd->second.get(), record.handle, &mr)
+                        : insert_mr(init, pd->second.get(), nullptr, record.handle, &mr);
   if (error == 0) *object = mr;
   return error;
 }
@@ -357,6 +365,7 @@ int Context::restore_qp(RestoreCommand command, const Record& record, device::Ob
   if (!QueuePair::supports(init.type) || !init.has_its_objects()) return EINVAL;
   init.cap = saved.cap;
   init.sq_sig_all = saved.sq_sig_all;
+  init.block_multicast_loopback = saved.block_multicast_loopback;
   init.virtual_qpn = saved.virtual_qpn;
   const std::uint32_t index = port::index_of(saved.virtual_qpn);
   device::Qp* qp = nullptr;

@@ -96,8 +96,12 @@ int Context::suspend(std::uint32_t* unacked_psns) {
       },
       kFinishLimit);
   drain();
+  std::lock_guard objects(mutex_);
   Adapter::Lock lock(adapter_);
   const transport::Time now = adapter_.now();
+  for (const auto& [handle, cq] : cqs_) {
+    if (cq->event_at() != transport::kNever) cq->raise_held();
+  }
   *unacked_psns = 0;
   adapter_.for_each_qp([&](QueuePair& qp) {
     qp.transport().stop(now);

@@ -71,13 +71,43 @@ int Context::reg_mr(const device::MrInit& init, device::Mr** out) try {
   return ENOMEM;
 }
 
+int Context::insert_null_mr(ProtectionDomain* pd, Handle handle, device::Mr** out) {
+  auto mr = std::make_unique<MemoryRegion>();
+  mr->handle = handle;
+  mr->pd = pd;
+  mr->access = IBV_ACCESS_LOCAL_WRITE;
+  mr->is_null = true;
+  MemoryRegion* region = mr.get();
+  mrs_.emplace(handle, std::move(mr));
+  {
+    Adapter::Lock lock(adapter_);
+    if (!adapter_.memory().insert(region, adapter_.environment().random())) {
+      mrs_.erase(handle);
+      return ENOMEM;
+    }
+  }
+  ++pd->users;
+  *out = region;
+  return 0;
+}
+
+int Context::alloc_null_mr(device::Pd* object, device::Mr** out) try {
+  if (adapter_.abandoned()) return ENODEV;
+  auto* pd = as<ProtectionDomain>(object);
+  if (pd == nullptr) return EINVAL;
+  std::lock_guard lock(mutex_);
+  return insert_null_mr(pd, next_handle_++, out);
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
 // The keys stay (clause 11.2.8.9 allows it), and an MR that cannot be changed is as before.
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
   if (adapter_.abandoned()) return ENODEV;
   auto* region = as<MemoryRegion>(mr);
   constexpr int kFlags =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-  if (region == nullptr || flags == 0 || (flags & ~kFlags) != 0) return EINVAL;
+  if (region == nullptr || region->is_null || flags == 0 || (flags & ~kFlags) != 0) return EINVAL;
   std::lock_guard objects(mutex_);
   auto* pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? as<ProtectionDomain>(init.pd) : region->pd;
   if (pd == nullptr) return EINVAL;
@@ -180,6 +210,10 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) try {
 
 int Context::destroy_cq(CompletionQueue* cq) {
   if (cq->users > 0) return EBUSY;
+  {
+    Adapter::Lock lock(adapter_);
+    adapter_.forget_moderated(cq);
+  }
   cqs_.erase(cq->handle);
   return 0;
 }
@@ -311,6 +345,8 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) try {
     return error;
   }
   qp.sq_sig_all = init->sq_sig_all;
+  if (init->block_multicast_loopback && qp.type != IBV_QPT_UD) return EINVAL;
+  qp.block_multicast_loopback = init->block_multicast_loopback;
   std::lock_guard lock(mutex_);
   qp.handle = next_handle_++;
   const int error = insert_qp(qp, nullptr, out);

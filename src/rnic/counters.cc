@@ -34,6 +34,8 @@ void Context::counters(std::vector<device::Counter>* out) {
   hardware("local_ack_timeout_err", sum.timeouts);
   hardware("retransmitted_pkts", sum.retransmitted_packets);
   hardware("rx_icrc_encapsulated", drops.bad_icrc);
+  hardware("dropped_qkey", sum.dropped_qkey);                        // datagrams
+  hardware("dropped_messages", sum.dropped_messages);                // of UC and UD
   hardware("rejected_pkts", sum.dropped_forged + drops.unknown_qp);  // of no peer or no QP
 }
 

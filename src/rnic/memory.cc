@@ -27,6 +27,11 @@ MemoryTable::MemoryTable() : extents_(static_cast<Extent**>(std::calloc(kSlots, 
   if (extents_ == nullptr) throw std::bad_alloc();
 }
 
+std::byte* MemoryTable::nowhere() {
+  static std::byte sentinel;
+  return &sentinel;
+}
+
 bool MemoryTable::insert(Extent* extent, std::uint64_t random) {
   if (extent->is_window ? windows_ >= kMaxWindows : regions_ >= kMaxRegions) return false;
   auto index = static_cast<std::uint32_t>(random >> 16) % kSlots;

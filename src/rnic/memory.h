@@ -14,10 +14,9 @@ namespace ferry::rnic {
 
 class QueuePair;
 
-// IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later versions of verbs.h. The second is refused: what
-// is persistent the RNIC does not know.
-inline constexpr std::uint32_t kFlushGlobal = 1u << 8;
-inline constexpr std::uint32_t kFlushPersistent = 1u << 9;
+// The second is refused: the RNIC does not know which memory is persistent.
+using device::kFlushGlobal;
+using device::kFlushPersistent;
 
 // Handles number the objects of one context for its life; they are what records (docs/image.md)
 // name objects by. 0: none.
@@ -40,6 +39,7 @@ struct Extent {
   std::uint32_t key = 0;
   const QueuePair* qp = nullptr;  // a bound window of type 2: the one QP whose peer may use it
   bool is_window = false;         // its key is an rkey only
+  bool is_null = false;           // an MR without memory
 
   // Where [from, from + bytes) lies in the process; null: not inside.
   std::byte* locate(std::uint64_t from, std::uint64_t bytes) const {
@@ -52,7 +52,7 @@ struct Extent {
 class MemoryRegion final : public device::Mr, public Extent {
  public:
   std::uint32_t lkey() const override { return key; }
-  std::uint32_t rkey() const override { return key; }
+  std::uint32_t rkey() const override { return is_null ? 0 : key; }
 
   Handle handle = 0;
   std::uint32_t windows = 0;  // bound to it
@@ -91,12 +91,15 @@ class MemoryTable {
   void remove(Extent* extent);
 
   // Where [address, address + length) of a region lies in the process, when it belongs to `pd`,
-  // allows everything in `access` and contains the range. Null: access error.
+  // allows everything in `access` and contains the range. Null: access error. nowhere(), which is
+  // not to be touched: the region is a null MR.
   std::byte* resolve_local(std::uint32_t lkey, const ProtectionDomain* pd, std::uint64_t address,
                            std::uint64_t length, std::uint32_t access) const {
     const Extent* extent = find(lkey, pd, access);
-    return extent == nullptr || extent->is_window ? nullptr : extent->locate(address, length);
+    if (extent == nullptr || extent->is_window) return nullptr;
+    return extent->is_null ? nowhere() : extent->locate(address, length);
   }
+  static std::byte* nowhere();
   // The same of a region or window, for the peer of `qp`.
   std::byte* resolve_remote(std::uint32_t rkey, const ProtectionDomain* pd, const QueuePair* qp,
                             std::uint64_t address, std::uint64_t length,

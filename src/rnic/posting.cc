@@ -55,7 +55,8 @@ bool is_atomic(Operation operation) {
 }  // namespace
 
 // The fields that name the other side and the data.
-int QueuePair::take_data(const ibv_send_wr& wr, transport::SendRequest request, bool post) {
+int QueuePair::take_data(const ibv_send_wr& wr, const transport::SendRequest& head, bool post) {
+  transport::SendRequest request = head;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > init_.cap.max_send_sge) {
     return EINVAL;
   }
@@ -113,7 +114,7 @@ int QueuePair::take_data(const ibv_send_wr& wr, transport::SendRequest request, 
 }
 
 int QueuePair::take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
-                         transport::SendRequest request, bool post) {
+                         const transport::SendRequest& head, bool post) {
   constexpr unsigned kAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
   const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
@@ -128,6 +129,7 @@ int QueuePair::take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
                                          .address = info.addr,
                                          .length = info.length,
                                          .access = info.mw_access_flags};
+  transport::SendRequest request = head;
   request.binding = &binding;
   return post ? transport_->post_send(request) : 0;
 }

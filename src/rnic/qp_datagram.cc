@@ -58,6 +58,10 @@ int QueuePair::take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* 
 
 void QueuePair::handle_multicast(const wire::Packet& packet, const port::Endpoint& from,
                                  const port::Address& group, transport::Time now) {
+  transport::DatagramSource us;
+  const bool own = place_towards(group, &us) && from == us.place.endpoint &&
+                   packet.header.deth.source_qpn == us.place.wire_qpn;
+  if (own && init_.block_multicast_loopback) return;
   static_cast<transport::Datagram&>(*transport_).handle_multicast(packet, from, group, now);
 }
 

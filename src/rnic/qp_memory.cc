@@ -32,7 +32,11 @@ MemoryResult QueuePair::gather(std::span<const transport::Sge> sges, std::uint64
     const std::byte* memory =
         adapter_.memory().resolve_local(sge.lkey, init_.pd, sge.address + offset, part, 0);
     if (memory == nullptr) return MemoryResult::kAccessError;
-    if (!copy_from_application(out, memory, part)) return MemoryResult::kFault;
+    if (memory == MemoryTable::nowhere()) {
+      std::memset(out, 0, part);
+    } else if (!copy_from_application(out, memory, part)) {
+      return MemoryResult::kFault;
+    }
     out += part;
     length -= part;
     offset = 0;
@@ -52,7 +56,9 @@ MemoryResult QueuePair::scatter(const ProtectionDomain* pd, std::span<const tran
     std::byte* memory = adapter_.memory().resolve_local(sge.lkey, pd, sge.address + offset, part,
                                                         transport::kLocalWrite);
     if (memory == nullptr) return MemoryResult::kAccessError;
-    if (!copy_to_application(memory, data.data(), part)) return MemoryResult::kFault;
+    if (memory != MemoryTable::nowhere() && !copy_to_application(memory, data.data(), part)) {
+      return MemoryResult::kFault;
+    }
     data = data.subspan(part);
     offset = 0;
   }

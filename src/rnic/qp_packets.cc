@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <cstring>
 
 #include "rnic/copy.h"
@@ -42,10 +43,15 @@ EmitResult QueuePair::emit(const transport::OutPacket& packet) {
   Lane* lane = is_datagram() ? &adapter_.lane(lane_of(packet.to.address)) : lane_;
   if (lane == nullptr || lane->port == nullptr) return EmitResult::kNoRoom;
   port::Port& port = *lane->port;
+  const bool paced = is_paced() && wire::is_request(packet.header.opcode);
+  if (paced && !pacer_.ready(adapter_.now())) return EmitResult::kNoRoom;
   std::byte* memory = nullptr;
   if (packet.source == Source::kRegion && packet.length > 0) {
     memory = region(packet.rkey, packet.address, packet.length, transport::kRemoteRead);
     if (memory == nullptr) return EmitResult::kRemoteError;
+  }
+  if (packet.hop_limit != 0 && !port.use_multicast_hops(packet.hop_limit)) {
+    return EmitResult::kNoRoom;
   }
   const std::size_t size = wire::packet_size(packet.header.opcode, packet.length);
   std::uint16_t identification = 0;
@@ -71,7 +77,27 @@ EmitResult QueuePair::emit(const transport::OutPacket& packet) {
     return result;
   }
   wire::seal(out, port.local(), packet.to, identification);
+  if (paced) pacer_.charge(adapter_.now(), size);
   return EmitResult::kOk;
+}
+
+void QueuePair::handle_timeout(transport::Time now) {
+  if (pacer_.waits_until() <= now) pacer_.wake();
+  if (transport_->next_deadline() <= now) transport_->handle_timeout(now);
+}
+
+int QueuePair::limit_rate(const ibv_qp_rate_limit_attr& wanted) {
+  if (adapter_.abandoned()) return ENODEV;
+  Adapter::Lock lock(adapter_);
+  if (transport_->state() != transport::QpState::kRts || init_.type == IBV_QPT_XRC_RECV ||
+      wanted.comp_mask != 0 || wanted.rate_limit > Pacer::kMaxRate ||
+      (wanted.rate_limit == 0 && (wanted.max_burst_sz != 0 || wanted.typical_pkt_sz != 0))) {
+    return EINVAL;
+  }
+  pacer_.set(wanted.rate_limit, wanted.max_burst_sz);
+  adapter_.touch(this);
+  adapter_.transmit(adapter_.now());
+  return 0;
 }
 
 std::int64_t QueuePair::window(const port::Endpoint& to) const {

@@ -12,6 +12,9 @@ void QueuePair::save(wire::ByteWriter& out) const {
   out.put(selected_srq_ != nullptr ? selected_srq_->number() : 0);
   save_receives(receives_, out);
   transport_->save(out);
+  if (!is_paced()) return;
+  out.put(pacer_.rate());
+  out.put(pacer_.burst());
 }
 
 bool QueuePair::load(wire::ByteReader& in) {
@@ -28,7 +31,13 @@ bool QueuePair::load(wire::ByteReader& in) {
   }
   if (srqn != 0) select_srq(srqn);
   if (lane < kLanes) set_lane(&adapter_.lane(lane));
-  return transport_->load(in) && in.ok() && in.remaining() == 0;
+  if (!transport_->load(in) || !in.ok()) return false;
+  if (in.remaining() == 0) return true;
+  const auto rate = in.get<std::uint32_t>();
+  const auto burst = in.get<std::uint32_t>();
+  if (rate == 0 || rate > Pacer::kMaxRate) return false;
+  pacer_.set(rate, burst);
+  return in.ok() && in.remaining() == 0;
 }
 
 device::QpStatus QueuePair::status() const {

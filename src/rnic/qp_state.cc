@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "rnic/memory.h"
+#include "rnic/pacer.h"
 
 namespace ferry::rnic {
 namespace {
@@ -22,6 +23,8 @@ constexpr Table make_connected_table(bool requester, bool responder) {
   const int answers = responder ? IBV_QP_MIN_RNR_TIMER : 0;
   const int always =
       IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | answers;
+  // Where Linux takes it of the QPs that a device paces.
+  const int paced = requester ? IBV_QP_RATE_LIMIT : 0;
   table[IBV_QPS_RESET][IBV_QPS_INIT] = {true, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                                         0};
   table[IBV_QPS_INIT][IBV_QPS_INIT] = {true, 0,
@@ -35,8 +38,8 @@ constexpr Table make_connected_table(bool requester, bool responder) {
       true,
       IBV_QP_TIMEOUT | IBV_QP_SQ_PSN |
           (requester ? IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0),
-      always};
-  table[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0, always};
+      always | paced};
+  table[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0, always | paced};
   table[IBV_QPS_RTS][IBV_QPS_SQD] = {true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY};
   table[IBV_QPS_SQD][IBV_QPS_RTS] = {true, 0, always};
   table[IBV_QPS_SQD][IBV_QPS_SQD] = {
@@ -63,8 +66,8 @@ constexpr Table make_unreliable_table(bool datagram) {
   table[IBV_QPS_INIT][IBV_QPS_RTR] = {
       true, datagram ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
       IBV_QP_PKEY_INDEX | own | path};
-  table[IBV_QPS_RTR][IBV_QPS_RTS] = {true, IBV_QP_SQ_PSN, always};
-  table[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0, always};
+  table[IBV_QPS_RTR][IBV_QPS_RTS] = {true, IBV_QP_SQ_PSN, always | IBV_QP_RATE_LIMIT};
+  table[IBV_QPS_RTS][IBV_QPS_RTS] = {true, 0, always | IBV_QP_RATE_LIMIT};
   table[IBV_QPS_RTS][IBV_QPS_SQD] = {true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY};
   table[IBV_QPS_SQD][IBV_QPS_RTS] = {true, 0, always};
   table[IBV_QPS_SQD][IBV_QPS_SQD] = {
@@ -104,6 +107,7 @@ bool values_fit(const ibv_qp_attr& a, int mask, const AttributeLimits& limits) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && a.max_dest_rd_atomic > limits.max_rd_atomic) {
     return false;
   }
+  if ((mask & IBV_QP_RATE_LIMIT) != 0 && a.rate_limit > Pacer::kMaxRate) return false;
   if ((mask & IBV_QP_AV) != 0) {
     // RoCE has no routes without a GRH (annex A17).
     if (a.ah_attr.is_global == 0 || a.ah_attr.grh.sgid_index >= limits.gid_count) return false;

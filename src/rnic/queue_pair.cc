@@ -90,6 +90,7 @@ QueuePair::QueuePair(Adapter& adapter, device::EventSink& sink, const AttributeL
 QueuePair::~QueuePair() {
   transport_->reset();
   forget();
+  adapter_.multicast().forget(this);
 }
 
 ibv_qp_state QueuePair::state() const {
@@ -111,18 +112,35 @@ void QueuePair::drop_destination() {
   destination_ = nullptr;
 }
 
-// What a QP that is reset or destroyed leaves behind.
+// What a QP that is reset or destroyed leaves behind. A reset one stays in its multicast groups
+// (clause 11.3: only a detach ends that).
 void QueuePair::forget() {
   drop_destination();
   set_lane(nullptr);
   set_all_lanes(false);
-  adapter_.multicast().forget(this);
   receives_.clear();
+  pacer_.set(0, 0);
   selected_srq_ = nullptr;
   if (init_.send_cq != nullptr) init_.send_cq->remove_qp(init_.virtual_qpn);
   if (init_.recv_cq != nullptr && init_.recv_cq != init_.send_cq) {
     init_.recv_cq->remove_qp(init_.virtual_qpn);
   }
+}
+
+int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
+  std::memcpy(peer->address.bytes.data(), merged.ah_attr.grh.dgid.raw, 16);
+  peer->udp_port = port::udp_port_of_qpn(merged.dest_qp_num);
+  // The peer must be reached from the address that the GID index names.
+  const std::size_t index = lane_of(peer->address);
+  Lane& lane = adapter_.lane(index);
+  if (index != lane_of(adapter_.gids()[merged.ah_attr.grh.sgid_index]) ||
+      (lane.port == nullptr && !adapter_.suspended())) {
+    return EINVAL;
+  }
+  set_lane(&lane);
+  // Its wire QPN may have another slot in this lane.
+  if (!adapter_.suspended()) wire_qpn_ = port::make_qpn(lane.slot, port::index_of(wire_qpn_));
+  return 0;
 }
 
 int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
@@ -133,21 +151,13 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
     transport_->to_rtr(rtr, now);
     return 0;
   }
-  std::memcpy(rtr.peer.address.bytes.data(), merged.ah_attr.grh.dgid.raw, 16);
-  rtr.peer.udp_port = port::udp_port_of_qpn(merged.dest_qp_num);
-  // The peer must be reached from the address that the GID index names.
-  const std::size_t lane = lane_of(rtr.peer.address);
-  if (lane != lane_of(adapter_.gids()[merged.ah_attr.grh.sgid_index]) ||
-      adapter_.lane(lane).port == nullptr) {
-    return EINVAL;
-  }
+  if (const int error = take_path(merged, &rtr.peer); error != 0) return error;
   rtr.peer_qpn = merged.dest_qp_num;
   rtr.mtu = 128u << merged.path_mtu;
   rtr.expected_psn = merged.rq_psn;
   rtr.max_dest_rd_atomic = merged.max_dest_rd_atomic;
   rtr.min_rnr_timer = merged.min_rnr_timer;
-  set_lane(&adapter_.lane(lane));
-  if (!adapter_.suspended()) resume(false, now);  // its wire QPN may have another slot in this lane
+  if (!adapter_.suspended()) resume(false, now);
   account(rtr.peer, 0);
   transport_->to_rtr(rtr, now);
   return 0;
@@ -169,10 +179,13 @@ int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
         {merged.sq_psn, merged.timeout, merged.retry_cnt, merged.rnr_retry, merged.max_rd_atomic},
         now);
   } else if (from == IBV_QPS_SQD && to == IBV_QPS_SQD) {
-    // The path of a connection is not changed by hand: only a move does that.
-    if ((mask & IBV_QP_AV) != 0 &&
-        std::memcmp(merged.ah_attr.grh.dgid.raw, attributes_.ah_attr.grh.dgid.raw, 16) != 0) {
-      return EOPNOTSUPP;
+    if ((mask & IBV_QP_AV) != 0) {
+      port::Endpoint peer;
+      if (const int error = take_path(merged, &peer); error != 0) return error;
+      // The same GID: the peer may live elsewhere by now, and stays there.
+      if (std::memcmp(merged.ah_attr.grh.dgid.raw, attributes_.ah_attr.grh.dgid.raw, 16) != 0) {
+        transport_->set_path(peer, wire_qpn_, now);
+      }
     }
     transport_->set_limits(
         {merged.sq_psn, merged.timeout, merged.retry_cnt, merged.rnr_retry, merged.max_rd_atomic},
@@ -182,6 +195,7 @@ int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
   }
   if ((mask & IBV_QP_QKEY) != 0) transport_->set_qkey(merged.qkey);
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) transport_->set_min_rnr_timer(merged.min_rnr_timer);
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) pacer_.set(merged.rate_limit, 0);
   return 0;
 }
 
@@ -213,6 +227,7 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
     merged.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) merged.rate_limit = attributes.rate_limit;
   if (const int error = transition(current, next, merged, mask); error != 0) return error;
   attributes_ = next == IBV_QPS_RESET ? ibv_qp_attr{} : merged;
   adapter_.touch(this);
@@ -228,6 +243,7 @@ int QueuePair::query(ibv_qp_attr* attributes) const {
   attributes->qp_state = static_cast<ibv_qp_state>(status.state);
   attributes->cur_qp_state = attributes->qp_state;
   attributes->path_mig_state = IBV_MIG_MIGRATED;
+  attributes->rate_limit = pacer_.rate();
   attributes->cap = init_.cap;
   if (status.state >= transport::QpState::kRtr) attributes->rq_psn = status.expected_psn;
   if (status.state >= transport::QpState::kRts) attributes->sq_psn = status.next_psn;
@@ -247,6 +263,7 @@ void QueuePair::check_overflow(transport::Time now) {
 
 void QueuePair::resume(bool rollback, transport::Time now) {
   if (lane_ != nullptr) wire_qpn_ = port::make_qpn(lane_->slot, port::index_of(wire_qpn_));
+  pacer_.set(pacer_.rate(), pacer_.burst());  // the clock may be another one
   transport_->resume(wire_qpn_, rollback, now);
   adapter_.touch(this);
 }

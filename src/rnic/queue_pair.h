@@ -10,6 +10,7 @@
 #include "rnic/address_handle.h"
 #include "rnic/completion_queue.h"
 #include "rnic/memory.h"
+#include "rnic/pacer.h"
 #include "rnic/qp_state.h"
 #include "rnic/receive_queue.h"
 #include "rnic/shared_receive_queue.h"
@@ -46,6 +47,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
     XrcDomain* xrcd = nullptr;
     ibv_qp_cap cap{};  // granted
     bool sq_sig_all = false;
+    bool block_multicast_loopback = false;  // UD
     std::uint32_t virtual_qpn = 0;
     std::uint32_t wire_qpn = 0;
     // Which objects a QP of its type needs, and may have (clause 11.2.5.1, annex A14).
@@ -62,6 +64,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override;
   int modify(const ibv_qp_attr& attributes, int mask) override;
   int query(ibv_qp_attr* attributes) const override;
+  int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
   int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int bind_mw(device::Mw* window, const ibv_mw_bind& bind, std::uint32_t* rkey) override;
@@ -85,13 +88,19 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   void forget_srq(const SharedReceiveQueue* srq) {
     if (selected_srq_ == srq) selected_srq_ = nullptr;
   }
+  // When handle_timeout() is to be called next.
+  transport::Time next_deadline() const {
+    return std::min(transport_->next_deadline(), pacer_.waits_until());
+  }
+  void handle_timeout(transport::Time now);
   // The QP lives at this slot of its lane now.
   void resume(bool rollback, transport::Time now);
   device::QpStatus status() const;
 
-  // The QP's part of its record (records.h): attributes, receive queue, transport.
+  // The QP's part of its record (records.h): attributes, receive queue, transport, rate limit.
   void save(wire::ByteWriter& out) const;
   bool load(wire::ByteReader& in);
+  bool is_paced() const { return pacer_.rate() > 0; }
 
   // Links of the engine's queues; the engine's alone.
   QueuePair* next_touched = nullptr;
@@ -147,12 +156,16 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   void add(CompletionQueue& cq, const ibv_wc& completion, bool notable);
   // 0 or errno: checks the request and, with `post`, posts it.
   int take(const ibv_send_wr& request, bool post);
-  int take_data(const ibv_send_wr& wr, transport::SendRequest request, bool post);
-  int take_bind(const ibv_send_wr& wr, const MemoryWindow& window, transport::SendRequest request,
-                bool post);
+  // `head`: what requests of all kinds have.
+  int take_data(const ibv_send_wr& wr, const transport::SendRequest& head, bool post);
+  int take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
+                const transport::SendRequest& head, bool post);
   // Modifies the connection; attributes of the mask are in `merged` already.
   int transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask);
   int to_rtr(const ibv_qp_attr& merged, transport::Time now);
+  // Where the address vector says that the peer is; the QP's lane is the one that leads there from
+  // now on. EINVAL: none does.
+  int take_path(const ibv_qp_attr& merged, port::Endpoint* peer);
   int take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* out) const;
   void save_datagram(wire::ByteWriter& out) const;
   bool load_datagram(wire::ByteReader& in);
@@ -170,6 +183,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   Lane* lane_ = nullptr;         // of a connection
   std::uint8_t lanes_used_ = 0;  // of a UD QP, bits
   ReceiveQueue receives_;
+  Pacer pacer_;
   SharedReceiveQueue* selected_srq_ = nullptr;  // XRC target
   mutable Adapter::Destination* destination_ = nullptr;
   std::int64_t outstanding_ = 0;  // this QP's share of destination_

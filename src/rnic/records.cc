@@ -81,7 +81,9 @@ bool parse(std::span<const std::byte> body, MrRecord* out) {
   out->length = in.get<std::uint64_t>();
   out->iova = in.get<std::uint64_t>();
   out->access = in.get<std::uint32_t>();
-  return finished(in);
+  const bool is_null = (out->access & kNullRegion) != 0;
+  return finished(in) && (!is_null || (out->access == kNullRegion && out->address == 0 &&
+                                       out->length == 0 && out->iova == 0));
 }
 
 void encode(const CqRecord& record, wire::ByteWriter& out) {
@@ -108,6 +110,10 @@ void encode(const CqRecord& record, wire::ByteWriter& out) {
     out.put(record.contents.times[i].clock);
     out.put(record.contents.times[i].wallclock);
   }
+  const CompletionQueue::Moderation& moderation = record.contents.moderation;
+  if (!moderation.is_on()) return;
+  out.put(moderation.count);
+  out.put(moderation.period);
 }
 
 bool parse(std::span<const std::byte> body, CqRecord* out) {
@@ -118,11 +124,15 @@ bool parse(std::span<const std::byte> body, CqRecord* out) {
   out->timestamps = in.get<std::uint8_t>() != 0;
   out->ignore_overrun = in.get<std::uint8_t>() != 0;
   const auto count = in.get<std::uint32_t>();
+  constexpr std::size_t kModeration = 4;
+  const std::size_t waiting = std::size_t{count} * (out->timestamps ? 48 : 32);
   if (!in.ok() || armed > 2 || out->capacity == 0 ||
       out->capacity > static_cast<std::uint32_t>(CompletionQueue::kMaxEntries) ||
-      count > out->capacity || in.remaining() != std::size_t{count} * (out->timestamps ? 48 : 32)) {
+      count > out->capacity ||
+      (in.remaining() != waiting && in.remaining() != waiting + kModeration)) {
     return false;
   }
+  const bool moderated = in.remaining() != waiting;
   out->contents.armed = static_cast<CompletionQueue::Armed>(armed);
   out->contents.completions.resize(count);
   for (ibv_wc& wc : out->contents.completions) {
@@ -142,6 +152,12 @@ bool parse(std::span<const std::byte> body, CqRecord* out) {
     device::CompletionTimes& times = out->contents.times.emplace_back();
     times.clock = in.get<std::uint64_t>();
     times.wallclock = in.get<std::uint64_t>();
+  }
+  if (moderated) {
+    CompletionQueue::Moderation& moderation = out->contents.moderation;
+    moderation.count = in.get<std::uint16_t>();
+    moderation.period = in.get<std::uint16_t>();
+    if (!moderation.is_on()) return false;
   }
   return finished(in);
 }
@@ -227,7 +243,7 @@ void encode(const QpRecord& record, wire::ByteWriter& out) {
   out.put(record.cap.max_inline_data);
   out.put(record.type);
   out.put(static_cast<std::uint8_t>(record.sq_sig_all));
-  out.put(std::uint16_t{0});
+  out.put(static_cast<std::uint16_t>(record.block_multicast_loopback));
 }
 
 bool parse(std::span<const std::byte> body, QpRecord* out) {
@@ -246,11 +262,12 @@ bool parse(std::span<const std::byte> body, QpRecord* out) {
   out->cap.max_inline_data = in.get<std::uint32_t>();
   out->type = in.get<std::uint8_t>();
   out->sq_sig_all = in.get<std::uint8_t>() != 0;
-  in.get<std::uint16_t>();
+  const auto flags = in.get<std::uint16_t>();
+  out->block_multicast_loopback = flags == 1;
   out->state = in.take(in.remaining());
   // What was granted once is granted again as it is; so a wrong capacity is refused here.
   const ibv_qp_cap saved = out->cap;
-  return in.ok() && out->virtual_qpn <= 0xFFFFFF &&
+  return in.ok() && flags <= (out->type == IBV_QPT_UD ? 1 : 0) && out->virtual_qpn <= 0xFFFFFF &&
          port::index_of(out->virtual_qpn) >= port::kReservedIndices &&
          port::index_of(out->virtual_qpn) == port::index_of(out->wire_qpn) &&
          QueuePair::grant(static_cast<ibv_qp_type>(out->type), out->srq != 0, &out->cap) == 0 &&

@@ -10,8 +10,8 @@
 #include "rnic/memory.h"
 #include "rnic/queue_pair.h"
 
-// Bodies of the records of an image, version 1 (docs/image.md has them byte by byte). parse() is
-// false for a body that is malformed.
+// Bodies of the records of an image (docs/image.md has them byte by byte). parse() is false for a
+// body that is malformed; version_of() is what a record must say so that it is understood.
 namespace ferry::rnic {
 
 struct ContextRecord {
@@ -28,8 +28,9 @@ struct MrRecord {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint64_t iova = 0;
-  std::uint32_t access = 0;
+  std::uint32_t access = 0;  // kNullRegion: of a null MR, and nothing else
 };
+inline constexpr std::uint32_t kNullRegion = 1u << 31;
 
 // PDs and XRC domains have no body.
 
@@ -74,8 +75,19 @@ struct QpRecord {
   ibv_qp_cap cap{};
   std::uint8_t type = IBV_QPT_RC;
   bool sq_sig_all = false;
+  bool block_multicast_loopback = false;
   std::span<const std::byte> state;
 };
+
+inline std::uint16_t version_of(const MrRecord& record) {
+  return record.access == kNullRegion ? 2 : 1;
+}
+inline std::uint16_t version_of(const CqRecord& record) {
+  return record.contents.moderation.is_on() ? 2 : 1;
+}
+inline std::uint16_t version_of(const QpRecord& record) {
+  return record.block_multicast_loopback ? 2 : 1;
+}
 
 void encode(const ContextRecord& record, wire::ByteWriter& out);
 void encode(const MrRecord& record, wire::ByteWriter& out);

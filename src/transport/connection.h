@@ -39,6 +39,7 @@ class Connection final : public Transport {
   QpState state() const override;
   void set_min_rnr_timer(std::uint8_t code) override;
   void set_limits(const RtsAttributes& attributes, std::uint8_t max_dest_rd_atomic) override;
+  void set_path(const port::Endpoint& peer, std::uint32_t wire_qpn, Time now) override;
   int post_send(const SendRequest& request) override;
   std::uint64_t posted() const override;
   void take_back(std::uint64_t posted) override;

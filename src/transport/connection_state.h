@@ -360,6 +360,7 @@ struct Connection::State {
   bool handle_resume(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
   bool handle_resume_ack(const wire::MigrationMessage& message, const port::Endpoint& from,
                          Time now);
+  void announce(Time now);  // we are elsewhere: goes on there, after RESUME to a ferry peer
   void forget_responses();
   void answer_while_stopped(const wire::Packet& packet, const port::Endpoint& from);
   bool authentic(const wire::MigrationMessage& message) const;

@@ -171,6 +171,7 @@ Datagram::Sent Datagram::send_head(Time now) {
   out.header.deth.source_qpn = us.place.wire_qpn;
   out.header.origin = {us.gid, virtual_qpn_, epoch_};
   out.to = place.endpoint;
+  if (multicast) out.hop_limit = std::max<std::uint8_t>(address.hop_limit, 1);
   out.length = static_cast<std::uint32_t>(wqe.length);
   if (wqe.is_inline) {
     out.source = OutPacket::Source::kBytes;

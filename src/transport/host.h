@@ -30,6 +30,7 @@ struct OutPacket {
   enum class Source : std::uint8_t { kNone, kBytes, kSges, kRegion };
   wire::Header header;
   port::Endpoint to;
+  std::uint8_t hop_limit = 0;  // of datagrams to a group; 0: of no meaning
   Source source = Source::kNone;
   std::uint32_t length = 0;          // bytes of payload
   const std::byte* bytes = nullptr;  // kBytes

@@ -378,30 +378,46 @@ std::vector<std::byte> Connection::stand_in_entry(const port::Address&) const {
   return entry;
 }
 
+void Connection::State::announce(Time now) {
+  mig.due = 0;
+  mig.hello.stop();
+  mig.probe.stop();
+  mig.resume.stop();
+  mig.limit_at = kNever;
+  if (!receiving()) return;
+  forget_responses();
+  if (settings.enabled && ferry()) {
+    mig.resume_pending = true;
+    mig.located = false;
+    mig.due |= kDueResume;
+    mig.resume.start(now, settings.resume_first);
+    mig.resume.again(now, settings.resume_last);
+    mig.limit_at = now + settings.paused_limit;
+    return;
+  }
+  if (mig.peer_class == PeerClass::kUnknown) start_hello(now);
+  rsp.ack_due = !is_uc() && rsp.requests_received;
+}
+
 void Connection::resume(std::uint32_t wire_qpn, bool rollback, Time now) {
   State& s = *state_;
   s.wire_qpn = wire_qpn;
   if (!s.mig.stopped) return;
   s.mig.stopped = false;
-  s.mig.due = 0;
-  s.mig.hello.stop();
-  s.mig.probe.stop();
-  s.mig.resume.stop();
-  s.mig.limit_at = kNever;
-  if (!s.receiving()) return;
-  if (rollback) ++s.mig.epoch;
-  s.forget_responses();
-  if (s.settings.enabled && s.ferry()) {
-    s.mig.resume_pending = true;
-    s.mig.located = false;
-    s.mig.due |= kDueResume;
-    s.mig.resume.start(now, s.settings.resume_first);
-    s.mig.resume.again(now, s.settings.resume_last);
-    s.mig.limit_at = now + s.settings.paused_limit;
-    return;
-  }
-  if (s.mig.peer_class == PeerClass::kUnknown) s.start_hello(now);
-  s.rsp.ack_due = !s.is_uc() && s.rsp.requests_received;
+  if (rollback && s.receiving()) ++s.mig.epoch;
+  s.announce(now);
+}
+
+// A QP that is Stopped tells its peer when it resumes.
+void Connection::set_path(const port::Endpoint& peer, std::uint32_t wire_qpn, Time now) {
+  State& s = *state_;
+  s.cancel_requester();
+  s.peer = s.rtr.peer = peer;
+  s.peer_wire_qpn = s.rtr.peer_qpn;
+  s.wire_qpn = wire_qpn;
+  if (s.mig.stopped) return;
+  ++s.mig.epoch;
+  s.announce(now);
 }
 
 }  // namespace ferry::transport

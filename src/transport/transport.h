@@ -95,6 +95,11 @@ class Transport {
   // Changes that SQD → SQD allows; next_psn is left alone. Timers that run keep their time.
   virtual void set_limits(const RtsAttributes& /*attributes*/,
                           std::uint8_t /*max_dest_rd_atomic*/) {}
+  // SQD → SQD with another primary path (clause 11.2.5.2): the same QP of the peer is reached at
+  // `peer` from now on, and ours has this wire QPN there. What was sent and not acknowledged is
+  // sent again on the new path. A peer of our kind is told by RESUME, as after a move: the path
+  // holds once both sides have changed it, and until then nothing is lost.
+  virtual void set_path(const port::Endpoint& /*peer*/, std::uint32_t /*wire_qpn*/, Time /*now*/) {}
   virtual void set_qkey(std::uint32_t /*qkey*/) {}  // UD, in any state
 
   // --- Work requests

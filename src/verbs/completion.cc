@@ -47,13 +47,14 @@ int make_cq(Context& context, const device::CqInit& wanted, void* cq_context,
   return 0;
 }
 
-// An event for every completion that an armed CQ gets, at once: moderation would have to hold one
-// back (ibv_device_attr_ex.cq_mod_caps is 0).
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
-  if (!attributes) return EINVAL;
-  if (int error = usable(*context_of(cq->context))) return error;
-  if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
-  return attributes->moderate.cq_count > 1 || attributes->moderate.cq_period > 0 ? EOPNOTSUPP : 0;
+  return guarded([&] {
+    if (!attributes) return EINVAL;
+    if (int error = usable(*context_of(cq->context))) return error;
+    if (attributes->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
+    return to_cq(cq)->device->moderate(attributes->moderate.cq_count,
+                                       attributes->moderate.cq_period);
+  });
 }
 
 namespace {

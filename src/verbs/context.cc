@@ -27,8 +27,7 @@ std::atomic<Process*> the_process{nullptr};
 constexpr std::size_t kPrivatePage = 4096;  // bytes
 
 // Every pointer that stays null makes its inline function in verbs.h return EOPNOTSUPP: those of
-// flow steering, counters, device memory, work queues, tag matching, pacing, and alloc_null_mr (an
-// engine that copies has nowhere to copy to). docs/verbs.md has them all.
+// flow steering, counters, device memory, work queues and tag matching. docs/verbs.md has them all.
 void fill_shell(Context& context, ibv_device* device) {
   verbs_context& v = context.shell.verbs;
   v.sz = sizeof v;
@@ -38,6 +37,7 @@ void fill_shell(Context& context, ibv_device* device) {
   v.create_qp_ex = create_qp_ex;
   v.query_rt_values = query_rt_values;
   v.modify_cq = modify_cq;
+  v.alloc_null_mr = alloc_null_mr;
   v.advise_mr = advise_mr;
   v.alloc_td = alloc_td;
   v.dealloc_td = dealloc_td;
@@ -47,6 +47,7 @@ void fill_shell(Context& context, ibv_device* device) {
   v.create_srq_ex = create_srq_ex;
   v.get_srq_num = get_srq_num;
   v.open_qp = open_qp;
+  v.modify_qp_rate_limit = modify_qp_rate_limit;
   v.priv = reinterpret_cast<verbs_ex_private*>(context.private_page.get());
   ibv_context& c = v.context;
   c.device = device;

@@ -7,10 +7,10 @@
 namespace ferry::verbs {
 namespace {
 
-constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                      IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                      IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+constexpr unsigned kSupportedAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+    IBV_ACCESS_HUGETLB | device::kFlushGlobal | device::kFlushPersistent;
 
 // What counts for the device: huge pages are a hint about pinning, which it never does.
 unsigned device_access(unsigned access) {
@@ -137,6 +137,19 @@ Mr* wrap_mr(Context& context, ibv_pd* pd, device::Mr* device, void* address, std
     context.mrs.emplace(mr.mr.handle, &mr);
     ++to_pd(pd)->users;
   });
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  ibv_mr* mr = nullptr;
+  const int error = guarded([&] {
+    Context* context = context_of(pd->context);
+    if (int e = usable(*context)) return e;
+    device::Mr* device = nullptr;
+    if (int e = context->device->alloc_null_mr(to_pd(pd)->device, &device)) return e;
+    mr = &wrap_mr(*context, pd, device, nullptr, 0)->mr;
+    return 0;
+  });
+  return pointer_or_errno(error, mr);
 }
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,

@@ -253,8 +253,9 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
 // Creates the device object and its struct. 0 or errno; `init` gets the granted capacities.
 int make_cq(Context& context, const device::CqInit& wanted, void* cq_context,
             ibv_comp_channel* channel, int vector, Cq** out);
-// `pd` is null for XRC target QPs, `xrcd` for all others.
-int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init, Qp** out);
+// `pd` is null for XRC target QPs, `xrcd` for all others; `create_flags` are ibv_qp_create_flags.
+int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init,
+            std::uint32_t create_flags, Qp** out);
 
 // Data path, for ibv_context.ops.
 int poll_cq(ibv_cq* cq, int count, ibv_wc* out);
@@ -270,6 +271,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
                     ibv_device_attr_ex* out, std::size_t size);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes);
+ibv_mr* alloc_null_mr(ibv_pd* pd);
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
               std::uint32_t count);
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
@@ -278,6 +280,7 @@ int dealloc_mw(ibv_mw* mw);
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes);
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes);
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes);
 int close_xrcd(ibv_xrcd* xrcd);
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes);

@@ -123,8 +123,20 @@ int destroy_qp(Context& context, Qp* qp) {
 
 }  // namespace
 
-int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init, Qp** out) {
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes) {
+  return guarded([&] {
+    if (!attributes) return EINVAL;
+    if (int error = usable(*context_of(qp->context))) return error;
+    return to_qp(qp)->device->limit_rate(*attributes);
+  });
+}
+
+int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init,
+            std::uint32_t create_flags, Qp** out) {
   if (int error = usable(context)) return error;
+  if (create_flags & ~static_cast<std::uint32_t>(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)) {
+    return EOPNOTSUPP;
+  }
   if (int error = check(context, pd, xrcd, *init)) return error;
   // What the type does not have is not looked at, nor shown.
   const bool target = init->qp_type == IBV_QPT_XRC_RECV;
@@ -141,6 +153,7 @@ int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init
     init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
   }
   device::QpInit wanted;
+  wanted.block_multicast_loopback = create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
   if (pd) wanted.pd = to_pd(pd)->device;
   if (init->send_cq) wanted.send_cq = to_cq(init->send_cq)->device;
   if (init->recv_cq) wanted.recv_cq = to_cq(init->recv_cq)->device;
@@ -167,7 +180,7 @@ FERRY_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Qp* qp = nullptr;
   const int error = guarded([&] {
     ibv_qp_init_attr init = *attributes;
-    if (int e = make_qp(*ours, pd, nullptr, &init, &qp)) return e;
+    if (int e = make_qp(*ours, pd, nullptr, &init, 0, &qp)) return e;
     attributes->cap = init.cap;
     return 0;
   });

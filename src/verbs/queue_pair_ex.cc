@@ -211,7 +211,8 @@ int make_extended(Context& context, ibv_qp_init_attr_ex* attributes, Qp** out) {
       IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const auto given = [&](std::uint32_t bit) { return (attributes->comp_mask & bit) != 0; };
   if (attributes->comp_mask & ~kSupported) return EOPNOTSUPP;
-  if (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes->create_flags) return EOPNOTSUPP;
+  const std::uint32_t create_flags =
+      given(IBV_QP_INIT_ATTR_CREATE_FLAGS) ? attributes->create_flags : 0;
   if (given(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attributes->max_tso_header) return EOPNOTSUPP;
   const bool builds = given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
   const std::uint64_t operations = builds ? attributes->send_ops_flags : 0;
@@ -226,7 +227,7 @@ int make_extended(Context& context, ibv_qp_init_attr_ex* attributes, Qp** out) {
   auto requests = builds ? std::make_unique<RequestBuilder>() : nullptr;
   ibv_pd* pd = given(IBV_QP_INIT_ATTR_PD) ? attributes->pd : nullptr;
   ibv_xrcd* xrcd = given(IBV_QP_INIT_ATTR_XRCD) ? attributes->xrcd : nullptr;
-  if (int error = make_qp(context, pd, xrcd, &init, out)) return error;
+  if (int error = make_qp(context, pd, xrcd, &init, create_flags, out)) return error;
   attributes->cap = init.cap;
   if (builds) {
     (*out)->builder = std::move(requests);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "agent/clock.h"
 #include "verbs/entry.h"
 #include "verbs/faults.h"
 #include "verbs/stock.h"
@@ -29,11 +30,7 @@ std::uint32_t freezes() {
 constexpr std::int64_t kSecond = 1000000000;
 constexpr std::int64_t kForever = -1;
 
-std::int64_t now_ns() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * kSecond + t.tv_nsec;
-}
+using agent::now_ns;
 
 // The time that a call may still take, in nanoseconds. The clock may have jumped in the restore:
 // never more than was asked for.

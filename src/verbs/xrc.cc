@@ -6,10 +6,13 @@
 
 #include "verbs/entry.h"
 #include "verbs/objects.h"
+#include "verbs/process.h"
 
 // XRC domains and the sharing of XRC target QPs. A domain is shared by a file: whoever opens it
-// with a descriptor of the same file, in the same context, gets the same one. Other contexts, of
-// this process or of another one, are RNICs of their own: they get domains of their own.
+// with a descriptor of the same file, in the same context, gets the same one. Other contexts are
+// RNICs of their own, and no RNIC takes receive WQEs from another one's SRQ: a second context of
+// the process and device is refused a file that names a domain of the first, and other processes,
+// which nobody here knows of, get domains of their own.
 namespace ferry::verbs {
 
 XrcDomain::~XrcDomain() {
@@ -29,15 +32,35 @@ void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
   ++domain->references;
 }
 
-// The kernel's errors (ib_uverbs_open_xrcd).
+// Whether the file names a domain of another context of this device. Under the process' mutex.
+bool is_named_elsewhere(const Context& context, const struct stat& file) {
+  for (Context* other : process().contexts) {
+    if (other == &context || other->abandoned || other->rnic->name() != context.rnic->name()) {
+      continue;
+    }
+    std::lock_guard lock(other->mutex);
+    for (const auto& domain : other->xrc_domains) {
+      if (domain->descriptor >= 0 && same_file(domain->descriptor, file)) return true;
+    }
+  }
+  return false;
+}
+
+// The kernel's errors (ib_uverbs_open_xrcd), and EOPNOTSUPP for a domain of another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
   if (int error = usable(context)) return error;
-  std::lock_guard lock(context.mutex);
+  std::lock_guard contexts(process().mutex);
   auto xrcd = std::make_unique<Xrcd>();
   auto domain = std::make_unique<XrcDomain>();
+  struct stat wanted {};
   if (file != -1) {
-    struct stat wanted;
     if (::fstat(file, &wanted) != 0) return errno;
+    if (is_named_elsewhere(context, wanted)) {
+      return (flags & O_CREAT) && (flags & O_EXCL) ? EINVAL : EOPNOTSUPP;
+    }
+  }
+  std::lock_guard lock(context.mutex);
+  if (file != -1) {
     for (auto& d : context.xrc_domains) {
       if (d->descriptor < 0 || !same_file(d->descriptor, wanted)) continue;
       if ((flags & O_CREAT) && (flags & O_EXCL)) return EINVAL;

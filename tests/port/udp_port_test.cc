@@ -379,6 +379,47 @@ TEST_P(UdpPortOn, WindowFitsTheReceiveBuffer) {
   EXPECT_GE(a_->window_bytes(), 4 * window_charge(kMaxPacket));
 }
 
+// What a group gets has the hop limit that was asked for, also what was queued before another one.
+TEST_P(UdpPortOn, HopLimitOfWhatGoesToGroups) {
+  const bool v4 = address_.is_ipv4();
+  const Address group = v4 ? ipv4("239.7.7.7") : ipv6("ff12::77");
+  int error = 0;
+  auto member = UdpPort::join(group, address_, &error);
+  if (!member && v4) FAIL() << std::strerror(error);
+  if (!member) GTEST_SKIP() << "no IPv6 multicast on the loopback interface";
+  const int on = 1;
+  ASSERT_EQ(setsockopt(member->descriptor(), v4 ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
+                       v4 ? IP_RECVTTL : IPV6_RECVHOPLIMIT, &on, sizeof on),
+            0);
+  const std::uint8_t hops[] = {1, 7, 7, 255, 1};
+  for (std::uint32_t i = 0; i < std::size(hops); ++i) {
+    ASSERT_TRUE(a_->use_multicast_hops(hops[i]));
+    queue(*a_, {group, kRoceUdpPort}, 64 + 4 * i, i);
+  }
+  EXPECT_TRUE(a_->flush());
+  if (!v4 && a_->counters().packets_lost > 0) GTEST_SKIP() << "no route to IPv6 groups";
+  for (const std::uint8_t expected : hops) {
+    pollfd waiting{member->descriptor(), POLLIN, 0};
+    ASSERT_EQ(poll(&waiting, 1, 2000), 1);
+    std::byte packet[256];
+    iovec part{packet, sizeof packet};
+    alignas(cmsghdr) std::byte control[256];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    ASSERT_GT(recvmsg(member->descriptor(), &message, 0), 0);
+    int got = -1;
+    for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+      if (at->cmsg_type == (v4 ? IP_TTL : IPV6_HOPLIMIT)) {
+        std::memcpy(&got, CMSG_DATA(at), sizeof got);
+      }
+    }
+    EXPECT_EQ(got, expected);
+  }
+}
+
 TEST_P(UdpPortOn, DescriptorPollsAndDoesNotLeakIntoPrograms) {
   EXPECT_NE(fcntl(a_->descriptor(), F_GETFD) & FD_CLOEXEC, 0);
   pollfd waiting{b_->descriptor(), POLLIN, 0};

@@ -112,6 +112,89 @@ TEST_F(CompletionQueueTest, AnyOutweighsSolicited) {
   EXPECT_EQ(b.sink.completions(), 1);
 }
 
+TEST_F(CompletionQueueTest, ModerationRaisesAnEventForSeveral) {
+  set_up(16);
+  ASSERT_EQ(a.cq->moderate(3, 10'000), 0);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  write(1);
+  write(2);
+  run();
+  EXPECT_EQ(a.sink.completions(), 0);
+  write(3);
+  run();
+  EXPECT_EQ(a.sink.completions(), 1);
+  // It is not armed any more.
+  for (std::uint64_t id = 4; id < 10; ++id) write(id);
+  run(std::chrono::milliseconds(20));
+  EXPECT_EQ(a.sink.completions(), 1);
+}
+
+TEST_F(CompletionQueueTest, ModerationRaisesAnEventAfterItsPeriod) {
+  set_up(16);
+  ASSERT_EQ(a.cq->moderate(3, 10'000), 0);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  run(std::chrono::milliseconds(20));  // counted from the first completion on
+  write(1);
+  run(std::chrono::milliseconds(9));
+  EXPECT_EQ(a.sink.completions(), 0);
+  run(std::chrono::milliseconds(2));
+  EXPECT_EQ(a.sink.completions(), 1);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  run(std::chrono::milliseconds(20));
+  EXPECT_EQ(a.sink.completions(), 1);  // nothing came since
+}
+
+TEST_F(CompletionQueueTest, ModerationCountsWhatWouldRaiseAnEvent) {
+  set_up(16);
+  ASSERT_EQ(b.cq->moderate(2, 10'000), 0);
+  ASSERT_EQ(b.cq->arm(true), 0);
+  for (int i = 0; i < 3; ++i) send(IBV_SEND_SIGNALED);
+  run(std::chrono::milliseconds(20));
+  EXPECT_EQ(b.sink.completions(), 0);
+  send(IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+  EXPECT_EQ(b.sink.completions(), 0);
+  send(IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+  EXPECT_EQ(b.sink.completions(), 1);
+}
+
+TEST_F(CompletionQueueTest, ModerationThatEndsRaisesWhatItHeld) {
+  set_up(16);
+  ibv_device_attr_ex attributes{};
+  ASSERT_EQ(a.context->query_device(&attributes), 0);
+  ASSERT_EQ(
+      a.cq->moderate(attributes.cq_mod_caps.max_cq_count, attributes.cq_mod_caps.max_cq_period), 0);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  write(1);
+  run();
+  EXPECT_EQ(a.sink.completions(), 0);
+  ASSERT_EQ(a.cq->moderate(1, 0), 0);
+  EXPECT_EQ(a.sink.completions(), 1);
+  // A count without a period could hold the last completion for ever: it is no moderation.
+  ASSERT_EQ(a.cq->moderate(5, 0), 0);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  write(2);
+  run();
+  EXPECT_EQ(a.sink.completions(), 2);
+}
+
+TEST_F(CompletionQueueTest, ModeratedOnesCanBeDestroyedAndLeaveNoTimer) {
+  set_up(16);
+  device::Cq* cq = nullptr;
+  ASSERT_EQ(a.context->create_cq({16}, &cq), 0);
+  std::swap(cq, a.cq);
+  ASSERT_NO_FATAL_FAILURE(connect());
+  ASSERT_EQ(a.cq->moderate(8, 60'000), 0);
+  ASSERT_EQ(a.cq->arm(false), 0);
+  write(1);
+  run();
+  EXPECT_LE(a.context->engine().next_deadline(), network.now() + std::chrono::milliseconds(60));
+  ASSERT_EQ(a.context->destroy(qp_a), 0);
+  ASSERT_EQ(a.context->destroy(a.cq), 0);
+  EXPECT_EQ(a.context->engine().next_deadline(), transport::kNever);
+  run(std::chrono::milliseconds(100));
+  EXPECT_EQ(a.sink.completions(), 0);
+}
+
 TEST_F(CompletionQueueTest, OverflowIsAnErrorOfTheQueueAndItsQps) {
   set_up(3);
   ASSERT_EQ(a.cq->capacity(), 3);

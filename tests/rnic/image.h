@@ -123,20 +123,24 @@ inline std::vector<std::byte> from_file(const std::string& path) {
   return bytes;
 }
 
+inline std::string golden_name(const std::string& folder, int version, const std::string& name) {
+  return folder + "/image_v" + std::to_string(version) + "_" + name + ".hex";
+}
+
 // True: written, because FERRY_WRITE_GOLDEN asks for it.
 template <typename Make>
-bool write_golden(Make make, const std::string& a, const std::string& b) {
+bool write_golden(Make make, const std::string& a, const std::string& b, int version = 1) {
   const char* folder = std::getenv("FERRY_WRITE_GOLDEN");
   if (folder == nullptr) return false;
   const Images images = make();
-  std::ofstream(std::string(folder) + "/image_v1_" + a + ".hex") << to_text(images.a);
-  std::ofstream(std::string(folder) + "/image_v1_" + b + ".hex") << to_text(images.b);
+  std::ofstream(golden_name(folder, version, a)) << to_text(images.a);
+  std::ofstream(golden_name(folder, version, b)) << to_text(images.b);
   return true;
 }
 
-inline Images read_golden(const std::string& a, const std::string& b) {
-  const Images images{from_file(FERRY_GOLDEN "/image_v1_" + a + ".hex"),
-                      from_file(FERRY_GOLDEN "/image_v1_" + b + ".hex")};
+inline Images read_golden(const std::string& a, const std::string& b, int version = 1) {
+  const Images images{from_file(golden_name(FERRY_GOLDEN, version, a)),
+                      from_file(golden_name(FERRY_GOLDEN, version, b))};
   EXPECT_FALSE(images.a.empty());
   EXPECT_FALSE(images.b.empty());
   return images;

@@ -64,10 +64,10 @@ const Rows& rows() {
                                                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
                                            IBV_QP_CUR_STATE | IBV_QP_ALT_PATH |
                                                IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
-                                               IBV_QP_PATH_MIG_STATE};
+                                               IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT};
     (*rows)[{IBV_QPS_RTS, IBV_QPS_RTS}] = {0, IBV_QP_CUR_STATE | IBV_QP_ALT_PATH |
                                                   IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
-                                                  IBV_QP_PATH_MIG_STATE};
+                                                  IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT};
     (*rows)[{IBV_QPS_RTS, IBV_QPS_SQD}] = {0, IBV_QP_EN_SQD_ASYNC_NOTIFY};
     (*rows)[{IBV_QPS_SQD, IBV_QPS_RTS}] = {0, IBV_QP_CUR_STATE | IBV_QP_ALT_PATH |
                                                   IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
@@ -117,8 +117,8 @@ Rows ud_rows() {
 const Rows& rows_of(ibv_qp_type type) {
   static const auto* initiator =
       new Rows(without(rows(), IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC));
-  static const auto* target =
-      new Rows(without(rows(), IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+  static const auto* target = new Rows(without(
+      rows(), IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RATE_LIMIT));
   static const auto* uc = new Rows(uc_rows());
   static const auto* ud = new Rows(ud_rows());
   if (type == IBV_QPT_UC) return *uc;
@@ -139,6 +139,7 @@ ibv_qp_attr valid(ibv_qp_state from, ibv_qp_state to) {
   a.retry_cnt = a.rnr_retry = 7;
   a.max_rd_atomic = a.max_dest_rd_atomic = 16;
   a.path_mig_state = IBV_MIG_MIGRATED;
+  a.rate_limit = 100'000'000;
   a.ah_attr.is_global = 1;
   a.ah_attr.port_num = 1;
   return a;

@@ -345,8 +345,6 @@ TEST_F(QueuePairTest, SqdDrainsAndChangesTimers) {
   change.timeout = 9;
   change.retry_cnt = 3;
   ASSERT_EQ(qp_a->modify(change, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT), 0);
-  change.ah_attr.grh.dgid = a.gid();
-  EXPECT_EQ(qp_a->modify(change, IBV_QP_AV), EOPNOTSUPP);
   // Requests wait until it is back.
   ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 2, ours.data(), 100, mr_a)
                 .remote(theirs.data(), mr_b->rkey())
@@ -384,6 +382,40 @@ TEST_F(QueuePairTest, PeerThatVanishedIsReportedAfterItsRetries) {
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_GE(network.now() - start, 3 * std::chrono::microseconds(4194));
+}
+
+TEST_F(QueuePairTest, ANullMrGivesZerosAndTakesAnything) {
+  device::Mr* null_mr = nullptr;
+  ASSERT_EQ(a.context->alloc_null_mr(a.pd, &null_mr), 0);
+  EXPECT_EQ(null_mr->rkey(), 0u);
+  EXPECT_EQ(a.context->alloc_null_mr(nullptr, &null_mr), EINVAL);
+  // From anywhere, of any length.
+  const auto anywhere = reinterpret_cast<const void*>(~std::uintptr_t{0} - 7);
+  std::fill(theirs.begin(), theirs.end(), std::byte{1});
+  ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 1, anywhere, 8, null_mr)
+                .remote(theirs.data(), mr_b->rkey())
+                .post(qp_a),
+            0);
+  run();
+  expect_status(a.cq, IBV_WC_SUCCESS);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(static_cast<int>(theirs[i]), 0) << i;
+  EXPECT_EQ(static_cast<int>(theirs[8]), 1);
+  ASSERT_EQ(Send(IBV_WR_RDMA_READ, 2, nullptr, 100, null_mr)
+                .remote(theirs.data(), mr_b->rkey())
+                .post(qp_a),
+            0);
+  run();
+  expect_status(a.cq, IBV_WC_SUCCESS);
+  // It has no key that a peer could use, and is of its PD alone.
+  ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 3, theirs.data(), 8, mr_b)
+                .remote(nullptr, null_mr->lkey())
+                .post(qp_b),
+            0);
+  run();
+  expect_status(b.cq, IBV_WC_REM_ACCESS_ERR);
+  device::MrInit init;
+  EXPECT_EQ(a.context->rereg_mr(null_mr, IBV_REREG_MR_CHANGE_ACCESS, init), EINVAL);
+  EXPECT_EQ(a.context->destroy(null_mr), 0);
 }
 
 TEST_F(QueuePairTest, FamilyOfThePeerMustBeTheGids) {

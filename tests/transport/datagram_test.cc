@@ -232,6 +232,10 @@ TEST_F(DatagramTest, MulticastGoesToTheGroupAndComesFromIt) {
   const port::Address group = port::Address::from_ipv4(0xEF010203);
   post(1, 10, {.destination = group, .qpn = 0xFFFFFF, .qkey = kQkey});
   EXPECT_EQ(next(Opcode::kUdSendOnly, {group, 4791}).header.dest_qpn, 0xFFFFFFu);
+  EXPECT_EQ(host.hop_limit, 1);  // an address handle that names none
+  post(2, 10, {.destination = group, .qpn = 0xFFFFFF, .qkey = kQkey, .hop_limit = 9});
+  next(Opcode::kUdSendOnly, {group, 4791});
+  EXPECT_EQ(host.hop_limit, 9);
   post_receive(7, 100);
   wire::Header header = plain();
   header.dest_qpn = 0xFFFFFF;

@@ -22,6 +22,7 @@ MemoryResult FakeHost::access(std::uint64_t address, std::uint64_t length) const
 
 EmitResult FakeHost::emit(const OutPacket& packet) {
   if (port_is_full()) return EmitResult::kNoRoom;
+  hop_limit = packet.hop_limit;
   std::vector<std::byte> payload;
   switch (packet.source) {
     case OutPacket::Source::kNone: break;

@@ -55,6 +55,7 @@ class FakeHost : public Host {
   std::deque<ReceiveCompletion> received;
   std::deque<Event> events;
   unsigned flushes = 0;
+  unsigned hop_limit = 0;  // of the latest packet
   struct Invalidation {
     std::uint32_t rkey;
     bool remote;

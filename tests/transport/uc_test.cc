@@ -17,7 +17,7 @@ ScriptOptions uc_options(ScriptOptions options = {}) {
 }
 
 struct Uc : Script {
-  explicit Uc(const ScriptOptions& options = uc_options()) : Script(options) {}
+  explicit Uc(const ScriptOptions& wanted = uc_options()) : Script(wanted) {}
 };
 
 TEST(UcTest, ARequestIsCompleteWhenItIsSent) {

@@ -182,7 +182,7 @@ struct ExtendedCq : FullRig {
 
 TEST_F(ExtendedCq, TimesOfCompletions) {
   ibv_cq_init_attr_ex attributes{};
-  attributes.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+  attributes.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_CVLAN |
                         IBV_WC_EX_WITH_FLOW_TAG;
   ibv_cq_ex* ex = create(attributes);
@@ -316,6 +316,20 @@ TEST_F(FullRig, AChannelOfSeveralCqs) {
   ibv_ack_cq_events(others[2], 1);
   EXPECT_EQ(ibv_destroy_comp_channel(channel), EBUSY);
   for (ibv_cq* o : others) EXPECT_EQ(ibv_destroy_cq(o), 0);
+}
+
+TEST_F(FullRig, ModerationOfEventsIsPassedOn) {
+  ibv_modify_cq_attr attributes{IBV_CQ_ATTR_MODERATE, {16, 20}};
+  EXPECT_EQ(ibv_modify_cq(cq, &attributes), 0);
+  EXPECT_EQ(log.last("moderate"), "count=16 period=20");
+  log.fail_next("moderate", ENOMEM);
+  EXPECT_EQ(ibv_modify_cq(cq, &attributes), ENOMEM);
+  attributes.attr_mask = 0;
+  EXPECT_EQ(ibv_modify_cq(cq, &attributes), EINVAL);
+  attributes.attr_mask = IBV_CQ_ATTR_MODERATE | IBV_CQ_ATTR_RESERVED;
+  EXPECT_EQ(ibv_modify_cq(cq, &attributes), EINVAL);
+  EXPECT_EQ(ibv_modify_cq(cq, nullptr), EINVAL);
+  EXPECT_EQ(log.count("moderate"), 2u);
 }
 
 }  // namespace

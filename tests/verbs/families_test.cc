@@ -377,7 +377,7 @@ TEST_F(XrcFamily, ATargetOutlivesTheStructThatMadeIt) {
 TEST_F(Rc, TimestampsAreOfTheDevicesClock) {
   ibv_cq_init_attr_ex attributes{};
   attributes.cqe = 16;
-  attributes.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+  attributes.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   ibv_cq_ex* ex = ibv_create_cq_ex(context, &attributes);
   ASSERT_NE(ex, nullptr);
@@ -457,7 +457,8 @@ TEST_F(Device, TheExtendedAttributesAreTrue) {
   EXPECT_TRUE(a.xrc_odp_caps & IBV_ODP_SUPPORT_SRQ_RECV);
   EXPECT_EQ(a.completion_timestamp_mask, ~std::uint64_t{0});
   EXPECT_EQ(a.hca_core_clock, 1000000u);  // kHz
-  EXPECT_EQ(a.device_cap_flags_ex, a.orig_attr.device_cap_flags);
+  // FLUSH to global visibility, ATOMIC WRITE: flags of newer kernels.
+  EXPECT_EQ(a.device_cap_flags_ex, a.orig_attr.device_cap_flags | 1ull << 38 | 1ull << 40);
   constexpr unsigned kSet = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                             IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_N_NOTIFY_CQ |
                             IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_PORT_ACTIVE_EVENT |
@@ -468,12 +469,24 @@ TEST_F(Device, TheExtendedAttributesAreTrue) {
   EXPECT_EQ(a.tso_caps.max_tso, 0u);
   EXPECT_EQ(a.rss_caps.max_rwq_indirection_tables, 0u);
   EXPECT_EQ(a.max_wq_type_rq, 0u);
-  EXPECT_EQ(a.packet_pacing_caps.qp_rate_limit_max, 0u);
+  EXPECT_EQ(a.packet_pacing_caps.qp_rate_limit_max, 100'000'000u);
   EXPECT_EQ(a.raw_packet_caps, 0u);
   EXPECT_EQ(a.tm_caps.max_num_tags, 0u);
-  EXPECT_EQ(a.cq_mod_caps.max_cq_count, 0);
+  EXPECT_EQ(a.cq_mod_caps.max_cq_count, 65535);
+  EXPECT_EQ(a.cq_mod_caps.max_cq_period, 65535);
   EXPECT_EQ(a.max_dm_size, 0u);
   EXPECT_EQ(a.pci_atomic_caps.fetch_add, 0);
+}
+
+TEST_F(Device, MemoryMayBeFlushedButIsNotPersistent) {
+  constexpr int kFlushGlobal = 1 << 8,
+                kFlushPersistent = 1 << 9;  // ibv_access_flags of newer headers
+  ibv_mr* mr = ibv_reg_mr(pd, ours.data(), 64, kAll | kFlushGlobal);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(pd, ours.data(), 64, kAll | kFlushGlobal | kFlushPersistent), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
 // --- Dump and restore

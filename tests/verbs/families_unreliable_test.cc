@@ -215,6 +215,63 @@ TEST_F(Ud, AGroup) {
   EXPECT_EQ(ibv_destroy_ah(to_group), 0);
 }
 
+TEST_F(Ud, AGroupIsLeftByDetachingOnly) {
+  ibv_gid group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 4}};
+  ASSERT_EQ(ibv_attach_mcast(b, &group, 0), 0);
+  ibv_qp_attr reset{};
+  reset.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(b, &reset, IBV_QP_STATE), 0);
+  ibv_ah_attr attributes{};
+  attributes.is_global = 1;
+  attributes.grh.dgid = group;
+  attributes.port_num = 1;
+  ibv_ah* to_group = ibv_create_ah(pd, &attributes);
+  ASSERT_NE(to_group, nullptr);
+  ASSERT_NO_FATAL_FAILURE(connect(b, a->qp_num));
+  ASSERT_EQ(post_receive(b, 8, mr_theirs, 1000), 0);
+  ASSERT_EQ(send(a, to_group, 0xFFFFFF, kQkey, 9), 0);
+  EXPECT_EQ(received().wr_id, 8u);
+  EXPECT_EQ(ibv_destroy_qp(b), EBUSY);
+  EXPECT_EQ(ibv_detach_mcast(b, &group, 0), 0);
+  EXPECT_EQ(ibv_destroy_ah(to_group), 0);
+}
+
+TEST_F(Ud, WhoBlocksItHearsOthersButNotItself) {
+  ibv_qp_init_attr_ex wanted{};
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.cap = {4, 4, 1, 1, 16};
+  wanted.qp_type = IBV_QPT_UD;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  wanted.pd = pd;
+  wanted.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  ibv_qp* deaf = ibv_create_qp_ex(context, &wanted);
+  ASSERT_NE(deaf, nullptr);
+  ASSERT_NO_FATAL_FAILURE(connect(deaf, b->qp_num));
+  ibv_gid group{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 5}};
+  for (ibv_qp* qp : {deaf, b}) {
+    ASSERT_EQ(ibv_attach_mcast(qp, &group, 0), 0);
+    ASSERT_EQ(post_receive(qp, qp->qp_num, mr_theirs, 1000), 0);
+  }
+  ibv_ah_attr attributes{};
+  attributes.is_global = 1;
+  attributes.grh.dgid = group;
+  attributes.port_num = 1;
+  ibv_ah* to_group = ibv_create_ah(pd, &attributes);
+  ASSERT_NE(to_group, nullptr);
+  ASSERT_EQ(send(deaf, to_group, 0xFFFFFF, kQkey, 9), 0);
+  EXPECT_EQ(received().qp_num, b->qp_num);
+  ASSERT_EQ(send(a, to_group, 0xFFFFFF, kQkey, 9), 0);
+  EXPECT_EQ(received().qp_num, deaf->qp_num);  // and not the receive of its own datagram
+  for (ibv_qp* qp : {deaf, b}) EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), 0);
+  EXPECT_EQ(ibv_destroy_ah(to_group), 0);
+  EXPECT_EQ(ibv_destroy_qp(deaf), 0);
+  // Only datagrams come from groups.
+  wanted.qp_type = IBV_QPT_RC;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp_ex(context, &wanted), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
 TEST_F(Ud, BuiltRequests) {
   ibv_qp_init_attr_ex attributes{};
   attributes.send_cq = attributes.recv_cq = cq;

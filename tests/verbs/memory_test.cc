@@ -1,4 +1,5 @@
 #include "rig.h"
+#include "verbs/objects.h"
 
 namespace ferry::verbs {
 namespace {
@@ -32,10 +33,35 @@ TEST_F(FullRig, AccessRightsAreChecked) {
   };
   EXPECT_EQ(refused(IBV_ACCESS_REMOTE_WRITE), EINVAL);  // not without local write
   EXPECT_EQ(refused(IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
-  EXPECT_EQ(refused(1 << 8), EOPNOTSUPP);  // of a newer header, or of none
+  EXPECT_EQ(refused(1 << 10), EOPNOTSUPP);  // of a newer header, or of none
   ibv_mr* mr = ibv_reg_mr(pd, memory, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
   EXPECT_NE(mr, nullptr);  // optional: ignored
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+// IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of newer headers: the device says what it can.
+TEST_F(FullRig, RightsToFlushArePassedOn) {
+  for (const unsigned flush : {device::kFlushGlobal, device::kFlushPersistent}) {
+    ibv_mr* mr = ibv_reg_mr(pd, memory, 64, static_cast<int>(flush));
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(static_cast<device::fake::FakeMr*>(to_mr(mr)->device)->init.access, flush);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  }
+}
+
+TEST_F(FullRig, ANullMrHasAnLkey) {
+  ibv_mr* mr = ibv_alloc_null_mr(pd);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->context, context);
+  EXPECT_EQ(mr->pd, pd);
+  EXPECT_EQ(mr->addr, nullptr);
+  EXPECT_EQ(mr->length, 0u);
+  EXPECT_NE(mr->lkey, 0u);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  log.fail_next("alloc_null_mr", ENOMEM);
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_null_mr(pd), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
 }
 
 TEST_F(FullRig, TheDevicesErrorBecomesErrno) {

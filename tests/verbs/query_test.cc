@@ -99,8 +99,8 @@ TEST_F(Rig, TheClock) {
 
 TEST_F(Rig, NullsAreErrors) {
   EXPECT_EQ(ibv_query_device(context, nullptr), EINVAL);
-  EXPECT_EQ(ibv_query_device_ex(context, nullptr, nullptr), EINVAL);
-  EXPECT_EQ(___ibv_query_port(context, 1, nullptr), EINVAL);
+  EXPECT_EQ(ibv_query_device_ex(context, nullptr, unseen_null<ibv_device_attr_ex>()), EINVAL);
+  EXPECT_EQ(___ibv_query_port(context, 1, unseen_null<ibv_port_attr>()), EINVAL);
   EXPECT_EQ(ibv_query_gid(context, 1, 0, nullptr), -1);
   EXPECT_EQ(ibv_query_pkey(context, 1, 0, nullptr), -1);
   EXPECT_EQ(ibv_query_gid_ex(context, 1, 0, nullptr, 0), EINVAL);

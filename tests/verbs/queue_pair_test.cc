@@ -387,7 +387,25 @@ TEST_F(Extended, BadArguments) {
   attributes.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
   ibv_qp* made = ibv_create_qp_ex(context, &attributes);  // nothing is asked for
   ASSERT_NE(made, nullptr);
+  const auto blocks = [&] {
+    return static_cast<device::fake::FakeQp*>(to_qp(made)->device)->init.block_multicast_loopback;
+  };
+  EXPECT_FALSE(blocks());
   EXPECT_EQ(ibv_destroy_qp(made), 0);
+  attributes.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  made = ibv_create_qp_ex(context, &attributes);
+  ASSERT_NE(made, nullptr);
+  EXPECT_TRUE(blocks());
+  EXPECT_EQ(ibv_destroy_qp(made), 0);
+}
+
+TEST_F(FullRig, ARateLimitIsPassedOn) {
+  ibv_qp_rate_limit_attr limit{1000, 64, 32, 0};
+  EXPECT_EQ(ibv_modify_qp_rate_limit(qp, &limit), 0);
+  EXPECT_NE(log.last("limit_rate").find("rate=1000 burst=64"), std::string::npos);
+  log.fail_next("limit_rate", EINVAL);
+  EXPECT_EQ(ibv_modify_qp_rate_limit(qp, &limit), EINVAL);
+  EXPECT_EQ(ibv_modify_qp_rate_limit(qp, nullptr), EINVAL);
 }
 
 }  // namespace

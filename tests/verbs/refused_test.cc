@@ -21,7 +21,6 @@ TEST_F(FullRig, WhatADeviceOfOursDoesNotHave) {
   expect_refused(ibv_reg_dm_mr(pd, &memory_of_a_device, 0, 8, 0));
   EXPECT_EQ(ibv_free_dm(&memory_of_a_device), EOPNOTSUPP);
   expect_refused(ibv_reg_dmabuf_mr(pd, 0, 8, 0, 0, 0));
-  expect_refused(ibv_alloc_null_mr(pd));
   ibv_flow_attr flow{};
   expect_refused(ibv_create_flow(qp, &flow));
   ibv_flow some_flow{0, context, 0};
@@ -50,25 +49,11 @@ TEST_F(FullRig, WhatADeviceOfOursDoesNotHave) {
   ibv_rwq_ind_table some_table{};
   some_table.context = context;
   EXPECT_EQ(ibv_destroy_rwq_ind_table(&some_table), EOPNOTSUPP);
-  ibv_qp_rate_limit_attr rate{};
-  EXPECT_EQ(ibv_modify_qp_rate_limit(qp, &rate), EOPNOTSUPP);
   ibv_srq some_srq{};
   some_srq.context = context;
   ibv_ops_wr operation{}, *bad = nullptr;
   EXPECT_EQ(ibv_post_srq_ops(&some_srq, &operation, &bad), EOPNOTSUPP);
   EXPECT_EQ(bad, &operation);
-}
-
-TEST_F(FullRig, ModerationOfEventsIsRefused) {
-  ibv_modify_cq_attr attributes{IBV_CQ_ATTR_MODERATE, {1, 0}};
-  EXPECT_EQ(ibv_modify_cq(cq, &attributes), 0);  // as it is: an event for each
-  attributes.moderate = {16, 0};
-  EXPECT_EQ(ibv_modify_cq(cq, &attributes), EOPNOTSUPP);
-  attributes.moderate = {0, 10};
-  EXPECT_EQ(ibv_modify_cq(cq, &attributes), EOPNOTSUPP);
-  attributes.attr_mask = 0;
-  EXPECT_EQ(ibv_modify_cq(cq, &attributes), EINVAL);
-  EXPECT_EQ(ibv_modify_cq(cq, nullptr), EINVAL);
 }
 
 // Everything of a second context of ours.

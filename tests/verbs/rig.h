@@ -15,6 +15,13 @@ device::fake::FakeRnic* latest_rnic();
 // How many devices are discovered from now on: "fake0", "fake1", ...; latest_rnic() is the first.
 void set_discovered(int count);
 
+// A null pointer that the compiler does not see, for parameters that are declared to have none.
+template <typename T>
+T* unseen_null() {
+  static T* volatile null = nullptr;
+  return null;
+}
+
 // An opened device.
 struct Rig : ::testing::Test {
   ibv_context* context = nullptr;

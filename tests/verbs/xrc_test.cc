@@ -85,6 +85,41 @@ TEST_F(Xrc, AFileNamesADomain) {
   ::close(other);
 }
 
+// Each context is an RNIC of its own, and one's targets cannot take from another's SRQs.
+TEST_F(Xrc, AFileNamesADomainOfOneContext) {
+  const int file = ::memfd_create("xrc", 0);
+  ibv_context* other = ibv_open_device(context->device);
+  ASSERT_NE(other, nullptr);
+  const auto open_in_other = [&](int flags) {
+    ibv_xrcd_init_attr attributes{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, file, flags};
+    errno = 0;
+    return ibv_open_xrcd(other, &attributes);
+  };
+  ibv_xrcd* first = open(file, O_CREAT);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(open_in_other(O_CREAT), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(open_in_other(0), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(open_in_other(O_CREAT | O_EXCL), nullptr);
+  EXPECT_EQ(errno, EINVAL);  // it exists, wherever
+  ibv_xrcd_init_attr nameless{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  ibv_xrcd* own = ibv_open_xrcd(other, &nameless);
+  EXPECT_NE(own, nullptr);
+  EXPECT_EQ(ibv_close_xrcd(own), 0);
+  // The name is free again with the last reference.
+  EXPECT_EQ(ibv_close_xrcd(first), 0);
+  EXPECT_EQ(open_in_other(0), nullptr);
+  EXPECT_EQ(errno, EAGAIN);
+  first = open_in_other(O_CREAT);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(open(file, O_CREAT), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_close_xrcd(first), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
+  ::close(file);
+}
+
 TEST_F(Xrc, BadArgumentsOfADomain) {
   EXPECT_EQ(open(9999, O_CREAT), nullptr);
   EXPECT_EQ(errno, EBADF);

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace ferry::device::fake {
+
+// As printf, at most 255 characters: the details of calls.
+template <typename... Arguments>
+std::string format(const char* pattern, Arguments... arguments) {
+  std::array<char, 256> line;
+  std::snprintf(line.data(), line.size(), pattern, arguments...);
+  return line.data();
+}
+
+}  // namespace ferry::device::fake
