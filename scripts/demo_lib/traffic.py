@@ -51,8 +51,9 @@ class Perftest(Pair):
 
     def __init__(self, lab, server_host, client_host):
         super().__init__()
-        options = ["ferry", "run", "--", "ib_send_bw", "-b", "-F", "-N", "-D", LIMIT, "-s", MESSAGE, "-m", MTU,
-                   "-t", DEPTH, "-r", DEPTH, "--report_gbits"]
+        # A timeout of 1 s (-u 18): on a busy machine a peer may be kept from its processor for long.
+        options = ["ferry", "run", "--", "ib_send_bw", "-b", "-F", "-N", "-u", 18, "-D", LIMIT, "-s", MESSAGE,
+                   "-m", MTU, "-t", DEPTH, "-r", DEPTH, "--report_gbits"]
         self.server = lab.run(server_host, "perf-server", options)
         await_listener(self.server, 18515)
         self.client = lab.run(client_host, "perf-client", [*options, self.server.address])

@@ -37,7 +37,7 @@ fail() {
     "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
     # shellcheck disable=SC2016 # expanded on the host
     "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
-      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; tail -n 5 "$log"; }; done' >&2 || true
+      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 6 "$log"; echo ...; tail -n 6 "$log"; }; done' >&2 || true
   done
   exit 1
 }
