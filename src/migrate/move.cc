@@ -20,6 +20,7 @@ extern "C" {
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
 #include "migrate/settle.h"
+#include "migrate/stand_in_term.h"
 #include "transport/types.h"
 
 namespace ferry::migrate {
@@ -33,7 +34,6 @@ constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say
 constexpr seconds kResumeLimit{30};  // from the commit to the program's word
 constexpr seconds kPeersLimit{3};    // that the report waits for the peers
 constexpr milliseconds kPeersSettle{120};
-constexpr std::chrono::minutes kStandInLimit{10};  // past every peer's Paused limit
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
                             std::chrono::steady_clock::time_point to) {
@@ -410,11 +410,11 @@ void Move::watch() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return decision_.decided() || host_.stopping; });
     if (!decision_.committed()) return;  // the program is still here
-    // If some peer never learned of it, the program has ended there: nobody is left to be told.
-    is_over_there = is_over_there && remaining_ > 0;
   }
-  const auto limit = Clock::now() + kStandInLimit;
-  while (!host_.stopping && !is_over_there && !tree_.expired() && Clock::now() < limit) {
+  const auto now = [] { return Clock::now().time_since_epoch(); };
+  StandInTerm term(now());
+  if (is_over_there) term.program_left(now());
+  while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));
   }
   if (unit_.container) {

@@ -1,0 +1,224 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "migrate/decision.h"
+#include "migrate/stand_in_term.h"
+#include "port/slot.h"
+#include "program.h"
+#include "transport/stand_in.h"
+
+// Whole moves, simulated: programs in a ring of RC connections on hosts with a ferryd each, which
+// move while they send, with lost packets, crashes of ferryds, cuts of the links between them,
+// disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
+//
+// Real are the transport with its migration protocol and stand-ins (src/transport), the decision of
+// a move and the term of its stand-ins (src/migrate/decision.h, stand_in_term.h). Played are the
+// processes, CRIU, the calls between ferryds and the disks; they keep to what src/migrate and
+// src/criu do:
+//
+//   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
+//
+// CRIU and the programs outlive a ferryd that crashes, and ask the one that is started again.
+// Durable are the records of decisions and, for each stop and each arrival, its sockets' places
+// and its stand-ins' entries.
+namespace ferry::simulation {
+
+enum class Step : std::uint8_t {
+  kCheck,
+  kPrepare,
+  kStop,
+  kTaken,
+  kTransfer,
+  kRestore,
+  kHeld,
+  kRecord,
+  kRecorded,
+  kCommit,
+  kCommitted,
+  kResume,
+  kCount
+};
+enum class Fault : std::uint8_t { kSelf, kOther, kBoth, kCut, kReboot, kDisk, kCriu, kCount };
+const char* name_of(Step step);
+const char* name_of(Fault fault);
+
+// Guards of a move that a run may do without, to see that the simulation finds it out.
+enum class Without : std::uint8_t {
+  kNothing,
+  kAskingAgain,    // a restarted source takes its own promise for the commit
+  kRecordThere,    // the destination says that it has committed before that is on record
+  kStayingFrozen,  // the source thaws the program when the destination does not answer
+  kRevoking,       // a promise whose fsync failed is taken for none
+  kStandInTerm,    // stand-ins end when the program leaves its new place
+  kSilentArrival,  // what was restored goes on without waiting for the commit
+  kStandInsAgain,  // a restarted ferryd does not answer on the sockets of what it had stopped
+};
+
+struct Options {
+  std::uint64_t seed = 1;
+  Without without = Without::kNothing;
+  double disk_faults = 0.5;  // for each fault of another kind
+  bool trace = false;        // every packet and step on stdout
+};
+
+struct Totals {
+  std::uint64_t schedules = 0, programs = 0, moves = 0, commits = 0, rollbacks = 0, requests = 0,
+                packets = 0, settled = 0, stand_ins_expired = 0, overlapping = 0, again = 0;
+  std::array<std::array<std::uint64_t, std::size_t(Fault::kCount)>, std::size_t(Step::kCount)>
+      faults{};
+  Totals& operator+=(const Totals& other);
+};
+std::string to_json(const Totals& totals);
+
+class World {
+ public:
+  explicit World(const Options& options);
+  ~World();
+  // What went wrong; empty: nothing.
+  std::string run();
+  const Totals& totals() const { return totals_; }
+  std::string describe() const;
+
+ private:
+  using MoveId = std::uint64_t;
+  using Place = Copy::Place;
+  struct Journal {
+    bool source = false;
+    int peer = 0;  // the other ferryd
+    Place old_place, new_place;
+    std::vector<std::vector<std::byte>> entries;
+  };
+  struct Move;
+  struct Arrival;
+  struct StandInSocket;
+  struct Host;
+  struct Reply {
+    bool ok = false;
+    migrate::Answer answer = migrate::Answer::kUnknown;
+    Place place;
+  };
+  using Done = std::function<void(const std::optional<Reply>&)>;
+  using Respond = std::function<void(const Reply&)>;
+
+  // world.cc
+  void set_up();
+  void play(int program, Time interval, Time next);
+  void fail(const std::string& what);
+  void trace(const std::string& what) const;
+  bool over() const;
+  void goes_live(const std::shared_ptr<Copy>& copy);
+  std::shared_ptr<Copy> live(int program) const;
+  Time a_while(Time most) { return events_.between(microseconds(10), most); }
+
+  // world_faults.cc
+  bool fault(Step step, int self, int other);
+  void crash(int host);
+  void restart(int host);
+  bool can_reboot(int host) const;
+  void reboot(int host);
+  void cut(int a, int b);
+  bool is_cut(int a, int b) const;
+  migrate::Written write(int host, MoveId move, migrate::Side side, migrate::Decision decision,
+                         Step step);
+  std::optional<migrate::Decision> on_record(int host, MoveId move, migrate::Side side) const;
+  void call(int from, int to, std::function<void(const Respond&)> handle, Done done);
+
+  // world_source.cc
+  void order(int program, unsigned left);
+  void check(const std::shared_ptr<Move>& move, unsigned tries);
+  void prepare(const std::shared_ptr<Move>& move);
+  void stop(const std::shared_ptr<Move>& move);
+  void freeze(const std::shared_ptr<Move>& move);
+  void transfer(const std::shared_ptr<Move>& move);
+  void drive(const std::shared_ptr<Move>& move);
+  void finish(const std::shared_ptr<Move>& move);
+  migrate::SourceDecision recovered(int host, MoveId id) const;
+  void abandon(const std::shared_ptr<Move>& move);
+  void poll_dump(const std::shared_ptr<Copy>& copy, MoveId id);
+  void thaw(const std::shared_ptr<Copy>& copy);
+  void settle(int host, MoveId id);
+  void decided(int host, MoveId id, bool committed);
+  void stand_in(int host, MoveId id);
+  void keep_stand_in(int host, MoveId id);
+  migrate::Answer source_says(int host, MoveId id) const;
+  void ask_commit(int from, int to, MoveId id, Done done);
+
+  // world_destination.cc
+  void arrive(int host, const std::shared_ptr<Move>& move, const Respond& respond);
+  void restore(int host, MoveId id, int program, const std::shared_ptr<Image>& image,
+               const Respond& respond);
+  void commit(int host, MoveId id, const Respond& respond);
+  migrate::Answer abort(int host, MoveId id);
+  void give_up(Host& host, Arrival& arrival);
+  void poll_restore(const std::shared_ptr<Copy>& copy, MoveId id);
+  void watch(int host, MoveId id);
+  void awake(const std::shared_ptr<Copy>& copy);
+  std::optional<bool> wake(const std::shared_ptr<Copy>& copy);
+  void report(const std::shared_ptr<Copy>& copy, MoveId id, int source);
+
+  const Options options_;
+  Events events_;
+  Network network_;
+  std::string failure_;
+  Totals totals_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<std::shared_ptr<Copy>> copies_;
+  std::map<std::pair<int, int>, Time> cuts_;  // until
+  unsigned programs_ = 0, faults_left_ = 0;
+  unsigned orders_ = 0;  // moves to come
+  std::set<MoveId> under_way_;
+  double fault_probability_ = 0;
+  std::uint32_t last_slot_ = 0;
+  MoveId last_move_ = 0;
+  Time idle_until_{0};
+};
+
+struct World::Move {
+  MoveId id = 0;
+  int program = 0, from = 0, to = 0;
+  unsigned life = 0;  // of the ferryd that leads it
+  std::shared_ptr<Copy> copy;
+  Place new_place;
+  migrate::SourceDecision decision;
+  bool stopped = false;
+};
+
+struct World::Arrival {
+  MoveId id = 0;
+  int from = 0;
+  Place place;
+  migrate::DestinationDecision decision;
+  std::shared_ptr<Copy> copy;  // when it is held
+  bool taken = false;          // its process has the socket
+  bool deciding = false;
+  Time heard{0};
+};
+
+struct World::StandInSocket {
+  Place place;
+  std::unique_ptr<transport::StandIn> stand_in;
+};
+
+struct World::Host {
+  bool up = true;
+  unsigned life = 1;
+  // Durable.
+  std::map<std::pair<MoveId, migrate::Side>, migrate::Decision> disk;
+  std::map<MoveId, Journal> journal;
+  // Of the ferryd that runs.
+  std::map<std::pair<MoveId, migrate::Side>, migrate::Decision> log;
+  std::map<MoveId, std::shared_ptr<Move>> moves;
+  std::map<MoveId, std::shared_ptr<Arrival>> arrivals;
+  std::map<MoveId, std::shared_ptr<StandInSocket>> stand_ins;
+  std::map<MoveId, migrate::StandInTerm> terms;  // of the committed ones
+  std::set<MoveId> settling;
+};
+
+}  // namespace ferry::simulation

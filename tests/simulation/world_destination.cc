@@ -1,0 +1,263 @@
+#include "world.h"
+
+// The destination's side of a move: src/migrate/arrival.cc and daemon.cc, CRIU's restore, and how a
+// process comes back (src/agent/agent.cc).
+namespace ferry::simulation {
+
+using migrate::Answer;
+using migrate::Decision;
+using migrate::DestinationDecision;
+using migrate::Side;
+using migrate::Written;
+
+void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond& respond) {
+  Host& host = *hosts_.at(number);
+  auto arrival = std::make_shared<Arrival>();
+  arrival->id = move->id;
+  arrival->from = move->from;
+  arrival->place.slot = ++last_slot_ % port::kMaxSlot + 1;
+  arrival->place.at.address = port::Address::from_ipv4(0x0A000001 + static_cast<unsigned>(number));
+  arrival->place.at.udp_port = port::udp_port_of_slot(arrival->place.slot);
+  arrival->heard = events_.now();
+  if (network_.is_bound(arrival->place.at)) return respond({});
+  network_.bind(arrival->place.at);
+  host.arrivals.emplace(move->id, arrival);
+  watch(number, move->id);
+  respond({true, Answer::kUnknown, arrival->place});
+}
+
+void World::restore(int number, MoveId id, int program, const std::shared_ptr<Image>& image,
+                    const Respond& respond) {
+  Host& host = *hosts_.at(number);
+  const auto found = host.arrivals.find(id);
+  if (found == host.arrivals.end() || found->second->decision.decided()) return respond({});
+  const auto arrival = found->second;
+  if (fault(Step::kRestore, number, arrival->from)) return;
+  const unsigned life = host.life;
+  const bool fails = faults_left_ > 0 && events_.chance(fault_probability_ / 2);
+  if (fails) {
+    --faults_left_;
+    ++totals_.faults[std::size_t(Step::kRestore)][std::size_t(Fault::kCriu)];
+  }
+  // CRIU works for a while, whatever becomes of the ferryd.
+  auto copy = std::make_shared<Copy>(
+      events_, network_, [this](const std::string& what) { fail(what); }, program, number,
+      arrival->place);
+  copy->move = id;
+  copy->stopped = true;
+  copies_.push_back(copy);
+  events_.in(a_while(milliseconds(50)),
+             [this, number, id, copy, image, arrival, life, respond, fails] {
+               if (copy->dead) return;  // its host was rebooted
+               const bool same = hosts_[number]->life == life;
+               if (fails || (same && arrival->decision.decided())) {
+                 copy->dead = true;
+                 if (same) give_up(*hosts_[number], *arrival);
+                 return respond({});
+               }
+               copy->load(*image);
+               if (same) {
+                 arrival->decision.held();
+                 arrival->copy = copy;
+                 respond({.ok = true});
+               }
+               poll_restore(copy, id);
+               fault(Step::kHeld, number, arrival->from);
+             });
+}
+
+// CRIU's post-restore action: asks until there is an answer.
+void World::poll_restore(const std::shared_ptr<Copy>& copy, MoveId id) {
+  if (copy->dead) return;
+  Host& host = *hosts_.at(copy->on);
+  std::optional<bool> committed;
+  if (host.up) {
+    const auto arrival = host.arrivals.find(id);
+    if (arrival == host.arrivals.end()) {
+      committed = abort(copy->on, id) == Answer::kCommitted;
+    } else if (options_.without == Without::kSilentArrival) {
+      committed = true;
+    } else if (arrival->second->decision.decided() && !arrival->second->deciding) {
+      committed = arrival->second->decision.committed();
+    }
+  }
+  if (!committed) {
+    events_.in(a_while(milliseconds(100)), [this, copy, id] { poll_restore(copy, id); });
+  } else if (*committed) {
+    fault(Step::kResume, copy->on, copy->on);
+    goes_live(copy);
+    awake(copy);
+  } else {
+    copy->dead = true;
+  }
+}
+
+void World::commit(int number, MoveId id, const Respond& respond) {
+  Host& host = *hosts_.at(number);
+  const auto found = host.arrivals.find(id);
+  if (found == host.arrivals.end()) return respond({true, abort(number, id), {}});
+  const auto arrival = found->second;
+  if (arrival->deciding) return;  // the caller asks again
+  if (arrival->copy && arrival->copy->dead) arrival->decision.failed();
+  const bool undecided = !arrival->decision.decided();
+  arrival->decision.promised();
+  using Step_ = DestinationDecision::Step;
+  for (Step_ step; (step = arrival->decision.next()) != Step_::kNone;) {
+    if (fault(Step::kCommit, number, arrival->from)) return;
+    const bool commits = step == Step_::kRecordCommit;
+    // Both in one write: where the socket is, and the commit.
+    if (commits) host.journal[id] = {false, arrival->from, {}, arrival->place, {}};
+    const bool skips = commits && options_.without == Without::kRecordThere;
+    const Written written =
+        skips ? Written::kDurable
+              : write(number, id, Side::kDestination,
+                      commits ? Decision::kCommitted : Decision::kAborted, Step::kCommit);
+    arrival->decision.written(written);
+    if (commits && fault(Step::kCommitted, number, arrival->from)) return;
+    if (!commits && written != Written::kDurable) {
+      // Nothing is said before the abort is on record.
+      arrival->deciding = true;
+      const unsigned life = host.life;
+      events_.in(milliseconds(500), [this, number, id, arrival, life] {
+        if (hosts_[number]->life != life) return;
+        arrival->deciding = false;
+        commit(number, id, [](const Reply&) {});
+      });
+      return;
+    }
+  }
+  if (undecided && !arrival->decision.committed()) give_up(host, *arrival);
+  respond({true, arrival->decision.answer(), {}});
+}
+
+Answer World::abort(int number, MoveId id) {
+  Host& host = *hosts_.at(number);
+  if (const auto found = host.arrivals.find(id); found != host.arrivals.end()) {
+    Arrival& arrival = *found->second;
+    if (!arrival.deciding && !arrival.decision.decided() && arrival.decision.failed()) {
+      give_up(host, arrival);
+    }
+    return arrival.decision.answer();
+  }
+  const auto record = on_record(number, id, Side::kDestination);
+  if (!record) write(number, id, Side::kDestination, Decision::kAborted, Step::kCommit);
+  return DestinationDecision::recovered(record).answer();
+}
+
+void World::give_up(Host&, Arrival& arrival) {
+  arrival.decision.failed();
+  network_.close(arrival.place.at);
+  if (arrival.copy) arrival.copy->dead = true;
+}
+
+// An arrival that waits asks how its source has decided.
+void World::watch(int number, MoveId id) {
+  const unsigned life = hosts_[number]->life;
+  events_.in(events_.between(milliseconds(300), milliseconds(700)), [this, number, id, life] {
+    Host& host = *hosts_[number];
+    const auto found = host.arrivals.find(id);
+    if (host.life != life || found == host.arrivals.end()) return;
+    const auto arrival = found->second;
+    if (arrival->decision.decided()) return;
+    call(
+        number, arrival->from,
+        [this, from = arrival->from, id](const Respond& respond) {
+          respond({true, source_says(from, id), {}});
+        },
+        [this, number, id, arrival](const auto& reply) {
+          if (reply) arrival->heard = events_.now();
+          const Answer answer = reply ? reply->answer : Answer::kUnknown;
+          if (answer == Answer::kCommitted) commit(number, id, [](const Reply&) {});
+          if (answer == Answer::kAborted) abort(number, id);
+          // What is held may be committed at the source.
+          if (!arrival->decision.waits() && events_.now() - arrival->heard > seconds(60)) {
+            abort(number, id);
+          }
+          watch(number, id);
+        });
+  });
+}
+
+// A process that finds itself running, with a Stopped RNIC, asks until it gets a socket.
+void World::awake(const std::shared_ptr<Copy>& copy) {
+  if (copy->dead || !copy->stopped) return;
+  const auto rollback = wake(copy);
+  if (!rollback) {
+    events_.in(a_while(milliseconds(200)), [this, copy] { awake(copy); });
+    return;
+  }
+  trace("program " + std::to_string(copy->program) + " goes on, on host " +
+        std::to_string(copy->on));
+  copy->resume(*rollback);
+  if (!*rollback) {
+    const auto& journal = hosts_[copy->on]->journal.at(copy->move);
+    report(copy, copy->move, journal.peer);
+  }
+}
+
+std::optional<bool> World::wake(const std::shared_ptr<Copy>& copy) {
+  Host& host = *hosts_.at(copy->on);
+  const MoveId id = copy->move;
+  if (!host.up) return std::nullopt;
+  if (const auto arrival = host.arrivals.find(id); arrival != host.arrivals.end()) {
+    if (!arrival->second->decision.committed()) return std::nullopt;
+    arrival->second->taken = true;
+    return false;
+  }
+  bool aborted = false;
+  if (const auto move = host.moves.find(id); move != host.moves.end()) {
+    aborted = move->second->decision.decided() && !move->second->decision.committed();
+  } else {
+    const auto decision = recovered(copy->on, id);
+    aborted = decision.decided() && !decision.committed();
+  }
+  if (!aborted) return std::nullopt;
+  if (!network_.is_bound(copy->place.at)) network_.bind(copy->place.at);
+  network_.stop_reading(copy->place.at);
+  host.stand_ins.erase(id);
+  host.moves.erase(id);
+  host.journal.erase(id);
+  return true;
+}
+
+// Tells the source which peers know, until all do. When the program goes before that, it may have
+// moved on: the stand-in is still needed by peers that move as well.
+void World::report(const std::shared_ptr<Copy>& copy, MoveId id, int source) {
+  events_.in(events_.between(milliseconds(20), milliseconds(200)), [this, copy, id, source] {
+    if (!hosts_[copy->on]->up) return report(copy, id, source);
+    if (copy->dead) {
+      return call(
+          copy->on, source,
+          [this, source, id](const Respond& respond) {
+            const auto term = hosts_[source]->terms.find(id);
+            const bool known = term != hosts_[source]->terms.end();
+            if (known && options_.without == Without::kStandInTerm) {
+              network_.close(hosts_[source]->stand_ins.at(id)->place.at);
+            }
+            if (known) term->second.program_left(events_.now());
+            // The source may not know of its own commit yet.
+            respond({.ok = known || !hosts_[source]->journal.contains(id)});
+          },
+          [this, copy, id, source](const auto& reply) {
+            if (!reply || !reply->ok) report(copy, id, source);
+          });
+    }
+    if (copy->stopped) return report(copy, id, source);
+    const auto known = copy->known();
+    const bool all = known.size() == copy->qps().size();
+    call(
+        copy->on, source,
+        [this, source, id, known](const Respond& respond) {
+          const auto socket = hosts_[source]->stand_ins.find(id);
+          if (socket != hosts_[source]->stand_ins.end()) {
+            for (const auto qpn : known) socket->second->stand_in->peer_knows(qpn, events_.now());
+          }
+          respond({.ok = true});
+        },
+        [this, copy, id, source, all](const auto& reply) {
+          if (!reply || !all) report(copy, id, source);
+        });
+  });
+}
+
+}  // namespace ferry::simulation

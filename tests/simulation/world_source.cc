@@ -1,0 +1,314 @@
+#include "world.h"
+
+// The source's side of a move: src/migrate/move.cc, stopped_tree.cc, settle.cc, and CRIU's dump.
+namespace ferry::simulation {
+
+using migrate::Answer;
+using migrate::Decision;
+using migrate::Side;
+using migrate::SourceDecision;
+using migrate::Written;
+
+void World::order(int program, unsigned left) {
+  const auto again = [&](Time most, unsigned times) {
+    events_.in(a_while(most), [this, program, times] { order(program, times); });
+  };
+  if (left == 0) {
+    --orders_;
+    return;
+  }
+  const auto copy = live(program);
+  if (!copy || copy->stopped || !hosts_.at(copy->on)->up) return again(milliseconds(200), left);
+  Host& host = *hosts_.at(copy->on);
+  for (const auto& [id, other] : host.moves) {
+    // It is being moved already.
+    if (other->program == program && !other->decision.decided()) {
+      return again(milliseconds(200), left);
+    }
+  }
+  auto move = std::make_shared<Move>();
+  move->id = ++last_move_;
+  move->program = program;
+  move->from = copy->on;
+  move->to = static_cast<int>(events_.pick(0, hosts_.size() - 2));
+  if (move->to >= move->from) ++move->to;
+  move->life = host.life;
+  move->copy = copy;
+  host.moves.emplace(move->id, move);
+  ++totals_.moves;
+  if (!under_way_.empty()) ++totals_.overlapping;
+  if (copy->move != 0 && !copy->done()) ++totals_.again;
+  under_way_.insert(move->id);
+  trace("move " + std::to_string(move->id) + ": program " + std::to_string(program) +
+        " from host " + std::to_string(move->from) + " to " + std::to_string(move->to));
+  check(move, 0);
+  again(events_.chance(0.5) ? milliseconds(20) : milliseconds(2000), left - 1);
+}
+
+void World::check(const std::shared_ptr<Move>& move, unsigned tries) {
+  if (hosts_[move->from]->life != move->life) return;
+  if (!move->copy->peers_are_known()) {
+    if (tries == 200) return abandon(move);
+    move->copy->prepare();
+    events_.in(milliseconds(20), [this, move, tries] { check(move, tries + 1); });
+    return;
+  }
+  if (fault(Step::kCheck, move->from, move->to)) return;
+  call(
+      move->from, move->to, [](const Respond& respond) { respond({.ok = true}); },
+      [this, move](const auto& reply) { reply ? prepare(move) : abandon(move); });
+}
+
+void World::prepare(const std::shared_ptr<Move>& move) {
+  if (fault(Step::kPrepare, move->from, move->to)) return;
+  call(
+      move->from, move->to,
+      [this, move](const Respond& respond) { arrive(move->to, move, respond); },
+      [this, move](const auto& reply) {
+        if (!reply || !reply->ok) return abandon(move);
+        move->new_place = reply->place;
+        stop(move);
+      });
+}
+
+void World::stop(const std::shared_ptr<Move>& move) {
+  Copy& copy = *move->copy;
+  if (fault(Step::kStop, move->from, move->to)) return;
+  if (copy.dead || !copy.runs || copy.stopped) return abandon(move);
+  Host& host = *hosts_[move->from];
+  const auto entries = copy.stop();
+  host.journal.erase(copy.move);  // that brought it here
+  host.arrivals.erase(copy.move);
+  copy.move = move->id;
+  move->stopped = true;
+  host.journal[move->id] = {true, move->to, copy.place, move->new_place, entries};
+  network_.stop_reading(copy.place.at);
+  stand_in(move->from, move->id);
+  events_.in(a_while(milliseconds(5)), [this, move] { freeze(move); });
+  fault(Step::kTaken, move->from, move->to);
+}
+
+// CRIU freezes the tree and tells its ferryd; without one the dump fails.
+void World::freeze(const std::shared_ptr<Move>& move) {
+  const bool fails = faults_left_ > 0 && events_.chance(fault_probability_ / 4);
+  if (fails) {
+    --faults_left_;
+    ++totals_.faults[std::size_t(Step::kTaken)][std::size_t(Fault::kCriu)];
+  }
+  if (hosts_[move->from]->life != move->life || fails) {
+    if (fails && hosts_[move->from]->life == move->life) abandon(move);
+    return awake(move->copy);
+  }
+  move->copy->runs = false;
+  poll_dump(move->copy, move->id);
+  events_.in(a_while(milliseconds(30)), [this, move] { transfer(move); });
+}
+
+void World::transfer(const std::shared_ptr<Move>& move) {
+  if (hosts_[move->from]->life != move->life) return;
+  if (fault(Step::kTransfer, move->from, move->to)) return;
+  auto image = std::make_shared<Image>(move->copy->image());
+  call(
+      move->from, move->to,
+      [this, move, image](const Respond& respond) {
+        restore(move->to, move->id, move->program, image, respond);
+      },
+      [this, move](const auto& reply) {
+        if (!reply || !reply->ok) return abandon(move);
+        move->decision.restored();
+        drive(move);
+      });
+}
+
+void World::ask_commit(int from, int to, MoveId id, Done done) {
+  call(
+      from, to, [this, to, id](const Respond& respond) { commit(to, id, respond); },
+      std::move(done));
+}
+
+void World::drive(const std::shared_ptr<Move>& move) {
+  if (hosts_[move->from]->life != move->life) return;
+  const auto answered = [this, move](const auto& reply) {
+    move->decision.answered(reply ? reply->answer : Answer::kUnknown);
+    if (options_.without == Without::kStayingFrozen && !reply) move->decision.operator_aborts();
+    if (move->decision.decided()) return drive(move);
+    events_.in(milliseconds(100), [this, move] { drive(move); });
+  };
+  switch (move->decision.next()) {
+    case SourceDecision::Step::kNone: return finish(move);
+    case SourceDecision::Step::kRecordCommit: {
+      if (fault(Step::kRecord, move->from, move->to)) return;
+      const Written written =
+          write(move->from, move->id, Side::kSource, Decision::kCommitted, Step::kRecord);
+      if (fault(Step::kRecorded, move->from, move->to)) return;
+      const bool revokes = options_.without != Without::kRevoking;
+      move->decision.written(written == Written::kUnknown && !revokes ? Written::kNot : written);
+      return drive(move);
+    }
+    case SourceDecision::Step::kAskCommit:
+      return ask_commit(move->from, move->to, move->id, answered);
+    case SourceDecision::Step::kAskAbort:
+      return call(
+          move->from, move->to,
+          [this, move](const Respond& respond) {
+            respond({true, abort(move->to, move->id), {}});
+          },
+          answered);
+  }
+}
+
+void World::finish(const std::shared_ptr<Move>& move) {
+  const bool committed = move->decision.committed();
+  if (fault(Step::kCommitted, move->from, move->to)) return;
+  write(move->from, move->id, Side::kSource, committed ? Decision::kConfirmed : Decision::kAborted,
+        Step::kCommitted);
+  decided(move->from, move->id, committed);
+}
+
+// Something failed. It is too late when the promise is on record.
+void World::abandon(const std::shared_ptr<Move>& move) {
+  move->decision.failed();
+  if (!move->decision.decided()) return;
+  trace("move " + std::to_string(move->id) + " is given up");
+  ++totals_.rollbacks;
+  under_way_.erase(move->id);
+  call(
+      move->from, move->to,
+      [this, move](const Respond& respond) {
+        respond({true, abort(move->to, move->id), {}});
+      },
+      [](const auto&) {});
+  // What was stopped waits for the word: its process asks.
+  if (!move->stopped) hosts_[move->from]->moves.erase(move->id);
+}
+
+// The post-dump action: CRIU asks until there is an answer.
+void World::poll_dump(const std::shared_ptr<Copy>& copy, MoveId id) {
+  if (copy->dead) return;
+  Host& host = *hosts_.at(copy->on);
+  std::optional<bool> committed;
+  if (host.up) {
+    if (const auto move = host.moves.find(id); move != host.moves.end()) {
+      if (move->second->decision.decided()) committed = move->second->decision.committed();
+    } else {
+      const auto decision = recovered(copy->on, id);
+      if (decision.decided()) committed = decision.committed();
+    }
+  }
+  if (!committed) {
+    events_.in(a_while(milliseconds(100)), [this, copy, id] { poll_dump(copy, id); });
+  } else if (*committed) {
+    copy->dead = true;
+  } else {
+    thaw(copy);
+  }
+}
+
+void World::thaw(const std::shared_ptr<Copy>& copy) {
+  goes_live(copy);
+  awake(copy);
+}
+
+// A promise of a former ferryd: nobody knows whether the destination has committed.
+void World::settle(int number, MoveId id) {
+  Host& host = *hosts_.at(number);
+  host.settling.insert(id);
+  ask_commit(number, host.journal.at(id).peer, id, [this, number, id](const auto& reply) {
+    auto decision = recovered(number, id);
+    decision.answered(reply ? reply->answer : Answer::kUnknown);
+    if (!decision.decided()) {
+      const unsigned life = hosts_[number]->life;
+      events_.in(milliseconds(100), [this, number, id, life] {
+        if (hosts_[number]->life == life) settle(number, id);
+      });
+      return;
+    }
+    ++totals_.settled;
+    hosts_[number]->settling.erase(id);
+    const auto outcome = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
+    // What cannot be recorded is asked again by the next one.
+    if (write(number, id, Side::kSource, outcome, Step::kCommitted) != Written::kDurable) {
+      hosts_[number]->log[{id, Side::kSource}] = outcome;
+    }
+    decided(number, id, decision.committed());
+  });
+}
+
+void World::decided(int number, MoveId id, bool committed) {
+  Host& host = *hosts_.at(number);
+  under_way_.erase(id);
+  trace("move " + std::to_string(id) + (committed ? " is committed" : " is aborted"));
+  ++(committed ? totals_.commits : totals_.rollbacks);
+  const auto socket = host.stand_ins.find(id);
+  if (!committed || socket == host.stand_ins.end()) return;
+  const Place& place = host.journal.at(id).new_place;
+  socket->second->stand_in->committed(place.at, place.slot, events_.now());
+  host.terms.emplace(id, migrate::StandInTerm(events_.now()));
+  keep_stand_in(number, id);
+}
+
+Answer World::source_says(int number, MoveId id) const {
+  const Host& host = *hosts_.at(number);
+  if (const auto move = host.moves.find(id); move != host.moves.end()) {
+    return move->second->decision.answer();
+  }
+  return recovered(number, id).answer();
+}
+
+SourceDecision World::recovered(int number, MoveId id) const {
+  auto record = on_record(number, id, Side::kSource);
+  if (options_.without == Without::kAskingAgain && record == Decision::kCommitted) {
+    record = Decision::kConfirmed;
+  }
+  return SourceDecision::recovered(record);
+}
+
+// Answers on the old socket, by what the journal has.
+void World::stand_in(int number, MoveId id) {
+  Host& host = *hosts_.at(number);
+  const Journal& journal = host.journal.at(id);
+  auto socket = std::make_shared<StandInSocket>();
+  socket->place = journal.old_place;
+  socket->stand_in = std::make_unique<transport::StandIn>(
+      [this, from = journal.old_place.at](const port::Endpoint& to, const wire::Header& header,
+                                          std::span<const std::byte> payload) {
+        Datagram datagram{from, to, {}};
+        datagram.bytes.resize(wire::packet_size(header.opcode, payload.size()));
+        wire::encode_header(header, payload.size(), datagram.bytes);
+        std::copy(
+            payload.begin(), payload.end(),
+            datagram.bytes.begin() + static_cast<std::ptrdiff_t>(wire::header_size(header.opcode)));
+        network_.send(std::move(datagram));
+      });
+  for (const auto& entry : journal.entries) {
+    if (!socket->stand_in->add(entry, events_.now())) fail("a stand-in's entry is malformed");
+  }
+  host.stand_ins[id] = socket;
+  network_.read(journal.old_place.at,
+                [this, weak = std::weak_ptr(socket)](const Datagram& datagram) {
+                  const auto alive = weak.lock();
+                  const auto packet = wire::parse(datagram.bytes);
+                  if (alive && packet)
+                    alive->stand_in->handle_packet(*packet, datagram.from, events_.now());
+                });
+}
+
+void World::keep_stand_in(int number, MoveId id) {
+  const unsigned life = hosts_[number]->life;
+  events_.in(seconds(5), [this, number, id, life] {
+    Host& host = *hosts_[number];
+    const auto socket = host.stand_ins.find(id);
+    if (host.life != life || socket == host.stand_ins.end()) return;
+    socket->second->stand_in->handle_timeout(events_.now());
+    const bool expired = socket->second->stand_in->expired(events_.now());
+    if (!host.terms.at(id).over(expired, events_.now())) return keep_stand_in(number, id);
+    ++totals_.stand_ins_expired;
+    network_.close(socket->second->place.at);
+    host.stand_ins.erase(socket);
+    host.terms.erase(id);
+    host.moves.erase(id);
+    host.journal.erase(id);
+  });
+}
+
+}  // namespace ferry::simulation
