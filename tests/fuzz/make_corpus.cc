@@ -308,6 +308,7 @@ void make_image() {
   for (const char* name : {"requester", "responder", "objects_requester", "objects_responder"}) {
     write("image", name, from_file(std::string(FERRY_GOLDEN "/image_v1_") + name + ".hex"));
   }
+  write("image", "version_2", from_file(FERRY_GOLDEN "/image_v2_a.hex"));
   SimPair pair;
   pair.open();
   int count = 0;

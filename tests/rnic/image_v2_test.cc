@@ -89,6 +89,19 @@ TEST(ImageOfVersion2, GoldenFilesGoOn) {
   go_on_from(read_golden("a", "b", 2));
 }
 
+TEST(ImageOfVersion2, IsDescribedAgainAsItWas) {
+  const Images images = make_images();
+  FixedMemory memory_a(kMemoryA), memory_b(kMemoryB);
+  SimPair pair;
+  Restored a;
+  ASSERT_NO_FATAL_FAILURE(open_fresh(pair, pair.a, 1));
+  ASSERT_EQ(restore(*pair.a.context, images.a, &a), 0);
+  std::vector<std::byte> again;
+  int count = 0;
+  ASSERT_EQ(pair.a.context->describe(&again, &count), 0);
+  EXPECT_EQ(to_text(again), to_text(images.a));
+}
+
 TEST(ImageOfVersion2, OnlyRecordsThatNeedItHaveIt) {
   const Images images = make_images();
   std::multimap<ObjectType, int> versions;
