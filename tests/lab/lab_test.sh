@@ -182,7 +182,7 @@ FERRY_LAB=labt2 "$lab" down
 "$lab" down
 "$lab" down
 [[ ! -e /run/ferry-lab/$FERRY_LAB ]] || fail 'down left files'
-! grep -q "/run/ferry-lab/$FERRY_LAB" /proc/mounts || fail 'down left mounts'
+! grep -q "/run/ferry-lab/$FERRY_LAB[/ ]" /proc/mounts || fail 'down left mounts'
 if [[ ! -d /run/ferry-lab ]]; then
   [[ $(</proc/sys/net/core/rmem_max) == "$limit" ]] || fail 'down did not restore net.core.rmem_max'
 fi
