@@ -298,7 +298,12 @@ void parse(wire::ByteReader& in, ibv_qp_attr* a) {
   a->rq_psn = in.get<std::uint32_t>();
   a->sq_psn = in.get<std::uint32_t>();
   get(in, &a->ah_attr);
-  a->path_mtu = static_cast<ibv_mtu>(in.get<std::uint8_t>());
+  const auto mtu = in.get<std::uint8_t>();  // 0: not set yet
+  if (mtu > IBV_MTU_4096) {
+    in.fail();
+  } else {
+    a->path_mtu = static_cast<ibv_mtu>(mtu);
+  }
   a->port_num = in.get<std::uint8_t>();
   a->pkey_index = in.get<std::uint16_t>();
   a->timeout = in.get<std::uint8_t>();

@@ -198,6 +198,25 @@ TEST_F(BrokenImage, ChangedBytesDoNoHarm) {
   EXPECT_GT(change_bytes(pair, golden(), kRounds), kRounds / 10);
 }
 
+TEST_F(BrokenImage, MtuThatDoesNotExist) {
+  constexpr std::size_t kPathMtu = 98;  // of a QP's record (docs/image.md)
+  auto image = golden();
+  std::size_t at = 0;
+  for (std::span<const std::byte> rest = image; !rest.empty();) {
+    const std::size_t begin = image.size() - rest.size();
+    device::Record record;
+    ASSERT_TRUE(device::next_record(&rest, &record));
+    if (record.type == ObjectType::kQp && at == 0)
+      at = begin + device::kRecordHeaderSize + kPathMtu;
+  }
+  ASSERT_NE(at, 0u);
+  ASSERT_EQ(std::to_integer<int>(image[at]), int{IBV_MTU_1024});
+  image[at] = std::byte{IBV_MTU_4096 + 1};
+  auto context = fresh();
+  Restored restored;
+  EXPECT_EQ(restore(*context, image, &restored), EINVAL);
+}
+
 TEST_F(BrokenImage, ObjectsOutOfOrder) {
   const auto image = golden();
   std::map<ObjectType, std::vector<std::byte>> records;
