@@ -230,8 +230,9 @@ inline send_request(q_, psn_) {
 inline send_ack(q_) {
   if
   :: SILENT(q_)                /* the peer asks again */
-  :: else -> out = MESSAGE(ACK, PEER(q_), HERE(PROGRAM(q_)), qp[q_].peer, 0, qp[q_].expected, 0, 0);
-  send()
+  :: else ->
+    out = MESSAGE(ACK, PEER(q_), HERE(PROGRAM(q_)), qp[q_].peer, 0, qp[q_].expected, 0, 0);
+    send()
   fi
 }
 
@@ -392,11 +393,11 @@ inline stand_in_answers(q_, k_) {
   if
   :: ENTRY(q_, k_).state == BEFORE_COMMIT ->
     out = MESSAGE(NAK_STOPPED, PEER(q_), TO(m), ENTRY(q_, k_).peer, ENTRY(q_, k_).epoch, 0, 0, 0);
-  send()
+    send()
   :: else ->
 #ifndef NO_MOVED
     out = MESSAGE(MOVED, PEER(q_), TO(m), ENTRY(q_, k_).peer, ENTRY(q_, k_).epoch, 0, 0, TO(m) + 1);
-  send()
+    send()
 #else
     skip
 #endif
