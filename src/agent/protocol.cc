@@ -100,6 +100,10 @@ template <typename V, Is<Done> T>
 void visit(V& v, T& m) {
   v(m.code), v(m.error);
 }
+template <typename V, Is<Ticket> T>
+void visit(V& v, T& m) {
+  v(m.text);
+}
 
 // Integers as they are, bool as one byte, strings, byte strings and lists with a 32-bit count in
 // front.
@@ -355,6 +359,9 @@ std::vector<std::byte> encode(const Action& m) {
 std::vector<std::byte> encode(const Done& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Ticket& m) {
+  return encode_body(m);
+}
 
 bool parse(std::span<const std::byte> body, Register* out) {
   return parse_body(body, out);
@@ -396,6 +403,9 @@ bool parse(std::span<const std::byte> body, Action* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Done* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Ticket* out) {
   return parse_body(body, out);
 }
 

@@ -43,6 +43,11 @@
 //   ACTION                      ->  CRIU's action script `name`; the reply's code is the script's
 //   exit code
 //                               <-  DONE
+//
+// The ferry command                                 ferryd
+//   WHO_AM_I                    ->
+//                               <-  TICKET: its calls (migrate/ferry.proto) carry it, and are the
+//   user's of this connection (SO_PEERCRED) while that lives
 namespace ferry::agent {
 
 inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
@@ -69,6 +74,8 @@ enum class MessageType : std::uint16_t {
   kDumpFailed = 34,
   kAction = 35,
   kDone = 36,
+  kWhoAmI = 48,
+  kTicket = 49,
 };
 
 // A word in the process's memory that ferryd writes (process_vm_writev) while the process can be
@@ -166,6 +173,10 @@ struct Done {
   std::string error;
 };
 
+struct Ticket {
+  std::string text;  // printable, cannot be guessed
+};
+
 // Bodies. parse() is false for malformed bytes. Slot descriptors are not part of the bytes.
 std::vector<std::byte> encode(const Register&);
 std::vector<std::byte> encode(const StatusReply&);
@@ -181,6 +192,7 @@ std::vector<std::byte> encode(const Frozen&);
 std::vector<std::byte> encode(const DumpFailed&);
 std::vector<std::byte> encode(const Action&);
 std::vector<std::byte> encode(const Done&);
+std::vector<std::byte> encode(const Ticket&);
 bool parse(std::span<const std::byte> body, Register* out);
 bool parse(std::span<const std::byte> body, StatusReply* out);
 bool parse(std::span<const std::byte> body, Stop* out);
@@ -195,6 +207,7 @@ bool parse(std::span<const std::byte> body, Frozen* out);
 bool parse(std::span<const std::byte> body, DumpFailed* out);
 bool parse(std::span<const std::byte> body, Action* out);
 bool parse(std::span<const std::byte> body, Done* out);
+bool parse(std::span<const std::byte> body, Ticket* out);
 
 // The descriptors of all slots, in the order in which they travel beside the message; still owned
 // by the slots.

@@ -7,31 +7,54 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "agent/protocol.h"
 #include "cli/json.h"
 #include "migrate/api.h"
 #include "migrate/failure.h"
+#include "migrate/unique_fd.h"
 
 namespace ferry::cli {
 namespace {
 
 using migrate::Failure;
 
+constexpr int kTicketMs = 5000;
+
 std::string api_socket() {
   const char* path = std::getenv(migrate::kApiVariable);
   return path != nullptr && *path != '\0' ? path : migrate::kApiSocket;
 }
 
-std::unique_ptr<v1::Local::Stub> connect() {
-  const std::string path = api_socket();
-  if (::access(path.c_str(), R_OK | W_OK) != 0) {
-    if (errno == EACCES || ::geteuid() != 0) throw Failure("needs root; use sudo");
-    throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
+// A channel to ferryd, and the connection that says whose calls they are.
+class Ferryd {
+ public:
+  Ferryd() : who_(agent::connect_to_ferryd()) {
+    const std::string path = api_socket();
+    if (!who_ || ::access(path.c_str(), R_OK | W_OK) != 0) {
+      throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
+    }
+    agent::Message answer;
+    agent::Ticket ticket;
+    if (agent::send_message(who_.get(), agent::MessageType::kWhoAmI, {}) != 0 ||
+        agent::receive_message(who_.get(), &answer, kTicketMs) != 0 ||
+        answer.type != agent::MessageType::kTicket || !agent::parse(answer.body, &ticket)) {
+      throw Failure("the ferryd of this host does not answer; is it of this version?");
+    }
+    context_.AddMetadata(migrate::kTicketKey, ticket.text);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub_ = v1::Local::NewStub(
+        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
   }
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::Local::NewStub(
-      grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
-}
+
+  v1::Local::Stub* operator->() const { return stub_.get(); }
+  grpc::ClientContext* context() { return &context_; }  // of one call
+
+ private:
+  migrate::UniqueFd who_;
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Local::Stub> stub_;
+};
 
 void throw_unless_ok(const grpc::Status& status) {
   if (status.ok()) return;
@@ -82,12 +105,11 @@ int move(const std::string& program, const std::string& to, bool json) {
     throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
   }
   if (migrate::printable(to) != to) throw Failure("that is no name of a host; give its address");
-  const auto stub = connect();
-  grpc::ClientContext context;
+  Ferryd ferryd;
   v1::MoveRequest request;
   request.set_program(program);
   request.set_to(to);
-  const auto reader = stub->Move(&context, request);
+  const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   v1::MoveEvent event;
   std::string phase;
@@ -118,10 +140,9 @@ int move(const std::string& program, const std::string& to, bool json) {
 }
 
 int ps(bool json) {
-  const auto stub = connect();
-  grpc::ClientContext context;
+  Ferryd ferryd;
   v1::PsReply reply;
-  throw_unless_ok(stub->Ps(&context, {}, &reply));
+  throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
   if (json) {
     fmt::print("{}\n", to_json(reply).dump(2));
     return 0;
@@ -147,10 +168,9 @@ int resolve(const std::string& move_id, bool commit) {
     throw Failure(fmt::format("'{}' is no move id; see: ferry ps", move_id));
   }
   request.set_commit(commit);
-  const auto stub = connect();
-  grpc::ClientContext context;
+  Ferryd ferryd;
   v1::ResolveReply reply;
-  throw_unless_ok(stub->Resolve(&context, request, &reply));
+  throw_unless_ok(ferryd->Resolve(ferryd.context(), request, &reply));
   return 0;
 }
 

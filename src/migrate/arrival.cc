@@ -204,10 +204,12 @@ void Arrival::watch_program() {
 
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
+  auto tree = process_tree(root);  // all is frozen: nobody comes or goes
   std::unique_lock lock(mutex_);
   if (!restoring_ || decision_.state() != DestinationDecision::State::kOpen) return 1;
   decision_.held();
   root_ = root;
+  tree_ = std::move(tree);
   held_since_ = std::chrono::steady_clock::now();
   changed_.notify_all();
   changed_.wait(lock, [this] { return decision_.decided() && !deciding_; });
@@ -394,6 +396,11 @@ std::optional<v1::WatchEvent> Arrival::next_event(std::chrono::milliseconds time
   auto event = std::move(events_.front());
   events_.pop_front();
   return event;
+}
+
+bool Arrival::has_process(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  return std::count(tree_.begin(), tree_.end(), pid) > 0;
 }
 
 bool Arrival::is_held() const {

@@ -49,6 +49,8 @@ class Arrival {
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root);
 
+  // True for what was restored: another process may have the same pid in its own namespace.
+  bool has_process(pid_t pid) const;
   // The processes.
   std::optional<agent::Resume> wake(pid_t inner_pid);
   void resumed(pid_t inner_pid, const agent::Resumed& resumed);
@@ -108,6 +110,7 @@ class Arrival {
   bool deciding_ = false;  // commit() is at work
   bool criu_ended_ = false, over_ = false;
   pid_t root_ = 0;
+  std::vector<pid_t> tree_;  // in our pid namespace
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point held_since_;
   std::chrono::steady_clock::time_point heard_source_ = began_;  // the housekeeper's alone

@@ -2,16 +2,25 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
 
 #include "migrate/failure.h"
 #include "migrate/net.h"
@@ -24,6 +33,9 @@ using agent::MessageType;
 struct ControlServer::Connection {
   UniqueFd socket;
   pid_t peer = 0;
+  uid_t user = 0;
+  UniqueFd pidfd;      // of `peer`: the number may be another process's one day
+  std::string ticket;  // guarded by the server's mutex
   std::optional<FerryProcess> process;
 
   std::mutex asking;  // one question at a time
@@ -39,6 +51,11 @@ struct ControlServer::Connection {
 };
 
 namespace {
+
+bool has_ended(const UniqueFd& pidfd) {
+  pollfd end{pidfd.get(), POLLIN, 0};
+  return !pidfd || ::poll(&end, 1, 0) != 0;
+}
 
 UniqueFd listen_on(const std::string& path) {
   sockaddr_un address{};
@@ -60,10 +77,14 @@ UniqueFd listen_on(const std::string& path) {
 
 }  // namespace
 
-ControlServer::ControlServer(std::string path, ControlHandler& handler)
-    : path_(std::move(path)), handler_(handler) {
+ControlServer::ControlServer(std::string path, ControlHandler& handler,
+                             std::size_t connections_of_user)
+    : path_(std::move(path)), handler_(handler), connections_of_user_(connections_of_user) {
   std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  const auto folder = std::filesystem::path(path_).parent_path();
+  if (std::filesystem::create_directories(folder, ignored)) {
+    ::chmod(folder.c_str(), 0755);  // programs of every user come here
+  }
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -98,6 +119,16 @@ void ControlServer::accept_loop() {
     auto connection = std::make_shared<Connection>();
     connection->socket = std::move(socket);
     connection->peer = peer.pid;
+    connection->user = peer.uid;
+    connection->pidfd.reset(::pidfd_open(peer.pid, 0));
+    // A thread and two descriptors of ours each: one user must not take them all.
+    const auto others =
+        std::count_if(connections_.begin(), connections_.end(),
+                      [&](const auto& each) { return each.second->user == peer.uid; });
+    if (peer.uid != 0 && static_cast<std::size_t>(others) >= connections_of_user_) {
+      spdlog::warn("user {} has {} connections: no more", peer.uid, others);
+      continue;
+    }
     connections_.emplace(connection.get(), connection);
     try {
       std::thread([this, connection] {
@@ -105,6 +136,7 @@ void ControlServer::accept_loop() {
         std::lock_guard done(mutex_);
         const auto found = processes_.find(connection->peer);
         if (found != processes_.end() && found->second == connection) processes_.erase(found);
+        tickets_.erase(connection->ticket);
         connections_.erase(connection.get());
         ended_.notify_all();
       }).detach();
@@ -154,12 +186,7 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     return agent::send_message(connection->socket.get(), type, body, descriptors);
   };
   // Only root drives CRIU: the plugin and the scripts run as CRIU does.
-  const auto is_root = [&] {
-    ucred peer{};
-    socklen_t length = sizeof peer;
-    return ::getsockopt(connection->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-           peer.uid == 0;
-  };
+  const auto is_root = [&] { return connection->user == 0; };
   const auto done = [&](auto body, auto call) {
     agent::Done reply;
     if (!agent::parse(message.body, &body))
@@ -208,6 +235,9 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       if (agent::parse(message.body, &peers)) handler_.peers_know(connection->peer, peers);
       return;
     }
+    case MessageType::kWhoAmI:
+      answer(MessageType::kTicket, agent::encode(agent::Ticket{give_ticket(connection)}));
+      return;
     case MessageType::kPauseTree:
       return done(agent::PauseTree{},
                   [&](const auto& body) { return handler_.pause_tree(body.pid); });
@@ -232,14 +262,35 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
 std::vector<FerryProcess> ControlServer::processes() const {
   std::lock_guard lock(mutex_);
   std::vector<FerryProcess> all;
-  for (const auto& [pid, connection] : processes_) all.push_back(*connection->process);
+  for (const auto& [pid, connection] : processes_) {
+    if (!has_ended(connection->pidfd)) all.push_back(*connection->process);
+  }
   return all;
+}
+
+std::string ControlServer::give_ticket(const std::shared_ptr<Connection>& connection) {
+  std::array<unsigned char, 16> random;
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    throw Failure("cannot get random bytes");
+  }
+  std::lock_guard lock(mutex_);
+  tickets_.erase(connection->ticket);
+  connection->ticket = fmt::format("{:02x}", fmt::join(random, ""));
+  tickets_[connection->ticket] = connection->user;
+  return connection->ticket;
+}
+
+std::optional<uid_t> ControlServer::user_of(const std::string& ticket) const {
+  std::lock_guard lock(mutex_);
+  const auto found = tickets_.find(ticket);
+  if (found == tickets_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::shared_ptr<ControlServer::Connection> ControlServer::find(pid_t pid) const {
   std::lock_guard lock(mutex_);
   const auto found = processes_.find(pid);
-  if (found == processes_.end()) {
+  if (found == processes_.end() || has_ended(found->second->pidfd)) {
     throw Failure(fmt::format("process {} is not registered with ferryd", pid));
   }
   return found->second;

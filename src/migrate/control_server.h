@@ -18,8 +18,9 @@
 #include "migrate/unique_fd.h"
 
 // ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
-// registered, and what CRIU's plugin and action scripts ask. A peer's pid is the kernel's word
-// (SO_PEERCRED), never the message's.
+// registered, and what CRIU's plugin and action scripts ask. A peer's pid and user are the kernel's
+// word (SO_PEERCRED), never the message's; a registration ends with its process, also when another
+// process holds the connection open.
 namespace ferry::migrate {
 
 // A running process with the library, as REGISTER or AWAKE announced it.
@@ -52,12 +53,16 @@ class ControlHandler {
 class ControlServer {
  public:
   // Replaces a stale socket; throws Failure when another ferryd lives on it.
-  ControlServer(std::string path, ControlHandler& handler);
+  // `connections_of_user`: most that a user other than root may have.
+  ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
   ~ControlServer();
 
   const std::string& path() const { return path_; }
 
   std::vector<FerryProcess> processes() const;
+
+  // The user whose connection was given this ticket, while that connection lives.
+  std::optional<uid_t> user_of(const std::string& ticket) const;
 
   // Asks a process. Throws Failure (not registered, no answer in time).
   agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
@@ -78,6 +83,7 @@ class ControlServer {
   void handle(const std::shared_ptr<Connection>& connection, agent::Message& message);
   void register_process(const std::shared_ptr<Connection>& connection,
                         const agent::Register& registration);
+  std::string give_ticket(const std::shared_ptr<Connection>& connection);
   std::shared_ptr<Connection> find(pid_t pid) const;
   agent::Message ask(Connection& connection, agent::MessageType type,
                      std::span<const std::byte> body, agent::MessageType answer,
@@ -85,11 +91,13 @@ class ControlServer {
 
   std::string path_;
   ControlHandler& handler_;
+  const std::size_t connections_of_user_;
   UniqueFd lock_, listener_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::map<pid_t, std::shared_ptr<Connection>> processes_;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
+  std::map<std::string, uid_t> tickets_;
   bool stopping_ = false;
   std::thread acceptor_;
 };

@@ -51,7 +51,7 @@ Daemon::~Daemon() {
 
 // --- the ferry command
 
-v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
+v1::MoveReport Daemon::move(uid_t user, const std::string& program, const std::string& to,
                             const std::function<void(const std::string&)>& progress) {
   if (host_.stopping) throw Failure("this ferryd is ending");
   if (host_.images == nullptr) {
@@ -61,6 +61,7 @@ v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
                     host_.name));
   }
   Unit unit = find_unit(host_, program);
+  need_owner(user, unit.name, unit.root);
   std::shared_ptr<Move> move;
   {
     std::lock_guard lock(mutex_);
@@ -71,7 +72,7 @@ v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
       }
     }
     const std::uint64_t id = new_move_id();
-    move = std::make_shared<Move>(host_, std::move(unit), to, id);
+    move = std::make_shared<Move>(host_, std::move(unit), to, id, user);
     moves_.emplace(id, move);
   }
   try {
@@ -87,7 +88,7 @@ v1::MoveReport Daemon::move(const std::string& program, const std::string& to,
   }
 }
 
-v1::PsReply Daemon::ps() {
+v1::PsReply Daemon::ps(uid_t user) {
   v1::PsReply reply;
   reply.set_host(host_.name);
   for (const auto& process : host_.control->processes()) {
@@ -95,6 +96,10 @@ v1::PsReply Daemon::ps() {
     program->set_pid(process.pid);
     program->set_name(program_name(process.pid).value_or("?"));
     program->set_state("running");
+    if (!is_owner(user, process.pid)) {
+      program->set_state("another user's");
+      continue;
+    }
     if (const auto container = host_.containers->of_process(process.pid)) {
       program->set_container(container->name);
     }
@@ -110,7 +115,7 @@ v1::PsReply Daemon::ps() {
   }
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (!move->undecided()) continue;
+    if (!move->undecided() || !is_owner(user, move->unit().root)) continue;
     auto* program = reply.add_programs();
     program->set_pid(move->unit().root);
     program->set_name(move->unit().name);
@@ -118,7 +123,7 @@ v1::PsReply Daemon::ps() {
     program->set_move_id(id);
   }
   for (const auto& [id, arrival] : arrivals_) {
-    if (!arrival->is_held()) continue;
+    if (!arrival->is_held() || !is_owner(user, arrival->root())) continue;
     auto* program = reply.add_programs();
     program->set_pid(arrival->root());
     program->set_name(arrival->program());
@@ -128,8 +133,9 @@ v1::PsReply Daemon::ps() {
   return reply;
 }
 
-void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
+void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   if (const auto move = find_move(move_id); move && move->in_doubt()) {
+    need_owner(user, move->unit().name, move->unit().root);
     if (commit_it) {
       throw Failure(
           "the move is committed here; if the program lives on at the destination, "
@@ -139,6 +145,7 @@ void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
     return;
   }
   if (const auto arriving = arrival(move_id); arriving && arriving->in_doubt()) {
+    need_owner(user, arriving->program(), arriving->root());
     std::string reason;
     if (!commit_it) {
       arriving->abort("an operator decided so");
@@ -151,6 +158,9 @@ void Daemon::resolve(std::uint64_t move_id, bool commit_it) {
   const auto promise = host_.decisions->find(move_id, Side::kSource);
   if (find_move(move_id) || !promise || promise->decision != Decision::kCommitted) {
     throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
+  }
+  if (user != 0) {
+    throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
   }
   if (commit_it) throw Failure("the move is committed here; decide it at its destination");
   host_.decisions->record(move_id, Side::kSource, Decision::kAborted, promise->program);
@@ -377,14 +387,25 @@ agent::Done Daemon::action_of_former(const agent::Action& action) {
   return {answer == Answer::kCommitted ? 0 : 1, ""};
 }
 
+// A move's id is no secret: the number of CRIU's image folder, which every user sees.
+bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
+  if (const auto arriving = arrival(move_id)) return arriving->has_process(pid);
+  if (const auto move = find_move(move_id)) return move->has_process(pid);
+  return true;
+}
+
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   const pid_t inner = innermost_pid(pid).value_or(pid);
   WakeUp answer;
-  if (const auto arriving = arrival(awake.move_id))
+  if (!is_of_move(pid, awake.move_id)) {
+    answer.retry_ms = 1000;
+    spdlog::warn("process {} asks for the sockets of move {:016x}, which is not its own", pid,
+                 awake.move_id);
+  } else if (const auto arriving = arrival(awake.move_id)) {
     answer.resume = arriving->wake(inner);
-  else if (const auto move = find_move(awake.move_id))
+  } else if (const auto move = find_move(awake.move_id)) {
     answer.resume = move->wake(inner);
-  else {
+  } else {
     std::shared_ptr<Foreign> foreign;
     {
       std::lock_guard lock(mutex_);
@@ -405,6 +426,7 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
 }
 
 void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
+  if (!is_of_move(pid, resumed.move_id)) return;
   const pid_t inner = innermost_pid(pid).value_or(pid);
   if (resumed.error != 0) {
     spdlog::error("process {} cannot use its sockets: {}", pid, error_text(resumed.error));
@@ -419,6 +441,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
 }
 
 void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
+  if (!is_of_move(pid, peers.move_id)) return;
   const auto arriving = arrival(peers.move_id);
   if (arriving) arriving->peers_know(innermost_pid(pid).value_or(pid), peers);
 }

@@ -25,11 +25,12 @@ class Daemon : public ControlHandler {
   explicit Daemon(Host& host);
   ~Daemon() override;
 
-  // --- the ferry command. Throw Failure.
-  v1::MoveReport move(const std::string& program, const std::string& to,
+  // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
+  v1::MoveReport move(uid_t user, const std::string& program, const std::string& to,
                       const std::function<void(const std::string&)>& progress);
-  v1::PsReply ps();
-  void resolve(std::uint64_t move_id, bool commit);
+  // Of programs that are not the user's there is no more than /proc shows to everybody.
+  v1::PsReply ps(uid_t user);
+  void resolve(uid_t user, std::uint64_t move_id, bool commit);
 
   // --- other ferryds; `from`: the name in the certificate of who asks, empty with --insecure. Only
   // the source of a move may steer it. Throw Failure.
@@ -64,6 +65,7 @@ class Daemon : public ControlHandler {
   std::shared_ptr<Move> move_of_process(pid_t pid);
   std::shared_ptr<Move> find_move(std::uint64_t move_id);
   std::shared_ptr<Foreign> foreign_of(pid_t pid);
+  bool is_of_move(pid_t pid, std::uint64_t move_id);
   agent::Done pause_foreign(pid_t root);
   agent::Done action_of_former(const agent::Action& action);
   Answer abort_former(std::uint64_t move_id);

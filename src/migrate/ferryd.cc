@@ -151,6 +151,9 @@ int run(const Options& options) {
   const auto credentials = find_credentials(options);
   const std::string listen = address_for_others(options, credentials);
 
+  // Images, records, and what CRIU writes: root's alone. A restored program has the mask of its
+  // own.
+  ::umask(0077);
   // Threads inherit the mask: only sigwait() below sees these.
   sigset_t signals;
   sigemptyset(&signals);
@@ -192,7 +195,7 @@ int run(const Options& options) {
   make_image_directory(options.images);
   Orphans orphans(host);
   FerrydService ferryd_service(daemon, host);
-  LocalService local_service(daemon);
+  LocalService local_service(daemon, host);
   std::optional<ImageReceiver> images;
   std::unique_ptr<grpc::Server> ferryd_server;
   if (!listen.empty()) {
@@ -204,11 +207,9 @@ int run(const Options& options) {
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
   ::unlink(options.api.c_str());
-  ::umask(0077);
   const auto local_server =
       serve("unix:" + options.api, &local_service, grpc::InsecureServerCredentials());
-  ::chmod(options.api.c_str(), 0600);
-  ::umask(0022);
+  ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
   spdlog::info("ferryd {} of {} {}", kVersion, host.name,
                listen.empty() ? "serves this host only"
                               : fmt::format("listens on {}, {}", host.address,

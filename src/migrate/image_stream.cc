@@ -325,8 +325,9 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
     left -= size;
     const std::string path = transfer.directory + "/" + name;
     const UniqueFd file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0777));
-    if (!file) return errno;
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    // CRIU wants a log to have the mode that it had; the folder is root's alone.
+    if (!file || ::fchmod(file.get(), mode & 0777) != 0) return errno;
     std::uint32_t crc = 0, expected = 0;
     if (const int error = receive_content(stream, file.get(), size, &crc, buffer)) return error;
     if (const int error = stream.receive(&expected, sizeof expected)) return error;

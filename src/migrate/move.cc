@@ -48,10 +48,11 @@ bool is_connected(const device::QpStatus& qp) {
 
 }  // namespace
 
-Move::Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id)
+Move::Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id, uid_t user)
     : host_(host),
       unit_(std::move(unit)),
       move_id_(move_id),
+      user_(user),
       peer_(to, host.credentials),
       tree_(*host.control, *host.stand_ins, move_id),
       images_(host.images_of(move_id)) {}
@@ -200,6 +201,8 @@ void Move::pause_tree() {
 }
 
 void Move::frozen() {
+  // Meanwhile it may have become another program: a set-user-ID one.
+  need_owner(user_, unit_.name, unit_.root);
   tree_.mark_frozen();
 }
 

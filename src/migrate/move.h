@@ -31,7 +31,8 @@ namespace ferry::migrate {
 
 class Move {
  public:
-  Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id);
+  // `user` asked for it: what is not its own when all is frozen does not move.
+  Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id, uid_t user);
   // Waits for what goes on behind run().
   ~Move();
 
@@ -81,6 +82,7 @@ class Move {
   Host& host_;
   const Unit unit_;
   const std::uint64_t move_id_;
+  const uid_t user_;
   Peer peer_;
   StoppedTree tree_;
   const std::string images_;

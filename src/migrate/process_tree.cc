@@ -106,6 +106,18 @@ std::optional<pid_t> innermost_pid(pid_t pid) {
   return std::nullopt;
 }
 
+std::optional<uid_t> owner_of(pid_t pid) {
+  std::ifstream file(proc_path(pid, "status"));
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("Uid:")) continue;
+    std::istringstream fields(line.substr(4));
+    uid_t real = 0, effective = 0, saved = 0, file_system = 0;
+    fields >> real >> effective >> saved >> file_system;
+    if (fields && real == effective && real == saved && real == file_system) return real;
+  }
+  return std::nullopt;
+}
+
 std::uint64_t resident_bytes(pid_t pid) {
   std::ifstream file(proc_path(pid, "statm"));
   std::uint64_t size = 0, resident = 0;

@@ -29,6 +29,10 @@ std::optional<std::string> program_name(pid_t pid);
 // The pid in the innermost pid namespace, which is the same before and after a move.
 std::optional<pid_t> innermost_pid(pid_t pid);
 
+// The user that all of a process's ids are of (real, effective, saved, file system): nothing when
+// they differ (a set-user-ID program) or it is gone.
+std::optional<uid_t> owner_of(pid_t pid);
+
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
 

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "migrate/api.h"
 #include "migrate/credentials.h"
 #include "migrate/failure.h"
 #include "migrate/settle.h"
@@ -136,16 +137,27 @@ grpc::Status FerrydService::Decision(grpc::ServerContext* context,
   });
 }
 
-grpc::Status LocalService::Move(grpc::ServerContext*, const v1::MoveRequest* request,
+// Who asks, by the ticket that its connection to the control socket was given.
+uid_t LocalService::user_of(const grpc::ServerContext& context) const {
+  const auto found = context.client_metadata().find(kTicketKey);
+  std::optional<uid_t> user;
+  if (found != context.client_metadata().end()) {
+    user = host_.control->user_of(std::string(found->second.data(), found->second.size()));
+  }
+  if (!user) throw Failure("nobody knows who asks; use the ferry command of this ferryd's version");
+  return *user;
+}
+
+grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequest* request,
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
     // Who asked may have gone; the move goes on.
-    const auto report =
-        daemon_.move(request->program(), request->to(), [&](const std::string& phase) {
-          v1::MoveEvent event;
-          event.set_phase(phase);
-          writer->Write(event);
-        });
+    const auto report = daemon_.move(user_of(*context), request->program(), request->to(),
+                                     [&](const std::string& phase) {
+                                       v1::MoveEvent event;
+                                       event.set_phase(phase);
+                                       writer->Write(event);
+                                     });
     v1::MoveEvent event;
     *event.mutable_report() = report;
     writer->Write(event);
@@ -153,17 +165,18 @@ grpc::Status LocalService::Move(grpc::ServerContext*, const v1::MoveRequest* req
   });
 }
 
-grpc::Status LocalService::Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply* reply) {
+grpc::Status LocalService::Ps(grpc::ServerContext* context, const v1::PsRequest*,
+                              v1::PsReply* reply) {
   return guarded([&] {
-    *reply = daemon_.ps();
+    *reply = daemon_.ps(user_of(*context));
     return grpc::Status::OK;
   });
 }
 
-grpc::Status LocalService::Resolve(grpc::ServerContext*, const v1::ResolveRequest* request,
+grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::ResolveRequest* request,
                                    v1::ResolveReply*) {
   return guarded([&] {
-    daemon_.resolve(request->move_id(), request->commit());
+    daemon_.resolve(user_of(*context), request->move_id(), request->commit());
     return grpc::Status::OK;
   });
 }

@@ -27,14 +27,17 @@ class FerrydService final : public v1::Ferryd::Service {
 
 class LocalService final : public v1::Local::Service {
  public:
-  explicit LocalService(Daemon& daemon) : daemon_(daemon) {}
+  LocalService(Daemon& daemon, const Host& host) : daemon_(daemon), host_(host) {}
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
 
  private:
+  uid_t user_of(const grpc::ServerContext& context) const;
+
   Daemon& daemon_;
+  const Host& host_;
 };
 
 }  // namespace ferry::migrate

@@ -59,6 +59,19 @@ std::vector<FerryProcess> ferry_processes(const Host& host, pid_t root) {
   return processes;
 }
 
+bool is_owner(uid_t user, pid_t root) {
+  if (user == 0) return true;
+  const auto tree = process_tree(root);
+  return !tree.empty() &&
+         std::all_of(tree.begin(), tree.end(), [&](pid_t pid) { return owner_of(pid) == user; });
+}
+
+void need_owner(uid_t user, const std::string& name, pid_t root) {
+  if (is_owner(user, root)) return;
+  throw Failure(fmt::format(
+      "'{}' is not yours: only root, or the owner of all its processes, may do this", name));
+}
+
 Unit find_unit(const Host& host, const std::string& program) {
   if (auto container = host.containers->find(program)) {
     return unit_of_container(host, std::move(*container));

@@ -24,6 +24,10 @@ struct Unit {
 // the container. Throws Failure: nothing of that name, several, or not started with Ferry.
 Unit find_unit(const Host& host, const std::string& program);
 
+// Throws Failure, one line, unless `user` is root or every process of the tree is its own.
+void need_owner(uid_t user, const std::string& name, pid_t root);
+bool is_owner(uid_t user, pid_t root);
+
 // The registered processes of the tree below `root`.
 std::vector<FerryProcess> ferry_processes(const Host& host, pid_t root);
 

@@ -1,10 +1,14 @@
 #include "migrate/control_server.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iterator>
 #include <stdexcept>
+#include <thread>
 
 #include "migrate/net.h"
 #include "played_process.h"
@@ -163,6 +167,145 @@ TEST_F(ControlServerTest, OutlivesWhatItsHandlerThrows) {
                         agent::encode(agent::PeersKnow{1, remaining, {}, 0}));
   }
   EXPECT_TRUE(eventually([&] { return handler.remaining == 5; }));
+}
+
+// Runs in a process of another user, who may reach the socket; its exit status.
+template <typename Call>
+int as_nobody(const Folder& folder, Call call) {
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool changed =
+        ::setresgid(65534, 65534, 65534) == 0 && ::setresuid(65534, 65534, 65534) == 0;
+    ::_exit(changed ? call() : 99);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+}
+
+// 0, or errno; `ticket` gets what ferryd said.
+int ask_for_ticket(int socket, std::string* ticket) {
+  agent::Message answer;
+  agent::Ticket body;
+  if (const int error = agent::send_message(socket, agent::MessageType::kWhoAmI, {})) return error;
+  if (const int error = agent::receive_message(socket, &answer, 10000)) return error;
+  if (answer.type != agent::MessageType::kTicket || !agent::parse(answer.body, &body))
+    return EPROTO;
+  *ticket = body.text;
+  return 0;
+}
+
+TEST_F(ControlServerTest, ATicketIsOfTheUserOfItsConnection) {
+  ControlServer server(path, handler);
+  std::string first, second;
+  {
+    const UniqueFd one(agent::connect_to_ferryd()), other(agent::connect_to_ferryd());
+    ASSERT_EQ(ask_for_ticket(one.get(), &first), 0);
+    ASSERT_EQ(ask_for_ticket(other.get(), &second), 0);
+    EXPECT_NE(first, second);
+    EXPECT_EQ(first.size(), 32u);
+    EXPECT_EQ(server.user_of(first), ::getuid());
+    EXPECT_EQ(server.user_of(second), ::getuid());
+    std::string again;
+    ASSERT_EQ(ask_for_ticket(one.get(), &again), 0);
+    EXPECT_FALSE(server.user_of(first)) << "an old ticket";
+    first = again;
+  }
+  EXPECT_TRUE(eventually([&] { return !server.user_of(first) && !server.user_of(second); }));
+  EXPECT_FALSE(server.user_of(""));
+  EXPECT_FALSE(server.user_of(std::string(32, '0')));
+  if (::geteuid() != 0) return;
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  int release[2];
+  ASSERT_EQ(::pipe(release), 0);
+  std::thread judge([&] {
+    char text[32];
+    EXPECT_EQ(::read(pipe[0], text, sizeof text), 32);
+    EXPECT_EQ(server.user_of(std::string(text, sizeof text)), 65534u);
+    EXPECT_EQ(::write(release[1], "x", 1), 1);
+  });
+  EXPECT_EQ(as_nobody(folder,
+                      [&] {
+                        const int socket = agent::connect_to_ferryd();
+                        std::string ticket;
+                        char byte = 0;
+                        if (ask_for_ticket(socket, &ticket) != 0) return 1;
+                        if (::write(pipe[1], ticket.data(), ticket.size()) != 32) return 2;
+                        return ::read(release[0], &byte, 1) == 1 ? 0 : 3;
+                      }),
+            0);
+  judge.join();
+  for (const int fd : {pipe[0], pipe[1], release[0], release[1]}) ::close(fd);
+}
+
+TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
+  ControlServer server(path, handler);
+  EXPECT_EQ(as_nobody(folder,
+                      [&] {
+                        const auto refused = [&](agent::MessageType type, const auto& body) {
+                          const auto done = ask(type, body);
+                          return done.code == EPERM && done.error == "only root may do this";
+                        };
+                        return refused(agent::MessageType::kPauseTree, agent::PauseTree{1}) &&
+                                       refused(agent::MessageType::kFrozen, agent::Frozen{1}) &&
+                                       refused(agent::MessageType::kDumpFailed,
+                                               agent::DumpFailed{1}) &&
+                                       refused(agent::MessageType::kAction,
+                                               agent::Action{"post-restore", 1, 7})
+                                   ? 0
+                                   : 1;
+                      }),
+            0);
+}
+
+// The connection was inherited; the pid may be another process's by now.
+TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
+  ControlServer server(path, handler);
+  int release[2];
+  ASSERT_EQ(::pipe(release), 0);
+  const pid_t process = ::fork();
+  if (process == 0) {
+    const int socket = agent::connect_to_ferryd();
+    const pid_t heir = ::fork();
+    if (heir == 0) {  // until the test ends
+      ::close(release[1]);
+      char byte = 0;
+      const ssize_t end = ::read(release[0], &byte, 1);
+      ::_exit(end == 0 ? 0 : 1);
+    }
+    agent::send_message(socket, agent::MessageType::kRegister,
+                        agent::encode(agent::Register{agent::kVersion, "heir", 4096}));
+    for (;;) ::pause();
+  }
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+  EXPECT_EQ(server.processes()[0].pid, process);
+  ::kill(process, SIGKILL);
+  ::waitpid(process, nullptr, 0);
+  EXPECT_TRUE(eventually([&] { return server.processes().empty(); }));
+  EXPECT_NE(failure_of([&] { server.status(process, milliseconds(100)); }).find("not registered"),
+            std::string::npos);
+  ::close(release[0]);
+  ::close(release[1]);
+}
+
+TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
+  ControlServer server(path, handler, 3);
+  EXPECT_EQ(as_nobody(folder,
+                      [&] {
+                        std::string ticket;
+                        for (int i = 0; i < 3; ++i) {
+                          if (ask_for_ticket(agent::connect_to_ferryd(), &ticket) != 0) return 1;
+                        }
+                        return ask_for_ticket(agent::connect_to_ferryd(), &ticket) != 0 ? 0 : 2;
+                      }),
+            0);
+  const UniqueFd ours(agent::connect_to_ferryd());
+  std::string ticket;
+  EXPECT_EQ(ask_for_ticket(ours.get(), &ticket), 0);  // another's limit is not ours
 }
 
 TEST_F(ControlServerTest, OneFerrydPerSocket) {

@@ -217,12 +217,12 @@ TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
   here.decisions.record(43, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
   std::atomic<int> answer{-1};
   std::thread script([&] { answer = here.daemon->action({"post-dump", 1, 43}).code; });
-  EXPECT_NE(failure_of([&] { here.daemon->resolve(43, true); }), "");
+  EXPECT_NE(failure_of([&] { here.daemon->resolve(0, 43, true); }), "");
   EXPECT_EQ(answer, -1);
-  here.daemon->resolve(43, false);
+  here.daemon->resolve(0, 43, false);
   script.join();
   EXPECT_EQ(answer, 1);
-  EXPECT_NE(failure_of([&] { here.daemon->resolve(43, false); }).find("is in doubt"),
+  EXPECT_NE(failure_of([&] { here.daemon->resolve(0, 43, false); }).find("is in doubt"),
             std::string::npos);
   // A ferryd that ends leaves the question to its successor.
   here.decisions.record(44, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
@@ -247,30 +247,30 @@ TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
   const auto quiet = [](const std::string&) {};
   const std::string pid = std::to_string(process.pid());
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(pid, "no.such.host.invalid", quiet);
+              here.daemon->move(0, pid, "no.such.host.invalid", quiet);
             }).find("unknown host"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(pid, "127.0.0.1:1", quiet);
+              here.daemon->move(0, pid, "127.0.0.1:1", quiet);
             }).find("there is no ferryd on 127.0.0.1:1"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(std::to_string(::getpid()) + "0000", there.host.address, quiet);
+              here.daemon->move(0, std::to_string(::getpid()) + "0000", there.host.address, quiet);
             }),
             "");
   EXPECT_NE(failure_of([&] {
-              here.daemon->move("nothing-of-that-name", there.host.address, quiet);
+              here.daemon->move(0, "nothing-of-that-name", there.host.address, quiet);
             }).find("there is no program 'nothing-of-that-name' on here"),
             std::string::npos);
   // CRIU ends without having dumped: nothing was stopped, the destination is told.
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(pid, there.host.address, quiet);
+              here.daemon->move(0, pid, there.host.address, quiet);
             }).find("was not moved: criu dump ended too early"),
             std::string::npos);
   EXPECT_EQ(process.seen().stopped, 0);
   EXPECT_TRUE(std::filesystem::is_empty(there.host.image_directory));
   EXPECT_TRUE(std::filesystem::is_empty(here.host.image_directory));
-  const auto ps = here.daemon->ps();
+  const auto ps = here.daemon->ps(0);
   ASSERT_EQ(ps.programs_size(), 1);
   EXPECT_EQ(ps.programs(0).state(), "running");
   EXPECT_EQ(ps.programs(0).devices(0).name(), "played0");

@@ -137,7 +137,7 @@ group_errors() {
   fails "process $held is stopped, by a signal or a debugger; let it run \(kill -CONT $held\)" on h1 "$ferry" move erc --to h3
   [[ $(on h1 "$ferry" ps) == *"container erc stopped"* ]] || fail 'ferry ps does not say that erc is stopped'
   kill -CONT "$held"
-  fails 'needs root' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
+  fails 'is not yours: only root, or the owner' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
   fails 'no ferryd runs on this host' on h1 env FERRYD_API_SOCKET=/run/nothing "$ferry" ps
   fails 'another ferryd is running' on h3 "$FERRY_BIN/ferryd" --tls-dir /run/ferry/tls --state-dir /tmp/x
   another h3 4781 --criu /nonexistent/criu

@@ -125,6 +125,25 @@ TEST(ProcessTree, KnowsWhoIsHalted) {
   EXPECT_FALSE(is_halted(child));
 }
 
+TEST(ProcessTree, OwnerIsTheOneOfAllItsIds) {
+  EXPECT_EQ(owner_of(::getpid()), ::getuid());
+  EXPECT_FALSE(owner_of(0x3fffffff));
+  if (::geteuid() != 0) return;
+  // As a set-user-ID program of root's that user 65534 has started; then one that gave root up.
+  for (const uid_t saved : {0u, 65534u}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setresuid(65534, 65534, saved) == 0) ::raise(SIGSTOP);
+      ::_exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    EXPECT_EQ(owner_of(child), saved == 0 ? std::nullopt : std::optional<uid_t>(65534));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 TEST(Printable, KeepsUtf8AndNothingElse) {
   EXPECT_EQ(printable("ib_send_bw"), "ib_send_bw");
   EXPECT_EQ(printable("Fähre ⛴ 🛳"), "Fähre ⛴ 🛳");
