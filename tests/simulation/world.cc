@@ -5,9 +5,10 @@
 namespace ferry::simulation {
 
 Totals& Totals::operator+=(const Totals& other) {
-  for (auto member : {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits,
-                      &Totals::rollbacks, &Totals::requests, &Totals::packets, &Totals::settled,
-                      &Totals::stand_ins_expired, &Totals::overlapping, &Totals::again}) {
+  for (auto member :
+       {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits, &Totals::rollbacks,
+        &Totals::requests, &Totals::packets, &Totals::settled, &Totals::stand_ins_expired,
+        &Totals::overlapping, &Totals::again, &Totals::ghosts}) {
     this->*member += other.*member;
   }
   for (std::size_t step = 0; step < faults.size(); ++step) {
@@ -32,6 +33,7 @@ std::string to_json(const Totals& totals) {
   add("begun_with_work_left_after_a_move", totals.again);
   add("settled_after_a_restart", totals.settled);
   add("stand_ins_expired", totals.stand_ins_expired);
+  add("images_restored_again", totals.ghosts);
   add("requests", totals.requests);
   add("packets", totals.packets);
   text += ", \"faults\": {";

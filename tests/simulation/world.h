@@ -25,6 +25,8 @@
 //
 //   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
 //
+// Now and then somebody restores an old image a second time, after the move; nobody believes it.
+//
 // CRIU and the programs outlive a ferryd that crashes, and ask the one that is started again.
 // Durable are the records of decisions and, for each stop and each arrival, its sockets' places
 // and its stand-ins' entries.
@@ -70,7 +72,8 @@ struct Options {
 
 struct Totals {
   std::uint64_t schedules = 0, programs = 0, moves = 0, commits = 0, rollbacks = 0, requests = 0,
-                packets = 0, settled = 0, stand_ins_expired = 0, overlapping = 0, again = 0;
+                packets = 0, settled = 0, stand_ins_expired = 0, overlapping = 0, again = 0,
+                ghosts = 0;
   std::array<std::array<std::uint64_t, std::size_t(Fault::kCount)>, std::size_t(Step::kCount)>
       faults{};
   Totals& operator+=(const Totals& other);
@@ -162,6 +165,7 @@ class World {
   void awake(const std::shared_ptr<Copy>& copy);
   std::optional<bool> wake(const std::shared_ptr<Copy>& copy);
   void report(const std::shared_ptr<Copy>& copy, MoveId id, int source);
+  void restore_again(MoveId id);
 
   const Options options_;
   Events events_;
@@ -170,7 +174,9 @@ class World {
   Totals totals_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::shared_ptr<Copy>> copies_;
-  std::map<std::pair<int, int>, Time> cuts_;  // until
+  std::vector<std::shared_ptr<Copy>> ghosts_;      // of images that were restored again
+  std::map<MoveId, std::shared_ptr<Image>> kept_;  // images that somebody keeps
+  std::map<std::pair<int, int>, Time> cuts_;       // until
   unsigned programs_ = 0, faults_left_ = 0;
   unsigned orders_ = 0;  // moves to come
   std::set<MoveId> under_way_;

@@ -255,9 +255,32 @@ void World::report(const std::shared_ptr<Copy>& copy, MoveId id, int source) {
           respond({.ok = true});
         },
         [this, copy, id, source, all](const auto& reply) {
-          if (!reply || !all) report(copy, id, source);
+          if (!reply || !all) return report(copy, id, source);
+          restore_again(id);
         });
   });
+}
+
+// An old image comes to life once more, somewhere else: its epoch is known already, and comes from
+// another place.
+void World::restore_again(MoveId id) {
+  const auto kept = kept_.find(id);
+  if (kept == kept_.end()) return;
+  ++totals_.ghosts;
+  Place place;
+  place.slot = ++last_slot_ % port::kMaxSlot + 1;
+  place.at.address = port::Address::from_ipv4(0x0A000064);
+  place.at.udp_port = port::udp_port_of_slot(place.slot);
+  network_.bind(place.at);
+  const auto ghost = std::make_shared<Copy>(
+      events_, network_, [](const std::string&) {}, -1, -1, place);
+  ghosts_.push_back(ghost);
+  ghost->load(*kept->second);
+  ghost->resume(false);
+  for (int turn = 1; turn <= 20; ++turn) {
+    events_.in(milliseconds(10) * turn, [ghost] { ghost->act(); });
+  }
+  kept_.erase(kept);
 }
 
 }  // namespace ferry::simulation

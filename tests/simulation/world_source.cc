@@ -108,6 +108,7 @@ void World::transfer(const std::shared_ptr<Move>& move) {
   if (hosts_[move->from]->life != move->life) return;
   if (fault(Step::kTransfer, move->from, move->to)) return;
   auto image = std::make_shared<Image>(move->copy->image());
+  if (events_.chance(0.05)) kept_[move->id] = image;
   call(
       move->from, move->to,
       [this, move, image](const Respond& respond) {
