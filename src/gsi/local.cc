@@ -155,4 +155,13 @@ void take(const cm::Mad& mad, const port::Address& from, const port::Address& to
   if (auto socket = WireSocket::open(to, &error)) socket->send(*answer, from);
 }
 
+void take_for_moved(const cm::Mad& mad, const port::Address& from, const port::Address& to) {
+  const auto whom = cm::destination_of(mad);
+  if (whom && whom->process) {
+    pass_on(mad, from, to);
+  } else {
+    take(mad, from, to);
+  }
+}
+
 }  // namespace ferry::gsi

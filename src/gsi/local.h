@@ -38,4 +38,9 @@ bool pass_on(const cm::Mad& mad, const port::Address& from, const port::Address&
 // from `to`. For holders of UDP port 4791.
 void take(const cm::Mad& mad, const port::Address& from, const port::Address& to);
 
+// The same where a process is on a move, or has moved from: what is for a connection that nobody
+// has here may be for one of its, and stays unanswered, so that it comes again to where that
+// process is.
+void take_for_moved(const cm::Mad& mad, const port::Address& from, const port::Address& to);
+
 }  // namespace ferry::gsi

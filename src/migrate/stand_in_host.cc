@@ -182,7 +182,7 @@ void StandInHost::serve(Entry& entry) {
       }
       if (const auto parsed = wire::parse(packet.bytes)) {
         if (const auto mad = gsi::mad_of(*parsed)) {
-          if (entry.has_qp1) gsi::take(*mad, packet.from.address, slot_address);
+          if (entry.has_qp1) gsi::take_for_moved(*mad, packet.from.address, slot_address);
           continue;
         }
         entry.stand_in->handle_packet(*parsed, packet.from, now());

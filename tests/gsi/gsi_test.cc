@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 
 #include "gsi/local.h"
 #include "gsi/packet.h"
+#include "port/udp_port.h"
 #include "wire/icrc.h"
 
 namespace ferry::gsi {
@@ -114,6 +117,44 @@ TEST_F(Local, AFullQueueIsALossAndNotAbsence) {
   while (receive(any)) ++received;
   EXPECT_GE(received, holds);
   EXPECT_LT(received, holds + 20);
+}
+
+// A peer that sends messages for nobody, and what it is answered. Its address is this process's
+// own.
+struct Nobody : Local {
+  const port::Address peer =
+      port::Address::from_ipv4(0x7F800000u | (static_cast<unsigned>(::getpid()) & 0x7FFFFF));
+  int error = 0;
+  std::unique_ptr<port::UdpPort> port = port::UdpPort::bind(peer, 0, &error);
+  const cm::Mad dreq = cm::encode({7, cm::Dreq{1, 0, 0, {}}});  // ID 0 is nobody's
+
+  std::string answer() {
+    pollfd p{port->descriptor(), POLLIN, 0};
+    port::Received received[1];
+    if (::poll(&p, 1, 20000) != 1 || port->receive(received) != 1) return "none";
+    const auto packet = wire::parse(received[0].bytes);
+    const auto mad = packet ? mad_of(*packet) : std::nullopt;
+    const auto message = mad ? cm::parse(*mad) : std::nullopt;
+    if (!message) return "malformed";
+    if (std::holds_alternative<cm::Drep>(message->body)) return "DREP";
+    if (std::holds_alternative<cm::Rej>(message->body)) return "REJ";
+    return "another";
+  }
+};
+
+TEST_F(Nobody, IsAnsweredForByTheHolder) {
+  ASSERT_TRUE(port) << error;
+  take(dreq, peer, here);
+  EXPECT_EQ(answer(), "DREP");
+  take(request(service), peer, here);
+  EXPECT_EQ(answer(), "REJ");
+}
+
+TEST_F(Nobody, MayBeAConnectionOnAMove) {
+  ASSERT_TRUE(port) << error;
+  take_for_moved(dreq, peer, here);
+  take_for_moved(request(service), peer, here);
+  EXPECT_EQ(answer(), "REJ");  // of the two
 }
 
 }  // namespace
