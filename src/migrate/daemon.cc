@@ -466,7 +466,6 @@ void Daemon::keep_house() {
     };
     collect(moves_, [](const Move& move) { return move.is_over() && !move.undecided(); });
     collect(arrivals_, [](const Arrival& arrival) { return arrival.is_over(); });
-    collect(foreign_, [](const Foreign& foreign) { return foreign.tree->expired(); });
     lock.unlock();
     over.clear();
     reap_orphans();

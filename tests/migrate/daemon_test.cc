@@ -289,5 +289,15 @@ TEST_F(DaemonTest, AForeignCheckpointStopsAndGivesBack) {
   EXPECT_TRUE(process.seen().same_socket);
 }
 
+// On a busy machine: the daemon keeps house three times while the process stops.
+TEST_F(DaemonTest, AForeignCheckpointMayTakeLongToStop) {
+  PlayedProcess process(here.folder.path("sock"), {.slot = 73, .stop_ms = 700});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  EXPECT_EQ(here.daemon->pause_tree(process.pid()).code, 0);
+  EXPECT_EQ(here.daemon->frozen(process.pid()).code, 0);
+  EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+  EXPECT_TRUE(process.seen().same_socket);
+}
+
 }  // namespace
 }  // namespace ferry::migrate

@@ -36,6 +36,7 @@ class PlayedProcess {
     bool mute = false;       // does not answer STOP
     bool clings = false;     // does not let go after STOP_TAKEN
     std::uint32_t slot = 0;  // of 127.78.0.1
+    unsigned stop_ms = 0;    // that it takes to stop
   };
 
   PlayedProcess(const std::string& socket, Behaviour behaviour) {
@@ -98,6 +99,7 @@ class PlayedProcess {
         stopped.detach_ns = 20;
         stopped.qps = 2;
         stopped.unacked_psns = 3;
+        ::usleep(behaviour.stop_ms * 1000);
         if (behaviour.stop_error != 0) {
           agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped));
           continue;
