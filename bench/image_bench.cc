@@ -5,6 +5,7 @@
 
 #include <benchmark/benchmark.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -70,6 +71,7 @@ BENCHMARK(transfer)->ArgName("tls")->Arg(0)->Arg(1)->UseRealTime()->Unit(benchma
 
 // What is paid before the program is stopped: TCP, and the handshake with two certificates.
 void connection(benchmark::State& state) {
+  spdlog::set_level(spdlog::level::off);  // nobody expects these images
   std::optional<Credentials> from, to;
   if (state.range(0) != 0) {
     const auto ca = make_ca("bench CA", Days(1));
