@@ -25,6 +25,31 @@ std::optional<Destination> destination_of(std::span<const std::byte> mad) {
   return std::visit([](const auto& body) { return destination(body); }, message->body);
 }
 
+std::optional<Mad> redirection_of(std::span<const std::byte> mad, const port::Address& elsewhere) {
+  const auto message = parse(mad);
+  if (!message) return std::nullopt;
+  Body body;
+  if (const auto* req = std::get_if<Req>(&message->body)) {
+    Rej rej;
+    rej.remote_id = req->local_id;
+    rej.reason = Reason::kRedirect;
+    rej.info_length = kClassPortInfoLength;
+    rej.info = class_port_info(elsewhere);
+    body = rej;
+  } else if (const auto* sidr = std::get_if<SidrReq>(&message->body)) {
+    SidrRep answer;
+    answer.request_id = sidr->request_id;
+    answer.status = SidrStatus::kRedirect;
+    answer.service_id = sidr->service_id;
+    answer.info_length = kClassPortInfoLength;
+    answer.info = class_port_info(elsewhere);
+    body = answer;
+  } else {
+    return std::nullopt;
+  }
+  return encode({message->transaction_id, body});
+}
+
 std::optional<Mad> answer_for_nobody(std::span<const std::byte> mad) {
   const auto message = parse(mad);
   if (!message) return std::nullopt;

@@ -174,6 +174,7 @@ class Manager {
     Time wait{}, deadline = kNever;
     unsigned retries = 0;
     unsigned refusals = 0;  // up to one for each time that it was sent
+    unsigned redirections = 0;
   };
 
   Entry* entry(CommId id);
@@ -202,6 +203,7 @@ class Manager {
   void handle(const Datagram& d, std::uint64_t transaction, const SidrReq& m, Time now);
   void handle(const Datagram& d, std::uint64_t transaction, const SidrRep& m, Time now);
   Entry* request_seen(const Req& m);
+  bool redirect(Entry& e, const Datagram& answer, const Private<72>& info, Time now);
 
   const std::uint16_t tag_;
   const std::function<std::uint64_t()> random_;

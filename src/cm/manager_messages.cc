@@ -7,6 +7,8 @@
 namespace ferry::cm {
 namespace {
 
+constexpr unsigned kMaxRedirections = 8;
+
 bool is_over(State state) {
   return state == State::kIdle || state == State::kAnswered;
 }
@@ -104,8 +106,29 @@ void Manager::handle(const Datagram&, std::uint64_t, const Mra& m, Time now) {
   set_deadline(*e, now + timeout_of(m.service_timeout) + kFirstWait);
 }
 
-void Manager::handle(const Datagram&, std::uint64_t, const Rej& m, Time now) {
+// The same request, to another CM: what it says of the connection's path stays, for that is how
+// both programs name it.
+bool Manager::redirect(Entry& e, const Datagram& answer, const Private<72>& info, Time now) {
+  const auto elsewhere = redirect_of(info);
+  if (!elsewhere || answer.from != e.c.to || elsewhere->is_ipv4() != e.c.to.is_ipv4() ||
+      e.redirections++ >= kMaxRedirections) {
+    return false;
+  }
+  e.c.to = *elsewhere;
+  repeat(e);
+  e.retries = 0;
+  e.refusals = 0;
+  e.wait = kFirstWait;
+  set_deadline(e, now + e.wait);
+  return true;
+}
+
+void Manager::handle(const Datagram& d, std::uint64_t, const Rej& m, Time now) {
   Entry* e = entry(m.remote_id);
+  if (e != nullptr && e->c.state == State::kReqSent && m.reason == Reason::kRedirect &&
+      redirect(*e, d, m.info, now)) {
+    return;
+  }
   if (e == nullptr && m.remote_id == 0) {
     // The other side gave up before it knew our ID.
     for (auto& [id, other] : entries_) {
@@ -233,9 +256,10 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const SidrReq
   post(*e, Event::Type::kSidrRequest, m);
 }
 
-void Manager::handle(const Datagram&, std::uint64_t, const SidrRep& m, Time now) {
+void Manager::handle(const Datagram& d, std::uint64_t, const SidrRep& m, Time now) {
   Entry* e = entry(m.request_id);
   if (e == nullptr || e->c.state != State::kSidrReqSent) return;
+  if (m.status == SidrStatus::kRedirect && redirect(*e, d, m.info, now)) return;
   if (m.status == SidrStatus::kUnsupported && !refused(*e)) return;
   post(*e, Event::Type::kSidrReply, m);
   finish(*e, State::kIdle, now);

@@ -8,6 +8,9 @@
 namespace ferry::cm {
 namespace {
 
+constexpr std::uint32_t kGeneralServicesQpn = 1;
+constexpr std::uint32_t kGeneralServicesQkey = 0x80010000;  // clause 10.2.5
+
 using wire::load_be;
 using wire::store_be;
 
@@ -243,12 +246,13 @@ requires std::is_same_v<std::remove_const_t<M>, SidrRep>
 void format(Cursor& c, M& m) {
   c.whole(m.request_id);
   c.bits(m.status, 8);
-  c.skip(3);
+  c.whole(m.info_length);
+  c.skip(2);
   c.bits(m.qpn, 24);
   c.skip(1);
   c.whole(m.service_id);
   c.whole(m.qkey);
-  c.skip(72);
+  c.bytes(m.info);
   c.bytes(m.data);
 }
 
@@ -296,6 +300,24 @@ std::optional<Message> parse(std::span<const std::byte> mad) {
   if (!read_any(load_be<std::uint16_t>(&mad[16]), &mad[kHeader], &message.body))
     return std::nullopt;
   return message;
+}
+
+Private<72> class_port_info(const port::Address& redirect) {
+  Private<72> info{};
+  std::memcpy(&info[8], redirect.bytes.data(), redirect.bytes.size());
+  store_be(&info[32], kGeneralServicesQpn);
+  store_be(&info[36], kGeneralServicesQkey);
+  return info;
+}
+
+std::optional<port::Address> redirect_of(const Private<72>& info) {
+  port::Address address;
+  std::memcpy(address.bytes.data(), &info[8], address.bytes.size());
+  const auto qpn = wire::load_be<std::uint32_t>(&info[32]) & 0xFFFFFF;
+  if (qpn != kGeneralServicesQpn || address == port::Address{} || address.is_multicast()) {
+    return std::nullopt;
+  }
+  return address;
 }
 
 }  // namespace ferry::cm

@@ -97,6 +97,7 @@ enum class Reason : std::uint16_t {
   kInvalidServiceId = 8,
   kInvalidTransport = 9,
   kStaleConnection = 10,
+  kRedirect = 24,  // of CM and port; `info` is a ClassPortInfo
   kConsumer = 28,
 };
 
@@ -148,7 +149,8 @@ enum class SidrStatus : std::uint8_t {
   kValid = 0,
   kUnsupported = 1,  // nobody listens
   kRejected = 2,
-  kNoQp = 3
+  kNoQp = 3,
+  kRedirect = 4,  // `info` is a ClassPortInfo
 };
 
 struct SidrRep {
@@ -157,8 +159,19 @@ struct SidrRep {
   std::uint32_t qpn = 0;
   ServiceId service_id = 0;
   std::uint32_t qkey = 0;
+  std::uint8_t info_length = 0;
+  Private<72> info{};
   Private<136> data{};
 };
+
+// ClassPortInfo (clause 13.4.8.1), the part of a redirection that says something in RoCE: the GID
+// to ask instead. QP 1 and its well-known Q_Key go without saying.
+//
+//   rsvd:64 redirect_gid:128 rsvd:64 rsvd:8 redirect_qp:24 redirect_qkey:32 rsvd:256
+inline constexpr std::uint8_t kClassPortInfoLength = 72;
+Private<72> class_port_info(const port::Address& redirect);
+// Nothing for one that names no other QP 1.
+std::optional<port::Address> redirect_of(const Private<72>& info);
 
 using Body = std::variant<Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep>;
 

@@ -92,6 +92,10 @@ std::string listener_name_any(cm::ServiceId service) {
   return "ferry-cm/l/any" + service_text(service);
 }
 
+std::string away_name(const port::Address& address) {
+  return "ferry-cm/away/" + hex(address.bytes.data(), address.bytes.size());
+}
+
 int open_receiver(const std::string& name, int* error) {
   const int descriptor = unix_socket();
   if (descriptor >= 0) {
@@ -147,8 +151,17 @@ bool pass_on(const cm::Mad& mad, const port::Address& from, const port::Address&
   return taken;
 }
 
+bool pass_on_to_away(const cm::Mad& mad, const port::Address& from, const port::Address& to) {
+  const auto whom = cm::destination_of(mad);
+  const int socket = whom && !whom->process ? unix_socket() : -1;
+  if (socket < 0) return false;
+  const bool taken = send_to(socket, away_name(to), {kMagic, from.bytes, to.bytes, mad});
+  ::close(socket);
+  return taken;
+}
+
 void take(const cm::Mad& mad, const port::Address& from, const port::Address& to) {
-  if (pass_on(mad, from, to)) return;
+  if (pass_on(mad, from, to) || pass_on_to_away(mad, from, to)) return;
   const auto answer = cm::answer_for_nobody(mad);
   if (!answer) return;
   int error = 0;

@@ -103,8 +103,10 @@ int Service::accept(Id& id, const rdma_ucm_accept& c) {
                : manager_->establish(id.comm, now());
   }
   id.qpn = p.qp_num & 0xFFFFFF;
+  // The peer knows this side by an address, and a QPN is of the slot that it has there: where the
+  // process is, or, when it was redirected from where it came from, of its name for life.
   Devices::Place place{id.qpn, {}};
-  devices_.find_qp(id.device, id.qpn, &place);
+  if (gid(id) == id.source.ip) devices_.find_qp(id.device, id.qpn, &place);
   int error = 0;
   if (is_datagram(id)) {
     if (p.private_data_len > sizeof(cm::SidrRep::data)) return EINVAL;
