@@ -1,7 +1,9 @@
 #include "agent/agent.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -160,6 +162,16 @@ int Agent::start() {
 
 void Agent::abandon_in_child() {
   if (const int socket = socket_.exchange(-1); socket >= 0) ::close(socket);
+  if (seek_event_ >= 0) ::close(seek_event_);
+  seek_event_ = -1;
+}
+
+void Agent::seeks() {
+  std::lock_guard lock(seeking_);
+  const std::uint64_t one = 1;
+  if (seek_event_ >= 0) {
+    [[maybe_unused]] const ssize_t written = ::write(seek_event_, &one, sizeof one);
+  }
 }
 
 void* Agent::thread_main(void* self) {
@@ -189,15 +201,20 @@ void Agent::run() {
 void Agent::serve(int socket) {
   while (!ending_) {
     Message message;
+    bool asked = false;
     const int timeout = peers_.active() ? static_cast<int>(PeerWatch::kInterval.count()) : -1;
-    const int error = receive_message(socket, &message, timeout);
+    const bool waits = wait(socket, timeout, &asked);
+    if (asked && !ask_for_peers(socket)) return;
+    const int error = waits ? receive_message(socket, &message, 0) : ETIMEDOUT;
     if (error == ETIMEDOUT || error == 0) {
       if (peers_.active() && !tell_peers_know(socket)) return;
     }
     if (error == ETIMEDOUT) continue;
     if (error) return;
     close_descriptors(&message.descriptors);  // no message that reaches us here brings any
-    if (message.type == MessageType::kStatus) {
+    if (message.type == MessageType::kLocated) {
+      take_located(message);
+    } else if (message.type == MessageType::kStatus) {
       if (!answer_status(socket)) return;
     } else if (message.type == MessageType::kStop) {
       const int next = stop(socket, message);
@@ -212,9 +229,39 @@ bool Agent::answer_status(int socket) {
   registry_.for_each([&](Registry::Entry& entry) {
     ContextStatus status{entry.device, entry.netdev, {}};
     entry.context->status(&status.qps);
+    entry.context->places(&status.places);
     reply.contexts.push_back(std::move(status));
   });
+  if (Companion* companion = registry_.companion()) reply.services = companion->services();
   return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
+}
+
+// True when the socket has something, if only its end.
+bool Agent::wait(int socket, int timeout_ms, bool* asked) {
+  pollfd descriptors[2] = {{socket, POLLIN, 0}, {seek_event_, POLLIN, 0}};
+  if (::poll(descriptors, 2, timeout_ms) < 0) return false;
+  if (descriptors[1].revents != 0) {
+    std::uint64_t count;
+    *asked = ::read(seek_event_, &count, sizeof count) > 0;
+  }
+  return descriptors[0].revents != 0;
+}
+
+bool Agent::ask_for_peers(int socket) {
+  Locate message;
+  registry_.for_each([&](Registry::Entry& entry) { entry.context->sought(&message.names); });
+  if (message.names.empty()) return true;
+  return send_message(socket, MessageType::kLocate, encode(message)) == 0;
+}
+
+void Agent::take_located(const Message& message) {
+  Located answer;
+  if (message.version != kVersion || !parse(message.body, &answer)) return;
+  for (const LocatedPlace& place : answer.places) {
+    registry_.for_each([&](Registry::Entry& entry) {
+      entry.context->located(place.name, place.location, place.epoch);
+    });
+  }
 }
 
 int Agent::stop(int socket, const Message& message) {
@@ -337,6 +384,15 @@ Register Agent::registration() const {
 
 // Closes the connection before. A destructor that is waiting for us finds the new one.
 void Agent::set_socket(int socket) {
+  {
+    std::lock_guard lock(seeking_);
+    if (socket >= 0 && seek_event_ < 0) {
+      seek_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    } else if (socket < 0 && seek_event_ >= 0) {
+      ::close(seek_event_);
+      seek_event_ = -1;
+    }
+  }
   std::lock_guard lock(mutex_);
   const int old = socket_.exchange(socket < 0 ? -1 : socket);
   if (old >= 0 && old != socket) ::close(old);

@@ -32,6 +32,10 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
+  // A context has something in device::Context::sought(): ferryd is asked. Any thread; never
+  // blocks.
+  void seeks();
+
  private:
   struct Halt;  // contexts that were stopped, and how far (agent.cc)
 
@@ -46,6 +50,9 @@ class Agent {
   bool take_back(Halt& halt, Message& message, std::uint64_t move_id, int socket);
   ControlBlock::Command watch(std::uint32_t limit_ms);
   bool tell_peers_know(int socket);
+  bool ask_for_peers(int socket);
+  void take_located(const Message& message);
+  bool wait(int socket, int timeout_ms, bool* asked);
   Register registration() const;
   void set_socket(int socket);
   void pause(std::chrono::milliseconds time);
@@ -61,6 +68,8 @@ class Agent {
   bool started_ = false;
   std::atomic<bool> ending_{false};
   std::atomic<int> socket_{-1};  // the open connection
+  std::mutex seeking_;
+  int seek_event_ = -1;  // while there is a connection
 };
 
 }  // namespace ferry::agent

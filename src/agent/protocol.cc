@@ -40,7 +40,7 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<Slot> T>
 void visit(V& v, T& m) {
-  v(m.local), v(m.slot), v(m.entries);
+  v(m.local), v(m.slot), v(m.origin), v(m.epoch), v(m.entries);
 }
 template <typename V, Is<Register> T>
 void visit(V& v, T& m) {
@@ -48,15 +48,32 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<ContextStatus> T>
 void visit(V& v, T& m) {
-  v(m.device), v(m.netdev), v(m.qps);
+  v(m.device), v(m.netdev), v(m.qps), v(m.places);
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {
-  v(m.contexts);
+  v(m.contexts), v(m.services);
 }
 template <typename V, Is<ContextSlots> T>
 void visit(V& v, T& m) {
   v(m.netdev), v(m.slots);
+}
+template <typename V, Is<Locate> T>
+void visit(V& v, T& m) {
+  v(m.names);
+}
+template <typename V, Is<LocatedPlace> T>
+void visit(V& v, T& m) {
+  v(m.name), v(m.location), v(m.epoch);
+}
+template <typename V, Is<Located> T>
+void visit(V& v, T& m) {
+  v(m.places);
+}
+template <typename V, Is<ListeningService> T>
+void visit(V& v, T& m) {
+  for (auto& byte : m.address.bytes) v(byte);
+  v(m.service);
 }
 template <typename V, Is<Stop> T>
 void visit(V& v, T& m) {
@@ -344,6 +361,12 @@ std::vector<std::byte> encode(const Resumed& m) {
 std::vector<std::byte> encode(const PeersKnow& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Locate& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const Located& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const PauseTree& m) {
   return encode_body(m);
 }
@@ -388,6 +411,12 @@ bool parse(std::span<const std::byte> body, Resumed* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, PeersKnow* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Locate* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Located* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, PauseTree* out) {

@@ -32,6 +32,9 @@
 //   RESUMED                     ->
 //   PEERS_KNOW                  ->                                         peers acknowledged
 //   RESUME: the old place's stand-in can forget them
+//   LOCATE                      ->                                         peers do not answer:
+//                               <-  LOCATED                                what a directory says of
+//                               them, when it says something; no answer otherwise
 //
 // The CRIU plugin and the action scripts            ferryd
 //   PAUSE_TREE                  ->  stops every Ferry process of the tree
@@ -53,7 +56,7 @@ namespace ferry::agent {
 inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
 inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
 inline constexpr std::uint32_t kMagic = 0x59525246;  // "FRRY"
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
 inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
 
@@ -64,11 +67,13 @@ enum class MessageType : std::uint16_t {
   kAwake = 4,
   kResumed = 5,
   kPeersKnow = 6,
+  kLocate = 7,
   kStatus = 16,
   kStop = 17,
   kStopTaken = 18,
   kResume = 19,
   kStay = 20,
+  kLocated = 21,
   kPauseTree = 32,
   kFrozen = 33,
   kDumpFailed = 34,
@@ -99,10 +104,32 @@ struct Register {
 struct ContextStatus {
   std::string device, netdev;
   std::vector<device::QpStatus> qps;
+  std::vector<device::Slot> places;  // without descriptors and entries
+};
+
+// What a process listens on over rdma_cm: a service ID at an address, as its program knows it;
+// zero: at all.
+struct ListeningService {
+  port::Address address;
+  std::uint64_t service = 0;
 };
 
 struct StatusReply {
   std::vector<ContextStatus> contexts;
+  std::vector<ListeningService> services;  // of rdma_cm
+};
+
+// Names of RNICs (device::Slot::origin) that are not where they were last known to be.
+struct Locate {
+  std::vector<port::Endpoint> names;
+};
+
+struct LocatedPlace {
+  port::Endpoint name, location;
+  std::uint32_t epoch = 0;
+};
+struct Located {
+  std::vector<LocatedPlace> places;
 };
 
 // Per context: the sockets it gave away. Descriptors travel beside the message, in order.
@@ -187,6 +214,8 @@ std::vector<std::byte> encode(const Resume&);
 std::vector<std::byte> encode(const Stay&);
 std::vector<std::byte> encode(const Resumed&);
 std::vector<std::byte> encode(const PeersKnow&);
+std::vector<std::byte> encode(const Locate&);
+std::vector<std::byte> encode(const Located&);
 std::vector<std::byte> encode(const PauseTree&);
 std::vector<std::byte> encode(const Frozen&);
 std::vector<std::byte> encode(const DumpFailed&);
@@ -202,6 +231,8 @@ bool parse(std::span<const std::byte> body, Resume* out);
 bool parse(std::span<const std::byte> body, Stay* out);
 bool parse(std::span<const std::byte> body, Resumed* out);
 bool parse(std::span<const std::byte> body, PeersKnow* out);
+bool parse(std::span<const std::byte> body, Locate* out);
+bool parse(std::span<const std::byte> body, Located* out);
 bool parse(std::span<const std::byte> body, PauseTree* out);
 bool parse(std::span<const std::byte> body, Frozen* out);
 bool parse(std::span<const std::byte> body, DumpFailed* out);

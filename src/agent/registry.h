@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/protocol.h"
 #include "device/device.h"
 
 // The contexts of this process that a move takes along. verbs/ adds and removes them; the agent
@@ -21,6 +22,7 @@ class Companion {
   // Returns when it holds no descriptor that a move cannot take along, and sends nothing any more.
   virtual void stop() = 0;
   virtual void resume() = 0;
+  virtual std::vector<ListeningService> services() { return {}; }
 };
 
 class Registry {

@@ -175,6 +175,8 @@ class EventSink {
   // IBV_EVENT_QP_* with `object` a Qp, IBV_EVENT_CQ_ERR with a Cq, IBV_EVENT_SRQ_* with a Srq, port
   // and device events with null.
   virtual void asynchronous(ibv_event_type type, Object* object) = 0;
+  // Context::sought() has something.
+  virtual void seeks() {}
 };
 
 // --- migration
@@ -202,6 +204,11 @@ struct Slot {
   int descriptor = -1;  // owned by whoever holds the struct
   port::Endpoint local;
   std::uint32_t slot = 0;
+  // The RNIC's name for life: the virtual GID of this family and the UDP port of the slot where it
+  // was opened; port 0: it has none of this family. `epoch` counts its stops.
+  port::Endpoint origin;
+  std::uint32_t epoch = 0;
+  bool has_origin() const { return origin.udp_port != 0; }
   std::vector<std::vector<std::byte>>
       entries;  // stand-in entries (transport/stand_in.h); empty on the way back
 };
@@ -292,6 +299,15 @@ class Context {
                       Object** object) = 0;
 
   virtual void status(std::vector<QpStatus>* out) = 0;
+  // Where the RNIC is: its slots, without descriptors and entries. None while it has given them
+  // away.
+  virtual void places(std::vector<Slot>* /*out*/) {}
+  // The names (Slot::origin) of RNICs that peers of this one's QPs belong to and that do not answer
+  // where they were last known to be; each once. EventSink::seeks() told that there are some.
+  virtual void sought(std::vector<port::Endpoint>* /*out*/) {}
+  // What a directory says of one: it is at `location`, after `epoch` stops.
+  virtual void located(const port::Endpoint& /*name*/, const port::Endpoint& /*location*/,
+                       std::uint32_t /*epoch*/) {}
   // Appends them. What it does not count, it leaves out.
   virtual void counters(std::vector<Counter>* /*out*/) {}
 };

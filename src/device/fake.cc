@@ -351,6 +351,39 @@ void FakeContext::status(std::vector<QpStatus>* out) {
   }
 }
 
+void FakeContext::places(std::vector<Slot>* out) {
+  for (const Slot& slot : slots) {
+    Slot& place = out->emplace_back(slot);
+    place.descriptor = -1;
+    place.entries.clear();
+  }
+}
+
+void FakeContext::sought(std::vector<port::Endpoint>* out) {
+  std::lock_guard lock(mutex_);
+  out->insert(out->end(), sought_.begin(), sought_.end());
+  sought_.clear();
+}
+
+void FakeContext::seek(const port::Endpoint& name) {
+  {
+    std::lock_guard lock(mutex_);
+    sought_.push_back(name);
+  }
+  sink_.seeks();
+}
+
+void FakeContext::located(const port::Endpoint& name, const port::Endpoint& location,
+                          std::uint32_t epoch) {
+  std::lock_guard lock(mutex_);
+  told_.push_back({name, location, epoch});
+}
+
+std::vector<FakeContext::Located> FakeContext::told() {
+  std::lock_guard lock(mutex_);
+  return told_;
+}
+
 void FakeContext::counters(std::vector<Counter>* out) {
   out->insert(out->end(), counted.begin(), counted.end());
 }

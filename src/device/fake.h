@@ -221,6 +221,10 @@ class FakeContext final : public Context {
               Object** object) override;
   void status(std::vector<QpStatus>* out) override;
   void counters(std::vector<Counter>* out) override;
+  void places(std::vector<Slot>* out) override;
+  void sought(std::vector<port::Endpoint>* out) override;
+  void located(const port::Endpoint& name, const port::Endpoint& location,
+               std::uint32_t epoch) override;
 
   EventSink& sink() { return sink_; }
   // What the calls of the same names answer; the test may change them.
@@ -232,6 +236,13 @@ class FakeContext final : public Context {
   std::uint32_t unacked_psns = 0;
   std::vector<Slot> slots;  // what detach() gives away; afterwards, what attach() took
   std::atomic<std::uint8_t> resume_pending{0};  // of every QP, in status()
+  // A name that the next sought() gives, and the places that located() told.
+  void seek(const port::Endpoint& name);
+  struct Located {
+    port::Endpoint name, location;
+    std::uint32_t epoch = 0;
+  };
+  std::vector<Located> told();
 
  private:
   template <typename T>
@@ -246,6 +257,8 @@ class FakeContext final : public Context {
   std::uint32_t next_handle_ = 0x21;  // of windows and address handles
   std::uint32_t next_srqn_ = 0x31;
   bool suspended_ = false;
+  std::vector<port::Endpoint> sought_;
+  std::vector<Located> told_;
 };
 
 class FakeRnic final : public Rnic {

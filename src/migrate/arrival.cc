@@ -11,9 +11,11 @@
 #include <filesystem>
 
 #include "migrate/failure.h"
+#include "migrate/places.h"
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
 #include "migrate/subprocess.h"
+#include "migrate/whereabouts.h"
 
 namespace ferry::migrate {
 namespace {
@@ -43,6 +45,8 @@ NewPlace from_message(const v1::ProcessSlots& message) {
       std::memcpy(added.local.address.bytes.data(), address.data(), address.size());
       added.local.udp_port = static_cast<std::uint16_t>(slot.local().port());
       added.slot = slot.slot();
+      if (const auto origin = from_message(slot.origin())) added.origin = *origin;
+      added.epoch = slot.epoch();
     }
     place.contexts.push_back(std::move(slots));
   }
@@ -60,6 +64,8 @@ void to_message(const NewPlace& place, v1::ProcessSlots* message) {
       added->mutable_local()->set_address(bytes.data(), bytes.size());
       added->mutable_local()->set_port(slot.local.udp_port);
       added->set_slot(slot.slot);
+      if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
+      added->set_epoch(slot.epoch);
     }
   }
 }
@@ -191,6 +197,9 @@ void Arrival::watch_program() {
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   const int status = wait_for(root_);
+  for (const auto& process : processes_) {
+    for (const auto& context : process.contexts) host_.whereabouts->ended(context.slots);
+  }
   bool ended_here = !container_;
   report_failure([&] {
     if (container_) ended_here = host_.containers->end(*container_, status);
@@ -253,6 +262,11 @@ Answer Arrival::commit(std::string* reason) {
     lock.lock();
     decision_.written(written);
     if (host_.stopping) break;
+  }
+  if (undecided && decision_.committed()) {
+    for (const auto& process : processes_) {
+      for (const auto& context : process.contexts) host_.whereabouts->arrived(context.slots);
+    }
   }
   if (undecided && decision_.committed() && container_) {
     lock.unlock();

@@ -205,7 +205,9 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
   switch (message.type) {
     case MessageType::kRegister: {
       agent::Register registration;
-      if (agent::parse(message.body, &registration)) register_process(connection, registration);
+      if (!agent::parse(message.body, &registration)) return;
+      register_process(connection, registration);
+      handler_.registered(connection->peer);
       return;
     }
     case MessageType::kAwake: {
@@ -227,7 +229,14 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     }
     case MessageType::kResumed: {
       agent::Resumed resumed;
-      if (agent::parse(message.body, &resumed)) handler_.resumed(connection->peer, resumed);
+      if (!agent::parse(message.body, &resumed)) return;
+      handler_.resumed(connection->peer, resumed);
+      handler_.registered(connection->peer);
+      return;
+    }
+    case MessageType::kLocate: {
+      agent::Locate question;
+      if (agent::parse(message.body, &question)) handler_.locate(connection->peer, question);
       return;
     }
     case MessageType::kPeersKnow: {
@@ -361,6 +370,14 @@ void ControlServer::stop_taken(pid_t pid, std::chrono::milliseconds timeout) {
   std::unique_lock lock(connection->mutex);
   if (!connection->arrived.wait_for(lock, timeout, [&] { return connection->closed; })) {
     throw Failure(fmt::format("process {} does not let go of its sockets", pid));
+  }
+}
+
+void ControlServer::located(pid_t pid, const agent::Located& answer) {
+  try {
+    agent::send_message(find(pid)->socket.get(), MessageType::kLocated, agent::encode(answer));
+  } catch (const Failure&) {
+    // It has ended.
   }
 }
 

@@ -48,6 +48,10 @@ class ControlHandler {
   virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
   virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;
   virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
+  // These two must not wait for the process: its answers come through the same thread.
+  virtual void registered(pid_t pid) = 0;
+  // The answer, if there is one, goes back by ControlServer::located().
+  virtual void locate(pid_t pid, const agent::Locate& question) = 0;
 };
 
 class ControlServer {
@@ -71,6 +75,8 @@ class ControlServer {
   // The stand-in answers. Returns when the process has let go of its sockets and of the connection
   // (it is not registered any more). Throws Failure.
   void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
+  // Tells a process where its peers are; one that has ended is told nothing.
+  void located(pid_t pid, const agent::Located& answer);
   // Breaks the connection: a process that waits for stop_taken() goes on by itself, with its own
   // sockets.
   void drop(pid_t pid);

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
 #include "migrate/settle.h"
 #include "migrate/subprocess.h"
+#include "migrate/whereabouts.h"
 
 namespace ferry::migrate {
 namespace {
@@ -223,6 +225,7 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
       }
     }
   }
+  host_.directory->met(request.source(), from);
   auto arrival = std::make_shared<Arrival>(host_, request, from);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
@@ -444,6 +447,14 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
   if (!is_of_move(pid, peers.move_id)) return;
   const auto arriving = arrival(peers.move_id);
   if (arriving) arriving->peers_know(innermost_pid(pid).value_or(pid), peers);
+}
+
+void Daemon::registered(pid_t pid) {
+  if (host_.whereabouts != nullptr) host_.whereabouts->registered(pid);
+}
+
+void Daemon::locate(pid_t pid, const agent::Locate& question) {
+  if (host_.whereabouts != nullptr) host_.whereabouts->locate(pid, question);
 }
 
 // --- housekeeping

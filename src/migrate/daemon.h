@@ -50,6 +50,8 @@ class Daemon : public ControlHandler {
   WakeUp awake(pid_t pid, const agent::Awake& awake) override;
   void resumed(pid_t pid, const agent::Resumed& resumed) override;
   void peers_know(pid_t pid, const agent::PeersKnow& peers) override;
+  void registered(pid_t pid) override;
+  void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
   // A tree frozen by a CRIU that we did not start.

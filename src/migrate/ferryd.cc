@@ -24,11 +24,15 @@
 #include "migrate/command_line.h"
 #include "migrate/credentials.h"
 #include "migrate/daemon.h"
+#include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/net.h"
+#include "migrate/origins.h"
 #include "migrate/orphans.h"
+#include "migrate/redirector.h"
 #include "migrate/service.h"
+#include "migrate/whereabouts.h"
 
 namespace ferry::migrate {
 namespace {
@@ -39,7 +43,7 @@ constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which in
 struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
-  std::string tls = kTlsDirectory, hook, criu = "criu";
+  std::string tls = kTlsDirectory, hook, criu = "criu", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   bool insecure = false;
 };
@@ -176,6 +180,10 @@ int run(const Options& options) {
   Host host;
   host.name = name_of_host(options, credentials);
   host.credentials = credentials ? &*credentials : nullptr;
+  if (!listen.empty()) {
+    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
+    host.address = join_host_port(resolve(listen_host), listen_port);
+  }
   host.version = kVersion;
   host.image_directory = options.images;
   host.memory_limit = options.memory_limit;
@@ -188,10 +196,18 @@ int run(const Options& options) {
   host.containers = &containers;
   host.stand_ins = &stand_ins;
   host.criu = &criu;
+  const auto directory = make_directory({options.directory, host.address, host.credentials});
+  host.directory = directory.get();
+  Origins origins(stand_ins, *directory);
+  host.origins = &origins;
   Daemon daemon(host);
   // The lock of its socket keeps a second ferryd from everything below.
   ControlServer control(options.socket, daemon);
   host.control = &control;
+  Whereabouts whereabouts(host);
+  host.whereabouts = &whereabouts;
+  for (const auto& early : control.processes()) whereabouts.registered(early.pid);
+  Redirector redirector(host);
   make_image_directory(options.images);
   Orphans orphans(host);
   FerrydService ferryd_service(daemon, host);
@@ -199,10 +215,8 @@ int run(const Options& options) {
   std::optional<ImageReceiver> images;
   std::unique_ptr<grpc::Server> ferryd_server;
   if (!listen.empty()) {
-    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
-    const std::string address = resolve(listen_host);
-    host.address = join_host_port(address, listen_port);
-    host.images = &images.emplace(address, host.credentials);
+    host.images =
+        &images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
     ferryd_server = serve(host.address, &ferryd_service,
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
@@ -263,6 +277,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
       ->check(CLI::ExistingFile);
+  app.add_option("--directory", options.directory,
+                 "who is where: etcd://HOST:PORT[,...], or ferryd://HOST[:PORT],... to ask these "
+                 "beside the hosts that this one has moved programs to and from")
+      ->capture_default_str();
   app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
   app.add_option("--memory-limit", options.memory_limit,
                  "most memory that an arriving program may take, e.g. 4G; 0: what is free")

@@ -13,6 +13,10 @@
 
 namespace ferry::migrate {
 
+class Directory;
+class Origins;
+class Whereabouts;
+
 // What moves and arrivals share on this host. The objects are the daemon's.
 struct Host {
   std::string name;     // as users call it
@@ -27,6 +31,9 @@ struct Host {
   DecisionLog* decisions = nullptr;
   ImageReceiver* images = nullptr;  // none: no other host can be reached
   CriuRunner* criu = nullptr;
+  Directory* directory = nullptr;
+  Origins* origins = nullptr;
+  Whereabouts* whereabouts = nullptr;
   std::atomic<bool> stopping{false};
 
   // Bytes that an arriving program may take.

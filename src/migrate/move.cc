@@ -18,9 +18,11 @@ extern "C" {
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
+#include "migrate/origins.h"
 #include "migrate/process_tree.h"
 #include "migrate/settle.h"
 #include "migrate/stand_in_term.h"
+#include "migrate/whereabouts.h"
 #include "transport/types.h"
 
 namespace ferry::migrate {
@@ -113,6 +115,7 @@ void Move::check() {
   for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   v1::CheckReply reply;
   peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
+  host_there_ = reply.host();
 }
 
 // A peer that does not speak the migration protocol cannot learn a new address.
@@ -262,8 +265,31 @@ int Move::transfer_and_commit() {
   progress_("commit");
   watcher_ = std::thread([this] { watch(); });
   const int result = commit();
-  if (result == 0) tree_.commit(places);
+  if (result == 0) depart(places);
   return result;
+}
+
+// The peers of connections to come are told the way too, as long as the program lives anywhere.
+void Move::depart(const std::vector<NewPlace>& places) {
+  Place there;
+  there.host = host_there_;
+  there.ferryd = peer_.target();
+  const auto departed = tree_.commit(places, there);
+  std::vector<pid_t> pids;
+  for (const auto& process : unit_.processes) pids.push_back(process.pid);
+  std::vector<Place> next;
+  for (const auto& gone : departed) next.push_back(gone.place);
+  host_.whereabouts->left(pids, next);
+  std::lock_guard lock(mutex_);
+  if (unit_.container) {
+    network_ = std::shared_ptr<void>(
+        nullptr, [this_host = &host_, instance = unit_.container->instance](void*) {
+          report_failure([&] { this_host->containers->call_hook("release", instance); });
+        });
+  }
+  for (const auto& gone : departed) {
+    if (gone.stand_in != 0) host_.origins->keep(gone.stand_in, gone.place, network_);
+  }
 }
 
 // The answer to the post-dump action.
@@ -420,10 +446,9 @@ void Move::watch() {
   while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));
   }
-  if (unit_.container) {
-    report_failure([&] { host_.containers->call_hook("release", unit_.container->instance); });
-  }
+  std::shared_ptr<void> network;
   std::lock_guard lock(mutex_);
+  network.swap(network_);  // goes when nobody needs it, after the lock
   over_ = true;
 }
 

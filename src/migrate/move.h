@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -72,6 +73,7 @@ class Move {
   void prepare();
   int transfer_and_commit();
   int commit();
+  void depart(const std::vector<NewPlace>& places);
   void roll_back();
   void kill_rest();
   void watch();
@@ -84,6 +86,8 @@ class Move {
   const std::uint64_t move_id_;
   const uid_t user_;
   Peer peer_;
+  std::string host_there_;         // its name
+  std::shared_ptr<void> network_;  // of the container: released when nobody has it any more
   StoppedTree tree_;
   const std::string images_;
   std::function<void(const std::string&)> progress_;

@@ -6,8 +6,11 @@
 
 #include "migrate/api.h"
 #include "migrate/credentials.h"
+#include "migrate/directory.h"
 #include "migrate/failure.h"
+#include "migrate/places.h"
 #include "migrate/settle.h"
+#include "migrate/whereabouts.h"
 
 namespace ferry::migrate {
 namespace {
@@ -44,6 +47,32 @@ std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std:
 }
 
 }  // namespace
+
+grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
+                                   v1::LocateReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    const auto origin = from_message(request->origin());
+    if (!origin) throw Failure("malformed request");
+    reply->set_host(host_.name);
+    if (const auto place = host_.directory->told(*origin))
+      to_message(*place, reply->mutable_place());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Listener(grpc::ServerContext* context,
+                                     const v1::ListenerRequest* request, v1::ListenerReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    v1::Endpoint message;
+    message.set_address(request->address());
+    const auto address = from_message(message);
+    if (!address) throw Failure("malformed request");
+    for (const Place& place : host_.whereabouts->listeners(address->address, request->service())) {
+      to_message(place, reply->add_places());
+    }
+    return grpc::Status::OK;
+  });
+}
 
 grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckRequest* request,
                                   v1::CheckReply* reply) {

@@ -9,6 +9,10 @@ namespace ferry::migrate {
 class FerrydService final : public v1::Ferryd::Service {
  public:
   FerrydService(Daemon& daemon, Host& host) : daemon_(daemon), host_(host) {}
+  grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
+                      v1::LocateReply* reply) override;
+  grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
+                        v1::ListenerReply* reply) override;
   grpc::Status Check(grpc::ServerContext*, const v1::CheckRequest*, v1::CheckReply*) override;
   grpc::Status Prepare(grpc::ServerContext*, const v1::PrepareRequest*, v1::PrepareReply*) override;
   grpc::Status Bind(grpc::ServerContext*, const v1::BindRequest*, v1::BindReply*) override;

@@ -70,6 +70,8 @@ std::vector<device::Slot> bind_here(const std::string& netdev,
       device::Slot result;
       result.local = port->local();
       result.slot = port->slot();
+      result.origin = slot.origin;
+      result.epoch = slot.epoch;
       result.descriptor = port->release();
       bound.push_back(std::move(result));
     } catch (const Failure&) {

@@ -16,8 +16,10 @@
 #include "gsi/packet.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
+#include "port/slot.h"
 #include "wire/header.h"
 #include "wire/icrc.h"
+#include "wire/psn.h"
 
 namespace ferry::migrate {
 namespace {
@@ -92,6 +94,7 @@ StandInId StandInHost::add(const device::Slot& slot) {
   entry.stand_in = std::make_unique<transport::StandIn>(
       [port](const port::Endpoint& to, const wire::Header& header,
              std::span<const std::byte> payload) { send_packet(*port, to, header, payload); });
+  if (slot.has_origin()) entry.stand_in->serve_slot(slot.local, slot.origin);
   for (const auto& bytes : slot.entries) {
     if (!entry.stand_in->add(bytes, now())) {
       port->release();
@@ -111,7 +114,7 @@ StandInId StandInHost::add(const device::Slot& slot) {
       port->release();
       throw Failure("cannot watch a stand-in's socket: " + error_text(errno));
     }
-    serve(entries_.emplace(id, std::move(entry)).first->second);
+    serve(id, entries_.emplace(id, std::move(entry)).first->second);
   }
   wake();
   return id;
@@ -133,12 +136,12 @@ device::Slot StandInHost::take_back(StandInId id) {
 }
 
 void StandInHost::committed(StandInId id, const port::Endpoint& new_location,
-                            std::uint32_t new_slot) {
+                            std::uint32_t new_slot, std::uint32_t epoch) {
   {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
-    found->second.stand_in->committed(new_location, new_slot, now());
+    found->second.stand_in->committed(new_location, new_slot, epoch, now());
     found->second.port->flush();
   }
   wake();
@@ -171,8 +174,28 @@ transport::StandIn::Counters StandInHost::counters(StandInId id) {
                                  : found->second.stand_in->counters();
 }
 
+void StandInHost::set_management(Management management) {
+  std::lock_guard lock(mutex_);
+  management_ = std::move(management);
+}
+
+void StandInHost::send_management(StandInId id, const cm::Mad& mad, const port::Address& to) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  port::UdpPort& port = *found->second.port;
+  const port::Endpoint qp1{to, port::kRoceUdpPort};
+  std::uint16_t identification = 0;
+  const auto out = port.reserve(qp1, gsi::kPacketSize, &identification);
+  if (out.size() != gsi::kPacketSize) return;
+  const auto packet = gsi::make_packet(mad, port.local(), qp1, management_psn_++ & wire::kPsnMask);
+  std::copy(packet.begin(), packet.end(), out.begin());
+  wire::seal(out, port.local(), qp1, identification);
+  port.flush();
+}
+
 // Reads everything that waits and answers. With mutex_.
-void StandInHost::serve(Entry& entry) {
+void StandInHost::serve(StandInId id, Entry& entry) {
   std::array<port::Received, 64> received;
   const port::Address slot_address = entry.port->local().address;
   while (const std::size_t count = entry.port->receive(received)) {
@@ -182,7 +205,11 @@ void StandInHost::serve(Entry& entry) {
       }
       if (const auto parsed = wire::parse(packet.bytes)) {
         if (const auto mad = gsi::mad_of(*parsed)) {
-          if (entry.has_qp1) gsi::take_for_moved(*mad, packet.from.address, slot_address);
+          if (entry.has_qp1) {
+            gsi::take_for_moved(*mad, packet.from.address, slot_address);
+          } else if (entry.slot == 0 && management_) {
+            management_(id, *mad, packet.from.address, slot_address);
+          }
           continue;
         }
         entry.stand_in->handle_packet(*parsed, packet.from, now());
@@ -221,7 +248,7 @@ void StandInHost::loop() {
         continue;
       }
       const auto found = entries_.find(events[i].data.u64);
-      if (found != entries_.end()) serve(found->second);
+      if (found != entries_.end()) serve(found->first, found->second);
     }
     for (auto& [id, entry] : entries_) {
       if (entry.stand_in->next_deadline() <= now()) {

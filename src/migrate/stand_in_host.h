@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "cm/message.h"
 #include "device/device.h"
 #include "migrate/unique_fd.h"
 #include "port/udp_port.h"
@@ -33,14 +35,23 @@ class StandInHost {
   // A rollback: stops answering and gives the socket back, unmarked; what nobody has read waits in
   // it.
   device::Slot take_back(StandInId id);
-  // After the commit: peers are told the new location.
-  void committed(StandInId id, const port::Endpoint& new_location, std::uint32_t new_slot);
+  // After the commit: peers are told the new location (transport::StandIn::committed()).
+  void committed(StandInId id, const port::Endpoint& new_location, std::uint32_t new_slot,
+                 std::uint32_t epoch);
   // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
   // True when nobody needs it any more (or it does not exist).
   bool expired(StandInId id);
   // Closes the socket.
   void remove(StandInId id);
+
+  // Gets messages for QP 1 that came to a stand-in's slot 0 in a network namespace of its own.
+  // Called with a lock held: must not call back.
+  using Management = std::function<void(StandInId id, const cm::Mad&, const port::Address& from,
+                                        const port::Address& to)>;
+  void set_management(Management management);
+  // An answer from there.
+  void send_management(StandInId id, const cm::Mad& mad, const port::Address& to);
 
   transport::StandIn::Counters counters(StandInId id);
 
@@ -53,7 +64,7 @@ class StandInHost {
   };
 
   void loop();
-  void serve(Entry& entry);
+  void serve(StandInId id, Entry& entry);
   int next_timeout();
   void wake();
 
@@ -61,6 +72,8 @@ class StandInHost {
   std::mutex mutex_;
   std::map<StandInId, Entry> entries_;
   StandInId last_id_ = 0;
+  Management management_;
+  std::uint32_t management_psn_ = 0;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -35,7 +35,9 @@ StoppedTree::~StoppedTree() {
   for (auto& process : processes_) {
     close_contexts(process.contexts);
     for (const auto& context : process.stand_ins) {
-      for (const StandInId id : context) stand_ins_.remove(id);
+      for (const StandInId id : context) {
+        if (!handed_over_.contains(id)) stand_ins_.remove(id);
+      }
     }
   }
 }
@@ -236,8 +238,10 @@ bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
       });
 }
 
-void StoppedTree::commit(const std::vector<NewPlace>& places) {
+std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlace>& places,
+                                                       const Place& there) {
   std::lock_guard lock(mutex_);
+  std::vector<Departed> departed;
   phase_ = Phase::kCommitted;
   for (auto& process : processes_) {
     const auto place = std::find_if(places.begin(), places.end(), [&](const NewPlace& candidate) {
@@ -246,16 +250,28 @@ void StoppedTree::commit(const std::vector<NewPlace>& places) {
     if (place == places.end()) continue;
     for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
       for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
-        const auto& slot = place->contexts.at(c).slots.at(s);
+        const device::Slot& old = process.contexts[c].slots[s];
+        const device::Slot& slot = place->contexts.at(c).slots.at(s);
+        const StandInId id = process.stand_ins[c][s];
+        Departed gone{0, there};
+        gone.place.origin = old.origin;
+        gone.place.location = slot.local;
+        gone.place.epoch = old.epoch;
         // An address that moves along is answered for by the new place itself.
-        if (slot.local == process.contexts[c].slots[s].local) {
-          stand_ins_.remove(process.stand_ins[c][s]);
+        if (slot.local == old.local) {
+          stand_ins_.remove(id);
         } else {
-          stand_ins_.committed(process.stand_ins[c][s], slot.local, slot.slot);
+          stand_ins_.committed(id, slot.local, slot.slot, old.epoch);
+          if (old.local == old.origin) {
+            gone.stand_in = id;
+            handed_over_.insert(id);
+          }
         }
+        if (old.has_origin()) departed.push_back(std::move(gone));
       }
     }
   }
+  return departed;
 }
 
 void StoppedTree::peer_knows(std::uint32_t virtual_qpn) {

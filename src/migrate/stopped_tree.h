@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "agent/protocol.h"
 #include "migrate/control_server.h"
+#include "migrate/directory.h"
 #include "migrate/stand_in_host.h"
 
 // The Ferry processes of one process tree from their stop to their rollback, or to the day when no
@@ -57,7 +59,13 @@ class StoppedTree {
   // True when `places` has a socket for each of sockets(), in its order.
   bool fits(const std::vector<NewPlace>& places) const;
   // After the commit; `places` fit.
-  void commit(const std::vector<NewPlace>& places);
+  // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
+  // caller's from then on. `there` has the host and ferryd of the new places.
+  struct Departed {
+    StandInId stand_in = 0;  // 0: not at its origin
+    Place place;             // the new one
+  };
+  std::vector<Departed> commit(const std::vector<NewPlace>& places, const Place& there);
   void peer_knows(std::uint32_t virtual_qpn);
   bool expired();
 
@@ -86,6 +94,7 @@ class StoppedTree {
   mutable std::mutex mutex_;
   Phase phase_ = Phase::kStopped;
   std::vector<Process> processes_;
+  std::set<StandInId> handed_over_;  // by commit()
   Timing timing_;
 };
 

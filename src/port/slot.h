@@ -26,6 +26,12 @@ constexpr std::uint32_t make_qpn(std::uint32_t slot, std::uint32_t index) {
 constexpr std::uint16_t udp_port_of_slot(std::uint32_t slot) {
   return slot == 0 ? kRoceUdpPort : static_cast<std::uint16_t>(kSlotUdpPortBase + slot);
 }
+// The way back; kMaxSlot + 1 for a port that is no slot's.
+constexpr std::uint32_t slot_of_udp_port(std::uint16_t udp_port) {
+  if (udp_port == kRoceUdpPort) return 0;
+  const std::uint32_t slot = udp_port - std::uint32_t{kSlotUdpPortBase};
+  return udp_port > kSlotUdpPortBase && slot <= kMaxSlot ? slot : kMaxSlot + 1;
+}
 constexpr std::uint16_t udp_port_of_qpn(std::uint32_t qpn) {
   return udp_port_of_slot(slot_of(qpn));
 }

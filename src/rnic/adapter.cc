@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "gsi/packet.h"
 #include "rnic/completion_queue.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr unsigned kPacketsPerTurn = 16;  // of one QP, before the next one's turn
 constexpr unsigned kWaitingPerPass = 16;  // QPs that wait for room, tried per pass
 constexpr unsigned kReceiveBatchesPerPass = 4;
+constexpr std::size_t kMaxSought = 256;
 
 }  // namespace
 
@@ -41,8 +43,10 @@ Adapter::Lock::~Lock() {
         (adapter_.next_deadline() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
          (adapter_.port_full_ && !adapter_.thread_watches_full_port_));
     if (kick) adapter_.thread_sleeping_ = false;
+    const bool tell = std::exchange(adapter_.tell_seeker_, false);
     lock_.unlock();
     if (kick) adapter_.thread_->kick();
+    if (tell) adapter_.seeker_();
   }
   pthread_setcancelstate(cancel_state_, nullptr);
 }
@@ -127,6 +131,27 @@ Adapter::Destination* Adapter::use_destination(const port::Endpoint& endpoint) {
 void Adapter::release_destination(Destination* destination) {
   if (--destination->users > 0) return;
   std::erase_if(destinations_, [destination](const auto& d) { return d.get() == destination; });
+}
+
+void Adapter::seek(const port::Endpoint& name) {
+  if (!seeker_) return;
+  const transport::Time at = now();
+  if (const auto asked = asked_.find(name);
+      asked != asked_.end() && at - asked->second < kSeekInterval) {
+    return;
+  }
+  std::erase_if(asked_, [at](const auto& entry) { return at - entry.second >= kSeekInterval; });
+  asked_[name] = at;
+  if (std::find(sought_.begin(), sought_.end(), name) == sought_.end()) {
+    if (sought_.size() >= kMaxSought) return;  // nobody takes them: there is no ferryd
+    sought_.push_back(name);
+  }
+  tell_seeker_ = true;
+}
+
+void Adapter::take_sought(std::vector<port::Endpoint>* out) {
+  out->insert(out->end(), sought_.begin(), sought_.end());
+  sought_.clear();
 }
 
 void Adapter::touch(QueuePair* qp) {

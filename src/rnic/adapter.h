@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -56,6 +57,7 @@ struct DropCounters {
 
 class Adapter {
  public:
+  static constexpr transport::Time kSeekInterval = std::chrono::milliseconds(100);
   static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
 
   Adapter(Environment& environment, const Settings& settings);
@@ -190,6 +192,12 @@ class Adapter {
   void add_moderated(CompletionQueue* cq);
   void forget_moderated(CompletionQueue* cq) { std::erase(moderated_, cq); }
 
+  // A QP's peer does not answer (transport::Host::seek). `tell` is called, without the lock, when
+  // there is a name that take_sought() has not given yet; each name at most every kSeekInterval.
+  void set_seeker(std::function<void()> tell) { seeker_ = std::move(tell); }
+  void seek(const port::Endpoint& name);
+  void take_sought(std::vector<port::Endpoint>* out);
+
   // How the progress thread sleeps: kNever and false unless it does.
   void thread_sleeps(transport::Time until, bool watches_full_port);
   void thread_awake() { thread_sleeping_ = false; }
@@ -255,6 +263,10 @@ class Adapter {
   bool overflow_pending_ = false;
   std::vector<CompletionQueue*> notified_;
   std::vector<CompletionQueue*> moderated_;
+  std::function<void()> seeker_;
+  std::map<port::Endpoint, transport::Time> asked_;  // when seek() was told last
+  std::vector<port::Endpoint> sought_;
+  bool tell_seeker_ = false;
   DropCounters drops_;
   transport::Counters gone_;  // of QPs that were destroyed
 

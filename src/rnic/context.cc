@@ -25,6 +25,7 @@ Context::Context(const Options& options)
         return ports->join(group, local, error);
       });
   adapter_.set_management(options.management);
+  adapter_.set_seeker([this] { sink_.seeks(); });
 }
 
 // The first slot that is free on every address: a QPN says nothing of the family.

@@ -66,6 +66,10 @@ class Context final : public device::Context {
 
   void status(std::vector<device::QpStatus>* out) override;
   void counters(std::vector<device::Counter>* out) override;
+  void places(std::vector<device::Slot>* out) override;
+  void sought(std::vector<port::Endpoint>* out) override;
+  void located(const port::Endpoint& name, const port::Endpoint& location,
+               std::uint32_t epoch) override;
 
   Adapter& engine() { return adapter_; }
 
@@ -85,6 +89,7 @@ class Context final : public device::Context {
   // What a QP, or an XRC SRQ, keeps from being destroyed: +1 and -1.
   static void use(const QueuePair::Init& init, int change);
   static void use(const SharedReceiveQueue::Init& init, int change);
+  device::Slot place(std::size_t lane);  // without descriptor and entries
   int destroy_pd(ProtectionDomain* pd);
   int destroy_mr(MemoryRegion* mr);
   int destroy_mw(MemoryWindow* mw);
@@ -120,6 +125,7 @@ class Context final : public device::Context {
   std::uint64_t guid_;
   std::uint32_t max_mtu_;
   std::uint32_t origin_slot_ = 0;
+  std::uint32_t epoch_ = 0;  // stops, and rollbacks, as of a QP's
   bool restored_ = false;
 
   Adapter adapter_;

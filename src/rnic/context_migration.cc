@@ -110,7 +110,46 @@ int Context::suspend(std::uint32_t* unacked_psns) {
   });
   adapter_.transmit(now);  // PAUSE
   adapter_.set_suspended(true);
+  ++epoch_;
   return 0;
+}
+
+device::Slot Context::place(std::size_t lane) {
+  device::Slot slot;
+  slot.local = adapter_.lane(lane).port->local();
+  slot.slot = adapter_.lane(lane).slot;
+  if (const port::Address* gid = adapter_.gid_of_lane(lane)) {
+    slot.origin = {*gid, port::udp_port_of_slot(origin_slot_)};
+  }
+  slot.epoch = epoch_;
+  return slot;
+}
+
+void Context::places(std::vector<device::Slot>* out) {
+  if (adapter_.abandoned()) return;
+  Adapter::Lock lock(adapter_);
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if (adapter_.lane(i).port != nullptr) out->push_back(place(i));
+  }
+}
+
+void Context::sought(std::vector<port::Endpoint>* out) {
+  if (adapter_.abandoned()) return;
+  Adapter::Lock lock(adapter_);
+  adapter_.take_sought(out);
+}
+
+void Context::located(const port::Endpoint& name, const port::Endpoint& location,
+                      std::uint32_t epoch) {
+  if (adapter_.abandoned()) return;
+  Adapter::Lock lock(adapter_);
+  if (adapter_.suspended()) return;
+  const transport::Time now = adapter_.now();
+  adapter_.for_each_qp([&](QueuePair& qp) {
+    qp.transport().located(name, location, epoch, now);
+    adapter_.touch(&qp);
+  });
+  adapter_.transmit(now);
 }
 
 int Context::detach(std::vector<device::Slot>* out) {
@@ -121,9 +160,7 @@ int Context::detach(std::vector<device::Slot>* out) {
   for (std::size_t i = 0; i < kLanes; ++i) {
     Lane& lane = adapter_.lane(i);
     if (lane.port == nullptr) continue;
-    device::Slot slot;
-    slot.local = lane.port->local();
-    slot.slot = lane.slot;
+    device::Slot slot = place(i);
     adapter_.for_each_qp([&](QueuePair& qp) {
       if (!qp.serves(lane)) return;
       auto entry = qp.transport().stand_in_entry(slot.local.address);
@@ -177,6 +214,7 @@ void Context::resume(bool rollback) {
   Adapter::Lock lock(adapter_);
   const transport::Time now = adapter_.now();
   adapter_.set_suspended(false);
+  if (rollback) ++epoch_;
   adapter_.for_each_qp([&](QueuePair& qp) { qp.resume(rollback, now); });
   adapter_.lanes_changed();  // the progress thread sleeps without the sockets
   adapter_.transmit(now);

@@ -137,6 +137,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   void complete_receive(const transport::ReceiveCompletion& completion) override;
   void flush_receives() override;
   void raise(Event event) override;
+  void seek(const port::Endpoint& name) override { adapter_.seek(name); }
   std::uint64_t random() override;
   std::int64_t window(const port::Endpoint& to) const override;
   void account(const port::Endpoint& to, std::int64_t bytes) override;

@@ -119,6 +119,7 @@ void S::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Ti
     return;
   }
   ++counters.received_packets;
+  mig.unanswered = 0;
   if (qp_state == QpState::kRtr && !rsp.established_raised) {
     rsp.established_raised = true;
     host.raise(Host::Event::kCommunicationEstablished);

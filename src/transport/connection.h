@@ -55,6 +55,8 @@ class Connection final : public Transport {
   void stop(Time now) override;
   std::vector<std::byte> stand_in_entry(const port::Address& local) const override;
   void resume(std::uint32_t wire_qpn, bool rollback, Time now) override;
+  void located(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,
+               Time now) override;
   void save(wire::ByteWriter& out) const override;
   bool load(wire::ByteReader& in) override;
   TransportStatus status() const override;

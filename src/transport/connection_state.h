@@ -197,6 +197,11 @@ struct MigrationData {
   std::uint32_t peer_epoch = 0;  // of the peer's last stop that we know of
   bool peer_resumed = true;      // ... which has been resumed
 
+  // How many stops the peer's RNIC had behind it before the first of this QP's, at least: a place
+  // that a directory or an RNIC's stand-in tells is of `place_epoch` + `peer_epoch` or later.
+  std::uint32_t place_epoch = 0;
+  unsigned unanswered = 0;  // repetitions since the peer was last heard
+
   bool located = false;  // RESUME or MOVED has told where the peer is, since our own RESUME
 
   std::uint32_t due = 0;         // Due
@@ -357,6 +362,10 @@ struct Connection::State {
   bool handle_hello(const wire::MigrationMessage& message, const port::Endpoint& from);
   bool learn(std::uint64_t cookie);  // stores the peer's cookie, which came with a valid echo
   bool handle_stopped(const wire::MigrationMessage& message, Time now);
+  bool handle_redirect(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
+  bool is_peer(std::uint32_t source_qpn) const;
+  void relocate(const port::Endpoint& location, std::uint32_t wire_qpn, Time now);
+  void count_unanswered();
   bool handle_resume(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
   bool handle_resume_ack(const wire::MigrationMessage& message, const port::Endpoint& from,
                          Time now);

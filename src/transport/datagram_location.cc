@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "port/slot.h"
 #include "transport/datagram.h"
 
 // Where UD QPs are (docs/wire.md "Datagrams"): LOCATE, MOVED, and the form in which a QP that has
@@ -150,10 +151,17 @@ void Datagram::handle_timeout(Time now) {
       ++ask;
     } else {
       if (ask->for_class) locations_.unanswered(ask->name, now);
+      host_.seek({ask->name.gid, port::udp_port_of_qpn(ask->name.qpn)});
       ask = asks_.erase(ask);
       held_ = false;
     }
   }
+}
+
+// The RNIC's other UD QPs are told the same: what the table knows by then is left alone.
+void Datagram::located(const port::Endpoint& name, const port::Endpoint& location,
+                       std::uint32_t epoch, Time now) {
+  if (!stopped_ && settings_.enabled) locations_.relocate(name, location, epoch, now);
 }
 
 Time Datagram::next_deadline() const {

@@ -134,6 +134,10 @@ class Host {
   };
   virtual void raise(Event event) = 0;
 
+  // Nobody answers where the RNIC that was opened at `name` (virtual GID, UDP port of the slot) was
+  // last known to be: whoever knows its place is asked to tell it to Transport::located().
+  virtual void seek(const port::Endpoint& /*name*/) {}
+
   // Uniform random bits, for cookies. Seeded in simulations.
   virtual std::uint64_t random() = 0;
 

@@ -47,6 +47,18 @@ void LocationTable::learn(const DatagramName& name, const DatagramPlace& place, 
   entry.peer_class = PeerClass::kFerry;
 }
 
+void LocationTable::relocate(const port::Endpoint& name, const port::Endpoint& location,
+                             std::uint32_t epoch, Time now) {
+  for (auto& [known, entry] : entries_) {
+    if (known.gid != name.address || port::udp_port_of_qpn(known.qpn) != name.udp_port) continue;
+    if (entry.epoch > epoch) continue;
+    entry.place = {location, port::make_qpn(port::slot_of_udp_port(location.udp_port),
+                                            port::index_of(known.qpn))};
+    entry.peer_class = PeerClass::kFerry;
+    entry.confirmed = now;
+  }
+}
+
 void LocationTable::unanswered(const DatagramName& name, Time now) {
   Entry& entry = insert(name, now);
   entry.place = place_of_name(name);

@@ -39,6 +39,10 @@ class LocationTable {
   void learn(const DatagramName& name, const DatagramPlace& place, std::uint32_t epoch, Time now);
   // Nobody answered there. Of a ferry peer its name is all that is left to go by.
   void unanswered(const DatagramName& name, Time now);
+  // All QPs of the RNIC that was opened at `name` (virtual GID, UDP port of its slot) are at
+  // `location`, after `epoch` stops; a QP's own epoch is not higher than that of its RNIC.
+  void relocate(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,
+                Time now);
   std::size_t size() const { return entries_.size(); }
 
  private:

@@ -1,3 +1,4 @@
+#include "port/slot.h"
 #include "transport/connection_state.h"
 
 // The migration protocol (docs/wire.md, "Migration"; TardiS section 3.4): HELLO, PAUSE,
@@ -160,17 +161,28 @@ bool Connection::State::handle_migration(const wire::Packet& packet, const port:
     case MigrationType::kHelloDone: return handle_hello(*message, from);
     default: break;
   }
+  if (message->type == MigrationType::kMoved && message->echo != 0 && !ferry()) {
+    return handle_redirect(*message, from, now);
+  }
   if (!authentic(*message)) {
     // It knows us and we do not know it: our part of the handshake was lost. Until the next timeout
     // there is no time for the back-off of HELLO.
-    if (!ferry() && from == peer && message->source_qpn == rtr.peer_qpn) mig.due |= kDueHello;
+    if (!ferry() && from == peer && is_peer(message->source_qpn)) mig.due |= kDueHello;
     return false;
   }
+  mig.unanswered = 0;
   switch (message->type) {
     case MigrationType::kResume: return handle_resume(*message, from, now);
     case MigrationType::kResumeAck: return handle_resume_ack(*message, from, now);
     default: return handle_stopped(*message, now);
   }
+}
+
+// The slot of a name may be that of a place where the peer was when it told it (rdma_cm.md); its
+// index never changes.
+bool Connection::State::is_peer(std::uint32_t source_qpn) const {
+  return source_qpn == rtr.peer_qpn ||
+         (!ferry() && port::index_of(source_qpn) == port::index_of(rtr.peer_qpn));
 }
 
 bool Connection::State::learn(std::uint64_t cookie) {
@@ -184,10 +196,12 @@ bool Connection::State::learn(std::uint64_t cookie) {
 }
 
 bool Connection::State::handle_hello(const MigrationMessage& message, const port::Endpoint& from) {
-  if (from != peer || message.source_qpn != rtr.peer_qpn) return false;
+  if (from != peer || !is_peer(message.source_qpn)) return false;
   const bool echoed = message.echo == mig.cookie;
   if (message.type != MigrationType::kHello && !echoed) return false;
   if (echoed && !learn(message.cookie)) return false;
+  if (echoed) rtr.peer_qpn = message.source_qpn;  // its virtual one: MACs are made with it
+  mig.unanswered = 0;
   if (message.type == MigrationType::kHello) {
     mig.due |= kDueHelloAck;
     mig.hello_echo = message.cookie;
@@ -196,6 +210,42 @@ bool Connection::State::handle_hello(const MigrationMessage& message, const port
     mig.due |= kDueHelloDone;
   }
   return true;
+}
+
+// MOVED of a stand-in that knows nothing of this pair: the peer's QP was made after its RNIC had
+// left the place that its name tells. Our own cookie shows that it answers our HELLO, and only who
+// is at the place that we send to is heard; so it can do no more than keep HELLO from its peer,
+// which it can in any case.
+bool Connection::State::handle_redirect(const MigrationMessage& message, const port::Endpoint& from,
+                                        Time now) {
+  if (from != peer || message.echo != mig.cookie || !is_peer(message.source_qpn)) return false;
+  if (message.epoch <= mig.place_epoch) return false;
+  if (port::index_of(message.wire_qpn) != port::index_of(peer_wire_qpn) ||
+      port::udp_port_of_qpn(message.wire_qpn) != message.location.udp_port ||
+      message.location.address.is_ipv4() != peer.address.is_ipv4()) {
+    return false;
+  }
+  mig.place_epoch = message.epoch;
+  relocate(message.location, message.wire_qpn, now);
+  return true;
+}
+
+// What was sent to the old place was lost there; nothing of it was acknowledged.
+void Connection::State::relocate(const port::Endpoint& location, std::uint32_t wire_qpn, Time now) {
+  cancel_requester();
+  peer = location;
+  peer_wire_qpn = wire_qpn;
+  mig.unanswered = 0;
+  if (mig.paused) mig.probe.start(now, settings.probe_first);
+  if (mig.resume_pending) mig.due |= kDueResume;
+  if (!ferry()) {
+    mig.peer_class = PeerClass::kUnknown;
+    start_hello(now);
+  }
+}
+
+void Connection::State::count_unanswered() {
+  if (settings.enabled && ++mig.unanswered > settings.seek_after) host.seek(rtr.peer);
 }
 
 // PAUSE, NAK_STOPPED, MOVED. A stop that was resumed from already is over: its late messages change
@@ -307,6 +357,7 @@ void Connection::State::migration_timeout(Time now) {
     if (mig.hellos_left > 0) {
       --mig.hellos_left;
       mig.due |= kDueHello;
+      count_unanswered();
       mig.hello.again(now, settings.hello_last);
     } else {
       mig.hello.stop();
@@ -315,10 +366,12 @@ void Connection::State::migration_timeout(Time now) {
   }
   if (mig.probe.at <= now) {
     mig.due |= kDueHello;
+    count_unanswered();
     mig.probe.again(now, settings.probe_last);
   }
   if (mig.resume.at <= now) {
     mig.due |= kDueResume;
+    count_unanswered();
     mig.resume.again(now, settings.resume_last);
   }
   if ((mig.paused || mig.resume_pending) && mig.limit_at == kNever) {
@@ -397,6 +450,18 @@ void Connection::State::announce(Time now) {
   }
   if (mig.peer_class == PeerClass::kUnknown) start_hello(now);
   rsp.ack_due = !is_uc() && rsp.requests_received;
+}
+
+void Connection::located(const port::Endpoint& name, const port::Endpoint& location,
+                         std::uint32_t epoch, Time now) {
+  State& s = *state_;
+  if (name != s.rtr.peer || s.mig.stopped || !s.speaks() || location == s.peer) return;
+  if (epoch < s.mig.place_epoch + s.mig.peer_epoch) return;
+  s.mig.place_epoch = epoch - s.mig.peer_epoch;
+  s.relocate(
+      location,
+      port::make_qpn(port::slot_of_udp_port(location.udp_port), port::index_of(s.peer_wire_qpn)),
+      now);
 }
 
 void Connection::resume(std::uint32_t wire_qpn, bool rollback, Time now) {

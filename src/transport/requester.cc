@@ -275,6 +275,7 @@ void Connection::State::requester_timeout(Time now) {
     return;
   }
   --req.retries_left;
+  count_unanswered();
   loss(true);
   go_back();
 }

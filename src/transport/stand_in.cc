@@ -26,19 +26,26 @@ struct StandIn::State {
     std::optional<Kept> kept;
   };
 
-  // Of a UD QP. A sender is told of the new place at times, not with each of its datagrams.
+  // A sender of datagrams is told of the new place at times, not with each of them.
+  struct Hint {
+    port::Endpoint to;
+    Time at{};
+  };
   struct DatagramEntry {
     StoppedDatagram qp;
-    port::Endpoint hinted;
-    Time hinted_at{};
+    Hint hint;
   };
 
   Send send;
   std::unordered_map<std::uint32_t, Entry> entries;  // by wire QPN, as it was at the old place
   std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // as entries
+  // serve_slot(): what QPs without an entry have in common.
+  std::optional<StoppedDatagram> slot;
+  Hint slot_hint;
   bool committed = false;
   port::Endpoint new_location;
   std::uint32_t new_slot = 0;
+  std::uint32_t new_epoch = 0;
   Time committed_at{};
   Counters counters;
 
@@ -50,8 +57,13 @@ struct StandIn::State {
     send(answer.to, answer.header, {answer.payload.data(), answer.payload_size});
   }
   void handle(Entry& entry, const wire::Packet& packet, const port::Endpoint& from);
-  void handle(DatagramEntry& entry, const wire::Packet& packet, const port::Endpoint& from,
-              Time now);
+  void handle(const StoppedDatagram& qp, Hint& hint, const wire::Packet& packet,
+              const port::Endpoint& from, Time now);
+  bool redirect(const wire::Packet& packet, const port::Endpoint& from);
+  void handle_unknown(const wire::Packet& packet, const port::Endpoint& from, Time now);
+  std::uint32_t at_new_place(std::uint32_t qpn) const {
+    return port::make_qpn(new_slot, port::index_of(qpn));
+  }
   void send_moved(const StoppedDatagram& qp, const DatagramPlace& to,
                   wire::MigrationMessage message);
 };
@@ -72,11 +84,10 @@ void StandIn::State::send_moved(const StoppedDatagram& qp, const DatagramPlace& 
 
 // LOCATE is answered at once; datagrams are lost before the commit and go on to the new place after
 // it. There they look as if their sender had moved: the address that they come from is not its own.
-void StandIn::State::handle(DatagramEntry& entry, const wire::Packet& packet,
+void StandIn::State::handle(const StoppedDatagram& qp, Hint& hint, const wire::Packet& packet,
                             const port::Endpoint& from, Time now) {
-  const StoppedDatagram& qp = entry.qp;
   const wire::Header& header = packet.header;
-  const std::uint32_t new_qpn = port::make_qpn(new_slot, port::index_of(qp.place.wire_qpn));
+  const std::uint32_t new_qpn = at_new_place(qp.place.wire_qpn);
   if (header.opcode == wire::Opcode::kMigration) {
     const auto message = wire::parse_migration(packet.payload);
     if (!message || message->type != MigrationType::kLocate) {
@@ -101,9 +112,8 @@ void StandIn::State::handle(DatagramEntry& entry, const wire::Packet& packet,
   if (!moved) out.origin = {from.address, header.deth.source_qpn, 0};
   send(new_location, out, packet.payload);
   ++counters.forwarded;
-  if (from == entry.hinted && now - entry.hinted_at < kHintInterval) return;
-  entry.hinted = from;
-  entry.hinted_at = now;
+  if (from == hint.to && now - hint.at < kHintInterval) return;
+  hint = {from, now};
   send_moved(qp, {from, header.deth.source_qpn}, {.location = {qp.gid, 0}});
 }
 
@@ -143,12 +153,13 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
     answer = answer_with(qp,
                          {.type = MigrationType::kMoved,
                           .epoch = qp.epoch,
-                          .wire_qpn = port::make_qpn(new_slot, port::index_of(qp.wire_qpn)),
+                          .wire_qpn = at_new_place(qp.wire_qpn),
                           .location = new_location},
                          qp.peer);
     ++counters.moved_sent;
   } else if (!answer) {
-    ++counters.dropped;
+    // Another pair may have the QPN by now, or this one's handshake was not over at the stop.
+    if (!redirect(packet, from)) ++counters.dropped;
     return;
   } else if (qp.peer_class != PeerClass::kFerry) {
     ++counters.rnr_naks_sent;
@@ -158,10 +169,59 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
   transmit(*answer);
 }
 
+// HELLO to a QP that is not known here: where it is. The answer is as long as the question, goes to
+// where that came from, and is itself never answered. Its receiver knows it by its own cookie.
+bool StandIn::State::redirect(const wire::Packet& packet, const port::Endpoint& from) {
+  if (!committed || !slot || packet.header.opcode != wire::Opcode::kMigration) return false;
+  const auto hello = wire::parse_migration(packet.payload);
+  const std::uint32_t slot_of_asker = port::slot_of_udp_port(from.udp_port);
+  if (!hello || hello->type != MigrationType::kHello || slot_of_asker > port::kMaxSlot) {
+    return false;
+  }
+  const std::uint32_t qpn = packet.header.dest_qpn;
+  std::array<std::byte, wire::kMigrationPayload> payload;
+  wire::encode({.type = MigrationType::kMoved,
+                .source_qpn = port::make_qpn(port::slot_of(slot->virtual_qpn), port::index_of(qpn)),
+                .epoch = new_epoch,
+                .echo = hello->cookie,
+                .wire_qpn = at_new_place(qpn),
+                .location = new_location},
+               payload);
+  wire::Header header;
+  header.opcode = wire::Opcode::kMigration;
+  header.dest_qpn = port::make_qpn(slot_of_asker, port::index_of(hello->source_qpn));
+  header.psn = packet.header.psn;
+  send(from, header, payload);
+  ++counters.redirected;
+  return true;
+}
+
+// For a QPN without an entry. Of which service its QP is, the packet tells.
+void StandIn::State::handle_unknown(const wire::Packet& packet, const port::Endpoint& from,
+                                    Time now) {
+  if (redirect(packet, from)) return;
+  const std::uint32_t qpn = packet.header.dest_qpn;
+  if (!committed || !slot || port::index_of(qpn) < port::kReservedIndices) {
+    ++counters.dropped;
+    return;
+  }
+  StoppedDatagram qp = *slot;
+  qp.virtual_qpn = port::make_qpn(port::slot_of(qp.virtual_qpn), port::index_of(qpn));
+  qp.place.wire_qpn = qpn;
+  handle(qp, slot_hint, packet, from, now);
+}
+
 StandIn::StandIn(Send send) : state_(std::make_unique<State>()) {
   state_->send = std::move(send);
 }
 StandIn::~StandIn() = default;
+
+void StandIn::serve_slot(const port::Endpoint& place, const port::Endpoint& origin) {
+  StoppedDatagram& slot = state_->slot.emplace();
+  slot.gid = origin.address;
+  slot.virtual_qpn = port::make_qpn(port::slot_of_udp_port(origin.udp_port), 0);
+  slot.place.endpoint = place;
+}
 
 bool StandIn::add(std::span<const std::byte> bytes, Time) {
   wire::ByteReader in(bytes);
@@ -180,12 +240,12 @@ void StandIn::handle_packet(const wire::Packet& packet, const port::Endpoint& fr
   ++state_->counters.packets;
   if (const auto datagram = state_->datagrams.find(packet.header.dest_qpn);
       datagram != state_->datagrams.end()) {
-    state_->handle(datagram->second, packet, from, now);
+    state_->handle(datagram->second.qp, datagram->second.hint, packet, from, now);
     return;
   }
   const auto entry = state_->entries.find(packet.header.dest_qpn);
   if (entry == state_->entries.end()) {
-    ++state_->counters.dropped;
+    state_->handle_unknown(packet, from, now);
     return;
   }
   state_->handle(entry->second, packet, from);
@@ -202,11 +262,14 @@ Time StandIn::next_deadline() const {
   return at;
 }
 
-void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_slot, Time now) {
+void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_slot,
+                        std::uint32_t epoch, Time now) {
+  if (state_->committed && epoch < state_->new_epoch) return;
+  if (!state_->committed) state_->committed_at = now;
   state_->committed = true;
   state_->new_location = new_location;
   state_->new_slot = new_slot;
-  state_->committed_at = now;
+  state_->new_epoch = epoch;
 }
 
 std::vector<StandIn::Kept> StandIn::take_kept() {

@@ -24,6 +24,12 @@ class StandIn {
   explicit StandIn(Send send);
   ~StandIn();
 
+  // The slot `place` was the process's, whose RNIC was opened at `origin` (virtual GID, UDP port of
+  // its slot). From the commit on the stand-in answers also for QPs that were not stopped here: the
+  // process makes them where it is, and their names are still of the origin. Without it, it answers
+  // for those that it has an entry of.
+  void serve_slot(const port::Endpoint& place, const port::Endpoint& origin);
+
   // `entry` is what Transport::stand_in_entry() gave. False: malformed.
   bool add(std::span<const std::byte> entry, Time now);
   // A packet whose ICRC was verified.
@@ -31,9 +37,11 @@ class StandIn {
   void handle_timeout(Time now);
   Time next_deadline() const;
 
-  // After the commit: answers MOVED with the new location. The slot bits of the wire QPN change to
-  // `new_slot`.
-  void committed(const port::Endpoint& new_location, std::uint32_t new_slot, Time now);
+  // After the commit: answers MOVED with the new location. The slot bits of wire QPNs change to
+  // `new_slot`. `epoch` counts the RNIC's stops. Again when the process has moved on; lower: no
+  // effect.
+  void committed(const port::Endpoint& new_location, std::uint32_t new_slot, std::uint32_t epoch,
+                 Time now);
   // RESUMEs that reached the stand-in before the commit (the peer moves as well), for the process's
   // new place: raw (source, payload) pairs, taken.
   struct Kept {
@@ -49,7 +57,8 @@ class StandIn {
 
   struct Counters {
     std::uint64_t packets = 0, naks_sent = 0, rnr_naks_sent = 0, moved_sent = 0, dropped = 0;
-    std::uint64_t forwarded = 0;  // datagrams
+    std::uint64_t forwarded = 0;   // datagrams
+    std::uint64_t redirected = 0;  // HELLOs of connections that were made after the commit
   };
   Counters counters() const;
 

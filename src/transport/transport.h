@@ -59,6 +59,7 @@ struct MigrationSettings {
   Time probe_last = std::chrono::milliseconds(500);
   Time resume_first = std::chrono::milliseconds(1);
   Time resume_last = std::chrono::milliseconds(200);
+  unsigned seek_after = 4;  // repetitions without an answer, before the directory is asked
 };
 
 // What `ferry ps` and the move's report show of a QP.
@@ -151,6 +152,10 @@ class Transport {
   // A rollback or the arrival at a new place: the QP has this wire QPN now, tells its peer, and
   // goes on. `rollback` raises the epoch once more.
   virtual void resume(std::uint32_t wire_qpn, bool rollback, Time now) = 0;
+  // A directory's answer to Host::seek(): the RNIC `name` is at `location`, after `epoch` stops.
+  // What is older than what the QP knows itself changes nothing.
+  virtual void located(const port::Endpoint& name, const port::Endpoint& location,
+                       std::uint32_t epoch, Time now) = 0;
 
   // Object record of a QP (docs/image.md): everything but limits and QPNs, which the RNIC's record
   // has. Any state; typically Stopped. load() needs a fresh transport and gives one that is Stopped

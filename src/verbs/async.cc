@@ -1,5 +1,6 @@
 #include "verbs/entry.h"
 #include "verbs/objects.h"
+#include "verbs/process.h"
 #include "verbs/stock.h"
 
 namespace ferry::verbs {
@@ -46,6 +47,10 @@ void Context::asynchronous(ibv_event_type type, device::Object* object) {
   } else {
     async_events.push({nullptr, type, nullptr});
   }
+}
+
+void Context::seeks() {
+  process().agent.seeks();
 }
 
 namespace {

@@ -51,6 +51,7 @@ struct Context : device::EventSink {
   ibv_context* application() { return &shell.verbs.context; }
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;
+  void seeks() override;
 
   ContextShell shell{};
   std::shared_ptr<device::Rnic> rnic;

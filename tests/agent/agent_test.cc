@@ -29,6 +29,8 @@ struct Conversation : ::testing::Test {
   struct : device::EventSink {
     void completion(device::Cq&) override {}
     void asynchronous(ibv_event_type, device::Object*) override {}
+    void seeks() override { agent->seeks(); }
+    Agent* agent = nullptr;
   } sink;
   device::fake::FakeRnic rnic{log, "fake0", "eth9", 1};
   std::unique_ptr<device::Context> context;
@@ -129,6 +131,54 @@ TEST_F(Conversation, RegistersAndAnswersStatus) {
   ASSERT_EQ(status.contexts.size(), 1u);
   EXPECT_EQ(status.contexts[0].device, "fake0");
   EXPECT_EQ(status.contexts[0].qps.size(), 1u);
+}
+
+TEST_F(Conversation, TellsWhereItsRnicsAre) {
+  connect();
+  device::Slot slot;
+  slot.slot = 3;
+  slot.local = {port::Address::from_ipv4(0x0A000002), 61443};
+  slot.origin = {port::Address::from_ipv4(0x0A000001), 4791};
+  slot.epoch = 5;
+  fake->slots = {slot};
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  const auto status = receive_as<StatusReply>(MessageType::kStatusReply);
+  fake->slots.clear();
+  ASSERT_EQ(status.contexts.size(), 1u);
+  ASSERT_EQ(status.contexts[0].places.size(), 1u);
+  const device::Slot& place = status.contexts[0].places[0];
+  EXPECT_EQ(place.slot, 3u);
+  EXPECT_EQ(place.local, slot.local);
+  EXPECT_EQ(place.origin, slot.origin);
+  EXPECT_EQ(place.epoch, 5u);
+}
+
+TEST_F(Conversation, AsksForPeersThatDoNotAnswer) {
+  connect();
+  sink.agent = agent.get();
+  const port::Endpoint lost{port::Address::from_ipv4(0x0A000001), 4791};
+  const port::Endpoint found{port::Address::from_ipv4(0x0A000002), 61443};
+  fake->seek(lost);
+  const auto question = receive_as<Locate>(MessageType::kLocate);
+  ASSERT_EQ(question.names.size(), 1u);
+  EXPECT_EQ(question.names[0], lost);
+  Located answer;
+  answer.places = {{lost, found, 7}};
+  ASSERT_EQ(send_message(peer, MessageType::kLocated, encode(answer)), 0);
+  // The answer was taken before what comes after it.
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  receive(MessageType::kStatusReply);
+  const auto told = fake->told();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].name, lost);
+  EXPECT_EQ(told[0].location, found);
+  EXPECT_EQ(told[0].epoch, 7u);
+  // Each time anew, and not without need.
+  fake->seek(found);
+  EXPECT_EQ(receive_as<Locate>(MessageType::kLocate).names.size(), 1u);
+  agent->seeks();
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  receive(MessageType::kStatusReply);
 }
 
 TEST_F(Conversation, FindsAFerrydThatStartsLater) {

@@ -119,7 +119,7 @@ class Run {
   void packet(Input& in) {
     const std::uint8_t flags = in.byte();
     const auto bytes = in.bytes(in.byte());
-    if (flags & 4) stand_in_.committed({port::Address::from_ipv4(0x0A000009), 4791}, 0, {});
+    if (flags & 4) stand_in_.committed({port::Address::from_ipv4(0x0A000009), 4791}, 0, 1, {});
     auto packet = wire::parse(bytes);
     if (!packet) return;
     if (flags & 2) packet->header.dest_qpn = last_.wire_qpn;

@@ -323,7 +323,7 @@ class Run {
 
   void stop(std::uint8_t n) {
     if (stand_in_) {
-      if (n & 1) stand_in_->stand_in().committed(kElsewhere, 0, network_.now());
+      if (n & 1) stand_in_->stand_in().committed(kElsewhere, 0, 1, network_.now());
       return;
     }
     std::uint32_t unacked = 0;

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -40,6 +41,16 @@ struct Handler : ControlHandler {
     if (message.remaining == 99) throw std::runtime_error("no memory");
     remaining = message.remaining;
   }
+  void registered(pid_t) override { ++registrations; }
+  void locate(pid_t pid, const agent::Locate& question) override {
+    std::lock_guard lock(mutex);
+    asker = pid;
+    sought = question.names;
+  }
+  std::mutex mutex;
+  pid_t asker = 0;
+  std::vector<port::Endpoint> sought;
+  std::atomic<int> registrations{0};
   std::atomic<int> remaining{-1};
 };
 
@@ -154,6 +165,36 @@ TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
                       agent::encode(agent::PeersKnow{1, 4, {}, 0}));
   ASSERT_TRUE(eventually([&] { return handler.remaining == 4; }));  // it has read all of them
   EXPECT_EQ(count(), before);
+}
+
+TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
+  ControlServer server(path, handler);
+  const UniqueFd socket(agent::connect_to_ferryd());
+  ASSERT_EQ(agent::send_message(socket.get(), agent::MessageType::kRegister,
+                                agent::encode(agent::Register{})),
+            0);
+  ASSERT_TRUE(eventually([&] { return handler.registrations == 1; }));
+  const port::Endpoint lost{port::Address::from_ipv4(0x0A000001), 4791};
+  const port::Endpoint found{port::Address::from_ipv4(0x0A000002), 61443};
+  ASSERT_EQ(agent::send_message(socket.get(), agent::MessageType::kLocate,
+                                agent::encode(agent::Locate{{lost}})),
+            0);
+  ASSERT_TRUE(eventually([&] {
+    std::lock_guard lock(handler.mutex);
+    return handler.sought == std::vector{lost};
+  }));
+  EXPECT_EQ(handler.asker, ::getpid());
+  server.located(handler.asker, {{{lost, found, 7}}});
+  agent::Message answer;
+  ASSERT_EQ(agent::receive_message(socket.get(), &answer, 3000), 0);
+  EXPECT_EQ(answer.type, agent::MessageType::kLocated);
+  agent::Located located;
+  ASSERT_TRUE(agent::parse(answer.body, &located));
+  ASSERT_EQ(located.places.size(), 1u);
+  EXPECT_EQ(located.places[0].name, lost);
+  EXPECT_EQ(located.places[0].location, found);
+  EXPECT_EQ(located.places[0].epoch, 7u);
+  server.located(1, {});  // nobody
 }
 
 TEST_F(ControlServerTest, OutlivesWhatItsHandlerThrows) {

@@ -6,7 +6,10 @@
 #include <string>
 
 #include "migrate/api.h"
+#include "migrate/directory.h"
+#include "migrate/origins.h"
 #include "migrate/service.h"
+#include "migrate/whereabouts.h"
 #include "temporary.h"
 
 namespace ferry::migrate::test {
@@ -42,6 +45,12 @@ struct FerrydHere {
     builder.RegisterService(service.get());
     server = builder.BuildAndStart();
     host.address = "127.0.0.1:" + std::to_string(port);
+    directory = make_directory({"ferryd://", host.address, host.credentials});
+    host.directory = directory.get();
+    origins = std::make_unique<Origins>(stand_ins, *directory);
+    host.origins = origins.get();
+    whereabouts = std::make_unique<Whereabouts>(host);
+    host.whereabouts = whereabouts.get();
   }
   ~FerrydHere() {
     host.stopping = true;
@@ -64,6 +73,9 @@ struct FerrydHere {
   std::unique_ptr<ControlServer> control;
   std::unique_ptr<FerrydService> service;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Directory> directory;
+  std::unique_ptr<Origins> origins;
+  std::unique_ptr<Whereabouts> whereabouts;
 };
 
 }  // namespace ferry::migrate::test

@@ -164,7 +164,7 @@ TEST_F(StandInHostTest, PausesThePeerAndGivesTheSocketBack) {
 TEST_F(StandInHostTest, TellsThePeerWhereItsQpHasGone) {
   const StandInId id = stop();
   const port::Endpoint there = endpoint(3, 44);
-  stand_ins.committed(id, there, 44);
+  stand_ins.committed(id, there, 44, 1);
   peer.send();
   EXPECT_TRUE(eventually(moving, peer, [&] { return peer.connection->status().peer == there; }));
   EXPECT_EQ(peer.connection->status().peer_wire_qpn, port::make_qpn(44, 100));

@@ -35,6 +35,8 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   }
   void resumed(pid_t pid, const agent::Resumed&) override { tree->resumed(pid); }
   void peers_know(pid_t, const agent::PeersKnow&) override {}
+  void registered(pid_t) override {}
+  void locate(pid_t, const agent::Locate&) override {}
 
   void await_processes(std::size_t count) {
     ASSERT_TRUE(eventually([&] { return server->processes().size() == count; }));
@@ -145,7 +147,7 @@ TEST_F(StoppedTreeTest, AfterTheCommitNobodyComesBack) {
   tree->mark_frozen();
   auto places = tree->sockets();
   places[0].contexts[0].slots[0].local.address = port::Address::from_ipv4(0x0A000001);
-  tree->commit(places);
+  tree->commit(places, {});
   tree->roll_back();  // too late
   EXPECT_TRUE(eventually([&] { return process.seen().stays > 3; }));
   EXPECT_EQ(process.seen().resumed, 0);
@@ -155,7 +157,7 @@ TEST_F(StoppedTreeTest, AnAddressThatMovesAlongIsLeftAtOnce) {
   PlayedProcess process(path, {.slot = 68});
   await_processes(1);
   tree->stop(server->processes(), kDeadline);
-  tree->commit(tree->sockets());
+  tree->commit(tree->sockets(), {});
   EXPECT_TRUE(tree->expired());
   int error = 0;
   EXPECT_NE(port::UdpPort::bind(PlayedProcess::address(), 68, &error), nullptr) << error;

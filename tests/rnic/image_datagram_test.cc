@@ -274,7 +274,7 @@ TEST(ImageOfDatagrams, HandlesReachWhoHasMoved) {
   }
   for (unsigned i = 0; i < 2; ++i) {
     const Lane& lane = moved[i].context->engine().lane(0);
-    stand_ins[i]->stand_in().committed(lane.port->local(), lane.slot, pair.network.now());
+    stand_ins[i]->stand_in().committed(lane.port->local(), lane.slot, 1, pair.network.now());
     std::swap(nodes[i]->context, moved[i].context);
     moved[i].context.reset();
     nodes[i]->context->resume(false);

@@ -146,7 +146,7 @@ TEST_F(LiveMove, ToAnotherAddress) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     const std::uint64_t before = writer->done();
-    stand_in.stand_in().committed(fresh.local, fresh.slot, system_environment().now());
+    stand_in.stand_in().committed(fresh.local, fresh.slot, fresh.epoch, system_environment().now());
     ASSERT_EQ(moving.context->attach({fresh}), 0);
     EXPECT_LE(writer->done(), before + 1) << "nothing moves before resume()";
     moving.context->resume(false);

@@ -518,7 +518,7 @@ void Simulation::commit(Move& move) {
   SimNode& node = *move.node;
   const Lane& lane = move.destination->engine().lane(0);
   for (auto& stand_in : move.stand_ins) {
-    stand_in->stand_in().committed(lane.port->local(), lane.slot, network_.now());
+    stand_in->stand_in().committed(lane.port->local(), lane.slot, 1, network_.now());
     remaining_.push_back({&node, std::move(stand_in), {}});
   }
   const std::unique_ptr<Context> source = std::exchange(node.context, std::move(move.destination));

@@ -394,7 +394,7 @@ TEST_F(UdStandInTest, LosesDatagramsBeforeTheCommit) {
 
 TEST_F(UdStandInTest, ForwardsAfterTheCommitAndHints) {
   stand_in();
-  keeper.committed(kOther, 3, now);
+  keeper.committed(kOther, 3, 1, now);
   give(plain(), kPeer);
   const Out packet = next(Opcode::kMovedSendOnly, kOther);
   EXPECT_EQ(packet.header.dest_qpn, port::make_qpn(3, kOurQpn));

@@ -34,6 +34,7 @@ class FakeHost : public Host {
   port::Endpoint local;
   std::function<void(Datagram)> send;
   std::function<bool()> port_is_full = [] { return false; };
+  std::vector<port::Endpoint> sought;  // names
   std::function<std::uint64_t()> random_bits = [] { return 0x5EED; };
   std::int64_t window_bytes = 1 << 20;
   // Addresses whose access fails, as memory that its owner unmapped.
@@ -100,6 +101,9 @@ class FakeHost : public Host {
   void flush_receives() override;
   void raise(Event event) override { events.push_back(event); }
   std::uint64_t random() override { return random_bits(); }
+  void seek(const port::Endpoint& name) override {
+    if (sought.empty() || sought.back() != name) sought.push_back(name);
+  }
   std::int64_t window(const port::Endpoint& to) const override;
   void account(const port::Endpoint& to, std::int64_t bytes) override;
 

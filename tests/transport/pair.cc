@@ -582,7 +582,7 @@ void Pair::go_on_elsewhere(int index) {
   if (side.stand_in->counters().naks_sent > 0)
     totals_.naks_stopped += side.stand_in->counters().naks_sent;
   if (!keep_place) {
-    side.stand_in->committed(side.host.local, port::slot_of(side.wire_qpn), now_);
+    side.stand_in->committed(side.host.local, port::slot_of(side.wire_qpn), 1, now_);
     if (chance(0.7)) kept = side.stand_in->take_kept();
   } else {
     side.stand_ins.erase(old);

@@ -93,7 +93,7 @@ TEST_F(StandInTest, NeverStorms) {
   inject(ack(99));
   inject(packet(Opcode::kRcReadResponseOnly, 100, 10));
   expect_silence();
-  stand_in.committed(kNewPlace, 5, now);
+  stand_in.committed(kNewPlace, 5, 1, now);
   for (const MigrationType type :
        {MigrationType::kNakStopped, MigrationType::kMoved, MigrationType::kHelloAck}) {
     inject(message({.type = type, .epoch = 1, .cookie = kPeerCookie, .echo = kOurCookie}));
@@ -107,7 +107,7 @@ TEST_F(StandInTest, TeachesItsCookieFirst) {
   const MigrationMessage answer = expect_message(MigrationType::kHelloAck);
   EXPECT_EQ(answer.cookie, kOurCookie);
   EXPECT_EQ(answer.echo, kPeerCookie);
-  stand_in.committed(kNewPlace, 5, now);
+  stand_in.committed(kNewPlace, 5, 1, now);
   inject(hello(0));
   expect_message(MigrationType::kHelloAck);
 }
@@ -142,14 +142,14 @@ TEST_F(StandInTest, KeepsAResumeBeforeTheCommit) {
   inject(resume(3).from(endpoint(8)));
   expect_silence();
   EXPECT_TRUE(stand_in.take_kept().empty());
-  stand_in.committed(kNewPlace, 1, now);
+  stand_in.committed(kNewPlace, 1, 1, now);
   inject(packet(Opcode::kRcSendOnly, 501, 1).from(endpoint(6)));
   expect_message(MigrationType::kMoved, endpoint(6));
 }
 
 TEST_F(StandInTest, AnswersMovedAfterTheCommit) {
   start(with_migration(), true);
-  stand_in.committed(kNewPlace, 1, now);
+  stand_in.committed(kNewPlace, 1, 1, now);
   inject(packet(Opcode::kRcSendOnly, 501, 1));
   const MigrationMessage moved = expect_message(MigrationType::kMoved);
   EXPECT_EQ(moved.epoch, 1u);
@@ -164,7 +164,7 @@ TEST_F(StandInTest, AnswersMovedAfterTheCommit) {
 TEST_F(StandInTest, EndsWhenThePeerKnowsAndTheLimitHasPassed) {
   start(with_migration(), true);
   EXPECT_FALSE(stand_in.expired(now + seconds(1000)));
-  stand_in.committed(kNewPlace, 1, now);
+  stand_in.committed(kNewPlace, 1, 1, now);
   EXPECT_EQ(stand_in.next_deadline(), kNever);
   EXPECT_FALSE(stand_in.expired(now + seconds(1000)));
   stand_in.peer_knows(kOurQpn, now);
@@ -190,7 +190,7 @@ TEST_F(StandInTest, GivesAnUnmodifiedPeerRnrNaksUpToTheExpectedPsn) {
   inject(ack(99));
   inject(hello(0));
   expect_silence();
-  stand_in.committed(kUs, 0, now);
+  stand_in.committed(kUs, 0, 1, now);
   inject(packet(Opcode::kRcSendOnly, 501, 1));
   expect_silence();
   EXPECT_TRUE(stand_in.expired(now + seconds(60)));

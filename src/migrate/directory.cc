@@ -1,0 +1,52 @@
+#include "migrate/directory.h"
+
+#include <fmt/format.h>
+
+#include "migrate/etcd_directory.h"
+#include "migrate/failure.h"
+#include "migrate/host.h"
+#include "migrate/hosts_directory.h"
+#include "migrate/net.h"
+
+namespace ferry::migrate {
+namespace {
+
+constexpr std::uint16_t kEtcdPort = 2379;
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    if (end > at) parts.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::unique_ptr<Directory> make_directory(const DirectoryOptions& options) {
+  const std::string etcd = "etcd://", ferryd = "ferryd://";
+  if (options.url.starts_with(etcd)) {
+    std::vector<std::string> endpoints;
+    for (const auto& endpoint : split(options.url.substr(etcd.size()))) {
+      const auto [host, port] = split_host_port(endpoint, kEtcdPort);
+      endpoints.push_back(join_host_port(resolve(host), port));
+    }
+    if (endpoints.empty()) throw Failure("--directory etcd:// names no HOST:PORT");
+    return std::make_unique<EtcdDirectory>(std::move(endpoints));
+  }
+  if (options.url.starts_with(ferryd)) {
+    std::map<std::string, std::string> hosts;
+    for (const auto& entry : split(options.url.substr(ferryd.size()))) {
+      const auto [host, port] = split_host_port(entry, kFerrydPort);
+      hosts.emplace(join_host_port(resolve(host), port), host);
+    }
+    return std::make_unique<HostsDirectory>(options.self, options.credentials, std::move(hosts));
+  }
+  throw Failure(fmt::format(
+      "unknown directory '{}'; known: etcd://HOST:PORT[,...], ferryd://[HOST[:PORT],...]",
+      options.url));
+}
+
+}  // namespace ferry::migrate

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "cm/message.h"
+#include "migrate/host.h"
+#include "migrate/unique_fd.h"
+#include "port/endpoint.h"
+
+namespace ferry::migrate {
+
+// Answers connection requests (REQ, SIDR_REQ) for rdma_cm listeners that have left this host, at
+// the addresses that their programs still have: where to ask instead. It asks the hosts of the
+// RNICs that left which of them has the listener.
+class Redirector {
+ public:
+  explicit Redirector(Host& host);
+  ~Redirector();
+
+ private:
+  struct Request {
+    StandInId stand_in = 0;  // which got it; 0: it came from the holder of UDP port 4791 here
+    cm::Mad mad{};
+    port::Address from, to;
+  };
+
+  void run();
+  void refresh();
+  void handle(const Request& request);
+
+  Host& host_;
+  UniqueFd event_;
+  std::mutex mutex_;
+  std::deque<Request> requests_;
+  bool stopping_ = false;
+  std::map<port::Address, UniqueFd> receivers_;  // the thread's
+  std::thread thread_;
+};
+
+}  // namespace ferry::migrate
