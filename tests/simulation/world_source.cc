@@ -243,7 +243,9 @@ void World::decided(int number, MoveId id, bool committed) {
   const auto socket = host.stand_ins.find(id);
   if (!committed || socket == host.stand_ins.end()) return;
   const Place& place = host.journal.at(id).new_place;
-  socket->second->stand_in->committed(place.at, place.slot, events_.now());
+  // The numbers of moves rise, as an RNIC's count of its stops does.
+  const auto stops = static_cast<std::uint32_t>(id);
+  socket->second->stand_in->committed(place.at, place.slot, stops, events_.now());
   host.terms.emplace(id, migrate::StandInTerm(events_.now()));
   keep_stand_in(number, id);
 }
