@@ -212,7 +212,7 @@ chmod +x "$work/bin/ferryd"
 cp "${FERRY_BIN:-$repository/build/release/bin}/ferry" "$work/bin" # makes the certificates
 export FERRY_BIN=$work/bin
 "$lab" up 2
-expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry $FERRY_BIN"
+expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry --directory ferryd://h1,h2 $FERRY_BIN"
 [[ $(on h2 cat /run/ferry/ferryd.log) == "$expected" ]] || fail "ferryd was called so: $(on h2 cat /run/ferry/ferryd.log)"
 [[ $(on h2 sh -c "stat -c '%a %n' /run/ferry/tls /run/ferry/tls/*" | tr '\n' ' ') == '700 /run/ferry/tls 600 /run/ferry/tls/ca.pem 600 /run/ferry/tls/host.key 600 /run/ferry/tls/host.pem ' ]] ||
   fail "certificates: $(on h2 ls -l /run/ferry/tls)"
