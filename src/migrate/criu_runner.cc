@@ -132,8 +132,7 @@ int parse_criu_version(const std::string& output) {
 std::string error_of_log(const std::string& path) {
   // (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
   // with -v2 and less: without the time
-  static const std::regex pattern(
-      R"(^(?:\([0-9.]+\))?\s*(?:\d+: )?Error (?:\([^)]*\): )?(.*)$)");
+  static const std::regex pattern(R"(^(?:\([0-9.]+\))?\s*(?:\d+: )?Error (?:\([^)]*\): )?(.*)$)");
   std::ifstream in(path);
   std::string first;
   for (std::string line; std::getline(in, line);) {

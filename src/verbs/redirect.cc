@@ -35,8 +35,8 @@ int open_found(const VirtualFile& file, int flags) {
     case PathKind::kDirectory: return minus_one_or_errno(EISDIR);
     case PathKind::kDevice:
       if (file.number == rdma_cm_number()) return open_rdma_cm(flags);
-      return minus_one_or_errno(ENXIO);  // nobody is behind it
-    case PathKind::kLink: return minus_one_or_errno(ELOOP);    // O_NOFOLLOW
+      return minus_one_or_errno(ENXIO);                      // nobody is behind it
+    case PathKind::kLink: return minus_one_or_errno(ELOOP);  // O_NOFOLLOW
     default: break;
   }
   if ((flags & O_ACCMODE) != O_RDONLY) return minus_one_or_errno(EACCES);

@@ -25,9 +25,10 @@ TEST(CriuRunner, FindsTheCauseInALog) {
       "(00.000300)     77: Error (criu/files-reg.c:3): File /tmp/x has bad size 1 (expect 2)\n"
       "(00.000400) Error (criu/cr-restore.c:4): Restoring FAILED.\n");
   EXPECT_EQ(error_of_log(log), "File /tmp/x has bad size 1 (expect 2)");
-  EXPECT_EQ(error_of_log(folder.write("v2", "Error (criu/util.c:4): rlimit: RLIMIT_NOFILE\n"
-                                            "     2: Error (criu/files-reg.c:3): Can't open file x\n"
-                                            "Error (criu/cr-restore.c:4): Restoring FAILED.\n")),
+  EXPECT_EQ(error_of_log(folder.write("v2",
+                                      "Error (criu/util.c:4): rlimit: RLIMIT_NOFILE\n"
+                                      "     2: Error (criu/files-reg.c:3): Can't open file x\n"
+                                      "Error (criu/cr-restore.c:4): Restoring FAILED.\n")),
             "Can't open file x");
   EXPECT_EQ(error_of_log(folder.write("plugin", "(00.1) Error (ferry): cannot stop it\n")),
             "cannot stop it");

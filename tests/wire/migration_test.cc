@@ -14,11 +14,10 @@ namespace {
 
 using port::Address;
 
-constexpr MigrationType kTypes[] = {MigrationType::kHello,      MigrationType::kHelloAck,
-                                    MigrationType::kHelloDone,  MigrationType::kPause,
-                                    MigrationType::kNakStopped, MigrationType::kResume,
-                                    MigrationType::kResumeAck,  MigrationType::kMoved,
-                                    MigrationType::kLocate};
+constexpr MigrationType kTypes[] = {
+    MigrationType::kHello,     MigrationType::kHelloAck,   MigrationType::kHelloDone,
+    MigrationType::kPause,     MigrationType::kNakStopped, MigrationType::kResume,
+    MigrationType::kResumeAck, MigrationType::kMoved,      MigrationType::kLocate};
 
 MigrationMessage sample(MigrationType type) {
   MigrationMessage message;
