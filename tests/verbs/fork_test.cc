@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -14,12 +15,12 @@
 namespace ferry::verbs {
 namespace {
 
-// Runs `body` in a child, 5 s at most; what it returns is the exit code.
+// Runs `body` in a child, 60 s at most; what it returns is the exit code.
 template <typename Body>
 int in_child(Body body) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(5);
+    ::alarm(60);
     ::_exit(body());
   }
   int status = 0;
@@ -102,7 +103,13 @@ TEST_F(FullRig, AChildsCallsFailWhateverTheParentHeld) {
                                      O_CREAT};
   ibv_xrcd* xrcd = ibv_open_xrcd(context, &xrcd_attributes);
   ASSERT_TRUE(mr && srq && mw && xrcd);
-  std::unique_lock lock(context_of(context)->mutex);
+  std::promise<void> held, forked;
+  std::thread holder([&] {
+    std::lock_guard lock(context_of(context)->mutex);
+    held.set_value();
+    forked.get_future().wait();
+  });
+  held.get_future().wait();
   const int code = in_child([&] {
     if (ibv_dealloc_pd(pd) != ENODEV || ibv_dereg_mr(mr) != ENODEV) return 1;
     if (ibv_destroy_srq(srq) != ENODEV || ibv_dealloc_mw(mw) != ENODEV) return 2;
@@ -122,7 +129,8 @@ TEST_F(FullRig, AChildsCallsFailWhateverTheParentHeld) {
     return ibv_close_device(context) == 0 ? 0 : 10;
   });
   EXPECT_EQ(code, 0);
-  lock.unlock();
+  forked.set_value();
+  holder.join();
   EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
