@@ -70,4 +70,23 @@ struct Request {
 int post_receive(ibv_qp* qp, std::uint64_t id, const ibv_mr* mr, std::uint32_t length);
 int post_receive(ibv_srq* srq, std::uint64_t id, const ibv_mr* mr, std::uint32_t length);
 
+// Two QPs of one type, connected with each other.
+template <ibv_qp_type kType>
+struct ConnectedPair : Device {
+  ibv_qp* a = nullptr;
+  ibv_qp* b = nullptr;
+  void SetUp() override {
+    Device::SetUp();
+    a = create_qp(kType);
+    b = create_qp(kType);
+    ASSERT_TRUE(a && b);
+    ASSERT_NO_FATAL_FAILURE(connect(a, b));
+  }
+  void TearDown() override {
+    EXPECT_EQ(ibv_destroy_qp(a), 0);
+    EXPECT_EQ(ibv_destroy_qp(b), 0);
+    Device::TearDown();
+  }
+};
+
 }  // namespace ferry::verbs::families

@@ -21,22 +21,7 @@ void set_word(void* at, std::uint64_t value) {
 
 // --- RC
 
-struct Rc : Device {
-  ibv_qp* a = nullptr;
-  ibv_qp* b = nullptr;
-  void SetUp() override {
-    Device::SetUp();
-    a = create_qp(IBV_QPT_RC);
-    b = create_qp(IBV_QPT_RC);
-    ASSERT_TRUE(a && b);
-    ASSERT_NO_FATAL_FAILURE(connect(a, b));
-  }
-  void TearDown() override {
-    EXPECT_EQ(ibv_destroy_qp(a), 0);
-    EXPECT_EQ(ibv_destroy_qp(b), 0);
-    Device::TearDown();
-  }
-};
+struct Rc : ConnectedPair<IBV_QPT_RC> {};
 
 TEST_F(Rc, AtomicsGiveWhatWasThereBefore) {
   set_word(theirs.data(), 40);

@@ -10,21 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-struct Tuned : Device {
-  ibv_qp* a = nullptr;
-  ibv_qp* b = nullptr;
-  void SetUp() override {
-    Device::SetUp();
-    a = create_qp(IBV_QPT_RC);
-    b = create_qp(IBV_QPT_RC);
-    ASSERT_TRUE(a && b);
-    ASSERT_NO_FATAL_FAILURE(connect(a, b));
-  }
-  void TearDown() override {
-    EXPECT_EQ(ibv_destroy_qp(a), 0);
-    EXPECT_EQ(ibv_destroy_qp(b), 0);
-    Device::TearDown();
-  }
+struct Tuned : ConnectedPair<IBV_QPT_RC> {
   int write(const ibv_mr* from, std::uint32_t length) {
     return Request(IBV_WR_RDMA_WRITE, from, length).to(mr_theirs).post(a);
   }

@@ -7,21 +7,7 @@ namespace {
 
 // --- UC
 
-struct Uc : Device {
-  ibv_qp* a = nullptr;
-  ibv_qp* b = nullptr;
-  void SetUp() override {
-    Device::SetUp();
-    a = create_qp(IBV_QPT_UC);
-    b = create_qp(IBV_QPT_UC);
-    ASSERT_TRUE(a && b);
-    ASSERT_NO_FATAL_FAILURE(connect(a, b));
-  }
-  void TearDown() override {
-    EXPECT_EQ(ibv_destroy_qp(a), 0);
-    EXPECT_EQ(ibv_destroy_qp(b), 0);
-    Device::TearDown();
-  }
+struct Uc : ConnectedPair<IBV_QPT_UC> {
   // Of a send at a and the receive at b, which come in any order.
   ibv_wc received() {
     ibv_wc result{};
