@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "number.h"
 #include "options.h"
 #include "side_channel.h"
 #include "steps.h"
@@ -23,6 +23,7 @@ namespace {
 
 using namespace atomic_check;
 using stream_check::Failure;
+using stream_check::number;
 using stream_check::RecordType;
 using stream_check::SideChannel;
 
@@ -69,16 +70,6 @@ struct Target {
   uint32_t unused = 0;
 };
 
-uint32_t number(const char* option, const char* text, uint32_t low, uint32_t high) {
-  char* end = nullptr;
-  const unsigned long value = std::strtoul(text, &end, 10);
-  if (end == text || *end != '\0' || *text == '-' || value < low || value > high) {
-    throw Failure(std::string(option) + " " + text + ": give a number from " + std::to_string(low) +
-                  " to " + std::to_string(high));
-  }
-  return static_cast<uint32_t>(value);
-}
-
 Arguments parse(int argc, char** argv, bool* help) {
   Arguments result;
   enum { kQps = 256, kRate, kSeconds, kEvents, kDevice, kPort, kJson, kHelp };
@@ -93,12 +84,12 @@ Arguments parse(int argc, char** argv, bool* help) {
                                {nullptr, 0, nullptr, 0}};
   for (int flag = 0; (flag = getopt_long(argc, argv, ":", kFlags, nullptr)) != -1;) {
     switch (flag) {
-      case kQps: result.plan.qps = number("--qps", optarg, 1, 64); break;
-      case kRate: result.plan.rate = number("--rate", optarg, 1, 100000); break;
-      case kSeconds: result.plan.seconds = number("--seconds", optarg, 1, 600); break;
+      case kQps: result.plan.qps = number<uint32_t>("qps", optarg, 1, 64); break;
+      case kRate: result.plan.rate = number<uint32_t>("rate", optarg, 1, 100000); break;
+      case kSeconds: result.plan.seconds = number<uint32_t>("seconds", optarg, 1, 600); break;
       case kEvents: result.plan.events = 1; break;
       case kDevice: result.device = optarg; break;
-      case kPort: result.port = static_cast<uint16_t>(number("--port", optarg, 1, 65535)); break;
+      case kPort: result.port = number<uint16_t>("port", optarg, 1, 65535); break;
       case kJson: result.json = true; break;
       case kHelp: *help = true; return result;
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");

@@ -16,6 +16,7 @@
 #include "failure.h"
 #include "ledger.h"
 #include "link.h"
+#include "number.h"
 #include "options.h"
 #include "side_channel.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 using namespace datagram_check;
 using stream_check::Failure;
+using stream_check::number;
 using stream_check::RecordType;
 using stream_check::SideChannel;
 
@@ -63,16 +65,6 @@ struct Arguments {
   Plan plan;
 };
 
-uint32_t number(const char* option, const char* text, uint32_t low, uint32_t high) {
-  char* end = nullptr;
-  const unsigned long value = std::strtoul(text, &end, 10);
-  if (end == text || *end != '\0' || *text == '-' || value < low || value > high) {
-    throw Failure(std::string(option) + " " + text + ": give a number from " + std::to_string(low) +
-                  " to " + std::to_string(high));
-  }
-  return static_cast<uint32_t>(value);
-}
-
 Arguments parse(int argc, char** argv, bool* help) {
   Arguments result;
   enum { kTransport = 256, kSize, kRate, kSeconds, kDevice, kPort, kJson, kHelp };
@@ -94,12 +86,12 @@ Arguments parse(int argc, char** argv, bool* help) {
         result.plan.type = std::strcmp(optarg, "uc") == 0 ? IBV_QPT_UC : IBV_QPT_UD;
         break;
       case kSize:
-        result.plan.size = number("--size", optarg, stream_check::kMinLength, 65536);
+        result.plan.size = number<uint32_t>("size", optarg, stream_check::kMinLength, 65536);
         break;
-      case kRate: result.plan.rate = number("--rate", optarg, 1, 20000); break;
-      case kSeconds: result.plan.seconds = number("--seconds", optarg, 1, 600); break;
+      case kRate: result.plan.rate = number<uint32_t>("rate", optarg, 1, 20000); break;
+      case kSeconds: result.plan.seconds = number<uint32_t>("seconds", optarg, 1, 600); break;
       case kDevice: result.device = optarg; break;
-      case kPort: result.port = static_cast<uint16_t>(number("--port", optarg, 1, 65535)); break;
+      case kPort: result.port = number<uint16_t>("port", optarg, 1, 65535); break;
       case kJson: result.json = true; break;
       case kHelp: *help = true; return result;
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");

@@ -2,26 +2,14 @@
 
 #include <getopt.h>
 
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 
 #include "failure.h"
+#include "number.h"
 
 namespace stream_check {
 namespace {
-
-uint64_t number(const char* option, const char* text, uint64_t min, uint64_t max) {
-  uint64_t value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stop != end || value < min || value > max) {
-    throw Failure(std::string("--") + option + " " + text + ": give a number from " +
-                  std::to_string(min) + " to " + std::to_string(max));
-  }
-  return value;
-}
 
 double decimal(const char* option, const char* text) {
   char* end = nullptr;
@@ -33,7 +21,7 @@ double decimal(const char* option, const char* text) {
 }
 
 uint32_t mtu(const char* text) {
-  const auto value = static_cast<uint32_t>(number("mtu", text, 256, 4096));
+  const auto value = number<uint32_t>("mtu", text, 256, 4096);
   if ((value & (value - 1)) != 0) {
     throw Failure(std::string("--mtu ") + text + ": give 256, 512, 1024, 2048 or 4096");
   }
@@ -133,19 +121,20 @@ Options parse_options(int argc, char** argv, bool* help) {
   for (int flag = 0; (flag = getopt_long(argc, argv, ":", kFlags, nullptr)) != -1;) {
     switch (flag) {
       case kListen:
-        options.port = static_cast<uint16_t>(number("listen", optarg, 1, 65535));
+        options.port = number<uint16_t>("listen", optarg, 1, 65535);
         listen_given = true;
         break;
-      case kPort: options.port = static_cast<uint16_t>(number("port", optarg, 1, 65535)); break;
-      case kQps: options.qps = static_cast<uint32_t>(number("qps", optarg, 1, kMaxQps)); break;
+      case kPort: options.port = number<uint16_t>("port", optarg, 1, 65535); break;
+      case kQps: options.qps = number<uint32_t>("qps", optarg, 1, kMaxQps); break;
       case kSize:
-        options.max_length =
-            static_cast<uint32_t>(number("size", optarg, kMinLength, kMaxMaxLength));
+        options.max_length = number<uint32_t>("size", optarg, kMinLength, kMaxMaxLength);
         break;
       case kSeconds: options.seconds = decimal("seconds", optarg); break;
-      case kMessages: options.messages = number("messages", optarg, 1, uint64_t{1} << 40); break;
+      case kMessages:
+        options.messages = number<uint64_t>("messages", optarg, 1, uint64_t{1} << 40);
+        break;
       case kDevice: options.device = optarg; break;
-      case kGid: options.gid_index = static_cast<int>(number("gid-index", optarg, 0, 255)); break;
+      case kGid: options.gid_index = number<int>("gid-index", optarg, 0, 255); break;
       case kMtu: options.mtu = mtu(optarg); break;
       case kEvents: options.events = true; break;
       case kOpList: options.ops = ops(optarg); break;
