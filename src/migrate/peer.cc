@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "migrate/failure.h"
 #include "migrate/host.h"
@@ -10,6 +12,12 @@
 #include "migrate/stream.h"
 
 namespace ferry::migrate {
+namespace {
+
+constexpr int kLooks = 4;  // at a ferryd that broke off
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+
+}  // namespace
 
 Peer::Peer(const std::string& host, const Credentials* credentials, const std::string& identity)
     : name_(host), credentials_(credentials) {
@@ -37,17 +45,29 @@ Peer Peer::recorded(const std::string& record, const Credentials* credentials) {
 // gRPC says the same for a ferryd that is not there and for one that is refused, or refuses us:
 // the handshake once more, step by step, tells them apart.
 std::string Peer::why_unavailable() const {
-  UniqueFd socket;
-  try {
-    socket = connect_tcp(address_, port_);
-  } catch (const Failure&) {
-    return fmt::format("there is no ferryd on {} ({}); start it there", name_, target_);
+  std::string reason;
+  for (int look = 0; look < kLooks; ++look) {
+    // One that is being killed accepts still and closes at once, as one that refuses does: only
+    // the former is gone at the next look.
+    if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
+    UniqueFd socket;
+    try {
+      socket = connect_tcp(address_, port_);
+    } catch (const Failure&) {
+      return fmt::format("there is no ferryd on {} ({}); start it there", name_, target_);
+    }
+    if (credentials_ == nullptr) {
+      reason = fmt::format(
+          "the ferryd of {} ({}) takes no calls without certificates, or has just ended", name_,
+          target_);
+    } else {
+      reason = why_broken_off(std::move(socket));
+    }
   }
-  if (credentials_ == nullptr) {
-    return fmt::format(
-        "the ferryd of {} ({}) takes no calls without certificates, or has just ended", name_,
-        target_);
-  }
+  return reason;
+}
+
+std::string Peer::why_broken_off(UniqueFd socket) const {
   try {
     Stream stream = Stream::to_server(std::move(socket), credentials_, identity_, "h2");
     // Whether our certificate will do is told after the handshake; else HTTP/2's settings come.

@@ -9,6 +9,7 @@
 
 #include "ferry.grpc.pb.h"
 #include "migrate/credentials.h"
+#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 
@@ -48,6 +49,7 @@ class Peer {
 
  private:
   std::string why_unavailable() const;
+  std::string why_broken_off(UniqueFd socket) const;
 
   std::string name_, address_, target_, identity_;
   std::uint16_t port_ = 0;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ferryd_here.h"
+#include "migrate/net.h"
 #include "migrate/peer.h"
 #include "migrate/settle.h"
 #include "played_process.h"
@@ -239,6 +240,22 @@ TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
   Peer nobody("127.0.0.1:1", nullptr);
   EXPECT_EQ(ask_to_commit(nobody, 46, &reason), Answer::kUnknown);
   EXPECT_EQ(ask_to_abort(nobody, 46, &reason), Answer::kUnknown);
+}
+
+TEST_F(DaemonTest, AFerrydThatIsBeingKilledIsNotThere) {
+  UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  Peer dying(join_host_port("127.0.0.1", local_port(listener.get())), nullptr);
+  // The kernel still accepts for it: the call, and the look at why that failed.
+  std::thread killed([&] {
+    for (int i = 0; i < 2; ++i) UniqueFd(::accept(listener.get(), nullptr, nullptr));
+    listener.reset();
+  });
+  v1::CheckReply reply;
+  EXPECT_NE(failure_of([&] {
+              dying.call(&v1::Ferryd::Stub::Check, good_check(), &reply, seconds(20));
+            }).find("there is no ferryd on 127.0.0.1:"),
+            std::string::npos);
+  killed.join();
 }
 
 TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
