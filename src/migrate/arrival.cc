@@ -235,7 +235,7 @@ Written Arrival::write(Decision decision, std::string* error) {
     *error = failure.what();
     return Written::kNot;
   }
-  return host_.decisions->write(move_id_, Side::kDestination, {decision, program_, ""}, error);
+  return host_.decisions->write(Side::kDestination, {decision, program_, "", {move_id_}}, error);
 }
 
 Answer Arrival::commit(std::string* reason) {

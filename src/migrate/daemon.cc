@@ -165,7 +165,8 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
     throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
   }
   if (commit_it) throw Failure("the move is committed here; decide it at its destination");
-  host_.decisions->record(move_id, Side::kSource, Decision::kAborted, promise->program);
+  host_.decisions->record(Side::kSource,
+                          {Decision::kAborted, promise->program, "", promise->moves});
 }
 
 // --- other ferryds
@@ -262,8 +263,9 @@ Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
 Answer Daemon::abort_former(std::uint64_t move_id) {
   const auto record = host_.decisions->decision(move_id, Side::kDestination);
   if (!record) {
-    report_failure(
-        [&] { host_.decisions->record(move_id, Side::kDestination, Decision::kAborted, ""); });
+    report_failure([&] {
+      host_.decisions->record(Side::kDestination, {Decision::kAborted, "", "", {move_id}});
+    });
   }
   return DestinationDecision::recovered(record).answer();
 }

@@ -19,8 +19,9 @@ SourceDecision::Step SourceDecision::next() const {
   }
 }
 
-void SourceDecision::restored() {
-  if (state_ == State::kOpen) state_ = State::kRecording;
+void SourceDecision::restored(std::size_t program) {
+  restored_.insert(program);
+  if (state_ == State::kOpen && restored_.size() == programs_) state_ = State::kRecording;
 }
 
 void SourceDecision::failed() {
@@ -71,8 +72,9 @@ DestinationDecision::Step DestinationDecision::next() const {
   }
 }
 
-void DestinationDecision::held() {
-  if (state_ == State::kOpen) state_ = State::kHeld;
+void DestinationDecision::held(std::size_t program) {
+  held_.insert(program);
+  if (state_ == State::kOpen && held_.size() == programs_) state_ = State::kHeld;
 }
 
 bool DestinationDecision::failed() {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 
 // How a move is decided (PROTOCOL.md, "A move decides once"): one state machine for each side,
 // without I/O, clock or locks. Its owner carries out next() and tells what came of it; ferryd and
@@ -21,6 +23,9 @@
 //
 // A crash loses the state, not the record. recovered() gives the state that a side without memory
 // is in: no record is an abort, a promise is asked about again.
+//
+// A group of programs that move as one has one decision on each side, and one record: restored and
+// held count when all of its programs are, a failure of any of them is one of the group.
 namespace ferry::migrate {
 
 enum class Side : std::uint8_t { kSource, kDestination };
@@ -57,10 +62,13 @@ class SourceDecision {
   // move was aborted: none says the same.
   static SourceDecision recovered(std::optional<Decision> record);
 
+  explicit SourceDecision(std::size_t programs = 1) : programs_(programs) {}
+
   State state() const { return state_; }
   Step next() const;
 
-  void restored();               // the destination holds the program, frozen and silent
+  // The destination holds this one of the programs (from 0), frozen and silent.
+  void restored(std::size_t program = 0);
   void failed();                 // something did, or somebody gave up; too late once promised
   void written(Written result);  // of kRecordCommit
   void answered(Answer answer);
@@ -75,6 +83,8 @@ class SourceDecision {
   Answer answer() const;
 
  private:
+  std::size_t programs_;
+  std::set<std::size_t> restored_;
   State state_ = State::kOpen;
 };
 
@@ -89,10 +99,13 @@ class DestinationDecision {
 
   static DestinationDecision recovered(std::optional<Decision> record);
 
+  explicit DestinationDecision(std::size_t programs = 1) : programs_(programs) {}
+
   State state() const { return state_; }
   Step next() const;
 
-  void held();  // everything is restored, frozen and silent
+  // Everything of this one of the programs (from 0) is restored, frozen and silent.
+  void held(std::size_t program = 0);
   // Something failed here, or the source gave up. Too late once recording: then false.
   bool failed();
   // The source has promised, or an operator says so. False: nothing is held that could go on; the
@@ -107,6 +120,8 @@ class DestinationDecision {
   Answer answer() const;
 
  private:
+  std::size_t programs_;
+  std::set<std::size_t> held_;
   State state_ = State::kOpen;
 };
 

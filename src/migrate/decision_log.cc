@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -72,15 +73,17 @@ DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/dec
     const std::string text = line.substr(0, blank);
     if (line.substr(blank + 1) != fmt::format("{:08x}", crc_of(text))) continue;
     std::istringstream fields(text);
-    std::uint64_t move_id = 0;
-    std::string side, decision, program, peer;
-    fields >> std::hex >> move_id >> side >> decision >> program >> peer;
-    Record record{Decision::kAborted, decoded(program), decoded(peer)};
+    std::string moves, side, decision, program, peer;
+    fields >> moves >> side >> decision >> program >> peer;
+    Record record{Decision::kAborted, decoded(program), decoded(peer), {}};
     for (const Decision each : {Decision::kCommitted, Decision::kConfirmed}) {
       if (decision == name_of(each)) record.decision = each;
     }
-    const bool of_source = side == name_of(Side::kSource);
-    records_[{move_id, of_source ? Side::kSource : Side::kDestination}] = record;
+    std::istringstream ids(moves);
+    for (std::string id; std::getline(ids, id, ',');) {
+      record.moves.push_back(std::strtoull(id.c_str(), nullptr, 16));
+    }
+    keep(side == name_of(Side::kSource) ? Side::kSource : Side::kDestination, record);
   }
   file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file_) throw Failure(fmt::format("cannot open {}: {}", path_, error_text(errno)));
@@ -91,22 +94,22 @@ DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/dec
   }
 }
 
-void DecisionLog::record(std::uint64_t move_id, Side side, Decision decision,
-                         const std::string& program, const std::string& peer) {
-  std::string error;
-  if (write(move_id, side, {decision, program, peer}, &error) != Written::kDurable) {
-    throw Failure(error);
-  }
+void DecisionLog::keep(Side side, const Record& record) {
+  for (const auto id : record.moves) records_[{id, side}] = record;
 }
 
-Written DecisionLog::write(std::uint64_t move_id, Side side, const Record& record,
-                           std::string* error) {
+void DecisionLog::record(Side side, const Record& record) {
+  std::string error;
+  if (write(side, record, &error) != Written::kDurable) throw Failure(error);
+}
+
+Written DecisionLog::write(Side side, const Record& record, std::string* error) {
   std::lock_guard lock(mutex_);
   const std::string text =
-      fmt::format("{:016x} {} {} {} {}", move_id, name_of(side), name_of(record.decision),
-                  encoded(record.program), encoded(record.peer));
+      fmt::format("{:016x} {} {} {} {}", fmt::join(record.moves, ","), name_of(side),
+                  name_of(record.decision), encoded(record.program), encoded(record.peer));
   const Written written = append(fmt::format("{} {:08x}\n", text, crc_of(text)), error);
-  if (written == Written::kDurable) records_[{move_id, side}] = record;
+  if (written == Written::kDurable) keep(side, record);
   return written;
 }
 

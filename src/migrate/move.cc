@@ -305,7 +305,7 @@ int Move::commit() {
     lock.unlock();
     if (step == SourceDecision::Step::kRecordCommit) {
       const auto written = host_.decisions->write(
-          move_id_, Side::kSource, {Decision::kCommitted, unit_.name, peer_.record()}, &refusal);
+          Side::kSource, {Decision::kCommitted, unit_.name, peer_.record(), {move_id_}}, &refusal);
       if (written == Written::kDurable && unit_.container) {
         report_failure([&] { host_.containers->publish_state(*unit_.container); });
       }
@@ -336,7 +336,7 @@ int Move::commit() {
     progress_("resume");
     lock.unlock();
     report_failure([&] {
-      host_.decisions->record(move_id_, Side::kSource, Decision::kConfirmed, unit_.name);
+      host_.decisions->record(Side::kSource, {Decision::kConfirmed, unit_.name, "", {move_id_}});
     });
     return 0;
   }
@@ -346,8 +346,9 @@ int Move::commit() {
   report_failure([&] {
     if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
   });
-  report_failure(
-      [&] { host_.decisions->record(move_id_, Side::kSource, Decision::kAborted, unit_.name); });
+  report_failure([&] {
+    host_.decisions->record(Side::kSource, {Decision::kAborted, unit_.name, "", {move_id_}});
+  });
   return 1;
 }
 
@@ -402,7 +403,7 @@ bool Move::in_doubt() const {
 void Move::resolve_abort() {
   std::lock_guard lock(mutex_);
   // On record first: a destination that asks later must not hear of the promise.
-  host_.decisions->record(move_id_, Side::kSource, Decision::kAborted, unit_.name);
+  host_.decisions->record(Side::kSource, {Decision::kAborted, unit_.name, "", {move_id_}});
   decision_.operator_aborts();
   changed_.notify_all();
 }

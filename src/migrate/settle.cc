@@ -73,8 +73,9 @@ Answer settle_source(Host& host, std::uint64_t move_id) {
     decision.answered(answer);
     if (decision.decided()) {
       const Decision outcome = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
-      report_failure(
-          [&] { host.decisions->record(move_id, Side::kSource, outcome, record->program); });
+      report_failure([&] {
+        host.decisions->record(Side::kSource, {outcome, record->program, "", record->moves});
+      });
       break;
     }
     spdlog::warn("'{}' stays frozen until {} says how its move was decided: {}", record->program,

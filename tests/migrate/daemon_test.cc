@@ -172,7 +172,7 @@ TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
   EXPECT_EQ(status.error_code(), grpc::ABORTED);
   EXPECT_EQ(there.decisions.decision(13, Side::kDestination), Decision::kAborted);
   // What a former ferryd committed stays so.
-  there.decisions.record(14, Side::kDestination, Decision::kCommitted, "p");
+  there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {14}});
   request.set_move_id(14);
   EXPECT_TRUE(peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5)).ok());
 }
@@ -180,7 +180,7 @@ TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
 TEST_F(DaemonTest, DecisionsAreOnRecord) {
   v1::DecisionRequest request;
   v1::DecisionReply reply;
-  there.decisions.record(21, Side::kSource, Decision::kCommitted, "p");
+  there.decisions.record(Side::kSource, {Decision::kCommitted, "p", "", {21}});
   request.set_move_id(21);
   peer.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(5));
   EXPECT_EQ(reply.decision(), v1::DecisionReply::COMMITTED);
@@ -190,7 +190,7 @@ TEST_F(DaemonTest, DecisionsAreOnRecord) {
 }
 
 TEST_F(DaemonTest, ScriptsOfAFerrydThatIsNoMoreGetWhatIsOnRecord) {
-  here.decisions.record(31, Side::kSource, Decision::kConfirmed, "p");
+  here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", "", {31}});
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 31}).code, 0);
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 32}).code, 1);
   EXPECT_EQ(here.daemon->action({"post-restore", 1, 33}).code, 1);
@@ -203,19 +203,19 @@ TEST_F(DaemonTest, ScriptsOfAFerrydThatIsNoMoreGetWhatIsOnRecord) {
 // The destination may have lost what it had restored before it heard of the promise.
 TEST_F(DaemonTest, APromiseOfAFerrydThatIsNoMoreIsAskedAbout) {
   const std::string peer_address = there.host.address;
-  here.decisions.record(41, Side::kSource, Decision::kCommitted, "p", peer_address);
-  there.decisions.record(41, Side::kDestination, Decision::kCommitted, "p");
+  here.decisions.record(Side::kSource, {Decision::kCommitted, "p", peer_address, {41}});
+  there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {41}});
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 41}).code, 0);
   EXPECT_EQ(here.decisions.decision(41, Side::kSource), Decision::kConfirmed);
 
-  here.decisions.record(42, Side::kSource, Decision::kCommitted, "p", peer_address);
+  here.decisions.record(Side::kSource, {Decision::kCommitted, "p", peer_address, {42}});
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 42}).code, 1);
   EXPECT_EQ(here.decisions.decision(42, Side::kSource), Decision::kAborted);
   EXPECT_EQ(there.decisions.decision(42, Side::kDestination), Decision::kAborted);
 }
 
 TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
-  here.decisions.record(43, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
+  here.decisions.record(Side::kSource, {Decision::kCommitted, "p", "127.0.0.1:1", {43}});
   std::atomic<int> answer{-1};
   std::thread script([&] { answer = here.daemon->action({"post-dump", 1, 43}).code; });
   EXPECT_NE(failure_of([&] { here.daemon->resolve(0, 43, true); }), "");
@@ -226,13 +226,13 @@ TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
   EXPECT_NE(failure_of([&] { here.daemon->resolve(0, 43, false); }).find("is in doubt"),
             std::string::npos);
   // A ferryd that ends leaves the question to its successor.
-  here.decisions.record(44, Side::kSource, Decision::kCommitted, "p", "127.0.0.1:1");
+  here.decisions.record(Side::kSource, {Decision::kCommitted, "p", "127.0.0.1:1", {44}});
   here.host.stopping = true;
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 44}).code, EAGAIN);
 }
 
 TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
-  there.decisions.record(45, Side::kDestination, Decision::kCommitted, "p");
+  there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {45}});
   std::string reason;
   EXPECT_EQ(ask_to_abort(peer, 45, &reason), Answer::kCommitted);
   EXPECT_EQ(ask_to_abort(peer, 46, &reason), Answer::kAborted);

@@ -114,6 +114,22 @@ TEST(SourceDecision, APromiseOnRecordIsAskedAbout) {
   EXPECT_EQ(source.answer(), Answer::kCommitted);
 }
 
+// A group moves when all of its programs can.
+TEST(SourceDecision, AGroupIsRecordedWhenAllAreRestored) {
+  Source group(3);
+  group.restored(2);
+  group.restored(2);
+  group.restored(0);
+  EXPECT_EQ(group.next(), Source::Step::kNone);
+  EXPECT_EQ(group.answer(), Answer::kUnknown);
+  Source fails = group;
+  group.restored(1);
+  EXPECT_EQ(group.next(), Source::Step::kRecordCommit);
+  fails.failed();
+  fails.restored(1);
+  EXPECT_EQ(fails.state(), Source::State::kAborted);
+}
+
 TEST(DestinationDecision, CommitsWhatItHolds) {
   Destination destination = held();
   EXPECT_TRUE(destination.waits());
@@ -136,6 +152,20 @@ TEST(DestinationDecision, HasNothingToCommitBeforeItHolds) {
   EXPECT_EQ(destination.answer(), Answer::kAborted);
   destination.held();  // too late
   EXPECT_EQ(destination.state(), Destination::State::kAborted);
+}
+
+TEST(DestinationDecision, HoldsAGroupWhenItHoldsAllOfIt) {
+  Destination group(2), part(2);
+  for (Destination* each : {&group, &part}) {
+    each->held(1);
+    each->held(1);
+    EXPECT_FALSE(each->waits());
+  }
+  group.held(0);
+  EXPECT_TRUE(group.waits());
+  EXPECT_TRUE(group.promised());
+  EXPECT_FALSE(part.promised());
+  EXPECT_EQ(part.answer(), Answer::kAborted);
 }
 
 TEST(DestinationDecision, AbortsWhileNothingIsOnRecord) {
