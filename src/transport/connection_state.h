@@ -364,11 +364,10 @@ struct Connection::State {
   bool handle_stopped(const wire::MigrationMessage& message, Time now);
   bool handle_redirect(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
   bool is_peer(std::uint32_t source_qpn) const;
-  void relocate(const port::Endpoint& location, std::uint32_t wire_qpn, Time now);
+  void relocate(const port::Endpoint& location, std::uint32_t qpn, Time now);
   void count_unanswered();
-  bool handle_resume(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
-  bool handle_resume_ack(const wire::MigrationMessage& message, const port::Endpoint& from,
-                         Time now);
+  bool handle_resume(const wire::MigrationMessage& message, Time now);
+  bool handle_resume_ack(const wire::MigrationMessage& message, Time now);
   void announce(Time now);  // we are elsewhere: goes on there, after RESUME to a ferry peer
   void forget_responses();
   void answer_while_stopped(const wire::Packet& packet, const port::Endpoint& from);

@@ -64,6 +64,9 @@ MigrationMessage Connection::State::message(MigrationType type) const {
       result.wire_qpn = wire_qpn;
       result.first_unacked_psn = static_cast<std::uint32_t>(req.una & wire::kPsnMask);
       result.expected_psn = rsp.expected_psn;
+      if (DatagramSource us; host.place_towards(peer.address, &us)) {
+        result.location = us.place.endpoint;
+      }
       break;
     default: result.epoch = mig.epoch;
   }
@@ -172,8 +175,8 @@ bool Connection::State::handle_migration(const wire::Packet& packet, const port:
   }
   mig.unanswered = 0;
   switch (message->type) {
-    case MigrationType::kResume: return handle_resume(*message, from, now);
-    case MigrationType::kResumeAck: return handle_resume_ack(*message, from, now);
+    case MigrationType::kResume: return handle_resume(*message, now);
+    case MigrationType::kResumeAck: return handle_resume_ack(*message, now);
     default: return handle_stopped(*message, now);
   }
 }
@@ -231,10 +234,10 @@ bool Connection::State::handle_redirect(const MigrationMessage& message, const p
 }
 
 // What was sent to the old place was lost there; nothing of it was acknowledged.
-void Connection::State::relocate(const port::Endpoint& location, std::uint32_t wire_qpn, Time now) {
+void Connection::State::relocate(const port::Endpoint& location, std::uint32_t qpn, Time now) {
   cancel_requester();
   peer = location;
-  peer_wire_qpn = wire_qpn;
+  peer_wire_qpn = qpn;
   mig.unanswered = 0;
   if (mig.paused) mig.probe.start(now, settings.probe_first);
   if (mig.resume_pending) mig.due |= kDueResume;
@@ -295,9 +298,8 @@ void Connection::State::go_back_to_peer(std::uint32_t peer_expected_psn, Time no
   progress(now);
 }
 
-bool Connection::State::handle_resume(const MigrationMessage& message, const port::Endpoint& from,
-                                      Time now) {
-  if (!is_current(message, stopped_peer(), from)) return false;
+bool Connection::State::handle_resume(const MigrationMessage& message, Time now) {
+  if (!is_current(message, stopped_peer())) return false;
   if (message.epoch == mig.peer_epoch && mig.peer_resumed) {
     mig.due |= kDueResumeAck;            // ours was lost
     req.retries_left = rts.retry_count;  // it could not answer before
@@ -315,7 +317,7 @@ bool Connection::State::handle_resume(const MigrationMessage& message, const por
   }
 
   cancel_requester();  // what was in flight was accounted at the old place
-  peer = from;
+  peer = message.location;
   peer_wire_qpn = message.wire_qpn;
   mig.located = true;
   forget_responses();
@@ -324,13 +326,12 @@ bool Connection::State::handle_resume(const MigrationMessage& message, const por
   return true;
 }
 
-bool Connection::State::handle_resume_ack(const MigrationMessage& message,
-                                          const port::Endpoint& from, Time now) {
+bool Connection::State::handle_resume_ack(const MigrationMessage& message, Time now) {
   if (!mig.resume_pending || message.epoch != mig.epoch || !psns_possible(message)) return false;
   // Our RESUME was kept for a peer that has moved as well, and whose own RESUME we have not heard
-  // yet: it is where its answer comes from.
+  // yet: its answer says where it is.
   if (!mig.located) {
-    peer = from;
+    peer = message.location;
     peer_wire_qpn = message.wire_qpn;
   }
   mig.resume_pending = false;

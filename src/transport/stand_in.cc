@@ -125,12 +125,12 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
   }
   const bool resume = message && message->type == MigrationType::kResume;
   if (resume) {
-    if (!is_authentic(*message, qp) || !is_current(*message, qp, from)) {
+    if (!is_authentic(*message, qp) || !is_current(*message, qp)) {
       ++counters.dropped;
       return;
     }
     // The peer has moved as well, and what it sends comes from there now.
-    qp.peer = from;
+    qp.peer = message->location;
     qp.peer_wire_qpn = message->wire_qpn;
     qp.peer_epoch = message->epoch;
     qp.peer_resumed = true;

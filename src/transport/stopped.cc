@@ -19,10 +19,9 @@ bool is_authentic(const wire::MigrationMessage& message, const StoppedPeer& qp) 
              wire::mac_of(message, qp.virtual_qpn, wire::mac_key(qp.peer_cookie, qp.cookie));
 }
 
-bool is_current(const wire::MigrationMessage& resume, const StoppedPeer& qp,
-                const port::Endpoint& from) {
+bool is_current(const wire::MigrationMessage& resume, const StoppedPeer& qp) {
   if (resume.epoch != qp.peer_epoch || !qp.peer_resumed) return resume.epoch >= qp.peer_epoch;
-  return from == qp.peer && resume.wire_qpn == qp.peer_wire_qpn;
+  return resume.location == qp.peer && resume.wire_qpn == qp.peer_wire_qpn;
 }
 
 StoppedAnswer answer_with(const StoppedPeer& qp, wire::MigrationMessage message,

@@ -41,7 +41,7 @@ struct MigrationMessage {
   std::uint32_t wire_qpn = 0;           // RESUME*, MOVED, LOCATE: where to send from now on
   std::uint32_t first_unacked_psn = 0;  // RESUME*: of the sender's requester
   std::uint32_t expected_psn = 0;       // RESUME*: ePSN of the sender's responder
-  port::Endpoint location;              // MOVED: the new place
+  port::Endpoint location;              // RESUME*: where the sender is; MOVED: the new place
   std::uint64_t mac = 0;                // all but HELLO* and those of UD; see mac_of()
 };
 

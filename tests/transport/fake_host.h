@@ -74,6 +74,10 @@ class FakeHost : public Host {
   // -----------------------------------------------------------------------------------------
   EmitResult emit(const OutPacket& packet) override;
   bool take_receive(ReceiveRequest* out) override;
+  bool place_towards(const port::Address& /*address*/, DatagramSource* out) const override {
+    *out = {local.address, {local, 0}};
+    return true;
+  }
   std::uint32_t receives_posted() const override {
     return static_cast<std::uint32_t>(receives_.size());
   }

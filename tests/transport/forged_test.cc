@@ -125,12 +125,44 @@ TEST_F(Forged, WhatWasRecordedEarlierAndIsReplayed) {
     }
     s.expect_message(MigrationType::kResumeAck);
   }
+  const In last = recorded.back();
+  recorded.pop_back();
   for (const auto& each : recorded) {
-    expect_dropped(In(each).from(kNewPlace), "a replay from another place");
+    expect_dropped(In(each).replayed_from(kNewPlace), "a replay from another place");
   }
+  // The RESUME that holds may have been repeated: acknowledged to whom it names, and to nobody
+  // else.
+  s.inject(In(last).replayed_from(kNewPlace));
+  s.expect_message(MigrationType::kResumeAck);
+  EXPECT_TRUE(s.status().peer == kPeer);
   for (const auto& each : messages_of(2)) {
     if (each.type != MigrationType::kResume) expect_dropped(message(each), name_of(each));
   }
+}
+
+// Who catches a message on its way and is first to send it does not become the peer by that.
+TEST_F(Forged, TheSourceAddressOfAPacketIsNobodysWord) {
+  const port::Endpoint attacker = endpoint(66, 61466);
+  for (const auto& each : messages_of(1)) {
+    if (each.type != MigrationType::kResume) continue;
+    s.inject(message(each).from(kNewPlace).replayed_from(attacker));
+    s.expect_message(MigrationType::kResumeAck, kNewPlace);
+    EXPECT_TRUE(s.status().peer == kNewPlace);
+  }
+  s.qp->stop(s.now);
+  s.forget_output();
+  s.qp->resume(kOurQpn, true, s.now);
+  s.run();
+  s.expect_message(MigrationType::kResume, kNewPlace);
+  s.inject(message({.type = MigrationType::kResumeAck,
+                    .epoch = 2,
+                    .wire_qpn = 0x8022,
+                    .first_unacked_psn = kPeerPsn,
+                    .expected_psn = kOurPsn})
+               .from(kNewPlace)
+               .replayed_from(attacker));
+  EXPECT_FALSE(s.status().resume_pending);
+  EXPECT_TRUE(s.status().peer == kNewPlace);
 }
 
 // The stand-in believes no more than the QP that it stands for.

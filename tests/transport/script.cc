@@ -102,11 +102,27 @@ Request bind(std::uint64_t wr_id, std::uint32_t rkey) {
   return result;
 }
 
+namespace {
+
+bool names_place(MigrationType type) {
+  return type == MigrationType::kResume || type == MigrationType::kResumeAck;
+}
+
+}  // namespace
+
 In In::asks_ack() && {
   header.ack_request = true;
   return std::move(*this);
 }
 In In::from(const port::Endpoint& endpoint) && {
+  if (says) {
+    if (names_place(says->type)) says->location = endpoint;
+    *this = message(*says);
+  }
+  source = endpoint;
+  return std::move(*this);
+}
+In In::replayed_from(const port::Endpoint& endpoint) && {
   source = endpoint;
   return std::move(*this);
 }
@@ -188,7 +204,11 @@ In message(MigrationMessage message, bool sign) {
   In in = packet(nak_stopped ? Opcode::kRcAck : Opcode::kMigration, 0, wire::kMigrationPayload);
   in.header.aeth = {syndrome::kNakStopped, 0};
   if (message.source_qpn == 0) message.source_qpn = kPeerQpn;
+  if (sign && names_place(message.type) && message.location == port::Endpoint{}) {
+    message.location = kPeer;
+  }
   if (sign && message.type > MigrationType::kHelloDone) {
+    in.says = message;
     message.mac = wire::mac_of(message, kOurQpn, wire::mac_key(kPeerCookie, kOurCookie));
   }
   wire::encode(message, std::span(in.payload).first<wire::kMigrationPayload>());

@@ -6,6 +6,7 @@
 #include <deque>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,8 +75,12 @@ struct In {
   wire::Header header;
   std::vector<std::byte> payload;
   port::Endpoint source = kPeer;
+  std::optional<MigrationMessage> says;  // of message(), to be signed
   In asks_ack() &&;
+  // A migration message of the peer that has a MAC says that it is there, too.
   In from(const port::Endpoint& endpoint) &&;
+  // As it was made, by somebody who is there.
+  In replayed_from(const port::Endpoint& endpoint) &&;
   In immediate(std::uint32_t value) &&;
   In solicited() &&;
   In pkey(std::uint16_t value) &&;
