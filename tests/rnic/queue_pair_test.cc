@@ -322,7 +322,7 @@ TEST_F(QueuePairTest, QueryTellsWhatWasSet) {
   EXPECT_EQ(got.qp_state, IBV_QPS_RTS);
   EXPECT_EQ(got.dest_qp_num, qp_b->qpn());
   EXPECT_EQ(got.path_mtu, IBV_MTU_1024);
-  EXPECT_EQ(got.timeout, 14);
+  EXPECT_EQ(got.timeout, 18);
   EXPECT_EQ(got.retry_cnt, 7);
   EXPECT_EQ(got.max_rd_atomic, 4);
   EXPECT_EQ(got.sq_psn, 0xFFFFF0u);

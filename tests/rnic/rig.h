@@ -149,7 +149,7 @@ inline ibv_qp_attr attributes(ibv_qp_state state, std::uint32_t dest_qpn, const 
   a.max_dest_rd_atomic = 4;
   a.max_rd_atomic = 4;
   a.min_rnr_timer = 12;
-  a.timeout = 14;
+  a.timeout = 18;  // 1 s: machines are busy
   a.retry_cnt = 7;
   a.rnr_retry = 7;
   a.ah_attr.is_global = 1;

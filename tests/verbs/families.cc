@@ -79,7 +79,7 @@ void Device::connect(ibv_qp* qp, std::uint32_t peer) {
                           (responder ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)),
       0);
   a.qp_state = IBV_QPS_RTS;
-  a.timeout = 14;
+  a.timeout = 18;  // 1 s: machines are busy
   a.retry_cnt = 7;
   a.rnr_retry = 7;
   a.max_rd_atomic = 4;

@@ -165,7 +165,7 @@ struct Side {
       ibv_qp_attr rts{};
       rts.qp_state = IBV_QPS_RTS;
       rts.sq_psn = own[i].psn;
-      rts.timeout = 14;
+      rts.timeout = 18;  // 1 s: machines are busy
       rts.retry_cnt = 7;
       rts.rnr_retry = 7;
       rts.max_rd_atomic = 4;

@@ -75,7 +75,7 @@ struct Live : ::testing::Test {
                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
                 0);
       a.qp_state = IBV_QPS_RTS;
-      a.timeout = 14;
+      a.timeout = 18;  // 1 s: machines are busy
       a.retry_cnt = 7;
       a.rnr_retry = 7;
       a.max_rd_atomic = 1;
