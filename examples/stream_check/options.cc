@@ -56,6 +56,7 @@ enum Flag {
   kDevice,
   kGid,
   kMtu,
+  kTimeout,
   kEvents,
   kOpList,
   kJson,
@@ -73,6 +74,7 @@ constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
                              {"device", required_argument, nullptr, kDevice},
                              {"gid-index", required_argument, nullptr, kGid},
                              {"mtu", required_argument, nullptr, kMtu},
+                             {"timeout", required_argument, nullptr, kTimeout},
                              {"events", no_argument, nullptr, kEvents},
                              {"ops", required_argument, nullptr, kOpList},
                              {"json", no_argument, nullptr, kJson},
@@ -100,6 +102,7 @@ between two completions.
   --device NAME     RDMA device (the first)
   --gid-index I     (the first RoCEv2 GID, IPv4 preferred)
   --mtu BYTES       path MTU, 256 to 4096 (the smaller of both ports')
+  --timeout N       of unacknowledged requests, seven times: 4.096 us * 2^N, 1 to 31 (14: 67 ms)
   --events          sleep on the completion channel instead of polling
   --series FILE     append a line per 10 ms: wall-clock seconds, completions, bytes
   --json            the report as one JSON object
@@ -136,6 +139,7 @@ Options parse_options(int argc, char** argv, bool* help) {
       case kDevice: options.device = optarg; break;
       case kGid: options.gid_index = number<int>("gid-index", optarg, 0, 255); break;
       case kMtu: options.mtu = mtu(optarg); break;
+      case kTimeout: options.timeout = number<uint32_t>("timeout", optarg, 1, 31); break;
       case kEvents: options.events = true; break;
       case kOpList: options.ops = ops(optarg); break;
       case kJson: options.json = true; break;

@@ -12,10 +12,11 @@ namespace stream_check {
 struct Options {
   std::string host;  // empty: this is the server
   uint16_t port = 18600;
-  std::string device;   // empty: the first one
-  int gid_index = -1;   // -1: the first RoCEv2 GID, IPv4 preferred
-  uint32_t mtu = 0;     // bytes; 0: what both ports can
-  bool events = false;  // sleep on the completion channel instead of polling
+  std::string device;     // empty: the first one
+  int gid_index = -1;     // -1: the first RoCEv2 GID, IPv4 preferred
+  uint32_t mtu = 0;       // bytes; 0: what both ports can
+  uint32_t timeout = 14;  // local ACK timeout: 4.096 us * 2^timeout
+  bool events = false;    // sleep on the completion channel instead of polling
   bool json = false;
   bool progress = false;
   std::string series;

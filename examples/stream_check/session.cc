@@ -71,6 +71,7 @@ void Session::set_up() {
       plan.max_length = options_.max_length;
       plan.messages = options_.messages;
       plan.ops = options_.ops;
+      plan.timeout = options_.timeout;
       streams_.push_back(
           std::make_unique<Stream>(&*device_, plan, &message_faults_, &request_faults_));
     }

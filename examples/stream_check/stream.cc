@@ -174,7 +174,7 @@ void Stream::connect(const Endpoint& local, const Endpoint& peer, const QpEndpoi
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
   attr.sq_psn = endpoint_.psn;
-  attr.timeout = 14;  // 67 ms
+  attr.timeout = static_cast<uint8_t>(plan_.timeout);
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;  // without limit
   attr.max_rd_atomic = static_cast<uint8_t>(std::min(reads_initiated_, peer.reads_served));

@@ -63,6 +63,7 @@ class Stream {
     uint32_t max_length = 0;
     uint64_t messages = 0;  // per op; 0: no limit
     std::array<bool, kOps> ops{};
+    uint32_t timeout = 14;  // ibv_qp_attr::timeout
   };
 
   // Creates QP and memory. Throws Failure.

@@ -24,11 +24,11 @@ class Host:
         line = self._holder.stdout.readline()
         if not line.strip().isdigit():
             raise Failure(f"cannot start a process on {name} of the lab; see: {lab.script} exec {name} -- true")
-        self._pid = int(line)
+        self.pid = int(line)
 
     def enter(self, argv):
         """argv, to be started from here in the host's namespaces, with the PATH of here."""
-        return ["nsenter", f"--target={self._pid}", "--mount", "--net", "--uts", "--ipc", *map(str, argv)]
+        return ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts", "--ipc", *map(str, argv)]
 
     def command(self, argv):
         """The same, with Ferry's tools in PATH."""
@@ -48,7 +48,7 @@ class Host:
 
     def file(self, path):
         """A file of the host, as a path of this machine."""
-        return pathlib.Path(f"/proc/{self._pid}/root{path}")
+        return pathlib.Path(f"/proc/{self.pid}/root{path}")
 
     def ps(self):
         """What `ferry ps --json` says here."""
@@ -163,11 +163,11 @@ class Container:
 class Lab:
     """`with Lab(...)`: hosts h1 to hN are up inside, and removed behind, whatever happens (unless keep is set)."""
 
-    def __init__(self, repository, binaries, name, hosts, keep=False):
+    def __init__(self, repository, binaries, name, hosts, keep=False, environment=None):
         self.script = repository / "lab/lab"
         self.binaries = binaries
         self.name, self.count, self.keep = name, hosts, keep
-        self.environment = os.environ | {"FERRY_LAB": name, "FERRY_BIN": str(binaries)}
+        self.environment = os.environ | {"FERRY_LAB": name, "FERRY_BIN": str(binaries)} | (environment or {})
         self.hosts = []
 
     def __enter__(self):

@@ -227,9 +227,16 @@ void Agent::serve(int socket) {
 bool Agent::answer_status(int socket) {
   StatusReply reply;
   registry_.for_each([&](Registry::Entry& entry) {
-    ContextStatus status{entry.device, entry.netdev, {}};
+    ContextStatus status;
+    status.device = entry.device;
+    status.netdev = entry.netdev;
     entry.context->status(&status.qps);
     entry.context->places(&status.places);
+    std::vector<device::Counter> counters;
+    entry.context->counters(&counters);
+    for (const auto& counter : counters) {
+      status.counters.push_back({counter.name, counter.value});
+    }
     reply.contexts.push_back(std::move(status));
   });
   if (Companion* companion = registry_.companion()) reply.services = companion->services();

@@ -46,9 +46,13 @@ template <typename V, Is<Register> T>
 void visit(V& v, T& m) {
   v(m.version), v(m.build), v(m.control_block);
 }
+template <typename V, Is<CounterStatus> T>
+void visit(V& v, T& m) {
+  v(m.name), v(m.value);
+}
 template <typename V, Is<ContextStatus> T>
 void visit(V& v, T& m) {
-  v(m.device), v(m.netdev), v(m.qps), v(m.places);
+  v(m.device), v(m.netdev), v(m.qps), v(m.places), v(m.counters);
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {

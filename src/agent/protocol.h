@@ -101,10 +101,16 @@ struct Register {
   std::uint64_t control_block = 0;  // address in the process
 };
 
+struct CounterStatus {  // device::Counter
+  std::string name;
+  std::uint64_t value = 0;
+};
+
 struct ContextStatus {
   std::string device, netdev;
   std::vector<device::QpStatus> qps;
   std::vector<device::Slot> places;  // without descriptors and entries
+  std::vector<CounterStatus> counters;
 };
 
 // What a process listens on over rdma_cm: a service ID at an address, as its program knows it;

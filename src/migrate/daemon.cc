@@ -93,6 +93,7 @@ v1::MoveReport Daemon::move(uid_t user, const std::string& program, const std::s
 v1::PsReply Daemon::ps(uid_t user) {
   v1::PsReply reply;
   reply.set_host(host_.name);
+  reply.set_injected_losses(host_.stand_ins->injected_losses());
   for (const auto& process : host_.control->processes()) {
     auto* program = reply.add_programs();
     program->set_pid(process.pid);

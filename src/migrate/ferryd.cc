@@ -45,6 +45,7 @@ struct Options {
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
   std::string tls = kTlsDirectory, hook, criu = "criu", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
+  port::Loss::Settings faults;
   bool insecure = false;
 };
 
@@ -189,7 +190,7 @@ int run(const Options& options) {
   host.memory_limit = options.memory_limit;
   DecisionLog decisions(options.state);
   Containers containers(options.containers, options.hook);
-  StandInHost stand_ins;
+  StandInHost stand_ins(options.faults);
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.decisions = &decisions;
@@ -285,6 +286,14 @@ int main(int argc, char** argv) {
   app.add_option("--memory-limit", options.memory_limit,
                  "most memory that an arriving program may take, e.g. 4G; 0: what is free")
       ->transform(CLI::AsSizeValue(false));
+  const CLI::Range probability(0.0, 1.0);
+  app.add_option("--fault-loss", options.faults.sending,
+                 "for tests: lose each packet that a stand-in sends with this probability")
+      ->check(probability);
+  app.add_option("--fault-receive-loss", options.faults.receiving,
+                 "for tests: the same of packets that reach a stand-in")
+      ->check(probability);
+  app.add_option("--fault-seed", options.faults.seed, "of these losses")->capture_default_str();
   try {
     if (const auto status = parse_command_line(app, argc, argv)) return *status;
     return run(options);

@@ -69,6 +69,11 @@ void to_message(const agent::StatusReply& status, v1::Program* program) {
     device->set_name(printable(context.device));
     device->set_netdev(printable(context.netdev));
     for (const auto& qp : context.qps) to_message(qp, device->add_qps());
+    for (const auto& counter : context.counters) {
+      auto* added = device->add_counters();
+      added->set_name(printable(counter.name));
+      added->set_value(counter.value);
+    }
   }
 }
 

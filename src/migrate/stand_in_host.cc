@@ -17,6 +17,7 @@
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "port/slot.h"
+#include "port/udp_port.h"
 #include "wire/header.h"
 #include "wire/icrc.h"
 #include "wire/psn.h"
@@ -28,7 +29,7 @@ transport::Time now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-void send_packet(port::UdpPort& port, const port::Endpoint& to, const wire::Header& header,
+void send_packet(port::Port& port, const port::Endpoint& to, const wire::Header& header,
                  std::span<const std::byte> payload) {
   std::uint16_t identification = 0;
   const auto out =
@@ -56,8 +57,10 @@ bool is_of_this_namespace(int socket) {
 
 }  // namespace
 
-StandInHost::StandInHost()
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+StandInHost::StandInHost(const port::Loss::Settings& faults)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      loss_(faults) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = 0;
@@ -85,12 +88,12 @@ StandInId StandInHost::add(const device::Slot& slot) {
   Entry entry;
   entry.slot = slot.slot;
   int error = 0;
-  entry.port = port::UdpPort::adopt(slot.descriptor, &error);
+  entry.port = loss_.on(port::UdpPort::adopt(slot.descriptor, &error));
   if (!entry.port) {
     throw Failure(fmt::format("cannot take over the socket {}: {}", to_string(slot.local),
                               error_text(error)));
   }
-  port::UdpPort* port = entry.port.get();
+  port::Port* port = entry.port.get();
   entry.stand_in = std::make_unique<transport::StandIn>(
       [port](const port::Endpoint& to, const wire::Header& header,
              std::span<const std::byte> payload) { send_packet(*port, to, header, payload); });
@@ -174,6 +177,11 @@ transport::StandIn::Counters StandInHost::counters(StandInId id) {
                                  : found->second.stand_in->counters();
 }
 
+std::uint64_t StandInHost::injected_losses() {
+  std::lock_guard lock(mutex_);
+  return loss_.packets();
+}
+
 void StandInHost::set_management(Management management) {
   std::lock_guard lock(mutex_);
   management_ = std::move(management);
@@ -183,7 +191,7 @@ void StandInHost::send_management(StandInId id, const cm::Mad& mad, const port::
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  port::UdpPort& port = *found->second.port;
+  port::Port& port = *found->second.port;
   const port::Endpoint qp1{to, port::kRoceUdpPort};
   std::uint16_t identification = 0;
   const auto out = port.reserve(qp1, gsi::kPacketSize, &identification);

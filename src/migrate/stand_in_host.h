@@ -12,7 +12,8 @@
 #include "cm/message.h"
 #include "device/device.h"
 #include "migrate/unique_fd.h"
-#include "port/udp_port.h"
+#include "port/loss.h"
+#include "port/port.h"
 #include "transport/stand_in.h"
 
 // Answers on the sockets of stopped processes (PROTOCOL.md, "Stand-in"): a thread that owns them
@@ -26,7 +27,8 @@ using StandInId = std::uint64_t;
 
 class StandInHost {
  public:
-  StandInHost();
+  // `faults`: packets that its sockets lose, for tests.
+  explicit StandInHost(const port::Loss::Settings& faults = {});
   ~StandInHost();
 
   // Takes the socket over and answers from now on. Throws Failure (then the descriptor stays the
@@ -54,10 +56,11 @@ class StandInHost {
   void send_management(StandInId id, const cm::Mad& mad, const port::Address& to);
 
   transport::StandIn::Counters counters(StandInId id);
+  std::uint64_t injected_losses();
 
  private:
   struct Entry {
-    std::unique_ptr<port::UdpPort> port;
+    std::unique_ptr<port::Port> port;
     std::unique_ptr<transport::StandIn> stand_in;
     std::uint32_t slot = 0;
     bool has_qp1 = false;  // its port is that of QP 1 for processes of this network namespace
@@ -70,6 +73,7 @@ class StandInHost {
 
   UniqueFd epoll_, event_;
   std::mutex mutex_;
+  port::Loss loss_;
   std::map<StandInId, Entry> entries_;
   StandInId last_id_ = 0;
   Management management_;

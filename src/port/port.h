@@ -68,6 +68,12 @@ class Port {
   // socket's receive buffer; both ends are assumed alike). A packet counts with window_charge(its
   // length).
   virtual std::size_t window_bytes() const = 0;
+
+  // Sends what is queued as far as the socket takes it (the rest counts as lost) and gives the
+  // descriptor to the caller; -1: it has none. Afterwards the port sends and receives nothing. Call
+  // receive() until it gives less than it was asked for before: what the port has fetched already
+  // does not go back.
+  virtual int release() = 0;
 };
 
 }  // namespace ferry::port

@@ -127,7 +127,7 @@ SimPort::SimPort(SimNetwork* network, std::shared_ptr<internal::SimSocket> socke
 
 SimPort::~SimPort() = default;
 
-SimHandle SimPort::release() {
+SimHandle SimPort::detach() {
   flush();
   queued_.clear();
   SimHandle handle;

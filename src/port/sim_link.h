@@ -136,9 +136,8 @@ class SimPort : public Port {
  public:
   ~SimPort() override;
 
-  // Sends what is queued and gives the socket away (UdpPort::release()). Afterwards the port sends
-  // and receives nothing.
-  SimHandle release();
+  // release(), of a socket that is no descriptor.
+  SimHandle detach();
   // Makes the socket full: reserve() and flush() take nothing until this is undone.
   void set_full(bool full) { full_ = full; }
 
@@ -150,6 +149,7 @@ class SimPort : public Port {
   std::size_t receive(std::span<Received> out) override;
   int descriptor() const override { return -1; }
   std::size_t window_bytes() const override { return window_; }
+  int release() override { return -1; }
 
  private:
   friend class SimNetwork;

@@ -49,11 +49,6 @@ class UdpPort : public Port {
   UdpPort(const UdpPort&) = delete;
   UdpPort& operator=(const UdpPort&) = delete;
 
-  // Sends what is queued as far as the socket takes it (the rest counts as lost) and gives the
-  // descriptor to the caller. Afterwards the port sends and receives nothing. Call receive() until
-  // it gives less than it was asked for before: what the port has fetched already does not go back.
-  int release();
-
   std::uint32_t slot() const { return slot_; }
   const Counters& counters() const { return counters_; }
 
@@ -66,6 +61,7 @@ class UdpPort : public Port {
   std::size_t receive(std::span<Received> out) override;
   int descriptor() const override { return descriptor_; }
   std::size_t window_bytes() const override { return window_; }
+  int release() override;
 
  private:
   // Packets of `segment` bytes to `to`, one after the other in the outgoing buffer; the last may be

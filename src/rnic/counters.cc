@@ -7,10 +7,12 @@ void Context::counters(std::vector<device::Counter>* out) {
   if (adapter_.abandoned()) return;
   transport::Counters sum;
   DropCounters drops;
+  std::uint64_t injected_losses = 0;
   {
     Adapter::Lock lock(adapter_);
     sum = adapter_.counters();
     drops = adapter_.drops();
+    injected_losses = ports_->injected_losses();
   }
   using Group = device::Counter::Group;
   const auto port = [out](const char* name, std::uint64_t value) {
@@ -36,6 +38,7 @@ void Context::counters(std::vector<device::Counter>* out) {
   hardware("rx_icrc_encapsulated", drops.bad_icrc);
   hardware("dropped_qkey", sum.dropped_qkey);                        // datagrams
   hardware("dropped_messages", sum.dropped_messages);                // of UC and UD
+  hardware("injected_losses", injected_losses);                      // FERRY_FAULT_LOSS
   hardware("rejected_pkts", sum.dropped_forged + drops.unknown_qp);  // of no peer or no QP
 }
 

@@ -24,6 +24,8 @@ class PortSource {
                                            int* error) = 0;
   // The other way: the port is of no use afterwards, the descriptor is the caller's.
   virtual int release(port::Port& port) = 0;
+  // Packets that the settings' faults have lost on all of its ports.
+  virtual std::uint64_t injected_losses() const { return 0; }
 };
 
 // UDP sockets, with the faults that the settings ask for.

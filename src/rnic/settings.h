@@ -3,17 +3,25 @@
 #include <string>
 #include <vector>
 
-#include "transport/connection.h"
+#include "port/loss.h"
+#include "transport/transport.h"
 
-// What users may set for the RNIC, by environment variables:
+// What users may set for the RNIC, by environment variables (docs/settings.md has the table):
 //
-//   FERRY_NETDEV=NAME[,NAME]     the network interfaces that become devices, in this order
-//   (default: all that are up) FERRY_FAMILY=4|6             use only the interface's IPv4 or IPv6
-//   address (default: both) FERRY_MIGRATION=off          behave as an unmodified RoCEv2 NIC: no
-//   HELLO, no moves (default: on) FERRY_PAUSED_LIMIT_MS=N      how long a QP waits for a stopped
-//   peer before IBV_WC_RETRY_EXC_ERR (default 60000) FERRY_FAULT_LOSS=P           drop packets with
-//   probability P, 0..1, on sending (default 0; for tests) FERRY_FAULT_SEED=N           seed of
-//   these losses (default 1)
+//   FERRY_NETDEV=NAME[,NAME]    the network interfaces that become devices, in this order (default:
+//                               all that are up)
+//   FERRY_FAMILY=4|6            use only the interface's IPv4 or IPv6 address (default: both)
+//   FERRY_MIGRATION=on|off      off: behave as an unmodified RoCEv2 NIC: no HELLO, no moves
+//                               (default: on)
+//   FERRY_PAUSED_LIMIT_MS=N     how long a QP waits for a stopped peer, and for the answer to its
+//                               RESUME, before IBV_WC_RETRY_EXC_ERR: 1 to 86400000 (default: 60000)
+//   FERRY_HELLO_TRIES=N         HELLOs without an answer, up to 500 ms apart, after which a peer is
+//                               taken for an unmodified NIC: 1 to 1000 (default: 12)
+//   FERRY_FAULT_LOSS=P          for tests: loses each packet that is sent with probability P, 0 to
+//   1
+//                               (default: 0)
+//   FERRY_FAULT_RECEIVE_LOSS=P  the same of packets that have arrived
+//   FERRY_FAULT_SEED=N          of these losses: 0 to 2^64 - 1 (default: 1)
 //
 // A value that cannot be understood is as good as none; a line on stderr says so.
 namespace ferry::rnic {
@@ -23,8 +31,7 @@ struct Settings {
   bool use_ipv4 = true;
   bool use_ipv6 = true;
   transport::MigrationSettings migration;
-  double fault_loss = 0;
-  unsigned long fault_seed = 1;
+  port::Loss::Settings loss;
 };
 
 // Reads the environment.

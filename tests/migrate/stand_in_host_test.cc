@@ -11,6 +11,7 @@
 #include "gsi/local.h"
 #include "gsi/wire_socket.h"
 #include "port/slot.h"
+#include "port/udp_port.h"
 #include "temporary.h"
 #include "transport/connection.h"
 #include "transport/fake_host.h"
@@ -112,6 +113,7 @@ bool eventually(Side& a, Side& b, Done done) {
 }
 
 struct StandInHostTest : testing::Test {
+  explicit StandInHostTest(const port::Loss::Settings& faults = {}) : stand_ins(faults) {}
   StandInHost stand_ins;
   Side moving{1, 41}, peer{2, 42};
 
@@ -159,6 +161,37 @@ TEST_F(StandInHostTest, PausesThePeerAndGivesTheSocketBack) {
   moving.connection->resume(moving.qpn, true, now());
   EXPECT_TRUE(eventually(moving, peer, [&] { return !peer.host.sent.empty(); }));
   EXPECT_EQ(peer.host.sent.front().status, transport::Status::kSuccess);
+}
+
+struct MuteStandInHostTest : StandInHostTest {
+  MuteStandInHostTest() : StandInHostTest({.sending = 1}) {}
+};
+struct DeafStandInHostTest : StandInHostTest {
+  DeafStandInHostTest() : StandInHostTest({.receiving = 1}) {}
+};
+
+// Faults on demand: what it says is lost, and the socket that goes back has none of them.
+TEST_F(MuteStandInHostTest, LosesItsAnswers) {
+  const StandInId id = stop();
+  peer.send();
+  EXPECT_TRUE(eventually(moving, peer, [&] { return stand_ins.counters(id).naks_sent >= 1; }));
+  EXPECT_GE(stand_ins.injected_losses(), 1u);
+  EXPECT_EQ(state_of_peer(), MigrationState::kNone);
+  const device::Slot back = stand_ins.take_back(id);
+  int error = 0;
+  moving.udp = port::UdpPort::adopt(back.descriptor, &error);
+  ASSERT_NE(moving.udp, nullptr) << error;
+  moving.connection->resume(moving.qpn, true, now());
+  EXPECT_TRUE(
+      eventually(moving, peer, [&] { return !moving.connection->status().resume_pending; }));
+}
+
+TEST_F(DeafStandInHostTest, LosesWhatReachesIt) {
+  const StandInId id = stop();
+  peer.send();
+  EXPECT_TRUE(eventually(moving, peer, [&] { return stand_ins.injected_losses() >= 2; }));
+  EXPECT_EQ(stand_ins.counters(id).packets, 0u);
+  EXPECT_EQ(state_of_peer(), MigrationState::kNone);
 }
 
 TEST_F(StandInHostTest, TellsThePeerWhereItsQpHasGone) {

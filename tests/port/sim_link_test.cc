@@ -178,7 +178,7 @@ TEST(SimLink, ASocketHandedOverKeepsItsEndpointAndItsPackets) {
   SimNetwork network(7);
   auto a = network.attach(kA), b = network.attach(kB);
   send(*a, kB, 0);
-  SimHandle handle = b->release();
+  SimHandle handle = b->detach();
   EXPECT_TRUE(handle);
   std::uint16_t id;
   EXPECT_TRUE(b->reserve(kA, 32, &id).empty());
@@ -193,7 +193,7 @@ TEST(SimLink, ASocketHandedOverKeepsItsEndpointAndItsPackets) {
   send(*stand_in, kA, 0);
   network.advance_to(2ms);
   EXPECT_EQ(receive(*a), first(1));
-  { const SimHandle dropped = stand_in->release(); }
+  { const SimHandle dropped = stand_in->detach(); }
   stand_in.reset();
   EXPECT_TRUE(network.attach(kB));
 }

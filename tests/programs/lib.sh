@@ -290,6 +290,19 @@ move() {
   last_report=$report
 }
 
+# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail.
+another() {
+  local folder=/tmp/ferryd-$2
+  on "$1" mkdir -p "$folder"
+  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
+    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
+    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
+    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
+  await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
+}
+
 # interrupt HOST NAME: SIGINT to the program in a container.
 interrupt() { kill -INT "$(on "$1" jq .pid "/run/ferry/containers/$2/config.json")"; }
 

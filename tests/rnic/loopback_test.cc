@@ -103,7 +103,7 @@ TEST(Loopback, BothFamiliesOfOneRnic) {
 TEST(Loopback, LossIsRepaired) {
   Pair pair;
   Settings settings;
-  settings.fault_loss = 0.02;
+  settings.loss.sending = 0.02;
   ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false), 0, settings));
   exchange(pair);
 }

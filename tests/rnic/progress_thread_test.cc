@@ -152,7 +152,7 @@ TEST_F(ProgressThreadTest, NoticesThatPollingCeased) {
 TEST(ProgressThreadTimers, RunWithoutPolling) {
   Pair pair;
   Settings settings;
-  settings.fault_loss = 0.3;
+  settings.loss.sending = 0.3;
   ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false), 0, settings));
   std::vector<std::byte> source = pattern(100, 1), target(100);
   device::Mr* mr_a = pair.a.reg(source.data(), 100);

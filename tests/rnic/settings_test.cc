@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "rnic/netdev.h"
@@ -19,15 +20,20 @@ class Variable {
 };
 
 TEST(Settings, Defaults) {
-  for (const char* name : {"FERRY_NETDEV", "FERRY_FAMILY", "FERRY_MIGRATION",
-                           "FERRY_PAUSED_LIMIT_MS", "FERRY_FAULT_LOSS", "FERRY_FAULT_SEED"}) {
+  for (const char* name :
+       {"FERRY_NETDEV", "FERRY_FAMILY", "FERRY_MIGRATION", "FERRY_PAUSED_LIMIT_MS",
+        "FERRY_HELLO_TRIES", "FERRY_FAULT_LOSS", "FERRY_FAULT_RECEIVE_LOSS", "FERRY_FAULT_SEED"}) {
     unsetenv(name);
   }
   const Settings settings = settings_from_environment();
   EXPECT_TRUE(settings.netdevs.empty());
   EXPECT_TRUE(settings.use_ipv4 && settings.use_ipv6);
   EXPECT_TRUE(settings.migration.enabled);
-  EXPECT_EQ(settings.fault_loss, 0);
+  EXPECT_EQ(settings.migration.paused_limit, std::chrono::seconds(60));
+  EXPECT_EQ(settings.migration.hello_repeats, 12u);
+  EXPECT_EQ(settings.loss.sending, 0);
+  EXPECT_EQ(settings.loss.receiving, 0);
+  EXPECT_EQ(settings.loss.seed, 1u);
 }
 
 TEST(Settings, AreRead) {
@@ -35,7 +41,9 @@ TEST(Settings, AreRead) {
   Variable family("FERRY_FAMILY", "6");
   Variable migration("FERRY_MIGRATION", "off");
   Variable limit("FERRY_PAUSED_LIMIT_MS", "1500");
+  Variable tries("FERRY_HELLO_TRIES", "3");
   Variable loss("FERRY_FAULT_LOSS", "0.25");
+  Variable receive_loss("FERRY_FAULT_RECEIVE_LOSS", "1");
   Variable seed("FERRY_FAULT_SEED", "42");
   const Settings settings = settings_from_environment();
   EXPECT_EQ(settings.netdevs, (std::vector<std::string>{"rdma0", "eth1"}));
@@ -43,26 +51,39 @@ TEST(Settings, AreRead) {
   EXPECT_TRUE(settings.use_ipv6);
   EXPECT_FALSE(settings.migration.enabled);
   EXPECT_EQ(settings.migration.paused_limit, std::chrono::milliseconds(1500));
-  EXPECT_EQ(settings.fault_loss, 0.25);
-  EXPECT_EQ(settings.fault_seed, 42u);
+  EXPECT_EQ(settings.migration.hello_repeats, 3u);
+  EXPECT_EQ(settings.loss.sending, 0.25);
+  EXPECT_EQ(settings.loss.receiving, 1);
+  EXPECT_EQ(settings.loss.seed, 42u);
 }
 
 TEST(Settings, NonsenseIsIgnoredWithALine) {
   Variable family("FERRY_FAMILY", "5");
   Variable migration("FERRY_MIGRATION", "perhaps");
   Variable limit("FERRY_PAUSED_LIMIT_MS", "-3");
+  Variable tries("FERRY_HELLO_TRIES", "1001");
   Variable loss("FERRY_FAULT_LOSS", "1.5");
+  Variable receive_loss("FERRY_FAULT_RECEIVE_LOSS", "5%");
+  Variable seed("FERRY_FAULT_SEED", "18446744073709551616");
   ::testing::internal::CaptureStderr();
   const Settings settings = settings_from_environment();
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(settings.use_ipv4 && settings.use_ipv6);
   EXPECT_TRUE(settings.migration.enabled);
   EXPECT_EQ(settings.migration.paused_limit, Settings().migration.paused_limit);
-  EXPECT_EQ(settings.fault_loss, 0);
-  for (const char* name : {"FERRY_FAMILY=5", "FERRY_MIGRATION=perhaps", "FERRY_PAUSED_LIMIT_MS=-3",
-                           "FERRY_FAULT_LOSS=1.5"}) {
+  EXPECT_EQ(settings.migration.hello_repeats, Settings().migration.hello_repeats);
+  EXPECT_EQ(settings.loss.sending, 0);
+  EXPECT_EQ(settings.loss.receiving, 0);
+  EXPECT_EQ(settings.loss.seed, 1u);
+  for (const char* name :
+       {"FERRY_FAMILY=5", "FERRY_MIGRATION=perhaps", "FERRY_PAUSED_LIMIT_MS=-3",
+        "FERRY_HELLO_TRIES=1001", "FERRY_FAULT_LOSS=1.5", "FERRY_FAULT_RECEIVE_LOSS=5%",
+        "FERRY_FAULT_SEED=18446744073709551616"}) {
     EXPECT_NE(said.find(name), std::string::npos) << name;
   }
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 7);
+  EXPECT_NE(said.find("FERRY_PAUSED_LIMIT_MS=-3: wanted is a number, 1 to 86400000\n"),
+            std::string::npos);
 }
 
 TEST(Netdev, LoopbackServesWhenNamed) {

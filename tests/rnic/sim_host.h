@@ -55,7 +55,7 @@ class SimPortSource final : public PortSource {
     return nullptr;
   }
   int release(port::Port& port) override {
-    handles_.emplace(next_, static_cast<port::SimPort&>(port).release());
+    handles_.emplace(next_, static_cast<port::SimPort&>(port).detach());
     return next_++;
   }
 

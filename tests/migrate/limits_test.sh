@@ -1,0 +1,71 @@
+#!/bin/bash
+# The limits that end waiting (docs/settings.md), with unmodified programs: what both ends of a connection get when a program stays
+# stopped for too long, and when nobody hears that it goes on. Needs root.
+#
+#   limits_test.sh [GROUP...]     groups: paused unheard (default: all)
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+readonly limit_ms=3000
+
+# perftest, both ways, so that both sides have requests under way: NAMEs on h2, NAMEc on h1.
+perftest_pair() {
+  limited h2 "$1s"
+  await_listen h2 "$1s"
+  limited h1 "$1c" "$(address_of h2 "$1s")"
+  await_traffic h1 "$1c"
+}
+
+limited() { # HOST NAME [ARGUMENT...]
+  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600 -b "${@:3}"
+}
+
+# ends_by_limit NAME: its requests end with IBV_WC_RETRY_EXC_ERR, which is 12.
+ends_by_limit() {
+  local status=0 output
+  output=$("$lab" wait "$1" --timeout "$patience") || status=$?
+  ((status != 0 && status != 124)) || fail "$1 ended with $status, not by the limit: $(tail -n 5 <<<"$output")"
+  grep -q 'Failed status 12' <<<"$output" || fail "$1 does not say IBV_WC_RETRY_EXC_ERR: $(tail -n 5 <<<"$output")"
+}
+
+is_over() { ! kill -0 "$1" 2>/dev/null; }
+
+# A program that is stopped for longer than its peer waits: its restore hangs. The peer gives up; the program, back at its source,
+# finds nobody who would answer.
+group_paused() {
+  local runner
+  perftest_pair lip
+  # shellcheck disable=SC2016 # expanded by the script
+  on h3 sh -c 'printf "%s\n" "#!/bin/sh" \
+    "[ \"\$1\" != restore ] || { touch /tmp/restoring; until [ -e /tmp/enough ]; do sleep 0.1; done; exit 1; }" \
+    "exec /opt/ferry/bin/criu \"\$@\"" >/tmp/slow-criu && chmod 755 /tmp/slow-criu'
+  another h3 4787 --criu /tmp/slow-criu
+  on h1 "$ferry" move lipc --to h3:4787 >"$work/slow" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  ends_by_limit lips
+  on h3 touch /tmp/enough
+  if wait "$runner"; then fail 'moved by a CRIU that fails'; fi
+  grep -q "'lipc' was not moved" "$work/slow" || fail "a hanging restore: $(cat "$work/slow")"
+  ends_by_limit lipc
+  ok "a peer that stays stopped: both ends get IBV_WC_RETRY_EXC_ERR after $limit_ms ms"
+}
+
+# A program whose new place nobody hears, while it hears everybody: a one-way fault of the RDMA network.
+group_unheard() {
+  local fabric=/run/ferry-lab/$FERRY_LAB/ns/fabric.net
+  perftest_pair liu
+  nsenter --net="$fabric" nft 'add table bridge mute
+    add chain bridge mute drops { type filter hook forward priority 0; }
+    add rule bridge mute drops iifname "r3" ether type ip udp dport >= 4791 counter drop'
+  move liuc h1 h3
+  ends_by_limit liuc
+  ends_by_limit lius
+  nsenter --net="$fabric" nft list table bridge mute | grep -q 'packets [1-9]' || fail 'nothing was dropped'
+  nsenter --net="$fabric" nft delete table bridge mute
+  ok "a RESUME that nobody hears: both ends get IBV_WC_RETRY_EXC_ERR after $limit_ms ms"
+}
+
+use_lab limit 3 ib_send_bw nft
+if (($# == 0)); then set -- paused unheard; fi
+for group in "$@"; do "group_$group"; done
