@@ -8,7 +8,7 @@ source "$(dirname "$0")/../programs/lib.sh"
 
 readonly limit_ms=3000
 
-# perftest, both ways, so that both sides have requests under way: NAMEs on h2, NAMEc on h1.
+# WRITEs both ways: both sides have requests under way, and no receives that would be flushed first. NAMEs on h2, NAMEc on h1.
 perftest_pair() {
   limited h2 "$1s"
   await_listen h2 "$1s"
@@ -17,7 +17,7 @@ perftest_pair() {
 }
 
 limited() { # HOST NAME [ARGUMENT...]
-  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600 -b "${@:3}"
+  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_write_bw -F -u 18 -D 600 -b "${@:3}"
 }
 
 # ends_by_limit NAME: its requests end with IBV_WC_RETRY_EXC_ERR, which is 12.
@@ -66,6 +66,6 @@ group_unheard() {
   ok "a RESUME that nobody hears: both ends get IBV_WC_RETRY_EXC_ERR after $limit_ms ms"
 }
 
-use_lab limit 3 ib_send_bw nft
+use_lab limit 3 ib_write_bw nft
 if (($# == 0)); then set -- paused unheard; fi
 for group in "$@"; do "group_$group"; done
