@@ -26,15 +26,23 @@ std::vector<std::string> split(const std::string& list) {
 }  // namespace
 
 std::unique_ptr<Directory> make_directory(const DirectoryOptions& options) {
-  const std::string etcd = "etcd://", ferryd = "ferryd://";
-  if (options.url.starts_with(etcd)) {
-    std::vector<std::string> endpoints;
+  const std::string ferryd = "ferryd://";
+  for (const std::string etcd : {"etcd://", "etcds://"}) {
+    if (!options.url.starts_with(etcd)) continue;
+    std::vector<EtcdDirectory::Endpoint> endpoints;
     for (const auto& endpoint : split(options.url.substr(etcd.size()))) {
       const auto [host, port] = split_host_port(endpoint, kEtcdPort);
-      endpoints.push_back(join_host_port(resolve(host), port));
+      endpoints.push_back({join_host_port(resolve(host), port), host});
     }
-    if (endpoints.empty()) throw Failure("--directory etcd:// names no HOST:PORT");
-    return std::make_unique<EtcdDirectory>(std::move(endpoints));
+    if (endpoints.empty()) throw Failure("--directory " + etcd + " names no HOST:PORT");
+    const bool tls = etcd == "etcds://";
+    if (tls && options.etcd_credentials == nullptr) {
+      throw Failure(
+          "--directory etcds:// needs certificates, and this host has none; give it some: ferry "
+          "host add, or --etcd-tls-dir");
+    }
+    return std::make_unique<EtcdDirectory>(std::move(endpoints),
+                                           tls ? options.etcd_credentials : nullptr);
   }
   if (options.url.starts_with(ferryd)) {
     std::map<std::string, std::string> hosts;
@@ -45,7 +53,7 @@ std::unique_ptr<Directory> make_directory(const DirectoryOptions& options) {
     return std::make_unique<HostsDirectory>(options.self, options.credentials, std::move(hosts));
   }
   throw Failure(fmt::format(
-      "unknown directory '{}'; known: etcd://HOST:PORT[,...], ferryd://[HOST[:PORT],...]",
+      "unknown directory '{}'; known: etcd[s]://HOST:PORT[,...], ferryd://[HOST[:PORT],...]",
       options.url));
 }
 

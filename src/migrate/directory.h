@@ -59,11 +59,12 @@ class Directory {
 };
 
 struct DirectoryOptions {
-  // "etcd://HOST:PORT[,HOST:PORT...]", or "ferryd://[HOST[:PORT]...]": ferryds that are asked
-  // besides those that this one has talked to.
+  // "etcd://HOST:PORT[,HOST:PORT...]", "etcds://" for TLS to them, or "ferryd://[HOST[:PORT]...]":
+  // ferryds that are asked besides those that this one has talked to.
   std::string url = "ferryd://";
-  std::string self;                          // address:port of this ferryd
-  const Credentials* credentials = nullptr;  // Peer
+  std::string self;                               // address:port of this ferryd
+  const Credentials* credentials = nullptr;       // Peer
+  const Credentials* etcd_credentials = nullptr;  // for etcds://
 };
 // Throws Failure for a URL that is none of these.
 std::unique_ptr<Directory> make_directory(const DirectoryOptions& options);

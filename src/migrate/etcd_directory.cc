@@ -44,8 +44,9 @@ void set_deadline(grpc::ClientContext& context, milliseconds limit) {
 
 }  // namespace
 
-EtcdDirectory::EtcdDirectory(std::vector<std::string> endpoints, std::chrono::seconds ttl)
-    : endpoints_(std::move(endpoints)), ttl_(ttl) {
+EtcdDirectory::EtcdDirectory(std::vector<Endpoint> endpoints, const Credentials* credentials,
+                             std::chrono::seconds ttl)
+    : endpoints_(std::move(endpoints)), credentials_(credentials), ttl_(ttl) {
   server_ = std::thread([this] { serve(); });
   follower_ = std::thread([this] { follow(); });
 }
@@ -72,8 +73,12 @@ std::shared_ptr<grpc::Channel> EtcdDirectory::channel() const {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);  // a watch has nothing to say for long
-    self->channel_ = grpc::CreateCustomChannel(endpoints_[endpoint_],
-                                               grpc::InsecureChannelCredentials(), arguments);
+    const auto& [target, name] = endpoints_[endpoint_];
+    if (credentials_ != nullptr) arguments.SetSslTargetNameOverride(name);
+    self->channel_ = grpc::CreateCustomChannel(
+        target,
+        credentials_ != nullptr ? credentials_->channel() : grpc::InsecureChannelCredentials(),
+        arguments);
   }
   return channel_;
 }
@@ -115,7 +120,7 @@ EtcdDirectory::Found EtcdDirectory::range(const std::string& key, const std::str
     }
     return found;
   }
-  throw Failure(fmt::format("etcd ({}) does not answer: {}", endpoints_.front(),
+  throw Failure(fmt::format("etcd ({}) does not answer: {}", endpoints_.front().target,
                             one_line(status.error_message())));
 }
 

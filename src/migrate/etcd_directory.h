@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "migrate/credentials.h"
 #include "migrate/directory.h"
 
 namespace ferry::migrate {
@@ -27,8 +28,15 @@ class EtcdDirectory : public Directory {
   static constexpr std::chrono::seconds kTtl{15};
   static constexpr std::chrono::seconds kEndedTtl{900};
 
-  // `endpoints`: HOST:PORT each, tried in turn. Does not wait for etcd.
-  explicit EtcdDirectory(std::vector<std::string> endpoints, std::chrono::seconds ttl = kTtl);
+  struct Endpoint {
+    std::string target;  // numeric address:port
+    std::string name;    // that its certificate must be for
+  };
+
+  // `endpoints` are tried in turn, inside TLS when there are credentials, which outlive this. Does
+  // not wait for etcd.
+  explicit EtcdDirectory(std::vector<Endpoint> endpoints, const Credentials* credentials,
+                         std::chrono::seconds ttl = kTtl);
   ~EtcdDirectory() override;
 
   std::optional<Place> lookup(const port::Endpoint& origin) override;
@@ -67,7 +75,8 @@ class EtcdDirectory : public Directory {
   void resynchronize();
   void changed(const port::Endpoint& origin, const std::optional<Place>& place);
 
-  const std::vector<std::string> endpoints_;
+  const std::vector<Endpoint> endpoints_;
+  const Credentials* const credentials_;
   const std::chrono::seconds ttl_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -43,7 +43,7 @@ constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which in
 struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
-  std::string tls = kTlsDirectory, hook, criu = "criu", directory = "ferryd://";
+  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   bool insecure = false;
@@ -197,7 +197,10 @@ int run(const Options& options) {
   host.containers = &containers;
   host.stand_ins = &stand_ins;
   host.criu = &criu;
-  const auto directory = make_directory({options.directory, host.address, host.credentials});
+  std::optional<Credentials> for_etcd;
+  if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
+  const auto directory = make_directory({options.directory, host.address, host.credentials,
+                                         for_etcd ? &*for_etcd : host.credentials});
   host.directory = directory.get();
   Origins origins(stand_ins, *directory);
   host.origins = &origins;
@@ -278,10 +281,14 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
       ->check(CLI::ExistingFile);
-  app.add_option("--directory", options.directory,
-                 "who is where: etcd://HOST:PORT[,...], or ferryd://HOST[:PORT],... to ask these "
-                 "beside the hosts that this one has moved programs to and from")
+  app.add_option(
+         "--directory", options.directory,
+         "who is where: etcd[s]://HOST:PORT[,...], or ferryd://HOST[:PORT],... to ask these "
+         "beside the hosts that this one has moved programs to and from")
       ->capture_default_str();
+  app.add_option("--etcd-tls-dir", options.etcd_tls,
+                 "ca.pem, host.pem and host.key for etcds://, when not those of --tls-dir")
+      ->check(CLI::ExistingDirectory);
   app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
   app.add_option("--memory-limit", options.memory_limit,
                  "most memory that an arriving program may take, e.g. 4G; 0: what is free")

@@ -203,7 +203,8 @@ class EtcdCluster : public Cluster {
     // The first endpoint is nobody's: the next is tried.
     auto& directory = nodes_[host];
     directory = std::make_unique<EtcdDirectory>(
-        std::vector<std::string>{"127.0.0.1:1", etcd.endpoint()}, kTtl);
+        std::vector<EtcdDirectory::Endpoint>{{"127.0.0.1:1", "nobody"}, {etcd.endpoint(), "etcd"}},
+        nullptr, kTtl);
     return *directory;
   }
   void stop(const std::string& host) override { nodes_.erase(host); }
@@ -412,14 +413,19 @@ TEST(PlaceText, OfKeysAndValues) {
 }
 
 TEST(MakeDirectory, KnowsItsUrls) {
-  EXPECT_NE(make_directory({"ferryd://", "127.0.0.1:1", nullptr}), nullptr);
-  EXPECT_NE(make_directory({"etcd://127.0.0.1:1,127.0.0.1:2", "127.0.0.1:1", nullptr}), nullptr);
+  EXPECT_NE(make_directory({"ferryd://", "127.0.0.1:1", nullptr, nullptr}), nullptr);
+  EXPECT_NE(make_directory({"etcd://127.0.0.1:1,127.0.0.1:2", "127.0.0.1:1", nullptr, nullptr}),
+            nullptr);
   EXPECT_NE(failure_of([] {
-              make_directory({"etcd://", "", nullptr});
+              make_directory({"etcd://", "", nullptr, nullptr});
             }).find("HOST:PORT"),
             std::string::npos);
   EXPECT_NE(failure_of([] {
-              make_directory({"consul://x", "", nullptr});
+              make_directory({"etcds://127.0.0.1:1", "", nullptr, nullptr});
+            }).find("needs certificates"),
+            std::string::npos);
+  EXPECT_NE(failure_of([] {
+              make_directory({"consul://x", "", nullptr, nullptr});
             }).find("etcd://"),
             std::string::npos);
 }

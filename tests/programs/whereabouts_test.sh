@@ -111,17 +111,22 @@ group_hosts() {
   lab_with ''
 }
 
-# etcd runs on h3.
-etcd_answers() { on h3 env ETCDCTL_API=3 etcdctl --endpoints 10.77.0.3:2379 endpoint health >/dev/null 2>&1; }
+# etcd runs on h3, with its host's certificate, and demands one.
+ctl() {
+  on h3 env ETCDCTL_API=3 etcdctl --endpoints https://10.77.0.3:2379 --cacert /run/ferry/tls/ca.pem \
+    --cert /run/ferry/tls/host.pem --key /run/ferry/tls/host.key "$@"
+}
+etcd_answers() { ctl endpoint health >/dev/null 2>&1; }
 
 group_etcd() {
-  lab_with etcd://10.77.0.3:2379
-  "$lab" exec h3 -- etcd --data-dir /tmp/etcd --listen-client-urls http://10.77.0.3:2379 \
-    --advertise-client-urls http://10.77.0.3:2379 --listen-peer-urls http://10.77.0.3:2380 \
+  lab_with etcds://10.77.0.3:2379
+  "$lab" exec h3 -- etcd --data-dir /tmp/etcd --listen-client-urls https://10.77.0.3:2379 \
+    --advertise-client-urls https://10.77.0.3:2379 --client-cert-auth --trusted-ca-file /run/ferry/tls/ca.pem \
+    --cert-file /run/ferry/tls/host.pem --key-file /run/ferry/tls/host.key --listen-peer-urls http://10.77.0.3:2380 \
     --initial-advertise-peer-urls http://10.77.0.3:2380 --initial-cluster default=http://10.77.0.3:2380 >"$work/etcd" 2>&1 &
   await 'etcd answers' etcd_answers
   without_h1
-  on h3 env ETCDCTL_API=3 etcdctl --endpoints 10.77.0.3:2379 get --prefix /ferry/v1/places/ | grep -q '"host":"h2"' ||
+  ctl get --prefix /ferry/v1/places/ | grep -q '"host":"h2"' ||
     fail 'etcd was told nothing'
   lab_with ''
 }
