@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "agent/protocol.h"
 #include "cli/json.h"
@@ -75,6 +76,18 @@ void print(const v1::MoveReport& report) {
       report.retransmitted_packets(), static_cast<double>(report.image_bytes()) / 1e6);
 }
 
+void print(const v1::GroupReport& group, bool json) {
+  if (json) {
+    const bool alone = group.programs_size() == 1;
+    fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
+    return;
+  }
+  for (const auto& report : group.programs()) print(report);
+  if (group.programs_size() == 1) return;
+  fmt::print("{} programs moved together: blackout {:.1f} ms\n", group.programs_size(),
+             group.blackout_ms());
+}
+
 std::string hexadecimal(std::uint32_t qpn) {
   return fmt::format("{:#08x}", qpn);
 }
@@ -100,40 +113,46 @@ void print(const v1::QueuePair& qp) {
 
 }  // namespace
 
-int move(const std::string& program, const std::string& to, bool json) {
-  if (migrate::printable(program) != program) {
-    throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
+int move(const std::vector<std::string>& programs, const std::string& to, bool json) {
+  for (const auto& program : programs) {
+    if (migrate::printable(program) != program) {
+      throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
+    }
   }
   if (migrate::printable(to) != to) throw Failure("that is no name of a host; give its address");
   Ferryd ferryd;
   v1::MoveRequest request;
-  request.set_program(program);
+  request.mutable_programs()->Assign(programs.begin(), programs.end());
   request.set_to(to);
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   v1::MoveEvent event;
-  std::string phase;
+  std::map<std::string, std::string> phases;  // by program
+  const auto progress = [&] {
+    std::string text;
+    for (const auto& [program, phase] : phases) {
+      text += (text.empty() ? "" : ", ") + program + ": " + phase;
+    }
+    return text;
+  };
   while (reader->Read(&event)) {
-    if (!event.phase().empty()) phase = event.phase();
-    if (!event.phase().empty() && terminal) {
-      fmt::print(stderr, "\r\033[Kmoving {} to {}: {} ...", program, to, event.phase());
+    if (event.has_progress()) {
+      phases[event.progress().program()] = event.progress().phase();
+      if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
     }
     if (event.has_report()) {
       if (terminal) fmt::print(stderr, "\r\033[K");
-      if (json)
-        fmt::print("{}\n", to_json(event.report()).dump(2));
-      else
-        print(event.report());
+      print(event.report(), json);
     }
   }
   const auto status = reader->Finish();
   if (terminal && !status.ok()) fmt::print(stderr, "\r\033[K");
-  if (status.error_code() == grpc::UNAVAILABLE && !phase.empty()) {
+  if (status.error_code() == grpc::UNAVAILABLE && !phases.empty()) {
     throw Failure(
-        fmt::format("ferryd ended while '{}' was being moved ({}); start it, then see: ferry ps, "
-                    "here and on {}",
-                    program, phase, to));
+        fmt::format("ferryd ended in the middle of a move ({}); start it, then see: ferry ps, here "
+                    "and on {}",
+                    progress(), to));
   }
   throw_unless_ok(status);
   return 0;
@@ -148,10 +167,11 @@ int ps(bool json) {
     return 0;
   }
   for (const auto& program : reply.programs()) {
-    fmt::print("{} pid {}{}{} {}{}\n", program.name(), program.pid(),
+    fmt::print("{} pid {}{}{} {}{}{}\n", program.name(), program.pid(),
                program.container().empty() ? "" : " container ", program.container(),
                program.state(),
-               program.move_id() != 0 ? fmt::format(" move {:016x}", program.move_id()) : "");
+               program.move_id() != 0 ? fmt::format(" move {:016x}", program.move_id()) : "",
+               program.group() != 0 ? fmt::format(" of group {:016x}", program.group()) : "");
     for (const auto& device : program.devices()) {
       fmt::print("  {} on {}, {} QPs\n", device.name(), device.netdev(), device.qps_size());
       for (const auto& qp : device.qps()) print(qp);

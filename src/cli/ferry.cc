@@ -27,10 +27,11 @@ int command(int argc, char** argv) {
   app.add_subcommand("lab",
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");
 
-  std::string program, to, move_id;
+  std::vector<std::string> programs;
+  std::string to, move_id;
   bool json = false, commit = false, abort = false;
-  auto* move = app.add_subcommand("move", "moves a running program to another host");
-  move->add_option("PROGRAM", program, "container, program name or pid")->required();
+  auto* move = app.add_subcommand("move", "moves running programs to another host: all, or none");
+  move->add_option("PROGRAM", programs, "container, program name or pid")->required();
   move->add_option("--to", to,
                    "address or name of the host; its ferryd listens on port 4780 unless given")
       ->required()
@@ -38,7 +39,7 @@ int command(int argc, char** argv) {
   move->add_flag("--json", json, "print the report as JSON");
   auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
   ps->add_flag("--json", json, "print as JSON");
-  auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, by hand");
+  auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
   resolve->add_option("MOVE", move_id, "the move's id, from ferry ps")->required();
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
   resolve->add_flag("--abort", abort, "the program goes on at the source")->excludes(yes);
@@ -82,7 +83,7 @@ int command(int argc, char** argv) {
   }
   if (const auto status = ferry::migrate::parse_command_line(app, argc, argv)) return *status;
 
-  if (*move) return ferry::cli::move(program, to, json);
+  if (*move) return ferry::cli::move(programs, to, json);
   if (*ps) return ferry::cli::ps(json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);

@@ -25,7 +25,6 @@ constexpr auto kRestoreTimeout = std::chrono::minutes(5);
 constexpr auto kDoubt = std::chrono::seconds(2);
 // That a source may be out of reach before what it sent is given up; nothing was decided yet.
 constexpr auto kSourceLimit = std::chrono::seconds(60);
-constexpr auto kRecordPause = std::chrono::milliseconds(500);  // before a record is tried again
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
 
@@ -70,13 +69,20 @@ void to_message(const NewPlace& place, v1::ProcessSlots* message) {
   }
 }
 
-Arrival::Arrival(Host& host, const v1::PrepareRequest& request, const std::string& from)
+Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
+                 const std::string& from)
     : host_(host),
+      group_(std::move(group)),
       move_id_(request.move_id()),
+      group_id_(request.group().id()),
+      index_(request.group().program()),
       program_(request.program()),
       source_(request.source()),
       from_(from),
-      images_(host.images_of(request.move_id())) {
+      images_(host.images_of(request.move_id())),
+      mutex_(group_->mutex),
+      changed_(group_->changed),
+      decision_(group_->decision) {
   std::error_code error;
   std::filesystem::create_directories(images_, error);
   if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
@@ -88,6 +94,7 @@ Arrival::Arrival(Host& host, const v1::PrepareRequest& request, const std::strin
     }
     token_ = host_.images->expect(images_, host_.available(), from_);
     receiving_ = true;
+    group_->join(*this);
   } catch (const Failure&) {
     clean_up();
     throw;
@@ -96,6 +103,7 @@ Arrival::Arrival(Host& host, const v1::PrepareRequest& request, const std::strin
 
 Arrival::~Arrival() {
   abort("ferryd ends");
+  group_->leave(*this);
   if (criu_.joinable()) criu_.join();
   for (auto& process : processes_) {
     for (auto& context : process.contexts) close_slots(context.slots);
@@ -145,11 +153,10 @@ void Arrival::restore() {
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
   restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
-  const bool ended = changed_.wait_for(lock, kRestoreTimeout, [this] {
-    return decision_.waits() || decision_.decided() || criu_ended_;
-  });
+  const bool ended = changed_.wait_for(
+      lock, kRestoreTimeout, [this] { return held_ || decision_.decided() || criu_ended_; });
   if (!ended) throw Failure("criu restore does not end");
-  if (!decision_.waits()) {
+  if (decision_.decided() || criu_ended_) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
                               error_.empty() ? "the move was aborted" : error_));
   }
@@ -165,7 +172,7 @@ void Arrival::run_criu() {
     error_ = error;
     if (error_.empty()) error_ = "criu restore ended too early";
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !deciding_; });
+    changed_.wait(lock, [this] { return !group_->deciding; });
     committed = decision_.committed();
   }
   if (!committed) return;
@@ -215,92 +222,41 @@ int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   auto tree = process_tree(root);  // all is frozen: nobody comes or goes
   std::unique_lock lock(mutex_);
-  if (!restoring_ || decision_.state() != DestinationDecision::State::kOpen) return 1;
-  decision_.held();
+  if (!restoring_ || held_ || decision_.decided()) return 1;
+  decision_.held(index_);
+  held_ = true;
   root_ = root;
   tree_ = std::move(tree);
   held_since_ = std::chrono::steady_clock::now();
   changed_.notify_all();
-  changed_.wait(lock, [this] { return decision_.decided() && !deciding_; });
+  group_->wait_until_decided(lock);
   if (decision_.committed()) adopt_child(root_);
   return decision_.committed() ? 0 : 1;
 }
 
-Written Arrival::write(Decision decision, std::string* error) {
-  try {
-    if (container_ && decision == Decision::kCommitted) {
-      host_.containers->stage_state(*container_, "running", root_);
-    }
-  } catch (const Failure& failure) {
-    *error = failure.what();
-    return Written::kNot;
-  }
-  return host_.decisions->write(Side::kDestination, {decision, program_, "", {move_id_}}, error);
+void Arrival::stage() const {
+  if (container_) host_.containers->stage_state(*container_, "running", root_);
 }
 
-Answer Arrival::commit(std::string* reason) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !deciding_; });
-  const bool undecided = !decision_.decided();
-  if (criu_ended_) decision_.failed();
-  if (!decision_.promised()) {
-    *reason = fmt::format("cannot go on with '{}': {}", program_,
-                          error_.empty() ? "it is not there any more" : error_);
-  }
-  deciding_ = undecided;  // holds abort() and CRIU off
-  for (DestinationDecision::Step step;
-       (step = decision_.next()) != DestinationDecision::Step::kNone;) {
-    const bool commits = step == DestinationDecision::Step::kRecordCommit;
-    lock.unlock();
-    std::string error;
-    const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
-    if (written != Written::kDurable) *reason = error;
-    if (!commits && written != Written::kDurable) {
-      spdlog::error("'{}' stays frozen: {}", program_, error);
-      std::this_thread::sleep_for(kRecordPause);
-    }
-    lock.lock();
-    decision_.written(written);
-    if (host_.stopping) break;
-  }
-  if (undecided && decision_.committed()) {
+void Arrival::connect() {
+  {
+    std::lock_guard lock(mutex_);
     for (const auto& process : processes_) {
       for (const auto& context : process.contexts) host_.whereabouts->arrived(context.slots);
     }
   }
-  if (undecided && decision_.committed() && container_) {
-    lock.unlock();
-    // Decided: what fails now is reported, not undone.
-    report_failure([&] { host_.containers->publish_state(*container_); });
-    report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
-    lock.lock();
-  }
-  deciding_ = false;
-  const Answer answer = decision_.answer();
-  changed_.notify_all();
-  lock.unlock();
-  if (undecided && answer == Answer::kAborted) undo(*reason);
-  if (answer == Answer::kAborted && reason->empty()) *reason = "the move was aborted";
-  return answer;
+  if (!container_) return;
+  report_failure([&] { host_.containers->publish_state(*container_); });
+  report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
 }
 
-Answer Arrival::abort(const std::string& reason) {
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !deciding_; });
-    if (decision_.decided() || !decision_.failed()) return decision_.answer();
-    changed_.notify_all();
-  }
-  undo(reason);
-  return Answer::kAborted;
+std::string Arrival::why_lost() const {
+  return fmt::format("cannot go on with '{}': {}", program_, error_);
 }
 
 // After the abort.
 void Arrival::undo(const std::string& reason) {
   spdlog::info("'{}' does not arrive: {}", program_, reason);
-  std::string error;
-  // No record says the same.
-  if (write(Decision::kAborted, &error) != Written::kDurable) spdlog::error("{}", error);
   if (criu_.joinable()) {
     end_criu();
     criu_.join();
@@ -419,7 +375,7 @@ bool Arrival::has_process(pid_t pid) const {
 
 bool Arrival::is_held() const {
   std::lock_guard lock(mutex_);
-  return !decision_.decided() && decision_.state() != DestinationDecision::State::kOpen;
+  return held_ && !decision_.decided();
 }
 
 bool Arrival::waits_long() const {
@@ -430,12 +386,16 @@ bool Arrival::waits_long() const {
 
 void Arrival::source_is_silent() {
   const bool give_up = std::chrono::steady_clock::now() - heard_source_ > kSourceLimit;
-  // What is held may be committed at the source.
-  if (give_up && !is_held()) abort("there is no sign of its source");
+  // What is held, and all of its group, may be committed at the source.
+  std::unique_lock lock(mutex_);
+  if (!give_up || decision_.state() != DestinationDecision::State::kOpen) return;
+  lock.unlock();
+  abort("there is no sign of its source");
 }
 
 bool Arrival::in_doubt() const {
-  return is_held() && std::chrono::steady_clock::now() - held_since_ > kDoubt;
+  std::lock_guard lock(mutex_);
+  return decision_.waits() && std::chrono::steady_clock::now() - held_since_ > kDoubt;
 }
 
 bool Arrival::is_over() const {

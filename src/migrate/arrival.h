@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ferry.pb.h"
+#include "migrate/arrival_group.h"
 #include "migrate/container.h"
 #include "migrate/control_server.h"
-#include "migrate/decision.h"
 #include "migrate/host.h"
 #include "migrate/stopped_tree.h"
 
@@ -23,28 +23,28 @@
 //      any of the first three → aborted
 //
 // Held: CRIU waits in its post-restore action; everything is restored, frozen and silent. From
-// there only the source's decision leads on (decision.h).
+// there only the source's decision on its group leads on (arrival_group.h).
 namespace ferry::migrate {
 
 class Arrival {
  public:
   // Makes the network and room for the image. `from`: the source's name in its certificate. Throws
   // Failure, and leaves nothing.
-  Arrival(Host& host, const v1::PrepareRequest& request, const std::string& from);
+  Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
+          const std::string& from);
   ~Arrival();
 
   std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
+  std::uint64_t group() const { return group_id_; }  // 0: it arrives alone
   const ImageToken& token() const { return token_; }
 
   // The steps, called by the source. Throw Failure; then the caller aborts.
   std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
   void restore();
-  // The source has promised, or an operator says so. kUnknown only when this ferryd ends; `reason`
-  // gets one line for kAborted.
-  Answer commit(std::string* reason);
-  // Does nothing once committed; what came of it.
-  Answer abort(const std::string& reason);
+  // Of the whole group.
+  Answer commit(std::string* reason) { return group_->commit(reason); }
+  Answer abort(const std::string& reason) { return group_->abort(reason); }
 
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root);
@@ -82,7 +82,12 @@ class Arrival {
     bool heard = false;
   };
 
-  Written write(Decision decision, std::string* error);
+  friend class ArrivalGroup;
+  // What comes before the record and can fail: throws Failure.
+  void stage() const;
+  // What comes after the commit: a failure is reported.
+  void connect();
+  std::string why_lost() const;
   void undo(const std::string& reason);
   void run_criu();
   void end_criu();
@@ -93,21 +98,23 @@ class Arrival {
   void push(v1::WatchEvent event);
 
   Host& host_;
-  const std::uint64_t move_id_;
+  const std::shared_ptr<ArrivalGroup> group_;
+  const std::uint64_t move_id_, group_id_;
+  const std::size_t index_;  // in the group
   const std::string program_, source_, from_;
   std::optional<Container> container_;
   std::string images_;
   ImageToken token_{};
   bool receiving_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  DestinationDecision decision_;
-  bool restoring_ = false;
+  // The group's.
+  std::mutex& mutex_;
+  std::condition_variable& changed_;
+  DestinationDecision& decision_;
+  bool restoring_ = false, held_ = false;
   std::vector<Process> processes_;
   std::deque<v1::WatchEvent> events_;
-  std::string error_;      // why CRIU failed
-  bool deciding_ = false;  // commit() is at work
+  std::string error_;  // why CRIU failed
   bool criu_ended_ = false, over_ = false;
   pid_t root_ = 0;
   std::vector<pid_t> tree_;  // in our pid namespace

@@ -25,6 +25,8 @@ using std::chrono::seconds;
 constexpr std::uint64_t kImageFactor = 2;         // image in memory beside the restored pages
 constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
 
+}  // namespace
+
 std::uint64_t new_move_id() {
   std::uint64_t id = 0;
   while (id == 0) {
@@ -32,13 +34,6 @@ std::uint64_t new_move_id() {
   }
   return id;
 }
-
-bool is_below(pid_t pid, pid_t root) {
-  const auto chain = ancestors(pid);
-  return pid == root || std::count(chain.begin(), chain.end(), root) > 0;
-}
-
-}  // namespace
 
 Daemon::Daemon(Host& host) : host_(host), housekeeper_([this] { keep_house(); }) {}
 
@@ -49,125 +44,6 @@ Daemon::~Daemon() {
     ended_.notify_all();
   }
   housekeeper_.join();
-}
-
-// --- the ferry command
-
-v1::MoveReport Daemon::move(uid_t user, const std::string& program, const std::string& to,
-                            const std::function<void(const std::string&)>& progress) {
-  if (host_.stopping) throw Failure("this ferryd is ending");
-  if (host_.images == nullptr) {
-    throw Failure(
-        fmt::format("the ferryd of {} serves this host only: it has no certificates; make "
-                    "them (ferry ca init, ferry host add) and start it anew",
-                    host_.name));
-  }
-  Unit unit = find_unit(host_, program);
-  need_owner(user, unit.name, unit.root);
-  std::shared_ptr<Move> move;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, other] : moves_) {
-      if (other->unit().root == unit.root && !other->is_over() && other->undecided()) {
-        throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
-                                  unit.name, other->to()));
-      }
-    }
-    const std::uint64_t id = new_move_id();
-    move = std::make_shared<Move>(host_, std::move(unit), to, id, user);
-    moves_.emplace(id, move);
-  }
-  try {
-    const auto report = move->run(progress);
-    spdlog::info("'{}' moved to {}: blackout {:.1f} ms", report.program(), report.to(),
-                 report.blackout_ms());
-    return report;
-  } catch (const std::exception& failure) {
-    spdlog::info("{}", failure.what());
-    std::lock_guard lock(mutex_);
-    if (move->is_over()) moves_.erase(move->move_id());
-    throw;
-  }
-}
-
-v1::PsReply Daemon::ps(uid_t user) {
-  v1::PsReply reply;
-  reply.set_host(host_.name);
-  reply.set_injected_losses(host_.stand_ins->injected_losses());
-  for (const auto& process : host_.control->processes()) {
-    auto* program = reply.add_programs();
-    program->set_pid(process.pid);
-    program->set_name(program_name(process.pid).value_or("?"));
-    program->set_state("running");
-    if (!is_owner(user, process.pid)) {
-      program->set_state("another user's");
-      continue;
-    }
-    if (const auto container = host_.containers->of_process(process.pid)) {
-      program->set_container(container->name);
-    }
-    if (is_halted(process.pid)) {
-      program->set_state("stopped");  // it could not answer
-      continue;
-    }
-    try {
-      to_message(host_.control->status(process.pid, seconds(2)), program);
-    } catch (const Failure&) {
-      program->set_state("does not answer");
-    }
-  }
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, move] : moves_) {
-    if (!move->undecided() || !is_owner(user, move->unit().root)) continue;
-    auto* program = reply.add_programs();
-    program->set_pid(move->unit().root);
-    program->set_name(move->unit().name);
-    program->set_state(move->in_doubt() ? "in doubt" : "moving");
-    program->set_move_id(id);
-  }
-  for (const auto& [id, arrival] : arrivals_) {
-    if (!arrival->is_held() || !is_owner(user, arrival->root())) continue;
-    auto* program = reply.add_programs();
-    program->set_pid(arrival->root());
-    program->set_name(arrival->program());
-    program->set_state(arrival->in_doubt() ? "in doubt" : "arriving");
-    program->set_move_id(id);
-  }
-  return reply;
-}
-
-void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
-  if (const auto move = find_move(move_id); move && move->in_doubt()) {
-    need_owner(user, move->unit().name, move->unit().root);
-    if (commit_it) {
-      throw Failure(
-          "the move is committed here; if the program lives on at the destination, "
-          "there is nothing to decide: end its frozen copy by hand");
-    }
-    move->resolve_abort();
-    return;
-  }
-  if (const auto arriving = arrival(move_id); arriving && arriving->in_doubt()) {
-    need_owner(user, arriving->program(), arriving->root());
-    std::string reason;
-    if (!commit_it) {
-      arriving->abort("an operator decided so");
-    } else if (arriving->commit(&reason) == Answer::kAborted) {
-      throw Failure(reason);
-    }
-    return;
-  }
-  // A promise of a former ferryd, which settle_source() asks about.
-  const auto promise = host_.decisions->find(move_id, Side::kSource);
-  if (find_move(move_id) || !promise || promise->decision != Decision::kCommitted) {
-    throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
-  }
-  if (user != 0) {
-    throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
-  }
-  if (commit_it) throw Failure("the move is committed here; decide it at its destination");
-  host_.decisions->record(Side::kSource,
-                          {Decision::kAborted, promise->program, "", promise->moves});
 }
 
 // --- other ferryds
@@ -187,10 +63,13 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
   }
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) throw Failure(problem);
-  const std::uint64_t needed = kImageFactor * request.resident_bytes() + kHeadroom;
+  const std::uint64_t needed =
+      kImageFactor * (request.resident_bytes() + request.group_bytes()) + kHeadroom;
   if (const std::uint64_t free = host_.available(); needed > free) {
-    throw Failure(fmt::format("not enough memory on {} for '{}': {} MiB needed, {} MiB free",
-                              host_.name, request.program(), needed >> 20, free >> 20));
+    throw Failure(fmt::format("not enough memory on {} for '{}'{}: {} MiB needed, {} MiB free",
+                              host_.name, request.program(),
+                              request.group_bytes() > 0 ? " and those that move with it" : "",
+                              needed >> 20, free >> 20));
   }
   if (request.container()) {
     if (!host_.containers->has_hook()) {
@@ -217,6 +96,10 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
   if (request.version() != host_.version || request.move_id() == 0) {
     throw Failure("malformed request");
   }
+  if (request.group().program() >= std::max(request.group().programs(), 1u)) {
+    throw Failure("malformed request");
+  }
+  std::shared_ptr<ArrivalGroup> group;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [id, other] : arrivals_) {
@@ -226,9 +109,14 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
         throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
       }
     }
+    const std::size_t programs = std::max(request.group().programs(), 1u);
+    auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
+    group = known.lock();
+    if (!group) known = group = std::make_shared<ArrivalGroup>(host_, programs, from);
+    group->need(programs, from);
   }
   host_.directory->met(request.source(), from);
-  auto arrival = std::make_shared<Arrival>(host_, request, from);
+  auto arrival = std::make_shared<Arrival>(host_, std::move(group), request, from);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
   return arrival;
@@ -272,7 +160,7 @@ Answer Daemon::abort_former(std::uint64_t move_id) {
 }
 
 Answer Daemon::decision(std::uint64_t move_id) {
-  if (const auto move = find_move(move_id)) return move->answer();
+  if (const auto move = find_move(move_id)) return move->group().answer();
   return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
 }
 
@@ -281,7 +169,7 @@ Answer Daemon::decision(std::uint64_t move_id) {
 std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (move->unit().root == root && move->undecided()) return move;
+    if (move->unit().root == root && move->group().undecided()) return move;
   }
   return nullptr;
 }
@@ -289,7 +177,7 @@ std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
 std::shared_ptr<Move> Daemon::move_of_process(pid_t pid) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (move->undecided() && (move->has_process(pid) || is_below(pid, move->unit().root))) {
+    if (move->group().undecided() && (move->has_process(pid) || is_below(pid, move->unit().root))) {
       return move;
     }
   }
@@ -478,8 +366,9 @@ void Daemon::keep_house() {
         }
       }
     };
-    collect(moves_, [](const Move& move) { return move.is_over() && !move.undecided(); });
+    collect(moves_, [](const Move& move) { return move.is_over() && !move.group().undecided(); });
     collect(arrivals_, [](const Arrival& arrival) { return arrival.is_over(); });
+    std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
     lock.unlock();
     over.clear();
     reap_orphans();

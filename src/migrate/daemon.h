@@ -1,12 +1,12 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ferry.pb.h"
 #include "migrate/arrival.h"
@@ -26,8 +26,9 @@ class Daemon : public ControlHandler {
   ~Daemon() override;
 
   // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
-  v1::MoveReport move(uid_t user, const std::string& program, const std::string& to,
-                      const std::function<void(const std::string&)>& progress);
+  // Several programs move as one: all, or none.
+  v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
+                       const Move::Progress& progress);
   // Of programs that are not the user's there is no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);
@@ -62,6 +63,7 @@ class Daemon : public ControlHandler {
     std::unique_ptr<LockException> exception;
   };
 
+  std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);
@@ -79,8 +81,11 @@ class Daemon : public ControlHandler {
   std::condition_variable ended_;
   std::map<std::uint64_t, std::shared_ptr<Move>> moves_;
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::map<std::uint64_t, std::shared_ptr<Foreign>> foreign_;
   std::thread housekeeper_;
 };
+
+std::uint64_t new_move_id();
 
 }  // namespace ferry::migrate

@@ -8,6 +8,7 @@
 #include "migrate/credentials.h"
 #include "migrate/criu_runner.h"
 #include "migrate/decision_log.h"
+#include "migrate/dump_turn.h"
 #include "migrate/image_stream.h"
 #include "migrate/stand_in_host.h"
 
@@ -34,6 +35,7 @@ struct Host {
   Directory* directory = nullptr;
   Origins* origins = nullptr;
   Whereabouts* whereabouts = nullptr;
+  DumpTurns dump_turns;
   std::atomic<bool> stopping{false};
 
   // Bytes that an arriving program may take.

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +20,7 @@ extern "C" {
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "migrate/origins.h"
+#include "migrate/parallel.h"
 #include "migrate/process_tree.h"
 #include "migrate/settle.h"
 #include "migrate/stand_in_term.h"
@@ -42,6 +44,12 @@ double milliseconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
+std::uint64_t bytes_of_tree(pid_t root) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : process_tree(root)) sum += resident_bytes(pid);
+  return sum;
+}
+
 // A datagram QP has no peer: whom it talks to learns where it is by asking.
 bool is_connected(const device::QpStatus& qp) {
   if (qp.type == IBV_QPT_UD) return false;
@@ -50,53 +58,110 @@ bool is_connected(const device::QpStatus& qp) {
 
 }  // namespace
 
-Move::Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id, uid_t user)
+Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user)
     : host_(host),
-      unit_(std::move(unit)),
-      move_id_(move_id),
+      group_(std::move(group)),
+      index_(program),
+      program_(group_->programs().at(program)),
+      unit_(program_.unit),
+      move_id_(program_.move_id),
       user_(user),
-      peer_(to, host.credentials),
-      tree_(*host.control, *host.stand_ins, move_id),
-      images_(host.images_of(move_id)) {}
+      peer_(group_->peer()),
+      tree_(*host.control, *host.stand_ins, move_id_),
+      images_(host.images_of(move_id_)) {}
 
 Move::~Move() {
   if (watcher_.joinable()) watcher_.join();
 }
 
-v1::MoveReport Move::run(const std::function<void(const std::string&)>& progress) {
-  progress_ = progress;
-  std::string error;
+void Move::in_group(const std::function<void()>& step) {
   try {
-    progress_("check");
-    check();
-    progress_("prepare");
-    prepare();
-    progress_("stop");
-    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}};
-    if (unit_.container) dump.netns = unit_.container->netns;
-    error = host_.criu->dump(dump);
+    step();
   } catch (const std::exception& failure) {
-    error = failure.what();
+    group_->failed(index_, failure.what());
   }
-  bool committed = false;
-  {
-    std::lock_guard lock(mutex_);
-    decision_.failed();  // unless it is past that
-    committed = decision_.committed();
-    changed_.notify_all();
-    if (!failure_.empty()) error = failure_;
-    if (!committed && error.empty()) error = "criu dump ended too early";
-  }
-  if (!committed) {
-    roll_back();
-    throw Failure(fmt::format("'{}' was not moved: {}", unit_.name, error));
-  }
-  if (!error.empty()) spdlog::warn("criu after the commit of '{}': {}", unit_.name, error);
-  kill_rest();
-  return finish();
 }
 
-void Move::check() {
+void Move::tell(const std::string& phase) {
+  std::lock_guard lock(progress_mutex_);
+  if (progress_) progress_(unit_.name, phase);
+}
+
+void Move::check(const Progress& progress) {
+  progress_ = progress;
+  in_group([this] {
+    tell("check");
+    check_here_and_there();
+  });
+}
+
+void Move::prepare() {
+  in_group([this] {
+    group_->need_open();
+    tell("prepare");
+    prepare_there();
+  });
+}
+
+void Move::go() {
+  in_group([this] {
+    group_->need_open();
+    tell("stop");
+    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}};
+    if (unit_.container) dump.netns = unit_.container->netns;
+    const std::string error = host_.criu->dump(dump);
+    end_dump_turn();
+    if (group_->committed()) {
+      if (!error.empty()) spdlog::warn("criu after the commit of '{}': {}", unit_.name, error);
+    } else {
+      throw Failure(error.empty() ? "criu dump ended too early" : error);
+    }
+  });
+  // CRIU may have been killed while the group is in doubt.
+  const bool decided = group_->wait_until_decided();
+  {
+    std::lock_guard lock(progress_mutex_);
+    progress_ = nullptr;
+  }
+  if (!decided) throw Failure("this ferryd is ending");
+  if (group_->committed()) {
+    kill_rest();
+    finish();
+  } else {
+    roll_back();
+  }
+}
+
+v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
+                              const Move::Progress& progress) {
+  MoveGroup& group = moves.front()->group();
+  // The parts of a group tell how far they are at the same time.
+  std::mutex one_at_a_time;
+  const Move::Progress in_turn = [&](const std::string& program, const std::string& phase) {
+    std::lock_guard lock(one_at_a_time);
+    progress(program, phase);
+  };
+  in_parallel(moves, [&](const auto& move) { move->check(in_turn); });
+  in_parallel(moves, [](const auto& move) { move->prepare(); });
+  in_parallel(moves, [](const auto& move) { move->go(); });
+  if (!group.committed()) {
+    throw Failure(fmt::format("{} {} not moved: {}", names_of(group.programs()),
+                              group.is_alone() ? "was" : "were", group.failure()));
+  }
+  v1::GroupReport report;
+  report.set_from(host.name);
+  report.set_to(group.peer().name());
+  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
+  for (const auto& move : moves) {
+    *report.add_programs() = move->outcome().report;
+    stopped = std::min(stopped, move->outcome().stopped);
+    resumed = std::max(resumed, move->outcome().resumed);
+  }
+  report.set_blackout_ms(milliseconds_between(stopped, resumed));
+  return report;
+}
+
+void Move::check_here_and_there() {
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
     throw Failure(problem);
   }
@@ -105,8 +170,12 @@ void Move::check() {
   request.set_host(host_.name);
   request.set_program(unit_.name);
   request.set_container(unit_.container.has_value());
-  for (const pid_t pid : process_tree(unit_.root)) {
-    request.set_resident_bytes(request.resident_bytes() + resident_bytes(pid));
+  for (const auto& program : group_->programs()) {
+    const std::uint64_t bytes = bytes_of_tree(program.unit.root);
+    if (program.move_id == move_id_)
+      request.set_resident_bytes(bytes);
+    else
+      request.set_group_bytes(request.group_bytes() + bytes);
   }
   const auto contexts = this->contexts();
   if (!unit_.container || !unit_.container->rdma_moves) check_peers(contexts);
@@ -157,7 +226,7 @@ std::vector<agent::ContextStatus> Move::contexts() const {
   return found;
 }
 
-void Move::prepare() {
+void Move::prepare_there() {
   std::error_code error;
   std::filesystem::create_directories(images_, error);
   if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
@@ -170,6 +239,11 @@ void Move::prepare() {
   if (unit_.container) request.set_container_json(unit_.container->json);
   for (const auto& process : unit_.processes) {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
+  }
+  if (!group_->is_alone()) {
+    request.mutable_group()->set_id(group_->id());
+    request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
+    request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
   }
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
@@ -184,12 +258,13 @@ void Move::prepare() {
 }
 
 void Move::pause_tree() {
+  group_->need_open();
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
   tree_.stop(ferry_processes(host_, unit_.root), StoppedTree::kStopDeadline);
   stopped_ = Clock::now();
-  progress_("dump");
+  tell("dump");
   // While CRIU dumps, the destination binds the new sockets.
   places_ = std::async(std::launch::async, [this] {
     v1::BindRequest request;
@@ -207,12 +282,20 @@ void Move::frozen() {
   // Meanwhile it may have become another program: a set-user-ID one.
   need_owner(user_, unit_.name, unit_.root);
   tree_.mark_frozen();
+  auto turn = host_.dump_turns.take(unit_.root);
+  group_->need_open();
+  std::lock_guard lock(mutex_);
+  dump_turn_ = std::move(turn);
+}
+
+void Move::end_dump_turn() {
+  std::lock_guard lock(mutex_);
+  dump_turn_ = nullptr;
 }
 
 void Move::dump_failed() {
-  std::lock_guard lock(mutex_);
-  decision_.failed();
-  if (!decision_.committed()) tree_.roll_back();
+  group_->failed(index_, "");  // CRIU says why when it ends
+  if (group_->answer() == Answer::kAborted) tree_.roll_back();
 }
 
 int Move::action(const std::string& name) {
@@ -225,12 +308,12 @@ int Move::action(const std::string& name) {
       left_network_ = false;
     } else if (name == "post-dump") {
       dumped_ = Clock::now();
+      end_dump_turn();
       return transfer_and_commit();
     }
     return 0;
   } catch (const std::exception& failure) {
-    std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = failure.what();
+    group_->failed(index_, failure.what());
     return 1;
   }
 }
@@ -249,20 +332,22 @@ std::vector<ImageFile> Move::files() const {
 int Move::transfer_and_commit() {
   if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
   const auto places = places_.get();
-  progress_("transfer");
+  tell("transfer");
+  group_->need_open();
   if (!tree_.fits(places)) throw Failure(peer_.name() + " gave a malformed answer");
   image_ = sender_->send(files());
   sender_.reset();
   transferred_ = Clock::now();
 
-  progress_("restore");
+  group_->need_open();
+  tell("restore");
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
   restore.set_move_id(move_id_);
   peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, seconds(320));
   restored_ = Clock::now();
 
-  progress_("commit");
+  tell("commit");
   watcher_ = std::thread([this] { watch(); });
   const int result = commit();
   if (result == 0) depart(places);
@@ -297,59 +382,18 @@ int Move::commit() {
   // The supervisor of the container sees its program killed: it must know why. What can fail of it
   // comes before the decision.
   if (unit_.container) host_.containers->stage_state(*unit_.container, "moved", 0);
-  std::string refusal;
-  std::unique_lock lock(mutex_);
-  decision_.restored();
-  bool is_first = true;
-  for (SourceDecision::Step step; (step = decision_.next()) != SourceDecision::Step::kNone;) {
-    lock.unlock();
-    if (step == SourceDecision::Step::kRecordCommit) {
-      const auto written = host_.decisions->write(
-          Side::kSource, {Decision::kCommitted, unit_.name, peer_.record(), {move_id_}}, &refusal);
-      if (written == Written::kDurable && unit_.container) {
-        report_failure([&] { host_.containers->publish_state(*unit_.container); });
-      }
-      lock.lock();
-      decision_.written(written);
-      continue;
-    }
-    const Answer answer = step == SourceDecision::Step::kAskCommit
-                              ? ask_to_commit(peer_, move_id_, &refusal)
-                              : ask_to_abort(peer_, move_id_, &refusal);
-    lock.lock();
-    decision_.answered(answer);
-    if (decision_.decided()) break;
-    if (is_first) {
-      spdlog::error("'{}' is committed and {} does not answer: it stays frozen until it does",
-                    unit_.name, peer_.name());
-    }
-    is_first = false;
-    in_doubt_ = true;
-    // The record stands: who comes after us asks the destination.
-    if (host_.stopping) return EAGAIN;
-    changed_.wait_for(lock, milliseconds(100), [this] { return decision_.decided(); });
-    if (decision_.decided()) refusal = "an operator decided so";
-  }
-  in_doubt_ = false;
-  if (decision_.committed()) {
-    if (!is_resumed_) committed_at_ = Clock::now();
-    progress_("resume");
-    lock.unlock();
+  const int result = group_->commit(index_);
+  if (result == 0) {
+    std::lock_guard lock(mutex_);
+    if (!is_resumed_) committed_at_ = group_->decided_at();
+    tell("resume");
+  } else if (result != EAGAIN) {
+    // The abort is final: what fails here is reported only.
     report_failure([&] {
-      host_.decisions->record(Side::kSource, {Decision::kConfirmed, unit_.name, "", {move_id_}});
+      if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
     });
-    return 0;
   }
-  failure_ = refusal;
-  lock.unlock();
-  // The abort is final: what fails here is reported only.
-  report_failure([&] {
-    if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
-  });
-  report_failure([&] {
-    host_.decisions->record(Side::kSource, {Decision::kAborted, unit_.name, "", {move_id_}});
-  });
-  return 1;
+  return result;
 }
 
 void Move::roll_back() {
@@ -390,29 +434,6 @@ void Move::resumed(pid_t inner_pid) {
   changed_.notify_all();
 }
 
-bool Move::undecided() const {
-  std::lock_guard lock(mutex_);
-  return !decision_.decided();
-}
-
-bool Move::in_doubt() const {
-  std::lock_guard lock(mutex_);
-  return in_doubt_;
-}
-
-void Move::resolve_abort() {
-  std::lock_guard lock(mutex_);
-  // On record first: a destination that asks later must not hear of the promise.
-  host_.decisions->record(Side::kSource, {Decision::kAborted, unit_.name, "", {move_id_}});
-  decision_.operator_aborts();
-  changed_.notify_all();
-}
-
-Answer Move::answer() const {
-  std::lock_guard lock(mutex_);
-  return decision_.answer();
-}
-
 bool Move::is_over() const {
   std::lock_guard lock(mutex_);
   return over_;
@@ -429,18 +450,15 @@ void Move::watch() {
     v1::WatchEvent event;
     while (reader->Read(&event)) handle(event);
     const auto status = reader->Finish();
+    if (group_->answer() == Answer::kAborted) return;
     std::unique_lock lock(mutex_);
-    if (decision_.decided() && !decision_.committed()) return;
     is_over_there = status.ok();
     // A ferryd that does not know the move cannot tell more of it.
     if (status.error_code() == grpc::NOT_FOUND) break;
     if (!is_over_there) changed_.wait_for(lock, milliseconds(100));
   }
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return decision_.decided() || host_.stopping; });
-    if (!decision_.committed()) return;  // the program is still here
-  }
+  group_->wait_until_decided();
+  if (!group_->committed()) return;  // the program is still here
   const auto now = [] { return Clock::now().time_since_epoch(); };
   StandInTerm term(now());
   if (is_over_there) term.program_left(now());
@@ -460,7 +478,7 @@ void Move::handle(const v1::WatchEvent& event) {
     resumed_ = last_news_;
     is_resumed_ = true;
     // The commit's answer may be on its way still.
-    if (!decision_.committed()) committed_at_ = resumed_;
+    if (!group_->committed()) committed_at_ = resumed_;
     rdma_ns_there_ = event.resumed().rdma_ns();
   } else if (event.has_peers_know()) {
     heard_peers_ = true;
@@ -473,7 +491,7 @@ void Move::handle(const v1::WatchEvent& event) {
   changed_.notify_all();
 }
 
-v1::MoveReport Move::finish() {
+void Move::finish() {
   std::unique_lock lock(mutex_);
   const bool resumed = changed_.wait_for(lock, kResumeLimit,
                                          [this] { return is_resumed_ || !failed_there_.empty(); });
@@ -491,6 +509,12 @@ v1::MoveReport Move::finish() {
     };
     while (!settled() && Clock::now() < limit) changed_.wait_for(lock, milliseconds(10));
   }
+  outcome_ = {report(), tree_.timing().began, resumed_};
+  lock.unlock();
+  std::filesystem::remove_all(images_, ignored);
+}
+
+v1::MoveReport Move::report() const {
   const auto& timing = tree_.timing();
   v1::MoveReport report;
   report.set_program(unit_.name);
@@ -510,8 +534,6 @@ v1::MoveReport Move::finish() {
   report.set_image_bytes(image_.stream_bytes);
   report.set_qps(timing.qps);
   report.set_retransmitted_packets(retransmitted_);
-  lock.unlock();
-  std::filesystem::remove_all(images_, ignored);
   return report;
 }
 

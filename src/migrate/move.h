@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "ferry.pb.h"
-#include "migrate/decision.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
+#include "migrate/move_group.h"
 #include "migrate/peer.h"
 #include "migrate/stopped_tree.h"
 #include "migrate/unit.h"
 
-// The source's side of one move (PROTOCOL.md, "A move decides once"). run() walks the steps; CRIU's
-// plugin and action scripts call in from other threads while it waits for `criu dump`:
+// The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
+// and action scripts call in from other threads while go() waits for `criu dump`:
 //
 //   check, prepare ─ criu dump ┬ pause_tree()            stop
 //                              ├ frozen()                control blocks
@@ -27,22 +27,37 @@
 //                              └ action("post-dump")     transfer, restore, commit: all while the
 //                              tree is frozen
 //
-// Any failure before the commit thaws the tree where it was.
+// Any failure of any program of the group before the commit thaws the tree where it was.
 namespace ferry::migrate {
 
 class Move {
  public:
-  // `user` asked for it: what is not its own when all is frozen does not move.
-  Move(Host& host, Unit unit, const std::string& to, std::uint64_t move_id, uid_t user);
-  // Waits for what goes on behind run().
+  using Clock = std::chrono::steady_clock;
+  // Not called any more when go() has ended.
+  using Progress = std::function<void(const std::string& program, const std::string& phase)>;
+  // What came of it; for the report of the group.
+  struct Outcome {
+    v1::MoveReport report;
+    Clock::time_point stopped, resumed;
+  };
+
+  // The one of the group's programs with this index. `user` asked for it: what is not its own when
+  // all is frozen does not move.
+  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user);
+  // Waits for what goes on behind go().
   ~Move();
 
-  std::uint64_t move_id() const { return move_id_; }
-  const Unit& unit() const { return unit_; }
-  const std::string& to() const { return peer_.name(); }
+  std::uint64_t move_id() const { return program_.move_id; }
+  const Unit& unit() const { return program_.unit; }
+  MoveGroup& group() const { return *group_; }
 
-  // Throws Failure: the program goes on where it was.
-  v1::MoveReport run(const std::function<void(const std::string&)>& progress);
+  // The steps, one after the other for the whole group; a failure is the group's. Before the stop:
+  void check(const Progress& progress);
+  void prepare();
+  // From the stop to the peers' knowledge, or back: then, and when a step before has failed, the
+  // program runs here when this ends. Throws Failure for a program that moved and does not go on.
+  void go();
+  const Outcome& outcome() const { return outcome_; }  // when committed
 
   // From the control server.
   void pause_tree();  // throws Failure
@@ -53,61 +68,64 @@ class Move {
   void resumed(pid_t inner_pid);
   bool has_process(pid_t pid) const { return tree_.has_process(pid); }
 
-  // No decision is known yet.
-  bool undecided() const;
-  // The source has committed and cannot reach the destination.
-  bool in_doubt() const;
-  // An operator's word on a move in doubt: the destination will not go on. Throws Failure.
-  void resolve_abort();
-  // For a destination that asks.
-  Answer answer() const;
   // True when nobody needs this object any more.
   bool is_over() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  void check();
+  void tell(const std::string& phase);
+  void in_group(const std::function<void()>& step);
+  void check_here_and_there();
   void check_peers(std::vector<agent::ContextStatus> contexts);
   std::vector<agent::ContextStatus> contexts() const;
-  void prepare();
+  void prepare_there();
   int transfer_and_commit();
   int commit();
   void depart(const std::vector<NewPlace>& places);
   void roll_back();
   void kill_rest();
+  void end_dump_turn();
   void watch();
   void handle(const v1::WatchEvent& event);
-  v1::MoveReport finish();
+  void finish();
+  v1::MoveReport report() const;
   std::vector<ImageFile> files() const;
 
   Host& host_;
-  const Unit unit_;
+  const std::shared_ptr<MoveGroup> group_;
+  const std::size_t index_;
+  const MoveGroup::Program& program_;
+  const Unit& unit_;
   const std::uint64_t move_id_;
   const uid_t user_;
-  Peer peer_;
+  Peer& peer_;
   std::string host_there_;         // its name
   std::shared_ptr<void> network_;  // of the container: released when nobody has it any more
   StoppedTree tree_;
   const std::string images_;
-  std::function<void(const std::string&)> progress_;
+  std::mutex progress_mutex_;
+  Progress progress_;
   std::optional<ImageSender> sender_;
   bool is_prepared_ = false;
+  DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<NewPlace>> places_;
   std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_;
-  SourceDecision decision_;
-  bool left_network_ = false, in_doubt_ = false, over_ = false;
+  bool left_network_ = false, over_ = false;
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;
   std::string failed_there_;
   std::uint64_t rdma_ns_there_ = 0, retransmitted_ = 0;
   std::uint32_t remaining_ = 0;
+  Outcome outcome_;
   std::thread watcher_;
 };
+
+// Runs the moves of a group, which are all of it. Throws Failure: all its programs go on where they
+// were, or the message says where they are.
+v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
+                              const Move::Progress& progress);
 
 }  // namespace ferry::migrate

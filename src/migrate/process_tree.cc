@@ -77,6 +77,11 @@ std::vector<pid_t> ancestors(pid_t pid) {
   return chain;
 }
 
+bool is_below(pid_t pid, pid_t root) {
+  const auto chain = ancestors(pid);
+  return pid == root || std::count(chain.begin(), chain.end(), root) > 0;
+}
+
 bool is_alive(pid_t pid) {
   const char state = stat_of(pid).state;
   return state != 0 && state != 'Z' && state != 'X';

@@ -17,6 +17,9 @@ std::vector<pid_t> process_tree(pid_t root);
 // The chain of parents, nearest first, without 0.
 std::vector<pid_t> ancestors(pid_t pid);
 
+// True for `root` itself too.
+bool is_below(pid_t pid, pid_t root);
+
 // False when it is gone, or has ended and only its parent has not noticed yet.
 bool is_alive(pid_t pid);
 

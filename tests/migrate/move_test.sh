@@ -103,9 +103,6 @@ group_address() {
   ok 'a program moved with its RDMA address'
 }
 
-# script FILE TEXT: an executable script on h3.
-script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
-
 group_errors() {
   start h2 ers ib_send_bw -F -u 18 -D 600
   await_listen h2 ers
@@ -181,17 +178,6 @@ group_foreign() {
   if nsenter --net="/proc/$pid/ns/net" nft list tables | grep ferry; then fail 'rules were left behind'; fi
   expire frc frs
   ok 'a checkpoint by another CRIU left the program running'
-}
-
-# Kills a host's ferryd and starts it anew, with the same arguments.
-restart_ferryd() {
-  local command pid
-  pid=$(on "$1" cat /run/ferry/ferryd.pid)
-  mapfile -d '' -t command <"/proc/$pid/cmdline"
-  kill -9 "$pid"
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" sh -c 'setsid "$@" >>/run/ferry/ferryd.log 2>&1 & echo $! >/run/ferry/ferryd.pid' sh \
-    env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}"
 }
 
 # A ferryd that starts again finds the programs that were restored before it, and tells how they end.

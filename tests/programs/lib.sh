@@ -290,19 +290,6 @@ move() {
   last_report=$report
 }
 
-# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail.
-another() {
-  local folder=/tmp/ferryd-$2
-  on "$1" mkdir -p "$folder"
-  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
-    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
-    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
-  await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
-}
-
 # interrupt HOST NAME: SIGINT to the program in a container.
 interrupt() { kill -INT "$(on "$1" jq .pid "/run/ferry/containers/$2/config.json")"; }
 
@@ -372,4 +359,33 @@ finishes() {
   local output status=0
   output=$("$lab" wait "$1" --timeout "${2:-$patience}") || status=$?
   ended_well "$status" "$output" || fail "$1 ended with $status: $(tail -n 5 <<<"$output")"
+}
+
+## ferryds
+
+# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail. $hook: its network hook.
+another() {
+  local folder=/tmp/ferryd-$2
+  on "$1" mkdir -p "$folder"
+  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
+    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
+    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
+    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "${hook:-$repository/lab/network-hook}" "${@:3}"
+  await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
+}
+
+# script FILE TEXT: an executable script on h3.
+script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
+
+# Kills a host's ferryd and starts it anew, with the same arguments.
+restart_ferryd() {
+  local command pid
+  pid=$(on "$1" cat /run/ferry/ferryd.pid)
+  mapfile -d '' -t command <"/proc/$pid/cmdline"
+  kill -9 "$pid"
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'setsid "$@" >>/run/ferry/ferryd.log 2>&1 & echo $! >/run/ferry/ferryd.pid' sh \
+    env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}"
 }

@@ -46,6 +46,9 @@ TEST_P(Shard, NeverTwoNeverNoneExactlyOnce) {
   EXPECT_GT(sum.rollbacks, sum.moves / 10);
   EXPECT_GT(sum.overlapping, sum.moves / 10);
   EXPECT_GT(sum.again, sum.moves / 10);
+  EXPECT_GT(sum.groups, sum.moves / 20);
+  EXPECT_GT(sum.groups_committed, sum.groups / 4);
+  EXPECT_LT(sum.groups_committed, sum.groups - sum.groups / 10);
   EXPECT_GT(sum.settled, 0u);
   EXPECT_GT(sum.stand_ins_expired, 0u);
   EXPECT_GT(sum.ghosts, 0u);
@@ -90,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(MoveSimulation, Guard,
                          testing::Values(Without::kAskingAgain, Without::kRecordThere,
                                          Without::kStayingFrozen, Without::kRevoking,
                                          Without::kStandInTerm, Without::kSilentArrival,
-                                         Without::kStandInsAgain),
+                                         Without::kStandInsAgain, Without::kOneDecision,
+                                         Without::kOneRecord),
                          [](const auto& guard) {
                            switch (guard.param) {
                              case Without::kAskingAgain: return "AskingAgain";
@@ -100,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(MoveSimulation, Guard,
                              case Without::kStandInTerm: return "StandInTerm";
                              case Without::kSilentArrival: return "SilentArrival";
                              case Without::kStandInsAgain: return "StandInsAgain";
+                             case Without::kOneDecision: return "OneDecision";
+                             case Without::kOneRecord: return "OneRecord";
                              default: return "Nothing";
                            }
                          });

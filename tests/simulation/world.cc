@@ -5,10 +5,10 @@
 namespace ferry::simulation {
 
 Totals& Totals::operator+=(const Totals& other) {
-  for (auto member :
-       {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits, &Totals::rollbacks,
-        &Totals::requests, &Totals::packets, &Totals::settled, &Totals::stand_ins_expired,
-        &Totals::overlapping, &Totals::again, &Totals::ghosts}) {
+  for (auto member : {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits,
+                      &Totals::rollbacks, &Totals::requests, &Totals::packets, &Totals::settled,
+                      &Totals::stand_ins_expired, &Totals::overlapping, &Totals::again,
+                      &Totals::ghosts, &Totals::groups, &Totals::groups_committed}) {
     this->*member += other.*member;
   }
   for (std::size_t step = 0; step < faults.size(); ++step) {
@@ -29,6 +29,8 @@ std::string to_json(const Totals& totals) {
   add("moves", totals.moves);
   add("committed", totals.commits);
   add("rolled_back", totals.rollbacks);
+  add("groups", totals.groups);
+  add("groups_committed", totals.groups_committed);
   add("begun_while_others_move", totals.overlapping);
   add("begun_with_work_left_after_a_move", totals.again);
   add("settled_after_a_restart", totals.settled);
@@ -96,14 +98,16 @@ void World::set_up() {
   fault_probability_ = 0.02 + events_.random.unit() * 0.15;
   transport::MigrationSettings settings;
   const bool idle = events_.chance(0.25);
+  // All on hosts of their own, or some on the same, from where they move as one.
+  const auto spread = static_cast<unsigned>(events_.chance(0.5) ? programs_ : events_.pick(1, 2));
   for (unsigned p = 0; p < programs_; ++p) {
     Copy::Place place;
     place.slot = ++last_slot_;
-    place.at.address = port::Address::from_ipv4(0x0A000001 + p);
+    place.at.address = port::Address::from_ipv4(0x0A000001 + p % spread);
     place.at.udp_port = port::udp_port_of_slot(place.slot);
     auto copy = std::make_shared<Copy>(
         events_, network_, [this](const std::string& what) { fail(what); }, static_cast<int>(p),
-        static_cast<int>(p), place);
+        static_cast<int>(p % spread), place);
     copy->runs = true;
     network_.bind(place.at);
     copies_.push_back(copy);

@@ -25,6 +25,8 @@
 //
 //   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
 //
+// Programs that are on one host move as a group now and then: all, or none.
+//
 // Now and then somebody restores an old image a second time, after the move; nobody believes it.
 //
 // CRIU and the programs outlive a ferryd that crashes, and ask the one that is started again.
@@ -61,6 +63,8 @@ enum class Without : std::uint8_t {
   kStandInTerm,    // stand-ins end when the program leaves its new place
   kSilentArrival,  // what was restored goes on without waiting for the commit
   kStandInsAgain,  // a restarted ferryd does not answer on the sockets of what it had stopped
+  kOneDecision,    // each program of a group is decided by itself
+  kOneRecord,      // the moves of a group are recorded one after the other
 };
 
 struct Options {
@@ -73,7 +77,7 @@ struct Options {
 struct Totals {
   std::uint64_t schedules = 0, programs = 0, moves = 0, commits = 0, rollbacks = 0, requests = 0,
                 packets = 0, settled = 0, stand_ins_expired = 0, overlapping = 0, again = 0,
-                ghosts = 0;
+                ghosts = 0, groups = 0, groups_committed = 0;
   std::array<std::array<std::uint64_t, std::size_t(Fault::kCount)>, std::size_t(Step::kCount)>
       faults{};
   Totals& operator+=(const Totals& other);
@@ -92,14 +96,18 @@ class World {
  private:
   using MoveId = std::uint64_t;
   using Place = Copy::Place;
+  using Ids = std::vector<MoveId>;
   struct Journal {
     bool source = false;
     int peer = 0;  // the other ferryd
     Place old_place, new_place;
     std::vector<std::vector<std::byte>> entries;
+    Ids together;  // the moves of its group
   };
   struct Move;
+  struct Group;
   struct Arrival;
+  struct ArrivalGroup;
   struct StandInSocket;
   struct Host;
   struct Reply {
@@ -128,22 +136,27 @@ class World {
   void reboot(int host);
   void cut(int a, int b);
   bool is_cut(int a, int b) const;
-  migrate::Written write(int host, MoveId move, migrate::Side side, migrate::Decision decision,
+  migrate::Written write(int host, const Ids& moves, migrate::Side side, migrate::Decision decision,
                          Step step);
+  bool write_one(int host, const Ids& moves, migrate::Side side, migrate::Decision decision,
+                 Step step, migrate::Written* written);
   std::optional<migrate::Decision> on_record(int host, MoveId move, migrate::Side side) const;
   void call(int from, int to, std::function<void(const Respond&)> handle, Done done);
 
   // world_source.cc
   void order(int program, unsigned left);
+  std::vector<std::shared_ptr<Move>> gather(int program);
+  bool is_being_moved(const Host& host, int program) const;
+  void outcome(MoveId id, bool committed);
   void check(const std::shared_ptr<Move>& move, unsigned tries);
   void prepare(const std::shared_ptr<Move>& move);
   void stop(const std::shared_ptr<Move>& move);
   void freeze(const std::shared_ptr<Move>& move);
   void transfer(const std::shared_ptr<Move>& move);
-  void drive(const std::shared_ptr<Move>& move);
-  void finish(const std::shared_ptr<Move>& move);
+  void drive(const std::shared_ptr<Group>& group);
+  void finish(const std::shared_ptr<Group>& group);
   migrate::SourceDecision recovered(int host, MoveId id) const;
-  void abandon(const std::shared_ptr<Move>& move);
+  void abandon(const std::shared_ptr<Group>& group);
   void poll_dump(const std::shared_ptr<Copy>& copy, MoveId id);
   void thaw(const std::shared_ptr<Copy>& copy);
   void settle(int host, MoveId id);
@@ -159,7 +172,7 @@ class World {
                const Respond& respond);
   void commit(int host, MoveId id, const Respond& respond);
   migrate::Answer abort(int host, MoveId id);
-  void give_up(Host& host, Arrival& arrival);
+  void give_up(Host& host, ArrivalGroup& group);
   void poll_restore(const std::shared_ptr<Copy>& copy, MoveId id);
   void watch(int host, MoveId id);
   void awake(const std::shared_ptr<Copy>& copy);
@@ -180,10 +193,24 @@ class World {
   unsigned programs_ = 0, faults_left_ = 0;
   unsigned orders_ = 0;  // moves to come
   std::set<MoveId> under_way_;
+  // As nobody in there knows it: which moves are to have one end, and what came of it.
+  std::map<MoveId, MoveId> together_;
+  std::map<MoveId, bool> outcomes_;
   double fault_probability_ = 0;
   std::uint32_t last_slot_ = 0;
   MoveId last_move_ = 0;
   Time idle_until_{0};
+};
+
+// Moves that are decided as one; of a program that moves alone, one.
+struct World::Group {
+  explicit Group(std::size_t programs) : decision(programs) {}
+  int from = 0, to = 0;
+  unsigned life = 0;  // of the ferryd that leads it
+  Ids ids;
+  std::vector<std::weak_ptr<Move>> moves;
+  std::size_t checked = 0, prepared = 0;
+  migrate::SourceDecision decision;
 };
 
 struct World::Move {
@@ -192,18 +219,26 @@ struct World::Move {
   unsigned life = 0;  // of the ferryd that leads it
   std::shared_ptr<Copy> copy;
   Place new_place;
-  migrate::SourceDecision decision;
+  std::shared_ptr<Group> group;
+  std::size_t index = 0;  // in the group
   bool stopped = false;
+};
+
+struct World::ArrivalGroup {
+  explicit ArrivalGroup(std::size_t programs) : decision(programs) {}
+  Ids ids;
+  migrate::DestinationDecision decision;
+  bool deciding = false;
 };
 
 struct World::Arrival {
   MoveId id = 0;
   int from = 0;
   Place place;
-  migrate::DestinationDecision decision;
+  std::shared_ptr<ArrivalGroup> group;
+  std::size_t index = 0;
   std::shared_ptr<Copy> copy;  // when it is held
   bool taken = false;          // its process has the socket
-  bool deciding = false;
   Time heard{0};
 };
 
@@ -222,6 +257,7 @@ struct World::Host {
   std::map<std::pair<MoveId, migrate::Side>, migrate::Decision> log;
   std::map<MoveId, std::shared_ptr<Move>> moves;
   std::map<MoveId, std::shared_ptr<Arrival>> arrivals;
+  std::map<MoveId, std::weak_ptr<ArrivalGroup>> groups;  // by its first move
   std::map<MoveId, std::shared_ptr<StandInSocket>> stand_ins;
   std::map<MoveId, migrate::StandInTerm> terms;  // of the committed ones
   std::set<MoveId> settling;

@@ -20,6 +20,14 @@ void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond&
   arrival->place.at.udp_port = port::udp_port_of_slot(arrival->place.slot);
   arrival->heard = events_.now();
   if (network_.is_bound(arrival->place.at)) return respond({});
+  auto& known = host.groups[move->group->ids.front()];
+  arrival->group = known.lock();
+  if (!arrival->group) {
+    known = arrival->group = std::make_shared<ArrivalGroup>(move->group->ids.size());
+    arrival->group->ids = move->group->ids;
+  }
+  if (arrival->group->decision.decided()) return respond({});
+  arrival->index = move->index;
   network_.bind(arrival->place.at);
   host.arrivals.emplace(move->id, arrival);
   watch(number, move->id);
@@ -30,7 +38,9 @@ void World::restore(int number, MoveId id, int program, const std::shared_ptr<Im
                     const Respond& respond) {
   Host& host = *hosts_.at(number);
   const auto found = host.arrivals.find(id);
-  if (found == host.arrivals.end() || found->second->decision.decided()) return respond({});
+  if (found == host.arrivals.end() || found->second->group->decision.decided()) {
+    return respond({});
+  }
   const auto arrival = found->second;
   if (fault(Step::kRestore, number, arrival->from)) return;
   const unsigned life = host.life;
@@ -50,14 +60,14 @@ void World::restore(int number, MoveId id, int program, const std::shared_ptr<Im
              [this, number, id, copy, image, arrival, life, respond, fails] {
                if (copy->dead) return;  // its host was rebooted
                const bool same = hosts_[number]->life == life;
-               if (fails || (same && arrival->decision.decided())) {
+               if (fails || (same && arrival->group->decision.decided())) {
                  copy->dead = true;
-                 if (same) give_up(*hosts_[number], *arrival);
+                 if (same) give_up(*hosts_[number], *arrival->group);
                  return respond({});
                }
                copy->load(*image);
                if (same) {
-                 arrival->decision.held();
+                 arrival->group->decision.held(arrival->index);
                  arrival->copy = copy;
                  respond({.ok = true});
                }
@@ -77,13 +87,14 @@ void World::poll_restore(const std::shared_ptr<Copy>& copy, MoveId id) {
       committed = abort(copy->on, id) == Answer::kCommitted;
     } else if (options_.without == Without::kSilentArrival) {
       committed = true;
-    } else if (arrival->second->decision.decided() && !arrival->second->deciding) {
-      committed = arrival->second->decision.committed();
+    } else if (arrival->second->group->decision.decided() && !arrival->second->group->deciding) {
+      committed = arrival->second->group->decision.committed();
     }
   }
   if (!committed) {
     events_.in(a_while(milliseconds(100)), [this, copy, id] { poll_restore(copy, id); });
   } else if (*committed) {
+    outcome(id, true);
     fault(Step::kResume, copy->on, copy->on);
     goes_live(copy);
     awake(copy);
@@ -96,58 +107,72 @@ void World::commit(int number, MoveId id, const Respond& respond) {
   Host& host = *hosts_.at(number);
   const auto found = host.arrivals.find(id);
   if (found == host.arrivals.end()) return respond({true, abort(number, id), {}});
-  const auto arrival = found->second;
-  if (arrival->deciding) return;  // the caller asks again
-  if (arrival->copy && arrival->copy->dead) arrival->decision.failed();
-  const bool undecided = !arrival->decision.decided();
-  arrival->decision.promised();
+  const int from = found->second->from;
+  const auto group = found->second->group;
+  if (group->deciding) return;  // the caller asks again
+  std::vector<std::shared_ptr<Arrival>> arrivals;
+  for (const auto& [other, arrival] : host.arrivals) {
+    if (arrival->group == group) arrivals.push_back(arrival);
+  }
+  const bool undecided = !group->decision.decided();
+  for (const auto& arrival : arrivals) {
+    if (arrival->copy && arrival->copy->dead) group->decision.failed();
+  }
+  group->decision.promised();
   using Step_ = DestinationDecision::Step;
-  for (Step_ step; (step = arrival->decision.next()) != Step_::kNone;) {
-    if (fault(Step::kCommit, number, arrival->from)) return;
+  for (Step_ step; (step = group->decision.next()) != Step_::kNone;) {
+    if (fault(Step::kCommit, number, from)) return;
     const bool commits = step == Step_::kRecordCommit;
-    // Both in one write: where the socket is, and the commit.
-    if (commits) host.journal[id] = {false, arrival->from, {}, arrival->place, {}};
+    // Both in one write: where the sockets are, and the commit.
+    for (const auto& arrival : arrivals) {
+      if (!commits) break;
+      host.journal[arrival->id] = {false, from, {}, arrival->place, {}, group->ids};
+    }
     const bool skips = commits && options_.without == Without::kRecordThere;
+    const unsigned life = host.life;
     const Written written =
         skips ? Written::kDurable
-              : write(number, id, Side::kDestination,
+              : write(number, group->ids, Side::kDestination,
                       commits ? Decision::kCommitted : Decision::kAborted, Step::kCommit);
-    arrival->decision.written(written);
-    if (commits && fault(Step::kCommitted, number, arrival->from)) return;
+    if (host.life != life) return;  // between the records of a group
+    group->decision.written(written);
+    if (commits && fault(Step::kCommitted, number, from)) return;
     if (!commits && written != Written::kDurable) {
       // Nothing is said before the abort is on record.
-      arrival->deciding = true;
-      const unsigned life = host.life;
-      events_.in(milliseconds(500), [this, number, id, arrival, life] {
+      group->deciding = true;
+      events_.in(milliseconds(500), [this, number, id, group, life] {
         if (hosts_[number]->life != life) return;
-        arrival->deciding = false;
+        group->deciding = false;
         commit(number, id, [](const Reply&) {});
       });
       return;
     }
   }
-  if (undecided && !arrival->decision.committed()) give_up(host, *arrival);
-  respond({true, arrival->decision.answer(), {}});
+  if (undecided && !group->decision.committed()) give_up(host, *group);
+  respond({true, group->decision.answer(), {}});
 }
 
 Answer World::abort(int number, MoveId id) {
   Host& host = *hosts_.at(number);
   if (const auto found = host.arrivals.find(id); found != host.arrivals.end()) {
-    Arrival& arrival = *found->second;
-    if (!arrival.deciding && !arrival.decision.decided() && arrival.decision.failed()) {
-      give_up(host, arrival);
+    ArrivalGroup& group = *found->second->group;
+    if (!group.deciding && !group.decision.decided() && group.decision.failed()) {
+      give_up(host, group);
     }
-    return arrival.decision.answer();
+    return group.decision.answer();
   }
   const auto record = on_record(number, id, Side::kDestination);
-  if (!record) write(number, id, Side::kDestination, Decision::kAborted, Step::kCommit);
+  if (!record) write(number, {id}, Side::kDestination, Decision::kAborted, Step::kCommit);
   return DestinationDecision::recovered(record).answer();
 }
 
-void World::give_up(Host&, Arrival& arrival) {
-  arrival.decision.failed();
-  network_.close(arrival.place.at);
-  if (arrival.copy) arrival.copy->dead = true;
+void World::give_up(Host& host, ArrivalGroup& group) {
+  group.decision.failed();
+  for (const auto& [id, arrival] : host.arrivals) {
+    if (arrival->group.get() != &group) continue;
+    network_.close(arrival->place.at);
+    if (arrival->copy) arrival->copy->dead = true;
+  }
 }
 
 // An arrival that waits asks how its source has decided.
@@ -158,7 +183,7 @@ void World::watch(int number, MoveId id) {
     const auto found = host.arrivals.find(id);
     if (host.life != life || found == host.arrivals.end()) return;
     const auto arrival = found->second;
-    if (arrival->decision.decided()) return;
+    if (arrival->group->decision.decided()) return;
     call(
         number, arrival->from,
         [this, from = arrival->from, id](const Respond& respond) {
@@ -170,7 +195,7 @@ void World::watch(int number, MoveId id) {
           if (answer == Answer::kCommitted) commit(number, id, [](const Reply&) {});
           if (answer == Answer::kAborted) abort(number, id);
           // What is held may be committed at the source.
-          if (!arrival->decision.waits() && events_.now() - arrival->heard > seconds(60)) {
+          if (!arrival->group->decision.waits() && events_.now() - arrival->heard > seconds(60)) {
             abort(number, id);
           }
           watch(number, id);
@@ -188,6 +213,7 @@ void World::awake(const std::shared_ptr<Copy>& copy) {
   }
   trace("program " + std::to_string(copy->program) + " goes on, on host " +
         std::to_string(copy->on));
+  outcome(copy->move, !*rollback);
   copy->resume(*rollback);
   if (!*rollback) {
     const auto& journal = hosts_[copy->on]->journal.at(copy->move);
@@ -200,13 +226,13 @@ std::optional<bool> World::wake(const std::shared_ptr<Copy>& copy) {
   const MoveId id = copy->move;
   if (!host.up) return std::nullopt;
   if (const auto arrival = host.arrivals.find(id); arrival != host.arrivals.end()) {
-    if (!arrival->second->decision.committed()) return std::nullopt;
+    if (!arrival->second->group->decision.committed()) return std::nullopt;
     arrival->second->taken = true;
     return false;
   }
   bool aborted = false;
   if (const auto move = host.moves.find(id); move != host.moves.end()) {
-    aborted = move->second->decision.decided() && !move->second->decision.committed();
+    aborted = move->second->group->decision.decided() && !move->second->group->decision.committed();
   } else {
     const auto decision = recovered(copy->on, id);
     aborted = decision.decided() && !decision.committed();

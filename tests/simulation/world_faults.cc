@@ -56,6 +56,7 @@ void World::crash(int number) {
   host.log.clear();
   host.moves.clear();
   host.arrivals.clear();
+  host.groups.clear();
   host.stand_ins.clear();
   host.terms.clear();
   host.settling.clear();
@@ -77,7 +78,9 @@ void World::restart(int number) {
       arrival->id = id;
       arrival->from = journal.peer;
       arrival->place = journal.new_place;
-      arrival->decision = decision;
+      arrival->group = std::make_shared<ArrivalGroup>(1);
+      arrival->group->ids = {id};
+      arrival->group->decision = decision;
       // Bound still: its process has it.
       arrival->taken = network_.is_bound(journal.new_place.at);
       if (!arrival->taken) network_.bind(journal.new_place.at);
@@ -106,7 +109,7 @@ bool World::can_reboot(int number) const {
     const auto arrival = hosts_[number]->arrivals.find(copy->move);
     const bool committed =
         (record != hosts_[number]->disk.end() && record->second == Decision::kCommitted) ||
-        (arrival != hosts_[number]->arrivals.end() && arrival->second->decision.committed());
+        (arrival != hosts_[number]->arrivals.end() && arrival->second->group->decision.committed());
     if (copy->runs || committed) return false;
     const auto journal = hosts_[number]->journal.find(copy->move);
     if (journal != hosts_[number]->journal.end() && journal->second.source) return false;
@@ -131,20 +134,37 @@ bool World::is_cut(int a, int b) const {
   return found != cuts_.end() && found->second > events_.now();
 }
 
-Written World::write(int number, MoveId id, Side side, Decision decision, Step step) {
-  Host& host = *hosts_.at(number);
+// A record of all these moves: the disk has all of it, or nothing.
+Written World::write(int number, const Ids& moves, Side side, Decision decision, Step step) {
   Written written = Written::kDurable;
+  if (options_.without != Without::kOneRecord) {
+    write_one(number, moves, side, decision, step, &written);
+    return written;
+  }
+  for (const MoveId id : moves) {
+    if (!write_one(number, {id}, side, decision, step, &written)) return written;
+    if (id != moves.back() && fault(step, number, number)) return Written::kUnknown;
+  }
+  return written;
+}
+
+bool World::write_one(int number, const Ids& moves, Side side, Decision decision, Step step,
+                      Written* written) {
+  Host& host = *hosts_.at(number);
+  *written = Written::kDurable;
   if (faults_left_ > 0 && events_.chance(fault_probability_ * options_.disk_faults)) {
     --faults_left_;
     ++totals_.faults[static_cast<std::size_t>(step)][static_cast<std::size_t>(Fault::kDisk)];
-    written = events_.chance(0.5) ? Written::kNot : Written::kUnknown;
+    *written = events_.chance(0.5) ? Written::kNot : Written::kUnknown;
     trace("FAULT: the disk of host " + std::to_string(number) + " fails at " + name_of(step));
   }
-  if (written == Written::kDurable) host.log[{id, side}] = decision;
-  if (written == Written::kDurable || (written == Written::kUnknown && events_.chance(0.5))) {
-    host.disk[{id, side}] = decision;
+  const bool found =
+      *written == Written::kDurable || (*written == Written::kUnknown && events_.chance(0.5));
+  for (const MoveId id : moves) {
+    if (*written == Written::kDurable) host.log[{id, side}] = decision;
+    if (found) host.disk[{id, side}] = decision;
   }
-  return written;
+  return *written == Written::kDurable;
 }
 
 std::optional<Decision> World::on_record(int host, MoveId id, Side side) const {

@@ -1,5 +1,7 @@
 #include "world.h"
 
+#include <algorithm>
+
 // The source's side of a move: src/migrate/move.cc, stopped_tree.cc, settle.cc, and CRIU's dump.
 namespace ferry::simulation {
 
@@ -9,6 +11,12 @@ using migrate::Side;
 using migrate::SourceDecision;
 using migrate::Written;
 
+bool World::is_being_moved(const Host& host, int program) const {
+  return std::any_of(host.moves.begin(), host.moves.end(), [program](const auto& item) {
+    return item.second->program == program && !item.second->group->decision.decided();
+  });
+}
+
 void World::order(int program, unsigned left) {
   const auto again = [&](Time most, unsigned times) {
     events_.in(a_while(most), [this, program, times] { order(program, times); });
@@ -17,38 +25,77 @@ void World::order(int program, unsigned left) {
     --orders_;
     return;
   }
-  const auto copy = live(program);
-  if (!copy || copy->stopped || !hosts_.at(copy->on)->up) return again(milliseconds(200), left);
-  Host& host = *hosts_.at(copy->on);
-  for (const auto& [id, other] : host.moves) {
-    // It is being moved already.
-    if (other->program == program && !other->decision.decided()) {
-      return again(milliseconds(200), left);
-    }
-  }
-  auto move = std::make_shared<Move>();
-  move->id = ++last_move_;
-  move->program = program;
-  move->from = copy->on;
-  move->to = static_cast<int>(events_.pick(0, hosts_.size() - 2));
-  if (move->to >= move->from) ++move->to;
-  move->life = host.life;
-  move->copy = copy;
-  host.moves.emplace(move->id, move);
-  ++totals_.moves;
-  if (!under_way_.empty()) ++totals_.overlapping;
-  if (copy->move != 0 && !copy->done()) ++totals_.again;
-  under_way_.insert(move->id);
-  trace("move " + std::to_string(move->id) + ": program " + std::to_string(program) +
-        " from host " + std::to_string(move->from) + " to " + std::to_string(move->to));
-  check(move, 0);
+  const auto moves = gather(program);
+  if (moves.empty()) return again(milliseconds(200), left);
+  for (const auto& move : moves) check(move, 0);
   again(events_.chance(0.5) ? milliseconds(20) : milliseconds(2000), left - 1);
 }
 
+// The program, now and then with others of its host; nothing when it cannot be moved now.
+std::vector<std::shared_ptr<World::Move>> World::gather(int program) {
+  const auto copy = live(program);
+  if (!copy || copy->stopped || !hosts_.at(copy->on)->up) return {};
+  Host& host = *hosts_.at(copy->on);
+  if (is_being_moved(host, program)) return {};
+  std::vector<std::shared_ptr<Copy>> members{copy};
+  const bool together = events_.chance(0.7);
+  for (unsigned p = 0; together && p < programs_; ++p) {
+    const auto other = live(static_cast<int>(p));
+    if (!other || other == copy || other->on != copy->on || other->stopped) continue;
+    if (!is_being_moved(host, other->program)) members.push_back(other);
+  }
+  int to = static_cast<int>(events_.pick(0, hosts_.size() - 2));
+  if (to >= copy->on) ++to;
+  const bool as_one = options_.without != Without::kOneDecision;
+  if (members.size() > 1) ++totals_.groups;
+  std::vector<std::shared_ptr<Move>> moves;
+  std::shared_ptr<Group> group;
+  const MoveId first = last_move_ + 1;
+  for (const auto& member : members) {
+    auto move = std::make_shared<Move>();
+    move->id = ++last_move_;
+    move->program = member->program;
+    move->from = member->on;
+    move->to = to;
+    move->life = host.life;
+    move->copy = member;
+    if (!group || !as_one) {
+      group = std::make_shared<Group>(as_one ? members.size() : 1);
+      group->from = move->from;
+      group->to = to;
+      group->life = host.life;
+    }
+    move->group = group;
+    move->index = group->ids.size();
+    group->ids.push_back(move->id);
+    group->moves.push_back(move);
+    together_[move->id] = first;
+    host.moves.emplace(move->id, move);
+    ++totals_.moves;
+    if (!under_way_.empty()) ++totals_.overlapping;
+    if (member->move != 0 && !member->done()) ++totals_.again;
+    under_way_.insert(move->id);
+    trace("move " + std::to_string(move->id) + ": program " + std::to_string(move->program) +
+          " from host " + std::to_string(move->from) + " to " + std::to_string(move->to) +
+          (members.size() > 1 ? ", of group " + std::to_string(first) : ""));
+    moves.push_back(std::move(move));
+  }
+  return moves;
+}
+
+// No move of a group ends otherwise than another.
+void World::outcome(MoveId id, bool committed) {
+  const auto [known, is_first] = outcomes_.emplace(together_.at(id), committed);
+  if (known->second != committed) fail("a group is moved in part");
+  const bool is_group = together_.contains(id + 1) && together_.at(id + 1) == id;
+  if (is_first && committed && (is_group || together_.at(id) != id)) ++totals_.groups_committed;
+}
+
 void World::check(const std::shared_ptr<Move>& move, unsigned tries) {
-  if (hosts_[move->from]->life != move->life) return;
+  Group& group = *move->group;
+  if (hosts_[move->from]->life != move->life || group.decision.decided()) return;
   if (!move->copy->peers_are_known()) {
-    if (tries == 200) return abandon(move);
+    if (tries == 200) return abandon(move->group);
     move->copy->prepare();
     events_.in(milliseconds(20), [this, move, tries] { check(move, tries + 1); });
     return;
@@ -56,32 +103,43 @@ void World::check(const std::shared_ptr<Move>& move, unsigned tries) {
   if (fault(Step::kCheck, move->from, move->to)) return;
   call(
       move->from, move->to, [](const Respond& respond) { respond({.ok = true}); },
-      [this, move](const auto& reply) { reply ? prepare(move) : abandon(move); });
+      [this, move](const auto& reply) {
+        if (!reply) return abandon(move->group);
+        if (++move->group->checked < move->group->ids.size()) return;
+        for (const auto& member : move->group->moves) {
+          if (const auto other = member.lock()) prepare(other);
+        }
+      });
 }
 
 void World::prepare(const std::shared_ptr<Move>& move) {
+  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kPrepare, move->from, move->to)) return;
   call(
       move->from, move->to,
       [this, move](const Respond& respond) { arrive(move->to, move, respond); },
       [this, move](const auto& reply) {
-        if (!reply || !reply->ok) return abandon(move);
+        if (!reply || !reply->ok) return abandon(move->group);
         move->new_place = reply->place;
-        stop(move);
+        if (++move->group->prepared < move->group->ids.size()) return;
+        for (const auto& member : move->group->moves) {
+          if (const auto other = member.lock()) stop(other);
+        }
       });
 }
 
 void World::stop(const std::shared_ptr<Move>& move) {
   Copy& copy = *move->copy;
+  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kStop, move->from, move->to)) return;
-  if (copy.dead || !copy.runs || copy.stopped) return abandon(move);
+  if (copy.dead || !copy.runs || copy.stopped) return abandon(move->group);
   Host& host = *hosts_[move->from];
   const auto entries = copy.stop();
   host.journal.erase(copy.move);  // that brought it here
   host.arrivals.erase(copy.move);
   copy.move = move->id;
   move->stopped = true;
-  host.journal[move->id] = {true, move->to, copy.place, move->new_place, entries};
+  host.journal[move->id] = {true, move->to, copy.place, move->new_place, entries, move->group->ids};
   network_.stop_reading(copy.place.at);
   stand_in(move->from, move->id);
   events_.in(a_while(milliseconds(5)), [this, move] { freeze(move); });
@@ -95,17 +153,16 @@ void World::freeze(const std::shared_ptr<Move>& move) {
     --faults_left_;
     ++totals_.faults[std::size_t(Step::kTaken)][std::size_t(Fault::kCriu)];
   }
-  if (hosts_[move->from]->life != move->life || fails) {
-    if (fails && hosts_[move->from]->life == move->life) abandon(move);
-    return awake(move->copy);
-  }
+  const bool same = hosts_[move->from]->life == move->life;
+  if (fails && same) abandon(move->group);
+  if (!same || move->group->decision.decided()) return awake(move->copy);
   move->copy->runs = false;
   poll_dump(move->copy, move->id);
   events_.in(a_while(milliseconds(30)), [this, move] { transfer(move); });
 }
 
 void World::transfer(const std::shared_ptr<Move>& move) {
-  if (hosts_[move->from]->life != move->life) return;
+  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kTransfer, move->from, move->to)) return;
   auto image = std::make_shared<Image>(move->copy->image());
   if (events_.chance(0.05)) kept_[move->id] = image;
@@ -115,9 +172,10 @@ void World::transfer(const std::shared_ptr<Move>& move) {
         restore(move->to, move->id, move->program, image, respond);
       },
       [this, move](const auto& reply) {
-        if (!reply || !reply->ok) return abandon(move);
-        move->decision.restored();
-        drive(move);
+        if (!reply || !reply->ok) return abandon(move->group);
+        auto& decision = move->group->decision;
+        decision.restored(move->index);
+        if (decision.state() == SourceDecision::State::kRecording) drive(move->group);
       });
 }
 
@@ -127,60 +185,66 @@ void World::ask_commit(int from, int to, MoveId id, Done done) {
       std::move(done));
 }
 
-void World::drive(const std::shared_ptr<Move>& move) {
-  if (hosts_[move->from]->life != move->life) return;
-  const auto answered = [this, move](const auto& reply) {
-    move->decision.answered(reply ? reply->answer : Answer::kUnknown);
-    if (options_.without == Without::kStayingFrozen && !reply) move->decision.operator_aborts();
-    if (move->decision.decided()) return drive(move);
-    events_.in(milliseconds(100), [this, move] { drive(move); });
+void World::drive(const std::shared_ptr<Group>& group) {
+  if (hosts_[group->from]->life != group->life) return;
+  const auto answered = [this, group](const auto& reply) {
+    group->decision.answered(reply ? reply->answer : Answer::kUnknown);
+    if (options_.without == Without::kStayingFrozen && !reply) group->decision.operator_aborts();
+    if (group->decision.decided()) return drive(group);
+    events_.in(milliseconds(100), [this, group] { drive(group); });
   };
-  switch (move->decision.next()) {
-    case SourceDecision::Step::kNone: return finish(move);
+  switch (group->decision.next()) {
+    case SourceDecision::Step::kNone: return finish(group);
     case SourceDecision::Step::kRecordCommit: {
-      if (fault(Step::kRecord, move->from, move->to)) return;
+      if (fault(Step::kRecord, group->from, group->to)) return;
       const Written written =
-          write(move->from, move->id, Side::kSource, Decision::kCommitted, Step::kRecord);
-      if (fault(Step::kRecorded, move->from, move->to)) return;
+          write(group->from, group->ids, Side::kSource, Decision::kCommitted, Step::kRecord);
+      if (fault(Step::kRecorded, group->from, group->to)) return;
       const bool revokes = options_.without != Without::kRevoking;
-      move->decision.written(written == Written::kUnknown && !revokes ? Written::kNot : written);
-      return drive(move);
+      group->decision.written(written == Written::kUnknown && !revokes ? Written::kNot : written);
+      return drive(group);
     }
     case SourceDecision::Step::kAskCommit:
-      return ask_commit(move->from, move->to, move->id, answered);
+      return ask_commit(group->from, group->to, group->ids.front(), answered);
     case SourceDecision::Step::kAskAbort:
       return call(
-          move->from, move->to,
-          [this, move](const Respond& respond) {
-            respond({true, abort(move->to, move->id), {}});
+          group->from, group->to,
+          [this, group](const Respond& respond) {
+            respond({true, abort(group->to, group->ids.front()), {}});
           },
           answered);
   }
 }
 
-void World::finish(const std::shared_ptr<Move>& move) {
-  const bool committed = move->decision.committed();
-  if (fault(Step::kCommitted, move->from, move->to)) return;
-  write(move->from, move->id, Side::kSource, committed ? Decision::kConfirmed : Decision::kAborted,
-        Step::kCommitted);
-  decided(move->from, move->id, committed);
+void World::finish(const std::shared_ptr<Group>& group) {
+  const bool committed = group->decision.committed();
+  if (fault(Step::kCommitted, group->from, group->to)) return;
+  write(group->from, group->ids, Side::kSource,
+        committed ? Decision::kConfirmed : Decision::kAborted, Step::kCommitted);
+  for (const MoveId id : group->ids) decided(group->from, id, committed);
 }
 
 // Something failed. It is too late when the promise is on record.
-void World::abandon(const std::shared_ptr<Move>& move) {
-  move->decision.failed();
-  if (!move->decision.decided()) return;
-  trace("move " + std::to_string(move->id) + " is given up");
-  ++totals_.rollbacks;
-  under_way_.erase(move->id);
-  call(
-      move->from, move->to,
-      [this, move](const Respond& respond) {
-        respond({true, abort(move->to, move->id), {}});
-      },
-      [](const auto&) {});
-  // What was stopped waits for the word: its process asks.
-  if (!move->stopped) hosts_[move->from]->moves.erase(move->id);
+void World::abandon(const std::shared_ptr<Group>& group) {
+  if (group->decision.decided()) return;
+  group->decision.failed();
+  if (!group->decision.decided()) return;
+  for (const auto& member : group->moves) {
+    const auto move = member.lock();
+    if (!move) continue;
+    trace("move " + std::to_string(move->id) + " is given up");
+    ++totals_.rollbacks;
+    under_way_.erase(move->id);
+    outcome(move->id, false);
+    call(
+        move->from, move->to,
+        [this, move](const Respond& respond) {
+          respond({true, abort(move->to, move->id), {}});
+        },
+        [](const auto&) {});
+    // What was stopped waits for the word: its process asks.
+    if (!move->stopped) hosts_[move->from]->moves.erase(move->id);
+  }
 }
 
 // The post-dump action: CRIU asks until there is an answer.
@@ -190,7 +254,8 @@ void World::poll_dump(const std::shared_ptr<Copy>& copy, MoveId id) {
   std::optional<bool> committed;
   if (host.up) {
     if (const auto move = host.moves.find(id); move != host.moves.end()) {
-      if (move->second->decision.decided()) committed = move->second->decision.committed();
+      if (move->second->group->decision.decided())
+        committed = move->second->group->decision.committed();
     } else {
       const auto decision = recovered(copy->on, id);
       if (decision.decided()) committed = decision.committed();
@@ -199,6 +264,7 @@ void World::poll_dump(const std::shared_ptr<Copy>& copy, MoveId id) {
   if (!committed) {
     events_.in(a_while(milliseconds(100)), [this, copy, id] { poll_dump(copy, id); });
   } else if (*committed) {
+    outcome(id, true);
     copy->dead = true;
   } else {
     thaw(copy);
@@ -214,25 +280,36 @@ void World::thaw(const std::shared_ptr<Copy>& copy) {
 void World::settle(int number, MoveId id) {
   Host& host = *hosts_.at(number);
   host.settling.insert(id);
-  ask_commit(number, host.journal.at(id).peer, id, [this, number, id](const auto& reply) {
-    auto decision = recovered(number, id);
-    decision.answered(reply ? reply->answer : Answer::kUnknown);
-    if (!decision.decided()) {
-      const unsigned life = hosts_[number]->life;
-      events_.in(milliseconds(100), [this, number, id, life] {
-        if (hosts_[number]->life == life) settle(number, id);
-      });
-      return;
-    }
-    ++totals_.settled;
+  const auto settled = [this, number, id](bool committed) {
     hosts_[number]->settling.erase(id);
-    const auto outcome = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
-    // What cannot be recorded is asked again by the next one.
-    if (write(number, id, Side::kSource, outcome, Step::kCommitted) != Written::kDurable) {
-      hosts_[number]->log[{id, Side::kSource}] = outcome;
-    }
-    decided(number, id, decision.committed());
-  });
+    ++totals_.settled;
+    decided(number, id, committed);
+  };
+  // Another move of its group may have asked.
+  if (const auto now = recovered(number, id); now.decided()) return settled(now.committed());
+  const Journal& journal = host.journal.at(id);
+  ask_commit(
+      number, journal.peer, id,
+      [this, number, id, settled, group = journal.together](const auto& reply) {
+        auto decision = recovered(number, id);
+        if (decision.decided()) return settled(decision.committed());
+        decision.answered(reply ? reply->answer : Answer::kUnknown);
+        if (!decision.decided()) {
+          const unsigned life = hosts_[number]->life;
+          events_.in(milliseconds(100), [this, number, id, life] {
+            if (hosts_[number]->life == life) settle(number, id);
+          });
+          return;
+        }
+        const auto record = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
+        // What cannot be recorded is asked again by the next one.
+        if (write(number, group, Side::kSource, record, Step::kCommitted) != Written::kDurable) {
+          for (const MoveId each : group) {
+            hosts_[number]->log[{each, Side::kSource}] = record;
+          }
+        }
+        settled(decision.committed());
+      });
 }
 
 void World::decided(int number, MoveId id, bool committed) {
@@ -253,7 +330,7 @@ void World::decided(int number, MoveId id, bool committed) {
 Answer World::source_says(int number, MoveId id) const {
   const Host& host = *hosts_.at(number);
   if (const auto move = host.moves.find(id); move != host.moves.end()) {
-    return move->second->decision.answer();
+    return move->second->group->decision.answer();
   }
   return recovered(number, id).answer();
 }

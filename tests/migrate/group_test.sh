@@ -1,0 +1,199 @@
+#!/bin/bash
+# Moves several programs of the lab as one: all of them, or none. And rings of programs that all move at the same time. Needs root.
+#
+#   group_test.sh [GROUP...]     groups: together rollback restart ring (default: all)
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+# serves HOST NAME; asks HOST NAME SERVER ON: the two sides of a stream_check.
+serves() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" --json
+  await_listen "$1" "$2" 18600
+}
+asks() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --qps 2 --json
+  await_traffic "$1" "$2"
+}
+
+# Ends the streams of these clients, and of their servers: nothing was lost, whatever happened to them.
+nothing_is_lost() { # CLIENT SERVER...
+  local name
+  while (($# > 0)); do
+    hit INT "$1"
+    for name in "$1" "$2"; do
+      finishes "$name"
+      "$lab" logs "$name" | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' >/dev/null ||
+        fail "$name: $("$lab" logs "$name" | tail -n 20)"
+    done
+    shift 2
+  done
+}
+
+# move_group FROM TO NAME...
+move_group() {
+  local report
+  report=$(on "$1" "$ferry" move "${@:3}" --to "$2" --json) || fail "cannot move ${*:3} from $1 to $2"
+  jq -e --arg from "$1" --arg to "$2" '.from == $from and .to == $to and ([.programs[].program] == $ARGS.positional) and
+    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
+    --args "${@:3}" >/dev/null <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
+  jq -r '"     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' <<<"$report"
+}
+
+runs_on() { [[ $("$lab" ps | awk -v name="$2" '$1 == name && $3 == "running" { print $2 }') == "$1" ]]; }
+all_run_on() { # HOST NAME...
+  local name
+  for name in "${@:2}"; do runs_on "$1" "$name" || return 1; done
+}
+
+# Connections between the programs of a group, with one that stays, and a program that is no container.
+group_together() {
+  serves h1 gs
+  serves h2 os
+  asks h1 gc gs h1
+  asks h1 oc os h2
+  move_group h1 h3 gs gc oc
+  all_run_on h3 gs gc oc || fail "not all are on h3: $("$lab" ps)"
+  await_traffic h3 gc
+  # To where the peer of one of them is; the group is written in another order.
+  move_group h3 h2 oc gs gc
+  await_traffic h2 gc
+  await_traffic h2 oc
+  [[ $(on h3 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'h3 still has a program'
+  fails "'gs' and 'gs' are of one program" on h2 "$ferry" move gs gc gs --to h1
+  serves h1 far
+  fails "'far' does not run on h2|no program 'far' on h2.*programs that move together are all on one host" \
+    on h2 "$ferry" move gs far --to h3
+  hit KILL far
+  move_group h2 h1 gs gc
+  nothing_is_lost gc gs oc os
+  ok 'programs moved together, with the connections between them'
+}
+
+# Whatever fails at one of them, before the commit: all run where they were.
+group_rollback() {
+  local runner held
+  serves h1 rs
+  serves h2 os
+  asks h1 rc rs h1
+  asks h1 ro os h2
+  stay() {
+    all_run_on h1 rs rc ro || fail "not all are on h1: $("$lab" ps)"
+    await_traffic h1 rc
+    await_traffic h1 ro
+    on h3 sh -c 'for each in rs rc ro; do [ ! -e /run/ferry/containers/$each ] || exit 1; done' || fail "something is left on h3"
+  }
+  # At the check: nobody is stopped.
+  "$lab" run h1 plain -d -- sleep 3600
+  fails "'plain' was not started with Ferry" on h1 "$ferry" move rs plain rc --to h3
+  held=$(on h1 "$ferry" ps --json | jq '.programs[] | select(.container == "rc") | .pid')
+  kill -STOP "$held"
+  fails "^ferry: 'rs', 'rc' and 'ro' were not moved: 'rc': process $held is stopped" on h1 "$ferry" move rs rc ro --to h3
+  kill -CONT "$held"
+  on h1 "$ferry" ps --json | jq -e 'all(.programs[].devices[].qps[]; .epoch == 0)' >/dev/null || fail 'somebody was stopped'
+  # One of three restores fails; the others are held, or on their way.
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/one-restore 'criu=/opt/ferry/bin/criu
+    [ "$1" = restore ] || exec $criu "$@"
+    mkdir /tmp/unlucky || exec $criu "$@"
+    while [ "$1" != --images-dir ]; do shift; done
+    echo "(00.000001) Error (criu/x.c:1): no luck today" >"$2/restore.log"; exit 1'
+  another h3 4790 --criu /tmp/one-restore
+  fails "'rs', 'rc' and 'ro' were not moved: 'r[sco]': .*no luck today" on h1 "$ferry" move rs rc ro --to h3:4790
+  stay
+  # The destination cannot write the commit down.
+  on h3 sh -c 'mkdir -p /tmp/ferryd-4791/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4791/state'
+  another h3 4791
+  on h3 sh -c 'head -c 4096 /dev/zero >/tmp/ferryd-4791/state/full'
+  fails "were not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rs rc ro --to h3:4791
+  stay
+  # The destination dies while one of them is held and another is not.
+  # shellcheck disable=SC2016
+  script /tmp/slow-restore '[ "$1" = restore ] && ! mkdir /tmp/first && { touch /tmp/restoring; sleep 600; }; exec /opt/ferry/bin/criu "$@"'
+  another h3 4792 --criu /tmp/slow-restore
+  on h1 "$ferry" move rs rc ro --to h3:4792 >"$work/dying" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  # shellcheck disable=SC2016
+  on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4792/pid)'
+  if wait "$runner"; then fail 'moved to a ferryd that died'; fi
+  grep -q "'rs', 'rc' and 'ro' were not moved: " "$work/dying" || fail "a dying destination: $(cat "$work/dying")"
+  all_run_on h1 rs rc ro || fail "not all are on h1: $("$lab" ps)"
+  await_traffic h1 rc
+  await_traffic h1 ro
+  # They can still move, to where their arrival failed as well.
+  on h3 sh -c 'rm -rf /run/ferry/containers/r[sco]'
+  move_group h1 h3 rs rc ro
+  nothing_is_lost rc rs ro os
+  ok 'a group that fails in part stays where it was'
+}
+
+# The source's ferryd dies when the group is committed, and nobody but the destination knows.
+group_restart() {
+  local runner
+  serves h1 ds
+  serves h2 os
+  asks h1 dc ds h1
+  asks h1 do os h2
+  script /tmp/slow-hook "[ \$1 != activate ] || { touch /tmp/committing; until [ -e /tmp/go-on ]; do sleep 0.02; done; }
+    exec $repository/lab/network-hook \"\$@\""
+  hook=/tmp/slow-hook another h3 4793
+  on h1 "$ferry" move ds dc do --to h3:4793 >"$work/dying" 2>&1 &
+  runner=$!
+  await 'h3 commits' on h3 test -e /tmp/committing
+  on h1 "$ferry" ps | grep -Eq 'container ds .*|ds pid .* (moving|in doubt) move [0-9a-f]{16} of group [0-9a-f]{16}' ||
+    fail "ferry ps does not tell of the group: $(on h1 "$ferry" ps)"
+  restart_ferryd h1
+  if wait "$runner"; then fail 'a ferryd that died told of a move'; fi
+  on h3 touch /tmp/go-on
+  await 'all are on h3' all_run_on h3 ds dc do
+  gone_from_h1() { ! on h1 pgrep -x stream_check; }
+  await 'h1 has ended what was left' gone_from_h1
+  grep -q 'ferryd ended in the middle of a move' "$work/dying" || fail "a dying source: $(cat "$work/dying")"
+  nothing_is_lost dc ds do os
+  ok 'a group that is committed is moved as a whole, without the ferryd that began it'
+}
+
+# Everybody moves: each of four programs is connected with the next, and all move at the same time, twice around and
+# back, and change places.
+group_ring() {
+  local i next round movers=() mover name
+  local -A at=([r1]=1 [r2]=2 [r3]=3 [r4]=4)
+  for i in 1 2 3 4; do
+    next=$((i % 4 + 1))
+    # A server for the one before, and a client of the next, when that is there.
+    # shellcheck disable=SC2016 # expanded there
+    start "h$i" "r$i" sh -c '"$1/stream_check" --json & until [ -e /tmp/ring ]; do sleep 0.05; done
+      "$1/stream_check" "$(cat /tmp/ring)" --seconds 0 --qps 2 --json & wait' sh "$FERRY_BIN"
+  done
+  for i in 1 2 3 4; do await_listen "h$i" "r$i" 18600; done
+  for i in 1 2 3 4; do
+    next=$((i % 4 + 1))
+    address_of "h$next" "r$next" | on "h$i" sh -c 'cat >/tmp/ring.new && mv /tmp/ring.new /tmp/ring'
+  done
+  for i in 1 2 3 4; do await_traffic "h$i" "r$i" 2; done
+  for round in 1 1 3 2; do # to the next host, and again, to the one before, to the one opposite: there two change places
+    movers=()
+    for name in r1 r2 r3 r4; do
+      i=$(((at[$name] + round - 1) % 4 + 1))
+      move "$name" "h${at[$name]}" "h$i" &
+      movers+=($!)
+      at[$name]=$i
+    done
+    for mover in "${movers[@]}"; do wait "$mover" || fail 'not all have moved'; done
+  done
+  for name in r1 r2 r3 r4; do await_traffic "h${at[$name]}" "$name" 2; done
+  # Clients end their streams, and their servers with them.
+  for name in r1 r2 r3 r4; do
+    hit INT "$name"
+  done
+  for name in r1 r2 r3 r4; do
+    finishes "$name"
+    "$lab" logs "$name" | jq -es 'length == 2 and all(.[]; .messages_lost == 0 and .messages_duplicated == 0 and
+      .messages_corrupted == 0 and .error == "")' >/dev/null || fail "$name: $("$lab" logs "$name" | tail -n 30)"
+  done
+  ok 'a ring of four programs lost nothing while all of them moved, four times'
+}
+
+use_lab group 4
+if (($# == 0)); then set -- together rollback restart ring; fi
+for group in "$@"; do "group_$group"; done
