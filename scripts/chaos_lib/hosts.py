@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import time
@@ -10,8 +11,10 @@ from demo_lib.failure import Failure
 
 PATIENCE = 120  # seconds that anything may take that is waited for
 IMAGES = "/run/ferry/images"
-RECORDS = "/var/tmp"  # of the decisions, in ferry/
-POINTS = "/run/ferry/chaos"
+RECORDS = "/var/tmp/ferry"  # of the decisions
+POINTS = "/tmp/chaos"
+STATES = "/run"  # of containers, in ferry/containers/
+SMALL_FILE = 2048
 FULL_BYTES = 65536  # what a disk that gets full still takes
 TABLE = "chaos"  # nftables, of the lab's switches
 
@@ -27,8 +30,7 @@ def await_(what, condition, meanwhile=lambda: None):
 
 
 class FragileHost:
-    """A host of the lab, with what can happen to it. Faults of several moves at once do not disturb each other: a ferryd that is
-    down already is not killed again, and mend() is for all."""
+    """A host of the lab, with what can happen to it. mend() mends all of it, whichever move it was broken for."""
 
     def __init__(self, lab, host):
         self.lab, self.host, self.name = lab, host, host.name
@@ -88,7 +90,7 @@ class FragileHost:
         return found
 
     def crash(self):
-        """Every process of the host ends, ferryd first, so that nobody tells of it; what was in /run is gone, its disk is not."""
+        """Every process of the host ends, ferryd first, so that nobody tells of it. /run is empty then, the disk not."""
         self.kill_ferryd()
         while pids := self.processes():
             for pid in pids:
@@ -103,11 +105,23 @@ class FragileHost:
 
     # disks
 
+    def stop_records(self):
+        """What ferryd appends to its records from now on finds no room; small files of their own do."""
+        size = max(file.stat().st_size for file in self.host.file(RECORDS).iterdir())
+        self._limit_files(max(size, SMALL_FILE))
+
+    def _limit_files(self, size):
+        try:
+            hard = resource.prlimit(self._pid(), resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(self._pid(), resource.RLIMIT_FSIZE, (size, hard))
+        except ProcessLookupError:
+            pass  # it is being started
+
     def fill(self, path):
-        """What is written under the path from now on finds no room."""
+        """No new file under the path finds room."""
         used = os.statvfs(self.host.file(path))
         size = (used.f_blocks - used.f_bfree) * used.f_frsize
-        self._run(["mount", "-o", f"remount,size={max(size, 4096)}", path])
+        self._run(["mount", "-o", f"remount,size={size}", path])
 
     def leave_little(self, path):
         used = os.statvfs(self.host.file(path))
@@ -120,8 +134,9 @@ class FragileHost:
         self._run(["mount", "-o", f"remount,nr_inodes={used.f_files - used.f_ffree}", path])
 
     def free(self):
-        for path in (IMAGES, RECORDS):
+        for path in (IMAGES, STATES):
             self._run(["mount", "-o", "remount,size=50%,nr_inodes=100000", path])
+        self._limit_files(resource.RLIM_INFINITY)
 
     # the network
 
@@ -131,7 +146,8 @@ class FragileHost:
             chain forward {{ type filter hook forward priority 0;
               iifname {{ {ports} }} drop
               oifname {{ {ports} }} drop
-            }} }}""")
+            }}
+          }}""")
 
     def join(self):
         self.lab.fabric(["nft", "-f", "-"], f"add table bridge {TABLE}_{self.name}\n"
@@ -171,6 +187,8 @@ class FragileHost:
 def add_fabric(lab):
     """Gives the lab a way into the network namespace of its switches."""
     def fabric(argv, text):
-        subprocess.run(["nsenter", f"--net=/run/ferry-lab/{lab.name}/ns/fabric.net", *argv], input=text, text=True,
-                       check=True, capture_output=True)
+        done = subprocess.run(["nsenter", f"--net=/run/ferry-lab/{lab.name}/ns/fabric.net", *argv], input=text,
+                              text=True, capture_output=True)
+        if done.returncode != 0:
+            raise Failure(f"{argv[0]} in the lab's network failed: {done.stderr.strip()}")
     lab.fabric = fabric

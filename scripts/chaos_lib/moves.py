@@ -1,7 +1,6 @@
 """One move with at most one fault, from `ferry move` to the program's going on, wherever that is."""
 
 import os
-import pathlib
 import pty
 import re
 import signal
@@ -32,7 +31,8 @@ class Move:
         self._process = self._struck_at = None
 
     def describe(self):
-        return f"{self.program.name} {self.source.name} -> {self.target.name}" + (f", {self.fault.name}" if self.fault else "")
+        fault = f", {self.fault.name}" if self.fault else ""
+        return f"{self.program.name} {self.source.name} -> {self.target.name}{fault}"
 
     def outcome(self):
         if self.done:

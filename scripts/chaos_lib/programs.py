@@ -1,4 +1,4 @@
-"""The programs that are moved: pairs of stream_check, and an MPI job. Each knows whether it goes on and what it found."""
+"""The programs that are moved: pairs of stream_check, and an MPI job."""
 
 import json
 import os
@@ -39,7 +39,8 @@ class Program:
                 continue
             try:
                 argv = (entry / "cmdline").read_bytes().split(b"\0")
-                if os.path.basename(argv[0].decode()) == self._executable and os.stat(entry / "ns/mnt").st_ino in hosts and (
+                if os.path.basename(argv[0].decode()) == self._executable and (
+                        os.stat(entry / "ns/mnt").st_ino in hosts) and (
                         self._mark in argv + (entry / "environ").read_bytes().split(b"\0")):
                     found.append(int(entry.name))
             except (OSError, UnicodeDecodeError):
@@ -78,8 +79,9 @@ class StreamPair(Job):
         port = FIRST_PORT + number
 
         def command(side):
-            return ["env", f"CHAOS={side}{number}", f"FERRY_FAULT_LOSS={loss}", f"FERRY_FAULT_SEED={seed}", "ferry", "run", "--netdev", "rdma0",
-                    "--", lab.binaries / "stream_check", "--json", "--events", "--progress", "--timeout", ACK_TIMEOUT]
+            return ["env", f"CHAOS={side}{number}", f"FERRY_FAULT_LOSS={loss}", f"FERRY_FAULT_SEED={seed}", "ferry",
+                    "run", "--netdev", "rdma0", "--", lab.binaries / "stream_check", "--json", "--events", "--progress",
+                    "--timeout", ACK_TIMEOUT]
 
         server = lab.run(server_host, f"server{number}", [*command("server"), "--listen", port])
         await_listener(server, port)
@@ -136,10 +138,10 @@ class MpiJob(Job):
                    lab.binaries / "mpi_check_mpich", 10 ** 6]
         with open(self._output, "wb") as output:
             self._launcher = hosts[0].start(
-                ["env", "-C", "/tmp", f"FERRY_LAB={lab.name}", f"FERRY_BIN={lab.binaries}", f"LAB_OUTSIDE={os.getpid()}",
-                 *command], stdout=output, stderr=subprocess.STDOUT)
-        self.programs = [Program(lab, self, Container(lab, node, host, []), "mpi_check_mpich", f"PMI_RANK={rank}".encode())
-                         for rank, (node, host) in enumerate(zip(nodes, hosts))]
+                ["env", "-C", "/tmp", f"FERRY_LAB={lab.name}", f"FERRY_BIN={lab.binaries}",
+                 f"LAB_OUTSIDE={os.getpid()}", *command], stdout=output, stderr=subprocess.STDOUT)
+        self.programs = [Program(lab, self, Container(lab, node, host, []), "mpi_check_mpich",
+                                 f"PMI_RANK={rank}".encode()) for rank, (node, host) in enumerate(zip(nodes, hosts))]
         await_("mpi_check's first round", lambda: self.ended_early() or "\nround 1\n" in "\n" + self._text())
 
     def _text(self):

@@ -50,7 +50,7 @@ class Chaos:
     # the schedule
 
     def run(self, seconds):
-        """Each fault once and a rollback at every step, then chance until the time is over and half of the moves are done."""
+        """Each fault once and a rollback at every step, then chance, until the time is over and half the moves done."""
         for fault in sorted(self.faults, key=lambda fault: not fault.needs_empty_target):
             self._together([(self._any_program(), fault)])
             self._together([(self._any_program(), None)])
