@@ -13,13 +13,16 @@ namespace ferry::rnic {
 namespace {
 
 constexpr unsigned kWastedFirst = 16;
-constexpr unsigned kWastedLast = 128;
-constexpr unsigned kNeeded = 2;  // wasted wake-ups that one needed one outweighs
+constexpr unsigned kWastedLast = 2048;
 constexpr transport::Time kFirstTick = std::chrono::milliseconds(1);
 constexpr transport::Time kLastTick = std::chrono::milliseconds(4);
 constexpr unsigned kIdleTicks = 8;  // without a poll: nobody is there
-// A program that polls takes a waiting packet within this time.
+// Parked for a shorter time, it should not have been.
+constexpr transport::Time kWorthParking = std::chrono::milliseconds(20);
+// A program that polls does so within this time, again and again: one that waits for data in its
+// memory ceases when it has got its completion.
 constexpr transport::Time kGrace = std::chrono::microseconds(50);
+constexpr unsigned kLooks = 4;
 constexpr std::size_t kStackSize = 256 * 1024;
 
 timespec to_timespec(transport::Time time) {
@@ -212,20 +215,16 @@ bool ProgressThread::work_waits() {
 }
 
 bool ProgressThread::program_serves_itself() {
-  for (int look = 0; look < 3; ++look) {
+  for (unsigned look = 0; look < kLooks; ++look) {
     const std::uint64_t before = adapter_.program_runs();
     pause(kGrace);
-    const bool polled = adapter_.program_runs() != before;
-    const bool waiting = work_waits();
-    // Packets that wait while it polls have come this very moment; a program that does not poll may
-    // just have lost its CPU: another look tells.
-    if (polled && !waiting) return true;
-    if (!polled && waiting) return false;
+    if (adapter_.program_runs() == before) return false;
   }
-  return false;
+  return true;
 }
 
-void ProgressThread::park() {
+transport::Time ProgressThread::park() {
+  const transport::Time begin = adapter_.now();
   transport::Time tick = kFirstTick;
   unsigned idle = 0;
   const std::uint64_t requests = listen_requests_.load();
@@ -242,6 +241,7 @@ void ProgressThread::park() {
     if (work_waits() && !program_serves_itself()) break;
   }
   parked_.store(false);
+  return adapter_.now() - begin;
 }
 
 void ProgressThread::serve() {
@@ -250,38 +250,25 @@ void ProgressThread::serve() {
   while (!asked_to_leave()) {
     const std::uint64_t runs = adapter_.program_runs();
     const Wake wake = sleep_listening();
-    const std::uint64_t runs_at_wake = adapter_.program_runs();
     Adapter::Pass pass;
     do {
       Adapter::Lock lock(adapter_);
       adapter_.thread_awake();
       pass = adapter_.run(adapter_.now());
     } while (pass.more && !asked_to_leave());
-    if (wake == Wake::kPacket) {
-      const std::uint64_t runs_now = adapter_.program_runs();
-      if (runs_now == runs) {
-        wasted_ = 0;
-      } else if (pass.received > 0 && runs_now == runs_at_wake) {
-        // It had polled since this thread fell asleep, but does not now: it polled for a completion
-        // and waits for data in its memory, or it just lost its CPU to this thread. The former
-        // happens every time.
-        wasted_ -= std::min(wasted_, kNeeded);
-      } else {
-        ++wasted_;
-      }
-    }
+    // Who took the packets says nothing: on a core that both share it is always this thread. Nor
+    // does a poll since it fell asleep say that the program would have taken them: it may have
+    // polled for a completion, and wait for data in its memory now. So it is only counted here, and
+    // looked at more closely now and then.
+    if (wake == Wake::kPacket) wasted_ = adapter_.program_runs() == runs ? 0 : wasted_ + 1;
     if (const std::uint64_t now = listen_requests_.load(); now != requests) {
       requests = now;
       wasted_ = 0;
     }
     if (wasted_ < wasted_limit_ || adapter_.armed_cqs.load() != 0) continue;
     wasted_ = 0;
-    if (program_serves_itself()) {
-      park();
-      wasted_limit_ = kWastedFirst;
-    } else {
-      wasted_limit_ = std::min(wasted_limit_ * 2, kWastedLast);
-    }
+    const bool parked = program_serves_itself() && park() >= kWorthParking;
+    wasted_limit_ = parked ? kWastedFirst : std::min(wasted_limit_ * 2, kWastedLast);
   }
   Adapter::Lock lock(adapter_);
   adapter_.thread_awake();

@@ -24,8 +24,8 @@ namespace ferry::rnic {
 //   being moved)
 //
 // It parks after it was woken for packets several times in a row while the program polled, unless a
-// CQ is armed, and unless packets wait when it holds off for a moment: then the program polls for
-// its completions only, and spins on its memory for what the peer writes.
+// CQ is armed, and unless the program ceases to poll when it holds off for a moment: then it polls
+// for its completions only, and spins on its memory for what the peer writes.
 class ProgressThread {
  public:
   // `link_changed` is called by the thread, without a lock, when the interface goes down or comes
@@ -61,7 +61,8 @@ class ProgressThread {
   bool work_waits();
   void look_at_link();
   void pause(transport::Time time);
-  void park();
+  // Returns how long it was parked.
+  transport::Time park();
   bool asked_to_leave() const {
     return request_.load(std::memory_order_relaxed) != Request::kServe;
   }
