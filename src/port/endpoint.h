@@ -30,6 +30,10 @@ struct Address {
     return result;
   }
   auto operator<=>(const Address&) const = default;
+  // Not the default, which compares byte by byte: every packet is compared several times.
+  bool operator==(const Address& other) const {
+    return std::memcmp(bytes.data(), other.bytes.data(), sizeof bytes) == 0;
+  }
 };
 
 // Where datagrams come from and go to. `udp_port` is in host byte order.
