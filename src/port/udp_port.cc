@@ -280,7 +280,10 @@ bool UdpPort::fill() {
   iovec parts[kIncoming];
   SocketAddress addresses[kIncoming];
   alignas(cmsghdr) std::byte controls[kIncoming][CMSG_SPACE(sizeof(int))];
-  for (std::size_t i = 0; i < kIncoming; ++i) {
+  // A program that polls mostly finds nothing, or one: preparing for more would cost more than the
+  // call itself.
+  asked_for_ = arrived_ == asked_for_ ? kIncoming : kFewIncoming;
+  for (std::size_t i = 0; i < asked_for_; ++i) {
     parts[i] = {buffers_.get() + kOutgoingBytes + i * kIncomingStride, kIncomingStride};
     messages[i].msg_hdr = {&addresses[i], sizeof addresses[i], &parts[i], 1,
                            controls[i],   sizeof controls[i],  0};
@@ -288,7 +291,8 @@ bool UdpPort::fill() {
   arrived_ = current_ = current_at_ = current_index_ = 0;
   int count;
   do {
-    count = recvmmsg(descriptor_, messages, kIncoming, MSG_DONTWAIT, nullptr);
+    count =
+        recvmmsg(descriptor_, messages, static_cast<unsigned>(asked_for_), MSG_DONTWAIT, nullptr);
   } while (count < 0 && errno == EINTR);
   if (count <= 0) return false;
   arrived_ = static_cast<std::size_t>(count);

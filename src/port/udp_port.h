@@ -109,12 +109,14 @@ class UdpPort : public Port {
   std::size_t queued_bytes_ = 0;  // of the outgoing buffer
 
   static constexpr std::size_t kIncoming = 8;  // datagrams or super-packets taken by one call
+  static constexpr std::size_t kFewIncoming = 2;
   struct Incoming {
     Endpoint from;
     std::uint32_t bytes;
     std::uint32_t segment;
   };
   std::array<Incoming, kIncoming> incoming_;
+  std::size_t asked_for_ = kIncoming;  // by the last call
   std::size_t arrived_ = 0;
   std::size_t current_ = 0;          // of incoming_
   std::uint32_t current_at_ = 0;     // bytes of it that were handed out
