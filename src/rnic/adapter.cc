@@ -19,6 +19,9 @@ namespace {
 constexpr unsigned kPacketsPerTurn = 16;  // of one QP, before the next one's turn
 constexpr unsigned kWaitingPerPass = 16;  // QPs that wait for room, tried per pass
 constexpr unsigned kReceiveBatchesPerPass = 4;
+// A lane that no QP uses is listened to for QP 1 alone: connection requests, which may wait for so
+// many polls of the program.
+constexpr unsigned kPollsPerIdleLane = 64;
 constexpr std::size_t kMaxSought = 256;
 
 }  // namespace
@@ -277,10 +280,11 @@ void Adapter::handle_multicast(const MulticastGroups::Group& group, const port::
   }
 }
 
-std::size_t Adapter::receive(transport::Time now, bool* more) {
+std::size_t Adapter::receive(transport::Time now, Caller caller, bool* more) {
   std::size_t total = 0;
+  const bool all = caller != Caller::kProgram || program_runs() % kPollsPerIdleLane == 0;
   for (Lane& lane : lanes_) {
-    if (!listens(lane)) continue;
+    if (!listens(lane) || (lane.users == 0 && !all)) continue;
     for (unsigned batch = 0; batch < kReceiveBatchesPerPass; ++batch) {
       const std::size_t count = lane.port->receive(batch_);
       for (std::size_t i = 0; i < count; ++i) handle(lane, batch_[i], now);
@@ -330,10 +334,10 @@ void Adapter::run_timers(transport::Time now) {
   }
 }
 
-Adapter::Pass Adapter::run(transport::Time now) {
+Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   Pass pass;
   if (suspended()) return pass;
-  pass.received = receive(now, &pass.more);
+  pass.received = receive(now, caller, &pass.more);
   run_timers(now);
   if (touched_head_ != nullptr || waiting_head_ != nullptr || port_full_) transmit(now);
   return pass;
@@ -361,7 +365,7 @@ void Adapter::run_for_poller() {
   if (!suspended()) {
     Lock lock(*this, std::try_to_lock);
     if (!lock.owned()) return;
-    idle = run(now()).received == 0;
+    idle = run(now(), Caller::kProgram).received == 0;
   }
   // What the program waits for may need this core: a peer on the same machine, or the process that
   // moves it. A pass takes about half a microsecond, so answers that come at the speed of a network

@@ -168,8 +168,10 @@ class Adapter {
     std::size_t received = 0;
     bool more = false;  // packets may be left in the sockets
   };
+  // Who runs the engine: a program that polls does so again at once.
+  enum class Caller : std::uint8_t { kAnyone, kProgram };
   // One pass: receive, timers, transmit.
-  Pass run(transport::Time now);
+  Pass run(transport::Time now, Caller caller = Caller::kAnyone);
 
   // No later than the next deadline of any QP or CQ.
   transport::Time next_deadline() const;
@@ -222,7 +224,7 @@ class Adapter {
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
  private:
-  std::size_t receive(transport::Time now, bool* more);
+  std::size_t receive(transport::Time now, Caller caller, bool* more);
   void handle(Lane& lane, const port::Received& received, transport::Time now);
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
                         transport::Time now);
