@@ -363,7 +363,7 @@ finishes() {
 
 ## ferryds
 
-# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail. $hook: its network hook.
+# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail. Programs would not find it.
 another() {
   local folder=/tmp/ferryd-$2
   on "$1" mkdir -p "$folder"
@@ -372,20 +372,30 @@ another() {
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
     "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
-    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "${hook:-$repository/lab/network-hook}" "${@:3}"
+    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
   await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
 }
 
 # script FILE TEXT: an executable script on h3.
 script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
 
-# Kills a host's ferryd and starts it anew, with the same arguments.
+# restart_ferryd HOST [OPTION VALUE]: kills a host's ferryd and starts it anew, with the same arguments but this one.
 restart_ferryd() {
-  local command pid
+  local command pid i
   pid=$(on "$1" cat /run/ferry/ferryd.pid)
   mapfile -d '' -t command <"/proc/$pid/cmdline"
+  for ((i = ${#command[@]} - 2; $# > 1 && i > 0; i--)); do
+    if [[ ${command[i]} == "$2" ]]; then command=("${command[@]:0:i}" "${command[@]:i+2}"); fi
+  done
   kill -9 "$pid"
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'setsid "$@" >>/run/ferry/ferryd.log 2>&1 & echo $! >/run/ferry/ferryd.pid' sh \
-    env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}"
+    env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}" "${@:2}"
 }
+
+# The same, and it answers when this returns.
+ferryd_with() {
+  restart_ferryd "$@"
+  await "the ferryd of $1 answers" answers "$1"
+}
+answers() { on "$1" "$ferry" ps >/dev/null 2>&1; }
