@@ -37,6 +37,8 @@ void visit(V& v, T& m) {
   v(m.epoch), v(m.next_psn), v(m.first_unacked_psn), v(m.expected_psn), v(m.resume_pending);
   v(m.sent_packets), v(m.received_packets), v(m.sent_bytes), v(m.received_bytes);
   v(m.retransmitted_packets), v(m.timeouts), v(m.rnr_naks), v(m.dropped), v(m.last_pause_ns);
+  v(m.peer_retries.timeout), v(m.peer_retries.retry_count), v(m.peer_retries.rnr_retry);
+  v(m.peer_retries.known);
 }
 template <typename V, Is<Slot> T>
 void visit(V& v, T& m) {

@@ -56,7 +56,7 @@ namespace ferry::agent {
 inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
 inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
 inline constexpr std::uint32_t kMagic = 0x59525246;  // "FRRY"
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
 inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
 

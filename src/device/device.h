@@ -182,6 +182,13 @@ class EventSink {
 // --- migration
 // ------------------------------------------------------------------------------------------------------------------------
 
+// How long the peer of a connection repeats its requests: attributes of its QP, as ibv_qp_attr has
+// them. They are not on the wire: agreed on over rdma_cm (known), or assumed.
+struct PeerRetries {
+  std::uint8_t timeout = 0, retry_count = 0, rnr_retry = 0;
+  std::uint8_t known = 0;  // 0 or 1
+};
+
 // What `ferry ps` shows of a QP; addresses are wire addresses, QPNs without "wire" are virtual.
 struct QpStatus {
   std::uint32_t qpn = 0, wire_qpn = 0, peer_qpn = 0, peer_wire_qpn = 0;
@@ -197,6 +204,7 @@ struct QpStatus {
   // The latest pause: nanoseconds between the last packet from the peer before it and the first
   // after it; 0: none yet.
   std::uint64_t last_pause_ns = 0;
+  PeerRetries peer_retries;
 };
 
 // One socket that passes to the stand-in (or comes back from it), with the QPs it served.
@@ -299,6 +307,10 @@ class Context {
                       Object** object) = 0;
 
   virtual void status(std::vector<QpStatus>* out) = 0;
+  // rdma_cm has told the peer of this QP (virtual QPN) what to use. False: there is no such QP.
+  virtual bool set_peer_retries(std::uint32_t /*qpn*/, const PeerRetries& /*peer*/) {
+    return false;
+  }
   // Where the RNIC is: its slots, without descriptors and entries. None while it has given them
   // away.
   virtual void places(std::vector<Slot>* /*out*/) {}

@@ -87,6 +87,8 @@ int Service::connect(Id& id, const rdma_ucm_conn_param& p) {
     req.path.rate = IBV_RATE_100_GBPS;
     req.path.ack_timeout = route_ack_timeout(id);
     id.comm = manager_->connect(req, from, id.destination.ip, now());
+    devices_.peer_was_told(id.device, id.qpn,
+                           {req.path.ack_timeout, req.retry_count, req.rnr_retry});
   }
   if (id.comm == 0) return ENOMEM;
   id.state = Id::State::kConnecting;
@@ -126,6 +128,13 @@ int Service::accept(Id& id, const rdma_ucm_accept& c) {
     reply.guid = id.device.guid;
     reply.data = private_data(p.private_data, p.private_data_len);
     error = manager_->accept(id.comm, reply, now());
+    // Its timeout and retry count are those of its request, which both sides use.
+    const cm::Connection* const connection = manager_->find(id.comm);
+    if (error == 0 && connection != nullptr) {
+      devices_.peer_was_told(
+          id.device, id.qpn,
+          {connection->path.ack_timeout, connection->retry_count, reply.rnr_retry});
+    }
   }
   if (error == 0) id.uid = c.uid;
   return error;

@@ -35,6 +35,12 @@ class Devices {
   };
   virtual bool find_qp(const Device& device, std::uint32_t qpn, Place* out) = 0;
 
+  // What the peer of a QP was told to use for its own (clause 12.6.5, 12.6.7).
+  struct Retries {
+    std::uint8_t ack_timeout = 0, retry_count = 0, rnr_retry = 0;
+  };
+  virtual void peer_was_told(const Device& device, std::uint32_t qpn, const Retries& retries) = 0;
+
   // 0 and the source address of packets to `to`; errno of connect(2). A `from` that is not any
   // address is taken.
   virtual int route(const port::Address& from, const port::Address& to, std::uint32_t scope,

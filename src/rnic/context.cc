@@ -107,4 +107,17 @@ void Context::status(std::vector<device::QpStatus>* out) {
   adapter_.for_each_qp([out](const QueuePair& qp) { out->push_back(qp.status()); });
 }
 
+bool Context::set_peer_retries(std::uint32_t qpn, const device::PeerRetries& peer) {
+  if (adapter_.abandoned()) return false;
+  Adapter::Lock lock(adapter_);
+  bool found = false;
+  adapter_.for_each_qp([&](QueuePair& qp) {
+    if (qp.qpn() != qpn) return;
+    qp.transport().set_peer_retries(
+        {peer.timeout, peer.retry_count, peer.rnr_retry, peer.known != 0});
+    found = true;
+  });
+  return found;
+}
+
 }  // namespace ferry::rnic

@@ -65,6 +65,7 @@ class Context final : public device::Context {
               std::span<const std::byte> record, device::Object** object) override;
 
   void status(std::vector<device::QpStatus>* out) override;
+  bool set_peer_retries(std::uint32_t qpn, const device::PeerRetries& peer) override;
   void counters(std::vector<device::Counter>* out) override;
   void places(std::vector<device::Slot>* out) override;
   void sought(std::vector<port::Endpoint>* out) override;

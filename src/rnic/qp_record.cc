@@ -68,6 +68,9 @@ device::QpStatus QueuePair::status() const {
   out.rnr_naks = counters.rnr_naks_received;
   out.dropped = counters.dropped_forged;
   out.last_pause_ns = last_pause_ns_;
+  const transport::PeerRetries& peer = status.peer_retries;
+  out.peer_retries = {peer.timeout, peer.retry_count, peer.rnr_retry,
+                      static_cast<std::uint8_t>(peer.known)};
   return out;
 }
 

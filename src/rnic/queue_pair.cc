@@ -129,7 +129,9 @@ void QueuePair::forget() {
 
 int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
   std::memcpy(peer->address.bytes.data(), merged.ah_attr.grh.dgid.raw, 16);
-  peer->udp_port = port::udp_port_of_qpn(merged.dest_qp_num);
+  // The QPN of a standard NIC says nothing of a slot.
+  peer->udp_port = adapter_.settings().migration.enabled ? port::udp_port_of_qpn(merged.dest_qp_num)
+                                                         : port::kRoceUdpPort;
   // The peer must be reached from the address that the GID index names.
   const std::size_t index = lane_of(peer->address);
   Lane& lane = adapter_.lane(index);

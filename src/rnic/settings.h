@@ -11,8 +11,8 @@
 //   FERRY_NETDEV=NAME[,NAME]    the network interfaces that become devices, in this order (default:
 //                               all that are up)
 //   FERRY_FAMILY=4|6            use only the interface's IPv4 or IPv6 address (default: both)
-//   FERRY_MIGRATION=on|off      off: behave as an unmodified RoCEv2 NIC: no HELLO, no moves
-//                               (default: on)
+//   FERRY_MIGRATION=on|off      off: behave as an unmodified RoCEv2 NIC: no migration messages, all
+//                               to UDP port 4791 (default: on)
 //   FERRY_PAUSED_LIMIT_MS=N     how long a QP waits for a stopped peer, and for the answer to its
 //                               RESUME, before IBV_WC_RETRY_EXC_ERR: 1 to 86400000 (default: 60000)
 //   FERRY_HELLO_TRIES=N         HELLOs without an answer, up to 500 ms apart, after which a peer is

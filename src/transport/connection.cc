@@ -170,6 +170,7 @@ Connection::~Connection() {
 
 void Connection::reset() {
   state_->forget();
+  state_->agreed = {};
   state_->qp_state = QpState::kReset;
 }
 
@@ -190,6 +191,7 @@ void Connection::to_rtr(const RtrAttributes& attributes, Time now) {
   do {
     s.mig.cookie = s.host.random();
   } while (s.mig.cookie == 0);
+  if (!s.settings.enabled) s.mig.peer_class = PeerClass::kUnmodified;  // it is never asked
   s.start_hello(now);
 }
 
@@ -204,6 +206,10 @@ void Connection::to_rts(const RtsAttributes& attributes, Time now) {
 
 void Connection::set_min_rnr_timer(std::uint8_t code) {
   state_->rtr.min_rnr_timer = code & 31;
+}
+
+void Connection::set_peer_retries(const PeerRetries& peer) {
+  state_->agreed = peer;
 }
 
 void Connection::set_limits(const RtsAttributes& attributes, std::uint8_t max_dest_rd_atomic) {
@@ -358,6 +364,7 @@ TransportStatus Connection::status() const {
           .expected_psn = s.rsp.expected_psn,
           .unacked_psns = static_cast<std::uint32_t>(s.req.max_sent - s.req.una),
           .resume_pending = s.mig.resume_pending,
+          .peer_retries = s.peer_retries(),
           .counters = s.counters};
 }
 

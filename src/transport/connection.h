@@ -38,6 +38,7 @@ class Connection final : public Transport {
   void to_error(Time now) override;
   QpState state() const override;
   void set_min_rnr_timer(std::uint8_t code) override;
+  void set_peer_retries(const PeerRetries& peer) override;
   void set_limits(const RtsAttributes& attributes, std::uint8_t max_dest_rd_atomic) override;
   void set_path(const port::Endpoint& peer, std::uint32_t wire_qpn, Time now) override;
   int post_send(const SendRequest& request) override;

@@ -8,6 +8,7 @@
 #include "port/port.h"
 #include "transport/connection.h"
 #include "transport/opcodes.h"
+#include "transport/peer_retries.h"
 #include "transport/send_queue.h"
 #include "transport/stopped.h"
 #include "wire/migration.h"
@@ -224,6 +225,7 @@ struct Connection::State {
   QpState qp_state = QpState::kReset;
   RtrAttributes rtr;
   RtsAttributes rts;
+  PeerRetries agreed;   // over the CM, if known
   port::Endpoint peer;  // where it is now
   std::uint32_t peer_wire_qpn = 0;
   Counters counters;
@@ -355,6 +357,7 @@ struct Connection::State {
 
   // migration.cc
   bool ferry() const { return mig.peer_class == PeerClass::kFerry; }
+  PeerRetries peer_retries() const;
   bool speaks() const { return settings.enabled && receiving(); }
   void start_hello(Time now);
   // False: not from the peer, too old, or impossible; it counts as forged.

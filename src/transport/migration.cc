@@ -21,7 +21,15 @@ void Connection::State::start_hello(Time now) {
   mig.hello.again(now, settings.hello_last);
 }
 
+PeerRetries Connection::State::peer_retries() const {
+  if (agreed.known) return agreed;
+  const bool requester = requesting() && limits.type != ConnectionType::kXrcTarget;
+  if (!requester) return {};  // we have none ourselves: what programs mostly use
+  return {rts.timeout, rts.retry_count, rts.rnr_retry, false};
+}
+
 StoppedPeer Connection::State::stopped_peer() const {
+  const StoppedTreatment treatment = treatment_of(peer_retries());
   return {.virtual_qpn = virtual_qpn,
           .wire_qpn = wire_qpn,
           .peer = peer,
@@ -36,7 +44,9 @@ StoppedPeer Connection::State::stopped_peer() const {
           .expected_psn = rsp.expected_psn,
           .next_psn = static_cast<std::uint32_t>(req.max_sent & wire::kPsnMask),
           .msn = rsp.msn,
-          .paused_limit = settings.paused_limit};
+          .paused_limit = settings.paused_limit,
+          .gets_rnr_naks = treatment.answers,
+          .rnr_timer = treatment.rnr_timer};
 }
 
 // --- Sending ------------------------------------------------------------------------------------
@@ -136,7 +146,6 @@ void Connection::State::pause(Time now) {
 // Only the latest answer is kept: a burst of requests needs one.
 void Connection::State::answer_while_stopped(const wire::Packet& packet,
                                              const port::Endpoint& from) {
-  if (!settings.enabled) return;
   if (const auto answer = answer_of(stopped_peer(), packet, from)) {
     mig.stopped_answer = *answer;
     mig.due |= kDueStoppedAnswer;

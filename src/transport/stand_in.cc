@@ -287,6 +287,13 @@ void StandIn::peer_knows(std::uint32_t virtual_qpn, Time) {
   }
 }
 
+std::optional<port::Endpoint> StandIn::standard_peer() const {
+  for (const auto& [qpn, entry] : state_->entries) {
+    if (entry.qp.peer_class == PeerClass::kUnmodified) return entry.qp.peer;
+  }
+  return std::nullopt;
+}
+
 bool StandIn::expired(Time now) const {
   const bool forwards = !state_->datagrams.empty() && now < state_->committed_at + kForwarding;
   return state_->committed && !forwards &&

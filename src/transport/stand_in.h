@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,8 @@ class StandIn {
   std::vector<Kept> take_kept();
   // The new place reports that the peer of this virtual QPN has acknowledged its RESUME.
   void peer_knows(std::uint32_t virtual_qpn, Time now);
+  // The peer of a QP that speaks no migration messages; none: all do, or are still being asked.
+  std::optional<port::Endpoint> standard_peer() const;
   // Nobody can need it any more.
   bool expired(Time now) const;
 

@@ -5,7 +5,7 @@
 namespace ferry::transport {
 namespace {
 
-constexpr std::uint8_t kEntryVersion = 1;
+constexpr std::uint8_t kEntryVersion = 3;  // 1: without rnr_timer; 2 is a datagram QP (datagram.h)
 
 }  // namespace
 
@@ -52,13 +52,16 @@ std::optional<StoppedAnswer> answer_of(const StoppedPeer& qp, const wire::Packet
     // A NAK with PSN p acknowledges all before p, so p may not be past the saved ePSN.
     const wire::Service service = wire::service_of(packet.header.opcode);
     if (service != wire::Service::kRc && service != wire::Service::kXrc) return std::nullopt;
-    if (!request || wire::psn_diff(packet.header.psn, qp.expected_psn) > 0) return std::nullopt;
+    if (!request || !qp.gets_rnr_naks || wire::psn_diff(packet.header.psn, qp.expected_psn) > 0) {
+      return std::nullopt;
+    }
     StoppedAnswer answer;
     answer.to = qp.peer;
     answer.header.opcode = wire::in_service(service, wire::Opcode::kRcAck);
     answer.header.dest_qpn = qp.peer_wire_qpn;
     answer.header.psn = packet.header.psn;
-    answer.header.aeth = {wire::syndrome::kRnrNak, qp.msn};  // code 0: 655 ms
+    answer.header.aeth = {static_cast<std::uint8_t>(wire::syndrome::kRnrNak | qp.rnr_timer),
+                          qp.msn};
     return answer;
   }
   if (!request) {
@@ -90,6 +93,8 @@ void StoppedPeer::save(wire::ByteWriter& out) const {
   out.put(cookie);
   out.put(peer_cookie);
   out.put(static_cast<std::int64_t>(paused_limit.count()));
+  out.put(static_cast<std::uint8_t>(gets_rnr_naks));
+  out.put(rnr_timer);
   out.put(peer);
 }
 
@@ -111,6 +116,10 @@ bool StoppedPeer::load(wire::ByteReader& in) {
   peer_cookie = in.get<std::uint64_t>();
   const auto limit = in.get<std::int64_t>();
   paused_limit = Time(limit);
+  const auto naks = in.get<std::uint8_t>();
+  rnr_timer = in.get<std::uint8_t>();
+  if (naks > 1 || rnr_timer > wire::syndrome::kValueMask) return false;
+  gets_rnr_naks = naks == 1;
   peer = in.get_endpoint();
   return in.ok() && limit >= 0 && paused_limit < std::chrono::hours(24 * 365);
 }

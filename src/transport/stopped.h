@@ -18,8 +18,10 @@
 //   ferry        any request                   NAK_STOPPED
 //   ferry        HELLO that knows our cookie   NAK_STOPPED   (this is how a Paused QP probes)
 //   ferry        HELLO that does not           HELLO_ACK     (so that it can check the MAC of a
-//   NAK_STOPPED) unmodified,  request, PSN ≤ ePSN           RNR NAK with the request's own PSN or
-//   unknown any          anything else                 nothing
+//                                              NAK_STOPPED)
+//   unmodified,  request, PSN ≤ ePSN           RNR NAK with the request's own PSN, or nothing
+//   unknown                                    (peer_retries.h)
+//   any          anything else                 nothing
 //
 // No answer is itself a packet of the left column that is answered, so two stopped QPs never answer
 // each other for ever: they never send requests or HELLO.
@@ -37,6 +39,9 @@ struct StoppedPeer {
   bool peer_resumed = true;      // ... which has been resumed: its RESUME came from `peer`
   std::uint32_t expected_psn = 0, next_psn = 0, msn = 0;
   Time paused_limit{};  // how long a peer may remain Paused
+  // Of a peer that is not of our kind.
+  bool gets_rnr_naks = true;
+  std::uint8_t rnr_timer = 0;  // code, 5 bits
 
   void save(wire::ByteWriter& out) const;
   bool load(wire::ByteReader& in);  // false: malformed

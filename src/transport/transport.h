@@ -6,6 +6,7 @@
 
 #include "port/endpoint.h"
 #include "transport/host.h"
+#include "transport/peer_retries.h"
 #include "transport/types.h"
 #include "wire/bytes.h"
 #include "wire/header.h"
@@ -74,6 +75,7 @@ struct TransportStatus {
   std::uint32_t next_psn = 0, first_unacked_psn = 0, expected_psn = 0;
   std::uint32_t unacked_psns = 0;  // next_psn - first_unacked_psn
   bool resume_pending = false;     // RESUME sent and not yet acknowledged
+  PeerRetries peer_retries;
   Counters counters;
 };
 
@@ -92,6 +94,8 @@ class Transport {
   virtual void to_error(Time now) = 0;  // any → ERROR: every WQE completes with kFlush
   virtual QpState state() const = 0;
   // Changes that RTS → RTS and SQD allow.
+  // What the peer's QP was told over the CM, in any state before ERROR; forgotten in RESET.
+  virtual void set_peer_retries(const PeerRetries& /*peer*/) {}
   virtual void set_min_rnr_timer(std::uint8_t /*code*/) {}
   // Changes that SQD → SQD allows; next_psn is left alone. Timers that run keep their time.
   virtual void set_limits(const RtsAttributes& /*attributes*/,

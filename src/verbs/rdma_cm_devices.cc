@@ -113,6 +113,14 @@ bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, Pla
   });
 }
 
+void RdmaCmDevices::peer_was_told(const rdmacm::Device& device, std::uint32_t qpn,
+                                  const Retries& retries) {
+  with_context(device, [&](device::Context& context) {
+    return context.set_peer_retries(
+        qpn, {retries.ack_timeout, retries.retry_count, retries.rnr_retry, 1});
+  });
+}
+
 int RdmaCmDevices::route(const port::Address& from, const port::Address& to, std::uint32_t scope,
                          port::Address* source) {
   const int family = to.is_ipv4() ? AF_INET : AF_INET6;

@@ -36,6 +36,7 @@ StatusReply full_status() {
   qp.peer_class = 2;
   qp.local = {port::Address::from_ipv4(1), 4791};
   qp.peer = {port::Address::from_ipv4(2), 61441};
+  qp.peer_retries = {18, 5, 6, 1};
   qp.resume_pending = 1, qp.retransmitted_packets = 1ull << 40, qp.last_pause_ns = ~0ull;
   m.contexts = {{"ferry0", "rdma0", {qp, qp}}, {"ferry1", "rdma1", {}}};
   return m;
@@ -61,6 +62,10 @@ TEST(Protocol, BodiesComeBackAsTheyWere) {
   EXPECT_EQ(qp.peer.udp_port, 61441);
   EXPECT_EQ(qp.retransmitted_packets, 1ull << 40);
   EXPECT_EQ(qp.last_pause_ns, ~0ull);
+  EXPECT_EQ(qp.peer_retries.timeout, 18);
+  EXPECT_EQ(qp.peer_retries.retry_count, 5);
+  EXPECT_EQ(qp.peer_retries.rnr_retry, 6);
+  EXPECT_EQ(qp.peer_retries.known, 1);
 
   Resume resume;
   ASSERT_TRUE(parse(encode(Resume{true, full_stopped().contexts}), &resume));

@@ -23,6 +23,27 @@ TEST_F(Connect, RequestTellsWhatTheClientSaid) {
   EXPECT_EQ(p.private_data[8], 0);
 }
 
+// What each side says is what the other one has to use.
+TEST_F(Connect, BothSidesKnowHowLongTheOtherOneRepeats) {
+  listener = b.listener(4000);
+  id = a.routed(4000);
+  auto from_a = parameters(0x111);
+  from_a.rnr_retry_count = 2;
+  ASSERT_EQ(a.connect(id, from_a), 0);
+  child = b.expect(event::kConnectRequest).id;
+  auto from_b = parameters(0x222);
+  from_b.rnr_retry_count = 7;
+  from_b.retry_count = 1;  // the request's holds
+  ASSERT_EQ(b.accept(child, from_b), 0);
+  const auto of_b = a.devices.what_was_told(0x111), of_a = b.devices.what_was_told(0x222);
+  EXPECT_EQ(of_b.rnr_retry, 2);
+  EXPECT_EQ(of_b.retry_count, 5);
+  EXPECT_EQ(of_a.rnr_retry, 7);
+  EXPECT_EQ(of_a.retry_count, 5);
+  EXPECT_EQ(of_a.ack_timeout, of_b.ack_timeout);
+  EXPECT_EQ(of_a.ack_timeout, 17);  // 2^17 · 4.096 µs
+}
+
 TEST_F(Connect, EstablishAndDisconnect) {
   establish();
   ASSERT_EQ(a.disconnect(id), 0);

@@ -13,7 +13,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,10 @@ struct FakeDevices final : Devices {
     *out = {moved_qpn + 0x1000, moved_peer};
     return true;
   }
+  void peer_was_told(const Device&, std::uint32_t qpn, const Retries& retries) override {
+    std::lock_guard lock(told_mutex);
+    told[qpn] = retries;
+  }
   int route(const port::Address& from, const port::Address& to, std::uint32_t,
             port::Address* source) override {
     if (to != kLoopback && !to.is_ipv4()) return ENETUNREACH;
@@ -50,6 +56,13 @@ struct FakeDevices final : Devices {
     if (ask) ++asked;
     return answers_left == 0 || --answers_left == 0;
   }
+  Retries what_was_told(std::uint32_t qpn) {
+    std::lock_guard lock(told_mutex);
+    return told[qpn];
+  }
+  // By QPN.
+  std::mutex told_mutex;
+  std::map<std::uint32_t, Retries> told;
   std::uint32_t moved_qpn = 0;
   port::Address moved_peer;
   // Looks until the next hop is known; and how often the network was asked.

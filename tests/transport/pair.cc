@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "port/slot.h"
+#include "wire/psn.h"
 
 namespace ferry::transport::test {
 namespace {
@@ -105,11 +106,12 @@ Pair::Pair(std::uint64_t seed, const PairOptions& options)
                              .min_rnr_timer = static_cast<std::uint8_t>(pick(1, 12))},
                             now_);
     side.connection->to_rts({.next_psn = psn[i],
-                             .timeout = static_cast<std::uint8_t>(pick(8, 10)),
+                             .timeout = static_cast<std::uint8_t>(options_.told ? 14 : pick(8, 10)),
                              .retry_count = 7,
                              .rnr_retry = 7,
                              .max_rd_atomic = rd_atomic},
                             now_);
+    if (options_.told && i == 0) side.connection->set_peer_retries(*options_.told);
     schedule(Event::Kind::kRequest, i, step_);
     schedule(Event::Kind::kReceive, i, step_);
     if (side.moves_left > 0) schedule(Event::Kind::kMove, i, step_ * pick(1, 40));
@@ -509,7 +511,12 @@ void Pair::step_move(int index) {
                                        std::span<const std::byte> payload) {
           Datagram datagram{from, to, {}};
           datagram.bytes.resize(wire::packet_size(header.opcode, payload.size()));
-          wire::encode_header(header, payload.size(), datagram.bytes);
+          wire::Header sent = header;
+          if (options_.nak_acknowledges_too_much && wire::has_aeth(header.opcode) &&
+              (header.aeth.syndrome & wire::syndrome::kKindMask) == wire::syndrome::kRnrNak) {
+            sent.psn = wire::psn_add(header.psn, 1);
+          }
+          wire::encode_header(sent, payload.size(), datagram.bytes);
           std::copy(payload.begin(), payload.end(),
                     datagram.bytes.begin() + static_cast<long>(wire::header_size(header.opcode)));
           send(std::move(datagram));
@@ -573,6 +580,7 @@ void Pair::go_on_elsewhere(int index) {
   wire::ByteReader reader(side.record);
   if (!side.connection->load(reader) || reader.remaining() != 0) return fail("load");
   if (side.connection->status().migration != MigrationState::kStopped) return fail("not Stopped");
+  if (options_.told) side.connection->set_peer_retries(*options_.told);
   std::vector<std::byte> again;
   wire::ByteWriter second(&again);
   side.connection->save(second);

@@ -32,6 +32,11 @@ struct PairOptions {
   bool moves = true;
   bool unmodified_peer = false;  // side 1 does not speak the migration protocol, and does not move
   bool xrc = false;              // side 0 is an initiator, side 1 a target
+  // What side 0 knows of an unmodified peer, beyond what it assumes. The peer itself waits for long
+  // enough in any case.
+  std::optional<PeerRetries> told;
+  // A stand-in that is wrong: its RNR NAKs have the PSN after that of the request.
+  bool nak_acknowledges_too_much = false;
 };
 
 class Pair {

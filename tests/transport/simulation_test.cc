@@ -87,5 +87,25 @@ TEST(Simulation, UnmodifiedPeer) {
   run_seeds({.unmodified_peer = true}, 600, "UnmodifiedPeer");
 }
 
+// RNR NAKs of 20 ms, and none at all: the peer's own timer repeats.
+TEST(Simulation, UnmodifiedPeerThatWaitsForEver) {
+  run_seeds({.unmodified_peer = true, .told = PeerRetries{14, 7, 7, true}}, 200,
+            "UnmodifiedPeerThatWaitsForEver");
+}
+
+TEST(Simulation, UnmodifiedPeerThatGetsNoRnrNak) {
+  run_seeds({.unmodified_peer = true, .told = PeerRetries{14, 7, 0, true}}, 200,
+            "UnmodifiedPeerThatGetsNoRnrNak");
+}
+
+// The guard: a NAK acknowledges everything before its PSN.
+TEST(Simulation, AnRnrNakOfAnotherPsnThanTheRequestsIsFoundOut) {
+  bool found = false;
+  for (std::uint64_t seed = 1; seed <= 200 && !found; ++seed) {
+    found = !Pair(seed, {.unmodified_peer = true, .nak_acknowledges_too_much = true}).run().empty();
+  }
+  EXPECT_TRUE(found);
+}
+
 }  // namespace
 }  // namespace ferry::transport::test
