@@ -113,7 +113,7 @@ void print(const v1::QueuePair& qp) {
 
 }  // namespace
 
-int move(const std::vector<std::string>& programs, const std::string& to, bool json) {
+int move(const std::vector<std::string>& programs, const std::string& to, bool force, bool json) {
   for (const auto& program : programs) {
     if (migrate::printable(program) != program) {
       throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
@@ -124,6 +124,7 @@ int move(const std::vector<std::string>& programs, const std::string& to, bool j
   v1::MoveRequest request;
   request.mutable_programs()->Assign(programs.begin(), programs.end());
   request.set_to(to);
+  request.set_force(force);
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   v1::MoveEvent event;

@@ -29,13 +29,15 @@ int command(int argc, char** argv) {
 
   std::vector<std::string> programs;
   std::string to, move_id;
-  bool json = false, commit = false, abort = false;
+  bool json = false, force = false, commit = false, abort = false;
   auto* move = app.add_subcommand("move", "moves running programs to another host: all, or none");
   move->add_option("PROGRAM", programs, "container, program name or pid")->required();
   move->add_option("--to", to,
                    "address or name of the host; its ferryd listens on port 4780 unless given")
       ->required()
       ->type_name("HOST[:PORT]");
+  move->add_flag("--force", force,
+                 "also if a peer that speaks no migration messages may give up meanwhile");
   move->add_flag("--json", json, "print the report as JSON");
   auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
   ps->add_flag("--json", json, "print as JSON");
@@ -83,7 +85,7 @@ int command(int argc, char** argv) {
   }
   if (const auto status = ferry::migrate::parse_command_line(app, argc, argv)) return *status;
 
-  if (*move) return ferry::cli::move(programs, to, json);
+  if (*move) return ferry::cli::move(programs, to, force, json);
   if (*ps) return ferry::cli::ps(json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "migrate/failure.h"
 #include "migrate/places.h"
@@ -30,43 +30,41 @@ constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end afte
 
 }  // namespace
 
+agent::ContextSlots from_message(const v1::ContextSlots& message) {
+  agent::ContextSlots slots{message.netdev(), {}};
+  for (const auto& slot : message.slots()) {
+    device::Slot& added = slots.slots.emplace_back();
+    const auto local = from_message(slot.local());
+    if (!local) throw Failure("malformed address in a message between ferryds");
+    added.local = *local;
+    added.slot = slot.slot();
+    if (const auto origin = from_message(slot.origin())) added.origin = *origin;
+    added.epoch = slot.epoch();
+  }
+  return slots;
+}
+
+void to_message(const agent::ContextSlots& context, v1::ContextSlots* message) {
+  message->set_netdev(context.netdev);
+  for (const auto& slot : context.slots) {
+    auto* added = message->add_slots();
+    to_message(slot.local, added->mutable_local());
+    added->set_slot(slot.slot);
+    if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
+    added->set_epoch(slot.epoch);
+  }
+}
+
 NewPlace from_message(const v1::ProcessSlots& message) {
   NewPlace place;
   place.inner_pid = message.inner_pid();
-  for (const auto& context : message.contexts()) {
-    agent::ContextSlots slots{context.netdev(), {}};
-    for (const auto& slot : context.slots()) {
-      device::Slot& added = slots.slots.emplace_back();
-      const std::string& address = slot.local().address();
-      if (address.size() != added.local.address.bytes.size() || slot.local().port() > 0xFFFF) {
-        throw Failure("malformed address in a message between ferryds");
-      }
-      std::memcpy(added.local.address.bytes.data(), address.data(), address.size());
-      added.local.udp_port = static_cast<std::uint16_t>(slot.local().port());
-      added.slot = slot.slot();
-      if (const auto origin = from_message(slot.origin())) added.origin = *origin;
-      added.epoch = slot.epoch();
-    }
-    place.contexts.push_back(std::move(slots));
-  }
+  for (const auto& context : message.contexts()) place.contexts.push_back(from_message(context));
   return place;
 }
 
 void to_message(const NewPlace& place, v1::ProcessSlots* message) {
   message->set_inner_pid(place.inner_pid);
-  for (const auto& context : place.contexts) {
-    auto* slots = message->add_contexts();
-    slots->set_netdev(context.netdev);
-    for (const auto& slot : context.slots) {
-      auto* added = slots->add_slots();
-      const auto& bytes = slot.local.address.bytes;
-      added->mutable_local()->set_address(bytes.data(), bytes.size());
-      added->mutable_local()->set_port(slot.local.udp_port);
-      added->set_slot(slot.slot);
-      if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
-      added->set_epoch(slot.epoch);
-    }
-  }
+  for (const auto& context : place.contexts) to_message(context, message->add_contexts());
 }
 
 Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
@@ -92,6 +90,12 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
     if (!request.container_json().empty()) {
       container_ = host_.containers->arrive(program_, request.container_json());
     }
+    const std::string netns = container_ ? container_->netns : std::string();
+    for (const auto& message : request.kept()) {
+      const auto kept = from_message(message);
+      auto bound = bind_same_slots(netns, kept.netdev, kept.slots);
+      std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
+    }
     token_ = host_.images->expect(images_, host_.available(), from_);
     receiving_ = true;
     group_->join(*this);
@@ -108,11 +112,37 @@ Arrival::~Arrival() {
   for (auto& process : processes_) {
     for (auto& context : process.contexts) close_slots(context.slots);
   }
+  close_slots(reserved_);
+}
+
+// With mutex_. What was reserved, and the others as they can be had.
+agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
+  agent::ContextSlots bound{wanted.netdev, {}};
+  const std::string netns = container_ ? container_->netns : std::string();
+  try {
+    for (const auto& slot : wanted.slots) {
+      const auto reserved =
+          std::find_if(reserved_.begin(), reserved_.end(),
+                       [&](const device::Slot& held) { return held.local == slot.local; });
+      if (reserved == reserved_.end()) {
+        auto other = bind_slots(netns, wanted.netdev, {slot});
+        bound.slots.push_back(std::move(other.front()));
+        continue;
+      }
+      reserved->origin = slot.origin;
+      reserved->epoch = slot.epoch;
+      bound.slots.push_back(std::move(*reserved));
+      reserved_.erase(reserved);
+    }
+  } catch (const Failure&) {
+    close_slots(bound.slots);
+    throw;
+  }
+  return bound;
 }
 
 std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
   std::vector<NewPlace> places;
-  const std::string netns = container_ ? container_->netns : std::string();
   for (const auto& place : wanted) {
     NewPlace& bound = places.emplace_back();
     bound.inner_pid = place.inner_pid;
@@ -125,8 +155,7 @@ std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
       throw Failure(fmt::format("process {} is not expected here", place.inner_pid));
     }
     for (const auto& context : place.contexts) {
-      process->contexts.push_back(
-          {context.netdev, bind_slots(netns, context.netdev, context.slots)});
+      process->contexts.push_back(bind_context(context));
     }
     bound.contexts = process->contexts;
   }
@@ -248,6 +277,7 @@ void Arrival::connect() {
   if (!container_) return;
   report_failure([&] { host_.containers->publish_state(*container_); });
   report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
+  announcer_.emplace(container_->netns);
 }
 
 std::string Arrival::why_lost() const {
@@ -277,6 +307,7 @@ void Arrival::clean_up() {
   for (auto& process : processes_) {
     for (auto& context : process.contexts) close_slots(context.slots);
   }
+  close_slots(reserved_);
   if (container_) {
     try {
       host_.containers->forget(*container_);

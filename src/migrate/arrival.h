@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ferry.pb.h"
+#include "migrate/announcer.h"
 #include "migrate/arrival_group.h"
 #include "migrate/container.h"
 #include "migrate/control_server.h"
@@ -88,6 +89,7 @@ class Arrival {
   // What comes after the commit: a failure is reported.
   void connect();
   std::string why_lost() const;
+  agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
   void end_criu();
@@ -104,6 +106,8 @@ class Arrival {
   const std::string program_, source_, from_;
   std::optional<Container> container_;
   std::string images_;
+  std::vector<device::Slot> reserved_;  // before the program is stopped
+  std::optional<Announcer> announcer_;
   ImageToken token_{};
   bool receiving_ = false;
 
@@ -125,7 +129,9 @@ class Arrival {
   std::thread criu_;
 };
 
-// Between messages and structs.
+// Between messages and structs. Malformed ones: Failure.
+agent::ContextSlots from_message(const v1::ContextSlots& message);
+void to_message(const agent::ContextSlots& context, v1::ContextSlots* message);
 NewPlace from_message(const v1::ProcessSlots& message);
 void to_message(const NewPlace& place, v1::ProcessSlots* message);
 

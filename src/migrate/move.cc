@@ -25,7 +25,6 @@ extern "C" {
 #include "migrate/settle.h"
 #include "migrate/stand_in_term.h"
 #include "migrate/whereabouts.h"
-#include "transport/types.h"
 
 namespace ferry::migrate {
 namespace {
@@ -50,15 +49,10 @@ std::uint64_t bytes_of_tree(pid_t root) {
   return sum;
 }
 
-// A datagram QP has no peer: whom it talks to learns where it is by asking.
-bool is_connected(const device::QpStatus& qp) {
-  if (qp.type == IBV_QPT_UD) return false;
-  return qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD;
-}
-
 }  // namespace
 
-Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user)
+Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
+           bool force)
     : host_(host),
       group_(std::move(group)),
       index_(program),
@@ -66,6 +60,7 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
       unit_(program_.unit),
       move_id_(program_.move_id),
       user_(user),
+      force_(force),
       peer_(group_->peer()),
       tree_(*host.control, *host.stand_ins, move_id_),
       images_(host.images_of(move_id_)) {}
@@ -177,8 +172,9 @@ void Move::check_here_and_there() {
     else
       request.set_group_bytes(request.group_bytes() + bytes);
   }
-  const auto contexts = this->contexts();
-  if (!unit_.container || !unit_.container->rdma_moves) check_peers(contexts);
+  // A group has one decision: its programs wait for each other.
+  const auto contexts =
+      check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
   std::set<std::string> netdevs;
   for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
   for (const auto& netdev : netdevs) request.add_netdevs(netdev);
@@ -187,29 +183,33 @@ void Move::check_here_and_there() {
   host_there_ = reply.host();
 }
 
-// A peer that does not speak the migration protocol cannot learn a new address.
-void Move::check_peers(std::vector<agent::ContextStatus> contexts) {
+// A peer that does not speak the migration protocol cannot learn a new address, and has to be
+// patient. Gives what it has looked at.
+std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   const auto deadline = Clock::now() + kHelloLimit;
-  for (;;) {
-    bool undecided = false;
-    for (const auto& context : contexts) {
-      for (const auto& qp : context.qps) {
-        if (!is_connected(qp)) continue;
-        const auto peer_class = static_cast<transport::PeerClass>(qp.peer_class);
-        if (peer_class == transport::PeerClass::kFerry) continue;
-        if (peer_class == transport::PeerClass::kUnmodified || Clock::now() > deadline) {
-          throw Failure(fmt::format(
-              "QP {:#08x}'s peer {} does not answer the migration protocol: it could not follow to "
-              "another address; move the RDMA address along, or try again when it is connected",
-              qp.qpn, to_string(qp.peer)));
-        }
-        undecided = true;
-      }
-    }
-    if (!undecided) return;
+  auto contexts = this->contexts();
+  auto peers = peers_of(contexts);
+  while (!peers.undecided.empty() && Clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(20));
     contexts = this->contexts();
+    peers = peers_of(contexts);
   }
+  auto& standard = peers.standard;
+  standard.insert(standard.end(), peers.undecided.begin(), peers.undecided.end());
+  if (standard.empty()) return contexts;
+  if (!unit_.container || !unit_.container->rdma_moves) {
+    throw Failure(fmt::format(
+        "{} speaks no migration messages and the address {} cannot move along: it belongs to the "
+        "host; move programs whose RDMA address is their container's own, or try again when the "
+        "peer is connected",
+        peer_text(standard.front()), to_string(standard.front().local.address)));
+  }
+  if (const auto line = impatient(standard, expected); !line.empty()) {
+    if (!force_) throw Failure(line);
+    spdlog::warn("'{}' moves all the same: {}", unit_.name, line);
+  }
+  kept_ = places_to_keep(contexts);
+  return contexts;
 }
 
 std::vector<agent::ContextStatus> Move::contexts() const {
@@ -240,6 +240,7 @@ void Move::prepare_there() {
   for (const auto& process : unit_.processes) {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
   }
+  for (const auto& context : kept_) to_message(context, request.add_kept());
   if (!group_->is_alone()) {
     request.mutable_group()->set_id(group_->id());
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
@@ -302,7 +303,7 @@ int Move::action(const std::string& name) {
   try {
     if (name == "network-lock" && unit_.container) {
       left_network_ = true;
-      host_.containers->call_hook("deactivate", unit_.container->instance);
+      host_.containers->call_hook("hold", unit_.container->instance);
     } else if (name == "network-unlock" && unit_.container) {
       host_.containers->call_hook("activate", unit_.container->instance);
       left_network_ = false;
@@ -335,6 +336,7 @@ int Move::transfer_and_commit() {
   tell("transfer");
   group_->need_open();
   if (!tree_.fits(places)) throw Failure(peer_.name() + " gave a malformed answer");
+  tree_.need_same_places(places);
   image_ = sender_->send(files());
   sender_.reset();
   transferred_ = Clock::now();

@@ -15,6 +15,7 @@
 #include "migrate/image_stream.h"
 #include "migrate/move_group.h"
 #include "migrate/peer.h"
+#include "migrate/standard_peers.h"
 #include "migrate/stopped_tree.h"
 #include "migrate/unit.h"
 
@@ -23,9 +24,10 @@
 //
 //   check, prepare ─ criu dump ┬ pause_tree()            stop
 //                              ├ frozen()                control blocks
-//                              ├ action("network-lock")  the container leaves its network
-//                              └ action("post-dump")     transfer, restore, commit: all while the
-//                              tree is frozen
+//                              ├ action("network-lock")  the container leaves its network, but for
+//                              │                         the stand-in, where its address moves
+//                              along └ action("post-dump")     transfer, restore, commit: all while
+//                              the tree is frozen
 //
 // Any failure of any program of the group before the commit thaws the tree where it was.
 namespace ferry::migrate {
@@ -42,8 +44,8 @@ class Move {
   };
 
   // The one of the group's programs with this index. `user` asked for it: what is not its own when
-  // all is frozen does not move.
-  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user);
+  // all is frozen does not move. `force`: also if a standard peer may give up meanwhile.
+  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user, bool force);
   // Waits for what goes on behind go().
   ~Move();
 
@@ -75,7 +77,7 @@ class Move {
   void tell(const std::string& phase);
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
-  void check_peers(std::vector<agent::ContextStatus> contexts);
+  std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   std::vector<agent::ContextStatus> contexts() const;
   void prepare_there();
   int transfer_and_commit();
@@ -97,6 +99,8 @@ class Move {
   const Unit& unit_;
   const std::uint64_t move_id_;
   const uid_t user_;
+  const bool force_;
+  std::vector<agent::ContextSlots> kept_;  // what standard peers know of it
   Peer& peer_;
   std::string host_there_;         // its name
   std::shared_ptr<void> network_;  // of the container: released when nobody has it any more

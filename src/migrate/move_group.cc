@@ -74,7 +74,9 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     if (step == SourceDecision::Step::kRecordCommit) {
       const auto written =
-          host_.decisions->write(Side::kSource, record(Decision::kCommitted), &refusal);
+          leave_addresses(&refusal)
+              ? host_.decisions->write(Side::kSource, record(Decision::kCommitted), &refusal)
+              : Written::kNot;
       if (written == Written::kDurable) publish_moved();
       lock.lock();
       decision_.written(written);
@@ -109,6 +111,22 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
                             record(committed ? Decision::kConfirmed : Decision::kAborted));
   });
   return committed ? 0 : 1;
+}
+
+// An address has one place: stand-ins have answered at those that move along until here.
+bool MoveGroup::leave_addresses(std::string* error) const {
+  try {
+    for (const auto& program : programs_) {
+      const auto& container = program.unit.container;
+      if (container && container->rdma_moves) {
+        host_.containers->call_hook("deactivate", container->instance);
+      }
+    }
+    return true;
+  } catch (const Failure& failure) {
+    *error = failure.what();
+    return false;
+  }
 }
 
 // Supervisors see their containers' programs killed: they must know why.

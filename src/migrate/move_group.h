@@ -59,6 +59,7 @@ class MoveGroup {
  private:
   int decide(std::unique_lock<std::mutex>& lock);
   DecisionLog::Record record(Decision decision) const;
+  bool leave_addresses(std::string* error) const;
   void publish_moved() const;
 
   Host& host_;

@@ -53,20 +53,33 @@ port::Address choose_address(const std::vector<port::Address>& addresses,
                             wanted.is_ipv4() ? "IPv4" : "IPv6", netdev, to_string(wanted)));
 }
 
+enum class Want { kSameOrOther, kSame };
+
+std::unique_ptr<port::UdpPort> bind_slot(const std::vector<port::Address>& addresses,
+                                         const std::string& netdev, const device::Slot& slot,
+                                         Want want) {
+  int error = 0;
+  if (want == Want::kSame) {
+    auto port = port::UdpPort::bind(slot.local.address, slot.slot, &error);
+    if (port) return port;
+    throw Failure(fmt::format("the QPNs at {} (slot {}) cannot move along: {}",
+                              to_string(slot.local.address), slot.slot, error_text(error)));
+  }
+  const auto address = choose_address(addresses, slot.local.address, netdev);
+  auto port = port::UdpPort::bind(address, slot.slot, &error);
+  if (!port && error == EADDRINUSE) port = port::bind_first_free_slot(address, &error);
+  if (port) return port;
+  throw Failure(fmt::format("cannot bind a RoCE port on {} of {}: {}", to_string(address), netdev,
+                            error_text(error)));
+}
+
 std::vector<device::Slot> bind_here(const std::string& netdev,
-                                    const std::vector<device::Slot>& wanted) {
+                                    const std::vector<device::Slot>& wanted, Want want) {
   const auto addresses = addresses_of(netdev);
   std::vector<device::Slot> bound;
   for (const auto& slot : wanted) {
-    int error = 0;
     try {
-      const auto address = choose_address(addresses, slot.local.address, netdev);
-      auto port = port::UdpPort::bind(address, slot.slot, &error);
-      if (!port && error == EADDRINUSE) port = port::bind_first_free_slot(address, &error);
-      if (!port) {
-        throw Failure(fmt::format("cannot bind a RoCE port on {} of {}: {}", to_string(address),
-                                  netdev, error_text(error)));
-      }
+      const auto port = bind_slot(addresses, netdev, slot, want);
       device::Slot result;
       result.local = port->local();
       result.slot = port->slot();
@@ -91,10 +104,8 @@ std::string rules() {
       kCriuMark);
 }
 
-}  // namespace
-
-std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
-                                     const std::vector<device::Slot>& wanted) {
+std::vector<device::Slot> bind_in(const std::string& netns, const std::string& netdev,
+                                  const std::vector<device::Slot>& wanted, Want want) {
   std::vector<device::Slot> bound;
   std::exception_ptr failure;
   // setns() is for one thread: this one ends afterwards.
@@ -107,13 +118,25 @@ std::vector<device::Slot> bind_slots(const std::string& netns, const std::string
               fmt::format("cannot enter network namespace {}: {}", netns, error_text(errno)));
         }
       }
-      bound = bind_here(netdev, wanted);
+      bound = bind_here(netdev, wanted, want);
     } catch (...) {
       failure = std::current_exception();
     }
   }).join();
   if (failure) std::rethrow_exception(failure);
   return bound;
+}
+
+}  // namespace
+
+std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
+                                     const std::vector<device::Slot>& wanted) {
+  return bind_in(netns, netdev, wanted, Want::kSameOrOther);
+}
+
+std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
+                                          const std::vector<device::Slot>& wanted) {
+  return bind_in(netns, netdev, wanted, Want::kSame);
 }
 
 void close_slots(std::vector<device::Slot>& slots) {

@@ -15,6 +15,10 @@ namespace ferry::migrate {
 std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
                                      const std::vector<device::Slot>& wanted);
 
+// The same, but nothing else will do: standard peers know the address and the QPNs. Throws Failure.
+std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
+                                          const std::vector<device::Slot>& wanted);
+
 // Closes their descriptors.
 void close_slots(std::vector<device::Slot>& slots);
 

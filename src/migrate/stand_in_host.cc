@@ -156,6 +156,12 @@ void StandInHost::peer_knows(StandInId id, std::uint32_t virtual_qpn) {
   if (found != entries_.end()) found->second.stand_in->peer_knows(virtual_qpn, now());
 }
 
+std::optional<port::Endpoint> StandInHost::standard_peer(StandInId id) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? std::nullopt : found->second.stand_in->standard_peer();
+}
+
 bool StandInHost::expired(StandInId id) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -42,6 +43,8 @@ class StandInHost {
                  std::uint32_t epoch);
   // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
+  // A peer that speaks no migration messages, if it stands in for a QP of one.
+  std::optional<port::Endpoint> standard_peer(StandInId id);
   // True when nobody needs it any more (or it does not exist).
   bool expired(StandInId id);
   // Closes the socket.

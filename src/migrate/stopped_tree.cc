@@ -10,6 +10,7 @@
 #include <future>
 
 #include "migrate/failure.h"
+#include "migrate/net.h"
 #include "migrate/process_tree.h"
 
 namespace ferry::migrate {
@@ -236,6 +237,25 @@ bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
                             return old.slots.size() == now.slots.size();
                           });
       });
+}
+
+void StoppedTree::need_same_places(const std::vector<NewPlace>& places) const {
+  std::lock_guard lock(mutex_);
+  for (std::size_t p = 0; p < processes_.size(); ++p) {
+    const Process& process = processes_[p];
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        const port::Endpoint& old = process.contexts[c].slots[s].local;
+        if (places[p].contexts[c].slots[s].local == old) continue;
+        if (const auto peer = stand_ins_.standard_peer(process.stand_ins[c][s])) {
+          throw Failure(
+              fmt::format("peer {} speaks no migration messages and the address {} cannot move "
+                          "along: the peer was connected after the check; try again",
+                          to_string(peer->address), to_string(old)));
+        }
+      }
+    }
+  }
 }
 
 std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlace>& places,

@@ -58,6 +58,8 @@ class StoppedTree {
 
   // True when `places` has a socket for each of sockets(), in its order.
   bool fits(const std::vector<NewPlace>& places) const;
+  // Throws Failure when a standard peer would not find its QP there. `places` fit.
+  void need_same_places(const std::vector<NewPlace>& places) const;
   // After the commit; `places` fit.
   // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
   // caller's from then on. `there` has the host and ferryd of the new places.

@@ -163,6 +163,22 @@ on h1 "$hook" release "$(jq -r .instance "$work/back")"
 [[ $(on h1 ip -o link | grep -c ' e[0-9]*@') == 2 ]] || fail 'release left a port, or removed the wrong one'
 ok "the hook: eth0 is silent, then announced; rdma0 gets the destination's address"
 
+# refuses HOST ADDRESS: a TCP connection to a port where nobody listens is refused at once, by a kernel that is there.
+refuses() { [[ $(on "$1" timeout 20 python3 -c "import socket; socket.create_connection(('$2', 9))" 2>&1) == *refused* ]]; }
+
+# Held, c answers ping and not TCP: not even a reset.
+held=$(address h2 c .instance) held_status=0
+refuses h3 "$c_rdma" || fail 'c does not refuse a connection'
+on h2 "$hook" hold "$held"
+on h2 "$hook" hold "$held" # may be repeated
+on h3 ping -c 1 -W 20 -q "$c_rdma" >/dev/null || fail 'rdma0 of c left the network when it was held'
+on h3 ping -c 1 -W 20 -q "$c_rdma6" >/dev/null || fail 'rdma0 of c left the IPv6 network when it was held'
+on h3 timeout 1 python3 -c "import socket; socket.create_connection(('$c_rdma', 9))" 2>/dev/null || held_status=$?
+((held_status == 124)) || fail 'TCP came through to a container that is held'
+on h2 "$hook" activate "$held"
+refuses h3 "$c_rdma" || fail 'c is held still after activate'
+ok 'the hook: a held rdma0 answers for itself, and TCP sees nothing'
+
 hook_moves c h2 h1 rdma0 rdma
 ok 'the hook with --move-rdma: rdma0 is silent, then announced'
 

@@ -18,6 +18,7 @@
 #include "agent/protocol.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
+#include "transport/stopped.h"
 
 namespace ferry::migrate::test {
 
@@ -37,6 +38,7 @@ class PlayedProcess {
     bool clings = false;     // does not let go after STOP_TAKEN
     std::uint32_t slot = 0;  // of 127.78.0.1
     unsigned stop_ms = 0;    // that it takes to stop
+    bool has_standard_peer = false;
   };
 
   PlayedProcess(const std::string& socket, Behaviour behaviour) {
@@ -107,6 +109,13 @@ class PlayedProcess {
         device::Slot slot;
         slot.local = udp->local();
         slot.slot = udp->slot();
+        if (behaviour.has_standard_peer) {
+          transport::StoppedPeer entry;
+          entry.peer = {port::Address::from_ipv4(0x7F4E0002), port::kRoceUdpPort};
+          entry.peer_class = transport::PeerClass::kUnmodified;
+          wire::ByteWriter out(&slot.entries.emplace_back());
+          entry.save(out);
+        }
         slot.descriptor = udp->release();
         stopped.contexts.push_back({"lo", {slot}});
         agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped),

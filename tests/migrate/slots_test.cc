@@ -44,6 +44,20 @@ TEST(Slots, TakesAnotherSlotWhereItsOwnIsHeld) {
   close_slots(second);
 }
 
+// Standard peers cannot be told of another one.
+TEST(Slots, TakesTheSamePlaceOrNone) {
+  auto first = bind_same_slots("", "lo", {wanted(kLoopback, 941), wanted(kLoopback, 942)});
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[1].local, wanted(kLoopback, 942).local);
+  EXPECT_EQ(failure_of([] {
+              bind_same_slots("", "lo", {wanted(kLoopback, 943), wanted(kLoopback, 941)});
+            }),
+            "the QPNs at 127.0.0.1 (slot 941) cannot move along: Address already in use");
+  EXPECT_EQ(failure_of([] { bind_same_slots("", "lo", {wanted(0x0A4E0101, 941)}); }),
+            "the QPNs at 10.78.1.1 (slot 941) cannot move along: Cannot assign requested address");
+  close_slots(first);
+}
+
 TEST(Slots, SaysWhatIsMissing) {
   EXPECT_NE(failure_of([] {
               bind_slots("", "nodev0", {wanted(kLoopback, 940)});

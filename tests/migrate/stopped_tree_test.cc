@@ -140,6 +140,20 @@ TEST_F(StoppedTreeTest, NewPlacesHaveASocketForEach) {
   EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
 }
 
+TEST_F(StoppedTreeTest, AStandardPeerNeedsTheSamePlace) {
+  PlayedProcess process(path, {.slot = 71, .has_standard_peer = true});
+  await_processes(1);
+  tree->stop(server->processes(), kDeadline);
+  auto places = tree->sockets();
+  tree->need_same_places(places);
+  places[0].contexts[0].slots[0].local.udp_port = port::udp_port_of_slot(72);
+  EXPECT_EQ(failure_of([&] { tree->need_same_places(places); }),
+            "peer 127.78.0.2 speaks no migration messages and the address 127.78.0.1:61511 cannot "
+            "move along: the peer was connected after the check; try again");
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+}
+
 TEST_F(StoppedTreeTest, AfterTheCommitNobodyComesBack) {
   PlayedProcess process(path, {.slot = 67});
   await_processes(1);
