@@ -147,7 +147,7 @@ group_errors() {
   await_listen h2 ums
   start h1 umc ib_send_bw -F -u 18 -D 600 "$(address_of h2 ums)"
   await_traffic h1 umc
-  fails 'does not answer the migration protocol' on h1 "$ferry" move umc --to h3
+  fails 'peer 10\.78\.[0-9.]+ of QP .* speaks no migration messages and the address 10\.78\.[0-9.:]+ cannot move along' on h1 "$ferry" move umc --to h3
   hit KILL umc ums
   expire erc ers
   ok 'wrong input gets one line, and the program goes on'
@@ -214,8 +214,15 @@ group_rollback() {
   await_listen h2 rbs
   start h1 rbc ib_send_bw -F -u 18 -D 600 -b "$(address_of h2 rbs)"
   await_traffic h1 rbc
+  # And one whose peer knows nothing of all this, and whose RDMA address would move along: it is held, or has left, and comes back.
+  "$lab" run h1 rbm -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
+  await_listen h1 rbm
+  "$lab" run h2 rbp -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600 "$(address_of h1 rbm)"
+  await_traffic h1 rbm
   another h3 4784 --criu /tmp/no-restore
   fails "'rbc' was not moved: .*no luck today" on h1 "$ferry" move rbc --to h3:4784
+  fails "'rbm' was not moved: .*no luck today" on h1 "$ferry" move rbm --to h3:4784
+  await_traffic h1 rbm
   [[ $(on h1 jq -r .state /run/ferry/containers/rbc/config.json) == running ]] || fail 'rbc is not running on h1'
   await_traffic h1 rbc
   # A destination that cannot write its decision down refuses the commit: the source goes on, with its network.
@@ -225,6 +232,9 @@ group_rollback() {
   fails "'rbc' was not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rbc --to h3:4786
   [[ $(on h1 jq -r .state /run/ferry/containers/rbc/config.json) == running ]] || fail 'rbc is not running on h1'
   await_traffic h1 rbc
+  fails "'rbm' was not moved: .*cannot make a record durable" on h1 "$ferry" move rbm --to h3:4786
+  await_traffic h1 rbm
+  expire rbm rbp
   # The destination dies while it restores.
   another h3 4785 --criu /tmp/slow-restore
   on h1 "$ferry" move rbc --to h3:4785 >"$work/dying" 2>&1 &
