@@ -46,7 +46,18 @@ struct DaemonTest : testing::Test {
   // A source that does not answer leaves an arrival in peace for a minute.
   v1::PrepareReply prepare(std::uint64_t move_id, const std::string& source = "127.0.0.1:1",
                            const std::string& container = {}) {
+    return prepare(v1::PrepareRequest(), move_id, source, container);
+  }
+  // One of two that arrive together.
+  v1::PrepareReply prepare_in_group(std::uint64_t group, unsigned program) {
     v1::PrepareRequest request;
+    request.mutable_group()->set_id(group);
+    request.mutable_group()->set_programs(2);
+    request.mutable_group()->set_program(program);
+    return prepare(request, group + program, "127.0.0.1:1", {});
+  }
+  v1::PrepareReply prepare(v1::PrepareRequest request, std::uint64_t move_id,
+                           const std::string& source, const std::string& container) {
     v1::PrepareReply reply;
     request.set_container_json(container);
     request.set_move_id(move_id);
@@ -147,6 +158,86 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   EXPECT_TRUE(eventually([&] { return there.folder.read("containers/p/exit") == "137\n"; }));
   EXPECT_FALSE(std::filesystem::exists(there.host.images_of(16)));
   EXPECT_NE(::kill(root, 0), 0);
+}
+
+TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
+  prepare_in_group(51, 0);
+  prepare_in_group(51, 1);
+  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 51)
+                .find("not all is here that was to go on"),
+            std::string::npos);
+  for (const std::uint64_t id : {51, 52}) {
+    EXPECT_EQ(there.decisions.decision(id, Side::kDestination), Decision::kAborted);
+    EXPECT_FALSE(std::filesystem::exists(there.host.images_of(id)));
+  }
+}
+
+TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
+  prepare_in_group(53, 0);
+  prepare_in_group(53, 1);
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 54), "");
+  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(53)));
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 53), "");
+  // Another group's size, or a program that is none of it.
+  prepare_in_group(55, 0);
+  v1::PrepareRequest request;
+  request.mutable_group()->set_id(55);
+  request.mutable_group()->set_programs(3);
+  EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("refused"),
+            std::string::npos);
+  request.mutable_group()->set_program(3);
+  EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("malformed"),
+            std::string::npos);
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 55), "");
+}
+
+// The record of both is one; each is committed by the word on the other.
+TEST_F(DaemonTest, AGroupIsCommittedAsOne) {
+  const std::string end = there.folder.path("end");
+  there.folder.script("criu",
+                      "[ $1 != --version ] || echo Version: 4.2.1\n"
+                      "[ $1 = restore ] || exit 0\n"
+                      "until [ -e " +
+                          end + " ]; do sleep 0.01; done\n");
+  std::vector<pid_t> roots;
+  std::vector<std::thread> scripts;
+  std::atomic<int> passed{0};
+  Folder image;
+  image.write("x.img", "x");
+  for (unsigned program = 0; program < 2; ++program) {
+    const auto reply = prepare_in_group(61, program);
+    const pid_t root = roots.emplace_back(::fork());
+    if (root == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::pause();
+      ::_exit(0);
+    }
+    ImageToken token;
+    std::memcpy(token.data(), reply.image_token().data(), token.size());
+    ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
+        .send(image_files(image.path()));
+    scripts.emplace_back([&, root, program] {
+      // Refused until the restore has begun, and then held until the decision.
+      while (there.daemon->action({"post-restore", root, 61 + program}).code != 0) ::usleep(1000);
+      ++passed;
+    });
+    EXPECT_EQ(
+        step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 61 + program),
+        "");
+    EXPECT_EQ(passed, 0);
+    const auto shown = there.daemon->ps(0);
+    EXPECT_EQ(shown.programs_size(), static_cast<int>(program) + 1);
+    EXPECT_EQ(shown.programs(0).state(), "arriving");
+    EXPECT_EQ(shown.programs(0).group(), 61u);
+  }
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 62), "");
+  for (auto& script : scripts) script.join();
+  EXPECT_EQ(there.decisions.find(61, Side::kDestination)->moves,
+            (std::vector<std::uint64_t>{61, 62}));
+  EXPECT_EQ(there.decisions.decision(62, Side::kDestination), Decision::kCommitted);
+  there.folder.write("end", "");
+  for (const pid_t root : roots) ::kill(root, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return there.daemon->arrival_from(61, "") == nullptr; }));
 }
 
 TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
@@ -279,6 +370,14 @@ TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
   EXPECT_NE(failure_of([&] {
               here.daemon->move(0, {"nothing-of-that-name"}, there.host.address, false, quiet);
             }).find("there is no program 'nothing-of-that-name' on here"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(0, {pid, pid}, there.host.address, false, quiet);
+            }).find("are of one program"),
+            std::string::npos);
+  EXPECT_NE(failure_of([&] {
+              here.daemon->move(0, {pid, "nothing-of-that-name"}, there.host.address, false, quiet);
+            }).find("programs that move together are all on one host"),
             std::string::npos);
   // CRIU ends without having dumped: nothing was stopped, the destination is told.
   EXPECT_NE(failure_of([&] {
