@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,7 +32,10 @@ void stage_file(const std::string& path, const std::string& text) {
   std::ofstream out(path + ".new", std::ios::trunc);
   out << text;
   out.close();
-  if (!out) throw Failure(fmt::format("cannot write {}: {}", path, error_text(errno)));
+  if (out) return;
+  const int error = errno;
+  ::unlink((path + ".new").c_str());  // a part of it must never be put in place
+  throw Failure(fmt::format("cannot write {}: {}", path, error_text(error)));
 }
 
 void publish_file(const std::string& path) {

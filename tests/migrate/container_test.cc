@@ -1,6 +1,8 @@
 #include "migrate/container.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -60,6 +62,27 @@ TEST_F(ContainersTest, ReadsRecords) {
   EXPECT_FALSE(containers.name_is_free("a"));
   EXPECT_TRUE(containers.name_is_free("b"));
   EXPECT_TRUE(containers.name_is_free("nothing"));
+}
+
+// A disk that is full for a while must not cost the record: what could be written of the new one is
+// not put in place later.
+TEST_F(ContainersTest, APartOfARecordIsNeverPublished) {
+  add("a", {{"name", "a"}, {"state", "running"}, {"pid", 1}, {"instance", "a.1"}});
+  const auto container = containers.find("a");
+  ASSERT_TRUE(container);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{10, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const std::string failure = failure_of([&] { containers.stage_state(*container, "moved", 0); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_NE(failure.find("cannot write"), std::string::npos) << failure;
+  containers.publish_state(*container);
+  EXPECT_EQ(record("a").at("state"), "running");
+  containers.set_state(*container, "moved", 0);
+  EXPECT_EQ(record("a").at("state"), "moved");
 }
 
 TEST_F(ContainersTest, KnowsWhoseAProcessIs) {
