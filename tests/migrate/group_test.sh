@@ -236,7 +236,7 @@ group_peers() {
   # One connects: it finds the program where that has gone to.
   on h3 rm -f /tmp/restoring /tmp/restore-now
   serves h1 as
-  move as h1 h3 &
+  on h1 "$ferry" move as --to h3 >"$work/move" & # it has no QP yet
   mover=$!
   await 'h3 restores' on h3 test -e /tmp/restoring
   start h2 ac "$FERRY_BIN/stream_check" "$(address_of h1 as)" --seconds 0 --qps 2 --json
