@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -20,6 +21,8 @@ namespace {
 using migrate::Failure;
 
 constexpr int kTicketMs = 5000;
+constexpr int kLookMs = 100;  // between looks for a ferryd that starts
+constexpr std::chrono::seconds kStartLimit{5};
 
 std::string api_socket() {
   const char* path = std::getenv(migrate::kApiVariable);
@@ -31,9 +34,7 @@ class Ferryd {
  public:
   Ferryd() : who_(agent::connect_to_ferryd()) {
     const std::string path = api_socket();
-    if (!who_ || ::access(path.c_str(), R_OK | W_OK) != 0) {
-      throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
-    }
+    if (!who_) throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
     agent::Message answer;
     agent::Ticket ticket;
     if (agent::send_message(who_.get(), agent::MessageType::kWhoAmI, {}) != 0 ||
@@ -44,8 +45,15 @@ class Ferryd {
     context_.AddMetadata(migrate::kTicketKey, ticket.text);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = v1::Local::NewStub(
-        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLookMs);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kLookMs);
+    const auto channel =
+        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
+    // It is there, and may be just starting: programs are served before commands.
+    if (!channel->WaitForConnected(std::chrono::system_clock::now() + kStartLimit)) {
+      throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
+    }
+    stub_ = v1::Local::NewStub(channel);
   }
 
   v1::Local::Stub* operator->() const { return stub_.get(); }
