@@ -20,11 +20,7 @@
 namespace ferry::migrate {
 namespace {
 
-constexpr int kTransferTimeoutMs = 10 * 60 * 1000;
-constexpr auto kRestoreTimeout = std::chrono::minutes(5);
 constexpr auto kDoubt = std::chrono::seconds(2);
-// That a source may be out of reach before what it sent is given up; nothing was decided yet.
-constexpr auto kSourceLimit = std::chrono::seconds(60);
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
 
@@ -176,14 +172,15 @@ void Arrival::place_log() {
 }
 
 void Arrival::restore() {
-  host_.images->wait(token_, kTransferTimeoutMs);
+  host_.images->wait(token_, static_cast<int>(host_.limits.transfer.count()));
   place_log();
   std::unique_lock lock(mutex_);
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
   restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
-  const bool ended = changed_.wait_for(
-      lock, kRestoreTimeout, [this] { return held_ || decision_.decided() || criu_ended_; });
+  const bool ended = changed_.wait_for(lock, host_.limits.restore, [this] {
+    return held_ || decision_.decided() || criu_ended_;
+  });
   if (!ended) throw Failure("criu restore does not end");
   if (decision_.decided() || criu_ended_) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
@@ -416,7 +413,7 @@ bool Arrival::waits_long() const {
 }
 
 void Arrival::source_is_silent() {
-  const bool give_up = std::chrono::steady_clock::now() - heard_source_ > kSourceLimit;
+  const bool give_up = std::chrono::steady_clock::now() - heard_source_ > host_.limits.source;
   // What is held, and all of its group, may be committed at the source.
   std::unique_lock lock(mutex_);
   if (!give_up || decision_.state() != DestinationDecision::State::kOpen) return;

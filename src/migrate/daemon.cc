@@ -225,7 +225,7 @@ agent::Done Daemon::pause_foreign(pid_t root) {
     foreign_.emplace(foreign->move_id, foreign);
   }
   try {
-    foreign->tree->stop(processes, StoppedTree::kStopDeadline);
+    foreign->tree->stop(processes, host_.limits.stop);
   } catch (const Failure&) {
     if (foreign->tree->all_back()) {
       std::lock_guard lock(mutex_);

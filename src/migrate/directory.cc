@@ -42,7 +42,8 @@ std::unique_ptr<Directory> make_directory(const DirectoryOptions& options) {
           "host add, or --etcd-tls-dir");
     }
     return std::make_unique<EtcdDirectory>(std::move(endpoints),
-                                           tls ? options.etcd_credentials : nullptr);
+                                           tls ? options.etcd_credentials : nullptr,
+                                           std::chrono::ceil<std::chrono::seconds>(options.lease));
   }
   if (options.url.starts_with(ferryd)) {
     std::map<std::string, std::string> hosts;

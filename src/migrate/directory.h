@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "migrate/limits.h"
 #include "port/endpoint.h"
 
 // Who is where (docs/directory.md): what the ferryds of many hosts know of RNICs that have moved.
@@ -65,6 +66,7 @@ struct DirectoryOptions {
   std::string self;                               // address:port of this ferryd
   const Credentials* credentials = nullptr;       // Peer
   const Credentials* etcd_credentials = nullptr;  // for etcds://
+  Limits::Time lease = Limits().lease;            // of what is told to etcd; in whole seconds there
 };
 // Throws Failure for a URL that is none of these.
 std::unique_ptr<Directory> make_directory(const DirectoryOptions& options);

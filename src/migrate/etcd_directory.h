@@ -25,7 +25,6 @@ namespace ferry::migrate {
 //   value  JSON                             the place
 class EtcdDirectory : public Directory {
  public:
-  static constexpr std::chrono::seconds kTtl{15};
   static constexpr std::chrono::seconds kEndedTtl{900};
 
   struct Endpoint {
@@ -36,7 +35,7 @@ class EtcdDirectory : public Directory {
   // `endpoints` are tried in turn, inside TLS when there are credentials, which outlive this. Does
   // not wait for etcd.
   explicit EtcdDirectory(std::vector<Endpoint> endpoints, const Credentials* credentials,
-                         std::chrono::seconds ttl = kTtl);
+                         std::chrono::seconds ttl);
   ~EtcdDirectory() override;
 
   std::optional<Place> lookup(const port::Endpoint& origin) override;

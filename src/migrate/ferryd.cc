@@ -46,6 +46,7 @@ struct Options {
   std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
+  std::vector<std::string> limits;
   bool insecure = false;
 };
 
@@ -166,6 +167,8 @@ int run(const Options& options) {
   sigaddset(&signals, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  // A limit of file sizes is a full disk: the write fails, and the move with it.
+  ::signal(SIGXFSZ, SIG_IGN);
   // Programs that poll take every processor; a blackout must not wait for their time slices. CRIU
   // gives what it restores the priority that it had.
   ::setpriority(PRIO_PROCESS, 0, kPriority);
@@ -188,6 +191,7 @@ int run(const Options& options) {
   host.version = kVersion;
   host.image_directory = options.images;
   host.memory_limit = options.memory_limit;
+  for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   DecisionLog decisions(options.state);
   Containers containers(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
@@ -199,10 +203,11 @@ int run(const Options& options) {
   host.criu = &criu;
   std::optional<Credentials> for_etcd;
   if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
-  const auto directory = make_directory({options.directory, host.address, host.credentials,
-                                         for_etcd ? &*for_etcd : host.credentials});
+  const auto directory =
+      make_directory({options.directory, host.address, host.credentials,
+                      for_etcd ? &*for_etcd : host.credentials, host.limits.lease});
   host.directory = directory.get();
-  Origins origins(stand_ins, *directory);
+  Origins origins(stand_ins, *directory, host.limits.origin);
   host.origins = &origins;
   Daemon daemon(host);
   // The lock of its socket keeps a second ferryd from everything below.
@@ -293,6 +298,11 @@ int main(int argc, char** argv) {
   app.add_option("--memory-limit", options.memory_limit,
                  "most memory that an arriving program may take, e.g. 4G; 0: what is free")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option(
+         "--limit", options.limits,
+         "how long to wait for something, e.g. stand-in=15min; can be repeated; all of them "
+         "are in docs/settings.md")
+      ->type_name("NAME=TIME");
   const CLI::Range probability(0.0, 1.0);
   app.add_option("--fault-loss", options.faults.sending,
                  "for tests: lose each packet that a stand-in sends with this probability")

@@ -10,6 +10,7 @@
 #include "migrate/decision_log.h"
 #include "migrate/dump_turn.h"
 #include "migrate/image_stream.h"
+#include "migrate/limits.h"
 #include "migrate/stand_in_host.h"
 
 namespace ferry::migrate {
@@ -25,6 +26,7 @@ struct Host {
   std::string version;
   std::string image_directory;     // on a tmpfs
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
+  Limits limits;
   Containers* containers = nullptr;
   const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
   ControlServer* control = nullptr;

@@ -34,8 +34,6 @@ using std::chrono::seconds;
 
 constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
-constexpr seconds kResumeLimit{30};  // from the commit to the program's word
-constexpr seconds kPeersLimit{3};    // that the report waits for the peers
 constexpr milliseconds kPeersSettle{120};
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
@@ -263,7 +261,7 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(host_, unit_.root), StoppedTree::kStopDeadline);
+  tree_.stop(ferry_processes(host_, unit_.root), host_.limits.stop);
   stopped_ = Clock::now();
   tell("dump");
   // While CRIU dumps, the destination binds the new sockets.
@@ -346,7 +344,7 @@ int Move::transfer_and_commit() {
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
   restore.set_move_id(move_id_);
-  peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, seconds(320));
+  peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, host_.limits.restore + seconds(20));
   restored_ = Clock::now();
 
   tell("commit");
@@ -462,7 +460,7 @@ void Move::watch() {
   group_->wait_until_decided();
   if (!group_->committed()) return;  // the program is still here
   const auto now = [] { return Clock::now().time_since_epoch(); };
-  StandInTerm term(now());
+  StandInTerm term(now(), host_.limits.stand_in);
   if (is_over_there) term.program_left(now());
   while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));
@@ -495,7 +493,7 @@ void Move::handle(const v1::WatchEvent& event) {
 
 void Move::finish() {
   std::unique_lock lock(mutex_);
-  const bool resumed = changed_.wait_for(lock, kResumeLimit,
+  const bool resumed = changed_.wait_for(lock, host_.limits.resume,
                                          [this] { return is_resumed_ || !failed_there_.empty(); });
   std::error_code ignored;
   if (!resumed || !failed_there_.empty()) {
@@ -505,7 +503,7 @@ void Move::finish() {
                               peer_.name(), resumed ? failed_there_ : "no sign of it"));
   }
   if (tree_.timing().qps > 0) {
-    const auto limit = Clock::now() + kPeersLimit;
+    const auto limit = Clock::now() + host_.limits.peers;
     const auto settled = [this] {
       return heard_peers_ && remaining_ == 0 && Clock::now() - last_news_ > kPeersSettle;
     };

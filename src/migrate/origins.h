@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "migrate/directory.h"
+#include "migrate/limits.h"
 #include "migrate/stand_in_host.h"
 
 namespace ferry::migrate {
@@ -19,11 +20,8 @@ namespace ferry::migrate {
 // QPN) that some peer may know it by. The directory tells where it goes and when it ends.
 class Origins {
  public:
-  // That nobody knows of an RNIC before it counts as ended: its host was lost.
-  static constexpr std::chrono::minutes kLostLimit{10};
-
   Origins(StandInHost& stand_ins, Directory& directory,
-          std::chrono::milliseconds lost_limit = kLostLimit);
+          std::chrono::milliseconds lost_limit = Limits().origin);
   ~Origins();
 
   // Takes over a committed stand-in. `network` is held as long as it is.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 
+#include "migrate/limits.h"
 #include "transport/transport.h"
 
 // How long the stand-ins of a program that has moved are kept. Without I/O and clock: times are any
@@ -12,10 +13,10 @@ namespace ferry::migrate {
 class StandInTerm {
  public:
   using Time = std::chrono::nanoseconds;
-  // Past every peer's Paused limit, for programs that report for ever that some peer does not know.
-  static constexpr Time kMost = std::chrono::minutes(10);
 
-  explicit StandInTerm(Time committed) : most_(committed + kMost) {}
+  // `most`: past every peer's Paused limit, for programs that report for ever that some peer does
+  // not know.
+  explicit StandInTerm(Time committed, Time most = Limits().stand_in) : most_(committed + most) {}
 
   // Nobody is there any more who would report that peers know: the program has ended, or has moved
   // on, which looks the same from here. A peer that moves at the same time may know nothing but

@@ -27,10 +27,6 @@ struct NewPlace {
 
 class StoppedTree {
  public:
-  // For stop(). Normally it takes milliseconds, but a busy machine, or one whose own processors are
-  // taken from it, keeps a thread waiting for seconds; nothing is lost meanwhile.
-  static constexpr std::chrono::milliseconds kStopDeadline{10'000};
-
   struct Timing {
     std::chrono::steady_clock::time_point began;  // when the first QPs stopped, at the earliest
     std::uint64_t prepare_ns = 0,

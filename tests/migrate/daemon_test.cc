@@ -255,6 +255,44 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
   EXPECT_EQ(there.decisions.decision(12, Side::kDestination), Decision::kAborted);
 }
 
+// The limits of docs/settings.md.
+TEST_F(DaemonTest, AnImageThatDoesNotComeIsNotWaitedForAnyLonger) {
+  there.host.limits.transfer = milliseconds(50);
+  prepare(16);
+  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 16)
+                .find("the transfer of the image does not end"),
+            std::string::npos);
+}
+
+TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
+  const std::string enough = there.folder.path("enough");
+  there.folder.script("criu",
+                      "[ $1 != --version ] || echo Version: 4.2.1\n"
+                      "[ $1 = restore ] || exit 0\n"
+                      "until [ -e " +
+                          enough + " ]; do sleep 0.01; done; exit 1\n");
+  there.host.limits.restore = milliseconds(50);
+  Folder image;
+  image.write("x.img", "x");
+  const auto reply = prepare(17);
+  ImageToken token;
+  std::memcpy(token.data(), reply.image_token().data(), token.size());
+  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
+      .send(image_files(image.path()));
+  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 17)
+                .find("criu restore does not end"),
+            std::string::npos);
+  there.folder.write("enough", "");
+  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 17), "");
+}
+
+TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
+  there.host.limits.source = milliseconds(50);
+  prepare(18);
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(18)); }));
+  EXPECT_EQ(there.decisions.decision(18, Side::kDestination), Decision::kAborted);
+}
+
 TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
   v1::CommitRequest request;
   v1::CommitReply reply;
