@@ -14,7 +14,9 @@ from demo_lib.traffic import await_listener
 from .hosts import PATIENCE, await_
 
 FIRST_PORT = 18600
-ACK_TIMEOUT = 18  # of stream_check's QPs: 1.07 s, eight times, which is longer than any fault takes
+# Of QPs, eight times: longer than any fault takes, also on a busy machine.
+ACK_TIMEOUT = 19  # 2.1 s; ibv_qp_attr::timeout
+UCX_TIMEOUT = "2s"
 UNKNOWN_STATUS = 255  # how a program ended whose ferryd was killed, where the kernel does not tell
 
 
@@ -129,6 +131,7 @@ class MpiJob(Job):
         library = lab.binaries / "libferry.so"
         agent = lab.script.parent.parent / "tests/programs/container_agent"
         environment = {"LD_PRELOAD": library, "FERRY_NETDEV": "rdma0", "UCX_NET_DEVICES": "ferry0:1",
+                       "UCX_RC_TIMEOUT": UCX_TIMEOUT,
                        "UCX_TLS": "rc_verbs,ud_verbs,self", "MPIR_CVAR_NOLOCAL": 1, "FERRY_FAULT_LOSS": loss,
                        "FERRY_FAULT_SEED": seed}
         options = [word for name, value in environment.items() for word in ("-genv", name, value)]

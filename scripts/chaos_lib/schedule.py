@@ -53,7 +53,8 @@ class Chaos:
         """Each fault once and a rollback at every step, then chance, until the time is over and half the moves done."""
         for fault in sorted(self.faults, key=lambda fault: not fault.needs_empty_target):
             self._together([(self._any_program(), fault)])
-            self._together([(self._any_program(), None)])
+            if not self.moves[-1].done:
+                self._together([(self._any_program(), None)])
         for step in STEPS:
             causes = [fault for fault in self.faults if fault.step == step and not fault.needs_empty_target]
             for attempt in range(TRIES):
