@@ -37,7 +37,7 @@ fails 'excludes' resolve 12 --commit --abort
 fails 'MOVE is required; see: ferry resolve --help' resolve
 fails 'PROGRAM is required; see: ferry move --help' move
 fails '\-\-to is required; see: ferry move --help' move program
-fails 'not expected: b; see: ferry move --help' move a b --to host
+fails 'not expected: --frob; see: ferry move --help' move a b --frob --to host
 fails "unknown command 'mvoe'; see: ferry --help" mvoe
 fails "give the program's pid" move $'\xff' --to host
 fails 'is no name of a host' move program --to $'\xff'

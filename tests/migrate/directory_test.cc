@@ -426,7 +426,7 @@ TEST(MakeDirectory, KnowsItsUrls) {
             std::string::npos);
   EXPECT_NE(failure_of([] {
               make_directory({"consul://x", "", nullptr, nullptr});
-            }).find("etcd://"),
+            }).find("etcd[s]://"),
             std::string::npos);
 }
 

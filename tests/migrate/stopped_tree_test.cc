@@ -141,7 +141,7 @@ TEST_F(StoppedTreeTest, NewPlacesHaveASocketForEach) {
 }
 
 TEST_F(StoppedTreeTest, AStandardPeerNeedsTheSamePlace) {
-  PlayedProcess process(path, {.slot = 71, .has_standard_peer = true});
+  PlayedProcess process(path, {.slot = 74, .has_standard_peer = true});
   await_processes(1);
   tree->stop(server->processes(), kDeadline);
   auto places = tree->sockets();
