@@ -150,6 +150,7 @@ for number in range(1, 1000000):
 
 work=$(mktemp -d)
 trap cleanup EXIT
+"$lab" down  # of a test that was killed
 "$lab" up 3 2>/dev/null
 "$lab" run h1 server -d -- /usr/bin/python3 -u -c "$server"
 address=$("$lab" exec h1 -- jq -r .eth0.address /run/ferry/containers/server/config.json)

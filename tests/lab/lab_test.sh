@@ -18,6 +18,7 @@ work=$(mktemp -d)
 trap cleanup EXIT
 limit=$(</proc/sys/net/core/rmem_max)
 "$lab" down
+"$lab" down  # of a test that was killed
 "$lab" up 3 2>/dev/null
 
 ## hosts
