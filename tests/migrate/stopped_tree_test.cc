@@ -146,9 +146,9 @@ TEST_F(StoppedTreeTest, AStandardPeerNeedsTheSamePlace) {
   tree->stop(server->processes(), kDeadline);
   auto places = tree->sockets();
   tree->need_same_places(places);
-  places[0].contexts[0].slots[0].local.udp_port = port::udp_port_of_slot(72);
+  places[0].contexts[0].slots[0].local.udp_port = port::udp_port_of_slot(75);
   EXPECT_EQ(failure_of([&] { tree->need_same_places(places); }),
-            "peer 127.78.0.2 speaks no migration messages and the address 127.78.0.1:61511 cannot "
+            "peer 127.78.0.2 speaks no migration messages and the address 127.78.0.1:61514 cannot "
             "move along: the peer was connected after the check; try again");
   tree->roll_back();
   EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
