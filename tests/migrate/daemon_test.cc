@@ -68,6 +68,13 @@ struct DaemonTest : testing::Test {
     peer.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(5));
     return reply;
   }
+  // As the source does after Prepare.
+  static void send_image(const v1::PrepareReply& reply, const Folder& image) {
+    ImageToken token;
+    std::memcpy(token.data(), reply.image_token().data(), token.size());
+    ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
+        .send(image_files(image.path()));
+  }
   std::string step(auto method, auto request, auto reply, std::uint64_t move_id) {
     request.set_move_id(move_id);
     return failure_of([&] { peer.call(method, request, &reply, seconds(10)); });
@@ -142,10 +149,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   Folder image;
   image.write("x.img", "x");
   const auto reply = prepare(16, "127.0.0.1:1", "{}");
-  ImageToken token;
-  std::memcpy(token.data(), reply.image_token().data(), token.size());
-  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
-      .send(image_files(image.path()));
+  send_image(reply, image);
   std::atomic<bool> restored{false};
   std::thread post_restore([&] {
     while (there.daemon->action({"post-restore", root, 16}).code != 0 && !restored) ::usleep(1000);
@@ -212,10 +216,7 @@ TEST_F(DaemonTest, AGroupIsCommittedAsOne) {
       ::pause();
       ::_exit(0);
     }
-    ImageToken token;
-    std::memcpy(token.data(), reply.image_token().data(), token.size());
-    ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
-        .send(image_files(image.path()));
+    send_image(reply, image);
     scripts.emplace_back([&, root, program] {
       // Refused until the restore has begun, and then held until the decision.
       while (there.daemon->action({"post-restore", root, 61 + program}).code != 0) ::usleep(1000);
@@ -244,10 +245,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
   Folder image;
   image.write("x.img", "x");
   const auto reply = prepare(12);
-  ImageToken token;
-  std::memcpy(token.data(), reply.image_token().data(), token.size());
-  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
-      .send(image_files(image.path()));
+  send_image(reply, image);
   EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 12)
                 .find("cannot restore 'p': criu restore ended with status 1"),
             std::string::npos);
@@ -275,10 +273,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
   Folder image;
   image.write("x.img", "x");
   const auto reply = prepare(17);
-  ImageToken token;
-  std::memcpy(token.data(), reply.image_token().data(), token.size());
-  ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
-      .send(image_files(image.path()));
+  send_image(reply, image);
   EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 17)
                 .find("criu restore does not end"),
             std::string::npos);

@@ -22,8 +22,7 @@ nothing_is_lost() { # CLIENT SERVER...
     hit INT "$1"
     for name in "$1" "$2"; do
       finishes "$name"
-      "$lab" logs "$name" | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' >/dev/null ||
-        fail "$name: $("$lab" logs "$name" | tail -n 20)"
+      lost_nothing "$name"
     done
     shift 2
   done

@@ -64,8 +64,7 @@ group_stream() {
   hit INT stc
   finishes stc
   finishes sts
-  "$lab" logs stc | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' \
-    >/dev/null || fail "stream_check: $("$lab" logs stc | tail -n 20)"
+  lost_nothing stc
   ok 'stream_check lost, doubled and corrupted nothing towards a standard peer'
   await 'packets in the capture' has_packets "$work/standard.pcap" 20
   end "$capture"

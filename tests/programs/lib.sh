@@ -361,6 +361,12 @@ finishes() {
   ended_well "$status" "$output" || fail "$1 ended with $status: $(tail -n 5 <<<"$output")"
 }
 
+# lost_nothing NAME: the report of a stream_check --json that has ended says so.
+lost_nothing() {
+  "$lab" logs "$1" | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' >/dev/null ||
+    fail "$1: $("$lab" logs "$1" | tail -n 20)"
+}
+
 ## ferryds
 
 # another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail. Programs would not find it.
