@@ -62,8 +62,8 @@ bool comes_from(const port::Endpoint& from, const port::Endpoint& peer, PeerClas
 // Magic, MAC and QPN are right for a message from the peer. Not for HELLO, which has no MAC.
 bool is_authentic(const wire::MigrationMessage& message, const StoppedPeer& qp);
 
-// Whether an authentic RESUME is news or a repetition: not of an earlier stop, and not
-// a second restart of the same image elsewhere.
+// Whether an authentic RESUME is news or a repetition: not of an earlier stop, and not a
+// second restart of the same image elsewhere.
 bool is_current(const wire::MigrationMessage& resume, const StoppedPeer& qp);
 
 // The answer to `packet`, if there is one.

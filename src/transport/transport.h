@@ -93,9 +93,9 @@ class Transport {
   virtual void set_sqd(bool draining) = 0;
   virtual void to_error(Time now) = 0;  // any → ERROR: every WQE completes with kFlush
   virtual QpState state() const = 0;
-  // Changes that RTS → RTS and SQD allow.
   // What the peer's QP was told over the CM, in any state before ERROR; forgotten in RESET.
   virtual void set_peer_retries(const PeerRetries& /*peer*/) {}
+  // Changes that RTS → RTS and SQD allow.
   virtual void set_min_rnr_timer(std::uint8_t /*code*/) {}
   // Changes that SQD → SQD allows; next_psn is left alone. Timers that run keep their time.
   virtual void set_limits(const RtsAttributes& /*attributes*/,
