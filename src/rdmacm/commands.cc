@@ -100,7 +100,7 @@ void Service::destroy(Id& id) {
     refresh(id);
     manager_->forget(id.comm, now());
   }
-  sockets_.unbind(handle);
+  name_was_closed_ |= sockets_.unbind(handle);
   resolving_.erase(handle);
   for (const auto& [group, unused] : id.groups) groups_.erase(group);
   const std::shared_ptr<Channel> channel = id.channel;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 // The thread, sockets and channels; a move.
 namespace ferry::rdmacm {
@@ -68,7 +69,7 @@ int Service::open(int flags) {
 }
 
 void Service::close(int descriptor) {
-  const auto lock = lock_running();
+  auto lock = lock_running();
   const auto found = channels_.find(descriptor);
   if (found == channels_.end()) return;
   const std::shared_ptr<Channel> channel = found->second;
@@ -79,7 +80,7 @@ void Service::close(int descriptor) {
     if (of_channel == ids_.end()) break;
     destroy(of_channel->second);
   }
-  flush();
+  end_command(lock);
 }
 
 std::shared_ptr<Channel> Service::channel_of(int descriptor) {
@@ -102,7 +103,7 @@ void Service::leave_wait(int descriptor) {
 }
 
 int Service::command(int descriptor, std::span<const std::byte> bytes) {
-  const auto lock = lock_running();
+  auto lock = lock_running();
   const std::shared_ptr<Channel> channel = channel_of(descriptor);
   if (!channel) return EBADF;
   rdma_ucm_cmd_hdr header;
@@ -111,7 +112,7 @@ int Service::command(int descriptor, std::span<const std::byte> bytes) {
   if (sizeof header + header.in > bytes.size()) return EINVAL;
   const int error =
       dispatch(header.cmd, channel, bytes.subspan(sizeof header, header.in), header.out);
-  flush();
+  end_command(lock);
   return error;
 }
 
@@ -259,6 +260,12 @@ void Service::leave_sleep(std::unique_lock<std::mutex>& lock) {
   kick();
   const std::uint64_t sleep = sleeps_;
   changed_.wait(lock, [&] { return !polling_ || sleeps_ != sleep; });
+}
+
+// What a program gave back is another's when the command returns.
+void Service::end_command(std::unique_lock<std::mutex>& lock) {
+  flush();
+  if (std::exchange(name_was_closed_, false)) leave_sleep(lock);
 }
 
 void Service::work(std::unique_lock<std::mutex>& lock) {

@@ -180,6 +180,7 @@ class Service {
   bool has_interest() const;
   void refresh_sockets();
   void leave_sleep(std::unique_lock<std::mutex>& lock);
+  void end_command(std::unique_lock<std::mutex>& lock);
   void kick();
   int start_thread();
   static void* thread_main(void* self);
@@ -201,6 +202,7 @@ class Service {
   cm::Time look_at_ = cm::kNever;         // when these are looked at
   bool holding_ = false;                  // what the sockets were last told
   bool polling_ = false;                  // the thread sleeps on the sockets
+  bool name_was_closed_ = false;          // since a command began
   std::uint64_t sleeps_ = 0;
   unsigned yields_ = 0;
 

@@ -80,11 +80,12 @@ int Sockets::bind(std::uint32_t owner, const Binding& binding) {
   return 0;
 }
 
-void Sockets::unbind(std::uint32_t owner) {
+bool Sockets::unbind(std::uint32_t owner) {
   const auto found = receivers_.find(owner);
-  if (found == receivers_.end()) return;
+  if (found == receivers_.end()) return false;
   if (found->second.descriptor >= 0) ::close(found->second.descriptor);
   receivers_.erase(found);
+  return true;
 }
 
 bool Sockets::refresh(bool wanted) {

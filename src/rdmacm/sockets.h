@@ -35,7 +35,8 @@ class Sockets {
     cm::ServiceId service = 0;
   };
   int bind(std::uint32_t owner, const Binding& binding);
-  void unbind(std::uint32_t owner);
+  // False: it had bound nothing. A thread that sleeps on the sockets keeps the name until it wakes.
+  bool unbind(std::uint32_t owner);
 
   // With `wanted`, tries to hold UDP port 4791 of every address; without, gives up what it holds.
   // Opens again what could not be opened. True: something is missing, try again in a while.
