@@ -129,6 +129,9 @@ FERRY_WIDE std::uint32_t update_by_wide_folding(std::uint32_t state, const std::
   _mm512_store_si512(lanes, a);
   const __m128i last =
       fold(fold(fold(lanes[0], by128, lanes[1]), by128, lanes[2]), by128, lanes[3]);
+  // What is left in the upper halves would slow down the SSE instructions of everybody after us.
+  // The compiler adds this by itself to whole files of AVX, not here.
+  _mm256_zeroupper();
   return finish_folding(last, bytes, size);
 }
 #undef FERRY_WIDE
