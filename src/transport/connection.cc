@@ -200,6 +200,7 @@ void Connection::to_rts(const RtsAttributes& attributes, Time now) {
   s.rts = attributes;
   s.req.una = s.req.next = s.req.max_sent = kPsnRound + (attributes.next_psn & wire::kPsnMask);
   s.req.window = kMaxWindow;
+  s.req.rd_atomics_in_flight.reserve(attributes.max_rd_atomic);
   s.qp_state = QpState::kRts;
   s.progress(now);
 }
@@ -217,6 +218,7 @@ void Connection::set_limits(const RtsAttributes& attributes, std::uint8_t max_de
   const std::uint32_t next_psn = s.rts.next_psn;
   s.rts = attributes;
   s.rts.next_psn = next_psn;
+  s.req.rd_atomics_in_flight.reserve(attributes.max_rd_atomic);
   s.req.retries_left = attributes.retry_count;
   s.req.rnr_retries_left = attributes.rnr_retry;
   // What was accepted is answered, also a second time.

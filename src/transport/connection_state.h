@@ -79,20 +79,22 @@ class SavedResults {
   std::vector<SavedResult> results_;
 };
 
-// Requests in flight that a response will answer (requests, not WQEs): their ends, oldest first.
-// max_rd_atomic is 8 bits wide.
+// Requests in flight that a response will answer (requests, not WQEs): their ends, oldest first; at
+// most max_rd_atomic, which is mostly far below the 255 that it may be.
 class RdAtomicsInFlight {
  public:
-  void push(std::uint64_t end_psn) { ends_[tail_++ & 255] = end_psn; }
+  void reserve(std::size_t most) { ends_.reserve(most); }
+  void push(std::uint64_t end_psn) { ends_.push_back(end_psn); }
   void answered_before(std::uint64_t psn) {
-    while (head_ != tail_ && ends_[head_ & 255] <= psn) ++head_;
+    const auto later =
+        std::find_if(ends_.begin(), ends_.end(), [psn](std::uint64_t end) { return end > psn; });
+    ends_.erase(ends_.begin(), later);
   }
-  void clear() { head_ = tail_ = 0; }
-  unsigned count() const { return tail_ - head_; }
+  void clear() { ends_.clear(); }
+  unsigned count() const { return static_cast<unsigned>(ends_.size()); }
 
  private:
-  std::array<std::uint64_t, 256> ends_;
-  unsigned head_ = 0, tail_ = 0;
+  std::vector<std::uint64_t> ends_;
 };
 
 struct RequesterState {

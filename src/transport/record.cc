@@ -421,6 +421,7 @@ bool Connection::State::load(wire::ByteReader& in) {
     return false;
   }
   skip_local();
+  req.rd_atomics_in_flight.reserve(rts.max_rd_atomic);
   req.retries_left = rts.retry_count;
   req.rnr_retries_left = rts.rnr_retry;
   // Not Stopped: what waits for a time begins at the next call that brings one.

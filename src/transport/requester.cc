@@ -228,7 +228,9 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
       ++req.cursor;
       skip_local();
     }
-    if (req.ack_at == kNever) req.ack_at = deadline(now, ack_timeout(rts.timeout));
+    if (req.ack_at == kNever) {
+      req.ack_at = deadline(now, ack_timeout(rts.timeout, rts.retry_count - req.retries_left));
+    }
   }
   return sent;
 }

@@ -14,9 +14,11 @@ Time rnr_delay(std::uint8_t code) {
   return std::chrono::microseconds(10) * kTable[code & 31];
 }
 
-Time ack_timeout(std::uint8_t code) {
+Time ack_timeout(std::uint8_t code, unsigned repeated) {
   if (code == 0) return kNever;
-  const unsigned exponent = std::max<unsigned>(code & 31, 8);
+  constexpr unsigned kLongEnough = 16;
+  const unsigned asked = std::max<unsigned>(code & 31, 8);
+  const unsigned exponent = std::max(asked, std::min(asked + std::min(repeated, 2u), kLongEnough));
   return Time(std::int64_t{4096} << exponent);
 }
 

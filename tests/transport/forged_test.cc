@@ -193,14 +193,12 @@ TEST_F(Forged, TowardsTheStandIn) {
   }
   EXPECT_EQ(stand_in.counters().dropped, sent);
   EXPECT_EQ(answers, 0u);
-  EXPECT_TRUE(stand_in.take_kept().empty());
   // A second restart of the image that resumed at kNewPlace.
   inject(message(messages_of(1)[3]).from(kNewPlace));
-  EXPECT_EQ(stand_in.take_kept().size(), 1u);
   const auto before = stand_in.counters().dropped;
+  EXPECT_EQ(before + 1, sent);
   inject(message(messages_of(1)[3]).from(endpoint(5)));
   EXPECT_EQ(stand_in.counters().dropped, before + 1);
-  EXPECT_TRUE(stand_in.take_kept().empty());
 }
 
 }  // namespace

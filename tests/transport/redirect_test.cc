@@ -131,13 +131,14 @@ TEST_F(Redirect, AlsoWhenHelloHadBeenGivenUp) {
 TEST_F(Redirect, RetriesBeginAnew) {
   s.post(send(1, 1));
   s.expect_requests(100, 100);
-  s.advance(milliseconds(3 * 68));  // three of three retries are spent
+  s.advance(milliseconds((1 + 2 + 4) * 68));  // three of three retries are spent
   s.forget_output();
   s.inject(redirect(moved(1)));
-  for (int tries = 0; tries < 4; ++tries) {
-    s.advance(milliseconds(68));
-    EXPECT_EQ(int(s.status().state), int(tries < 3 ? QpState::kRts : QpState::kError)) << tries;
+  for (const int times : {1, 2, 4, 4}) {
+    EXPECT_EQ(int(s.status().state), int(QpState::kRts)) << times;
+    s.advance(milliseconds(times * 68));
   }
+  EXPECT_EQ(int(s.status().state), int(QpState::kError));
   s.forget_output();
   s.expect_completion(1, Status::kRetryExceeded);
 }

@@ -11,6 +11,12 @@ TEST(Timeout, Codes) {
   EXPECT_EQ(ack_timeout(0), kNever);
   EXPECT_EQ(ack_timeout(1), ack_timeout(8));
   EXPECT_EQ(ack_timeout(31), Time(4096ll << 31));
+  EXPECT_EQ(ack_timeout(14, 1), 2 * kTimeout);
+  EXPECT_EQ(ack_timeout(14, 2), 4 * kTimeout);
+  EXPECT_EQ(ack_timeout(14, 7), 4 * kTimeout);
+  EXPECT_EQ(ack_timeout(15, 2), 4 * kTimeout);
+  EXPECT_EQ(ack_timeout(18, 2), ack_timeout(18));
+  EXPECT_EQ(ack_timeout(0, 2), kNever);
 }
 
 TEST(Timeout, RepeatsFromTheFirstUnacknowledged) {
@@ -35,9 +41,11 @@ TEST(Timeout, RetryCountEnds) {
   Script s;  // retry_count 3
   s.post(send(1, 1));
   s.post(send(2, 1));
-  for (int i = 0; i < 4; ++i) {
+  for (const int times : {1, 2, 4, 4}) {
     s.expect_requests(100, 101);
-    s.advance(kTimeout);
+    s.advance(times * kTimeout - Time(1));
+    s.expect_silence();
+    s.advance(Time(1));
   }
   s.expect_completion(1, Status::kRetryExceeded);
   s.expect_completion(2, Status::kFlush);
@@ -56,10 +64,9 @@ TEST(Timeout, ProgressRestoresTheCountAndRestartsTheTimer) {
     s.inject(ack(i));
   }
   EXPECT_EQ(s.status().counters.timeouts, 0u);
-  for (int i = 0; i < 2; ++i) {
-    s.advance(kTimeout);
-    if (i == 0) s.expect_requests(103, 103);
-  }
+  s.advance(kTimeout);
+  s.expect_requests(103, 103);
+  s.advance(2 * kTimeout);
   s.expect_completion(1, Status::kRetryExceeded);
 }
 

@@ -56,7 +56,7 @@ TEST(Window, IsHalvedByANakAndTwoPacketsAfterATimeout) {
   s.inject(nak(100, syndrome::kNakPsnSequence));
   s.expect_requests(100, 131);
   s.expect_silence();
-  s.advance(milliseconds(68));
+  s.advance(milliseconds(2 * 68));  // the NAK was the first try
   s.expect_requests(100, 101);
   s.expect_silence();
   s.inject(ack(101));  // and it doubles again
@@ -72,8 +72,8 @@ TEST(Window, DoublesAfterTimeoutsInARow) {
   Script s;
   s.post(send(1, 64 * kMtu));
   s.expect_requests(100, 163);
-  for (int timeout = 0; timeout < 3; ++timeout) {
-    s.advance(milliseconds(68));
+  for (const int times : {1, 2, 4}) {
+    s.advance(milliseconds(times * 68));
     s.expect_requests(100, 101);
     s.expect_silence();
   }
