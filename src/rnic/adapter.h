@@ -21,6 +21,7 @@
 #include "rnic/environment.h"
 #include "rnic/memory.h"
 #include "rnic/multicast.h"
+#include "rnic/post_gatherer.h"
 #include "rnic/settings.h"
 #include "rnic/timer_heap.h"
 #include "transport/location_table.h"
@@ -160,6 +161,9 @@ class Adapter {
   // Something happened to the QP: it may have packets to send, and its deadline may have changed.
   // transmit() looks.
   void touch(QueuePair* qp);
+  // The program has posted to a connection: lets it send now, or soon together with what comes next
+  // (PostGatherer). `acknowledged`: one of its packets is under way, and will be answered.
+  void post(QueuePair* qp, bool acknowledged);
   // Lets touched QPs send, in turn, until all are done, the ports are full or the windows closed;
   // then flushes.
   void transmit(transport::Time now);
@@ -261,6 +265,7 @@ class Adapter {
   QueuePair* waiting_head_ = nullptr;
   QueuePair* waiting_tail_ = nullptr;
   std::uint32_t waiting_count_ = 0;
+  PostGatherer gatherer_;
   bool port_full_ = false;
   bool overflow_pending_ = false;
   std::vector<CompletionQueue*> notified_;

@@ -366,6 +366,7 @@ int Context::destroy_qp(QueuePair* qp) {
     }
     adapter_.remove_qp(qp, port::index_of(init.virtual_qpn));
     qps_.erase(init.handle);
+    adapter_.transmit(adapter_.now());  // what waited for an answer to this QP (PostGatherer)
   }
   use(init, -1);
   return 0;

@@ -192,8 +192,7 @@ int QueuePair::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
       break;
     }
   }
-  adapter_.touch(this);
-  adapter_.transmit(adapter_.now());
+  adapter_.post(this, acknowledgement_comes());
   return error;
 }
 

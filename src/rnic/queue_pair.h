@@ -174,6 +174,10 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   void set_all_lanes(bool use);
   void forget();
   void drop_destination();
+  // Whether a packet is under way that the peer's RNIC will acknowledge.
+  bool acknowledgement_comes() const {
+    return destination_ != nullptr && destination_->outstanding > 0;
+  }
 
   Adapter& adapter_;
   device::EventSink& sink_;

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "transport/types.h"
+
+namespace ferry::rnic {
+
+// A program that streams small messages posts them one by one, and a system call for each would
+// cost more than all else. So the packets of a request may wait for those of the next ones and
+// leave in one super-packet with them: with the program's next poll, which a streaming program soon
+// does, at the latest with the kMost-th request. A program that posts and then computes would wait
+// for its data instead; so nothing is kept until the program has come back to the RNIC within
+// kPrompt again and again, and nothing unless an acknowledgement is on its way: that wakes the
+// progress thread, which sends what is kept (the rule of Nagle, RFC 896).
+class PostGatherer {
+ public:
+  static constexpr transport::Time kPrompt = std::chrono::microseconds(20);
+  static constexpr std::uint32_t kStreak = 32;  // calls in a row, each within kPrompt of the last
+  static constexpr std::uint32_t kLongestStreak = 4096;
+  static constexpr std::uint32_t kMost = 32;  // calls that leave together
+
+  // The program has posted. True: the packets may wait. `acknowledged`: see above.
+  bool keep(transport::Time now, bool acknowledged) {
+    streak_ = now - last_call_ <= kPrompt ? streak_ + 1 : 0;
+    last_call_ = now;
+    if (streak_ >= 2 * kLongestStreak) needed_ = kStreak;
+    if (!acknowledged || streak_ < needed_ || kept_ + 1 >= kMost) {
+      kept_ = 0;
+      return false;
+    }
+    ++kept_;
+    return true;
+  }
+
+  // A pass, which sends what is kept. One that came without the program, which did not come back,
+  // makes it harder to keep anything.
+  void passes(transport::Time now, bool program) {
+    if (program) {
+      last_call_ = now;
+    } else if (kept_ > 0 && now - last_call_ > kPrompt) {
+      streak_ = 0;
+      needed_ = std::min(2 * needed_, kLongestStreak);
+    }
+    kept_ = 0;
+  }
+
+ private:
+  transport::Time last_call_{0};
+  std::uint32_t streak_ = 0;
+  std::uint32_t needed_ = kStreak;
+  std::uint32_t kept_ = 0;
+};
+
+}  // namespace ferry::rnic
