@@ -3,8 +3,8 @@
 //
 //   udp_pingpong --server ADDRESS PORT                    echoes until SIGTERM
 //   udp_pingpong ADDRESS PORT [--size B] [--rounds N]     prints one JSON object:
-//     {"size":64,"rounds":100000,"median_us":2.01,"p99_us":2.9,"mean_us":2.1}     one way: half a
-//     round trip
+//     {"size":64,"rounds":100000,"median_us":2.01,"p99_us":2.9,"p999_us":9.3,"max_us":41.2}     one
+//     way: half a round trip
 #include <algorithm>
 #include <cstdio>
 #include <span>
@@ -66,13 +66,16 @@ void measure(const char* address, std::uint16_t port, std::size_t size, std::uin
     if (round >= warm_up) times.push_back(time);
   }
   std::sort(times.begin(), times.end());
-  double sum = 0;
-  for (const std::int64_t time : times) sum += static_cast<double>(time);
-  const auto one_way_us = [](double round_trip_ns) { return round_trip_ns / 2000; };
-  std::printf("{\"size\":%zu,\"rounds\":%zu,\"median_us\":%.3f,\"p99_us\":%.3f,\"mean_us\":%.3f}\n",
-              size, times.size(), one_way_us(static_cast<double>(times[times.size() / 2])),
-              one_way_us(static_cast<double>(times[times.size() * 99 / 100])),
-              one_way_us(sum / static_cast<double>(times.size())));
+  // One way, of the round trip below which this share of them stays.
+  const auto one_way_us = [&times](double share) {
+    const auto rank = static_cast<std::size_t>(share * static_cast<double>(times.size()));
+    return static_cast<double>(times[std::min(rank, times.size() - 1)]) / 2000;
+  };
+  std::printf(
+      "{\"size\":%zu,\"rounds\":%zu,\"median_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f,\"max_us\":"
+      "%.3f}"
+      "\n",
+      size, times.size(), one_way_us(0.5), one_way_us(0.99), one_way_us(0.999), one_way_us(1));
 }
 
 void run(std::span<char*> arguments) {

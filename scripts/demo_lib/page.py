@@ -4,7 +4,7 @@ from html import escape
 
 PARTS = ("stop", "dump", "transfer", "restore", "commit", "resume")
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark;
   --back: #ffffff; --text: #1d2329; --soft: #5c6770; --line: #d9dee3; --panel: #f5f7f9;
   --perf: #2468b4; --stream: #b3541e; --mark: #d33f49; --good: #23803f; --bad: #c62828;
@@ -39,7 +39,7 @@ _WIDTH = 1060
 _LEFT, _RIGHT = 64, 14
 
 
-def _nice_step(span, ticks):
+def nice_step(span, ticks):
     """1, 2 or 5 times a power of ten, so that `span` has at most `ticks` steps."""
     step = 10.0 ** -6
     while True:
@@ -49,7 +49,7 @@ def _nice_step(span, ticks):
         step *= 10
 
 
-def _number(value):
+def number(value):
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
@@ -63,7 +63,7 @@ class _Panel:
         self.y0, self.name, self.colour = y, name, colour
         self.series, self.bin, self.seconds = series, bin_width, seconds
         peak = max((value for _, value in series), default=0) or 1
-        self.step = _nice_step(peak, 4)
+        self.step = nice_step(peak, 4)
         self.limit = self.step * -(-peak // self.step)
 
     def x(self, time):
@@ -79,7 +79,7 @@ class _Panel:
         while value <= self.limit * 1.001:
             y = self.y(value)
             out.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-                       f'<text class="end" x="{_LEFT - 8}" y="{y + 4:.1f}">{_number(value)}</text>')
+                       f'<text class="end" x="{_LEFT - 8}" y="{y + 4:.1f}">{number(value)}</text>')
             value += self.step
         for move in moves:
             left, right = self.x(move["began"]), self.x(move["ended"])
@@ -113,12 +113,12 @@ def _describe(move):
 
 
 def _time_axis(seconds, y):
-    step = _nice_step(seconds, 12)
+    step = nice_step(seconds, 12)
     out, time = [], 0.0
     while time <= seconds:
         x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * time / seconds
         out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 5}"/>'
-                   f'<text class="middle" x="{x:.1f}" y="{y + 20}">{_number(time)}</text>')
+                   f'<text class="middle" x="{x:.1f}" y="{y + 20}">{number(time)}</text>')
         time += step
     out.append(f'<text class="end" x="{_WIDTH - _RIGHT}" y="{y + 38}">seconds since both programs ran</text>')
     return "".join(out)
@@ -146,7 +146,7 @@ def _parts(result):
     row, bar, left = 28, 16, 250
     longest = max([sum(_length(move, part) for part in PARTS) for move in moves] +
                   [move["blackout_ms"] for move in moves] + [1])
-    step = _nice_step(longest, 8)
+    step = nice_step(longest, 8)
     limit = step * -(-longest // step)
 
     def x(ms):
@@ -163,7 +163,7 @@ def _parts(result):
     ms = 0
     while ms <= limit * 1.001:
         out.append(f'<line class="grid" x1="{x(ms):.1f}" x2="{x(ms):.1f}" y1="30" y2="{base}"/>'
-                   f'<text class="middle" x="{x(ms):.1f}" y="{base + 18}">{_number(ms)}</text>')
+                   f'<text class="middle" x="{x(ms):.1f}" y="{base + 18}">{number(ms)}</text>')
         ms += step
     for index, move in enumerate(moves):
         top, begin = 34 + row * index + (row - bar) / 2, 0.0
@@ -220,7 +220,7 @@ def render(result):
     problems = "".join(f'<p style="color: var(--bad)">{escape(problem)}</p>' for problem in result["problems"])
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Ferry: RDMA programs that move while they send</title><style>{_STYLE}</style></head><body>
+<title>Ferry: RDMA programs that move while they send</title><style>{STYLE}</style></head><body>
 <h1>Two RDMA programs, moved between three hosts while they send</h1>
 <p>Debian's own <b>ib_send_bw</b> and <b>stream_check</b>, both unmodified, each a client and a server in a container of
 its own, moved with <code>ferry move</code>.</p>
