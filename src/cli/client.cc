@@ -172,7 +172,15 @@ int ps(bool json) {
   v1::PsReply reply;
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
   if (json) {
-    fmt::print("{}\n", to_json(reply).dump(2));
+    auto output = to_json(reply);
+    // As `ferry resolve` takes them; readers of JSON keep 53 bits of a number.
+    for (auto& program : output["programs"]) {
+      for (const char* id : {"move_id", "group"}) {
+        const auto number = program[id].get<std::uint64_t>();
+        program[id] = number == 0 ? std::string() : fmt::format("{:016x}", number);
+      }
+    }
+    fmt::print("{}\n", output.dump(2));
     return 0;
   }
   for (const auto& program : reply.programs()) {
@@ -193,7 +201,7 @@ int resolve(const std::string& move_id, bool commit) {
   v1::ResolveRequest request;
   char* end = nullptr;
   request.set_move_id(std::strtoull(move_id.c_str(), &end, 16));
-  if (move_id.empty() || *end != '\0' || request.move_id() == 0) {
+  if (move_id.empty() || move_id.size() > 16 || *end != '\0' || request.move_id() == 0) {
     throw Failure(fmt::format("'{}' is no move id; see: ferry ps", move_id));
   }
   request.set_commit(commit);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
@@ -10,6 +11,11 @@
 #include <filesystem>
 #include <iterator>
 
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
+#include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/places.h"
 #include "migrate/process_tree.h"
@@ -23,6 +29,12 @@ namespace {
 constexpr auto kDoubt = std::chrono::seconds(2);
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
+constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
+
+// Of NAME@ADDRESS.
+std::string name_in(const std::string& peer) {
+  return peer.substr(0, peer.rfind('@'));
+}
 
 }  // namespace
 
@@ -99,6 +111,49 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
     clean_up();
     throw;
   }
+}
+
+Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
+    : host_(host),
+      group_(std::make_shared<ArrivalGroup>(host, 1, name_in(held.peer))),
+      move_id_(move_id),
+      group_id_(0),
+      index_(0),
+      program_(held.program),
+      source_(held.peer.substr(held.peer.rfind('@') + 1)),
+      from_(name_in(held.peer)),
+      container_(host.containers->find(held.program)),
+      images_(host.images_of(move_id)),
+      mutex_(group_->mutex),
+      changed_(group_->changed),
+      decision_(group_->decision),
+      restoring_(true),
+      held_(true),
+      criu_ended_(true),
+      root_(held.root) {
+  // Whatever was of its group is decided as it is.
+  decision_ = DestinationDecision::recovered(Decision::kCommitted);
+  if (container_ && container_->instance != held.instance) container_.reset();
+  host.directory->met(source_, from_);
+  std::vector<device::Slot*> slots;
+  for (const auto& process : held.processes) {
+    if (start_time(process.pid) == process.started) tree_.push_back(process.pid);
+    Process& added = processes_.emplace_back();
+    added.inner_pid = process.place.inner_pid;
+    added.contexts = process.place.contexts;
+    for (auto& context : added.contexts) {
+      for (auto& slot : context.slots) slots.push_back(&slot);
+    }
+  }
+  if (start_time(root_) == held.started) {
+    // Those that cannot be opened are the program's already, as a rule.
+    reopen_slots(held.netns, slots);
+    if (container_ && container_->state == "restoring") {
+      report_failure([&] { host_.containers->stage_state(*container_, "running", root_); });
+    }
+    connect();
+  }
+  criu_ = std::thread([this, started = held.started] { watch_former(started); });
 }
 
 Arrival::~Arrival() {
@@ -195,7 +250,7 @@ void Arrival::run_criu() {
   {
     std::unique_lock lock(mutex_);
     criu_ended_ = true;
-    error_ = error;
+    if (error_.empty()) error_ = error;
     if (error_.empty()) error_ = "criu restore ended too early";
     changed_.notify_all();
     changed_.wait(lock, [this] { return !group_->deciding; });
@@ -224,15 +279,22 @@ void Arrival::end_remains() {
   if (!goes_on) ::kill(root_, SIGKILL);
 }
 
+// The program is not our child: who tells how a container ends is Orphans.
+void Arrival::watch_former(std::uint64_t started) {
+  const UniqueFd program(::pidfd_open(root_, 0));
+  pollfd end{program.get(), POLLIN, 0};
+  while (program && start_time(root_) == started && ::poll(&end, 1, kGlanceMs) <= 0) {
+    if (host_.stopping) return;
+  }
+  program_ended();
+}
+
 // Stands for the program's parent, until it ends or is killed because it has moved on.
 void Arrival::watch_program() {
   host_.images->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   const int status = wait_for(root_);
-  for (const auto& process : processes_) {
-    for (const auto& context : process.contexts) host_.whereabouts->ended(context.slots);
-  }
   bool ended_here = !container_;
   report_failure([&] {
     if (container_) ended_here = host_.containers->end(*container_, status);
@@ -240,15 +302,47 @@ void Arrival::watch_program() {
   if (ended_here) {
     spdlog::info("'{}' (process {}) has ended with status {}", program_, root_, status);
   }
+  program_ended();
+}
+
+void Arrival::program_ended() {
+  for (const auto& process : processes_) {
+    for (const auto& context : process.contexts) host_.whereabouts->ended(context.slots);
+  }
+  host_.decisions->over(move_id_, Side::kDestination);
   std::lock_guard lock(mutex_);
   over_ = true;
+}
+
+// What the next ferryd needs, should it be committed. Throws Failure.
+void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
+  Held held{program_, from_ + "@" + source_, {}, {}, stamp_now().boot, root, start_time(root), {}};
+  if (container_) {
+    held.netns = container_->netns;
+    held.instance = container_->instance;
+  }
+  for (const pid_t pid : tree) {
+    const auto inner_pid = innermost_pid(pid);
+    for (const auto& process : processes_) {
+      if (process.inner_pid != inner_pid) continue;
+      held.processes.push_back({pid, start_time(pid), 0, {process.inner_pid, process.contexts}});
+    }
+  }
+  host_.decisions->note(Journal::held(move_id_, Side::kDestination, held));
 }
 
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   auto tree = process_tree(root);  // all is frozen: nobody comes or goes
   std::unique_lock lock(mutex_);
+  if (decision_.committed()) return 0;  // by a former ferryd, that could not answer any more
   if (!restoring_ || held_ || decision_.decided()) return 1;
+  try {
+    note_held(root, tree);
+  } catch (const Failure& failure) {
+    error_ = failure.what();
+    return 1;
+  }
   decision_.held(index_);
   held_ = true;
   root_ = root;
@@ -315,6 +409,7 @@ void Arrival::clean_up() {
   }
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
+  host_.decisions->forget(move_id_, Side::kDestination);
   std::lock_guard lock(mutex_);
   over_ = true;
 }
@@ -324,6 +419,20 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
   if (!decision_.committed()) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
+    for (auto& context : process.contexts) {
+      const bool all = std::all_of(context.slots.begin(), context.slots.end(),
+                                   [](const auto& slot) { return slot.descriptor >= 0; });
+      if (all) continue;
+      // Another process took a slot while there was no ferryd: it gets another.
+      try {
+        const std::string netns = container_ ? container_->netns : std::string();
+        close_slots(context.slots);
+        context.slots = bind_slots(netns, context.netdev, context.slots);
+      } catch (const Failure& failure) {
+        spdlog::error("'{}' cannot go on yet: {}", program_, failure.what());
+        return std::nullopt;
+      }
+    }
     agent::Resume resume{false, process.contexts};
     for (auto& context : resume.contexts) {
       for (auto& slot : context.slots) {
@@ -363,6 +472,46 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
   push(std::move(event));
 }
 
+void Arrival::registered(pid_t inner_pid) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(),
+                     [&](const Process& entry) { return entry.inner_pid == inner_pid; });
+    if (!decision_.committed() || process == processes_.end() || process->back) return;
+  }
+  resumed(inner_pid, {});
+}
+
+std::vector<v1::WatchEvent> Arrival::account() const {
+  std::lock_guard lock(mutex_);
+  std::vector<v1::WatchEvent> events;
+  const auto is_back = [](const Process& process) { return process.back; };
+  if (decision_.committed() && std::all_of(processes_.begin(), processes_.end(), is_back)) {
+    auto* resumed = events.emplace_back().mutable_resumed();
+    for (const auto& process : processes_) {
+      resumed->set_rdma_ns(std::max(resumed->rdma_ns(), process.rdma_ns));
+    }
+  }
+  const auto has_heard = [](const Process& process) { return process.heard; };
+  if (std::any_of(processes_.begin(), processes_.end(), has_heard)) {
+    sum_up(events.emplace_back().mutable_peers_know());
+    for (const auto& process : processes_) {
+      for (const auto qpn : process.known) events.back().mutable_peers_know()->add_qpns(qpn);
+    }
+  }
+  return events;
+}
+
+// With mutex_.
+void Arrival::sum_up(v1::WatchEvent::PeersKnow* sum) const {
+  for (const auto& process : processes_) {
+    sum->set_remaining(sum->remaining() + process.peers.remaining + (process.heard ? 0 : 1));
+    sum->set_retransmitted_packets(sum->retransmitted_packets() +
+                                   process.peers.retransmitted_packets);
+  }
+}
+
 void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
   v1::WatchEvent event;
   auto* sum = event.mutable_peers_know();
@@ -371,12 +520,11 @@ void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
     for (auto& process : processes_) {
       if (process.inner_pid == inner_pid) {
         process.peers = peers;
+        process.known.insert(peers.qpns.begin(), peers.qpns.end());
         process.heard = true;
       }
-      sum->set_remaining(sum->remaining() + process.peers.remaining + (process.heard ? 0 : 1));
-      sum->set_retransmitted_packets(sum->retransmitted_packets() +
-                                     process.peers.retransmitted_packets);
     }
+    sum_up(sum);
     for (const auto qpn : peers.qpns) sum->add_qpns(qpn);
   }
   push(std::move(event));

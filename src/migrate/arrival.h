@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "migrate/container.h"
 #include "migrate/control_server.h"
 #include "migrate/host.h"
+#include "migrate/journal.h"
 #include "migrate/stopped_tree.h"
 
 // The destination's side of one move:
@@ -33,6 +35,9 @@ class Arrival {
   // Failure, and leaves nothing.
   Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
           const std::string& from);
+  // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
+  // processes their sockets if they ask still.
+  Arrival(Host& host, std::uint64_t move_id, const Held& held);
   ~Arrival();
 
   std::uint64_t move_id() const { return move_id_; }
@@ -55,8 +60,12 @@ class Arrival {
   // The processes.
   std::optional<agent::Resume> wake(pid_t inner_pid);
   void resumed(pid_t inner_pid, const agent::Resumed& resumed);
+  // It has its sockets: it has told a former ferryd so, if not this one.
+  void registered(pid_t inner_pid);
   void peers_know(pid_t inner_pid, const agent::PeersKnow& peers);
 
+  // All that the source may have missed: what it was told before, or a former ferryd was.
+  std::vector<v1::WatchEvent> account() const;
   // The next event for the source, waiting for it at most `timeout`.
   std::optional<v1::WatchEvent> next_event(std::chrono::milliseconds timeout);
 
@@ -79,7 +88,8 @@ class Arrival {
     std::vector<agent::ContextSlots> contexts;
     bool back = false;
     std::uint64_t rdma_ns = 0;
-    agent::PeersKnow peers;  // latest
+    agent::PeersKnow peers;         // latest
+    std::set<std::uint32_t> known;  // virtual QPNs whose peers know, so far
     bool heard = false;
   };
 
@@ -95,6 +105,10 @@ class Arrival {
   void end_criu();
   void end_remains();
   void watch_program();
+  void watch_former(std::uint64_t started);
+  void note_held(pid_t root, const std::vector<pid_t>& tree);
+  void program_ended();
+  void sum_up(v1::WatchEvent::PeersKnow* sum) const;
   void clean_up();
   void place_log();
   void push(v1::WatchEvent event);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <regex>
 #include <sstream>
+#include <utility>
 
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
@@ -134,17 +135,24 @@ std::string error_of_log(const std::string& path) {
   // with -v2 and less: without the time
   static const std::regex pattern(R"(^(?:\([0-9.]+\))?\s*(?:\d+: )?Error (?:\([^)]*\): )?(.*)$)");
   std::ifstream in(path);
-  std::string first;
+  std::string first, ending;
+  const auto is_ending = [](const std::string& text) {
+    return text.starts_with("exited, status=") || text.starts_with("killed by signal ");
+  };
   for (std::string line; std::getline(in, line);) {
     std::smatch match;
     if (!std::regex_match(line, match, pattern)) continue;
     const std::string text = match[1];
     // The first error is the cause, what follows it is how CRIU gave up. A limit that cannot be
-    // raised is none.
+    // raised is none. How a command has ended comes before what it was for.
     if (text.find("RLIMIT_NOFILE") != std::string::npos) continue;
-    if (first.empty()) first = text;
+    if (first.empty()) {
+      first = text;
+    } else if (ending.empty() && is_ending(first)) {
+      ending = std::exchange(first, text);
+    }
   }
-  return first;
+  return ending.empty() ? first : fmt::format("{} ({})", first, ending);
 }
 
 }  // namespace ferry::migrate

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
-#include "migrate/settle.h"
 #include "migrate/subprocess.h"
 #include "migrate/whereabouts.h"
 
@@ -24,6 +24,18 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t kImageFactor = 2;         // image in memory beside the restored pages
 constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
+constexpr seconds kAskEvery{2};                   // sources of arrivals that are over
+
+// Their host was rebooted: other processes have their pids.
+void forget_processes(Held* held) {
+  constexpr std::uint64_t kNever = 1;
+  held->root = 0;
+  held->started = kNever;
+  for (auto& process : held->processes) {
+    process.pid = 0;
+    process.started = kNever;
+  }
+}
 
 }  // namespace
 
@@ -44,6 +56,72 @@ Daemon::~Daemon() {
     ended_.notify_all();
   }
   housekeeper_.join();
+}
+
+// --- former ferryds
+
+void Daemon::recover() {
+  for (auto& [key, entry] : host_.decisions->entries()) {
+    try {
+      if (entry.held && entry.held->boot != stamp_now().boot) forget_processes(&*entry.held);
+      recover(key.first, key.second, entry);
+    } catch (const std::exception& failure) {
+      spdlog::error("cannot take up move {:016x} of a former ferryd: {}", key.first,
+                    failure.what());
+    }
+  }
+  clear_up_arrivals();
+  std::lock_guard lock(mutex_);
+  recovered_ = true;
+  ended_.notify_all();
+}
+
+void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
+  if (side == Side::kSource) {
+    if (entry.over) return keep_origins_again(host_, move_id, entry);
+    {
+      std::lock_guard lock(mutex_);
+      if (formers_.contains(move_id)) return;
+    }
+    auto former = std::make_shared<FormerMove>(host_, move_id, entry);
+    std::lock_guard lock(mutex_);
+    formers_.emplace(move_id, std::move(former));
+    return;
+  }
+  if (!DestinationDecision::recovered(entry.decision()).committed()) {
+    return host_.decisions->forget(move_id, side);
+  }
+  if (!entry.held || entry.over) return;
+  auto arrival = std::make_shared<Arrival>(host_, move_id, *entry.held);
+  for (const auto& process : host_.control->processes()) {
+    if (arrival->has_process(process.pid)) {
+      arrival->registered(innermost_pid(process.pid).value_or(process.pid));
+    }
+  }
+  std::lock_guard lock(mutex_);
+  arrivals_.emplace(move_id, std::move(arrival));
+}
+
+// What was restored, or was about to be, and was not committed never will be.
+void Daemon::clear_up_arrivals() {
+  for (const auto& container : host_.containers->all()) {
+    if (container.state != "restoring" || !container.restored) continue;
+    spdlog::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
+    host_.containers->forget(container);
+    report_failure([&] { host_.containers->call_hook("release", container.instance); });
+  }
+}
+
+void Daemon::await_recovery() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return recovered_ || host_.stopping; });
+}
+
+std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
+  await_recovery();
+  std::lock_guard lock(mutex_);
+  const auto found = formers_.find(move_id);
+  return found == formers_.end() ? nullptr : found->second;
 }
 
 // --- other ferryds
@@ -92,6 +170,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
 
 std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
                                          const std::string& from) {
+  await_recovery();
   if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
   if (request.version() != host_.version || request.move_id() == 0) {
     throw Failure("malformed request");
@@ -123,6 +202,7 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
 }
 
 std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
+  await_recovery();
   std::lock_guard lock(mutex_);
   const auto found = arrivals_.find(move_id);
   return found == arrivals_.end() ? nullptr : found->second;
@@ -140,27 +220,23 @@ Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::strin
   if (const auto found = arrival_from(move_id, from)) return found->commit(reason);
   // A ferryd that started anew knows nothing of it: what it had restored is gone.
   *reason = "the program is not there any more";
-  return abort_former(move_id);
+  return answer_of_former(move_id);
 }
 
 Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
   if (const auto found = arrival_from(move_id, from)) return found->abort("the source gave up");
-  return abort_former(move_id);
+  return answer_of_former(move_id);
 }
 
 // An arrival of a ferryd that is no more: unless it is committed it never will be.
-Answer Daemon::abort_former(std::uint64_t move_id) {
-  const auto record = host_.decisions->decision(move_id, Side::kDestination);
-  if (!record) {
-    report_failure([&] {
-      host_.decisions->record(Side::kDestination, {Decision::kAborted, "", "", {move_id}});
-    });
-  }
-  return DestinationDecision::recovered(record).answer();
+Answer Daemon::answer_of_former(std::uint64_t move_id) {
+  return DestinationDecision::recovered(host_.decisions->decision(move_id, Side::kDestination))
+      .answer();
 }
 
 Answer Daemon::decision(std::uint64_t move_id) {
   if (const auto move = find_move(move_id)) return move->group().answer();
+  if (const auto left = former(move_id)) return left->answer();
   return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
 }
 
@@ -220,14 +296,22 @@ agent::Done Daemon::pause_foreign(pid_t root) {
     foreign->exception = std::make_unique<LockException>(root);
   }
   foreign->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, foreign->move_id);
+  // It can go on here only.
+  Held held{
+      program_name(root).value_or("?"), {}, {}, {}, stamp_now().boot, root, start_time(root), {}};
+  if (foreign->exception) held.netns = fmt::format("/proc/{}/ns/net", root);
   {
     std::lock_guard lock(mutex_);
     foreign_.emplace(foreign->move_id, foreign);
   }
   try {
-    foreign->tree->stop(processes, host_.limits.stop);
+    foreign->tree->stop(processes, host_.limits.stop, [&](const std::vector<HeldProcess>& stopped) {
+      held.processes = stopped;
+      host_.decisions->note(Journal::held(foreign->move_id, Side::kSource, held));
+    });
   } catch (const Failure&) {
     if (foreign->tree->all_back()) {
+      host_.decisions->over(foreign->move_id, Side::kSource);
       std::lock_guard lock(mutex_);
       foreign_.erase(foreign->move_id);
     }
@@ -244,10 +328,20 @@ agent::Done Daemon::frozen(pid_t pid) {
       move->frozen();
     else if (const auto foreign = foreign_of(pid))
       foreign->tree->mark_frozen();
+    else if (was_stopped_before(pid))
+      throw Failure("the ferryd that had stopped this program is no more");
     return {};
   } catch (const std::exception& failure) {
     return {EIO, failure.what()};
   }
+}
+
+bool Daemon::was_stopped_before(pid_t pid) {
+  await_recovery();
+  std::lock_guard lock(mutex_);
+  return std::any_of(formers_.begin(), formers_.end(), [&](const auto& entry) {
+    return entry.second->has_process(pid) || is_below(pid, entry.second->root());
+  });
 }
 
 agent::Done Daemon::dump_failed(pid_t pid) {
@@ -260,31 +354,42 @@ agent::Done Daemon::dump_failed(pid_t pid) {
 
 agent::Done Daemon::action(const agent::Action& action) {
   if (action.move_id == 0) return {};  // another's CRIU
+  await_recovery();
   if (const auto move = find_move(action.move_id)) return {move->action(action.name), ""};
   if (const auto arriving = arrival(action.move_id)) {
     return {arriving->action(action.name, action.pid), ""};
   }
-  return action_of_former(action);
+  if (const auto left = former(action.move_id)) return {left->action(action.name), ""};
+  if (action.name == "post-restore") {
+    return {answer_of_former(action.move_id) == Answer::kCommitted ? 0 : 1, ""};
+  }
+  if (action.name == "network-unlock") return join_network_again(action.pid);
+  if (action.name != "post-dump") return {};
+  const auto recovered =
+      SourceDecision::recovered(host_.decisions->decision(action.move_id, Side::kSource));
+  if (!recovered.decided()) return {EAGAIN, ""};
+  return {recovered.committed() ? 0 : 1, ""};
 }
 
-// Of a move that a ferryd that is no more has left behind.
-agent::Done Daemon::action_of_former(const agent::Action& action) {
-  Answer answer = Answer::kUnknown;
-  if (action.name == "post-dump") {
-    answer = settle_source(host_, action.move_id);
-  } else if (action.name == "post-restore") {
-    answer = abort_former(action.move_id);
-  } else {
-    return {};
+// A former ferryd has called the hook's hold for it, which may have ended after this one's
+// activate.
+agent::Done Daemon::join_network_again(pid_t root) {
+  for (const auto& container : host_.containers->all()) {
+    if (container.pid != root || container.state != "running") continue;
+    try {
+      host_.containers->call_hook("activate", container.instance);
+    } catch (const Failure& failure) {
+      return {1, failure.what()};
+    }
   }
-  if (answer == Answer::kUnknown) return {EAGAIN, ""};
-  return {answer == Answer::kCommitted ? 0 : 1, ""};
+  return {};
 }
 
 // A move's id is no secret: the number of CRIU's image folder, which every user sees.
 bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
   if (const auto arriving = arrival(move_id)) return arriving->has_process(pid);
   if (const auto move = find_move(move_id)) return move->has_process(pid);
+  if (const auto left = former(move_id)) return left->has_process(pid);
   return true;
 }
 
@@ -299,6 +404,8 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
     answer.resume = arriving->wake(inner);
   } else if (const auto move = find_move(awake.move_id)) {
     answer.resume = move->wake(inner);
+  } else if (const auto left = former(awake.move_id)) {
+    answer.resume = left->wake(inner);
   } else {
     std::shared_ptr<Foreign> foreign;
     {
@@ -327,11 +434,14 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   }
   if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
   if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
+  if (const auto left = former(resumed.move_id)) return left->resumed(inner);
   std::lock_guard lock(mutex_);
   const auto found = foreign_.find(resumed.move_id);
   if (found == foreign_.end()) return;
   found->second->tree->resumed(inner);
-  if (found->second->tree->all_back()) foreign_.erase(found);
+  if (!found->second->tree->all_back()) return;
+  host_.decisions->over(found->first, Side::kSource);
+  foreign_.erase(found);
 }
 
 void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
@@ -342,6 +452,21 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 
 void Daemon::registered(pid_t pid) {
   if (host_.whereabouts != nullptr) host_.whereabouts->registered(pid);
+  // It may be one that a former ferryd has given its sockets, or has not taken them from.
+  std::vector<std::shared_ptr<Arrival>> arrivals;
+  std::vector<std::shared_ptr<FormerMove>> formers;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, arrival] : arrivals_) arrivals.push_back(arrival);
+    for (const auto& [id, former] : formers_) formers.push_back(former);
+  }
+  const pid_t inner = innermost_pid(pid).value_or(pid);
+  for (const auto& arrival : arrivals) {
+    if (arrival->has_process(pid)) arrival->registered(inner);
+  }
+  for (const auto& former : formers) {
+    if (former->has_process(pid)) former->resumed(inner);
+  }
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {
@@ -369,10 +494,12 @@ void Daemon::keep_house() {
     collect(moves_, [](const Move& move) { return move.is_over() && !move.group().undecided(); });
     collect(arrivals_, [](const Arrival& arrival) { return arrival.is_over(); });
     std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
+    collect(formers_, [](const FormerMove& former) { return former.is_over(); });
     lock.unlock();
     over.clear();
     reap_orphans();
     ask_sources();
+    forget_ended();
     lock.lock();
   }
 }
@@ -400,6 +527,31 @@ void Daemon::ask_sources() {
     } catch (const Failure& failure) {
       spdlog::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
       arrival->source_is_silent();
+    }
+  }
+}
+
+// What has arrived here and is over is forgotten when its source cannot ask for the commit any
+// more: it has forgotten the move as well.
+void Daemon::forget_ended() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kAskEvery) return;
+  asked_ = now;
+  std::set<std::string> silent;
+  for (const auto& [move_id, source] : host_.decisions->ended_arrivals()) {
+    if (host_.stopping) return;
+    if (silent.contains(source)) continue;
+    try {
+      Peer peer = Peer::recorded(source, host_.credentials);
+      v1::DecisionRequest request;
+      v1::DecisionReply reply;
+      request.set_move_id(move_id);
+      peer.call(&v1::Ferryd::Stub::Decision, request, &reply, milliseconds(500));
+      if (reply.decision() == v1::DecisionReply::ABORTED) {
+        host_.decisions->forget(move_id, Side::kDestination);
+      }
+    } catch (const Failure&) {
+      silent.insert(source);  // its record may be needed still
     }
   }
 }

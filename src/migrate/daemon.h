@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/control_server.h"
+#include "migrate/former_move.h"
 #include "migrate/host.h"
 #include "migrate/move.h"
 #include "migrate/slots.h"
@@ -24,6 +26,10 @@ class Daemon : public ControlHandler {
  public:
   explicit Daemon(Host& host);
   ~Daemon() override;
+
+  // Takes up what former ferryds of this host have left, by the journal. Until then whoever asks
+  // for anything waits.
+  void recover();
 
   // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
   // Several programs move as one: all, or none. `force`: also if a peer that speaks no migration
@@ -72,10 +78,16 @@ class Daemon : public ControlHandler {
   std::shared_ptr<Foreign> foreign_of(pid_t pid);
   bool is_of_move(pid_t pid, std::uint64_t move_id);
   agent::Done pause_foreign(pid_t root);
-  agent::Done action_of_former(const agent::Action& action);
-  Answer abort_former(std::uint64_t move_id);
+  bool was_stopped_before(pid_t pid);
+  agent::Done join_network_again(pid_t root);
+  std::shared_ptr<FormerMove> former(std::uint64_t move_id);
+  void recover(std::uint64_t move_id, Side side, const Journal::Entry& entry);
+  void clear_up_arrivals();
+  void await_recovery();
+  Answer answer_of_former(std::uint64_t move_id);
   void keep_house();
   void ask_sources();
+  void forget_ended();
 
   Host& host_;
   std::mutex mutex_;
@@ -84,6 +96,9 @@ class Daemon : public ControlHandler {
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::map<std::uint64_t, std::shared_ptr<Foreign>> foreign_;
+  std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
+  bool recovered_ = false;
+  std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's
   std::thread housekeeper_;
 };
 

@@ -34,6 +34,7 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
 
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
                              const std::string& to, bool force, const Move::Progress& progress) {
+  await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
   if (host_.images == nullptr) {
     throw Failure(
@@ -116,6 +117,14 @@ v1::PsReply Daemon::ps(uid_t user) {
     program->set_move_id(id);
     if (!group.is_alone()) program->set_group(group.id());
   }
+  for (const auto& [id, former] : formers_) {
+    if (!former->in_doubt() || !is_owner(user, former->root())) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(former->root());
+    program->set_name(former->program());
+    program->set_state("in doubt");
+    program->set_move_id(id);
+  }
   for (const auto& [id, arrival] : arrivals_) {
     if (!arrival->is_held() || !is_owner(user, arrival->root())) continue;
     auto* program = reply.add_programs();
@@ -158,17 +167,21 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
     }
     return;
   }
-  // A promise of a former ferryd, which settle_source() asks about.
-  const auto promise = host_.decisions->find(move_id, Side::kSource);
-  if (find_move(move_id) || !promise || promise->decision != Decision::kCommitted) {
+  const auto promise = former(move_id);
+  if (!promise || !promise->in_doubt()) {
     throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
   }
   if (user != 0) {
     throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
   }
   if (commit_it) throw Failure("the move is committed here; decide it at its destination");
-  host_.decisions->record(Side::kSource,
-                          {Decision::kAborted, promise->program, "", promise->moves});
+  const auto record = host_.decisions->find(move_id, Side::kSource);
+  if (!record) return;
+  host_.decisions->record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
+  // Of a group, all.
+  for (const auto id : record->moves) {
+    if (const auto other = former(id)) other->resolve_abort();
+  }
 }
 
 }  // namespace ferry::migrate

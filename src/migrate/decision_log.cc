@@ -2,63 +2,49 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "migrate/failure.h"
-#include "wire/crc32.h"
 
 namespace ferry::migrate {
 namespace {
 
-std::uint32_t crc_of(const std::string& text) {
-  return ~wire::crc32_update(wire::kCrc32Init, std::as_bytes(std::span(text)));
+std::chrono::nanoseconds read_clock(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-std::string encoded(const std::string& name) {
-  std::string result;
-  for (const unsigned char c : name) {
-    if (c > ' ' && c < 0x7f && c != '%' && !(c == '-' && name.size() == 1))
-      result += static_cast<char>(c);
-    else
-      result += fmt::format("%{:02x}", c);
-  }
-  return result.empty() ? "-" : result;
-}
-
-std::string decoded(const std::string& text) {
-  if (text == "-") return {};
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%' || i + 2 >= text.size()) {
-      result += text[i];
-      continue;
-    }
-    result += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
-    i += 2;
-  }
-  return result;
-}
-
-const char* name_of(Side side) {
-  return side == Side::kSource ? "source" : "destination";
-}
-const char* name_of(Decision decision) {
-  switch (decision) {
-    case Decision::kCommitted: return "committed";
-    case Decision::kConfirmed: return "confirmed";
-    default: return "aborted";
-  }
+// Names in a folder are durable when the folder is.
+bool sync_folder(const std::string& path) {
+  const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder && ::fsync(folder.get()) == 0;
 }
 
 }  // namespace
 
-DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/decisions") {
+Stamp stamp_now() {
+  static const std::uint64_t boot = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    std::erase(id, '-');
+    return std::strtoull(id.substr(0, 16).c_str(), nullptr, 16);
+  }();
+  return {boot, read_clock(CLOCK_BOOTTIME), read_clock(CLOCK_REALTIME)};
+}
+
+DecisionLog::DecisionLog(const std::string& directory)
+    : directory_(directory), path_(directory + "/decisions") {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
@@ -66,36 +52,26 @@ DecisionLog::DecisionLog(const std::string& directory) : path_(directory + "/dec
         fmt::format("cannot make {}: {}; give a writable --state-dir", directory, error.message()));
   }
   std::ifstream in(path_);
+  std::size_t damaged = 0, of_others = 0;
   for (std::string line; std::getline(in, line);) {
     torn_ = in.eof();  // no newline at its end
-    const std::size_t blank = line.rfind(' ');
-    if (blank == std::string::npos) continue;
-    const std::string text = line.substr(0, blank);
-    if (line.substr(blank + 1) != fmt::format("{:08x}", crc_of(text))) continue;
-    std::istringstream fields(text);
-    std::string moves, side, decision, program, peer;
-    fields >> moves >> side >> decision >> program >> peer;
-    Record record{Decision::kAborted, decoded(program), decoded(peer), {}};
-    for (const Decision each : {Decision::kCommitted, Decision::kConfirmed}) {
-      if (decision == name_of(each)) record.decision = each;
-    }
-    std::istringstream ids(moves);
-    for (std::string id; std::getline(ids, id, ',');) {
-      record.moves.push_back(std::strtoull(id.c_str(), nullptr, 16));
-    }
-    keep(side == name_of(Side::kSource) ? Side::kSource : Side::kDestination, record);
+    size_ += line.size() + 1;
+    const auto taken = journal_.take(line);
+    damaged += taken == Journal::Taken::kNo;
+    of_others += taken == Journal::Taken::kOtherVersion;
+  }
+  if (damaged > 0) {
+    spdlog::warn("{} lines of {} are torn or damaged, and ignored", damaged, path_);
+  }
+  if (of_others > 0) {
+    spdlog::warn("{} notes in {} are of another version of Ferry: what they tell of is not held",
+                 of_others, path_);
   }
   file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file_) throw Failure(fmt::format("cannot open {}: {}", path_, error_text(errno)));
-  // The name of the file must be durable too.
-  UniqueFd folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || ::fsync(folder.get()) != 0) {
+  if (::fchmod(file_.get(), 0600) != 0 || !sync_folder(directory)) {
     throw Failure(fmt::format("cannot sync {}: {}", directory, error_text(errno)));
   }
-}
-
-void DecisionLog::keep(Side side, const Record& record) {
-  for (const auto id : record.moves) records_[{id, side}] = record;
 }
 
 void DecisionLog::record(Side side, const Record& record) {
@@ -105,22 +81,57 @@ void DecisionLog::record(Side side, const Record& record) {
 
 Written DecisionLog::write(Side side, const Record& record, std::string* error) {
   std::lock_guard lock(mutex_);
-  const std::string text =
-      fmt::format("{:016x} {} {} {} {}", fmt::join(record.moves, ","), name_of(side),
-                  name_of(record.decision), encoded(record.program), encoded(record.peer));
-  const Written written = append(fmt::format("{} {:08x}\n", text, crc_of(text)), error);
-  if (written == Written::kDurable) keep(side, record);
+  const std::string line = Journal::decision(side, record);
+  const Written written = append(line, true, error);
+  if (written == Written::kDurable) journal_.take(line);
   return written;
 }
 
-Written DecisionLog::append(const std::string& line, std::string* error) {
+void DecisionLog::note(const std::string& line) {
+  std::lock_guard lock(mutex_);
+  std::string error;
+  if (append(line, false, &error) != Written::kDurable) throw Failure(error);
+  journal_.take(line);
+}
+
+// Of what is not needed any more: to tell so is good for the next one only.
+void DecisionLog::note_quietly(const std::string& line) {
+  std::string error;
+  if (append(line, false, &error) != Written::kDurable) spdlog::warn("{}", error);
+  journal_.take(line);
+}
+
+void DecisionLog::over(std::uint64_t move_id, Side side) {
+  std::lock_guard lock(mutex_);
+  if (journal_.find(move_id, side) == nullptr) return;
+  note_quietly(journal_.over(move_id, side));
+  if (size_ > compact_above_) compact();
+}
+
+void DecisionLog::forget(std::uint64_t move_id, Side side) {
+  std::lock_guard lock(mutex_);
+  if (journal_.find(move_id, side) == nullptr) return;
+  note_quietly(Journal::forgotten(move_id, side));
+  if (size_ > compact_above_) compact();
+}
+
+void DecisionLog::freed(std::uint64_t move_id, const port::Endpoint& origin) {
+  std::lock_guard lock(mutex_);
+  const auto* entry = journal_.find(move_id, Side::kSource);
+  if (entry == nullptr || !entry->origins.contains(origin)) return;
+  note_quietly(Journal::freed(move_id, origin));
+  if (entry->over && entry->origins.empty()) note_quietly(journal_.over(move_id, Side::kSource));
+}
+
+Written DecisionLog::append(const std::string& line, bool sync, std::string* error) {
   // What a full disk has cut off earlier must not take this line with it.
-  const std::string bytes = (torn_ ? "\n" : "") + line;
+  const std::string bytes = (torn_ ? "\n" : "") + line + '\n';
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
   const bool whole = written == static_cast<ssize_t>(bytes.size());
-  if (whole && ::fdatasync(file_.get()) == 0) {
+  if (whole && (!sync || ::fdatasync(file_.get()) == 0)) {
     torn_ = false;
+    size_ += bytes.size();
     return Written::kDurable;
   }
   const int reason = whole || written < 0 ? errno : ENOSPC;
@@ -135,17 +146,52 @@ Written DecisionLog::append(const std::string& line, std::string* error) {
   return whole ? Written::kUnknown : Written::kNot;
 }
 
+// Readers find the old file or the new one. When there is no room for it, the old one goes on.
+void DecisionLog::compact() {
+  const std::string text = journal_.text(), next = path_ + ".new";
+  compact_above_ = std::max(kCompactAbove, 2 * size_);
+  UniqueFd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  const bool written =
+      file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(file.get()) == 0 && ::rename(next.c_str(), path_.c_str()) == 0;
+  if (!written) {
+    spdlog::warn("cannot make {} shorter: {}", path_, error_text(errno));
+    ::unlink(next.c_str());
+    return;
+  }
+  if (!sync_folder(directory_)) spdlog::warn("cannot sync {}: {}", directory_, error_text(errno));
+  file_ = std::move(file);
+  torn_ = false;
+  size_ = text.size();
+  compact_above_ = std::max(kCompactAbove, 2 * size_);
+}
+
 std::optional<DecisionLog::Record> DecisionLog::find(std::uint64_t move_id, Side side) const {
   std::lock_guard lock(mutex_);
-  const auto found = records_.find({move_id, side});
-  if (found == records_.end()) return std::nullopt;
-  return found->second;
+  const auto* entry = journal_.find(move_id, side);
+  return entry != nullptr ? entry->record : std::nullopt;
 }
 
 std::optional<Decision> DecisionLog::decision(std::uint64_t move_id, Side side) const {
   const auto record = find(move_id, side);
   if (!record) return std::nullopt;
   return record->decision;
+}
+
+std::vector<std::pair<std::uint64_t, std::string>> DecisionLog::ended_arrivals() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::uint64_t, std::string>> ended;
+  for (const auto& [key, entry] : journal_.entries()) {
+    if (key.second == Side::kDestination && entry.over && entry.held) {
+      ended.emplace_back(key.first, entry.held->peer);
+    }
+  }
+  return ended;
+}
+
+std::map<Journal::Key, Journal::Entry> DecisionLog::entries() const {
+  std::lock_guard lock(mutex_);
+  return journal_.entries();
 }
 
 }  // namespace ferry::migrate

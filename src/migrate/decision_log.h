@@ -5,52 +5,63 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "migrate/decision.h"
+#include "migrate/journal.h"
 #include "migrate/unique_fd.h"
 
-// The durable record of how moves were decided (decision.h), one file per host. A record is on the
-// disk when record() returns.
-//
-//   file  = { moves " " side " " decision " " program " " peer " " crc32(8 hex digits) "\n" }
-//   moves = move_id(16 hex digits) { "," move_id }
-//
-// Moves that are decided as one, a group's, are one record: all of them are on the disk, or none.
-// `peer` is the other side's ferryd, NAME@ADDRESS:PORT (peer.h), "-" when it need not be asked. The
-// CRC covers the line before its last blank: a torn last line is not a record. The last record of a
-// (move, side) counts; names are percent-encoded.
+// The durable journal of this host (journal.h): one file, root's alone, for it has the keys of the
+// connections that stand-ins answer for. A decision is on the disk when record() returns, and with
+// it every note before it.
 namespace ferry::migrate {
+
+// This moment, for whoever reads it after a restart.
+Stamp stamp_now();
 
 class DecisionLog {
  public:
-  struct Record {
-    Decision decision = Decision::kAborted;
-    std::string program;  // that moves; of a group their names
-    std::string peer;
-    std::vector<std::uint64_t> moves;  // of the group
-  };
+  using Record = Journal::Record;
 
-  // Opens or makes `directory`/decisions. Throws Failure.
+  // Opens or makes `directory`/decisions. What cannot be read of it gets one line in the log.
+  // Throws Failure.
   explicit DecisionLog(const std::string& directory);
 
   // Throws Failure when it could not be made durable.
   void record(Side side, const Record& record);
   // The same for who has to know whether a failed record may be found later. `error` gets one line.
   Written write(Side side, const Record& record, std::string* error);
+  // A line of journal.h. Throws Failure when it could not be written.
+  void note(const std::string& line);
+  // Nothing of the move is held here any more but the slots of origins. What fails is made up for
+  // by the next ferryd.
+  void over(std::uint64_t move_id, Side side);
+  // Nobody will ask how it was decided.
+  void forget(std::uint64_t move_id, Side side);
+  // The slot of an origin is not kept any more.
+  void freed(std::uint64_t move_id, const port::Endpoint& origin);
 
   std::optional<Record> find(std::uint64_t move_id, Side side) const;
   std::optional<Decision> decision(std::uint64_t move_id, Side side) const;
+  std::map<Journal::Key, Journal::Entry> entries() const;
+  // Moves that have arrived here and are over, and the ferryds of their sources, which may ask
+  // still.
+  std::vector<std::pair<std::uint64_t, std::string>> ended_arrivals() const;
+
+  static constexpr std::size_t kCompactAbove = 64 << 10;  // bytes
 
  private:
-  void keep(Side side, const Record& record);
-  Written append(const std::string& line, std::string* error);
+  Written append(const std::string& line, bool sync, std::string* error);
+  void note_quietly(const std::string& line);
+  void compact();
 
   mutable std::mutex mutex_;
-  std::string path_;
+  const std::string directory_, path_;
   UniqueFd file_;
   bool torn_ = false;  // the file does not end with a newline
-  std::map<std::pair<std::uint64_t, Side>, Record> records_;
+  std::size_t size_ = 0, compact_above_ = kCompactAbove;
+  Journal journal_;
 };
 
 }  // namespace ferry::migrate

@@ -49,8 +49,10 @@ void HostsDirectory::take(const Place& place) {
   if (!older) known = {place, Clock::now()};
 }
 
-// What others tell: news only, so that it is not told among them for ever.
+// What others tell: news only, so that it is not told among them for ever. Who is there now is
+// asked from now on: it may be the only one that hears of the next place.
 void HostsDirectory::learn(const Place& place) {
+  if (!place.ended) met(place.ferryd, place.host);
   if (told(place.origin) != place) take(place);
 }
 

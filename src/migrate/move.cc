@@ -65,6 +65,7 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
 
 Move::~Move() {
   if (watcher_.joinable()) watcher_.join();
+  if (over_) host_.decisions->over(move_id_, Side::kSource);
 }
 
 void Move::in_group(const std::function<void()>& step) {
@@ -136,7 +137,23 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
   };
   in_parallel(moves, [&](const auto& move) { move->check(in_turn); });
   in_parallel(moves, [](const auto& move) { move->prepare(); });
-  in_parallel(moves, [](const auto& move) { move->go(); });
+  std::set<std::string> failures;
+  std::size_t failed = 0;
+  in_parallel(moves, [&](const auto& move) {
+    try {
+      move->go();
+    } catch (const Failure& failure) {
+      std::lock_guard lock(one_at_a_time);
+      failures.insert(failure.what());
+      ++failed;
+    }
+  });
+  if (failed > 0) {
+    std::string line;
+    for (const auto& each : failures) line += (line.empty() ? "" : "; ") + each;
+    if (failed < moves.size()) line += fmt::format("; the others go on on {}", group.peer().name());
+    throw Failure(line);
+  }
   if (!group.committed()) {
     throw Failure(fmt::format("{} {} not moved: {}", names_of(group.programs()),
                               group.is_alone() ? "was" : "were", group.failure()));
@@ -261,7 +278,8 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(host_, unit_.root), host_.limits.stop);
+  tree_.stop(ferry_processes(host_, unit_.root), host_.limits.stop,
+             [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   stopped_ = Clock::now();
   tell("dump");
   // While CRIU dumps, the destination binds the new sockets.
@@ -275,6 +293,16 @@ void Move::pause_tree() {
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
   });
+}
+
+void Move::note_held(const std::vector<HeldProcess>& processes) {
+  Held held{unit_.name, peer_.record(),         {},       {}, stamp_now().boot,
+            unit_.root, start_time(unit_.root), processes};
+  if (unit_.container) {
+    held.netns = unit_.container->netns;
+    held.instance = unit_.container->instance;
+  }
+  host_.decisions->note(Journal::held(move_id_, Side::kSource, held));
 }
 
 void Move::frozen() {
@@ -347,6 +375,7 @@ int Move::transfer_and_commit() {
   peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, host_.limits.restore + seconds(20));
   restored_ = Clock::now();
 
+  host_.decisions->note(Journal::going(move_id_, {host_there_, places}));
   tell("commit");
   watcher_ = std::thread([this] { watch(); });
   const int result = commit();
@@ -365,15 +394,11 @@ void Move::depart(const std::vector<NewPlace>& places) {
   std::vector<Place> next;
   for (const auto& gone : departed) next.push_back(gone.place);
   host_.whereabouts->left(pids, next);
+  report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
   std::lock_guard lock(mutex_);
-  if (unit_.container) {
-    network_ = std::shared_ptr<void>(
-        nullptr, [this_host = &host_, instance = unit_.container->instance](void*) {
-          report_failure([&] { this_host->containers->call_hook("release", instance); });
-        });
-  }
+  if (unit_.container) network_ = hold_network(host_, unit_.container->instance);
   for (const auto& gone : departed) {
-    if (gone.stand_in != 0) host_.origins->keep(gone.stand_in, gone.place, network_);
+    if (gone.stand_in != 0) keep_origin(host_, move_id_, gone.stand_in, gone.place, network_);
   }
 }
 
@@ -441,30 +466,22 @@ bool Move::is_over() const {
 
 // Listens to the destination from before the commit until no peer needs the stand-in.
 void Move::watch() {
-  v1::WatchRequest request;
-  request.set_move_id(move_id_);
-  bool is_over_there = false;
-  while (!is_over_there && !host_.stopping) {
-    grpc::ClientContext context;
-    const auto reader = peer_.stub().Watch(&context, request);
-    v1::WatchEvent event;
-    while (reader->Read(&event)) handle(event);
-    const auto status = reader->Finish();
-    if (group_->answer() == Answer::kAborted) return;
-    std::unique_lock lock(mutex_);
-    is_over_there = status.ok();
-    // A ferryd that does not know the move cannot tell more of it.
-    if (status.error_code() == grpc::NOT_FOUND) break;
-    if (!is_over_there) changed_.wait_for(lock, milliseconds(100));
-  }
+  const auto now = [] { return Clock::now().time_since_epoch(); };
+  const auto most = now() + host_.limits.stand_in;
+  const bool is_over_there = hear(
+      peer_, move_id_, [this](const v1::WatchEvent& event) { handle(event); },
+      [&] { return group_->answer() != Answer::kAborted && !host_.stopping && now() < most; });
   group_->wait_until_decided();
   if (!group_->committed()) return;  // the program is still here
-  const auto now = [] { return Clock::now().time_since_epoch(); };
   StandInTerm term(now(), host_.limits.stand_in);
-  if (is_over_there) term.program_left(now());
+  if (is_over_there) {
+    term.program_left(now(), tree_.paused_limit());
+    report_failure([&] { host_.decisions->note(Journal::left(move_id_, stamp_now())); });
+  }
   while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));
   }
+  if (host_.stopping) return;  // the next ferryd goes on
   std::shared_ptr<void> network;
   std::lock_guard lock(mutex_);
   network.swap(network_);  // goes when nobody needs it, after the lock
@@ -474,7 +491,7 @@ void Move::watch() {
 void Move::handle(const v1::WatchEvent& event) {
   std::lock_guard lock(mutex_);
   last_news_ = Clock::now();
-  if (event.has_resumed()) {
+  if (event.has_resumed() && !is_resumed_) {
     resumed_ = last_news_;
     is_resumed_ = true;
     // The commit's answer may be on its way still.

@@ -80,6 +80,7 @@ class Move {
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   std::vector<agent::ContextStatus> contexts() const;
   void prepare_there();
+  void note_held(const std::vector<HeldProcess>& processes);
   int transfer_and_commit();
   int commit();
   void depart(const std::vector<NewPlace>& places);

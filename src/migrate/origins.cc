@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "migrate/failure.h"
 #include "migrate/places.h"
 #include "port/slot.h"
 
@@ -30,12 +31,16 @@ Origins::~Origins() {
   }
 }
 
-void Origins::keep(StandInId stand_in, const Place& place, std::shared_ptr<void> network) {
+void Origins::keep(StandInId stand_in, const Place& place, std::shared_ptr<void> held,
+                   std::function<void(const Place&)> moved_on) {
+  std::shared_ptr<void> before;  // released after the lock
   {
     std::lock_guard lock(mutex_);
     Entry& entry = entries_[place.origin];
     if (entry.stand_in != 0) stand_ins_.remove(entry.stand_in);
-    entry = {stand_in, place, std::move(network), false, Clock::time_point::max()};
+    before = std::move(entry.held);
+    entry = {
+        stand_in, place, std::move(held), std::move(moved_on), false, Clock::time_point::max()};
   }
   directory_.watch(place.origin,
                    [this, origin = place.origin](const auto& news) { heard(origin, news); });
@@ -53,7 +58,9 @@ void Origins::heard(const port::Endpoint& origin, const std::optional<Place>& pl
   }
   if (place->epoch < entry.place.epoch) return;
   entry.lost = Clock::time_point::max();
+  const bool is_news = !place->ended && *place != entry.place;
   entry.place = *place;
+  if (is_news && entry.moved_on) entry.moved_on(*place);
   entry.ended = place->ended;
   if (entry.ended) {
     changed_.notify_all();
@@ -104,6 +111,25 @@ void Origins::clear_up() {
     over.clear();  // networks are taken down here
     lock.lock();
   }
+}
+
+// A ferryd that ends leaves what it holds to the next.
+
+std::shared_ptr<void> hold_network(Host& host, const std::string& instance) {
+  return {nullptr, [&host, instance](void*) {
+            if (host.stopping) return;
+            report_failure([&] { host.containers->call_hook("release", instance); });
+          }};
+}
+
+void keep_origin(Host& host, std::uint64_t move_id, StandInId stand_in, const Place& place,
+                 std::shared_ptr<void> network) {
+  std::shared_ptr<void> held(nullptr, [&host, move_id, origin = place.origin, network](void*) {
+    if (!host.stopping) host.decisions->freed(move_id, origin);
+  });
+  host.origins->keep(stand_in, place, std::move(held), [&host, move_id](const Place& next) {
+    report_failure([&] { host.decisions->note(Journal::next(move_id, next)); });
+  });
 }
 
 }  // namespace ferry::migrate

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "migrate/directory.h"
+#include "migrate/host.h"
 #include "migrate/limits.h"
 #include "migrate/stand_in_host.h"
 
@@ -24,8 +26,10 @@ class Origins {
           std::chrono::milliseconds lost_limit = Limits().origin);
   ~Origins();
 
-  // Takes over a committed stand-in. `network` is held as long as it is.
-  void keep(StandInId stand_in, const Place& place, std::shared_ptr<void> network);
+  // Takes over a committed stand-in. `held` is held as long as it is; `moved_on` gets the places
+  // that come after this one, and must not call back.
+  void keep(StandInId stand_in, const Place& place, std::shared_ptr<void> held,
+            std::function<void(const Place&)> moved_on = {});
   // Of RNICs that were opened at this address.
   std::vector<Place> kept(const port::Address& address) const;
   std::set<port::Address> addresses() const;
@@ -35,7 +39,8 @@ class Origins {
   struct Entry {
     StandInId stand_in = 0;
     Place place;
-    std::shared_ptr<void> network;
+    std::shared_ptr<void> held;
+    std::function<void(const Place&)> moved_on;
     bool ended = false;
     Clock::time_point lost = Clock::time_point::max();  // since
   };
@@ -52,5 +57,12 @@ class Origins {
   bool stopping_ = false;
   std::thread thread_;
 };
+
+// The network of a container that has left: released when nobody holds it any more.
+std::shared_ptr<void> hold_network(Host& host, const std::string& instance);
+
+// Origins::keep() with what the journal has to know of it: the RNIC has moved on, its slot is free.
+void keep_origin(Host& host, std::uint64_t move_id, StandInId stand_in, const Place& place,
+                 std::shared_ptr<void> network);
 
 }  // namespace ferry::migrate

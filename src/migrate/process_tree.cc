@@ -22,6 +22,7 @@ std::string proc_path(pid_t pid, const std::string& name) {
 struct Stat {
   char state = 0;
   pid_t parent = 0;  // 0: none, or the process is gone
+  std::uint64_t started = 0;
 };
 
 // The name in the second field may contain blanks and parentheses.
@@ -34,6 +35,10 @@ Stat stat_of(pid_t pid) {
   std::istringstream rest(line.substr(end + 1));
   Stat stat;
   rest >> stat.state >> stat.parent;
+  // Field 22; so far three were read.
+  std::string skipped;
+  for (int field = 5; field < 22; ++field) rest >> skipped;
+  rest >> stat.started;
   return rest ? stat : Stat{};
 }
 
@@ -85,6 +90,10 @@ bool is_below(pid_t pid, pid_t root) {
 bool is_alive(pid_t pid) {
   const char state = stat_of(pid).state;
   return state != 0 && state != 'Z' && state != 'X';
+}
+
+std::uint64_t start_time(pid_t pid) {
+  return stat_of(pid).started;
 }
 
 bool is_halted(pid_t pid) {

@@ -23,6 +23,10 @@ bool is_below(pid_t pid, pid_t root);
 // False when it is gone, or has ended and only its parent has not noticed yet.
 bool is_alive(pid_t pid);
 
+// When it started, in clock ticks since the host did; 0 when it is gone. With the pid it names a
+// process for as long as the host is up.
+std::uint64_t start_time(pid_t pid);
+
 // True when a signal (SIGSTOP and its like) or a debugger holds it.
 bool is_halted(pid_t pid);
 

@@ -140,11 +140,15 @@ grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchR
   });
   if (!status.ok()) return status;
   bool all_know = false;
+  const auto tell = [&](const v1::WatchEvent& event) {
+    if (event.has_peers_know()) all_know = event.peers_know().remaining() == 0;
+    return writer->Write(event);
+  };
+  for (const auto& event : arrival->account()) tell(event);
   while (!context->IsCancelled() && !host_.stopping) {
     const auto event = arrival->next_event(std::chrono::milliseconds(500));
     if (event) {
-      if (event->has_peers_know()) all_know = event->peers_know().remaining() == 0;
-      if (!writer->Write(*event)) break;
+      if (!tell(*event)) break;
     } else if (all_know || arrival->is_over()) {
       break;
     }

@@ -1,8 +1,5 @@
 #include "migrate/settle.h"
 
-#include <spdlog/spdlog.h>
-
-#include <optional>
 #include <thread>
 
 #include "migrate/failure.h"
@@ -12,6 +9,7 @@ namespace {
 
 constexpr std::chrono::seconds kAnswerLimit{10};
 constexpr std::chrono::milliseconds kPause{100};  // between questions
+constexpr std::chrono::seconds kHearing{5};       // before it is asked whether that is needed
 
 }  // namespace
 
@@ -54,35 +52,23 @@ grpc::Status abort_status(Answer answer) {
   }
 }
 
-Answer settle_source(Host& host, std::uint64_t move_id) {
-  auto record = host.decisions->find(move_id, Side::kSource);
-  auto decision =
-      SourceDecision::recovered(record ? std::optional(record->decision) : std::nullopt);
-  while (!decision.decided()) {
-    if (host.stopping) return Answer::kUnknown;
-    std::string reason;
-    Answer answer = Answer::kUnknown;
-    try {
-      Peer destination = Peer::recorded(record->peer, host.credentials);
-      answer = ask_to_commit(destination, move_id, &reason);
-    } catch (const Failure& failure) {
-      reason = failure.what();
-    }
-    record = host.decisions->find(move_id, Side::kSource);
-    if (record->decision == Decision::kAborted) decision.operator_aborts();
-    decision.answered(answer);
-    if (decision.decided()) {
-      const Decision outcome = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
-      report_failure([&] {
-        host.decisions->record(Side::kSource, {outcome, record->program, "", record->moves});
-      });
-      break;
-    }
-    spdlog::warn("'{}' stays frozen until {} says how its move was decided: {}", record->program,
-                 record->peer, reason);
-    std::this_thread::sleep_for(kPause);
+bool hear(Peer& destination, std::uint64_t move_id,
+          const std::function<void(const v1::WatchEvent&)>& handle,
+          const std::function<bool()>& is_needed) {
+  v1::WatchRequest request;
+  request.set_move_id(move_id);
+  while (is_needed()) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kHearing);
+    const auto reader = destination.stub().Watch(&context, request);
+    v1::WatchEvent event;
+    while (reader->Read(&event)) handle(event);
+    const auto status = reader->Finish();
+    // A ferryd that does not know the move, by its journal, has nothing of it any more.
+    if (status.ok() || status.error_code() == grpc::NOT_FOUND) return true;
+    if (status.error_code() != grpc::DEADLINE_EXCEEDED) std::this_thread::sleep_for(kPause);
   }
-  return decision.answer();
+  return false;
 }
 
 }  // namespace ferry::migrate

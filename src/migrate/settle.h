@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "migrate/decision.h"
-#include "migrate/host.h"
 #include "migrate/peer.h"
 
 // How ferryds put the question of decision.h to each other.
@@ -18,9 +18,11 @@ Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reaso
 grpc::Status commit_status(Answer answer, const std::string& reason);
 grpc::Status abort_status(Answer answer);
 
-// Decides a move that a former ferryd of this host has left behind at its source, by its record:
-// asks the destination until it answers, or an operator has put an abort on record. kUnknown only
-// when this ferryd ends.
-Answer settle_source(Host& host, std::uint64_t move_id);
+// What the destination of a move tells of it after its commit, from the first on: until it has told
+// all, or the program is not there any more (true), or until `is_needed`, which is asked every few
+// seconds, says no (false).
+bool hear(Peer& destination, std::uint64_t move_id,
+          const std::function<void(const v1::WatchEvent&)>& handle,
+          const std::function<bool()>& is_needed);
 
 }  // namespace ferry::migrate

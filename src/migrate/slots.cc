@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -95,6 +96,26 @@ std::vector<device::Slot> bind_here(const std::string& netdev,
   return bound;
 }
 
+// setns() is for one thread: a new one, which ends afterwards.
+void in_namespace(const std::string& netns, const std::function<void()>& call) {
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      if (!netns.empty()) {
+        const UniqueFd ns(::open(netns.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!ns || ::setns(ns.get(), CLONE_NEWNET) != 0) {
+          throw Failure(
+              fmt::format("cannot enter network namespace {}: {}", netns, error_text(errno)));
+        }
+      }
+      call();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
 std::string rules() {
   return fmt::format(
       "add table inet ferry_stand_in\n"
@@ -107,23 +128,7 @@ std::string rules() {
 std::vector<device::Slot> bind_in(const std::string& netns, const std::string& netdev,
                                   const std::vector<device::Slot>& wanted, Want want) {
   std::vector<device::Slot> bound;
-  std::exception_ptr failure;
-  // setns() is for one thread: this one ends afterwards.
-  std::thread([&] {
-    try {
-      if (!netns.empty()) {
-        const UniqueFd ns(::open(netns.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!ns || ::setns(ns.get(), CLONE_NEWNET) != 0) {
-          throw Failure(
-              fmt::format("cannot enter network namespace {}: {}", netns, error_text(errno)));
-        }
-      }
-      bound = bind_here(netdev, wanted, want);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
-  if (failure) std::rethrow_exception(failure);
+  in_namespace(netns, [&] { bound = bind_here(netdev, wanted, want); });
   return bound;
 }
 
@@ -137,6 +142,28 @@ std::vector<device::Slot> bind_slots(const std::string& netns, const std::string
 std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
                                           const std::vector<device::Slot>& wanted) {
   return bind_in(netns, netdev, wanted, Want::kSame);
+}
+
+std::string reopen_slots(const std::string& netns, const std::vector<device::Slot*>& slots) {
+  std::string problem;
+  const auto reopen = [&] {
+    for (device::Slot* slot : slots) {
+      if (slot->descriptor >= 0) continue;
+      int error = 0;
+      if (const auto port = port::UdpPort::bind(slot->local.address, slot->slot, &error)) {
+        slot->descriptor = port->release();
+      } else if (problem.empty()) {
+        problem =
+            fmt::format("cannot open {} again: {}", to_string(slot->local), error_text(error));
+      }
+    }
+  };
+  try {
+    in_namespace(netns, reopen);
+  } catch (const Failure& failure) {
+    problem = failure.what();
+  }
+  return problem;
 }
 
 void close_slots(std::vector<device::Slot>& slots) {

@@ -19,6 +19,11 @@ std::vector<device::Slot> bind_slots(const std::string& netns, const std::string
 std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
                                           const std::vector<device::Slot>& wanted);
 
+// Opens the socket of each of `slots` that has no descriptor again: in that network namespace, at
+// that address, in that slot, nowhere else. What could not be keeps -1. One line about the first of
+// those, empty when there is none.
+std::string reopen_slots(const std::string& netns, const std::vector<device::Slot*>& slots);
+
 // Closes their descriptors.
 void close_slots(std::vector<device::Slot>& slots);
 

@@ -139,12 +139,13 @@ device::Slot StandInHost::take_back(StandInId id) {
 }
 
 void StandInHost::committed(StandInId id, const port::Endpoint& new_location,
-                            std::uint32_t new_slot, std::uint32_t epoch) {
+                            std::uint32_t new_slot, std::uint32_t epoch,
+                            std::chrono::nanoseconds age) {
   {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
-    found->second.stand_in->committed(new_location, new_slot, epoch, now());
+    found->second.stand_in->committed(new_location, new_slot, epoch, now() - age);
     found->second.port->flush();
   }
   wake();

@@ -38,9 +38,10 @@ class StandInHost {
   // A rollback: stops answering and gives the socket back, unmarked; what nobody has read waits in
   // it.
   device::Slot take_back(StandInId id);
-  // After the commit: peers are told the new location (transport::StandIn::committed()).
+  // After the commit, `age` ago: peers are told the new location
+  // (transport::StandIn::committed()).
   void committed(StandInId id, const port::Endpoint& new_location, std::uint32_t new_slot,
-                 std::uint32_t epoch);
+                 std::uint32_t epoch, std::chrono::nanoseconds age = {});
   // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
   // A peer that speaks no migration messages, if it stands in for a QP of one.

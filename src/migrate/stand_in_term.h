@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "migrate/limits.h"
-#include "transport/transport.h"
 
 // How long the stand-ins of a program that has moved are kept. Without I/O and clock: times are any
 // monotonic ones.
@@ -20,9 +19,9 @@ class StandInTerm {
 
   // Nobody is there any more who would report that peers know: the program has ended, or has moved
   // on, which looks the same from here. A peer that moves at the same time may know nothing but
-  // this old place; it asks there until its Paused limit is over.
-  void program_left(Time now) {
-    const Time limit = now + transport::MigrationSettings().paused_limit;
+  // this old place; it asks there until its Paused limit is over: `paused`, the longest of all.
+  void program_left(Time now, Time paused) {
+    const Time limit = now + paused;
     if (limit < most_) most_ = limit;
   }
 

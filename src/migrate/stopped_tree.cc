@@ -12,11 +12,14 @@
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
+#include "migrate/slots.h"
 
 namespace ferry::migrate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr StandInId kNone = ~StandInId{0};  // nor will there be one
 
 void close_contexts(std::vector<agent::ContextSlots>& contexts) {
   for (auto& context : contexts) {
@@ -44,7 +47,7 @@ StoppedTree::~StoppedTree() {
 }
 
 void StoppedTree::stop(const std::vector<FerryProcess>& processes,
-                       std::chrono::milliseconds deadline) {
+                       std::chrono::milliseconds deadline, const Recorder& record) {
   const auto began = Clock::now();
   const agent::Stop request{move_id_, static_cast<std::uint32_t>(deadline.count())};
   std::vector<std::future<agent::Stopped>> answers;
@@ -71,6 +74,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes,
       timing_.unacked_psns += answer.unacked_psns;
       Process process;
       process.process = processes[i];
+      process.started = start_time(processes[i].pid);
       process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
       process.contexts = std::move(answer.contexts);
       stopped.push_back(std::move(process));
@@ -82,6 +86,20 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes,
   // A process near its deadline may already have gone on by itself.
   if (failure.empty() && Clock::now() - began > deadline / 2) {
     failure = fmt::format("stopping took longer than {} ms", deadline.count() / 2);
+  }
+  if (failure.empty() && record) {
+    try {
+      std::vector<HeldProcess> held;
+      for (const auto& process : stopped) {
+        held.push_back({process.process.pid,
+                        process.started,
+                        process.process.control_block,
+                        {process.inner_pid, process.contexts}});
+      }
+      record(held);
+    } catch (const Failure& error) {
+      failure = error.what();
+    }
   }
   if (!failure.empty()) {
     for (auto& process : stopped) {
@@ -120,7 +138,77 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes,
   throw Failure(failure);
 }
 
+void StoppedTree::recover(const std::vector<HeldProcess>& processes, const std::string& netns) {
+  std::lock_guard lock(mutex_);
+  netns_ = netns;
+  for (const auto& held : processes) {
+    Process& process = processes_.emplace_back();
+    process.process = {held.pid, held.control_block, {}};
+    process.started = held.started;
+    process.inner_pid = held.place.inner_pid;
+    process.contexts = held.place.contexts;
+    for (const auto& context : process.contexts) {
+      process.stand_ins.emplace_back(context.slots.size(), 0);
+    }
+    note_limits(process);
+  }
+  reopen_all();
+}
+
+std::string StoppedTree::reopen() {
+  std::lock_guard lock(mutex_);
+  return reopen_all();
+}
+
+// With mutex_.
+std::string StoppedTree::reopen_all() {
+  std::vector<std::pair<device::Slot*, StandInId*>> missing;
+  std::vector<device::Slot*> slots;
+  for (auto& process : processes_) {
+    for (std::size_t c = 0; c < process.stand_ins.size() && !process.back; ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        if (process.stand_ins[c][s] != 0) continue;
+        missing.emplace_back(&process.contexts[c].slots[s], &process.stand_ins[c][s]);
+        slots.push_back(missing.back().first);
+      }
+    }
+  }
+  if (missing.empty()) return {};
+  std::string problem = reopen_slots(netns_, slots);
+  for (const auto& [slot, id] : missing) {
+    if (slot->descriptor < 0) continue;
+    try {
+      *id = stand_ins_.add(*slot);
+      slot->descriptor = -1;
+    } catch (const Failure& failure) {
+      problem = failure.what();
+      ::close(slot->descriptor);
+      slot->descriptor = -1;
+    }
+  }
+  return problem;
+}
+
+// With mutex_.
+void StoppedTree::note_limits(const Process& process) {
+  for (const auto& context : process.contexts) {
+    for (const auto& slot : context.slots) {
+      for (const auto& entry : slot.entries) {
+        if (const auto limit = transport::paused_limit_of(entry)) {
+          paused_limit_ = std::max(paused_limit_, *limit);
+        }
+      }
+    }
+  }
+}
+
+std::chrono::nanoseconds StoppedTree::paused_limit() const {
+  std::lock_guard lock(mutex_);
+  return paused_limit_;
+}
+
 void StoppedTree::take_over(Process& process) {
+  note_limits(process);
   for (auto& context : process.contexts) {
     auto& ids = process.stand_ins.emplace_back();
     for (auto& slot : context.slots) {
@@ -180,6 +268,7 @@ void StoppedTree::roll_back() {
 }
 
 void StoppedTree::tell_to_go(Process& process) {
+  if (start_time(process.process.pid) != process.started) return;
   try {
     write_command(process, agent::ControlBlock::kGo);
   } catch (const Failure& error) {
@@ -192,12 +281,7 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
   if (phase_ != Phase::kRolledBack) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
-    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
-      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
-        process.contexts[c].slots[s] = stand_ins_.take_back(process.stand_ins[c][s]);
-      }
-    }
-    process.stand_ins.clear();
+    if (!take_back(process)) return std::nullopt;
     // Duplicates go out: who fails to take them may ask again.
     agent::Resume resume{true, process.contexts};
     for (auto& context : resume.contexts) {
@@ -208,6 +292,30 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
     return resume;
   }
   return std::nullopt;
+}
+
+// Into its slots; after a restart of ferryd somebody else may have one: then it gets another. False
+// when there is none: it has to ask again.
+bool StoppedTree::take_back(Process& process) {
+  for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+    auto& [netdev, slots] = process.contexts[c];
+    for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+      StandInId& id = process.stand_ins[c][s];
+      if (id != 0) {
+        slots[s] = stand_ins_.take_back(id);
+      } else if (slots[s].descriptor < 0) {
+        try {
+          slots[s] = bind_slots(netns_, netdev, {slots[s]}).front();
+        } catch (const Failure& failure) {
+          spdlog::error("process {} stays stopped: {}", process.process.pid, failure.what());
+          return false;
+        }
+      }
+      id = 0;
+    }
+  }
+  process.stand_ins.clear();
+  return true;
 }
 
 void StoppedTree::resumed(pid_t inner_pid) {
@@ -259,7 +367,8 @@ void StoppedTree::need_same_places(const std::vector<NewPlace>& places) const {
 }
 
 std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlace>& places,
-                                                       const Place& there) {
+                                                       const Place& there,
+                                                       std::chrono::nanoseconds age) {
   std::lock_guard lock(mutex_);
   std::vector<Departed> departed;
   phase_ = Phase::kCommitted;
@@ -280,12 +389,11 @@ std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlac
         // An address that moves along is answered for by the new place itself.
         if (slot.local == old.local) {
           stand_ins_.remove(id);
+          process.stand_ins[c][s] = kNone;
         } else {
-          stand_ins_.committed(id, slot.local, slot.slot, old.epoch);
-          if (old.local == old.origin) {
-            gone.stand_in = id;
-            handed_over_.insert(id);
-          }
+          stand_ins_.committed(id, slot.local, slot.slot, old.epoch, age);
+          const bool keeps = id != 0 && old.local == old.origin;
+          if (keeps && handed_over_.insert(id).second) gone.stand_in = id;
         }
         if (old.has_origin()) departed.push_back(std::move(gone));
       }
@@ -308,7 +416,8 @@ bool StoppedTree::expired() {
   for (const auto& process : processes_) {
     for (const auto& context : process.stand_ins) {
       for (const StandInId id : context) {
-        if (!stand_ins_.expired(id)) return false;
+        // One that is not there yet has nobody told.
+        if (id == 0 || !stand_ins_.expired(id)) return false;
       }
     }
   }
@@ -324,8 +433,16 @@ std::vector<NewPlace> StoppedTree::sockets() const {
 
 bool StoppedTree::has_process(pid_t pid) const {
   std::lock_guard lock(mutex_);
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [&](const Process& process) { return process.process.pid == pid; });
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return process.process.pid == pid && process.started == start_time(pid);
+  });
+}
+
+bool StoppedTree::all_gone() const {
+  std::lock_guard lock(mutex_);
+  return std::all_of(processes_.begin(), processes_.end(), [](const Process& process) {
+    return process.back || process.started != start_time(process.process.pid);
+  });
 }
 
 }  // namespace ferry::migrate

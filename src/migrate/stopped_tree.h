@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -12,18 +13,13 @@
 #include "agent/protocol.h"
 #include "migrate/control_server.h"
 #include "migrate/directory.h"
+#include "migrate/journal.h"
 #include "migrate/stand_in_host.h"
+#include "transport/transport.h"
 
 // The Ferry processes of one process tree from their stop to their rollback, or to the day when no
 // peer needs their stand-ins any more.
 namespace ferry::migrate {
-
-// Where the sockets of a process are at the new place: as in its STOPPED, descriptors and entries
-// not used.
-struct NewPlace {
-  pid_t inner_pid = 0;
-  std::vector<agent::ContextSlots> contexts;
-};
 
 class StoppedTree {
  public:
@@ -38,9 +34,18 @@ class StoppedTree {
   // Closes what is left; processes that were stopped and not told anything can then not come back.
   ~StoppedTree();
 
+  // Gets what recover() needs, before any process lets go of its sockets. May throw Failure.
+  using Recorder = std::function<void(const std::vector<HeldProcess>&)>;
+
   // Stops the processes in parallel; the stand-ins answer when it returns. Throws Failure: then all
   // go on where they were.
-  void stop(const std::vector<FerryProcess>& processes, std::chrono::milliseconds deadline);
+  void stop(const std::vector<FerryProcess>& processes, std::chrono::milliseconds deadline,
+            const Recorder& record = {});
+  // Instead of stop(): what a former ferryd had stopped, in the network namespace `netns`. The
+  // stand-ins answer where the sockets can be opened again; reopen() tries the others once more and
+  // gives one line about the first that still cannot.
+  void recover(const std::vector<HeldProcess>& processes, const std::string& netns);
+  std::string reopen();
   // All is frozen: marks the control blocks. Throws Failure.
   void mark_frozen();
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
@@ -56,33 +61,42 @@ class StoppedTree {
   bool fits(const std::vector<NewPlace>& places) const;
   // Throws Failure when a standard peer would not find its QP there. `places` fit.
   void need_same_places(const std::vector<NewPlace>& places) const;
-  // After the commit; `places` fit.
+  // After the commit, `age` ago; `places` fit.
   // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
   // caller's from then on. `there` has the host and ferryd of the new places.
   struct Departed {
     StandInId stand_in = 0;  // 0: not at its origin
     Place place;             // the new one
   };
-  std::vector<Departed> commit(const std::vector<NewPlace>& places, const Place& there);
+  std::vector<Departed> commit(const std::vector<NewPlace>& places, const Place& there,
+                               std::chrono::nanoseconds age = {});
   void peer_knows(std::uint32_t virtual_qpn);
   bool expired();
+  // How long a peer may go on to ask the stand-ins: the longest of the QPs' Paused limits.
+  std::chrono::nanoseconds paused_limit() const;
 
   std::vector<NewPlace> sockets() const;  // what the new place has to offer
   const Timing& timing() const { return timing_; }
   bool has_process(pid_t pid) const;
+  // True when none of the processes that have not come back is there any more.
+  bool all_gone() const;
 
  private:
   enum class Phase { kStopped, kRolledBack, kCommitted };
   struct Process {
     FerryProcess process;
+    std::uint64_t started = 0;  // start_time()
     pid_t inner_pid = 0;
     std::vector<agent::ContextSlots> contexts;      // descriptors: only after a rollback
-    std::vector<std::vector<StandInId>> stand_ins;  // per context and slot
+    std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
     bool frozen = false, back = false;
   };
 
+  void note_limits(const Process& process);
   void take_over(Process& process);
+  std::string reopen_all();
   void give_up(Process& process);
+  bool take_back(Process& process);
   static void tell_to_go(Process& process);
   static void write_command(Process& process, agent::ControlBlock::Command command);
 
@@ -93,6 +107,8 @@ class StoppedTree {
   Phase phase_ = Phase::kStopped;
   std::vector<Process> processes_;
   std::set<StandInId> handed_over_;  // by commit()
+  std::string netns_;                // of recover()
+  std::chrono::nanoseconds paused_limit_ = transport::MigrationSettings().paused_limit;
   Timing timing_;
 };
 

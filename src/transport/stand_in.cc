@@ -23,7 +23,6 @@ struct StandIn::State {
   struct Entry {
     StoppedPeer qp;
     bool peer_knows = false;
-    std::optional<Kept> kept;
   };
 
   // A sender of datagrams is told of the new place at times, not with each of them.
@@ -134,10 +133,8 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
     qp.peer_wire_qpn = message->wire_qpn;
     qp.peer_epoch = message->epoch;
     qp.peer_resumed = true;
-    if (!committed) {
-      entry.kept = Kept{packet.header.dest_qpn, from, *message};
-      return;
-    }
+    // It is repeated until somebody acknowledges it: the QP, or we by MOVED after the commit.
+    if (!committed) return;
   }
   std::optional<StoppedAnswer> answer;
   if (!resume) answer = answer_of(qp, packet, from);
@@ -211,6 +208,14 @@ void StandIn::State::handle_unknown(const wire::Packet& packet, const port::Endp
   handle(qp, slot_hint, packet, from, now);
 }
 
+std::optional<Time> paused_limit_of(std::span<const std::byte> entry) {
+  if (!entry.empty() && entry.front() == std::byte{StoppedDatagram::kKind}) return std::nullopt;
+  wire::ByteReader in(entry);
+  StoppedPeer qp;
+  if (!qp.load(in)) return std::nullopt;
+  return qp.paused_limit;
+}
+
 StandIn::StandIn(Send send) : state_(std::make_unique<State>()) {
   state_->send = std::move(send);
 }
@@ -270,15 +275,6 @@ void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_sl
   state_->new_location = new_location;
   state_->new_slot = new_slot;
   state_->new_epoch = epoch;
-}
-
-std::vector<StandIn::Kept> StandIn::take_kept() {
-  std::vector<Kept> result;
-  for (auto& [qpn, entry] : state_->entries) {
-    if (entry.kept) result.push_back(*entry.kept);
-    entry.kept.reset();
-  }
-  return result;
 }
 
 void StandIn::peer_knows(std::uint32_t virtual_qpn, Time) {

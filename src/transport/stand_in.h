@@ -16,6 +16,10 @@
 // as Connection is; ferryd drives it with the process's sockets.
 namespace ferry::transport {
 
+// What an entry of Transport::stand_in_entry() says of how long its peer may remain Paused. Nothing
+// when it has no such peer, or is malformed.
+std::optional<Time> paused_limit_of(std::span<const std::byte> entry);
+
 class StandIn {
  public:
   // Gets every packet that the stand-in sends: header and payload (already a migration payload or
@@ -43,14 +47,6 @@ class StandIn {
   // effect.
   void committed(const port::Endpoint& new_location, std::uint32_t new_slot, std::uint32_t epoch,
                  Time now);
-  // RESUMEs that reached the stand-in before the commit (the peer moves as well), for the process's
-  // new place: raw (source, payload) pairs, taken.
-  struct Kept {
-    std::uint32_t dest_qpn;
-    port::Endpoint from;
-    wire::MigrationMessage message;
-  };
-  std::vector<Kept> take_kept();
   // The new place reports that the peer of this virtual QPN has acknowledged its RESUME.
   void peer_knows(std::uint32_t virtual_qpn, Time now);
   // The peer of a QP that speaks no migration messages; none: all do, or are still being asked.

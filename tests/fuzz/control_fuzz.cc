@@ -134,7 +134,6 @@ class Run {
     }
     const port::Endpoint other{port::Address::from_ipv4(0x0A000003), 4791};
     stand_in_.handle_packet(*packet, flags & 1 ? last_.peer : other, {});
-    stand_in_.take_kept();
     stand_in_.peer_knows(packet->header.dest_qpn, {});
   }
 

@@ -32,6 +32,13 @@ TEST(CriuRunner, FindsTheCauseInALog) {
             "Can't open file x");
   EXPECT_EQ(error_of_log(folder.write("plugin", "(00.1) Error (ferry): cannot stop it\n")),
             "cannot stop it");
+  EXPECT_EQ(error_of_log(folder.write("command",
+                                      "(00.1) Error (criu/util.c:6): exited, status=1\n"
+                                      "(00.2) Error (criu/util.c:7): ip route restore failed\n"
+                                      "(00.3) Error (criu/cr-restore.c:4): Restoring FAILED.\n")),
+            "ip route restore failed (exited, status=1)");
+  EXPECT_EQ(error_of_log(folder.write("alone", "Error (criu/util.c:6): exited, status=1\n")),
+            "exited, status=1");
   EXPECT_EQ(error_of_log(folder.path("nothing")), "");
 }
 

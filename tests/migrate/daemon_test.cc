@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <optional>
@@ -11,9 +12,12 @@
 #include "ferryd_here.h"
 #include "migrate/net.h"
 #include "migrate/peer.h"
+#include "migrate/process_tree.h"
 #include "migrate/settle.h"
+#include "migrate/stand_in_term.h"
 #include "played_process.h"
 #include "temporary.h"
+#include "transport/stopped.h"
 
 namespace ferry::migrate {
 namespace {
@@ -112,15 +116,13 @@ TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
   EXPECT_TRUE(std::filesystem::exists(there.host.images_of(11)));
   EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 11), "");
   EXPECT_FALSE(std::filesystem::exists(there.host.images_of(11)));
-  EXPECT_EQ(there.decisions.decision(11, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(there.decisions.decision(11, Side::kDestination));
   EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 11), "");
 }
 
 // Whose ferryd has ended in the middle of a move, and started again.
 TEST_F(DaemonTest, AnArrivalThatItsSourceHasForgottenGoesAway) {
   prepare(15, here.host.address);
-  EXPECT_TRUE(eventually(
-      [&] { return there.decisions.decision(15, Side::kDestination) == Decision::kAborted; }));
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(15)); }));
 }
 
@@ -171,7 +173,7 @@ TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
                 .find("not all is here that was to go on"),
             std::string::npos);
   for (const std::uint64_t id : {51, 52}) {
-    EXPECT_EQ(there.decisions.decision(id, Side::kDestination), Decision::kAborted);
+    EXPECT_FALSE(there.decisions.decision(id, Side::kDestination));
     EXPECT_FALSE(std::filesystem::exists(there.host.images_of(id)));
   }
 }
@@ -250,7 +252,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
                 .find("cannot restore 'p': criu restore ended with status 1"),
             std::string::npos);
   EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 12), "");
-  EXPECT_EQ(there.decisions.decision(12, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(there.decisions.decision(12, Side::kDestination));
 }
 
 // The limits of docs/settings.md.
@@ -285,7 +287,7 @@ TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
   there.host.limits.source = milliseconds(50);
   prepare(18);
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(18)); }));
-  EXPECT_EQ(there.decisions.decision(18, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(there.decisions.decision(18, Side::kDestination));
 }
 
 TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
@@ -294,7 +296,7 @@ TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
   request.set_move_id(13);
   const auto status = peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5));
   EXPECT_EQ(status.error_code(), grpc::ABORTED);
-  EXPECT_EQ(there.decisions.decision(13, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(there.decisions.decision(13, Side::kDestination));
   // What a former ferryd committed stays so.
   there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {14}});
   request.set_move_id(14);
@@ -315,10 +317,11 @@ TEST_F(DaemonTest, DecisionsAreOnRecord) {
 
 TEST_F(DaemonTest, ScriptsOfAFerrydThatIsNoMoreGetWhatIsOnRecord) {
   here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", "", {31}});
+  here.restart();
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 31}).code, 0);
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 32}).code, 1);
   EXPECT_EQ(here.daemon->action({"post-restore", 1, 33}).code, 1);
-  EXPECT_EQ(here.decisions.decision(33, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(here.decisions.decision(33, Side::kDestination));
   EXPECT_EQ(here.daemon->action({"pre-dump", 1, 34}).code, 0);
   EXPECT_FALSE(here.decisions.decision(34, Side::kSource));
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 0}).code, 0);  // somebody else's CRIU
@@ -329,19 +332,26 @@ TEST_F(DaemonTest, APromiseOfAFerrydThatIsNoMoreIsAskedAbout) {
   const std::string peer_address = there.host.address;
   here.decisions.record(Side::kSource, {Decision::kCommitted, "p", peer_address, {41}});
   there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {41}});
+  here.restart();
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 41}).code, 0);
   EXPECT_EQ(here.decisions.decision(41, Side::kSource), Decision::kConfirmed);
 
   here.decisions.record(Side::kSource, {Decision::kCommitted, "p", peer_address, {42}});
+  here.restart();
   EXPECT_EQ(here.daemon->action({"post-dump", 1, 42}).code, 1);
-  EXPECT_EQ(here.decisions.decision(42, Side::kSource), Decision::kAborted);
-  EXPECT_EQ(there.decisions.decision(42, Side::kDestination), Decision::kAborted);
+  EXPECT_FALSE(here.decisions.decision(42, Side::kSource));
+  EXPECT_FALSE(there.decisions.decision(42, Side::kDestination));
 }
 
 TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
   here.decisions.record(Side::kSource, {Decision::kCommitted, "p", "127.0.0.1:1", {43}});
+  here.restart();
   std::atomic<int> answer{-1};
   std::thread script([&] { answer = here.daemon->action({"post-dump", 1, 43}).code; });
+  EXPECT_TRUE(eventually([&] {
+    const auto ps = here.daemon->ps(0);
+    return ps.programs_size() == 1 && ps.programs(0).state() == "in doubt";
+  }));
   EXPECT_NE(failure_of([&] { here.daemon->resolve(0, 43, true); }), "");
   EXPECT_EQ(answer, -1);
   here.daemon->resolve(0, 43, false);
@@ -351,8 +361,284 @@ TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
             std::string::npos);
   // A ferryd that ends leaves the question to its successor.
   here.decisions.record(Side::kSource, {Decision::kCommitted, "p", "127.0.0.1:1", {44}});
+  here.restart();
+  std::thread next([&] { answer = here.daemon->action({"post-dump", 1, 44}).code; });
+  ::usleep(1000);
   here.host.stopping = true;
-  EXPECT_EQ(here.daemon->action({"post-dump", 1, 44}).code, EAGAIN);
+  next.join();
+  EXPECT_EQ(answer, EAGAIN);
+}
+
+// --- A ferryd that was killed and started again.
+
+// What was stopped and is not on record as committed gets its socket back, into its slot.
+TEST_F(DaemonTest, WhatAFormerFerrydStoppedGoesOn) {
+  PlayedProcess process(here.folder.path("sock"), {.slot = 74});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  EXPECT_EQ(here.daemon->pause_tree(process.pid()).code, 0);
+  EXPECT_EQ(process.seen().stopped, 1);
+  EXPECT_EQ(process.seen().resumed, 0);
+  here.restart();
+  // What somebody dumps of it now would have no sockets.
+  EXPECT_NE(here.daemon->frozen(process.pid()).code, 0);
+  EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+  EXPECT_TRUE(process.seen().rollback);
+  EXPECT_TRUE(process.seen().same_socket);
+  EXPECT_TRUE(eventually([&] { return here.decisions.entries().empty(); }));
+}
+
+TEST_F(DaemonTest, WhoTookTheSlotMeanwhileKeepsIt) {
+  PlayedProcess process(here.folder.path("sock"), {.slot = 75});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  EXPECT_EQ(here.daemon->pause_tree(process.pid()).code, 0);
+  here.stop();
+  int error = 0;
+  const auto other = port::UdpPort::bind(PlayedProcess::address(), 75, &error);
+  ASSERT_NE(other, nullptr) << error;
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+  EXPECT_TRUE(process.seen().rollback);
+  EXPECT_FALSE(process.seen().same_socket);
+}
+
+// What a former ferryd took off its network, for a move that comes to nothing, is on it again: CRIU
+// may be no more and not ask for it. If it asks, it gets it once more, also when all is over: the
+// former's `hold` may have ended last.
+TEST_F(DaemonTest, TheContainerOfAnAbortedMoveIsOnItsNetworkAgain) {
+  constexpr std::uint64_t kMove = 0x61;
+  const auto hook = here.folder.script("hook", "echo \"$1 $2\" >>" + here.folder.path("hooked"));
+  std::destroy_at(&here.containers);
+  std::construct_at(&here.containers, here.folder.path("containers"), hook);
+  const pid_t root = ::fork();
+  if (root == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close_range(3, ~0u, 0);  // what is of the ferryd in this process
+    for (;;) ::pause();
+  }
+  std::filesystem::create_directories(here.folder.path("containers/p"));
+  here.folder.write("containers/p/config.json",
+                    "{\"name\": \"p\", \"pid\": " + std::to_string(root) +
+                        ", \"state\": \"running\", \"netns\": \"\", \"instance\": \"p.1\"}");
+  const auto hooked = [&] { return here.folder.read("hooked"); };
+  Held held;
+  held.program = "p";
+  held.instance = "p.1";
+  held.peer = "there@" + there.host.address;
+  held.boot = stamp_now().boot;
+  held.root = root;
+  held.started = start_time(root);
+  held.processes.push_back({root, held.started, 0, {5, {}}});
+  here.decisions.note(Journal::held(kMove, Side::kSource, held));
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return hooked() == "activate p.1\n"; }));
+  EXPECT_EQ(here.daemon->action({"network-unlock", root, kMove}).code, 0);
+  EXPECT_EQ(hooked(), "activate p.1\nactivate p.1\n");
+  here.decisions.over(kMove, Side::kSource);
+  here.restart();
+  EXPECT_EQ(here.daemon->action({"network-unlock", root, kMove}).code, 0);
+  EXPECT_EQ(hooked(), "activate p.1\nactivate p.1\nactivate p.1\n");
+  // Somebody else's process.
+  EXPECT_EQ(here.daemon->action({"network-unlock", root + 1, kMove}).code, 0);
+  EXPECT_EQ(hooked(), "activate p.1\nactivate p.1\nactivate p.1\n");
+  ::kill(root, SIGKILL);
+  ::waitpid(root, nullptr, 0);
+}
+
+// A program that has left, from a slot that its RNIC was opened in.
+struct LeftTest : DaemonTest {
+  static constexpr std::uint64_t kMove = 0x51;
+  const port::Address address = PlayedProcess::address();
+  device::Slot old, now;
+  void leave(std::uint32_t slot, bool at_origin,
+             transport::Time paused_limit = transport::MigrationSettings().paused_limit) {
+    old.local = {address, port::udp_port_of_slot(slot)};
+    old.slot = slot;
+    old.epoch = 1;
+    if (at_origin) {
+      old.origin = old.local;
+    } else {
+      // A peer that has to be told.
+      transport::StoppedPeer qp;
+      qp.wire_qpn = port::make_qpn(slot, 99);
+      qp.peer_class = transport::PeerClass::kFerry;
+      qp.paused_limit = paused_limit;
+      wire::ByteWriter out(&old.entries.emplace_back());
+      qp.save(out);
+    }
+    now = old;
+    now.entries.clear();
+    now.local.address = port::Address::from_ipv4(0x7F4E0002);
+    Held held;
+    held.program = "p";
+    held.peer = "there@" + there.host.address;
+    held.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {old}}}}});
+    here.decisions.note(Journal::held(kMove, Side::kSource, held));
+    here.decisions.note(Journal::going(kMove, {"there", {{5, {{"lo", {now}}}}}}));
+    here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", held.peer, {kMove}});
+  }
+  bool is_free() {
+    int error = 0;
+    return port::UdpPort::bind(address, old.slot, &error) != nullptr;
+  }
+  bool is_forgotten() { return here.decisions.entries().empty(); }
+};
+
+TEST_F(LeftTest, ItsSlotIsKeptUntilItEnds) {
+  leave(76, true);
+  EXPECT_TRUE(is_free());
+  here.restart();
+  EXPECT_FALSE(is_free());
+  EXPECT_TRUE(eventually([&] { return here.origins->kept(address).size() == 1; }));
+  // No peer is left to be told: only the origin is kept, also by the next ferryd.
+  EXPECT_TRUE(eventually([&] {
+    const auto entries = here.decisions.entries();
+    return entries.size() == 1 && entries.begin()->second.over;
+  }));
+  here.restart();
+  EXPECT_FALSE(is_free());
+  ASSERT_EQ(here.origins->kept(address).size(), 1u);
+  EXPECT_EQ(here.origins->kept(address).front().location, now.local);
+  EXPECT_EQ(here.origins->kept(address).front().host, "there");
+  // It is moved on, and that is remembered.
+  Place next{old.origin, now.local, "there", there.host.address, 2, false};
+  next.location.address = port::Address::from_ipv4(0x7F4E0003);
+  there.directory->put(next);
+  EXPECT_TRUE(eventually([&] { return here.origins->kept(address).front().epoch == 2; }));
+  here.restart();
+  EXPECT_EQ(here.origins->kept(address).front().location, next.location);
+  there.directory->remove(next);
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  EXPECT_TRUE(eventually([&] { return is_free(); }));
+}
+
+TEST_F(LeftTest, TheTermGoesOnFromWhereItWas) {
+  leave(77, false);
+  Stamp since = stamp_now();
+  here.decisions.note(Journal::since(kMove, since));
+  here.restart();
+  EXPECT_FALSE(is_free());
+  EXPECT_FALSE(is_forgotten());
+  here.restart();
+  EXPECT_FALSE(is_free());
+  since.up -= Limits().stand_in;
+  here.decisions.note(Journal::since(kMove, since));
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  EXPECT_TRUE(eventually([&] { return is_free(); }));
+}
+
+// Whoever reports to us has gone before: a minute for peers that move as well.
+TEST_F(LeftTest, TheEndOfTheTermGoesOnFromWhereItWas) {
+  leave(78, false);
+  here.decisions.note(Journal::since(kMove, stamp_now()));
+  Stamp left = stamp_now();
+  left.up -= transport::MigrationSettings().paused_limit;
+  here.decisions.note(Journal::left(kMove, left));
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  EXPECT_TRUE(eventually([&] { return is_free(); }));
+}
+
+// A program may set its Paused limit.
+TEST_F(LeftTest, ALongPausedLimitMakesTheEndOfTheTermLonger) {
+  constexpr auto kLimit = std::chrono::minutes(5);
+  leave(79, false, kLimit);
+  here.decisions.note(Journal::since(kMove, stamp_now()));
+  Stamp left = stamp_now();
+  left.up -= kLimit - std::chrono::minutes(1);
+  here.decisions.note(Journal::left(kMove, left));
+  here.restart();
+  EXPECT_FALSE(is_free());
+  EXPECT_FALSE(is_forgotten());
+  left.up -= std::chrono::minutes(1);
+  here.decisions.note(Journal::left(kMove, left));
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  EXPECT_TRUE(eventually([&] { return is_free(); }));
+}
+
+TEST_F(LeftTest, ANetworkThatIsGoneIsGivenUp) {
+  old.slot = 78;
+  Held held;
+  held.program = "p";
+  held.peer = "there@" + there.host.address;
+  held.netns = here.folder.path("no-such-namespace");
+  device::Slot slot;
+  slot.local = slot.origin = {address, port::udp_port_of_slot(78)};
+  slot.slot = 78;
+  device::Slot there_slot = slot;
+  there_slot.local.address = port::Address::from_ipv4(0x7F4E0002);
+  held.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {slot}}}}});
+  here.decisions.note(Journal::held(kMove, Side::kSource, held));
+  here.decisions.note(Journal::going(kMove, {"there", {{5, {{"lo", {there_slot}}}}}}));
+  here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", held.peer, {kMove}});
+  here.restart();
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  EXPECT_TRUE(here.origins->kept(address).empty());
+}
+
+// A program that was restored here, and committed; it asks for its socket when its ferryd is
+// another.
+TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
+  const pid_t root = ::fork();
+  if (root == 0) {
+    ::close_range(3, ~0u, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  device::Slot slot;
+  slot.local = {PlayedProcess::address(), port::udp_port_of_slot(79)};
+  slot.slot = 79;
+  Held held;
+  held.program = "p";
+  held.peer = "@" + here.host.address;
+  held.boot = stamp_now().boot;
+  held.root = root;
+  held.started = start_time(root);
+  held.processes.push_back({root, held.started, 0, {root, {{"lo", {slot}}}}});
+  there.decisions.note(Journal::held(61, Side::kDestination, held));
+  there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {61}});
+  there.restart();
+  EXPECT_EQ(there.daemon->action({"post-restore", root, 61}).code, 0);
+  int error = 0;
+  EXPECT_EQ(port::UdpPort::bind(PlayedProcess::address(), 79, &error), nullptr);
+  EXPECT_FALSE(there.daemon->awake(::getpid(), {61, {}}).resume);  // not its move
+  const auto answer = there.daemon->awake(root, {61, {}});
+  ASSERT_TRUE(answer.resume);
+  EXPECT_FALSE(answer.resume->rollback);
+  EXPECT_EQ(answer.resume->contexts.at(0).slots.at(0).local, slot.local);
+  UniqueFd given(answer.resume->contexts[0].slots[0].descriptor);
+  EXPECT_TRUE(given);
+  there.daemon->resumed(root, {61, 0, 1, 1});
+  // Whoever watches hears all of it, also who comes late.
+  v1::WatchRequest request;
+  request.set_move_id(61);
+  grpc::ClientContext context;
+  const auto reader = peer.stub().Watch(&context, request);
+  v1::WatchEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  EXPECT_TRUE(event.has_resumed());
+  context.TryCancel();
+  reader->Finish();
+  // Its source has forgotten the move: when the program has ended, so can we.
+  EXPECT_TRUE(there.decisions.decision(61, Side::kDestination));
+  ::kill(root, SIGKILL);
+  ::waitpid(root, nullptr, 0);
+  EXPECT_TRUE(eventually([&] { return there.decisions.entries().empty(); }));
+}
+
+// What was not committed when its ferryd was killed is taken down by the next one.
+TEST_F(DaemonTest, AnArrivalThatWasNotCommittedIsClearedUp) {
+  const std::string released = there.folder.path("released");
+  const std::string hook =
+      there.folder.script("hook", "[ $1 != release ] || echo $2 >" + released + "\n");
+  there.containers = Containers(there.folder.path("containers"), hook);
+  std::filesystem::create_directories(there.folder.path("containers/p"));
+  there.folder.write("containers/p/config.json",
+                     R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");
+  there.restart();
+  EXPECT_EQ(there.folder.read("released"), "p.7\n");
+  EXPECT_FALSE(there.containers.find("p"));
 }
 
 TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {

@@ -150,6 +150,23 @@ class HostsCluster : public Cluster {
   std::map<std::string, Node> nodes_;
 };
 
+// A host that was never met: another one has told where it is, and is no more.
+TEST(HostsDirectoryTest, AsksHostsThatItWasToldOf) {
+  HostsCluster cluster;
+  Directory& h2 = cluster.start("h2");
+  Directory& h3 = cluster.start("h3");
+  HostsDirectory h1("127.0.0.1:1", nullptr, {{cluster.ferryd("h2"), "h2"}});
+  const Place second = cluster.place("h3", 2), third = cluster.place("h3", 3);
+  Seen seen;
+  h1.watch(second.origin, seen.watcher());
+  h3.put(second);
+  h2.left(second);
+  ASSERT_TRUE(comes_true([&] { return seen.is(second); }));
+  cluster.stop("h2");
+  h3.put(third);
+  EXPECT_TRUE(comes_true([&] { return h1.lookup(third.origin) == third; }));
+}
+
 // --- A real etcd
 
 std::uint16_t free_port() {

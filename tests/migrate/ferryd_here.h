@@ -33,6 +33,19 @@ struct FerrydHere {
     host.decisions = &decisions;
     host.images = &images;
     host.criu = &*criu;
+    start();
+  }
+  ~FerrydHere() { stop(); }
+
+  // As if it was killed and started again: what it had in memory and its sockets are gone.
+  void restart() {
+    stop();
+    std::destroy_at(&decisions);
+    std::construct_at(&decisions, folder.path("state"));
+    host.stopping = false;
+    start();
+  }
+  void start() {
     daemon = std::make_unique<Daemon>(host);
     control = std::make_unique<ControlServer>(folder.path("sock"), *daemon);
     host.control = control.get();
@@ -40,8 +53,8 @@ struct FerrydHere {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(
-        "127.0.0.1:0", credentials ? credentials->server() : grpc::InsecureServerCredentials(),
-        &port);
+        host.address.empty() ? "127.0.0.1:0" : host.address,
+        credentials ? credentials->server() : grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service.get());
     server = builder.BuildAndStart();
     host.address = "127.0.0.1:" + std::to_string(port);
@@ -51,11 +64,18 @@ struct FerrydHere {
     host.origins = origins.get();
     whereabouts = std::make_unique<Whereabouts>(host);
     host.whereabouts = whereabouts.get();
+    daemon->recover();
   }
-  ~FerrydHere() {
+  void stop() {
     host.stopping = true;
-    server->Shutdown();
+    if (server) server->Shutdown();
     daemon.reset();
+    whereabouts.reset();
+    origins.reset();
+    directory.reset();
+    control.reset();
+    server.reset();
+    service.reset();
   }
 
   std::optional<Credentials> credentials;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Moves several programs of the lab as one: all of them, or none. And rings of programs that all move at the same time. Needs root.
 #
-#   group_test.sh [GROUP...]     groups: together rollback restart ring unheard peers (default: all)
+#   group_test.sh [GROUP...]     groups: together rollback restart resolve death failure ring unheard peers (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -140,7 +140,7 @@ group_restart() {
   on h1 "$ferry" move ds dc dx --to h3 >"$work/dying" 2>&1 &
   runner=$!
   await 'h3 commits' on h3 test -e /tmp/committing
-  on h1 "$ferry" ps | grep -Eq 'container ds .*|ds pid .* (moving|in doubt) move [0-9a-f]{16} of group [0-9a-f]{16}' ||
+  shows 'container ds .*|ds pid .* (moving|in doubt) move [0-9a-f]{16} of group [0-9a-f]{16}' on h1 "$ferry" ps ||
     fail "ferry ps does not tell of the group: $(on h1 "$ferry" ps)"
   restart_ferryd h1
   if wait "$runner"; then fail 'a ferryd that died told of a move'; fi
@@ -150,6 +150,113 @@ group_restart() {
   grep -q 'ferryd ended in the middle of a move' "$work/dying" || fail "a dying source: $(cat "$work/dying")"
   nothing_is_lost dc ds dx os
   ok 'a group that is committed is moved as a whole, without the ferryd that began it'
+}
+
+# The destination, which has the word since the source promised, is gone: the group waits frozen until an operator decides for
+# all of it.
+group_resolve() {
+  local runner moves
+  script /tmp/slow-leave "[ \$1 != deactivate ] || { touch /tmp/leaving; until [ -e /tmp/leave ]; do sleep 0.02; done; }
+    exec $repository/lab/network-hook \"\$@\""
+  ferryd_with h3 --network-hook /tmp/slow-leave
+  "$lab" run h3 ys -d --move-rdma -- "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
+  await_listen h3 ys 18600
+  serves h2 os
+  asks h3 yc ys h3
+  asks h3 yo os h2
+  on h3 "$ferry" move ys yc yo --to h4 >"$work/doubt" 2>&1 &
+  runner=$!
+  # All is restored, and nothing is promised yet.
+  await 'h3 leaves its address' on h3 test -e /tmp/leaving
+  kill_ferryd h4
+  on h3 touch /tmp/leave
+  await 'all are in doubt' are_in_doubt h3 3
+  if is_uninhabited h4; then fail 'nothing was restored on h4'; fi
+  moves=$(on h3 "$ferry" ps --json | jq -c '[.programs[] | select(.state == "in doubt") | {name, move_id, group}]')
+  jq -e '(map(.name) | sort) == ["yc", "yo", "ys"] and (map(.move_id) | unique | length) == 3 and (map(.group) | unique | length) == 1' \
+    >/dev/null <<<"$moves" || fail "ferry ps does not tell of the group: $moves"
+  await 'os is Paused' is_paused h2 os
+  fails 'no move 0*[cC] is in doubt on h3' on h3 "$ferry" resolve c --abort
+  fails 'the move is committed here' on h3 "$ferry" resolve "$(jq -r '.[1].move_id' <<<"$moves")" --commit
+  kill -0 "$runner" || fail "ferry move ended without a decision: $(cat "$work/doubt")"
+  # By any of its moves.
+  on h3 "$ferry" resolve "$(jq -r '.[2].move_id' <<<"$moves")" --abort
+  if wait "$runner"; then fail 'a move that was aborted is told as done'; fi
+  grep -q "^ferry: 'ys', 'yc' and 'yo' were not moved: an operator decided so$" "$work/doubt" || fail "in doubt: $(cat "$work/doubt")"
+  all_run_on h3 ys yc yo || fail "not all are on h3: $("$lab" ps)"
+  await_traffic h3 yc
+  await_traffic h3 yo
+  # What had been restored is given up by the ferryd that comes next: it has promised nothing.
+  start_ferryd h4
+  await 'nothing that was restored is left on h4' is_uninhabited h4
+  nothing_is_lost yc ys yo os
+  ok 'an operator decides for a group as a whole'
+}
+
+are_in_doubt() { [[ $(on "$1" "$ferry" ps --json | jq '[.programs[] | select(.state == "in doubt")] | length') == "$2" ]]; } # HOST COUNT
+is_paused() { # HOST NAME
+  on "$1" "$ferry" ps --json | jq -e --arg name "$2" \
+    '[.programs[] | select(.container == $name) | .devices[].qps[].migration] | length > 0 and all(. == "Paused")' >/dev/null
+}
+# No process is in the network of a container of this host.
+is_uninhabited() {
+  local inhabited
+  inhabited=$(stat -Lc %i /proc/[0-9]*/ns/net 2>/dev/null || true) # some end meanwhile
+  ! grep -Fxf <(on "$1" sh -c 'stat -Lc %i /run/netns/* 2>/dev/null') <<<"$inhabited" >/dev/null
+}
+
+# The source's ferryd dies when all is restored, and before the promise: all run on where they were.
+group_death() {
+  script /tmp/last-leave "[ \$1 != deactivate ] || { touch /tmp/last-leaving; sleep 600; }
+    exec $repository/lab/network-hook \"\$@\""
+  ferryd_with h3 --network-hook /tmp/last-leave
+  "$lab" run h3 ls -d --move-rdma -- "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
+  await_listen h3 ls 18600
+  serves h2 os
+  asks h3 lc ls h3
+  asks h3 lo os h2
+  on h3 "$ferry" move ls lc lo --to h4 >"$work/dying" 2>&1 &
+  local runner=$!
+  await 'h3 leaves its address' on h3 test -e /tmp/last-leaving
+  if is_uninhabited h4; then fail 'nothing was restored on h4'; fi
+  kill_ferryd h3
+  if wait "$runner"; then fail 'a ferryd that died told of a move'; fi
+  start_ferryd h3 --network-hook "$repository/lab/network-hook"
+  await_traffic h3 lc
+  await_traffic h3 lo
+  all_run_on h3 ls lc lo || fail "not all are on h3: $("$lab" ps)"
+  await 'nothing that was restored is left on h4' is_uninhabited h4
+  nothing_is_lost lc ls lo os
+  ok 'a group whose source dies before the commit stays there'
+}
+
+# One cannot be thawed after the commit: the report says which, and the others have moved.
+group_failure() {
+  serves h1 fs
+  serves h2 os
+  asks h1 fc fs h1
+  asks h1 fo os h2
+  # CRIU dies when the commit has let it go on with fo.
+  # shellcheck disable=SC2016 # expanded by the scripts
+  script /tmp/dying-restore 'case "$1 $(readlink /proc/$$/fd/3)" in "restore /run/netns/fo."*) ;; *) exec /opt/ferry/bin/criu "$@" ;; esac
+    for each; do
+      shift
+      if [ "$last" = --action-script ]; then export FERRY_REAL_ACTION="$each"; set -- "$@" /tmp/dying-action; else set -- "$@" "$each"; fi
+      last=$each
+    done
+    exec /opt/ferry/bin/criu "$@"'
+  # shellcheck disable=SC2016
+  script /tmp/dying-action '"$FERRY_REAL_ACTION" "$@" || exit
+    [ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || kill -9 $PPID'
+  ferryd_with h3 --criu /tmp/dying-restore
+  fails "^ferry: 'fo' is on h3 now, but does not go on there: .*; the others go on on h3$" on h1 "$ferry" move fs fo fc --to h3
+  all_run_on h3 fs fc || fail "not both are on h3: $("$lab" ps)"
+  await_traffic h3 fc
+  await 'fo has ended on h3' on h3 test -e /run/ferry/containers/fo/exit
+  [[ $(on h1 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'something still runs on h1'
+  hit KILL os
+  nothing_is_lost fc fs
+  ok 'the report of a group says who does not go on after the commit'
 }
 
 # Everybody moves: each of four programs is connected with the next, and all move at the same time, twice around and
@@ -256,5 +363,5 @@ has_lost_its_peer() { # HOST NAME
 connects_to() { [[ -n $(on "$1" ss -Htn state syn-sent "dport = :$2") ]]; }
 
 use_lab group 4
-if (($# == 0)); then set -- together rollback restart ring unheard peers; fi
+if (($# == 0)); then set -- together rollback restart resolve death failure ring unheard peers; fi
 for group in "$@"; do "group_$group"; done

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Moves unmodified programs between hosts of the lab while they send, and tries what must fail. Needs root.
 #
-#   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart (default: all)
+#   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart killed
+#                               (default: all)
 #
 # Prints one line per check; exits non-zero when one fails. perftest's QPs have a timeout of 1 s (-u 18) instead of 67 ms: no result
 # depends on how busy the machine is.
@@ -22,12 +23,12 @@ group_perftest() {
   # Old places are given up once every peer knows; here nobody may look like the program any more.
   [[ $(on h3 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'h3 still has a program'
   expire bwc bws
-  "$lab" logs bwc | grep -Eq '^ *65536 +[0-9]+ ' || fail 'ib_send_bw printed no result'
+  shows '^ *65536 +[0-9]+ ' "$lab" logs bwc || fail 'ib_send_bw printed no result'
   ok 'ib_send_bw moved on both sides, under load, and finished'
 }
 
 # drops_packets NETNS: the rules in a namespace on h1 have dropped some.
-drops_packets() { on h1 nsenter --net="$1" nft list table ip acks | grep -q 'packets [1-9]'; }
+drops_packets() { shows 'packets [1-9]' on h1 nsenter --net="$1" nft list table ip acks; }
 
 # A program that stops while requests of it are unacknowledged for sure: its container's network drops every
 # acknowledgement (opcode 0x11, the first byte behind the UDP header), and its own timer (-u 20: 4 s) does not end it.
@@ -194,11 +195,91 @@ group_restart() {
   await_traffic h1 rsc
   # An end of which nobody but its ferryd can tell. Older kernels do not say how somebody else's child has ended.
   expire -u rsc rss
-  "$lab" logs rsc | grep -Eq '^ *65536 +[0-9]+ ' || fail 'ib_send_bw printed no result'
+  shows '^ *65536 +[0-9]+ ' "$lab" logs rsc || fail 'ib_send_bw printed no result'
   for host in h1 h3; do
     [[ -z $(on "$host" ls /run/ferry/images) ]] || fail "$host keeps an image"
   done
   ok 'programs outlive the ferryd that restored them, and their end is told'
+}
+
+# records HOST SIDE WHAT: how many such records the journal of a host has.
+records() { on "$1" grep -c " $2 $3 " /var/tmp/ferry/decisions || true; }
+
+# has_recorded HOST SIDE WHAT COUNT: it has more of them.
+has_recorded() { (($(records "$1" "$2" "$3") > $4)); }
+
+# has_given_up HOST NAME: no arrival of it is left.
+has_given_up() { ! on "$1" test -e "/run/ferry/containers/$2"; }
+
+# sends_there NETNS: something in a namespace on h3 has sent packets to h2.
+sends_there() { shows 'packets [1-9]' on h3 nsenter --net="$1" nft list chain ip away out; }
+
+# ferryds that are killed while h2 restores, which waits for us there: before the decision, and after it while a peer, that
+# is halted meanwhile, has heard nothing.
+group_killed() {
+  local runner netns pid before
+  # shellcheck disable=SC2016 # expanded by the script
+  printf '#!/bin/sh\n%s\n' '[ "$1" != restore ] || { touch /tmp/restoring; until [ -e /tmp/go ]; do sleep 0.02; done; }
+    exec /opt/ferry/bin/criu "$@"' | on h2 sh -c 'cat >/tmp/criu && chmod 755 /tmp/criu'
+  ferryd_with h2 --criu /tmp/criu
+  start h1 kls "$FERRY_BIN/stream_check" --timeout 18
+  await_listen h1 kls 18600
+  start h3 klc "$FERRY_BIN/stream_check" "$(address_of h1 kls)" --seconds 0 --qps 2 --timeout 18 --json
+  await_traffic h3 klc
+
+  # The source's, while all is stopped: the next one gives the sockets back.
+  on h1 "$ferry" move kls --to h2 >"$work/undone" 2>&1 &
+  runner=$!
+  await 'h2 restores' on h2 test -e /tmp/restoring
+  ferryd_with h1
+  on h2 touch /tmp/go
+  if wait "$runner"; then fail 'a move was done without its ferryd'; fi
+  await_traffic h1 kls
+  await 'h2 gives it up' has_given_up h2 kls
+  ok 'what a killed ferryd had stopped goes on'
+
+  # The peer can only hear from the stand-in of the source, which is that of the next ferryd.
+  on h2 rm -f /tmp/go /tmp/restoring
+  on h1 "$ferry" move kls --to h2 >"$work/done" 2>&1 &
+  runner=$!
+  await 'h2 restores' on h2 test -e /tmp/restoring
+  pid=$(programs_of klc | cut -d ' ' -f 3)
+  kill -STOP "$pid"
+  netns=$(on h3 jq -r .netns /run/ferry/containers/klc/config.json)
+  on h3 nsenter --net="$netns" nft 'add table ip away
+    add chain ip away in { type filter hook input priority 0; }
+    add rule ip away in ip saddr 10.78.2.0/24 drop
+    add chain ip away out { type filter hook output priority 0; }
+    add rule ip away out ip daddr 10.78.2.0/24 counter'
+  on h2 touch /tmp/go
+  wait "$runner" || fail "kls did not move: $(<"$work/done")"
+  kill -STOP "$(on h3 cat /run/ferry/ferryd.pid)" # which might ask the directory
+  ferryd_with h1
+  kill -CONT "$pid"
+  await 'klc has heard of the new place' sends_there "$netns"
+  on h3 nsenter --net="$netns" nft delete table ip away
+  kill -CONT "$(on h3 cat /run/ferry/ferryd.pid)"
+  await_traffic h2 kls
+  ok 'a peer hears of a move from the next ferryd of the source'
+
+  # The destination's, as soon as it has committed: the program may have asked it for its sockets, or asks the next one.
+  before=$(records h3 destination committed)
+  on h2 "$ferry" move kls --to h3 >"$work/there" 2>&1 &
+  runner=$!
+  await 'h3 commits' has_recorded h3 destination committed "$before"
+  ferryd_with h3
+  wait "$runner" || grep -q "'kls' is on h3 now" "$work/there" || fail "kls did not move: $(<"$work/there")"
+  await_traffic h3 kls
+  ok 'what a killed ferryd had restored goes on'
+  # And both, one after the other, when everybody knows.
+  ferryd_with h2
+  ferryd_with h1
+  await_traffic h3 kls
+  hit INT klc
+  finishes klc
+  finishes kls
+  lost_nothing klc
+  ok 'stream_check lost, doubled and corrupted nothing over five killed ferryds'
 }
 
 group_rollback() {
@@ -252,5 +333,5 @@ group_rollback() {
 }
 
 use_lab movet 3
-if (($# == 0)); then set -- perftest unacknowledged stream image address errors foreign rollback restart; fi
+if (($# == 0)); then set -- perftest unacknowledged stream image address errors foreign rollback restart killed; fi
 for group in "$@"; do "group_$group"; done

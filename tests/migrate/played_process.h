@@ -47,6 +47,7 @@ class PlayedProcess {
     seen_ = new (memory) Seen;
     pid_ = ::fork();
     if (pid_ == 0) {
+      ::close_range(3, ~0u, 0);  // what is of the ferryd in this process
       play(socket, behaviour);
       ::_exit(0);
     }

@@ -23,14 +23,14 @@ TEST(StandInTerm, EndsAtLast) {
 // A program that is moved again before its peers know of the first move has not ended: a peer that
 // moves as well still looks for it at its first place.
 TEST(StandInTerm, StaysForPausedPeersWhenTheProgramLeaves) {
-  const auto limit = transport::MigrationSettings().paused_limit;
+  const auto limit = seconds(60);
   StandInTerm term(seconds(100));
-  term.program_left(seconds(110));
+  term.program_left(seconds(110), limit);
   EXPECT_FALSE(term.over(false, seconds(110)));
   EXPECT_FALSE(term.over(false, seconds(110) + limit - seconds(1)));
   EXPECT_TRUE(term.over(false, seconds(110) + limit));
   StandInTerm late(seconds(100));
-  late.program_left(seconds(100) + minutes(10) - seconds(1));  // does not make it longer
+  late.program_left(seconds(100) + minutes(10) - seconds(1), limit);  // does not make it longer
   EXPECT_TRUE(late.over(false, seconds(100) + minutes(10)));
 }
 

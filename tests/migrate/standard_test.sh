@@ -89,7 +89,7 @@ group_perftest() {
   await_traffic h1 pes
   move_there_and_back pes
   expire pes pec
-  "$lab" logs pec | grep -Eq '^ *65536 +[0-9]+ ' || fail 'ib_send_bw printed no result'
+  shows '^ *65536 +[0-9]+ ' "$lab" logs pec || fail 'ib_send_bw printed no result'
   ok 'ib_send_bw: a server that moved, a standard client'
 }
 

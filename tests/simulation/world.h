@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "migrate/decision.h"
+#include "migrate/journal.h"
 #include "migrate/stand_in_term.h"
 #include "port/slot.h"
 #include "program.h"
@@ -19,7 +20,8 @@
 // disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
 //
 // Real are the transport with its migration protocol and stand-ins (src/transport), the decision of
-// a move and the term of its stand-ins (src/migrate/decision.h, stand_in_term.h). Played are the
+// a move, the journal of a host with its lines, and the term of its stand-ins
+// (src/migrate/decision.h, journal.h, stand_in_term.h). Played are the
 // processes, CRIU, the calls between ferryds and the disks; they keep to what src/migrate and
 // src/criu do:
 //
@@ -29,9 +31,9 @@
 //
 // Now and then somebody restores an old image a second time, after the move; nobody believes it.
 //
-// CRIU and the programs outlive a ferryd that crashes, and ask the one that is started again.
-// Durable are the records of decisions and, for each stop and each arrival, its sockets' places
-// and its stand-ins' entries.
+// CRIU and the programs outlive a ferryd that crashes, and ask the one that is started again. That
+// one knows what it reads in the journal, and nothing else. A host that is rebooted may have lost
+// the end of it, but nothing from before the last decision.
 namespace ferry::simulation {
 
 enum class Step : std::uint8_t {
@@ -97,13 +99,6 @@ class World {
   using MoveId = std::uint64_t;
   using Place = Copy::Place;
   using Ids = std::vector<MoveId>;
-  struct Journal {
-    bool source = false;
-    int peer = 0;  // the other ferryd
-    Place old_place, new_place;
-    std::vector<std::vector<std::byte>> entries;
-    Ids together;  // the moves of its group
-  };
   struct Move;
   struct Group;
   struct Arrival;
@@ -140,6 +135,9 @@ class World {
                          Step step);
   bool write_one(int host, const Ids& moves, migrate::Side side, migrate::Decision decision,
                  Step step, migrate::Written* written);
+  void note_over(int host, MoveId move, migrate::Side side);
+  void note_forgotten(int host, MoveId move, migrate::Side side);
+  void note_if_possible(int host, const std::string& line);
   std::optional<migrate::Decision> on_record(int host, MoveId move, migrate::Side side) const;
   void call(int from, int to, std::function<void(const Respond&)> handle, Done done);
 
@@ -161,6 +159,8 @@ class World {
   void thaw(const std::shared_ptr<Copy>& copy);
   void settle(int host, MoveId id);
   void decided(int host, MoveId id, bool committed);
+  void keep_committed(int host, MoveId id);
+  migrate::Stamp stamp(int host) const;
   void stand_in(int host, MoveId id);
   void keep_stand_in(int host, MoveId id);
   migrate::Answer source_says(int host, MoveId id) const;
@@ -172,7 +172,8 @@ class World {
                const Respond& respond);
   void commit(int host, MoveId id, const Respond& respond);
   migrate::Answer abort(int host, MoveId id);
-  void give_up(Host& host, ArrivalGroup& group);
+  void give_up(int host, ArrivalGroup& group);
+  void forget_ended(int host, MoveId id);
   void poll_restore(const std::shared_ptr<Copy>& copy, MoveId id);
   void watch(int host, MoveId id);
   void awake(const std::shared_ptr<Copy>& copy);
@@ -249,18 +250,29 @@ struct World::StandInSocket {
 
 struct World::Host {
   bool up = true;
-  unsigned life = 1;
-  // Durable.
-  std::map<std::pair<MoveId, migrate::Side>, migrate::Decision> disk;
-  std::map<MoveId, Journal> journal;
+  unsigned life = 1, boots = 1;
+  // The journal's file; what a reboot certainly leaves of it.
+  std::string disk;
+  std::size_t synced = 0;
+  Time bad_until{0};  // writing does not work
   // Of the ferryd that runs.
-  std::map<std::pair<MoveId, migrate::Side>, migrate::Decision> log;
+  migrate::Journal journal;
   std::map<MoveId, std::shared_ptr<Move>> moves;
   std::map<MoveId, std::shared_ptr<Arrival>> arrivals;
   std::map<MoveId, std::weak_ptr<ArrivalGroup>> groups;  // by its first move
   std::map<MoveId, std::shared_ptr<StandInSocket>> stand_ins;
   std::map<MoveId, migrate::StandInTerm> terms;  // of the committed ones
   std::set<MoveId> settling;
+
+  void note(const std::string& line);
+  migrate::Journal read() const;
 };
+
+// One process with one slot, as the journal has it.
+migrate::Held held(const Copy::Place& place, int peer,
+                   const std::vector<std::vector<std::byte>>& entries = {});
+const device::Slot& slot_of(const migrate::NewPlace& place);
+Copy::Place place_of(const migrate::NewPlace& place);
+int peer_of(const migrate::Journal::Entry& entry);
 
 }  // namespace ferry::simulation

@@ -56,24 +56,26 @@ void World::restore(int number, MoveId id, int program, const std::shared_ptr<Im
   copy->move = id;
   copy->stopped = true;
   copies_.push_back(copy);
-  events_.in(a_while(milliseconds(50)),
-             [this, number, id, copy, image, arrival, life, respond, fails] {
-               if (copy->dead) return;  // its host was rebooted
-               const bool same = hosts_[number]->life == life;
-               if (fails || (same && arrival->group->decision.decided())) {
-                 copy->dead = true;
-                 if (same) give_up(*hosts_[number], *arrival->group);
-                 return respond({});
-               }
-               copy->load(*image);
-               if (same) {
-                 arrival->group->decision.held(arrival->index);
-                 arrival->copy = copy;
-                 respond({.ok = true});
-               }
-               poll_restore(copy, id);
-               fault(Step::kHeld, number, arrival->from);
-             });
+  events_.in(
+      a_while(milliseconds(50)), [this, number, id, copy, image, arrival, life, respond, fails] {
+        if (copy->dead) return;  // its host was rebooted
+        const bool same = hosts_[number]->life == life;
+        if (fails || (same && arrival->group->decision.decided())) {
+          copy->dead = true;
+          if (same) give_up(number, *arrival->group);
+          return respond({});
+        }
+        copy->load(*image);
+        if (same) {
+          hosts_[number]->note(
+              migrate::Journal::held(id, Side::kDestination, held(arrival->place, arrival->from)));
+          arrival->group->decision.held(arrival->index);
+          arrival->copy = copy;
+          respond({.ok = true});
+        }
+        poll_restore(copy, id);
+        fault(Step::kHeld, number, arrival->from);
+      });
 }
 
 // CRIU's post-restore action: asks until there is an answer.
@@ -123,11 +125,6 @@ void World::commit(int number, MoveId id, const Respond& respond) {
   for (Step_ step; (step = group->decision.next()) != Step_::kNone;) {
     if (fault(Step::kCommit, number, from)) return;
     const bool commits = step == Step_::kRecordCommit;
-    // Both in one write: where the sockets are, and the commit.
-    for (const auto& arrival : arrivals) {
-      if (!commits) break;
-      host.journal[arrival->id] = {false, from, {}, arrival->place, {}, group->ids};
-    }
     const bool skips = commits && options_.without == Without::kRecordThere;
     const unsigned life = host.life;
     const Written written =
@@ -148,7 +145,7 @@ void World::commit(int number, MoveId id, const Respond& respond) {
       return;
     }
   }
-  if (undecided && !group->decision.committed()) give_up(host, *group);
+  if (undecided && !group->decision.committed()) give_up(number, *group);
   respond({true, group->decision.answer(), {}});
 }
 
@@ -157,19 +154,40 @@ Answer World::abort(int number, MoveId id) {
   if (const auto found = host.arrivals.find(id); found != host.arrivals.end()) {
     ArrivalGroup& group = *found->second->group;
     if (!group.deciding && !group.decision.decided() && group.decision.failed()) {
-      give_up(host, group);
+      give_up(number, group);
     }
     return group.decision.answer();
   }
-  const auto record = on_record(number, id, Side::kDestination);
-  if (!record) write(number, {id}, Side::kDestination, Decision::kAborted, Step::kCommit);
-  return DestinationDecision::recovered(record).answer();
+  return DestinationDecision::recovered(on_record(number, id, Side::kDestination)).answer();
 }
 
-void World::give_up(Host& host, ArrivalGroup& group) {
+// What has arrived and is over is forgotten when its source cannot ask for the commit any more.
+void World::forget_ended(int number, MoveId id) {
+  Host& host = *hosts_.at(number);
+  const auto* entry = host.journal.find(id, Side::kDestination);
+  if (entry == nullptr || !entry->over) return;
+  const unsigned life = host.life;
+  events_.in(a_while(seconds(10)), [this, number, id, life, source = peer_of(*entry)] {
+    if (hosts_[number]->life != life) return;
+    call(
+        number, source,
+        [this, source, id](const Respond& respond) {
+          respond({true, source_says(source, id), {}});
+        },
+        [this, number, id](const auto& reply) {
+          if (reply && reply->answer == Answer::kAborted) {
+            note_forgotten(number, id, Side::kDestination);
+          }
+          forget_ended(number, id);
+        });
+  });
+}
+
+void World::give_up(int number, ArrivalGroup& group) {
   group.decision.failed();
-  for (const auto& [id, arrival] : host.arrivals) {
+  for (const auto& [id, arrival] : hosts_.at(number)->arrivals) {
     if (arrival->group.get() != &group) continue;
+    note_forgotten(number, id, Side::kDestination);
     network_.close(arrival->place.at);
     if (arrival->copy) arrival->copy->dead = true;
   }
@@ -216,8 +234,8 @@ void World::awake(const std::shared_ptr<Copy>& copy) {
   outcome(copy->move, !*rollback);
   copy->resume(*rollback);
   if (!*rollback) {
-    const auto& journal = hosts_[copy->on]->journal.at(copy->move);
-    report(copy, copy->move, journal.peer);
+    report(copy, copy->move,
+           peer_of(*hosts_[copy->on]->journal.find(copy->move, Side::kDestination)));
   }
 }
 
@@ -242,7 +260,7 @@ std::optional<bool> World::wake(const std::shared_ptr<Copy>& copy) {
   network_.stop_reading(copy->place.at);
   host.stand_ins.erase(id);
   host.moves.erase(id);
-  host.journal.erase(id);
+  note_over(copy->on, id, Side::kSource);
   return true;
 }
 
@@ -260,9 +278,13 @@ void World::report(const std::shared_ptr<Copy>& copy, MoveId id, int source) {
             if (known && options_.without == Without::kStandInTerm) {
               network_.close(hosts_[source]->stand_ins.at(id)->place.at);
             }
-            if (known) term->second.program_left(events_.now());
+            if (known) {
+              term->second.program_left(events_.now(), transport::MigrationSettings().paused_limit);
+              hosts_[source]->note(migrate::Journal::left(id, stamp(source)));
+            }
             // The source may not know of its own commit yet.
-            respond({.ok = known || !hosts_[source]->journal.contains(id)});
+            const auto* entry = hosts_[source]->journal.find(id, Side::kSource);
+            respond({.ok = known || entry == nullptr});
           },
           [this, copy, id, source](const auto& reply) {
             if (!reply || !reply->ok) report(copy, id, source);

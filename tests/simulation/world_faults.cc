@@ -20,6 +20,73 @@ const char* name_of(Fault fault) {
   return kNames[static_cast<std::size_t>(fault)];
 }
 
+migrate::Held held(const Copy::Place& place, int peer,
+                   const std::vector<std::vector<std::byte>>& entries) {
+  device::Slot slot;
+  slot.local = place.at;
+  slot.slot = place.slot;
+  slot.entries = entries;
+  migrate::Held held;
+  held.peer = std::to_string(peer);
+  held.processes.push_back({1, 1, 0, {1, {{"rdma", {slot}}}}});
+  return held;
+}
+
+const device::Slot& slot_of(const migrate::NewPlace& place) {
+  return place.contexts.at(0).slots.at(0);
+}
+
+Copy::Place place_of(const migrate::NewPlace& place) {
+  return {slot_of(place).local, slot_of(place).slot};
+}
+
+int peer_of(const migrate::Journal::Entry& entry) {
+  return std::stoi(entry.held->peer);
+}
+
+void World::Host::note(const std::string& line) {
+  disk += line + '\n';
+  journal.take(line);
+}
+
+// What a bad disk does not take, only the ferryd that runs knows.
+void World::note_if_possible(int number, const std::string& line) {
+  Host& host = *hosts_.at(number);
+  if (events_.now() < host.bad_until) {
+    host.journal.take(line);
+  } else {
+    host.note(line);
+  }
+}
+
+void World::note_over(int number, MoveId move, Side side) {
+  Host& host = *hosts_.at(number);
+  if (host.journal.find(move, side) == nullptr) return;
+  note_if_possible(number, host.journal.over(move, side));
+  if (events_.now() < host.bad_until || host.disk.size() < 4096) return;
+  host.disk = host.journal.text();
+  host.synced = host.disk.size();
+}
+
+void World::note_forgotten(int number, MoveId move, Side side) {
+  if (hosts_.at(number)->journal.find(move, side) == nullptr) return;
+  note_if_possible(number, migrate::Journal::forgotten(move, side));
+}
+
+migrate::Journal World::Host::read() const {
+  migrate::Journal read;
+  for (std::size_t begin = 0; begin < disk.size();) {
+    const std::size_t end = std::min(disk.find('\n', begin), disk.size());
+    read.take(disk.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return read;
+}
+
+migrate::Stamp World::stamp(int number) const {
+  return {hosts_.at(number)->boots, events_.now(), events_.now()};
+}
+
 // True: the ferryd whose step it was is no more.
 bool World::fault(Step step, int self, int other) {
   if (faults_left_ == 0 || !events_.chance(fault_probability_)) return false;
@@ -53,7 +120,7 @@ void World::crash(int number) {
     if (!arrival->taken) network_.close(arrival->place.at);
   }
   for (const auto& [id, move] : host.moves) under_way_.erase(id);
-  host.log.clear();
+  host.journal = {};
   host.moves.clear();
   host.arrivals.clear();
   host.groups.clear();
@@ -68,51 +135,64 @@ void World::restart(int number) {
   Host& host = *hosts_.at(number);
   trace("ferryd of host " + std::to_string(number) + " is back");
   host.up = true;
-  host.log = host.disk;
-  for (const auto& [id, journal] : host.journal) {
-    if (!journal.source) {
-      const auto decision =
-          migrate::DestinationDecision::recovered(on_record(number, id, Side::kDestination));
-      if (!decision.committed()) continue;
+  host.journal = host.read();
+  const auto entries = host.journal.entries();
+  for (const auto& [key, entry] : entries) {
+    const auto [id, side] = key;
+    if (side == Side::kDestination) {
+      const auto decision = migrate::DestinationDecision::recovered(entry.decision());
+      if (!decision.committed()) {
+        note_forgotten(number, id, side);
+        continue;
+      }
+      if (entry.over) {
+        forget_ended(number, id);
+        continue;
+      }
       auto arrival = std::make_shared<Arrival>();
       arrival->id = id;
-      arrival->from = journal.peer;
-      arrival->place = journal.new_place;
+      arrival->from = peer_of(entry);
+      arrival->place = place_of(entry.held->processes.at(0).place);
       arrival->group = std::make_shared<ArrivalGroup>(1);
       arrival->group->ids = {id};
       arrival->group->decision = decision;
       // Bound still: its process has it.
-      arrival->taken = network_.is_bound(journal.new_place.at);
-      if (!arrival->taken) network_.bind(journal.new_place.at);
+      arrival->taken = network_.is_bound(arrival->place.at);
+      if (!arrival->taken) network_.bind(arrival->place.at);
       host.arrivals.emplace(id, arrival);
       continue;
     }
+    if (!entry.held) {
+      note_forgotten(number, id, side);
+      continue;
+    }
     const auto decision = recovered(number, id);
-    if (decision.decided() && !decision.committed()) continue;  // its process will ask
-    if (options_.without != Without::kStandInsAgain) {
-      network_.bind(journal.old_place.at);
+    // Bound still: its process has never let go of it.
+    const Place old = place_of(entry.held->processes.at(0).place);
+    if (options_.without != Without::kStandInsAgain && !network_.is_bound(old.at)) {
+      network_.bind(old.at);
       stand_in(number, id);
     }
-    if (decision.decided()) {
-      decided(number, id, true);
-    } else {
+    if (decision.promised()) {
       settle(number, id);
+    } else if (decision.committed()) {
+      keep_committed(number, id);
     }
   }
 }
 
 // A program that runs there, or that is committed to it, ends with its host, as ever.
 bool World::can_reboot(int number) const {
+  const auto journal = hosts_[number]->read();
   for (const auto& copy : copies_) {
     if (copy->on != number || copy->dead) continue;
-    const auto record = hosts_[number]->disk.find({copy->move, Side::kDestination});
+    const auto* record = journal.find(copy->move, Side::kDestination);
     const auto arrival = hosts_[number]->arrivals.find(copy->move);
     const bool committed =
-        (record != hosts_[number]->disk.end() && record->second == Decision::kCommitted) ||
+        (record != nullptr && record->decision() == Decision::kCommitted) ||
         (arrival != hosts_[number]->arrivals.end() && arrival->second->group->decision.committed());
     if (copy->runs || committed) return false;
-    const auto journal = hosts_[number]->journal.find(copy->move);
-    if (journal != hosts_[number]->journal.end() && journal->second.source) return false;
+    if (journal.find(copy->move, Side::kSource) != nullptr) return false;
   }
   return true;
 }
@@ -122,6 +202,10 @@ void World::reboot(int number) {
     if (copy->on == number) copy->dead = true;
   }
   crash(number);
+  Host& host = *hosts_.at(number);
+  ++host.boots;
+  host.disk.resize(events_.pick(host.synced, host.disk.size()));
+  if (!host.disk.empty() && host.disk.back() != '\n') host.disk += '\n';
 }
 
 void World::cut(int a, int b) {
@@ -152,26 +236,32 @@ bool World::write_one(int number, const Ids& moves, Side side, Decision decision
                       Written* written) {
   Host& host = *hosts_.at(number);
   *written = Written::kDurable;
-  if (faults_left_ > 0 && events_.chance(fault_probability_ * options_.disk_faults)) {
-    --faults_left_;
-    ++totals_.faults[static_cast<std::size_t>(step)][static_cast<std::size_t>(Fault::kDisk)];
+  const bool is_bad = events_.now() < host.bad_until;
+  if (is_bad || (faults_left_ > 0 && events_.chance(fault_probability_ * options_.disk_faults))) {
+    if (!is_bad) {
+      --faults_left_;
+      ++totals_.faults[static_cast<std::size_t>(step)][static_cast<std::size_t>(Fault::kDisk)];
+      // What makes a disk fail is seldom over at once, and may take the ferryd along.
+      if (events_.chance(0.3)) host.bad_until = events_.now() + a_while(milliseconds(500));
+      if (events_.chance(0.3)) {
+        events_.in(a_while(milliseconds(300)), [this, number] { crash(number); });
+      }
+    }
     *written = events_.chance(0.5) ? Written::kNot : Written::kUnknown;
     trace("FAULT: the disk of host " + std::to_string(number) + " fails at " + name_of(step));
   }
-  const bool found =
-      *written == Written::kDurable || (*written == Written::kUnknown && events_.chance(0.5));
-  for (const MoveId id : moves) {
-    if (*written == Written::kDurable) host.log[{id, side}] = decision;
-    if (found) host.disk[{id, side}] = decision;
+  const std::string line = migrate::Journal::decision(side, {decision, "", "", moves});
+  if (*written == Written::kDurable || (*written == Written::kUnknown && events_.chance(0.5))) {
+    host.disk += line + '\n';
+    host.synced = host.disk.size();
   }
+  if (*written == Written::kDurable) host.journal.take(line);
   return *written == Written::kDurable;
 }
 
 std::optional<Decision> World::on_record(int host, MoveId id, Side side) const {
-  const auto& log = hosts_.at(host)->log;
-  const auto found = log.find({id, side});
-  if (found == log.end()) return std::nullopt;
-  return found->second;
+  const auto* entry = hosts_.at(host)->journal.find(id, side);
+  return entry != nullptr ? entry->decision() : std::nullopt;
 }
 
 // A call between ferryds. `done` gets nothing when it is not known what came of it; it is not

@@ -9,6 +9,7 @@ using migrate::Answer;
 using migrate::Decision;
 using migrate::Side;
 using migrate::SourceDecision;
+using migrate::Stamp;
 using migrate::Written;
 
 bool World::is_being_moved(const Host& host, int program) const {
@@ -135,11 +136,12 @@ void World::stop(const std::shared_ptr<Move>& move) {
   if (copy.dead || !copy.runs || copy.stopped) return abandon(move->group);
   Host& host = *hosts_[move->from];
   const auto entries = copy.stop();
-  host.journal.erase(copy.move);  // that brought it here
+  note_over(move->from, copy.move, Side::kDestination);  // that brought it here
+  forget_ended(move->from, copy.move);
   host.arrivals.erase(copy.move);
   copy.move = move->id;
   move->stopped = true;
-  host.journal[move->id] = {true, move->to, copy.place, move->new_place, entries, move->group->ids};
+  host.note(migrate::Journal::held(move->id, Side::kSource, held(copy.place, move->to, entries)));
   network_.stop_reading(copy.place.at);
   stand_in(move->from, move->id);
   events_.in(a_while(milliseconds(5)), [this, move] { freeze(move); });
@@ -196,6 +198,12 @@ void World::drive(const std::shared_ptr<Group>& group) {
   switch (group->decision.next()) {
     case SourceDecision::Step::kNone: return finish(group);
     case SourceDecision::Step::kRecordCommit: {
+      for (const auto& weak : group->moves) {
+        const auto move = weak.lock();
+        if (!move) continue;
+        const auto there = held(move->new_place, move->to).processes.at(0).place;
+        hosts_[group->from]->note(migrate::Journal::going(move->id, {"", {there}}));
+      }
       if (fault(Step::kRecord, group->from, group->to)) return;
       const Written written =
           write(group->from, group->ids, Side::kSource, Decision::kCommitted, Step::kRecord);
@@ -287,10 +295,10 @@ void World::settle(int number, MoveId id) {
   };
   // Another move of its group may have asked.
   if (const auto now = recovered(number, id); now.decided()) return settled(now.committed());
-  const Journal& journal = host.journal.at(id);
+  const auto& entry = *host.journal.find(id, Side::kSource);
   ask_commit(
-      number, journal.peer, id,
-      [this, number, id, settled, group = journal.together](const auto& reply) {
+      number, peer_of(entry), id,
+      [this, number, id, settled, group = entry.record->moves](const auto& reply) {
         auto decision = recovered(number, id);
         if (decision.decided()) return settled(decision.committed());
         decision.answered(reply ? reply->answer : Answer::kUnknown);
@@ -304,9 +312,8 @@ void World::settle(int number, MoveId id) {
         const auto record = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
         // What cannot be recorded is asked again by the next one.
         if (write(number, group, Side::kSource, record, Step::kCommitted) != Written::kDurable) {
-          for (const MoveId each : group) {
-            hosts_[number]->log[{each, Side::kSource}] = record;
-          }
+          hosts_[number]->journal.take(
+              migrate::Journal::decision(Side::kSource, {record, "", "", group}));
         }
         settled(decision.committed());
       });
@@ -317,13 +324,28 @@ void World::decided(int number, MoveId id, bool committed) {
   under_way_.erase(id);
   trace("move " + std::to_string(id) + (committed ? " is committed" : " is aborted"));
   ++(committed ? totals_.commits : totals_.rollbacks);
+  if (committed && host.journal.find(id, Side::kSource) != nullptr) keep_committed(number, id);
+}
+
+// The stand-in goes on for what is left of its term.
+void World::keep_committed(int number, MoveId id) {
+  Host& host = *hosts_.at(number);
+  const Stamp now = stamp(number);
+  if (!host.journal.find(id, Side::kSource)->since) {
+    host.note(migrate::Journal::since(id, now));
+  }
+  const auto& entry = *host.journal.find(id, Side::kSource);
   const auto socket = host.stand_ins.find(id);
-  if (!committed || socket == host.stand_ins.end()) return;
-  const Place& place = host.journal.at(id).new_place;
+  if (socket == host.stand_ins.end()) return;
+  const Place place = place_of(entry.going->places.at(0));
+  const Time since = events_.now() - migrate::age_of(*entry.since, now);
   // The numbers of moves rise, as an RNIC's count of its stops does.
   const auto stops = static_cast<std::uint32_t>(id);
-  socket->second->stand_in->committed(place.at, place.slot, stops, events_.now());
-  host.terms.emplace(id, migrate::StandInTerm(events_.now()));
+  socket->second->stand_in->committed(place.at, place.slot, stops, since);
+  const auto term = host.terms.emplace(id, migrate::StandInTerm(since)).first;
+  if (entry.left)
+    term->second.program_left(events_.now() - migrate::age_of(*entry.left, now),
+                              transport::MigrationSettings().paused_limit);
   keep_stand_in(number, id);
 }
 
@@ -346,12 +368,12 @@ SourceDecision World::recovered(int number, MoveId id) const {
 // Answers on the old socket, by what the journal has.
 void World::stand_in(int number, MoveId id) {
   Host& host = *hosts_.at(number);
-  const Journal& journal = host.journal.at(id);
+  const device::Slot slot = slot_of(host.journal.find(id, Side::kSource)->held->processes[0].place);
   auto socket = std::make_shared<StandInSocket>();
-  socket->place = journal.old_place;
+  socket->place = {slot.local, slot.slot};
   socket->stand_in = std::make_unique<transport::StandIn>(
-      [this, from = journal.old_place.at](const port::Endpoint& to, const wire::Header& header,
-                                          std::span<const std::byte> payload) {
+      [this, from = slot.local](const port::Endpoint& to, const wire::Header& header,
+                                std::span<const std::byte> payload) {
         Datagram datagram{from, to, {}};
         datagram.bytes.resize(wire::packet_size(header.opcode, payload.size()));
         wire::encode_header(header, payload.size(), datagram.bytes);
@@ -360,17 +382,15 @@ void World::stand_in(int number, MoveId id) {
             datagram.bytes.begin() + static_cast<std::ptrdiff_t>(wire::header_size(header.opcode)));
         network_.send(std::move(datagram));
       });
-  for (const auto& entry : journal.entries) {
+  for (const auto& entry : slot.entries) {
     if (!socket->stand_in->add(entry, events_.now())) fail("a stand-in's entry is malformed");
   }
   host.stand_ins[id] = socket;
-  network_.read(journal.old_place.at,
-                [this, weak = std::weak_ptr(socket)](const Datagram& datagram) {
-                  const auto alive = weak.lock();
-                  const auto packet = wire::parse(datagram.bytes);
-                  if (alive && packet)
-                    alive->stand_in->handle_packet(*packet, datagram.from, events_.now());
-                });
+  network_.read(slot.local, [this, weak = std::weak_ptr(socket)](const Datagram& datagram) {
+    const auto alive = weak.lock();
+    const auto packet = wire::parse(datagram.bytes);
+    if (alive && packet) alive->stand_in->handle_packet(*packet, datagram.from, events_.now());
+  });
 }
 
 void World::keep_stand_in(int number, MoveId id) {
@@ -387,7 +407,7 @@ void World::keep_stand_in(int number, MoveId id) {
     host.stand_ins.erase(socket);
     host.terms.erase(id);
     host.moves.erase(id);
-    host.journal.erase(id);
+    note_over(number, id, Side::kSource);
   });
 }
 

@@ -586,27 +586,15 @@ void Pair::go_on_elsewhere(int index) {
   side.connection->save(second);
   if (again != side.record) return fail("a loaded connection saves other bytes");
 
-  std::vector<StandIn::Kept> kept;
   if (side.stand_in->counters().naks_sent > 0)
     totals_.naks_stopped += side.stand_in->counters().naks_sent;
   if (!keep_place) {
     side.stand_in->committed(side.host.local, port::slot_of(side.wire_qpn), 1, now_);
-    if (chance(0.7)) kept = side.stand_in->take_kept();
   } else {
     side.stand_ins.erase(old);
   }
   side.stand_in = nullptr;
   side.connection->resume(side.wire_qpn, false, now_);
-  for (const StandIn::Kept& one : kept) {
-    ++totals_.kept;
-    std::array<std::byte, wire::kMigrationPayload> payload;
-    wire::encode(one.message, payload);
-    wire::Packet packet;
-    packet.header.opcode = wire::Opcode::kMigration;
-    packet.header.dest_qpn = side.wire_qpn;
-    packet.payload = payload;
-    side.connection->handle_packet(packet, one.from, now_);
-  }
   if (side.moves_left > 0) schedule(Event::Kind::kMove, index, step_ * pick(1, 40));
 }
 

@@ -49,7 +49,7 @@ class Pair {
   struct Totals {
     std::uint64_t packets = 0, messages = 0, moves = 0, rollbacks = 0, both_stopped = 0;
     std::uint64_t atomics = 0, atomic_requests = 0;  // completed, arrived
-    std::uint64_t retransmitted = 0, naks_stopped = 0, moved = 0, kept = 0, unacked_at_stop = 0;
+    std::uint64_t retransmitted = 0, naks_stopped = 0, moved = 0, unacked_at_stop = 0;
   };
   const Totals& totals() const { return totals_; }
 
