@@ -9,7 +9,7 @@ import time
 
 from demo_lib.failure import Failure
 
-PATIENCE = 120  # seconds that anything may take that is waited for
+PATIENCE = 300  # seconds that anything may take that is waited for, beside other work and 5 % of loss
 IMAGES = "/run/ferry/images"
 RECORDS = "/var/tmp/ferry"  # of the decisions
 POINTS = "/tmp/chaos"

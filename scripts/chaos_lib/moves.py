@@ -85,7 +85,7 @@ class Move:
             time.sleep(0.002)
         reader.join(5)
         text = b"".join(said).decode(errors="replace")
-        steps = re.findall(r"moving \S+ to \S+: (\w+) \.\.\.", text)
+        steps = re.findall(r"moving to \S+: \S+: (\w+) \.\.\.", text)
         self.step = steps[-1] if steps else "check"
         self.message = last_line(re.sub(r".*\r\033\[K", "", text)) if self._process.returncode else ""
         return self._process.returncode
