@@ -37,7 +37,7 @@ fail() {
     "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
     # shellcheck disable=SC2016 # expanded on the host
     "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
-      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 6 "$log"; echo ...; tail -n 6 "$log"; }; done' >&2 || true
+      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 24 "$log"; echo ...; tail -n 6 "$log"; }; done' >&2 || true
   done
   exit 1
 }
@@ -71,6 +71,13 @@ summary() {
 }
 
 on() { "$lab" exec "$1" -- "${@:2}"; }
+
+# shows PATTERN CMD...: the output of CMD has a line like this. Not `CMD | grep -q`: that ends at the first such line, and a CMD
+# that writes on then fails.
+shows() {
+  local output
+  output=$("${@:2}") && grep -Eq -- "$1" <<<"$output"
+}
 
 # await WHAT CMD...: until CMD succeeds. WHAT is said if it never does.
 await() {
@@ -385,18 +392,29 @@ another() {
 # script FILE TEXT: an executable script on h3.
 script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
 
-# restart_ferryd HOST [OPTION VALUE]: kills a host's ferryd and starts it anew, with the same arguments but this one.
-restart_ferryd() {
-  local command pid i
+# kill_ferryd HOST: start_ferryd starts it anew.
+kill_ferryd() {
+  local pid
   pid=$(on "$1" cat /run/ferry/ferryd.pid)
-  mapfile -d '' -t command <"/proc/$pid/cmdline"
+  cp "/proc/$pid/cmdline" "$work/ferryd_$1"
+  kill -9 "$pid"
+}
+
+# start_ferryd HOST [OPTION VALUE]: with the same arguments as the one that was killed, but this one.
+start_ferryd() {
+  local command i
+  mapfile -d '' -t command <"$work/ferryd_$1"
   for ((i = ${#command[@]} - 2; $# > 1 && i > 0; i--)); do
     if [[ ${command[i]} == "$2" ]]; then command=("${command[@]:0:i}" "${command[@]:i+2}"); fi
   done
-  kill -9 "$pid"
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'setsid "$@" >>/run/ferry/ferryd.log 2>&1 & echo $! >/run/ferry/ferryd.pid' sh \
     env PATH="$FERRY_BIN:/opt/ferry/bin:$PATH" "${command[@]}" "${@:2}"
+}
+
+restart_ferryd() { # HOST [OPTION VALUE]
+  kill_ferryd "$1"
+  start_ferryd "$@"
 }
 
 # The same, and it answers when this returns.

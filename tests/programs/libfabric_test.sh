@@ -48,7 +48,7 @@ moved_pair() {
   fast_rdma
   finishes "$1c"
   finishes "$1s"
-  "$lab" logs "$1c" | grep -Eq '^[0-9].*[0-9]$' || fail "$1c printed no result: $("$lab" logs "$1c")"
+  shows '^[0-9].*[0-9]$' "$lab" logs "$1c" || fail "$1c printed no result: $("$lab" logs "$1c")"
   ok "$2 $3, moved in mid-run"
 }
 

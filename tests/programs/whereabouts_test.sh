@@ -50,7 +50,7 @@ group_chain() {
   meets h2 chc ch h3 ib_send_bw -F -u 18 -n 1000
 }
 
-held_on_h1() { on h1 ls /run/netns | grep -q "^$1\."; }
+held_on_h1() { shows "^$1\." on h1 ls /run/netns; }
 free_on_h1() { ! held_on_h1 "$1"; }
 
 # The slot is held, in its namespace, while the program lives, wherever that is, and no longer.
@@ -59,6 +59,7 @@ group_end() {
   send_away en h1 h2
   send_away en h2 h3
   held_on_h1 en || fail 'h1 gave the slot away'
+  ferryd_with h1
   meets h1 enc en h3 ib_read_bw -F -u 18 -n 1000
   await 'h1 frees the slot' free_on_h1 en
   serve h1 ek ib_read_bw -F -u 18 -n 1000
@@ -126,7 +127,7 @@ group_etcd() {
     --initial-advertise-peer-urls http://10.77.0.3:2380 --initial-cluster default=http://10.77.0.3:2380 >"$work/etcd" 2>&1 &
   await 'etcd answers' etcd_answers
   without_h1
-  ctl get --prefix /ferry/v1/places/ | grep -q '"host":"h2"' ||
+  shows '"host":"h2"' ctl get --prefix /ferry/v1/places/ ||
     fail 'etcd was told nothing'
   lab_with ''
 }
