@@ -144,12 +144,18 @@ class Move:
         return running[0] if len(running) == 1 else None
 
     def _await_traffic(self):
-        base = self.program.received()
+        base = None
 
         def goes_on():
+            nonlocal base
             if problem := self.program.job.ended_early():
                 raise Failure(problem)
-            return self.program.received() >= base + GOES_ON
+            try:
+                received = self.program.received()
+            except Failure:
+                return False  # the move beside this one has killed the ferryd here
+            base = received if base is None else base
+            return received >= base + GOES_ON
         await_(f"{self.describe()}: the program goes on on {self.program.host.name}", goes_on)
 
 
