@@ -1,8 +1,8 @@
 #!/bin/bash
 # The limits that end waiting (docs/settings.md), with unmodified programs: what both ends of a connection get when a program stays
-# stopped for too long, and when nobody hears that it goes on. Needs root.
+# stopped for too long, and when nobody hears that it goes on; what `ferry move` says when it does not hear it. Needs root.
 #
-#   limits_test.sh [GROUP...]     groups: paused unheard (default: all)
+#   limits_test.sh [GROUP...]     groups: paused unheard word (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -66,6 +66,29 @@ group_unheard() {
   ok "a RESUME that nobody hears: both ends get IBV_WC_RETRY_EXC_ERR after $limit_ms ms"
 }
 
+# A program of which its source hears nothing after the commit: the ferryd of its new place dies before it runs. The move is
+# done all the same, and the program goes on as soon as there is a ferryd.
+group_word() {
+  start h2 lws ib_write_bw -F -u 18 -D 600 -b
+  await_listen h2 lws
+  start h1 lwc ib_write_bw -F -u 18 -D 600 -b "$(address_of h2 lws)"
+  await_traffic h1 lwc
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/last-action '[ "$CRTOOLS_SCRIPT_ACTION" != pre-resume ] || kill -9 "$(cat /run/ferry/ferryd.pid)"'
+  # shellcheck disable=SC2016
+  script /tmp/last-criu '[ "$1" != restore ] || set -- "$@" --action-script /tmp/last-action
+    exec /opt/ferry/bin/criu "$@"'
+  ferryd_with h1 --limit resume=1s
+  ferryd_with h3 --criu /tmp/last-criu
+  if on h1 "$ferry" move lwc --to h3 >"$work/word" 2>&1; then fail 'a move whose end nobody saw is reported as done'; fi
+  grep -q "'lwc' is on h3 now, but does not go on there: no sign of it" "$work/word" || fail "no sign: $(cat "$work/word")"
+  start_ferryd h3 --criu /opt/ferry/bin/criu
+  await 'the ferryd of h3 answers' answers h3
+  await_traffic h3 lwc
+  expire lwc lws
+  ok 'a program of which no sign comes is said to be there, and goes on with the next ferryd'
+}
+
 use_lab limit 3 ib_write_bw nft
-if (($# == 0)); then set -- paused unheard; fi
+if (($# == 0)); then set -- paused unheard word; fi
 for group in "$@"; do "group_$group"; done

@@ -2,7 +2,7 @@
 # Moves programs whose peers know nothing of Ferry: their RNICs speak no migration messages (FERRY_MIGRATION=off). The programs that
 # move have an RDMA address of their own, which moves along. Needs root.
 #
-#   standard_test.sh [GROUP...]     groups: stream perftest ipv6 cm silence refused (default: all)
+#   standard_test.sh [GROUP...]     groups: stream perftest ipv6 cm silence refused killed (default: all)
 #
 # Prints one line per check; exits non-zero when one fails. Timeouts are long (2^18: 1 s), so that no result depends on how
 # busy the machine is.
@@ -178,6 +178,49 @@ time.sleep(1e6)'
   ok 'a standard peer that would give up is named, with the figures, before the program is stopped'
 }
 
+# A standard peer cannot ask where the program is: whatever ferryd dies, the address with its stand-in or its RNIC has to be there again.
+group_killed() {
+  local runner
+  # shellcheck disable=SC2016 # expanded by the scripts
+  script /tmp/slow-criu '[ "$1" != restore ] || { touch /tmp/restoring; until [ -e /tmp/go ]; do sleep 0.02; done; }
+    exec /opt/ferry/bin/criu "$@"'
+  # shellcheck disable=SC2016
+  script /tmp/last-action '[ "$CRTOOLS_SCRIPT_ACTION" != pre-resume ] || kill -9 "$(cat /run/ferry/ferryd.pid)"'
+  # shellcheck disable=SC2016
+  script /tmp/last-criu '[ "$1" != restore ] || set -- "$@" --action-script /tmp/last-action
+    exec /opt/ferry/bin/criu "$@"'
+  standard h2 kip "$FERRY_BIN/stream_check" --timeout 18
+  await_listen h2 kip 18600
+  mover h1 kim "$FERRY_BIN/stream_check" "$(address_of h2 kip)" --timeout 18 --seconds 0 --qps 2 --json
+  await_traffic h1 kim
+  await 'the peer is known for what it is' knows_standard h1 kim 2
+
+  ferryd_with h3 --criu /tmp/slow-criu
+  on h1 "$ferry" move kim --to h3 >"$work/undone" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  ferryd_with h1
+  on h3 touch /tmp/go
+  if wait "$runner"; then fail 'a move was done without its ferryd'; fi
+  await_traffic h1 kim
+  ok "a standard peer, and the source's ferryd killed in the move: the program goes on where it was"
+
+  ferryd_with h3 --criu /tmp/last-criu
+  on h1 "$ferry" move kim --to h3 >"$work/done" 2>&1 &
+  runner=$!
+  await 'the end of the ferryd of h3' has_ended "$(on h3 cat /run/ferry/ferryd.pid)"
+  start_ferryd h3 --criu /opt/ferry/bin/criu
+  wait "$runner" || fail "kim did not move: $(<"$work/done")"
+  await_traffic h3 kim
+  hit INT kim
+  finishes kim
+  finishes kip
+  lost_nothing kim
+  ok "a standard peer, and the destination's ferryd killed in the commit: the program goes on there"
+}
+
+has_ended() { ! kill -0 "$1" 2>/dev/null; }
+
 use_lab stdpe 3 rping ucmatose ib_send_bw tcpdump tshark ethtool
-if (($# == 0)); then set -- stream perftest ipv6 cm silence refused; fi
+if (($# == 0)); then set -- stream perftest ipv6 cm silence refused killed; fi
 for group in "$@"; do "group_$group"; done
