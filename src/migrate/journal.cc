@@ -373,10 +373,16 @@ Journal::Taken Journal::take(const std::string& line) {
   std::vector<std::byte> body;
   if (!parse_bytes(second, &body) || !take_note(*move, side, what, body))
     return Taken::kOtherVersion;
-  const auto entry = entries_.find({*move, side});
-  if (entry == entries_.end()) return Taken::kYes;
-  if (what == "over") entry->second.notes.clear();
-  entry->second.notes.push_back(line);
+  const auto found = entries_.find({*move, side});
+  if (found == entries_.end()) return Taken::kYes;
+  Entry& entry = found->second;
+  if (what == "over") entry.notes.clear();
+  entry.notes.push_back(line);
+  // An RNIC may move on for ever: only where it is now is needed. (Read from a text, the decision
+  // may come later.)
+  if (what == "next" && entry.over && entry.decision() == Decision::kConfirmed) {
+    entry.notes = {over(*move, side)};
+  }
   return Taken::kYes;
 }
 

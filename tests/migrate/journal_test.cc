@@ -120,6 +120,14 @@ TEST_F(JournalTest, WhatIsOverIsReducedToItsOrigins) {
   take(Journal::next(kMove, next));
   reread();
   EXPECT_EQ(entry().origins.begin()->second, next);
+  const std::size_t after = journal.text().size();
+  for (int i = 0; i < 100; ++i) {  // however often it moves on
+    ++next.epoch;
+    take(Journal::next(kMove, next));
+  }
+  EXPECT_EQ(journal.text().size(), after);
+  reread();
+  EXPECT_EQ(entry().origins.begin()->second, next);
   take(Journal::freed(kMove, at_origin.origin));
   take(journal.over(kMove, Side::kSource));
   EXPECT_TRUE(journal.entries().empty());
