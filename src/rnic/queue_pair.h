@@ -13,6 +13,7 @@
 #include "rnic/pacer.h"
 #include "rnic/qp_state.h"
 #include "rnic/receive_queue.h"
+#include "rnic/reply_habit.h"
 #include "rnic/shared_receive_queue.h"
 #include "transport/datagram.h"
 #include "transport/host.h"
@@ -107,6 +108,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   QueuePair* next_waiting = nullptr;
   bool touched = false;
   bool waiting = false;
+  ReplyHabit reply_habit;  // the engine's as well
 
  private:
   // transport::Host
