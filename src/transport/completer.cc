@@ -72,6 +72,7 @@ void Connection::State::progress(Time now) {
   req.retries_left = rts.retry_count;
   req.rnr_retries_left = rts.rnr_retry;
   req.ack_at = req.una < req.next ? deadline(now, ack_timeout(rts.timeout)) : kNever;
+  probe_progress(now);
   check_drained();
 }
 

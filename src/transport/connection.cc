@@ -56,6 +56,7 @@ void S::fail(std::uint64_t failed, Status status) {
   if (req.in_flight != 0) host.account(peer, -req.in_flight);
   req.in_flight = 0;
   req.ack_at = req.rnr_until = kNever;
+  req.probe.cancel();
   SendQueue& queue = req.queue;
   while (!queue.empty()) {
     const Wqe& wqe = queue.at(queue.head());
@@ -154,7 +155,7 @@ Time S::next_deadline() const {
   if (mig.stopped) return kNever;
   Time at = std::min({mig.hello.at, mig.probe.at, mig.resume.at});
   if (requesting()) {
-    at = std::min({at, req.ack_at, req.rnr_until});
+    at = std::min({at, req.ack_at, req.rnr_until, req.probe.at});
     if (!req.queue.empty()) at = std::min(at, mig.limit_at);
   }
   return at;
@@ -324,6 +325,7 @@ unsigned Connection::transmit(Time now, unsigned budget) {
   if (s.silent()) return sent;
   if (s.is_uc()) return sent < budget ? sent + s.transmit_uc(budget - sent) : sent;
   if (sent < budget) sent += s.transmit_responses(budget - sent);
+  if (s.req.probe.due && sent < budget && s.transmit_probe(now)) ++sent;
   // A small request and the acknowledgement behind it leave as one super-packet.
   const unsigned first = sent < budget && s.acknowledgement_due() ? 1 : 0;
   if (first > 0) sent += s.transmit_requests(now, first);
@@ -336,14 +338,14 @@ bool Connection::has_work() const {
   const State& s = *state_;
   if (s.mig.due != 0) return true;
   if (s.silent()) return false;
-  if (!s.is_uc() && s.responses_due()) return true;
+  if (!s.is_uc() && (s.responses_due() || s.req.probe.due)) return true;
   return s.sendable(s.room()) == State::Sendable::kYes;
 }
 
 bool Connection::only_acknowledges() const {
   const State& s = *state_;
   return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && s.mig.due == 0 &&
-         !s.silent() && s.sendable(s.room()) == State::Sendable::kNo;
+         !s.req.probe.due && !s.silent() && s.sendable(s.room()) == State::Sendable::kNo;
 }
 
 bool Connection::waits_for_window() const {

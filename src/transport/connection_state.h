@@ -11,6 +11,7 @@
 #include "transport/peer_retries.h"
 #include "transport/send_queue.h"
 #include "transport/stopped.h"
+#include "transport/tail_probe.h"
 #include "wire/migration.h"
 #include "wire/psn.h"
 
@@ -124,6 +125,7 @@ struct RequesterState {
   std::uint64_t implied_nak_at = 0;  // `una` of the last go-back for lost READ responses
   Time ack_at = kNever;
   Time rnr_until = kNever;  // waiting after an RNR NAK
+  TailProbe probe;
   bool drained_raised = false;
 
   // Window.
@@ -267,23 +269,25 @@ struct Connection::State {
 
   // requester.cc
   enum class Sendable : std::uint8_t { kNo, kWindow, kYes };
-  // The request packet at `next`: `psns` PSNs (more than one for a READ), `bytes` of payload (of
-  // the responses of a READ) from `offset` of the message on.
-  struct NextPacket {
+  // The request packet at PSN `psn` of the WQE `index`: `psns` PSNs (more than one for a READ),
+  // `bytes` of payload (of the responses of a READ) from `offset` of the message on.
+  struct RequestPacket {
+    std::uint64_t index = 0, psn = 0;
     std::uint64_t offset_psns = 0, offset = 0;
     std::uint32_t psns = 0, bytes = 0;
     std::int64_t cost() const { return bytes + kPacketOverhead * std::int64_t{psns}; }
   };
-  NextPacket next_packet() const;
+  RequestPacket packet_at(std::uint64_t index, std::uint64_t psn) const;
+  RequestPacket next_packet() const { return packet_at(req.cursor, req.next); }
   // Whether it may be sent now. kWindow: only `left`, the Host's window, forbids it.
   Sendable sendable(std::int64_t left) const;
-  bool credits_allow(const Wqe& wqe, const NextPacket& packet) const;
+  bool credits_allow(const Wqe& wqe, const RequestPacket& packet) const;
   unsigned transmit_requests(Time now, unsigned budget);
   void start_wqe();
   void carry_out(Wqe& wqe);  // a local operation
   // Past local operations that were carried out: `cursor` never rests on one.
   void skip_local();
-  void build_request(const Wqe& wqe, const NextPacket& packet, OutPacket* out) const;
+  void build_request(const RequestPacket& packet, OutPacket* out) const;
   void go_back();  // to una; nothing is in flight after it
   std::int64_t cost(const Wqe& wqe, std::uint64_t begin, std::uint64_t end) const;
   std::int64_t room() const { return host.window(peer); }
@@ -294,6 +298,11 @@ struct Connection::State {
   void settle();
   void requester_timeout(Time now);
   void loss(bool timeout);  // reduces the window once per round trip
+
+  // tail_probe.cc
+  void probe_progress(Time now);  // something was acknowledged
+  void probe_timeout(Time now);
+  bool transmit_probe(Time now);
 
   // uc_requester.cc
   bool uc_sendable() const;

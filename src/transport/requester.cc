@@ -12,6 +12,11 @@ using wire::Opcode;
 // Packets of one message between two that ask for an acknowledgement.
 constexpr unsigned kAckInterval = 16;
 
+// A loss that a NAK reports leaves a window of so many packets, if there was one. Bad wires lose
+// packets one by one: halved further, the window would be spent waiting for acknowledgements, and a
+// loss more often its last packet, which nothing reports.
+constexpr unsigned kFewestAfterNak = 8;
+
 struct Opcodes {
   Opcode first, middle, last, only;
 };
@@ -47,11 +52,12 @@ Opcodes opcodes_of(Operation operation) {
 
 }  // namespace
 
-Connection::State::NextPacket Connection::State::next_packet() const {
-  const Wqe& wqe = req.queue.at(req.cursor);
+Connection::State::RequestPacket Connection::State::packet_at(std::uint64_t index,
+                                                              std::uint64_t psn) const {
+  const Wqe& wqe = req.queue.at(index);
   const std::uint32_t mtu = rtr.mtu;
-  NextPacket packet;
-  packet.offset_psns = req.cursor == req.queue.assigned() ? 0 : req.next - wqe.first_psn;
+  RequestPacket packet{.index = index, .psn = psn};
+  packet.offset_psns = index == req.queue.assigned() ? 0 : psn - wqe.first_psn;
   packet.offset = packet.offset_psns * mtu;
   // A READ is asked for in requests that begin at fixed places, also when one is repeated from its
   // middle: the responder must see the same requests again, since a duplicate may not reach past
@@ -66,7 +72,7 @@ Connection::State::NextPacket Connection::State::next_packet() const {
 
 // Clause 9.7.7.2.5: beyond the limit one request may be sent, of which only the first packet until
 // that is acknowledged.
-bool Connection::State::credits_allow(const Wqe& wqe, const NextPacket& packet) const {
+bool Connection::State::credits_allow(const Wqe& wqe, const RequestPacket& packet) const {
   if (req.unlimited || !wqe.needs_receive()) return true;
   const bool fresh = req.cursor == req.queue.assigned();
   const std::uint64_t ssn = fresh ? req.next_ssn : wqe.first_ssn;
@@ -93,7 +99,7 @@ Connection::State::Sendable Connection::State::sendable(std::int64_t left) const
   if (wqe.has_response() && req.rd_atomics_in_flight.count() >= rts.max_rd_atomic) {
     return Sendable::kNo;
   }
-  const NextPacket packet = next_packet();
+  const RequestPacket packet = next_packet();
   if (req.next + packet.psns - req.una > kPsnWindow) return Sendable::kNo;
   if (!credits_allow(wqe, packet)) return Sendable::kNo;
   if (req.in_flight == 0) return Sendable::kYes;  // one packet may always be under way
@@ -126,14 +132,14 @@ void Connection::State::skip_local() {
   }
 }
 
-void Connection::State::build_request(const Wqe& wqe, const NextPacket& packet,
-                                      OutPacket* out) const {
+void Connection::State::build_request(const RequestPacket& packet, OutPacket* out) const {
+  const Wqe& wqe = req.queue.at(packet.index);
   const bool first = packet.offset_psns == 0;
-  const bool last = req.next + packet.psns == wqe.end_psn();
+  const bool last = packet.psn + packet.psns == wqe.end_psn();
   const Opcodes opcodes = opcodes_of(wqe.operation);
   address(out->header,
           first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle),
-          static_cast<std::uint32_t>(req.next & wire::kPsnMask));
+          static_cast<std::uint32_t>(packet.psn & wire::kPsnMask));
   out->header.xrc_srqn = wqe.remote_srqn;
   switch (wqe.operation) {
     case Operation::kRead:
@@ -141,7 +147,7 @@ void Connection::State::build_request(const Wqe& wqe, const NextPacket& packet,
       return;
     case Operation::kCompareSwap:
     case Operation::kFetchAdd: {
-      const WqeOperands& operands = req.queue.operands(req.cursor);
+      const WqeOperands& operands = req.queue.operands(packet.index);
       const bool swap = wqe.operation == Operation::kCompareSwap;
       out->header.atomic = {wqe.remote_address, wqe.rkey,
                             swap ? operands.swap : operands.compare_add,
@@ -149,7 +155,7 @@ void Connection::State::build_request(const Wqe& wqe, const NextPacket& packet,
       return;
     }
     case Operation::kFlush: {
-      const WqeOperands& operands = req.queue.operands(req.cursor);
+      const WqeOperands& operands = req.queue.operands(packet.index);
       out->header.feth = operands.flush;
       out->header.reth = {wqe.remote_address, wqe.rkey,
                           static_cast<std::uint32_t>(operands.flush_length)};
@@ -174,10 +180,10 @@ void Connection::State::build_request(const Wqe& wqe, const NextPacket& packet,
   if (packet.bytes == 0) return;
   if (wqe.is_inline) {
     out->source = OutPacket::Source::kBytes;
-    out->bytes = req.queue.inline_data(req.cursor) + packet.offset;
+    out->bytes = req.queue.inline_data(packet.index) + packet.offset;
   } else {
     out->source = OutPacket::Source::kSges;
-    out->sges = req.queue.sges(req.cursor);
+    out->sges = req.queue.sges(packet.index);
     out->offset = packet.offset;
   }
 }
@@ -193,9 +199,9 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
       ++sent;
       continue;
     }
-    const NextPacket packet = next_packet();
+    const RequestPacket packet = next_packet();
     OutPacket out;
-    build_request(wqe, packet, &out);
+    build_request(packet, &out);
 
     const std::int64_t cost = packet.cost();
     const bool limited = wqe.needs_receive() && !req.unlimited && packet.offset_psns == 0 &&
@@ -220,7 +226,13 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     host.account(peer, cost);
     req.since_ack_request = out.header.ack_request ? 0 : req.since_ack_request + 1;
     if (limited) req.limited_psn = req.next;
-    if (req.next < req.max_sent) ++counters.retransmitted_packets;
+    const bool asks = out.header.ack_request || wqe.has_response();
+    if (asks) req.probe.asked(packet.psn + packet.psns, now);
+    if (req.next < req.max_sent) {
+      ++counters.retransmitted_packets;
+    } else if (asks && req.probe.timed_end == 0) {
+      req.probe.time(packet.psn + 1, now);
+    }
     req.next += packet.psns;
     req.max_sent = std::max(req.max_sent, req.next);
     if (wqe.has_response()) req.rd_atomics_in_flight.push(req.next);
@@ -228,7 +240,7 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
       ++req.cursor;
       skip_local();
     }
-    if (req.ack_at == kNever) {
+    if (packet.psn == req.una) {  // a new flight
       req.ack_at = deadline(now, ack_timeout(rts.timeout, rts.retry_count - req.retries_left));
     }
   }
@@ -252,6 +264,7 @@ void Connection::State::go_back() {
   req.implied_nak_at = req.una;
   req.since_ack_request = 0;
   req.ack_at = kNever;
+  req.probe.cancel();
 }
 
 // Additive increase, multiplicative decrease: losses are those of a receive buffer that overflowed,
@@ -263,14 +276,18 @@ void Connection::State::loss(bool timeout) {
   if (same_flight && !timeout) return;
   req.recover = req.max_sent;
   if (!same_flight) {
-    req.threshold = std::max(std::min(req.in_flight, req.window) / 2, 2 * packet_cost());
+    req.threshold =
+        std::max(std::min(req.in_flight, req.window) / 2, kFewestAfterNak * packet_cost());
   }
-  req.window = timeout ? 2 * packet_cost() : req.threshold;
+  req.window = timeout ? 2 * packet_cost() : std::min(req.window, req.threshold);
 }
 
 void Connection::State::requester_timeout(Time now) {
   if (req.rnr_until <= now) req.rnr_until = kNever;
-  if (req.ack_at > now) return;
+  if (req.ack_at > now) {
+    probe_timeout(now);
+    return;
+  }
   ++counters.timeouts;
   if (req.retries_left == 0) {
     fail(req.queue.head(), Status::kRetryExceeded);

@@ -35,9 +35,9 @@ unsigned Connection::State::transmit_uc(unsigned budget) {
       ++sent;
       continue;
     }
-    const NextPacket packet = next_packet();
+    const RequestPacket packet = next_packet();
     OutPacket out;
-    build_request(wqe, packet, &out);
+    build_request(packet, &out);
     out.header.ack_request = false;
     const EmitResult result = emit(out);
     if (result == EmitResult::kNoRoom) break;

@@ -102,7 +102,7 @@ TEST_F(PingPong, ItLeavesAloneWhenNoAnswerComes) {
 }
 
 TEST_F(PingPong, ItLeavesWithAPassOfTheProgressThread) {
-  run();
+  run(microseconds(500));  // before A asks once more (TailProbe)
   EXPECT_EQ(sent_by_b(), before + 1);
 }
 

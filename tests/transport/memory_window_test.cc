@@ -33,6 +33,7 @@ TEST(MemoryWindow, BindIsNotRepeatedWithThePacketsAroundIt) {
   s.post(bind(3, 0x78));
   s.post(send(4, 2 * kMtu));
   s.expect_requests(100, 103);
+  s.host.window_bytes = s.host.accounted() / 2;  // of two packets
   s.advance(milliseconds(68));
   s.forget_output();
   s.inject(nak(101, syndrome::kNakPsnSequence));
@@ -80,7 +81,7 @@ TEST(MemoryWindow, FailedBindEndsTheQueueWhenItIsTheOldest) {
   s.inject(ack(100));
   s.expect_completion(1);
   EXPECT_EQ(int(s.qp->state()), int(QpState::kRts));
-  s.advance(milliseconds(68));  // the READ goes on meanwhile
+  s.advance(milliseconds(1));  // the READ goes on meanwhile: its probe
   s.expect_requests(101, 101);
   s.inject(packet(Opcode::kRcReadResponseOnly, 101, 10));
   s.expect_completion(2);

@@ -27,6 +27,8 @@ TEST(Timeout, RepeatsFromTheFirstUnacknowledged) {
   s.inject(ack(100));
   s.expect_completion(1);
   s.advance(kTimeout - Time(1));
+  s.expect_requests(101, 101);  // the probes (tail_probe_test.cc)
+  s.expect_requests(101, 101);
   s.expect_silence();
   s.advance(Time(1));
   s.expect_requests(101, 102);

@@ -42,7 +42,7 @@ TEST(Window, ReadCountsItsResponses) {
   EXPECT_EQ(s.host.accounted(), 3 * kPacket);
   s.inject(packet(Opcode::kRcReadResponseFirst, 100));
   EXPECT_EQ(s.host.accounted(), 2 * kPacket);
-  s.advance(milliseconds(68));
+  s.advance(milliseconds(1));  // the probe asks for the rest, and for nothing more
   s.expect(Opcode::kRcReadRequest, 101);
   EXPECT_EQ(s.host.accounted(), 2 * kPacket);
   s.inject(packet(Opcode::kRcReadResponseFirst, 101), packet(Opcode::kRcReadResponseLast, 102));
@@ -63,6 +63,32 @@ TEST(Window, IsHalvedByANakAndTwoPacketsAfterATimeout) {
   s.expect_requests(102, 105);
   s.inject(ack(105));
   s.expect_requests(106, 113);
+  s.check_accounting = false;
+}
+
+TEST(Window, ANakLeavesEightPackets) {
+  Script s;
+  s.post(send(1, 12 * kMtu));
+  s.expect_requests(100, 111);
+  s.inject(nak(100, syndrome::kNakPsnSequence));
+  s.expect_requests(100, 107);
+  s.expect_silence();
+  s.inject(ack(107));
+  s.expect_requests(108, 111);
+  s.inject(ack(111));
+  s.expect_completion(1);
+}
+
+// One that a timeout has made smaller is not enlarged.
+TEST(Window, ANakLeavesASmallerOneAlone) {
+  Script s;
+  s.post(send(1, 64 * kMtu));
+  s.expect_requests(100, 163);
+  s.advance(milliseconds(68));
+  s.expect_requests(100, 101);
+  s.inject(nak(100, syndrome::kNakPsnSequence));
+  s.expect_requests(100, 101);
+  s.expect_silence();
   s.check_accounting = false;
 }
 
