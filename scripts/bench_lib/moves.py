@@ -12,7 +12,7 @@ from demo_lib.traffic import await_listener
 
 from .figures import difference_interval, median, spread
 
-QPS = (1, 8, 64, 128, 1024, 4096)
+QPS = (1, 16, 128, 1024, 4096)
 # The parts of rdma_share_ms in the report of `ferry move`.
 SHARE_PARTS = {"rdma_stop_ms": "stop: suspend, detach", "rdma_resume_ms": "resume: attach, resume"}
 

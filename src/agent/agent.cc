@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "agent/build_id.h"
@@ -57,10 +58,11 @@ struct Agent::Halt {
   };
 
   // 0 or errno.
-  int run(Stopped* reply, PeerWatch* peers) {
+  int run(Stopped* reply) {
     registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, {e.netdev, {}}}); });
     std::int64_t start = now_ns();
     for (Item& item : items) item.context->prepare();
+    reply->qps = count_qps();
     reply->prepare_ns = since(start);
 
     if ((companion = registry.companion())) companion->stop();
@@ -73,10 +75,6 @@ struct Agent::Halt {
       reply->unacked_psns += unacked;
     }
     reply->suspend_ns = since(start);
-    peers->stopped(registry);
-    std::vector<device::QpStatus> qps;
-    for (Item& item : items) item.context->status(&qps);
-    reply->qps = static_cast<std::uint32_t>(qps.size());
 
     start = now_ns();
     for (Item& item : items) {
@@ -84,8 +82,22 @@ struct Agent::Halt {
       item.detached = true;
     }
     reply->detach_ns = since(start);
-    for (Item& item : items) reply->contexts.push_back(item.slots);
+    for (Item& item : items) {
+      // Entries are for the stand-in alone.
+      ContextSlots& all = reply->contexts.emplace_back(ContextSlots{item.slots.netdev, {}});
+      for (device::Slot& slot : item.slots.slots) {
+        auto entries = std::exchange(slot.entries, {});
+        all.slots.push_back(slot);
+        all.slots.back().entries = std::move(entries);
+      }
+    }
     return 0;
+  }
+
+  std::uint32_t count_qps() const {
+    std::vector<device::QpStatus> qps;
+    for (const Item& item : items) item.context->status(&qps);
+    return static_cast<std::uint32_t>(qps.size());
   }
 
   void roll_back() noexcept {
@@ -202,7 +214,7 @@ void Agent::serve(int socket) {
   while (!ending_) {
     Message message;
     bool asked = false;
-    const int timeout = peers_.active() ? static_cast<int>(PeerWatch::kInterval.count()) : -1;
+    const int timeout = peers_.active() ? static_cast<int>(peers_.interval().count()) : -1;
     const bool waits = wait(socket, timeout, &asked);
     if (asked && !ask_for_peers(socket)) return;
     const int error = waits ? receive_message(socket, &message, 0) : ETIMEDOUT;
@@ -285,7 +297,7 @@ int Agent::stop(int socket, const Message& message) {
     reply.error = EBUSY;
   } else {
     halt.begun = true;
-    reply.error = halt.run(&reply, &peers_);
+    reply.error = halt.run(&reply);
   }
   if (reply.error) {
     halt.roll_back();
@@ -295,6 +307,7 @@ int Agent::stop(int socket, const Message& message) {
 
   const std::vector<int> sockets = descriptors_of(reply.contexts);
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
+  peers_.stopped(registry_);  // while ferryd takes the sockets
   for (;;) {
     const auto left = deadline - std::chrono::steady_clock::now();
     const auto left_ms = std::chrono::duration_cast<milliseconds>(left).count();

@@ -1,6 +1,7 @@
 #include "agent/peer_watch.h"
 
-#include <vector>
+#include <algorithm>
+#include <iterator>
 
 namespace ferry::agent {
 namespace {
@@ -25,8 +26,9 @@ void PeerWatch::stopped(Registry& registry) {
   *this = PeerWatch{};
   for (const device::QpStatus& qp : all_qps(registry)) {
     retransmitted_before_ += qp.retransmitted_packets;
-    if (has_peer(qp)) waiting_.insert(qp.qpn);
+    if (has_peer(qp)) waiting_.push_back(qp.qpn);
   }
+  std::sort(waiting_.begin(), waiting_.end());
 }
 
 void PeerWatch::resumed(std::uint64_t move_id) {
@@ -35,18 +37,25 @@ void PeerWatch::resumed(std::uint64_t move_id) {
 }
 
 bool PeerWatch::look(Registry& registry, PeersKnow* out) {
+  const auto began = Clock::now();
   *out = PeersKnow{};
   out->move_id = move_id_;
   // A QP that was destroyed or failed meanwhile has nobody to tell any more.
-  std::set<std::uint32_t> still;
+  std::vector<std::uint32_t> still;
   std::uint64_t retransmitted = 0;
-  for (const device::QpStatus& qp : all_qps(registry)) {
+  const std::vector<device::QpStatus> qps = all_qps(registry);
+  interval_ = std::max(kInterval, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                      kLookShare * (Clock::now() - began)));
+  for (const device::QpStatus& qp : qps) {
     retransmitted += qp.retransmitted_packets;
-    if (qp.resume_pending && has_peer(qp) && waiting_.contains(qp.qpn)) still.insert(qp.qpn);
+    if (qp.resume_pending && has_peer(qp) &&
+        std::binary_search(waiting_.begin(), waiting_.end(), qp.qpn)) {
+      still.push_back(qp.qpn);
+    }
   }
-  for (std::uint32_t qpn : waiting_) {
-    if (!still.contains(qpn)) out->qpns.push_back(qpn);
-  }
+  std::sort(still.begin(), still.end());
+  std::set_difference(waiting_.begin(), waiting_.end(), still.begin(), still.end(),
+                      std::back_inserter(out->qpns));
   waiting_ = std::move(still);
   out->remaining = static_cast<std::uint32_t>(waiting_.size());
   // QPs destroyed since the stop take their counts along.

@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <set>
+#include <vector>
 
 #include "agent/protocol.h"
 #include "agent/registry.h"
@@ -15,7 +15,7 @@ class PeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Between suspend() and detach(): remembers which QPs will have to tell a peer.
+  // Between suspend() and resume(): remembers which QPs will have to tell a peer.
   void stopped(Registry& registry);
   // The QPs go on, and have begun to tell.
   void resumed(std::uint64_t move_id);
@@ -24,13 +24,18 @@ class PeerWatch {
   // of a move comes kSettle after all peers know, with the retransmissions that the resume caused.
   bool look(Registry& registry, PeersKnow* out);
 
+  // Until the next look. A look at thousands of QPs takes the engine from the program for a while.
+  std::chrono::milliseconds interval() const { return interval_; }
+
   static constexpr std::chrono::milliseconds kInterval{2};
+  static constexpr int kLookShare = 16;  // of the time, at most one part for looks
   static constexpr std::chrono::milliseconds kSettle{50};
 
  private:
-  std::set<std::uint32_t> waiting_;
+  std::vector<std::uint32_t> waiting_;  // sorted
   std::uint64_t move_id_ = 0;
   std::uint64_t retransmitted_before_ = 0;
+  std::chrono::milliseconds interval_ = kInterval;
   bool active_ = false;
   bool told_ = false;
   bool all_know_ = false;

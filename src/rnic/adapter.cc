@@ -23,6 +23,11 @@ constexpr unsigned kReceiveBatchesPerPass = 4;
 // many polls of the program.
 constexpr unsigned kPollsPerIdleLane = 64;
 constexpr std::size_t kMaxSought = 256;
+// QPs that rest are looked at and resumed beside a program that wants the engine too: so many with
+// the lock held, and none for so long after them.
+constexpr unsigned kRestPerTurn = 64;
+constexpr unsigned kResumedPerTurn = 64;
+constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -79,6 +84,7 @@ std::uint32_t Adapter::free_index() {
 
 void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
   qp_list_.push_back(qp);
+  resting_.added(qp);
   timers_.reserve(qp_list_.size());
   qps_[index] = qp;
   ++qp_count_;
@@ -89,6 +95,7 @@ void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   gone_ += qp->transport().status().counters;
   qps_[index] = nullptr;
   --qp_count_;
+  resting_.removed(qp);
   std::erase(qp_list_, qp);
   timers_.remove(qp);
   const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
@@ -158,8 +165,11 @@ void Adapter::take_sought(std::vector<port::Endpoint>* out) {
 }
 
 void Adapter::touch(QueuePair* qp) {
-  if (qp->touched) return;
-  qp->touched = true;
+  if (qp->turn != Turn::kNone) {
+    if (qp->turn == Turn::kResting) disturb(qp);
+    if (qp->turn == Turn::kTouched) return;
+  }
+  qp->turn = Turn::kTouched;
   qp->next_touched = nullptr;
   (touched_tail_ != nullptr ? touched_tail_->next_touched : touched_head_) = qp;
   touched_tail_ = qp;
@@ -170,8 +180,57 @@ QueuePair* Adapter::pop_touched() {
   if (qp == nullptr) return nullptr;
   touched_head_ = qp->next_touched;
   if (touched_head_ == nullptr) touched_tail_ = nullptr;
-  qp->touched = false;
+  qp->turn = Turn::kNone;
   return qp;
+}
+
+void Adapter::disturb(QueuePair* qp) {
+  resting_.disturbed(qp);
+  if (mode() == Mode::kServing) return;
+  qp->transport().stop_untold();
+  if (mode() == Mode::kResuming) qp->resume(resumes_by_rollback_, now());
+}
+
+void Adapter::rest_begins(transport::Time now) {
+  if (resumes_resting()) {
+    wake_all();
+    transmit(now);
+  }
+  resting_.begin(qp_list_);
+}
+
+bool Adapter::rest() {
+  return !suspended() && resting_.settle(kRestPerTurn, lanes_.data());
+}
+
+void Adapter::resume_resting(bool rollback, transport::Time now) {
+  resting_.end();
+  resumes_by_rollback_ = rollback;
+  resume_at_ = now;
+  mode_ = Mode::kResuming;
+}
+
+void Adapter::resume_in_turn(unsigned most) {
+  for (; most > 0; --most) {
+    QueuePair* qp = resting_.next();
+    if (qp == nullptr) {
+      mode_ = Mode::kServing;
+      return;
+    }
+    touch(qp);
+  }
+}
+
+void Adapter::wake_all() {
+  if (mode() == Mode::kResuming) return resume_in_turn(kMaxQps + 1);
+  for (QueuePair* qp : qp_list_) {
+    if (qp->turn == Turn::kResting) touch(qp);
+  }
+}
+
+std::uint32_t Adapter::epochs_ahead() const {
+  if (mode() == Mode::kServing) return 0;
+  return mode() == Mode::kResuming && resumes_by_rollback_ ? 2 : 1;
 }
 
 void Adapter::push_waiting(QueuePair* qp) {
@@ -276,8 +335,8 @@ void Adapter::handle(Lane& lane, const port::Received& received, transport::Time
     ++drops_.unknown_qp;
     return;
   }
-  qp->handle_packet(*packet, received.from, now);
   touch(qp);
+  qp->handle_packet(*packet, received.from, now);
 }
 
 void Adapter::handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
@@ -339,6 +398,7 @@ void Adapter::add_moderated(CompletionQueue* cq) {
 transport::Time Adapter::next_deadline() const {
   transport::Time next = timers_.next();
   for (const CompletionQueue* cq : moderated_) next = std::min(next, cq->event_at());
+  if (resumes_resting()) next = std::min(next, resume_at_);
   return next;
 }
 
@@ -363,7 +423,13 @@ void Adapter::run_timers(transport::Time now) {
 
 Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   Pass pass;
-  if (suspended()) return pass;
+  if (mode() != Mode::kServing) {
+    if (suspended()) return pass;
+    if (resume_at_ <= now) {
+      resume_in_turn(kResumedPerTurn);
+      resume_at_ = now + kResumeInterval;
+    }
+  }
   gatherer_.passes(now, caller == Caller::kProgram);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);

@@ -22,6 +22,7 @@
 #include "rnic/memory.h"
 #include "rnic/multicast.h"
 #include "rnic/post_gatherer.h"
+#include "rnic/resting_qps.h"
 #include "rnic/settings.h"
 #include "rnic/timer_heap.h"
 #include "transport/location_table.h"
@@ -158,8 +159,8 @@ class Adapter {
   Destination* use_destination(const port::Endpoint& endpoint);
   void release_destination(Destination* destination);
 
-  // Something happened to the QP: it may have packets to send, and its deadline may have changed.
-  // transmit() looks.
+  // Something happens to the QP: it may have packets to send, and its deadline may have changed.
+  // transmit() looks. What depends on whether it is Stopped comes after the touch.
   void touch(QueuePair* qp);
   // The program has posted to a connection: lets it send now, or soon together with what comes next
   // (PostGatherer). `acknowledged`: one of its packets is under way, and will be answered.
@@ -187,7 +188,27 @@ class Adapter {
   transport::Counters counters() const;
 
   // While suspended packets are neither taken nor sent.
-  void set_suspended(bool suspended) { suspended_.store(suspended, std::memory_order_relaxed); }
+  void set_suspended(bool suspended) { mode_ = suspended ? Mode::kSuspended : Mode::kServing; }
+
+  // QPs that rest (resting_qps.h). rest_begins(), rest() until it is false; the stop is
+  // set_suspended(), detach takes the entries of resting QPs; after the resume of those that do not
+  // rest, resume_resting().
+  void rest_begins(transport::Time now);
+  bool rest();
+  template <typename F>
+  void for_each_restless(F&& function) {
+    const std::vector<QueuePair*>* restless = resting_.restless();
+    for (QueuePair* qp : restless != nullptr ? *restless : qp_list_) function(*qp);
+  }
+  std::vector<RestingQps::Entry> take_resting_entries(std::size_t lane) {
+    return resting_.take_entries(lane);
+  }
+  void resume_resting(bool rollback, transport::Time now);
+  // Nobody rests after it.
+  void wake_all();
+  // How many of its RNIC's epochs a QP that rests has not been told of.
+  std::uint32_t epochs_ahead() const;
+  bool resumes_resting() const { return mode() == Mode::kResuming; }
 
   // A CQ overflowed: its QPs and XRC SRQs go to the error state when the current work is done.
   void cq_overflowed() { overflow_pending_ = true; }
@@ -224,12 +245,17 @@ class Adapter {
   void set_thread(ProgressThread* thread) { thread_ = thread; }
   std::atomic<int> armed_cqs{0};
 
-  bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
+  bool suspended() const { return mode() == Mode::kSuspended; }
   // A forked child: the RNIC is its parent's.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
  private:
+  // kResuming: serving, and there are QPs that rest still.
+  enum class Mode : std::uint8_t { kServing, kSuspended, kResuming };
+  Mode mode() const { return mode_.load(std::memory_order_relaxed); }
+  void disturb(QueuePair* qp);
+  void resume_in_turn(unsigned most);
   std::size_t receive(transport::Time now, Caller caller, bool* more);
   void handle(Lane& lane, const port::Received& received, transport::Time now);
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
@@ -268,6 +294,9 @@ class Adapter {
   QueuePair* waiting_head_ = nullptr;
   QueuePair* waiting_tail_ = nullptr;
   std::uint32_t waiting_count_ = 0;
+  RestingQps resting_;
+  transport::Time resume_at_{};  // of the next ones
+  bool resumes_by_rollback_ = false;
   PostGatherer gatherer_;
   bool holding_ = false;  // since the last transmit()
   bool port_full_ = false;
@@ -290,7 +319,7 @@ class Adapter {
   std::atomic<std::uint64_t> program_runs_{0};
   static constexpr std::uint32_t kIdlePollsToYield = 32;
   std::atomic<std::uint32_t> idle_polls_{0};  // in a row, that found no packet
-  std::atomic<bool> suspended_{false};
+  std::atomic<Mode> mode_{Mode::kServing};
   std::atomic<bool> abandoned_{false};
   std::array<port::Received, 64> batch_;
 };

@@ -17,6 +17,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   if (!adapter_.suspended()) return EBUSY;
   std::lock_guard objects(mutex_);
   Adapter::Lock lock(adapter_);
+  adapter_.wake_all();
   *count = 0;
   std::vector<std::byte> body;
   std::uint16_t version = 1;

@@ -70,6 +70,14 @@ void Context::prepare() {
         return !waits;
       },
       kPrepareLimit);
+  {
+    Adapter::Lock lock(adapter_);
+    adapter_.rest_begins(adapter_.now());
+  }
+  for (bool more = true; more;) {
+    Adapter::Lock lock(adapter_);
+    more = adapter_.rest();
+  }
 }
 
 // What was sent to an unreliable QP before the stop, and waits in a socket, would be lost with it.
@@ -78,7 +86,7 @@ void Context::drain() {
   for (int pass = 0; pass < kDrainPasses; ++pass) {
     Adapter::Lock lock(adapter_);
     bool unreliable = false;
-    adapter_.for_each_qp([&](const QueuePair& qp) {
+    adapter_.for_each_restless([&](const QueuePair& qp) {
       unreliable |= qp.init().type == IBV_QPT_UC || qp.init().type == IBV_QPT_UD;
     });
     if (!unreliable || adapter_.run(adapter_.now()).received == 0) return;
@@ -91,7 +99,7 @@ int Context::suspend(std::uint32_t* unacked_psns) {
   run_until(
       [this] {
         bool finishing = false;
-        adapter_.for_each_qp([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
+        adapter_.for_each_restless([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
         return !finishing;
       },
       kFinishLimit);
@@ -102,8 +110,9 @@ int Context::suspend(std::uint32_t* unacked_psns) {
   for (const auto& [handle, cq] : cqs_) {
     if (cq->event_at() != transport::kNever) cq->raise_held();
   }
-  *unacked_psns = 0;
-  adapter_.for_each_qp([&](QueuePair& qp) {
+  *unacked_psns = 0;  // of QPs that rest there are none
+  if (adapter_.resumes_resting()) adapter_.wake_all();
+  adapter_.for_each_restless([&](QueuePair& qp) {
     qp.transport().stop(now);
     *unacked_psns += qp.transport().status().unacked_psns;
     adapter_.touch(&qp);
@@ -146,8 +155,8 @@ void Context::located(const port::Endpoint& name, const port::Endpoint& location
   if (adapter_.suspended()) return;
   const transport::Time now = adapter_.now();
   adapter_.for_each_qp([&](QueuePair& qp) {
-    qp.transport().located(name, location, epoch, now);
     adapter_.touch(&qp);
+    qp.transport().located(name, location, epoch, now);
   });
   adapter_.transmit(now);
 }
@@ -161,7 +170,8 @@ int Context::detach(std::vector<device::Slot>* out) {
     Lane& lane = adapter_.lane(i);
     if (lane.port == nullptr) continue;
     device::Slot slot = place(i);
-    adapter_.for_each_qp([&](QueuePair& qp) {
+    slot.entries = adapter_.take_resting_entries(i);
+    adapter_.for_each_restless([&](QueuePair& qp) {
       if (!qp.serves(lane)) return;
       auto entry = qp.transport().stand_in_entry(slot.local.address);
       if (!entry.empty()) slot.entries.push_back(std::move(entry));
@@ -215,7 +225,8 @@ void Context::resume(bool rollback) {
   const transport::Time now = adapter_.now();
   adapter_.set_suspended(false);
   if (rollback) ++epoch_;
-  adapter_.for_each_qp([&](QueuePair& qp) { qp.resume(rollback, now); });
+  adapter_.for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
+  adapter_.resume_resting(rollback, now);
   adapter_.lanes_changed();  // the progress thread sleeps without the sockets
   adapter_.transmit(now);
 }

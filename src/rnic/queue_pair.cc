@@ -167,8 +167,9 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
 
 int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask) {
   const transport::Time now = adapter_.now();
-  if (touched && (to == IBV_QPS_RESET || to == IBV_QPS_ERR)) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     adapter_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
+    adapter_.touch(this);
   }
   if (to == IBV_QPS_RESET) {
     transport_->reset();
@@ -233,9 +234,9 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
     merged.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_RATE_LIMIT) != 0) merged.rate_limit = attributes.rate_limit;
+  adapter_.touch(this);
   if (const int error = transition(current, next, merged, mask); error != 0) return error;
   attributes_ = next == IBV_QPS_RESET ? ibv_qp_attr{} : merged;
-  adapter_.touch(this);
   adapter_.transmit(adapter_.now());
   return 0;
 }

@@ -21,6 +21,10 @@
 
 namespace ferry::rnic {
 
+// Whether it is in the engine's queue of touched QPs, or rests (resting_qps.h): it is either or
+// neither, so one comparison tells a touch that there is something to do.
+enum class Turn : std::uint8_t { kNone, kTouched, kResting };
+
 // A queue pair: the verbs side (checks, queues, completions) around its transport, whose Host it
 // is. queue_pair.cc has its life and states, posting.cc the work requests, qp_memory.cc,
 // qp_packets.cc and qp_completions.cc the Host, qp_datagram.cc what is of UD alone, qp_record.cc
@@ -103,12 +107,20 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   bool load(wire::ByteReader& in);
   bool is_paced() const { return pacer_.rate() > 0; }
 
+  // A stop that comes while it is as it is now need not look at it.
+  bool can_rest() const {
+    return turn == Turn::kNone && !waiting && lane_ != nullptr && lane_->port != nullptr &&
+           next_deadline() == transport::kNever && transport_->idle();
+  }
+
   // Links of the engine's queues; the engine's alone.
   QueuePair* next_touched = nullptr;
   QueuePair* next_waiting = nullptr;
-  bool touched = false;
+  Turn turn = Turn::kNone;
   bool waiting = false;
   ReplyHabit reply_habit;  // the engine's as well
+  std::uint8_t resting_row = 0;     // RestingQps's, while it rests
+  std::uint32_t resting_index = 0;  // "
 
  private:
   // transport::Host

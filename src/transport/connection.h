@@ -55,6 +55,8 @@ class Connection final : public Transport {
   void prepare(Time now) override;
   bool finishing() const override;
   void stop(Time now) override;
+  bool idle() const override;
+  void stop_untold() override;
   std::vector<std::byte> stand_in_entry(const port::Address& local) const override;
   void resume(std::uint32_t wire_qpn, bool rollback, Time now) override;
   void located(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,

@@ -392,6 +392,7 @@ struct Connection::State {
   void go_back_to_peer(std::uint32_t peer_expected_psn, Time now);
   void cancel_requester();  // timers off, counts restored, nothing in flight
   void pause(Time now);
+  bool enter_stopped();  // true: and there is somebody to tell
   wire::MigrationMessage message(wire::MigrationType type) const;
   bool send_message(const wire::MigrationMessage& message);
   unsigned transmit_migration();

@@ -420,24 +420,41 @@ bool Connection::finishing() const {
   return s.receiving() && !s.ferry() && !s.rsp.responses.empty();
 }
 
+bool Connection::State::enter_stopped() {
+  if (mig.stopped) return false;
+  mig.stopped = true;
+  mig.due = 0;
+  if (!receiving()) return false;
+  ++mig.epoch;
+  cancel_requester();
+  mig.resume_pending = false;
+  return settings.enabled && ferry();
+}
+
 void Connection::stop(Time) {
-  State& s = *state_;
-  if (s.mig.stopped) return;
-  s.mig.stopped = true;
-  s.mig.due = 0;
-  if (!s.receiving()) return;
-  ++s.mig.epoch;
-  s.cancel_requester();
-  s.mig.resume_pending = false;
   // Lost, it does no harm: the stand-in answers what the peer sends.
-  if (s.settings.enabled && s.ferry()) s.send_message(s.message(MigrationType::kPause));
+  if (state_->enter_stopped()) state_->send_message(state_->message(MigrationType::kPause));
+}
+
+// A UC peer that is not told loses what it sends meanwhile; one of unknown kind may not ask.
+bool Connection::idle() const {
+  const State& s = *state_;
+  return s.speaks() && s.ferry() && !s.is_uc() && !s.silent() && s.mig.due == 0 &&
+         s.req.queue.empty() && !s.responses_due() && s.rsp.message == RequestKind::kNone &&
+         !s.rsp.has_receive;
+}
+
+void Connection::stop_untold() {
+  state_->enter_stopped();
 }
 
 std::vector<std::byte> Connection::stand_in_entry(const port::Address&) const {
   std::vector<std::byte> entry;
   if (!state_->receiving()) return entry;
+  StoppedPeer peer = state_->stopped_peer();
+  if (!state_->mig.stopped) ++peer.epoch;
   wire::ByteWriter out(&entry);
-  state_->stopped_peer().save(out);
+  peer.save(out);
   return entry;
 }
 

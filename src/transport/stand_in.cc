@@ -278,8 +278,13 @@ void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_sl
 }
 
 void StandIn::peer_knows(std::uint32_t virtual_qpn, Time) {
-  for (auto& [qpn, entry] : state_->entries) {
-    if (entry.qp.virtual_qpn == virtual_qpn) entry.peer_knows = true;
+  // All entries are of one slot, and the index of a QPN stays.
+  auto& entries = state_->entries;
+  if (entries.empty()) return;
+  const auto entry = entries.find(
+      port::make_qpn(port::slot_of(entries.begin()->first), port::index_of(virtual_qpn)));
+  if (entry != entries.end() && entry->second.qp.virtual_qpn == virtual_qpn) {
+    entry->second.peer_knows = true;
   }
 }
 

@@ -152,8 +152,13 @@ class Transport {
   // Enters Stopped with the next epoch and sends PAUSE to a ferry peer. From here on nothing is
   // sent or received; posting queues.
   virtual void stop(Time now) = 0;
+  // True when a stop would change nothing but the epoch, and PAUSE would tell its peer nothing that
+  // it must know before it sends again: a ferry peer of a reliable QP, and nothing under way.
+  virtual bool idle() const { return false; }
+  // stop() of an idle QP, without PAUSE: NAK_STOPPED tells its peer if it sends.
+  virtual void stop_untold() {}
   // One stand-in entry for this QP (stand_in.h) on the socket at `local`, empty when it has no peer
-  // there. Only while Stopped.
+  // there. Only while Stopped; of an idle QP also ahead of its stop, as it will be then.
   virtual std::vector<std::byte> stand_in_entry(const port::Address& local) const = 0;
   // A rollback or the arrival at a new place: the QP has this wire QPN now, tells its peer, and
   // goes on. `rollback` raises the epoch once more.

@@ -424,9 +424,10 @@ void Simulation::stop(Move& move) {
 void Simulation::freeze(Move& move) {
   SimNode& node = *move.node;
   node.frozen = true;
+  // Before anything has looked at QPs that rest: these go on in turn.
+  if (random_.chance(0.15)) return roll_back(move);
   int records = 0;
   check(node.context->describe(&move.image, &records), "describe");
-  if (random_.chance(0.15)) return roll_back(move);
   move.stage = Move::Stage::kRestore;
   move.at = after(microseconds(0), microseconds(3000));
 }

@@ -233,6 +233,60 @@ TEST(Stopped, QpsThatAreNotConnectedHaveNoEntry) {
   e.expect_completion(1, Status::kFlush);
 }
 
+// An idle QP's stop may be made up for later: only its epoch tells of it.
+TEST(Stopped, UntoldSaysNothingAndIsAsTheEntryAheadOfItSays) {
+  Script s(with_migration());
+  s.become_ferry();
+  s.post_receive(7);
+  s.inject(packet(Opcode::kRcSendOnly, 500, 100).asks_ack());
+  s.expect_ack(500);
+  s.expect_receive(7);
+  ASSERT_TRUE(s.qp->idle());
+  const auto ahead = s.qp->stand_in_entry({});
+  s.qp->stop_untold();
+  s.run();
+  s.expect_silence();
+  EXPECT_EQ(s.status().epoch, 1u);
+  EXPECT_EQ(int(s.status().migration), int(MigrationState::kStopped));
+  EXPECT_EQ(s.qp->stand_in_entry({}), ahead);
+  s.qp->resume(kOurQpn, false, s.now);
+  s.run();
+  EXPECT_EQ(s.expect_message(MigrationType::kResume).epoch, 1u);
+}
+
+TEST(Stopped, IsNotIdleWithSomethingUnderWay) {
+  Script s(with_migration());
+  EXPECT_FALSE(s.qp->idle());  // its peer is of unknown kind
+  s.become_ferry();
+  EXPECT_TRUE(s.qp->idle());
+  s.post(send(1, 1));
+  s.expect_requests(100, 100);
+  EXPECT_FALSE(s.qp->idle());
+  s.inject(ack(100));
+  s.expect_completion(1);
+  EXPECT_TRUE(s.qp->idle());
+  s.post_receive(7);
+  s.inject(packet(Opcode::kRcSendFirst, 500));
+  EXPECT_FALSE(s.qp->idle());
+  s.inject(packet(Opcode::kRcSendLast, 501).asks_ack());
+  s.expect_ack(501);
+  s.expect_receive(7);
+  EXPECT_TRUE(s.qp->idle());
+  s.inject(pause(1));
+  EXPECT_FALSE(s.qp->idle());
+  s.inject(resume(1, 101));
+  s.expect_message(MigrationType::kResumeAck);
+  EXPECT_TRUE(s.qp->idle());
+}
+
+TEST(Stopped, AQpOfUcIsNeverIdle) {
+  ScriptOptions options = with_migration();
+  options.limits.type = ConnectionType::kUc;
+  Script s(options);
+  s.become_ferry();
+  EXPECT_FALSE(s.qp->idle());
+}
+
 TEST(Stopped, AConnectionThatIsMadeWhileStoppedSpeaksLater) {
   Script s(with_migration());
   s.run();
