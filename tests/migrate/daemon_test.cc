@@ -375,7 +375,8 @@ TEST_F(DaemonTest, APromiseWhoseDestinationIsSilentWaitsForAnOperator) {
 TEST_F(DaemonTest, WhatAFormerFerrydStoppedGoesOn) {
   PlayedProcess process(here.folder.path("sock"), {.slot = 74});
   ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
-  EXPECT_EQ(here.daemon->pause_tree(process.pid()).code, 0);
+  const auto paused = here.daemon->pause_tree(process.pid());
+  ASSERT_EQ(paused.code, 0) << paused.error;
   EXPECT_EQ(process.seen().stopped, 1);
   EXPECT_EQ(process.seen().resumed, 0);
   here.restart();

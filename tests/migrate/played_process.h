@@ -88,9 +88,7 @@ class PlayedProcess {
       agent::Message message;
       if (agent::receive_message(socket, &message) != 0) ::_exit(7);
       if (message.type == agent::MessageType::kStatus) {
-        agent::StatusReply reply;
-        reply.contexts.push_back({"played0", "lo", {}});
-        agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
+        answer_status(socket);
       } else if (message.type == agent::MessageType::kStop && !behaviour.mute) {
         agent::Stop stop;
         agent::parse(message.body, &stop);
@@ -121,8 +119,12 @@ class PlayedProcess {
         stopped.contexts.push_back({"lo", {slot}});
         agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped),
                             {&slot.descriptor, 1});
-        if (agent::receive_message(socket, &message) != 0 ||
-            (behaviour.clings && agent::receive_message(socket, &message) != 0)) {
+        int broken = agent::receive_message(socket, &message);
+        while (broken == 0 && message.type == agent::MessageType::kStatus) {
+          answer_status(socket);
+          broken = agent::receive_message(socket, &message);
+        }
+        if (broken != 0 || (behaviour.clings && agent::receive_message(socket, &message) != 0)) {
           // The connection broke: the stop did not happen.
           udp = port::UdpPort::adopt(slot.descriptor, &error);
           ++seen_->resumed;
@@ -136,6 +138,12 @@ class PlayedProcess {
         socket = come_back(path, stop.move_id, registration, slot.local);
       }
     }
+  }
+
+  static void answer_status(int socket) {
+    agent::StatusReply reply;
+    reply.contexts.push_back({"played0", "lo", {}});
+    agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
   }
 
   int come_back(const std::string& path, std::uint64_t move_id, const agent::Register& registration,
