@@ -254,7 +254,8 @@ struct World::Host {
   // The journal's file; what a reboot certainly leaves of it.
   std::string disk;
   std::size_t synced = 0;
-  Time bad_until{0};  // writing does not work
+  Time bad_until{0};            // writing does not work
+  Time away_since{0}, away{0};  // since then the ferryd was not there for so long, in all
   // Of the ferryd that runs.
   migrate::Journal journal;
   std::map<MoveId, std::shared_ptr<Move>> moves;

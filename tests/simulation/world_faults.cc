@@ -127,8 +127,16 @@ void World::crash(int number) {
   host.stand_ins.clear();
   host.terms.clear();
   host.settling.clear();
-  events_.in(events_.between(milliseconds(10), milliseconds(2000)),
-             [this, number] { restart(number); });
+  // Peers of what it held give up after 4.3 s without an answer, however often it has died in them.
+  constexpr Time kPatience = milliseconds(4300), kShortest = milliseconds(10),
+                 kLongest = milliseconds(2000);
+  if (events_.now() - host.away_since > kPatience) {
+    host.away_since = events_.now();
+    host.away = Time(0);
+  }
+  const Time away = events_.between(kShortest, std::max(kLongest - host.away, kShortest));
+  host.away += away;
+  events_.in(away, [this, number] { restart(number); });
 }
 
 void World::restart(int number) {
