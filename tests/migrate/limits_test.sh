@@ -69,6 +69,7 @@ group_unheard() {
 # A program of which its source hears nothing after the commit: the ferryd of its new place dies before it runs. The move is
 # done all the same, and the program goes on as soon as there is a ferryd.
 group_word() {
+  ferryd_with h1 --limit resume=1s
   start h2 lws ib_write_bw -F -u 18 -D 600 -b
   await_listen h2 lws
   start h1 lwc ib_write_bw -F -u 18 -D 600 -b "$(address_of h2 lws)"
@@ -78,7 +79,6 @@ group_word() {
   # shellcheck disable=SC2016
   script /tmp/last-criu '[ "$1" != restore ] || set -- "$@" --action-script /tmp/last-action
     exec /opt/ferry/bin/criu "$@"'
-  ferryd_with h1 --limit resume=1s
   ferryd_with h3 --criu /tmp/last-criu
   if on h1 "$ferry" move lwc --to h3 >"$work/word" 2>&1; then fail 'a move whose end nobody saw is reported as done'; fi
   grep -q "'lwc' is on h3 now, but does not go on there: no sign of it" "$work/word" || fail "no sign: $(cat "$work/word")"
