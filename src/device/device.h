@@ -296,6 +296,8 @@ class Context {
   // A child after fork(): the RNIC belongs to the parent; every call fails with ENODEV-like errors,
   // nothing hangs.
   virtual void abandon() = 0;
+  // The process ends without closing it: what the RNIC owes its peers at once is sent.
+  virtual void leave() {}
 
   // One record per object, device-independent (docs/image.md), of a suspended context.
   virtual int describe(std::vector<std::byte>* out, int* count) = 0;

@@ -275,23 +275,40 @@ void Adapter::flush() {
   }
 }
 
-void Adapter::transmit(transport::Time now) {
+// Only while the program serves itself: a thread that listens is woken by each packet anyway.
+bool Adapter::may_hold(QueuePair* qp, bool hold, transport::Time now) {
+  return qp->transport().only_acknowledges() && qp->reply_habit.asked(now) && hold &&
+         armed_cqs.load(std::memory_order_relaxed) == 0 &&
+         (thread_ == nullptr || thread_->parked());
+}
+
+void Adapter::transmit(transport::Time now, bool hold) {
   if (suspended()) return;
+  QueuePair* held = nullptr;
   bool progress = true;
   while (progress) {
     progress = false;
-    while (QueuePair* qp = pop_touched()) progress |= serve(qp, now);
+    while (QueuePair* qp = pop_touched()) {
+      if (may_hold(qp, hold, now)) {
+        qp->next_touched = std::exchange(held, qp);
+      } else {
+        progress |= serve(qp, now);
+      }
+    }
     for (unsigned tries = std::min(waiting_count_, kWaitingPerPass); tries > 0; --tries) {
       QueuePair* qp = pop_waiting();
       progress |= serve(qp, now);
     }
     flush();
   }
+  holding_ = held != nullptr;
+  while (held != nullptr) touch(std::exchange(held, held->next_touched));
 }
 
 void Adapter::post(QueuePair* qp, bool acknowledged) {
   touch(qp);
   const transport::Time at = now();
+  qp->reply_habit.posted(at);
   if (!gatherer_.keep(at, acknowledged)) transmit(at);
 }
 
@@ -416,7 +433,9 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   gatherer_.passes(now, caller == Caller::kProgram);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
-  if (touched_head_ != nullptr || waiting_head_ != nullptr || port_full_) transmit(now);
+  if (touched_head_ != nullptr || waiting_head_ != nullptr || port_full_) {
+    transmit(now, caller == Caller::kProgram);
+  }
   return pass;
 }
 

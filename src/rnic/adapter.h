@@ -166,8 +166,10 @@ class Adapter {
   // (PostGatherer). `acknowledged`: one of its packets is under way, and will be answered.
   void post(QueuePair* qp, bool acknowledged);
   // Lets touched QPs send, in turn, until all are done, the ports are full or the windows closed;
-  // then flushes.
-  void transmit(transport::Time now);
+  // then flushes. With `hold`, acknowledgements that an answer will follow at once wait for it
+  // (ReplyHabit): their QPs stay touched.
+  void transmit(transport::Time now, bool hold = false);
+  bool holds_acknowledgements() const { return holding_; }
 
   struct Pass {
     std::size_t received = 0;
@@ -262,6 +264,7 @@ class Adapter {
   // Lets one QP send; true when it did.
   bool serve(QueuePair* qp, transport::Time now);
   void flush();
+  bool may_hold(QueuePair* qp, bool hold, transport::Time now);
   QueuePair* pop_touched();
   QueuePair* pop_waiting();
   void push_waiting(QueuePair* qp);
@@ -295,6 +298,7 @@ class Adapter {
   transport::Time resume_at_{};  // of the next ones
   bool resumes_by_rollback_ = false;
   PostGatherer gatherer_;
+  bool holding_ = false;  // since the last transmit()
   bool port_full_ = false;
   bool overflow_pending_ = false;
   std::vector<CompletionQueue*> notified_;

@@ -83,10 +83,18 @@ Context::~Context() {
   thread_.reset();
   adapter_.set_thread(nullptr);
   Adapter::Lock lock(adapter_);
+  adapter_.transmit(adapter_.now());
   for (auto& [handle, qp] : qps_) {
     adapter_.remove_qp(qp.get(), port::index_of(qp->qpn()));
     qp.reset();
   }
+}
+
+// Held by whoever is at it, perhaps by this thread, which ended in a signal handler.
+void Context::leave() {
+  if (adapter_.abandoned()) return;
+  Adapter::Lock lock(adapter_, std::try_to_lock);
+  if (lock.owned()) adapter_.transmit(adapter_.now());
 }
 
 std::uint64_t Context::clock() const {

@@ -54,6 +54,7 @@ class Context final : public device::Context {
   int destroy(device::Object* object) override;
 
   void prepare() override;
+  void leave() override;
   int suspend(std::uint32_t* unacked_psns) override;
   int detach(std::vector<device::Slot>* out) override;
   int attach(std::vector<device::Slot> slots) override;

@@ -364,9 +364,9 @@ int Context::destroy_qp(QueuePair* qp) {
     for (const auto& [number, window] : mws_) {
       if (window->qp == qp) MemoryTable::unbind(window.get());
     }
+    adapter_.transmit(adapter_.now());  // what was kept or held (PostGatherer, ReplyHabit)
     adapter_.remove_qp(qp, port::index_of(init.virtual_qpn));
     qps_.erase(init.handle);
-    adapter_.transmit(adapter_.now());  // what waited for an answer to this QP (PostGatherer)
   }
   use(init, -1);
   return 0;

@@ -236,7 +236,8 @@ int QueuePair::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
   }
   const transport::Time now = adapter_.now();
   transport_->receive_posted(now);
-  if (transport_->has_work()) {
+  // One that is touched holds its acknowledgement for what the program sends next.
+  if (turn != Turn::kTouched && transport_->has_work()) {
     adapter_.touch(this);
     adapter_.transmit(now);
   }

@@ -149,7 +149,7 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
   {
     Adapter::Lock lock(adapter_);
     now = adapter_.now();
-    until = adapter_.next_deadline();
+    until = adapter_.holds_acknowledgements() ? now : adapter_.next_deadline();
     const bool full = adapter_.port_full();
     if (!adapter_.suspended()) {
       for (std::size_t i = 0; i < kLanes; ++i) {
@@ -199,7 +199,7 @@ void ProgressThread::pause(transport::Time time) {
 bool ProgressThread::work_waits() {
   Adapter::Lock lock(adapter_);
   if (adapter_.suspended()) return false;
-  if (adapter_.next_deadline() <= adapter_.now()) return true;
+  if (adapter_.holds_acknowledgements() || adapter_.next_deadline() <= adapter_.now()) return true;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const Lane& lane = adapter_.lane(i);
     if (!adapter_.listens(lane)) continue;

@@ -48,6 +48,7 @@ class ProgressThread {
   int attach();
   // In a forked child there is no such thread: only its descriptor is left to be closed.
   void abandon();
+  bool parked() const { return parked_.load(std::memory_order_relaxed); }
 
  private:
   static void* entry(void* self);

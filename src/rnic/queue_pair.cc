@@ -167,6 +167,10 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
 
 int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask) {
   const transport::Time now = adapter_.now();
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
+    adapter_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
+    adapter_.touch(this);
+  }
   if (to == IBV_QPS_RESET) {
     transport_->reset();
     forget();

@@ -13,6 +13,7 @@
 #include "rnic/pacer.h"
 #include "rnic/qp_state.h"
 #include "rnic/receive_queue.h"
+#include "rnic/reply_habit.h"
 #include "rnic/shared_receive_queue.h"
 #include "transport/datagram.h"
 #include "transport/host.h"
@@ -117,6 +118,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   QueuePair* next_waiting = nullptr;
   Turn turn = Turn::kNone;
   bool waiting = false;
+  ReplyHabit reply_habit;  // the engine's as well
   std::uint8_t resting_row = 0;     // RestingQps's, while it rests
   std::uint32_t resting_index = 0;  // "
 

@@ -326,6 +326,10 @@ unsigned Connection::transmit(Time now, unsigned budget) {
   if (s.is_uc()) return sent < budget ? sent + s.transmit_uc(budget - sent) : sent;
   if (sent < budget) sent += s.transmit_responses(budget - sent);
   if (s.req.probe.due && sent < budget && s.transmit_probe(now)) ++sent;
+  // A small request and the acknowledgement behind it leave as one super-packet.
+  const unsigned first = sent < budget && s.acknowledgement_due() ? 1 : 0;
+  if (first > 0) sent += s.transmit_requests(now, first);
+  if (sent < budget) sent += s.transmit_acknowledgement();
   if (sent < budget) sent += s.transmit_requests(now, budget - sent);
   return sent;
 }
@@ -336,6 +340,12 @@ bool Connection::has_work() const {
   if (s.silent()) return false;
   if (!s.is_uc() && (s.responses_due() || s.req.probe.due)) return true;
   return s.sendable(s.room()) == State::Sendable::kYes;
+}
+
+bool Connection::only_acknowledges() const {
+  const State& s = *state_;
+  return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && s.mig.due == 0 &&
+         !s.req.probe.due && !s.silent() && s.sendable(s.room()) == State::Sendable::kNo;
 }
 
 bool Connection::waits_for_window() const {

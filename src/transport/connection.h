@@ -49,6 +49,7 @@ class Connection final : public Transport {
   void handle_timeout(Time now) override;
   unsigned transmit(Time now, unsigned budget) override;
   bool has_work() const override;
+  bool only_acknowledges() const override;
   bool waits_for_window() const override;
   Time next_deadline() const override;
   void prepare(Time now) override;

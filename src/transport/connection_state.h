@@ -361,6 +361,8 @@ struct Connection::State {
 
   // responses.cc: what the responder sends
   unsigned transmit_responses(unsigned budget);
+  bool acknowledgement_due() const { return rsp.responses.empty() && (rsp.nak_due || rsp.ack_due); }
+  unsigned transmit_acknowledgement();
   bool responses_due() const { return !rsp.responses.empty() || rsp.ack_due || rsp.nak_due; }
   EmitResult send_response(Response& response);
   EmitResult send_acknowledgement();

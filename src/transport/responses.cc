@@ -78,11 +78,11 @@ unsigned Connection::State::transmit_responses(unsigned budget) {
     ++sent;
     if (response.sent == response.psns) rsp.responses.erase(rsp.responses.begin());
   }
-  if (sent < budget && rsp.responses.empty() && (rsp.nak_due || rsp.ack_due) &&
-      send_acknowledgement() == EmitResult::kOk) {
-    ++sent;
-  }
   return sent;
+}
+
+unsigned Connection::State::transmit_acknowledgement() {
+  return acknowledgement_due() && send_acknowledgement() == EmitResult::kOk ? 1 : 0;
 }
 
 }  // namespace ferry::transport

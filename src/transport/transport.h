@@ -136,6 +136,8 @@ class Transport {
   // came in.
   virtual unsigned transmit(Time now, unsigned budget) = 0;
   virtual bool has_work() const = 0;
+  // All that could be sent now is one acknowledgement, which the peer can wait for.
+  virtual bool only_acknowledges() const { return false; }
   virtual bool waits_for_window() const = 0;
   // When handle_timeout() must be called next; kNever without timers.
   virtual Time next_deadline() const = 0;

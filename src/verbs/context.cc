@@ -93,6 +93,15 @@ int open_context(Device& device, ibv_context** out) {
   return 0;
 }
 
+// Programs that end with their contexts open.
+__attribute__((destructor)) void leave_contexts() {
+  Process* p = process_if_any();
+  if (p == nullptr) return;
+  std::unique_lock lock(p->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  for (Context* context : p->contexts) context->device->leave();
+}
+
 // The last of its references ends the context.
 void close_context(Context* context) {
   {
