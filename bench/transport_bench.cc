@@ -41,8 +41,7 @@ class LoopHost : public Host {
     return EmitResult::kOk;
   }
   bool take_receive(ReceiveRequest* request) override {
-    request->sge_count = 1;
-    request->sges[0] = {0, static_cast<std::uint32_t>(memory_.size()), 1};
+    request->sges.assign(1, {0, static_cast<std::uint32_t>(memory_.size()), 1});
     return true;
   }
   std::uint32_t receives_posted() const override { return kDepth; }

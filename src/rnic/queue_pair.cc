@@ -29,8 +29,18 @@ transport::ConnectionType connection_type(ibv_qp_type type) {
 
 transport::QueueLimits queue_limits(const QueuePair::Init& init) {
   const transport::ConnectionType type = connection_type(init.type);
-  return {init.cap.max_send_wr, init.cap.max_send_sge, init.cap.max_inline_data,
-          init.srq != nullptr || type != transport::ConnectionType::kRc, type};
+  transport::QueueLimits limits{
+      .max_send_wr = init.cap.max_send_wr,
+      .max_send_sge = init.cap.max_send_sge,
+      .max_inline = init.cap.max_inline_data,
+      .shared_receive_queue = init.srq != nullptr || type != transport::ConnectionType::kRc,
+      .type = type};
+  if (init.srq != nullptr) {
+    limits.max_receive_sge = init.srq->init().max_sge;
+  } else if (type != transport::ConnectionType::kXrcTarget) {  // which any XRC SRQ may serve
+    limits.max_receive_sge = init.cap.max_recv_sge;
+  }
+  return limits;
 }
 
 std::unique_ptr<transport::Transport> make_transport(transport::Host& host, Adapter& adapter,

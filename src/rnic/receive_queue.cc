@@ -21,11 +21,11 @@ ReceiveQueue::ReceiveQueue(std::uint32_t entries, std::uint32_t max_sges)
       ring_(allocate<Entry>(entries)),
       sges_(allocate<transport::Sge>(std::size_t{entries} * max_sges)) {}
 
-void ReceiveQueue::push(std::uint64_t wr_id, const transport::Sge* sges, std::uint8_t sge_count) {
+void ReceiveQueue::push(std::uint64_t wr_id, std::span<const transport::Sge> sges) {
   std::uint32_t slot = head_ + count_;
   if (slot >= entries_) slot -= entries_;
-  ring_[slot] = {wr_id, sge_count};
-  std::copy_n(sges, sge_count, &sges_[std::size_t{slot} * max_sges_]);
+  ring_[slot] = {wr_id, static_cast<std::uint8_t>(sges.size())};
+  std::ranges::copy(sges, &sges_[std::size_t{slot} * max_sges_]);
   ++count_;
 }
 
@@ -33,15 +33,15 @@ void ReceiveQueue::peek(std::uint32_t index, transport::ReceiveRequest* out) con
   std::uint32_t slot = head_ + index;
   if (slot >= entries_) slot -= entries_;
   out->wr_id = ring_[slot].wr_id;
-  out->sge_count = ring_[slot].sge_count;
-  std::copy_n(&sges_[std::size_t{slot} * max_sges_], out->sge_count, out->sges.data());
+  const transport::Sge* sges = &sges_[std::size_t{slot} * max_sges_];
+  out->sges.assign(sges, sges + ring_[slot].sge_count);
 }
 
 bool ReceiveQueue::resize(std::uint32_t entries) {
   if (entries < count_) return false;
   ReceiveQueue resized(entries, max_sges_);
   transport::ReceiveRequest request;
-  while (pop(&request)) resized.push(request.wr_id, request.sges.data(), request.sge_count);
+  while (pop(&request)) resized.push(request.wr_id, request.sges);
   *this = std::move(resized);
   return true;
 }

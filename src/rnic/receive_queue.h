@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 
 #include "transport/types.h"
 
@@ -16,7 +17,7 @@ class ReceiveQueue {
 
   bool full() const { return count_ == entries_; }
   std::uint32_t count() const { return count_; }
-  void push(std::uint64_t wr_id, const transport::Sge* sges, std::uint8_t sge_count);
+  void push(std::uint64_t wr_id, std::span<const transport::Sge> sges);
   bool pop(transport::ReceiveRequest* out);
   // The `index`th oldest, for records.
   void peek(std::uint32_t index, transport::ReceiveRequest* out) const;

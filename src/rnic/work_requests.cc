@@ -21,22 +21,22 @@ int push_receives(ibv_recv_wr* list, std::uint32_t max_sge, ReceiveQueue& queue,
     }
     std::array<transport::Sge, transport::kMaxSge> sges;
     copy_sges(list->sg_list, list->num_sge, sges.data());
-    queue.push(list->wr_id, sges.data(), static_cast<std::uint8_t>(list->num_sge));
+    queue.push(list->wr_id, {sges.data(), static_cast<std::size_t>(list->num_sge)});
   }
   return 0;
 }
 
 void save_receives(const ReceiveQueue& queue, wire::ByteWriter& out) {
   out.put(queue.count());
+  transport::ReceiveRequest request;
   for (std::uint32_t i = 0; i < queue.count(); ++i) {
-    transport::ReceiveRequest request;
     queue.peek(i, &request);
     out.put(request.wr_id);
-    out.put(request.sge_count);
-    for (unsigned k = 0; k < request.sge_count; ++k) {
-      out.put(request.sges[k].address);
-      out.put(request.sges[k].length);
-      out.put(request.sges[k].lkey);
+    out.put(static_cast<std::uint8_t>(request.sges.size()));
+    for (const transport::Sge& sge : request.sges) {
+      out.put(sge.address);
+      out.put(sge.length);
+      out.put(sge.lkey);
     }
   }
 }
@@ -46,17 +46,18 @@ bool load_receives(wire::ByteReader& in, std::uint32_t max_wr, std::uint32_t max
   const auto count = in.get<std::uint32_t>();
   if (!in.ok() || count > max_wr) return false;
   queue->clear();
+  transport::ReceiveRequest request;
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    transport::ReceiveRequest request;
     request.wr_id = in.get<std::uint64_t>();
-    request.sge_count = in.get<std::uint8_t>();
-    if (request.sge_count > max_sge) return false;
-    for (unsigned k = 0; k < request.sge_count; ++k) {
-      request.sges[k].address = in.get<std::uint64_t>();
-      request.sges[k].length = in.get<std::uint32_t>();
-      request.sges[k].lkey = in.get<std::uint32_t>();
+    const auto sges = in.get<std::uint8_t>();
+    if (sges > max_sge) return false;
+    request.sges.resize(sges);
+    for (transport::Sge& sge : request.sges) {
+      sge.address = in.get<std::uint64_t>();
+      sge.length = in.get<std::uint32_t>();
+      sge.lkey = in.get<std::uint32_t>();
     }
-    queue->push(request.wr_id, request.sges.data(), request.sge_count);
+    queue->push(request.wr_id, request.sges);
   }
   return in.ok();
 }

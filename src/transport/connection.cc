@@ -19,7 +19,8 @@ S::State(Host& host_, const QueueLimits& limits_, const MigrationSettings& setti
       settings(settings_),
       virtual_qpn(virtual_qpn_),
       wire_qpn(wire_qpn_),
-      req(limits_) {}
+      req(limits_),
+      rsp(limits_) {}
 
 void S::address(wire::Header& header, Opcode opcode, std::uint32_t psn) const {
   header.opcode = wire::in_service(service(), opcode);
@@ -43,7 +44,7 @@ void S::forget() {
   SendQueue queue = std::move(req.queue);
   queue.clear();
   req = RequesterState(std::move(queue));
-  rsp = ResponderState();
+  rsp = ResponderState(std::move(rsp.receive));
   const bool stopped = mig.stopped;
   mig = MigrationData();
   mig.stopped = stopped;

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "port/port.h"
@@ -137,6 +138,11 @@ struct RequesterState {
 };
 
 struct ResponderState {
+  explicit ResponderState(ReceiveRequest storage) : receive(std::move(storage)) {}
+  explicit ResponderState(const QueueLimits& limits) {
+    receive.sges.reserve(limits.max_receive_sge);
+  }
+
   enum class NakState : std::uint8_t { kNone, kSequence, kRnr };
 
   std::uint32_t expected_psn = 0;
@@ -209,9 +215,9 @@ struct MigrationData {
 
   bool located = false;  // RESUME or MOVED has told where the peer is, since our own RESUME
 
-  std::uint32_t due = 0;         // Due
-  std::uint64_t hello_echo = 0;  // for kDueHelloAck
-  StoppedAnswer stopped_answer;  // for kDueStoppedAnswer
+  std::uint32_t due = 0;                          // Due
+  std::uint64_t hello_echo = 0;                   // for kDueHelloAck
+  std::unique_ptr<StoppedAnswer> stopped_answer;  // for kDueStoppedAnswer; few QPs ever have one
   unsigned hellos_left = 0;
   Backoff hello, probe, resume;
   Time limit_at = kNever;  // of Paused or of an unanswered RESUME
@@ -346,8 +352,6 @@ struct Connection::State {
   // A fatal NAK: the QP goes to ERROR; the receive WQE of the message, if any, completes with
   // `status`.
   void refuse(std::uint8_t syndrome, std::uint32_t psn, Status status);
-
-  void count_receive_length();
 
   // uc_responder.cc
   void handle_uc(const wire::Packet& packet);

@@ -24,12 +24,6 @@ std::uint8_t service_level(const port::Address& source) {
   return source.is_ipv4() ? 2 : 1;
 }
 
-std::uint64_t length_of(const ReceiveRequest& receive) {
-  std::uint64_t length = 0;
-  for (unsigned i = 0; i < receive.sge_count; ++i) length += receive.sges[i].length;
-  return length;
-}
-
 }  // namespace
 
 Datagram::Datagram(Host& host, LocationTable& locations, const QueueLimits& limits,
@@ -41,7 +35,9 @@ Datagram::Datagram(Host& host, LocationTable& locations, const QueueLimits& limi
       virtual_qpn_(virtual_qpn),
       queue_(limits.max_send_wr, limits.max_send_sge, limits.max_inline),
       addresses_(std::bit_ceil(std::max<std::size_t>(limits.max_send_wr, 1))),
-      address_mask_(addresses_.size() - 1) {}
+      address_mask_(addresses_.size() - 1) {
+  receive_.sges.reserve(limits.max_receive_sge);
+}
 
 // --- States -------------------------------------------------------------------------------------
 
@@ -273,14 +269,13 @@ void Datagram::deliver(const wire::Packet& packet, const DatagramName& source,
                        const port::Address& destination) {
   const std::size_t bytes = wire::kGrhSize + packet.payload.size();
   if (packet.payload.size() > mtu_) return;
-  ReceiveRequest receive;
+  ReceiveRequest& receive = receive_;
   if (!host_.take_receive(&receive)) {
     ++counters_.dropped_messages;
     return;
   }
-  const std::span<const Sge> sges{receive.sges.data(), receive.sge_count};
   Status status = Status::kSuccess;
-  if (bytes > length_of(receive)) {
+  if (bytes > receive.length()) {
     status = Status::kLocalLength;
   } else {
     // As of the packet that a QP sends which has not moved.
@@ -290,9 +285,9 @@ void Datagram::deliver(const wire::Packet& packet, const DatagramName& source,
     std::array<std::byte, wire::kGrhSize> grh;
     wire::encode_grh(source.gid, destination, wire::packet_size(opcode, packet.payload.size()),
                      grh);
-    if (host_.scatter_receive(sges, 0, grh) != MemoryResult::kOk ||
+    if (host_.scatter_receive(receive.sges, 0, grh) != MemoryResult::kOk ||
         (!packet.payload.empty() &&
-         host_.scatter_receive(sges, grh.size(), packet.payload) != MemoryResult::kOk)) {
+         host_.scatter_receive(receive.sges, grh.size(), packet.payload) != MemoryResult::kOk)) {
       status = Status::kLocalProtection;
     }
   }

@@ -112,7 +112,8 @@ class Datagram final : public Transport {
   SendQueue queue_;
   std::vector<DatagramAddress> addresses_;  // of the queue's WQEs
   std::size_t address_mask_;
-  bool held_ = false;  // the oldest request waits for an answer
+  ReceiveRequest receive_;  // of the datagram that is being delivered
+  bool held_ = false;       // the oldest request waits for an answer
   bool stopped_ = false;
   std::uint32_t epoch_ = 0;
   std::vector<Ask> asks_;

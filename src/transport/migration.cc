@@ -1,3 +1,5 @@
+#include <new>
+
 #include "port/slot.h"
 #include "transport/connection_state.h"
 
@@ -112,11 +114,11 @@ unsigned Connection::State::transmit_migration() {
   }
   if (mig.due & kDueStoppedAnswer) {
     OutPacket out;
-    out.header = mig.stopped_answer.header;
-    out.length = static_cast<std::uint32_t>(mig.stopped_answer.payload_size);
+    out.header = mig.stopped_answer->header;
+    out.length = static_cast<std::uint32_t>(mig.stopped_answer->payload_size);
     if (out.length > 0) {
       out.source = OutPacket::Source::kBytes;
-      out.bytes = mig.stopped_answer.payload.data();
+      out.bytes = mig.stopped_answer->payload.data();
     }
     if (emit(out) == EmitResult::kNoRoom) return sent;
     mig.due &= ~kDueStoppedAnswer;
@@ -147,7 +149,9 @@ void Connection::State::pause(Time now) {
 void Connection::State::answer_while_stopped(const wire::Packet& packet,
                                              const port::Endpoint& from) {
   if (const auto answer = answer_of(stopped_peer(), packet, from)) {
-    mig.stopped_answer = *answer;
+    if (!mig.stopped_answer) mig.stopped_answer.reset(new (std::nothrow) StoppedAnswer);
+    if (!mig.stopped_answer) return;  // who asked asks again
+    *mig.stopped_answer = *answer;
     mig.due |= kDueStoppedAnswer;
   }
 }

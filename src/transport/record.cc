@@ -338,14 +338,15 @@ void load_responder(Loader& a, const QueueLimits& limits, const RtrAttributes& r
   a.require(rsp.msn <= wire::kPsnMask);
   if (rsp.has_receive) {
     a.value(rsp.receive.wr_id);
-    a.value(rsp.receive.sge_count);
-    a.require(rsp.receive.sge_count <= kMaxSge);
+    std::uint8_t sges = 0;
+    a.value(sges);
+    a.require(sges <= kMaxSge);
+    if (!a.ok()) return;
+    rsp.receive.sges.resize(sges);
+    for (Sge& sge : rsp.receive.sges) visit_sge(a, sge);
+    rsp.receive_length = rsp.receive.length();
   }
   if (!a.ok()) return;
-  for (unsigned i = 0; i < rsp.receive.sge_count; ++i) {
-    visit_sge(a, rsp.receive.sges[i]);
-    rsp.receive_length += rsp.receive.sges[i].length;
-  }
   if (rsp.has_receive && limits.type == ConnectionType::kXrcTarget) {
     a.value(rsp.receive_srqn, wire::kPsnMask);
   }
@@ -394,8 +395,8 @@ void Connection::State::save(wire::ByteWriter& out) const {
   visit_responder(a, rsp);
   if (rsp.has_receive) {
     a.value(rsp.receive.wr_id);
-    a.value(rsp.receive.sge_count);
-    for (unsigned i = 0; i < rsp.receive.sge_count; ++i) visit_sge(a, rsp.receive.sges[i]);
+    a.value(static_cast<std::uint8_t>(rsp.receive.sges.size()));
+    for (const Sge& sge : rsp.receive.sges) visit_sge(a, sge);
     if (limits.type == ConnectionType::kXrcTarget) a.value(rsp.receive_srqn);
   }
   a.value(static_cast<std::uint8_t>(rsp.responses.size()));

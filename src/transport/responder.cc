@@ -94,15 +94,8 @@ bool Connection::State::take_receive(const wire::Packet& packet) {
     return false;
   }
   rsp.has_receive = true;
-  count_receive_length();
+  rsp.receive_length = rsp.receive.length();
   return true;
-}
-
-void Connection::State::count_receive_length() {
-  rsp.receive_length = 0;
-  for (unsigned i = 0; i < rsp.receive.sge_count; ++i) {
-    rsp.receive_length += rsp.receive.sges[i].length;
-  }
 }
 
 void Connection::State::received(const wire::Packet& packet) {
@@ -145,8 +138,7 @@ void Connection::State::handle_send(const wire::Packet& packet) {
     return;
   }
   if (!packet.payload.empty() &&
-      host.scatter_receive({rsp.receive.sges.data(), rsp.receive.sge_count}, rsp.offset,
-                           packet.payload) != MemoryResult::kOk) {
+      host.scatter_receive(rsp.receive.sges, rsp.offset, packet.payload) != MemoryResult::kOk) {
     refuse(syndrome::kNakRemoteOperational, rsp.expected_psn, Status::kLocalProtection);
     return;
   }

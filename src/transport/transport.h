@@ -22,8 +22,9 @@ enum class ConnectionType : std::uint8_t { kRc, kXrcInitiator, kXrcTarget, kUc }
 
 struct QueueLimits {
   std::uint32_t max_send_wr = 0;
-  std::uint32_t max_send_sge = 0;     // ≤ kMaxSge
-  std::uint32_t max_inline = 0;       // bytes, ≤ kMaxInline
+  std::uint32_t max_send_sge = 0;  // ≤ kMaxSge
+  std::uint32_t max_inline = 0;    // bytes, ≤ kMaxInline
+  std::uint32_t max_receive_sge = kMaxSge;
   bool shared_receive_queue = false;  // then no end-to-end credits are sent; true for XRC
   ConnectionType type = ConnectionType::kRc;
 };

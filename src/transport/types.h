@@ -1,9 +1,9 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "port/endpoint.h"
 #include "wire/header.h"
@@ -101,11 +101,16 @@ struct SendRequest {
   const DatagramAddress* datagram = nullptr;  // UD
 };
 
-// One receive-queue WQE.
+// One receive-queue WQE. Who takes one per message reserves room for its SGEs once.
 struct ReceiveRequest {
   std::uint64_t wr_id = 0;
-  std::uint8_t sge_count = 0;
-  std::array<Sge, kMaxSge> sges;
+  std::vector<Sge> sges;  // at most kMaxSge
+
+  std::uint64_t length() const {
+    std::uint64_t sum = 0;
+    for (const Sge& sge : sges) sum += sge.length;
+    return sum;
+  }
 };
 
 // Completion statuses: the values of ibv_wc_status (transport/ does not include verbs.h; rnic/ has

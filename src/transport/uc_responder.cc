@@ -48,9 +48,8 @@ bool Connection::State::uc_send(const wire::Packet& packet) {
   if (!rsp.has_receive && !take_uc_receive()) return false;
   if (rsp.offset + packet.payload.size() > rsp.receive_length) {
     fail_receive(Status::kLocalLength);
-  } else if (!packet.payload.empty() &&
-             host.scatter_receive({rsp.receive.sges.data(), rsp.receive.sge_count}, rsp.offset,
-                                  packet.payload) != MemoryResult::kOk) {
+  } else if (!packet.payload.empty() && host.scatter_receive(rsp.receive.sges, rsp.offset,
+                                                             packet.payload) != MemoryResult::kOk) {
     fail_receive(Status::kLocalProtection);
   }
   return true;
@@ -79,7 +78,7 @@ bool Connection::State::uc_write(const wire::Packet& packet) {
 bool Connection::State::take_uc_receive() {
   if (!host.take_receive(&rsp.receive)) return false;
   rsp.has_receive = true;
-  count_receive_length();
+  rsp.receive_length = rsp.receive.length();
   return true;
 }
 

@@ -149,9 +149,9 @@ TEST_F(JournalTest, AnAbortedMoveIsKnownUntilItsProcessesAreBack) {
 TEST_F(JournalTest, ANewStopInASlotEndsTheOneBefore) {
   take(Journal::held(kMove, Side::kSource, held));
   decide(Side::kSource, Decision::kCommitted);
-  Held elsewhere = held;
-  elsewhere.netns = "/run/netns/b.1";
-  take(Journal::held(kMove + 1, Side::kSource, elsewhere));
+  Held other_network = held;
+  other_network.netns = "/run/netns/b.1";
+  take(Journal::held(kMove + 1, Side::kSource, other_network));
   EXPECT_EQ(journal.entries().size(), 2u);
   take(Journal::held(kMove + 2, Side::kSource, held));
   EXPECT_EQ(journal.find(kMove, Side::kSource), nullptr);

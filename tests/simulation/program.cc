@@ -148,9 +148,8 @@ void Copy::post_receives(Qp& qp) {
   while (qp.app.next_receive - qp.app.arrived < kReceives) {
     transport::ReceiveRequest receive;
     receive.wr_id = qp.app.next_receive++;
-    receive.sge_count = 1;
-    receive.sges[0] = {kReceiveArea + receive.wr_id % kReceives * kReceiveBytes, kReceiveBytes,
-                       kLkey};
+    receive.sges = {
+        {kReceiveArea + receive.wr_id % kReceives * kReceiveBytes, kReceiveBytes, kLkey}};
     qp.host->post_receive(receive);
     qp.connection->receive_posted(events_.now());
   }

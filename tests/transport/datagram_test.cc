@@ -79,8 +79,7 @@ class DatagramTest : public testing::Test {
   void post_receive(std::uint64_t wr_id, std::uint32_t length) {
     ReceiveRequest receive;
     receive.wr_id = wr_id;
-    receive.sge_count = 1;
-    receive.sges[0] = {kReceive, length, kLkey};
+    receive.sges = {{kReceive, length, kLkey}};
     host.post_receive(receive);
   }
   void inject(wire::Header header, std::size_t length, const port::Endpoint& from) {

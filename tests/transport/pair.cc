@@ -221,10 +221,10 @@ void Pair::post_receive(int index) {
   receive.wr_id = id;
   std::uint64_t at = kReceiveArea + id % kSlots * kSlotBytes;
   std::uint64_t left = kSlotBytes;
-  receive.sge_count = static_cast<std::uint8_t>(pick(1, 4));
-  for (unsigned i = 0; i < receive.sge_count; ++i) {
-    const std::uint64_t part = i + 1 == receive.sge_count ? left : pick(0, left / 2);
-    receive.sges[i] = {at, static_cast<std::uint32_t>(part), kLkey};
+  receive.sges.resize(pick(1, 4));
+  for (Sge& sge : receive.sges) {
+    const std::uint64_t part = &sge == &receive.sges.back() ? left : pick(0, left / 2);
+    sge = {at, static_cast<std::uint32_t>(part), kLkey};
     at += part;
     left -= part;
   }

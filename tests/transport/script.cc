@@ -276,8 +276,7 @@ void Script::post(const Request& request) {
 ReceiveRequest Script::receive(std::uint64_t wr_id, std::uint32_t length) const {
   ReceiveRequest receive;
   receive.wr_id = wr_id;
-  receive.sge_count = 1;
-  receive.sges[0] = {kReceive, length, kLkey};
+  receive.sges = {{kReceive, length, kLkey}};
   return receive;
 }
 

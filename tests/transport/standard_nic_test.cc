@@ -212,8 +212,7 @@ class StandardNic : public testing::TestWithParam<bool> {  // IPv6
   void post_receive(std::uint64_t wr_id) {
     ReceiveRequest receive;
     receive.wr_id = wr_id;
-    receive.sge_count = 1;
-    receive.sges[0] = {0x8000, 64, kLkey};
+    receive.sges = {{0x8000, 64, kLkey}};
     host.post_receive(receive);
   }
   void post(Operation operation, std::uint64_t wr_id, std::uint32_t length, std::uint64_t add = 0) {
