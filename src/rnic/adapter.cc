@@ -47,9 +47,10 @@ Adapter::Lock::~Lock() {
     for (CompletionQueue* cq : adapter_.notified_) cq->raise();
     adapter_.notified_.clear();
     const bool kick =
-        adapter_.thread_sleeping_ && !adapter_.suspended() &&
+        adapter_.thread_sleeping_ &&
         (adapter_.next_deadline() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
-         (adapter_.port_full_ && !adapter_.thread_watches_full_port_));
+         (adapter_.port_full_ && !adapter_.thread_watches_full_port_)) &&
+        !adapter_.suspended();
     if (kick) adapter_.thread_sleeping_ = false;
     const bool tell = std::exchange(adapter_.tell_seeker_, false);
     lock_.unlock();
@@ -166,8 +167,8 @@ void Adapter::take_sought(std::vector<port::Endpoint>* out) {
 
 void Adapter::touch(QueuePair* qp) {
   if (qp->turn != Turn::kNone) {
-    if (qp->turn == Turn::kResting) disturb(qp);
-    if (qp->turn == Turn::kTouched) return;
+    if (transport::kMovable && qp->turn == Turn::kResting) disturb(qp);
+    if (!transport::kMovable || qp->turn == Turn::kTouched) return;
   }
   qp->turn = Turn::kTouched;
   qp->next_touched = nullptr;
@@ -219,6 +220,12 @@ void Adapter::resume_in_turn(unsigned most) {
     }
     touch(qp);
   }
+}
+
+void Adapter::resume_some(transport::Time now) {
+  if (resume_at_ > now) return;
+  resume_in_turn(kResumedPerTurn);
+  resume_at_ = now + kResumeInterval;
 }
 
 void Adapter::wake_all() {
@@ -425,10 +432,7 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   Pass pass;
   if (mode() != Mode::kServing) {
     if (suspended()) return pass;
-    if (resume_at_ <= now) {
-      resume_in_turn(kResumedPerTurn);
-      resume_at_ = now + kResumeInterval;
-    }
+    resume_some(now);
   }
   gatherer_.passes(now, caller == Caller::kProgram);
   pass.received = receive(now, caller, &pass.more);

@@ -26,6 +26,7 @@
 #include "rnic/settings.h"
 #include "rnic/timer_heap.h"
 #include "transport/location_table.h"
+#include "transport/movable.h"
 #include "wire/header.h"
 
 // The engine of one RNIC: takes packets from its ports to QPs, lets QPs transmit in turn, and runs
@@ -253,9 +254,12 @@ class Adapter {
  private:
   // kResuming: serving, and there are QPs that rest still.
   enum class Mode : std::uint8_t { kServing, kSuspended, kResuming };
-  Mode mode() const { return mode_.load(std::memory_order_relaxed); }
+  Mode mode() const {
+    return transport::kMovable ? mode_.load(std::memory_order_relaxed) : Mode::kServing;
+  }
   void disturb(QueuePair* qp);
   void resume_in_turn(unsigned most);
+  [[gnu::cold]] void resume_some(transport::Time now);  // now and then
   std::size_t receive(transport::Time now, Caller caller, bool* more);
   void handle(Lane& lane, const port::Received& received, transport::Time now);
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "rnic/context.h"
+#include "transport/movable.h"
 
 // Stopping, giving the sockets away, taking them back, going on (docs/wire.md "What each side
 // does").
@@ -52,7 +53,7 @@ void Context::run_until(Done done, transport::Time limit) {
 }
 
 void Context::prepare() {
-  if (adapter_.abandoned() || adapter_.suspended()) return;
+  if (!transport::kMovable || adapter_.abandoned() || adapter_.suspended()) return;
   {
     Adapter::Lock lock(adapter_);
     const transport::Time now = adapter_.now();
@@ -94,6 +95,7 @@ void Context::drain() {
 }
 
 int Context::suspend(std::uint32_t* unacked_psns) {
+  if (!transport::kMovable) return EOPNOTSUPP;
   if (adapter_.abandoned()) return ENODEV;
   if (adapter_.suspended()) return EALREADY;
   run_until(

@@ -3,6 +3,7 @@
 
 #include "rnic/copy.h"
 #include "rnic/queue_pair.h"
+#include "transport/movable.h"
 #include "wire/icrc.h"
 
 // Packets of a QP: in, out, and how many may be under way.
@@ -13,11 +14,18 @@ using transport::MemoryResult;
 
 void QueuePair::handle_packet(const wire::Packet& packet, const port::Endpoint& from,
                               transport::Time now) {
-  const bool migration = packet.header.opcode == wire::Opcode::kMigration ||
-                         (packet.header.opcode == wire::Opcode::kRcAck &&
-                          packet.header.aeth.syndrome == wire::syndrome::kNakStopped);
+  if (transport::is_migration(packet.header) ||
+      (transport::kMovable && pause_stage_ != PauseStage::kNone)) {
+    return handle_in_pause(packet, from, now);
+  }
+  last_packet_ = now;
   transport_->handle_packet(packet, from, now);
-  if (migration) {
+}
+
+void QueuePair::handle_in_pause(const wire::Packet& packet, const port::Endpoint& from,
+                                transport::Time now) {
+  transport_->handle_packet(packet, from, now);
+  if (transport::is_migration(packet.header)) {
     const bool paused = transport_->status().migration == transport::MigrationState::kPaused;
     if (paused && pause_stage_ != PauseStage::kPaused) {
       // A second stop before the first packet of the new place continues the same pause.
@@ -29,12 +37,10 @@ void QueuePair::handle_packet(const wire::Packet& packet, const port::Endpoint& 
     return;
   }
   if (pause_stage_ == PauseStage::kPaused) return;  // late packets of the old place
-  if (pause_stage_ == PauseStage::kResumed) {
-    if (pause_began_ != transport::Time{0}) {
-      last_pause_ns_ = static_cast<std::uint64_t>((now - pause_began_).count());
-    }
-    pause_stage_ = PauseStage::kNone;
+  if (pause_stage_ == PauseStage::kResumed && pause_began_ != transport::Time{0}) {
+    last_pause_ns_ = static_cast<std::uint64_t>((now - pause_began_).count());
   }
+  pause_stage_ = PauseStage::kNone;
   last_packet_ = now;
 }
 
@@ -102,22 +108,22 @@ int QueuePair::limit_rate(const ibv_qp_rate_limit_attr& wanted) {
 
 std::int64_t QueuePair::window(const port::Endpoint& to) const {
   if (lane_ == nullptr || lane_->port == nullptr) return 0;
-  const auto whole = static_cast<std::int64_t>(lane_->port->window_bytes());
-  return destination_ != nullptr && destination_->endpoint == to ? whole - destination_->outstanding
-                                                                 : whole;
+  const std::int64_t outstanding = accounts_at(to) ? destination_->outstanding : 0;
+  return static_cast<std::int64_t>(lane_->port->window_bytes()) - outstanding;
 }
 
 void QueuePair::account(const port::Endpoint& to, std::int64_t bytes) {
-  if (destination_ == nullptr || destination_->endpoint != to) {
-    // The peer has moved: what is outstanding moves along.
-    const std::int64_t outstanding = outstanding_;
-    drop_destination();
-    destination_ = adapter_.use_destination(to);
-    destination_->outstanding += outstanding;
-    outstanding_ = outstanding;
-  }
+  if (!accounts_at(to)) return account_elsewhere(to, bytes);
   outstanding_ += bytes;
   destination_->outstanding += bytes;
+}
+
+// The peer has moved: what is outstanding moves along.
+void QueuePair::account_elsewhere(const port::Endpoint& to, std::int64_t bytes) {
+  const std::int64_t outstanding = outstanding_;
+  drop_destination();
+  destination_ = adapter_.use_destination(to);
+  account(to, outstanding + bytes);
 }
 
 }  // namespace ferry::rnic

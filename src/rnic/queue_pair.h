@@ -17,6 +17,7 @@
 #include "rnic/shared_receive_queue.h"
 #include "transport/datagram.h"
 #include "transport/host.h"
+#include "transport/movable.h"
 #include "transport/transport.h"
 
 namespace ferry::rnic {
@@ -187,7 +188,15 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   void set_lane(Lane* lane);
   void set_all_lanes(bool use);
   void forget();
+  [[gnu::cold]] void account_elsewhere(const port::Endpoint& to, std::int64_t bytes);
   void drop_destination();
+  // A packet that may begin or end a pause of the peer.
+  [[gnu::cold]] void handle_in_pause(const wire::Packet& packet, const port::Endpoint& from,
+                                     transport::Time now);
+  // False also when the peer is elsewhere by now.
+  bool accounts_at(const port::Endpoint& to) const {
+    return destination_ != nullptr && (!transport::kMovable || destination_->endpoint == to);
+  }
   // Whether a packet is under way that the peer's RNIC will acknowledge.
   bool acknowledgement_comes() const {
     return destination_ != nullptr && destination_->outstanding > 0;

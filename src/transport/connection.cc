@@ -100,17 +100,15 @@ void S::flush_all() {
 void S::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Time now) {
   if (!receiving()) return;
   const Opcode opcode = packet.header.opcode;
-  const bool stopped_nak =
-      opcode == Opcode::kRcAck && packet.header.aeth.syndrome == wire::syndrome::kNakStopped;
   if (!in_our_partition(packet.header)) {
     ++counters.dropped_forged;
     return;
   }
-  if (mig.stopped) {
+  if (stopped()) {
     answer_while_stopped(packet, from);
     return;
   }
-  if (opcode == Opcode::kMigration || stopped_nak) {
+  if (is_migration(packet.header)) {
     if (settings.enabled && !handle_migration(packet, from, now)) ++counters.dropped_forged;
     return;
   }
@@ -121,7 +119,7 @@ void S::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Ti
     return;
   }
   ++counters.received_packets;
-  mig.unanswered = 0;
+  if (kMovable) mig.unanswered = 0;
   if (qp_state == QpState::kRtr && !rsp.established_raised) {
     rsp.established_raised = true;
     host.raise(Host::Event::kCommunicationEstablished);
@@ -141,7 +139,7 @@ void S::handle_transport(const wire::Packet& packet, Time now) {
     if (limits.type == ConnectionType::kXrcInitiator) return;
     // The peer goes on, so it has heard our RESUME; we have not heard its RESUME_ACK, and answer
     // nothing until then.
-    if (mig.resume_pending) mig.due |= kDueResume;
+    if (kMovable && mig.resume_pending) mig.due |= kDueResume;
     is_uc() ? handle_uc(packet) : handle_request(packet);
   } else if (!requesting()) {
     return;
@@ -153,13 +151,15 @@ void S::handle_transport(const wire::Packet& packet, Time now) {
 }
 
 Time S::next_deadline() const {
-  if (mig.stopped) return kNever;
-  Time at = std::min({mig.hello.at, mig.probe.at, mig.resume.at});
-  if (requesting()) {
-    at = std::min({at, req.ack_at, req.rnr_until, req.probe.at});
-    if (!req.queue.empty()) at = std::min(at, mig.limit_at);
+  Time at = kMovable ? std::min(mig.hello.at, mig.probe.at) : kNever;
+  if (migrating()) {
+    if (mig.stopped) return kNever;
+    at = std::min(at, mig.resume.at);
+    if (requesting() && !req.queue.empty()) at = std::min(at, mig.limit_at);
   }
-  return at;
+  if (!requesting()) return at;
+  // Not the minimum of a list, which is a loop: this is asked after each packet.
+  return std::min(std::min(at, req.ack_at), std::min(req.rnr_until, req.probe.at));
 }
 
 Connection::Connection(Host& host, const QueueLimits& limits, const MigrationSettings& settings,
@@ -322,8 +322,11 @@ void Connection::handle_timeout(Time now) {
 
 unsigned Connection::transmit(Time now, unsigned budget) {
   State& s = *state_;
-  unsigned sent = s.transmit_migration();
-  if (s.silent()) return sent;
+  unsigned sent = 0;
+  if (s.migrating()) {
+    sent = s.transmit_migration();
+    if (s.silent()) return sent;
+  }
   if (s.is_uc()) return sent < budget ? sent + s.transmit_uc(budget - sent) : sent;
   if (sent < budget) sent += s.transmit_responses(budget - sent);
   if (s.req.probe.due && sent < budget && s.transmit_probe(now)) ++sent;
@@ -337,21 +340,23 @@ unsigned Connection::transmit(Time now, unsigned budget) {
 
 bool Connection::has_work() const {
   const State& s = *state_;
-  if (s.mig.due != 0) return true;
-  if (s.silent()) return false;
+  if (s.migrating()) {
+    if (s.mig.due != 0) return true;
+    if (s.silent()) return false;
+  }
   if (!s.is_uc() && (s.responses_due() || s.req.probe.due)) return true;
-  return s.sendable(s.room()) == State::Sendable::kYes;
+  return s.sendable() == State::Sendable::kYes;
 }
 
 bool Connection::only_acknowledges() const {
   const State& s = *state_;
-  return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && s.mig.due == 0 &&
-         !s.req.probe.due && !s.silent() && s.sendable(s.room()) == State::Sendable::kNo;
+  return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && !s.migrating() &&
+         !s.req.probe.due && s.sendable() == State::Sendable::kNo;
 }
 
 bool Connection::waits_for_window() const {
   const State& s = *state_;
-  return s.sendable(s.room()) == State::Sendable::kWindow;
+  return s.sendable() == State::Sendable::kWindow;
 }
 
 Time Connection::next_deadline() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "port/port.h"
 #include "transport/connection.h"
+#include "transport/movable.h"
 #include "transport/opcodes.h"
 #include "transport/peer_retries.h"
 #include "transport/send_queue.h"
@@ -174,7 +176,7 @@ struct ResponderState {
 };
 
 // Migration messages to be sent at the next transmit(), bits.
-enum Due : std::uint32_t {
+enum Due : std::uint8_t {
   kDueHello = 1,
   kDueHelloAck = 2,
   kDueHelloDone = 4,
@@ -198,10 +200,18 @@ struct Backoff {
   void stop() { at = kNever; }
 };
 
-struct MigrationData {
+// What a QP is asked at each step of the data path. The answer is no, nearly always: one comparison
+// tells so.
+struct MigrationFlags {
   bool stopped = false;
   bool paused = false;          // the peer is stopped
   bool resume_pending = false;  // ours was not acknowledged yet: requests and acknowledgements wait
+  std::uint8_t due = 0;         // Due
+
+  bool any() const { return std::bit_cast<std::uint32_t>(*this) != 0; }
+};
+
+struct MigrationData : MigrationFlags {
   PeerClass peer_class = PeerClass::kUnknown;
   std::uint64_t cookie = 0, peer_cookie = 0;
   std::uint32_t epoch = 0;       // of our last stop
@@ -215,7 +225,6 @@ struct MigrationData {
 
   bool located = false;  // RESUME or MOVED has told where the peer is, since our own RESUME
 
-  std::uint32_t due = 0;                          // Due
   std::uint64_t hello_echo = 0;                   // for kDueHelloAck
   std::unique_ptr<StoppedAnswer> stopped_answer;  // for kDueStoppedAnswer; few QPs ever have one
   unsigned hellos_left = 0;
@@ -250,7 +259,9 @@ struct Connection::State {
            qp_state == QpState::kSqe;
   }
   bool requesting() const { return qp_state == QpState::kRts || qp_state == QpState::kSqd; }
-  bool silent() const { return mig.stopped || mig.paused || mig.resume_pending; }
+  bool stopped() const { return kMovable && mig.stopped; }
+  bool migrating() const { return kMovable && mig.any(); }
+  bool silent() const { return migrating() && (mig.stopped || mig.paused || mig.resume_pending); }
   bool is_uc() const { return limits.type == ConnectionType::kUc; }
   wire::Service service() const {
     switch (limits.type) {
@@ -287,6 +298,8 @@ struct Connection::State {
   RequestPacket next_packet() const { return packet_at(req.cursor, req.next); }
   // Whether it may be sent now. kWindow: only `left`, the Host's window, forbids it.
   Sendable sendable(std::int64_t left) const;
+  Sendable sendable() const { return all_begun() ? Sendable::kNo : sendable(room()); }
+  bool all_begun() const { return req.cursor == req.queue.tail(); }
   bool credits_allow(const Wqe& wqe, const RequestPacket& packet) const;
   unsigned transmit_requests(Time now, unsigned budget);
   void start_wqe();
@@ -375,7 +388,7 @@ struct Connection::State {
   // migration.cc
   bool ferry() const { return mig.peer_class == PeerClass::kFerry; }
   PeerRetries peer_retries() const;
-  bool speaks() const { return settings.enabled && receiving(); }
+  bool speaks() const { return kMovable && settings.enabled && receiving(); }
   void start_hello(Time now);
   // False: not from the peer, too old, or impossible; it counts as forged.
   bool handle_migration(const wire::Packet& packet, const port::Endpoint& from, Time now);

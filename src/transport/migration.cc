@@ -104,7 +104,6 @@ unsigned Connection::State::transmit_migration() {
                 {kDueHelloAck, MigrationType::kHelloAck},
                 {kDueHelloDone, MigrationType::kHelloDone},
                 {kDueHello, MigrationType::kHello}};
-  if (mig.due == 0) return 0;
   unsigned sent = 0;
   for (const auto& [due, type] : kOrder) {
     if (!(mig.due & due)) continue;

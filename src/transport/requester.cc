@@ -84,7 +84,7 @@ bool Connection::State::credits_allow(const Wqe& wqe, const RequestPacket& packe
 Connection::State::Sendable Connection::State::sendable(std::int64_t left) const {
   if (is_uc()) return uc_sendable() ? Sendable::kYes : Sendable::kNo;
   if (!requesting() || silent() || req.rnr_until != kNever) return Sendable::kNo;
-  if (req.cursor == req.queue.tail()) return Sendable::kNo;
+  if (all_begun()) return Sendable::kNo;
   const Wqe& wqe = req.queue.at(req.cursor);
   if (wqe.local_error != Status::kSuccess) return Sendable::kNo;
   const bool fresh = req.cursor == req.queue.assigned();
@@ -189,6 +189,7 @@ void Connection::State::build_request(const RequestPacket& packet, OutPacket* ou
 }
 
 unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
+  if (all_begun()) return 0;
   std::int64_t left = room();
   unsigned sent = 0;
   while (sent < budget && sendable(left) == Sendable::kYes) {

@@ -6,7 +6,7 @@
 namespace ferry::transport {
 
 bool Connection::State::uc_sendable() const {
-  if (!requesting() || silent() || req.cursor == req.queue.tail()) return false;
+  if (!requesting() || silent() || all_begun()) return false;
   // Drained means: no message is begun any more (clause 10.3.1.4).
   return qp_state != QpState::kSqd || (req.cursor != req.queue.assigned() && req.next != req.una);
 }
