@@ -7,11 +7,19 @@
 // Under valgrind --tool=callgrind --instr-atstart=no only these N are counted, not what is before
 // and after. With several QPs they take turns. With --depth, so many requests are under way at once
 // (WRITE and READ only), posted one by one, of which the last asks for a completion.
+//
+// While it counts, the progress threads get this program's processor only when it does not want it,
+// which is never: under valgrind they are too slow to park, and would take some of its packets,
+// each time others.
+#include <sched.h>
 #include <valgrind/callgrind.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "rc_side.h"
@@ -22,7 +30,8 @@ using ferry::bench::number;
 using ferry::bench::RcSide;
 
 constexpr std::uint32_t kReceives = 4;
-constexpr int kWarmUp = 200;  // the progress threads park meanwhile
+constexpr int kWarmUp = 200;
+constexpr std::uint32_t kParts = 10;
 
 struct Options {
   ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -32,6 +41,24 @@ struct Options {
   std::uint32_t qps = 1;
   std::uint32_t depth = 1;
 };
+
+void share_one_processor() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(sched_getcpu(), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) throw ferry::bench::system_error("affinity");
+}
+
+void put_progress_threads_behind() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "ferry-rnic") continue;
+    const sched_param none{};
+    if (sched_setscheduler(std::stoi(task.path().filename()), SCHED_IDLE, &none) != 0)
+      throw ferry::bench::system_error("priority of a progress thread");
+  }
+}
 
 // True when a completion was there.
 bool poll(RcSide& side) {
@@ -116,6 +143,7 @@ Options parse(std::span<char*> arguments) {
 
 int main(int argc, char** argv) try {
   const Options options = parse({argv + 1, static_cast<std::size_t>(argc - 1)});
+  share_one_processor();  // and the threads that are made from here on
   ibv_device** devices = ibv_get_device_list(nullptr);
   if (!devices || !devices[0])
     throw std::runtime_error("no RDMA device; start it by `ferry run --`");
@@ -125,9 +153,12 @@ int main(int argc, char** argv) try {
   a.connect(b);
   b.connect(a);
   for (std::uint32_t i = 0; i < kWarmUp + options.qps; ++i) operate(a, b, options, i % options.qps);
+  put_progress_threads_behind();
   CALLGRIND_START_INSTRUMENTATION;
-  for (std::uint32_t i = 0; i < options.count; i += options.depth)
+  for (std::uint32_t i = 0; i < options.count; i += options.depth) {
     operate(a, b, options, i / options.depth % options.qps);
+    if ((i + options.depth) % (options.count / kParts) == 0) CALLGRIND_DUMP_STATS;
+  }
   CALLGRIND_STOP_INSTRUMENTATION;
   std::printf("{\"operation\":\"%s\",\"size\":%u,\"count\":%u,\"qps\":%u}\n", options.name.data(),
               options.size, options.count, options.qps);

@@ -25,8 +25,9 @@ class Run(NamedTuple):
 
 
 class Contest:
-    def __init__(self, lab, progress, report, quick):
+    def __init__(self, lab, progress, report, quick, unmovable):
         self.lab, self.progress, self.report, self.quick = lab, progress, report, quick
+        self.unmovable = unmovable  # libferry.so of a build that cannot be moved; None: not asked for
         self.server_host, self.client_host = lab.host(1), lab.host(2)
         self.seconds = 2 if quick else 4
 

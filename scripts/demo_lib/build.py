@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -18,11 +19,26 @@ def release_binaries(progress, targets):
         return pathlib.Path(given).resolve()
     progress.step("setting up the machine")
     _run([REPOSITORY / "scripts/setup", "--quiet"], "scripts/setup")
-    progress.step("configuring the release build")
-    _run(["cmake", "--preset", "release"], "cmake --preset release")
-    progress.step("building Ferry")
-    _ninja(progress, ["ninja", "-C", "build/release", *targets])
-    return REPOSITORY / "build/release/bin"
+    return _build(progress, "release", targets)
+
+
+def unmovable_library(progress, binaries):
+    """libferry.so without what makes it movable (FERRY_MOVABLE=OFF), built now, in the folder "unmovable" of `binaries`,
+    which hosts of the lab see. Of $FERRY_BIN what is there; None: nothing."""
+    library = binaries / "unmovable/libferry.so"
+    if os.environ.get("FERRY_BIN"):
+        return library if library.exists() else None
+    library.parent.mkdir(exist_ok=True)
+    shutil.copy2(_build(progress, "release-unmovable", ["ferry"]) / library.name, library)
+    return library
+
+
+def _build(progress, preset, targets):
+    progress.step(f"configuring the {preset} build")
+    _run(["cmake", "--preset", preset], f"cmake --preset {preset}")
+    progress.step(f"building Ferry ({preset})")
+    _ninja(progress, preset, targets)
+    return REPOSITORY / "build" / preset / "bin"
 
 
 def _end_of(log):
@@ -37,7 +53,8 @@ def _run(command, name):
             raise Failure(f"{name} failed (exit status {status}); the end of its output:\n{_end_of(log)}")
 
 
-def _ninja(progress, command):
+def _ninja(progress, preset, targets):
+    command = ["ninja", "-C", f"build/{preset}", *targets]
     environment = os.environ | {"NINJA_STATUS": "[%f/%t] "}
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -48,4 +65,4 @@ def _ninja(progress, command):
             if done:
                 progress.detail(f"{done[1]} of {done[2]} files")
         if process.wait() != 0:
-            raise Failure(f"the release build failed; the end of its output:\n{_end_of(log)}")
+            raise Failure(f"the {preset} build failed; the end of its output:\n{_end_of(log)}")
