@@ -5,6 +5,7 @@ from .figures import median, ratio, spread
 
 SIZE = 64
 UDP = "raw UDP, both sides poll"
+UDP_THREAD = "raw UDP, a thread is woken, the program spins"
 TCP_POLLED, TCP_BLOCKING = "TCP, sockperf --nonblocked", "TCP, sockperf (blocking)"
 
 
@@ -24,6 +25,7 @@ def measure(contest):
         "ib_write_lat": of("ib_write_lat", slow),
         "ib_send_lat -e": of("ib_send_lat", slow, "-e"),
         UDP: lambda: peers.udp_latency(contest, SIZE, count),
+        UDP_THREAD: lambda: peers.udp_latency(contest, SIZE, slow, "--thread"),
         TCP_POLLED: lambda: peers.tcp_latency(contest, SIZE, "--nonblocked"),
         TCP_BLOCKING: lambda: peers.tcp_latency(contest, SIZE)})
 

@@ -9,10 +9,11 @@ from demo_lib.lab import last_line
 from .contest import SERVER
 
 
-def udp_latency(contest, size, rounds):
-    """Microseconds one way, both sides busy-polled: {"median", "p99", "p999", "max"}."""
-    client = ["udp_pingpong", SERVER, 19000, "--size", size, "--rounds", rounds]
-    printed = json.loads(contest.pair(["udp_pingpong", "--server", SERVER, 19000], client, 19000, "udp").client)
+def udp_latency(contest, size, rounds, *options):
+    """Microseconds one way, both sides busy-polled without --thread: {"median", "p99", "p999", "max"}."""
+    client = ["udp_pingpong", SERVER, 19000, "--size", size, "--rounds", rounds, *options]
+    server = ["udp_pingpong", "--server", SERVER, 19000, *options]
+    printed = json.loads(contest.pair(server, client, 19000, "udp").client)
     return {key: printed[f"{key}_us"] for key in ("median", "p99", "p999", "max")}
 
 
