@@ -46,11 +46,10 @@ Adapter::Lock::~Lock() {
     if (adapter_.overflow_pending_) adapter_.handle_overflows(adapter_.now());
     for (CompletionQueue* cq : adapter_.notified_) cq->raise();
     adapter_.notified_.clear();
-    const bool kick =
-        adapter_.thread_sleeping_ &&
-        (adapter_.next_deadline() < adapter_.thread_until_ || adapter_.lanes_changed_ ||
-         (adapter_.port_full_ && !adapter_.thread_watches_full_port_)) &&
-        !adapter_.suspended();
+    const bool kick = adapter_.thread_sleeping_ &&
+                      (adapter_.oversleeps() || adapter_.lanes_changed_ ||
+                       (adapter_.port_full_ && !adapter_.thread_watches_full_port_)) &&
+                      !adapter_.suspended();
     if (kick) adapter_.thread_sleeping_ = false;
     const bool tell = std::exchange(adapter_.tell_seeker_, false);
     lock_.unlock();
@@ -87,6 +86,7 @@ void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
   qp_list_.push_back(qp);
   resting_.added(qp);
   timers_.reserve(qp_list_.size());
+  lenient_timers_.reserve(qp_list_.size());
   qps_[index] = qp;
   ++qp_count_;
 }
@@ -98,7 +98,8 @@ void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   --qp_count_;
   resting_.removed(qp);
   std::erase(qp_list_, qp);
-  timers_.remove(qp);
+  timers_.remove(static_cast<StrictTimer*>(qp));
+  lenient_timers_.remove(static_cast<LenientTimer*>(qp));
   const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
     QueuePair* previous = nullptr;
     for (QueuePair* at = head; at != nullptr; previous = at, at = at->*next) {
@@ -271,7 +272,9 @@ bool Adapter::serve(QueuePair* qp, transport::Time now) {
   } else if (transport.waits_for_window()) {
     push_waiting(qp);
   }
-  timers_.schedule(qp, qp->next_deadline());
+  const transport::Deadlines at = qp->deadlines();
+  timers_.schedule(static_cast<StrictTimer*>(qp), at.strict);
+  lenient_timers_.schedule(static_cast<LenientTimer*>(qp), at.lenient);
   return sent > 0;
 }
 
@@ -402,28 +405,42 @@ void Adapter::add_moderated(CompletionQueue* cq) {
   }
 }
 
-transport::Time Adapter::next_deadline() const {
-  transport::Time next = timers_.next();
-  for (const CompletionQueue* cq : moderated_) next = std::min(next, cq->event_at());
-  if (resumes_resting()) next = std::min(next, resume_at_);
+transport::Deadlines Adapter::deadlines() const {
+  transport::Deadlines next{timers_.next(), lenient_timers_.next()};
+  for (const CompletionQueue* cq : moderated_) next.strict = std::min(next.strict, cq->event_at());
+  if (resumes_resting()) next.strict = std::min(next.strict, resume_at_);
   return next;
+}
+
+// One that sleeps until some deadline looks at the lenient ones then.
+bool Adapter::oversleeps() const {
+  const transport::Deadlines next = deadlines();
+  return next.strict < thread_until_ ||
+         (thread_until_ == transport::kNever && next.lenient != transport::kNever);
 }
 
 void Adapter::run_timers(transport::Time now) {
   for (CompletionQueue* cq : moderated_) {
     if (cq->event_at() <= now) cq->raise_held();
   }
-  while (TimerEntry* entry = timers_.due(now)) {
-    auto* qp = static_cast<QueuePair*>(entry);
-    if (qp->next_deadline() <= now) {
+  run_timers<StrictTimer>(timers_, &transport::Deadlines::strict, now);
+  run_timers<LenientTimer>(lenient_timers_, &transport::Deadlines::lenient, now);
+}
+
+template <typename Timer>
+void Adapter::run_timers(TimerHeap& timers, transport::Time transport::Deadlines::*deadline,
+                         transport::Time now) {
+  while (TimerEntry* entry = timers.due(now)) {
+    auto* qp = static_cast<QueuePair*>(static_cast<Timer*>(entry));
+    if (qp->deadlines().*deadline <= now) {
       qp->handle_timeout(now);
       touch(qp);
     }
-    const transport::Time next = qp->next_deadline();
+    const transport::Time next = qp->deadlines().*deadline;
     if (next == transport::kNever) {
-      timers_.remove(qp);
+      timers.remove(entry);
     } else {
-      timers_.put_off(qp, std::max(next, now + std::chrono::microseconds(1)));
+      timers.put_off(entry, std::max(next, now + std::chrono::microseconds(1)));
     }
   }
 }

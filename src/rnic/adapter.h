@@ -182,7 +182,8 @@ class Adapter {
   Pass run(transport::Time now, Caller caller = Caller::kAnyone);
 
   // No later than the next deadline of any QP or CQ.
-  transport::Time next_deadline() const;
+  transport::Deadlines deadlines() const;
+  transport::Time next_deadline() const { return deadlines().first(); }
   bool port_full() const { return port_full_; }
   const DropCounters& drops() const { return drops_; }
   // Of all QPs there have been.
@@ -265,6 +266,10 @@ class Adapter {
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
                         transport::Time now);
   void run_timers(transport::Time now);
+  template <typename Timer>
+  void run_timers(TimerHeap& timers, transport::Time transport::Deadlines::*deadline,
+                  transport::Time now);
+  bool oversleeps() const;  // the progress thread, past a deadline
   // Lets one QP send; true when it did.
   bool serve(QueuePair* qp, transport::Time now);
   void flush();
@@ -288,7 +293,7 @@ class Adapter {
   MulticastGroups multicast_;
   std::unordered_map<std::uint32_t, const AddressHandle*> address_handles_;
   std::unordered_map<std::uint32_t, SharedReceiveQueue*> xrc_srqs_;
-  TimerHeap timers_;
+  TimerHeap timers_, lenient_timers_;
   std::vector<std::unique_ptr<Destination>> destinations_;
 
   // Two intrusive queues. Touched QPs are served in the current pass; waiting ones have work that

@@ -12,13 +12,15 @@
 
 #include "rnic/adapter.h"
 #include "rnic/link.h"
+#include "rnic/looks.h"
 
 namespace ferry::rnic {
 
 // Runs the engine when the program does not: for one-sided operations, timers, and programs that
-// sleep on a completion channel. It never spins.
+// sleep on a completion channel.
 //
-//   listening   sleeps on the sockets until a packet comes or a deadline is due
+//   listening   sleeps on the sockets until a packet comes or a deadline is due; while one packet
+//               follows the other it looks for the next before it sleeps (looks.h)
 //   parked      the program polls by itself: sleeps, and looks at times whether that has ceased
 //   detached    holds no descriptor, and does nothing until it is attached again (a process that is
 //   being moved)
@@ -57,6 +59,9 @@ class ProgressThread {
   void serve();
   enum class Wake : std::uint8_t { kPacket, kOther };
   Wake sleep_listening();
+  // Looks for the next packets, unless the program has run the engine more often than `runs` times.
+  // Whether there were any, in time.
+  bool look(std::uint64_t runs);
   // Whether the program takes packets by itself: holds off for a moment, and looks.
   bool program_serves_itself();
   bool work_waits();
@@ -85,6 +90,7 @@ class ProgressThread {
   std::condition_variable changed_;
   bool detached_ = false;  // under mutex_
 
+  Looks looks_;
   unsigned wasted_ = 0;         // wake-ups in a row for packets while the program polled
   unsigned wasted_limit_ = 16;  // then it is looked at more closely
 };

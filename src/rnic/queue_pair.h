@@ -30,7 +30,10 @@ enum class Turn : std::uint8_t { kNone, kTouched, kResting };
 // is. queue_pair.cc has its life and states, posting.cc the work requests, qp_memory.cc,
 // qp_packets.cc and qp_completions.cc the Host, qp_datagram.cc what is of UD alone, qp_record.cc
 // the record.
-class QueuePair final : public device::Qp, public TimerEntry, private transport::Host {
+class QueuePair final : public device::Qp,
+                        public StrictTimer,
+                        public LenientTimer,
+                        private transport::Host {
  public:
   static constexpr int kMaxWr = 16384;
   static constexpr int kMaxSge = 30;
@@ -95,8 +98,10 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
     if (selected_srq_ == srq) selected_srq_ = nullptr;
   }
   // When handle_timeout() is to be called next.
-  transport::Time next_deadline() const {
-    return std::min(transport_->next_deadline(), pacer_.waits_until());
+  transport::Deadlines deadlines() const {
+    transport::Deadlines at = transport_->deadlines();
+    at.strict = std::min(at.strict, pacer_.waits_until());
+    return at;
   }
   void handle_timeout(transport::Time now);
   // The QP lives at this slot of its lane now.
@@ -111,7 +116,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   // A stop that comes while it is as it is now need not look at it.
   bool can_rest() const {
     return turn == Turn::kNone && !waiting && lane_ != nullptr && lane_->port != nullptr &&
-           next_deadline() == transport::kNever && transport_->idle();
+           deadlines().first() == transport::kNever && transport_->idle();
   }
 
   // Links of the engine's queues; the engine's alone.
@@ -119,7 +124,7 @@ class QueuePair final : public device::Qp, public TimerEntry, private transport:
   QueuePair* next_waiting = nullptr;
   Turn turn = Turn::kNone;
   bool waiting = false;
-  ReplyHabit reply_habit;  // the engine's as well
+  ReplyHabit reply_habit;           // the engine's as well
   std::uint8_t resting_row = 0;     // RestingQps's, while it rests
   std::uint32_t resting_index = 0;  // "
 

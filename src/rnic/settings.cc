@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMostPausedMs = 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMostHelloTries = 1000;
+constexpr std::uint64_t kMostPriority = 20;
 
 // The variable's value; null: not set, or empty.
 const char* variable(const char* name) {
@@ -92,6 +93,9 @@ Settings settings_from_environment() {
   }
   if (std::uint64_t tries = 0; read_number("FERRY_HELLO_TRIES", 1, kMostHelloTries, &tries)) {
     settings.migration.hello_repeats = static_cast<unsigned>(tries);
+  }
+  if (std::uint64_t by = 0; read_number("FERRY_PROGRESS_PRIORITY", 0, kMostPriority, &by)) {
+    settings.progress_priority = static_cast<unsigned>(by);
   }
   read_probability("FERRY_FAULT_LOSS", &settings.loss.sending);
   read_probability("FERRY_FAULT_RECEIVE_LOSS", &settings.loss.receiving);

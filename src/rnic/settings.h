@@ -22,6 +22,8 @@
 //                               (default: 0)
 //   FERRY_FAULT_RECEIVE_LOSS=P  the same of packets that have arrived
 //   FERRY_FAULT_SEED=N          of these losses: 0 to 2^64 - 1 (default: 1)
+//   FERRY_PROGRESS_PRIORITY=N   by how much the nice value of the progress thread lies below the
+//                               program's, where the process may lower it: 0 to 20 (default: 10)
 //
 // A value that cannot be understood is as good as none; a line on stderr says so.
 namespace ferry::rnic {
@@ -31,6 +33,7 @@ struct Settings {
   bool use_ipv4 = true;
   bool use_ipv6 = true;
   transport::MigrationSettings migration;
+  unsigned progress_priority = 10;
   port::Loss::Settings loss;
 };
 

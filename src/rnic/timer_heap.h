@@ -15,6 +15,10 @@ struct TimerEntry {
   std::size_t timer_index = kNoTimer;  // kNoTimer: not in the heap
 };
 
+// A QP is in two heaps (transport::Deadlines).
+struct StrictTimer : TimerEntry {};
+struct LenientTimer : TimerEntry {};
+
 // Deadlines of many QPs. Timers are nearly always put off or cancelled before they are due, so both
 // cost nothing: an entry stays where it is until its old time has come, and is looked at again
 // then.

@@ -150,16 +150,19 @@ void S::handle_transport(const wire::Packet& packet, Time now) {
   }
 }
 
-Time S::next_deadline() const {
-  Time at = kMovable ? std::min(mig.hello.at, mig.probe.at) : kNever;
+Deadlines S::deadlines() const {
+  Deadlines at;
+  if (kMovable) at.strict = std::min(mig.hello.at, mig.probe.at);
   if (migrating()) {
-    if (mig.stopped) return kNever;
-    at = std::min(at, mig.resume.at);
-    if (requesting() && !req.queue.empty()) at = std::min(at, mig.limit_at);
+    if (mig.stopped) return {};
+    at.strict = std::min(at.strict, mig.resume.at);
+    if (requesting() && !req.queue.empty()) at.strict = std::min(at.strict, mig.limit_at);
   }
   if (!requesting()) return at;
   // Not the minimum of a list, which is a loop: this is asked after each packet.
-  return std::min(std::min(at, req.ack_at), std::min(req.rnr_until, req.probe.at));
+  at.strict = std::min(at.strict, std::min(req.ack_at, req.rnr_until));
+  at.lenient = req.probe.at;
+  return at;
 }
 
 Connection::Connection(Host& host, const QueueLimits& limits, const MigrationSettings& settings,
@@ -359,8 +362,8 @@ bool Connection::waits_for_window() const {
   return s.sendable() == State::Sendable::kWindow;
 }
 
-Time Connection::next_deadline() const {
-  return state_->next_deadline();
+Deadlines Connection::deadlines() const {
+  return state_->deadlines();
 }
 
 TransportStatus Connection::status() const {

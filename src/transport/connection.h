@@ -51,7 +51,7 @@ class Connection final : public Transport {
   bool has_work() const override;
   bool only_acknowledges() const override;
   bool waits_for_window() const override;
-  Time next_deadline() const override;
+  Deadlines deadlines() const override;
   void prepare(Time now) override;
   bool finishing() const override;
   void stop(Time now) override;

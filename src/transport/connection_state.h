@@ -282,7 +282,7 @@ struct Connection::State {
   EmitResult emit(OutPacket& packet);
   // A fresh header. `opcode` is RC's, the header's that of the connection's service.
   void address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const;
-  Time next_deadline() const;
+  Deadlines deadlines() const;
 
   // requester.cc
   enum class Sendable : std::uint8_t { kNo, kWindow, kYes };

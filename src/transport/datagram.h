@@ -46,7 +46,7 @@ class Datagram final : public Transport {
   unsigned transmit(Time now, unsigned budget) override;
   bool has_work() const override;
   bool waits_for_window() const override { return false; }
-  Time next_deadline() const override;
+  Deadlines deadlines() const override;
   void prepare(Time) override {}
   bool finishing() const override { return false; }
   void stop(Time now) override;

@@ -164,10 +164,10 @@ void Datagram::located(const port::Endpoint& name, const port::Endpoint& locatio
   if (!stopped_ && settings_.enabled) locations_.relocate(name, location, epoch, now);
 }
 
-Time Datagram::next_deadline() const {
-  Time at = kNever;
+Deadlines Datagram::deadlines() const {
+  Deadlines at;
   if (stopped_) return at;
-  for (const Ask& ask : asks_) at = std::min(at, ask.at);
+  for (const Ask& ask : asks_) at.strict = std::min(at.strict, ask.at);
   return at;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -62,6 +63,13 @@ struct MigrationSettings {
   Time resume_first = std::chrono::milliseconds(1);
   Time resume_last = std::chrono::milliseconds(200);
   unsigned seek_after = 4;  // repetitions without an answer, before the directory is asked
+};
+
+// A thread is woken for a strict deadline. A lenient one may pass some milliseconds before, if
+// nobody looks by himself.
+struct Deadlines {
+  Time strict = kNever, lenient = kNever;
+  Time first() const { return std::min(strict, lenient); }
 };
 
 // What `ferry ps` and the move's report show of a QP.
@@ -141,7 +149,8 @@ class Transport {
   virtual bool only_acknowledges() const { return false; }
   virtual bool waits_for_window() const = 0;
   // When handle_timeout() must be called next; kNever without timers.
-  virtual Time next_deadline() const = 0;
+  virtual Deadlines deadlines() const = 0;
+  Time next_deadline() const { return deadlines().first(); }
 
   // --- Migration (PROTOCOL.md, docs/wire.md)
   // Asks an unknown peer once more whether it is of our kind (HELLO). The RNIC waits for a moment

@@ -1,7 +1,11 @@
 #include <dirent.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "loopback.h"
 
@@ -26,21 +30,30 @@ struct ProgressThreadTest : ::testing::Test {
         .remote(target.data(), mr_b->rkey())
         .post(pair.qp_a);
   }
-  // How often the progress threads of this process went to sleep until now.
-  static std::uint64_t sleeps() {
-    std::uint64_t total = 0;
+  // The progress threads of this process.
+  static std::vector<std::string> threads() {
+    std::vector<std::string> found;
     DIR* tasks = opendir("/proc/self/task");
     while (const dirent* entry = readdir(tasks)) {
-      const std::string task = std::string("/proc/self/task/") + entry->d_name;
-      std::string name, line;
-      std::getline(std::ifstream(task + "/comm") >> std::ws, name);
-      if (name != "ferry-rnic") continue;
-      std::ifstream status(task + "/status");
+      std::string name;
+      std::getline(
+          std::ifstream(std::string("/proc/self/task/") + entry->d_name + "/comm") >> std::ws,
+          name);
+      if (name == "ferry-rnic") found.emplace_back(entry->d_name);
+    }
+    closedir(tasks);
+    return found;
+  }
+  // How often they went to sleep until now.
+  static std::uint64_t sleeps() {
+    std::uint64_t total = 0;
+    for (const std::string& thread : threads()) {
+      std::ifstream status("/proc/self/task/" + thread + "/status");
+      std::string line;
       while (std::getline(status, line)) {
         if (line.rfind("voluntary_ctxt_switches:", 0) == 0) total += std::stoull(line.substr(24));
       }
     }
-    closedir(tasks);
     return total;
   }
   // How many threads of the machine run or wait for a CPU at this moment.
@@ -54,6 +67,26 @@ struct ProgressThreadTest : ::testing::Test {
     return count;
   }
 };
+
+// A NIC does not wait for a program that spins to use up its time slice.
+TEST_F(ProgressThreadTest, RunsBeforeTheProgramWhereItMay) {
+  const int own = getpriority(PRIO_PROCESS, 0);
+  const bool may = setpriority(PRIO_PROCESS, 0, own - 10) == 0;
+  if (may) setpriority(PRIO_PROCESS, 0, own);
+  // It is the thread itself that does so, after it was named.
+  ASSERT_EQ(write(), 0);
+  ibv_wc wc{};
+  while (pair.a.cq->poll(1, &wc) == 0) continue;
+  ASSERT_EQ(threads().size(), 2u);
+  for (const std::string& thread : threads()) {
+    const int expected = may ? std::max(own - 10, -20) : own;
+    const auto id = static_cast<id_t>(std::stoul(thread));
+    for (int tries = 0; getpriority(PRIO_PROCESS, id) != expected && tries < 10'000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(getpriority(PRIO_PROCESS, id), expected);
+  }
+}
 
 // The target calls no verb at all, and spins on its memory.
 TEST_F(ProgressThreadTest, OneSidedOperationsNeedNoPolling) {

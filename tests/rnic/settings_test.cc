@@ -20,9 +20,9 @@ class Variable {
 };
 
 TEST(Settings, Defaults) {
-  for (const char* name :
-       {"FERRY_NETDEV", "FERRY_FAMILY", "FERRY_MIGRATION", "FERRY_PAUSED_LIMIT_MS",
-        "FERRY_HELLO_TRIES", "FERRY_FAULT_LOSS", "FERRY_FAULT_RECEIVE_LOSS", "FERRY_FAULT_SEED"}) {
+  for (const char* name : {"FERRY_NETDEV", "FERRY_FAMILY", "FERRY_MIGRATION",
+                           "FERRY_PAUSED_LIMIT_MS", "FERRY_HELLO_TRIES", "FERRY_PROGRESS_PRIORITY",
+                           "FERRY_FAULT_LOSS", "FERRY_FAULT_RECEIVE_LOSS", "FERRY_FAULT_SEED"}) {
     unsetenv(name);
   }
   const Settings settings = settings_from_environment();
@@ -31,6 +31,7 @@ TEST(Settings, Defaults) {
   EXPECT_TRUE(settings.migration.enabled);
   EXPECT_EQ(settings.migration.paused_limit, std::chrono::seconds(60));
   EXPECT_EQ(settings.migration.hello_repeats, 12u);
+  EXPECT_EQ(settings.progress_priority, 10u);
   EXPECT_EQ(settings.loss.sending, 0);
   EXPECT_EQ(settings.loss.receiving, 0);
   EXPECT_EQ(settings.loss.seed, 1u);
@@ -42,6 +43,7 @@ TEST(Settings, AreRead) {
   Variable migration("FERRY_MIGRATION", "off");
   Variable limit("FERRY_PAUSED_LIMIT_MS", "1500");
   Variable tries("FERRY_HELLO_TRIES", "3");
+  Variable priority("FERRY_PROGRESS_PRIORITY", "0");
   Variable loss("FERRY_FAULT_LOSS", "0.25");
   Variable receive_loss("FERRY_FAULT_RECEIVE_LOSS", "1");
   Variable seed("FERRY_FAULT_SEED", "42");
@@ -52,6 +54,7 @@ TEST(Settings, AreRead) {
   EXPECT_FALSE(settings.migration.enabled);
   EXPECT_EQ(settings.migration.paused_limit, std::chrono::milliseconds(1500));
   EXPECT_EQ(settings.migration.hello_repeats, 3u);
+  EXPECT_EQ(settings.progress_priority, 0u);
   EXPECT_EQ(settings.loss.sending, 0.25);
   EXPECT_EQ(settings.loss.receiving, 1);
   EXPECT_EQ(settings.loss.seed, 42u);
@@ -62,6 +65,7 @@ TEST(Settings, NonsenseIsIgnoredWithALine) {
   Variable migration("FERRY_MIGRATION", "perhaps");
   Variable limit("FERRY_PAUSED_LIMIT_MS", "-3");
   Variable tries("FERRY_HELLO_TRIES", "1001");
+  Variable priority("FERRY_PROGRESS_PRIORITY", "21");
   Variable loss("FERRY_FAULT_LOSS", "1.5");
   Variable receive_loss("FERRY_FAULT_RECEIVE_LOSS", "5%");
   Variable seed("FERRY_FAULT_SEED", "18446744073709551616");
@@ -77,11 +81,11 @@ TEST(Settings, NonsenseIsIgnoredWithALine) {
   EXPECT_EQ(settings.loss.seed, 1u);
   for (const char* name :
        {"FERRY_FAMILY=5", "FERRY_MIGRATION=perhaps", "FERRY_PAUSED_LIMIT_MS=-3",
-        "FERRY_HELLO_TRIES=1001", "FERRY_FAULT_LOSS=1.5", "FERRY_FAULT_RECEIVE_LOSS=5%",
-        "FERRY_FAULT_SEED=18446744073709551616"}) {
+        "FERRY_HELLO_TRIES=1001", "FERRY_PROGRESS_PRIORITY=21", "FERRY_FAULT_LOSS=1.5",
+        "FERRY_FAULT_RECEIVE_LOSS=5%", "FERRY_FAULT_SEED=18446744073709551616"}) {
     EXPECT_NE(said.find(name), std::string::npos) << name;
   }
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 7);
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 8);
   EXPECT_NE(said.find("FERRY_PAUSED_LIMIT_MS=-3: wanted is a number, 1 to 86400000\n"),
             std::string::npos);
 }

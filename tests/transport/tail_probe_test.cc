@@ -33,6 +33,21 @@ TEST(TailProbe, WaitsForTheRoundTripAndFourTimesItsDeviation) {
   EXPECT_EQ(probe.delay, milliseconds(26));
 }
 
+// A thread that had to be in time for it would be woken a millisecond after nearly every request.
+TEST(TailProbe, IsALenientDeadlineBesideTheStrictOneOfTheTimeout) {
+  Script s;
+  measure(s);
+  s.post(write(1, kMtu));
+  s.expect_requests(101, 101);
+  const Deadlines at = s.qp->deadlines();
+  EXPECT_EQ(at.lenient, s.now + kDelay);
+  EXPECT_GT(at.strict, at.lenient);
+  EXPECT_NE(at.strict, kNever);
+  s.inject(ack(101));
+  s.expect_completion(1);
+  EXPECT_EQ(s.qp->deadlines().first(), kNever);
+}
+
 TEST(TailProbe, ALostLastPacketIsSentAgain) {
   Script s;
   measure(s);
