@@ -181,9 +181,8 @@ class Adapter {
   // One pass: receive, timers, transmit.
   Pass run(transport::Time now, Caller caller = Caller::kAnyone);
 
-  // No later than the next deadline of any QP or CQ.
+  // No later than the next deadlines of any QP or CQ.
   transport::Deadlines deadlines() const;
-  transport::Time next_deadline() const { return deadlines().first(); }
   bool port_full() const { return port_full_; }
   const DropCounters& drops() const { return drops_; }
   // Of all QPs there have been.

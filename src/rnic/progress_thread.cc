@@ -24,7 +24,7 @@ constexpr transport::Time kWorthParking = std::chrono::milliseconds(20);
 // A program that polls does so within this time, again and again: one that waits for data in its
 // memory ceases when it has got its completion.
 constexpr transport::Time kGrace = std::chrono::microseconds(50);
-constexpr unsigned kLooks = 4;
+constexpr unsigned kGraces = 4;
 // How long it looks for the next packet before it sleeps: what waking it costs, about.
 constexpr transport::Time kLook = std::chrono::microseconds(30);
 constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then at the link as well
@@ -258,7 +258,7 @@ bool ProgressThread::work_waits() {
 }
 
 bool ProgressThread::program_serves_itself() {
-  for (unsigned look = 0; look < kLooks; ++look) {
+  for (unsigned grace = 0; grace < kGraces; ++grace) {
     const std::uint64_t before = adapter_.program_runs();
     pause(kGrace);
     if (adapter_.program_runs() == before) return false;

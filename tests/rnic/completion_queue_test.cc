@@ -187,10 +187,10 @@ TEST_F(CompletionQueueTest, ModeratedOnesCanBeDestroyedAndLeaveNoTimer) {
   ASSERT_EQ(a.cq->arm(false), 0);
   write(1);
   run();
-  EXPECT_LE(a.context->engine().next_deadline(), network.now() + std::chrono::milliseconds(60));
+  EXPECT_LE(a.context->engine().deadlines().first(), network.now() + std::chrono::milliseconds(60));
   ASSERT_EQ(a.context->destroy(qp_a), 0);
   ASSERT_EQ(a.context->destroy(a.cq), 0);
-  EXPECT_EQ(a.context->engine().next_deadline(), transport::kNever);
+  EXPECT_EQ(a.context->engine().deadlines().first(), transport::kNever);
   run(std::chrono::milliseconds(100));
   EXPECT_EQ(a.sink.completions(), 0);
 }

@@ -48,7 +48,7 @@ struct SimPair {
       transport::Time next = std::min(end, network.next_event_time());
       for (Node* node : {&a, &b}) {
         if (!node->context->engine().suspended()) {
-          next = std::min(next, node->context->engine().next_deadline());
+          next = std::min(next, node->context->engine().deadlines().first());
         }
       }
       next = std::max(next, network.now());

@@ -565,7 +565,7 @@ Time Simulation::next_time() {
     if (node->frozen) continue;
     next = std::min(next, node->next_action);
     if (!node->context->engine().suspended()) {
-      next = std::min(next, node->context->engine().next_deadline());
+      next = std::min(next, node->context->engine().deadlines().first());
     }
   }
   for (const auto& move : moves_) {
