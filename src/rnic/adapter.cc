@@ -319,7 +319,9 @@ void Adapter::post(QueuePair* qp, bool acknowledged) {
   touch(qp);
   const transport::Time at = now();
   qp->reply_habit.posted(at);
-  if (!gatherer_.keep(at, acknowledged)) transmit(at);
+  if (gatherer_.keep(at, acknowledged)) return;
+  transmit(at);
+  gatherer_.leaves(now());
 }
 
 void Adapter::handle(Lane& lane, const port::Received& received, transport::Time now) {
@@ -454,9 +456,9 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   gatherer_.passes(now, caller == Caller::kProgram);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
-  if (touched_head_ != nullptr || waiting_head_ != nullptr || port_full_) {
-    transmit(now, caller == Caller::kProgram);
-  }
+  const bool sends = touched_head_ != nullptr || waiting_head_ != nullptr || port_full_;
+  if (sends) transmit(now, caller == Caller::kProgram);
+  if (caller == Caller::kProgram && (sends || pass.received > 0)) gatherer_.leaves(this->now());
   return pass;
 }
 

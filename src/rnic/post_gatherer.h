@@ -18,40 +18,58 @@ namespace ferry::rnic {
 class PostGatherer {
  public:
   static constexpr transport::Time kPrompt = std::chrono::microseconds(20);
-  static constexpr std::uint32_t kStreak = 32;  // calls in a row, each within kPrompt of the last
+  static constexpr std::uint32_t kStreak = 32;  // calls, each within kPrompt of the last one's end
   static constexpr std::uint32_t kLongestStreak = 4096;
-  static constexpr std::uint32_t kMost = 32;  // calls that leave together
+  static constexpr std::uint32_t kMost = 32;    // calls that leave together
+  static constexpr std::uint32_t kTrusted = 4;  // flushes by the program that halve what is needed
 
   // The program has posted. True: the packets may wait. `acknowledged`: see above.
   bool keep(transport::Time now, bool acknowledged) {
-    streak_ = now - last_call_ <= kPrompt ? streak_ + 1 : 0;
+    // One call in a hundred is late because something else had the processor: that ends no stream.
+    streak_ = now - last_call_ <= kPrompt ? std::min(streak_ + 1, kLongestStreak) : streak_ / 2;
     last_call_ = now;
-    if (streak_ >= 2 * kLongestStreak) needed_ = kStreak;
-    if (!acknowledged || streak_ < needed_ || kept_ + 1 >= kMost) {
+    if (!acknowledged || streak_ < needed_) {
       kept_ = 0;
+      return false;
+    }
+    if (kept_ + 1 >= kMost) {
+      came_back();
       return false;
     }
     ++kept_;
     return true;
   }
 
+  // A call of the program ends; what it spent in the kernel is not the program's delay.
+  void leaves(transport::Time now) { last_call_ = now; }
+
   // A pass, which sends what is kept. One that came without the program, which did not come back,
   // makes it harder to keep anything.
   void passes(transport::Time now, bool program) {
     if (program) {
+      if (kept_ > 0) came_back();
       last_call_ = now;
     } else if (kept_ > 0 && now - last_call_ > kPrompt) {
       streak_ = 0;
       needed_ = std::min(2 * needed_, kLongestStreak);
+      trusted_ = 0;
     }
     kept_ = 0;
   }
 
  private:
+  void came_back() {
+    kept_ = 0;
+    if (++trusted_ < kTrusted) return;
+    trusted_ = 0;
+    needed_ = std::max(needed_ / 2, kStreak);
+  }
+
   transport::Time last_call_{0};
   std::uint32_t streak_ = 0;
   std::uint32_t needed_ = kStreak;
   std::uint32_t kept_ = 0;
+  std::uint32_t trusted_ = 0;
 };
 
 }  // namespace ferry::rnic

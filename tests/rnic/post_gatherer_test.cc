@@ -26,6 +26,19 @@ TEST(PostGatherer, KeepsNothingOfAProgramThatDoesNotStream) {
   }
 }
 
+// A call that sends takes long on a slow machine.
+TEST(PostGatherer, CountsTheTimeBetweenTheCalls) {
+  PostGatherer gatherer;
+  transport::Time now = milliseconds(1);
+  for (std::uint32_t i = 0; i < PostGatherer::kStreak; ++i) {
+    now += microseconds(1);
+    ASSERT_FALSE(gatherer.keep(now, true)) << i;
+    now += 2 * PostGatherer::kPrompt;
+    gatherer.leaves(now);
+  }
+  EXPECT_TRUE(gatherer.keep(now + microseconds(1), true));
+}
+
 TEST(PostGatherer, KeepsSoManyOfAStream) {
   PostGatherer gatherer;
   const transport::Time now = stream(gatherer, milliseconds(1));
@@ -59,6 +72,38 @@ TEST(PostGatherer, TrustsAProgramLessThatDoesNotComeBack) {
   // A pass of the progress thread while the program is at it says nothing.
   gatherer.passes(now, false);
   EXPECT_TRUE(gatherer.keep(now, true));
+}
+
+// A late call ends no stream, several in a row do.
+TEST(PostGatherer, ForgivesACallThatIsLate) {
+  PostGatherer gatherer;
+  transport::Time now = stream(gatherer, milliseconds(1));
+  for (std::uint32_t i = 0; i < 2 * PostGatherer::kStreak; ++i) gatherer.keep(now, true);
+  now += milliseconds(1);
+  EXPECT_TRUE(gatherer.keep(now, true));
+  now += milliseconds(1);
+  EXPECT_FALSE(gatherer.keep(now, true));
+}
+
+TEST(PostGatherer, TrustsAProgramAgainThatComesBack) {
+  PostGatherer gatherer;
+  transport::Time now = stream(gatherer, milliseconds(1));
+  for (int i = 0; i < 2; ++i) {  // 128 calls are needed now
+    while (!gatherer.keep(now, true)) continue;
+    now += milliseconds(1);
+    gatherer.passes(now, false);
+  }
+  std::uint32_t calls = 0;
+  for (; !gatherer.keep(now, true); ++calls) ASSERT_LT(calls, 1000u);
+  EXPECT_EQ(calls, 4 * PostGatherer::kStreak);
+  for (std::uint32_t i = 0; i < 2 * PostGatherer::kTrusted; ++i) {
+    gatherer.passes(now, true);
+    EXPECT_TRUE(gatherer.keep(now, true));
+  }
+  now += milliseconds(1);
+  gatherer.passes(now, false);
+  for (calls = 0; !gatherer.keep(now, true); ++calls) ASSERT_LT(calls, 1000u);
+  EXPECT_EQ(calls, 2 * PostGatherer::kStreak);
 }
 
 struct Stream : ::testing::Test, SimPair {
