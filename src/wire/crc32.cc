@@ -39,43 +39,74 @@ constexpr auto kTables = make_tables();
 constexpr long long fold_constant(std::uint32_t n) {
   return static_cast<long long>(static_cast<std::uint64_t>(crc32_x_to(n)) << 1);
 }
-constexpr long long kLowBy2048 = fold_constant(2048 + 32);
-constexpr long long kHighBy2048 = fold_constant(2048 - 32);
+constexpr long long kLowBy1024 = fold_constant(1024 + 32);
+constexpr long long kHighBy1024 = fold_constant(1024 - 32);
 constexpr long long kLowBy512 = fold_constant(512 + 32);
 constexpr long long kHighBy512 = fold_constant(512 - 32);
+constexpr long long kLowBy256 = fold_constant(256 + 32);
+constexpr long long kHighBy256 = fold_constant(256 - 32);
 constexpr long long kLowBy128 = fold_constant(128 + 32);
 constexpr long long kHighBy128 = fold_constant(128 - 32);
+constexpr long long kLowBy32 = fold_constant(32 + 32);
 static_assert(kLowBy512 == 0x154442bd4 && kHighBy512 == 0x1c6e41596);
-static_assert(kLowBy128 == 0x1751997d0 && kHighBy128 == 0x0ccaa009e);
+static_assert(kLowBy128 == 0x1751997d0 && kHighBy128 == 0x0ccaa009e && kLowBy32 == 0x163cd6124);
 
-__attribute__((target("pclmul,sse4.1"))) inline __m128i fold(__m128i value, __m128i constants,
-                                                             __m128i next) {
-  __m128i low = _mm_clmulepi64_si128(value, constants, 0x00);
-  __m128i high = _mm_clmulepi64_si128(value, constants, 0x11);
+// Barrett's reduction (same paper): P and floor(x^64 / P), both of 33 bits, reflected.
+constexpr long long kReflectedPoly = static_cast<long long>(kCrc32Poly) << 1 | 1;
+constexpr long long reflected_quotient() {
+  constexpr std::uint64_t kPoly = 0x104C11DB7;
+  std::uint64_t rest = 0;
+  long long quotient = 0;
+  for (int power = 64; power >= 0; --power) {
+    rest = rest << 1 | (power == 64);
+    if (rest >> 32 == 0) continue;
+    rest ^= kPoly;
+    quotient |= 1LL << (32 - power);
+  }
+  return quotient;
+}
+constexpr long long kQuotient = reflected_quotient();
+static_assert(kQuotient == 0x1f7011641);
+
+#define FERRY_FOLDING __attribute__((target("pclmul,sse4.1")))
+
+FERRY_FOLDING inline __m128i load(const std::byte* at) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+}
+
+FERRY_FOLDING inline __m128i fold(__m128i value, __m128i constants, __m128i next) {
+  const __m128i low = _mm_clmulepi64_si128(value, constants, 0x00);
+  const __m128i high = _mm_clmulepi64_si128(value, constants, 0x11);
   return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-// The state after what `a` stands for (16 bytes with the remainder of all before them) and `bytes`.
-__attribute__((target("pclmul,sse4.1"))) inline std::uint32_t finish_folding(__m128i a,
-                                                                             const std::byte* bytes,
-                                                                             std::size_t size) {
-  const __m128i by128 = _mm_set_epi64x(kHighBy128, kLowBy128);
-  for (; size >= 16; bytes += 16, size -= 16) {
-    a = fold(a, by128, _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-  }
-  std::byte rest[16];
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest), a);
-  return crc32_update_by_table(crc32_update_by_table(0, rest, sizeof rest), bytes, size);
+// The state that 16 bytes with the remainder of all before them stand for.
+FERRY_FOLDING inline std::uint32_t reduce(__m128i a, __m128i by128) {
+  const __m128i words = _mm_setr_epi32(-1, 0, -1, 0);
+  a = _mm_xor_si128(_mm_clmulepi64_si128(a, by128, 0x10), _mm_srli_si128(a, 8));
+  const __m128i by32 = _mm_set_epi64x(0, kLowBy32);
+  a = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(a, words), by32, 0x00),
+                    _mm_srli_si128(a, 4));
+  const __m128i barrett = _mm_set_epi64x(kQuotient, kReflectedPoly);
+  __m128i multiple = _mm_clmulepi64_si128(_mm_and_si128(a, words), barrett, 0x10);
+  multiple = _mm_clmulepi64_si128(_mm_and_si128(multiple, words), barrett, 0x00);
+  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(a, multiple), 1));
 }
 
-// At least 64 bytes.
-__attribute__((target("pclmul,sse4.1"))) std::uint32_t update_by_folding(std::uint32_t state,
-                                                                         const std::byte* bytes,
-                                                                         std::size_t size) {
-  auto load = [](const std::byte* at) __attribute__((target("pclmul,sse4.1"))) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  };
+// The state after what `a` stands for and `bytes`.
+FERRY_FOLDING inline std::uint32_t finish_folding(__m128i a, const std::byte* bytes,
+                                                  std::size_t size) {
+  const __m128i by128 = _mm_set_epi64x(kHighBy128, kLowBy128);
+  for (; size >= 16; bytes += 16, size -= 16) a = fold(a, by128, load(bytes));
+  const std::uint32_t state = reduce(a, by128);
+  return size == 0 ? state : crc32_update_by_table(state, bytes, size);
+}
+
+// At least 16 bytes.
+FERRY_FOLDING std::uint32_t update_by_folding(std::uint32_t state, const std::byte* bytes,
+                                              std::size_t size) {
   __m128i a = _mm_xor_si128(load(bytes), _mm_cvtsi32_si128(static_cast<int>(state)));
+  if (size < 128) return finish_folding(a, bytes + 16, size - 16);
   __m128i b = load(bytes + 16);
   __m128i c = load(bytes + 32);
   __m128i d = load(bytes + 48);
@@ -93,51 +124,44 @@ __attribute__((target("pclmul,sse4.1"))) std::uint32_t update_by_folding(std::ui
   return finish_folding(a, bytes, size);
 }
 
-// The same, 256 bytes at a time in four registers of 512 bits. At least 256 bytes.
-#define FERRY_WIDE __attribute__((target("avx512f,avx512dq,vpclmulqdq,pclmul,sse4.1")))
-FERRY_WIDE inline __m512i fold_wide(__m512i value, __m512i constants, __m512i next) {
-  const __m512i low = _mm512_clmulepi64_epi128(value, constants, 0x00);
-  const __m512i high = _mm512_clmulepi64_epi128(value, constants, 0x11);
-  return _mm512_ternarylogic_epi64(low, high, next, 0x96);  // low ^ high ^ next
+// The same, 128 bytes at a time in four registers of 256 bits. At least 128 bytes.
+#define FERRY_WIDE_FOLDING __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1")))
+
+FERRY_WIDE_FOLDING inline __m256i load_wide(const std::byte* at) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
-FERRY_WIDE inline __m512i in_each_lane(long long high, long long low) {
-  return _mm512_set_epi64(high, low, high, low, high, low, high, low);
+
+FERRY_WIDE_FOLDING inline __m256i fold_wide(__m256i value, __m256i constants, __m256i next) {
+  const __m256i low = _mm256_clmulepi64_epi128(value, constants, 0x00);
+  const __m256i high = _mm256_clmulepi64_epi128(value, constants, 0x11);
+  return _mm256_xor_si256(_mm256_xor_si256(low, high), next);
 }
-FERRY_WIDE std::uint32_t update_by_wide_folding(std::uint32_t state, const std::byte* bytes,
-                                                std::size_t size) {
-  const __m512i by2048 = in_each_lane(kHighBy2048, kLowBy2048);
-  const __m512i by512 = in_each_lane(kHighBy512, kLowBy512);
+
+FERRY_WIDE_FOLDING std::uint32_t update_by_wide_folding(std::uint32_t state, const std::byte* bytes,
+                                                        std::size_t size) {
+  const __m256i by1024 = _mm256_set_epi64x(kHighBy1024, kLowBy1024, kHighBy1024, kLowBy1024);
+  const __m256i by256 = _mm256_set_epi64x(kHighBy256, kLowBy256, kHighBy256, kLowBy256);
   const __m128i by128 = _mm_set_epi64x(kHighBy128, kLowBy128);
-  __m512i a = _mm512_xor_si512(_mm512_loadu_si512(bytes),
-                               _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))));
-  __m512i b = _mm512_loadu_si512(bytes + 64);
-  __m512i c = _mm512_loadu_si512(bytes + 128);
-  __m512i d = _mm512_loadu_si512(bytes + 192);
-  bytes += 256;
-  size -= 256;
-  for (; size >= 256; bytes += 256, size -= 256) {
-    a = fold_wide(a, by2048, _mm512_loadu_si512(bytes));
-    b = fold_wide(b, by2048, _mm512_loadu_si512(bytes + 64));
-    c = fold_wide(c, by2048, _mm512_loadu_si512(bytes + 128));
-    d = fold_wide(d, by2048, _mm512_loadu_si512(bytes + 192));
+  __m256i a = _mm256_xor_si256(load_wide(bytes),
+                               _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(state))));
+  __m256i b = load_wide(bytes + 32);
+  __m256i c = load_wide(bytes + 64);
+  __m256i d = load_wide(bytes + 96);
+  bytes += 128;
+  size -= 128;
+  for (; size >= 128; bytes += 128, size -= 128) {
+    a = fold_wide(a, by1024, load_wide(bytes));
+    b = fold_wide(b, by1024, load_wide(bytes + 32));
+    c = fold_wide(c, by1024, load_wide(bytes + 64));
+    d = fold_wide(d, by1024, load_wide(bytes + 96));
   }
-  a = fold_wide(fold_wide(fold_wide(a, by512, b), by512, c), by512, d);
-  for (; size >= 64; bytes += 64, size -= 64) {
-    a = fold_wide(a, by512, _mm512_loadu_si512(bytes));
-  }
-  alignas(64) __m128i lanes[4];
-  _mm512_store_si512(lanes, a);
-  const __m128i last =
-      fold(fold(fold(lanes[0], by128, lanes[1]), by128, lanes[2]), by128, lanes[3]);
+  a = fold_wide(fold_wide(fold_wide(a, by256, b), by256, c), by256, d);
+  for (; size >= 32; bytes += 32, size -= 32) a = fold_wide(a, by256, load_wide(bytes));
+  const __m128i last = fold(_mm256_castsi256_si128(a), by128, _mm256_extracti128_si256(a, 1));
   // What is left in the upper halves would slow down the SSE instructions of everybody after us.
   // The compiler adds this by itself to whole files of AVX, not here.
   _mm256_zeroupper();
   return finish_folding(last, bytes, size);
-}
-#undef FERRY_WIDE
-
-bool has_wide_folding() {
-  return __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512dq");
 }
 
 #endif
@@ -164,10 +188,11 @@ std::uint32_t crc32_update_by_table(std::uint32_t state, const std::byte* bytes,
 // here.
 std::uint32_t crc32_update(std::uint32_t state, std::span<const std::byte> bytes) {
 #if defined(__x86_64__)
-  if (bytes.size() >= 256 && has_wide_folding()) {
+  if (bytes.size() >= 256 && __builtin_cpu_supports("vpclmulqdq") &&
+      __builtin_cpu_supports("avx2")) {
     return update_by_wide_folding(state, bytes.data(), bytes.size());
   }
-  if (bytes.size() >= 64 && __builtin_cpu_supports("pclmul")) {
+  if (bytes.size() >= 16 && __builtin_cpu_supports("pclmul")) {
     return update_by_folding(state, bytes.data(), bytes.size());
   }
 #endif

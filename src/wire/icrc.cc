@@ -1,5 +1,6 @@
 #include "wire/icrc.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -17,14 +18,12 @@ constexpr std::size_t kIpv4Size = 20;
 constexpr std::size_t kIpv6Size = 40;
 constexpr std::size_t kUdpSize = 8;
 constexpr std::byte kUdpProtocol{17};
-// State after the masked local route header.
-constexpr std::uint32_t kAfterLrh = 0xDEBB20E3;
-
 // The state after the masked headers: local route header, IP, UDP, BTH.
 std::uint32_t state_after_headers(std::span<const std::byte> packet, const port::Endpoint& from,
                                   const port::Endpoint& to, std::uint16_t ip_identification) {
-  std::byte masked[kIpv6Size + kUdpSize + kBthSize];
-  std::byte* at = masked;
+  std::byte masked[kLrhSize + kIpv6Size + kUdpSize + kBthSize];
+  std::fill_n(masked, kLrhSize, kOnes);
+  std::byte* at = masked + kLrhSize;
   const auto udp_length = static_cast<std::uint16_t>(kUdpSize + packet.size());
   if (to.address.is_ipv4()) {
     at[0] = std::byte{0x45};
@@ -56,7 +55,7 @@ std::uint32_t state_after_headers(std::span<const std::byte> packet, const port:
   std::memcpy(at, packet.data(), kBthSize);
   at[4] = kOnes;  // fecn, becn, reserved
   at += kBthSize;
-  return crc32_update_by_table(kAfterLrh, masked, static_cast<std::size_t>(at - masked));
+  return crc32_update(kCrc32Init, {masked, at});
 }
 
 std::uint32_t icrc(std::span<const std::byte> packet, const port::Endpoint& from,
