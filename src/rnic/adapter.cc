@@ -319,6 +319,7 @@ void Adapter::post(QueuePair* qp, bool acknowledged) {
   touch(qp);
   const transport::Time at = now();
   qp->reply_habit.posted(at);
+  gatherer_.leaves(poll_yields_.back());  // a yield ends without the lock
   if (gatherer_.keep(at, acknowledged)) return;
   transmit(at);
   gatherer_.leaves(now());
@@ -486,12 +487,10 @@ void Adapter::run_for_poller() {
     if (!lock.owned()) return;
     idle = run(now(), Caller::kProgram).received == 0;
   }
-  // What the program waits for may need this core: a peer on the same machine, or the process that
-  // moves it. A pass takes about half a microsecond, so answers that come at the speed of a network
-  // are not delayed.
-  const std::uint32_t idle_polls = idle ? idle_polls_.load(std::memory_order_relaxed) + 1 : 0;
-  idle_polls_.store(idle_polls, std::memory_order_relaxed);
-  if (idle_polls % kIdlePollsToYield == kIdlePollsToYield - 1) sched_yield();
+  if (!poll_yields_.due(idle)) return;
+  poll_yields_.begins(now());
+  sched_yield();
+  poll_yields_.ended(now());
 }
 
 void Adapter::listen() {

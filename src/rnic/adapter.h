@@ -21,6 +21,7 @@
 #include "rnic/environment.h"
 #include "rnic/memory.h"
 #include "rnic/multicast.h"
+#include "rnic/poll_yields.h"
 #include "rnic/post_gatherer.h"
 #include "rnic/resting_qps.h"
 #include "rnic/settings.h"
@@ -240,6 +241,10 @@ class Adapter {
   // A pass for a program that polls; nothing when somebody else is just at it.
   void run_for_poller();
   std::uint64_t program_runs() const { return program_runs_.load(std::memory_order_relaxed); }
+  // Whether the program has polled since there were `runs`, or waits for a core to do so.
+  bool polled_since(std::uint64_t runs) const {
+    return program_runs() != runs || poll_yields_.away(now());
+  }
 
   // A CQ was armed: the program is about to sleep.
   void listen();
@@ -325,8 +330,7 @@ class Adapter {
   bool thread_watches_full_port_ = false;
 
   std::atomic<std::uint64_t> program_runs_{0};
-  static constexpr std::uint32_t kIdlePollsToYield = 32;
-  std::atomic<std::uint32_t> idle_polls_{0};  // in a row, that found no packet
+  PollYields poll_yields_;
   std::atomic<Mode> mode_{Mode::kServing};
   std::atomic<bool> abandoned_{false};
   std::array<port::Received, 64> batch_;

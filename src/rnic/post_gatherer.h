@@ -41,7 +41,7 @@ class PostGatherer {
   }
 
   // A call of the program ends; what it spent in the kernel is not the program's delay.
-  void leaves(transport::Time now) { last_call_ = now; }
+  void leaves(transport::Time now) { last_call_ = std::max(last_call_, now); }
 
   // A pass, which sends what is kept. One that came without the program, which did not come back,
   // makes it harder to keep anything.

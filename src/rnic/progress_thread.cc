@@ -15,7 +15,7 @@ namespace ferry::rnic {
 namespace {
 
 constexpr unsigned kWastedFirst = 16;
-constexpr unsigned kWastedLast = 2048;
+constexpr unsigned kWastedLast = 1024;
 constexpr transport::Time kFirstTick = std::chrono::milliseconds(1);
 constexpr transport::Time kLastTick = std::chrono::milliseconds(4);
 constexpr unsigned kIdleTicks = 8;  // without a poll: nobody is there
@@ -220,7 +220,7 @@ bool ProgressThread::look(std::uint64_t runs) {
   transport::Time last = begin, before = begin;
   for (;;) {
     sched_yield();
-    if (asked_to_leave() || adapter_.program_runs() != runs) break;
+    if (asked_to_leave() || adapter_.polled_since(runs)) break;
     Adapter::Lock lock(adapter_, std::try_to_lock);
     if (!lock.owned()) break;
     const transport::Time now = adapter_.now();
@@ -261,7 +261,7 @@ bool ProgressThread::program_serves_itself() {
   for (unsigned grace = 0; grace < kGraces; ++grace) {
     const std::uint64_t before = adapter_.program_runs();
     pause(kGrace);
-    if (adapter_.program_runs() == before) return false;
+    if (!adapter_.polled_since(before)) return false;
   }
   return true;
 }
@@ -272,13 +272,12 @@ transport::Time ProgressThread::park() {
   unsigned idle = 0;
   const std::uint64_t requests = listen_requests_.load();
   parked_.store(true);
-  while (!asked_to_leave() && listen_requests_.load() == requests &&
-         adapter_.armed_cqs.load() == 0) {
+  while (!asked_to_leave() && listen_requests_.load() == requests) {
     const std::uint64_t before = adapter_.program_runs();
     pause(tick);
     look_at_link();
     tick = std::min(tick * 2, kLastTick);
-    idle = adapter_.program_runs() == before ? idle + 1 : 0;
+    idle = adapter_.polled_since(before) ? 0 : idle + 1;
     if (idle == kIdleTicks) break;
     // It may have polled since the last look, but does it still? What waits or is due tells.
     if (work_waits() && !program_serves_itself()) break;
@@ -299,19 +298,20 @@ void ProgressThread::serve() {
       adapter_.thread_awake();
       pass = adapter_.run(adapter_.now());
     } while (pass.more && !asked_to_leave());
-    if (wake == Wake::kPacket && adapter_.program_runs() == runs && looks_.due()) {
+    if (wake == Wake::kPacket && !adapter_.polled_since(runs) && looks_.due()) {
       looks_.ended(look(runs));
     }
     // Who took the packets says nothing: on a core that both share it is always this thread. Nor
     // does a poll since it fell asleep say that the program would have taken them: it may have
     // polled for a completion, and wait for data in its memory now. So it is only counted here, and
     // looked at more closely now and then.
-    if (wake == Wake::kPacket) wasted_ = adapter_.program_runs() == runs ? 0 : wasted_ + 1;
+    if (wake == Wake::kPacket)
+      wasted_ = adapter_.polled_since(runs) ? wasted_ + 1 : wasted_ - std::min(wasted_, 1u);
     if (const std::uint64_t now = listen_requests_.load(); now != requests) {
       requests = now;
       wasted_ = 0;
     }
-    if (wasted_ < wasted_limit_ || adapter_.armed_cqs.load() != 0) continue;
+    if (wasted_ < wasted_limit_) continue;
     wasted_ = 0;
     const bool parked = program_serves_itself() && park() >= kWorthParking;
     wasted_limit_ = parked ? kWastedFirst : std::min(wasted_limit_ * 2, kWastedLast);

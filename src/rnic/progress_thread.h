@@ -25,9 +25,10 @@ namespace ferry::rnic {
 //   detached    holds no descriptor, and does nothing until it is attached again (a process that is
 //   being moved)
 //
-// It parks after it was woken for packets several times in a row while the program polled, unless a
-// CQ is armed, and unless the program ceases to poll when it holds off for a moment: then it polls
-// for its completions only, and spins on its memory for what the peer writes.
+// It parks after it was woken for packets several times while the program polled, unless the
+// program ceases to poll when it holds off for a moment: then it polls for its completions only,
+// and spins on its memory for what the peer writes. A program that polls takes what an armed CQ
+// waits for as well (UCX polls one CQ and has another one armed); to arm a CQ ends the parking.
 class ProgressThread {
  public:
   // `link_changed` is called by the thread, without a lock, when the interface goes down or comes
@@ -91,7 +92,7 @@ class ProgressThread {
   bool detached_ = false;  // under mutex_
 
   Looks looks_;
-  unsigned wasted_ = 0;         // wake-ups in a row for packets while the program polled
+  unsigned wasted_ = 0;         // wake-ups for packets while the program polled, less the others
   unsigned wasted_limit_ = 16;  // then it is looked at more closely
 };
 

@@ -66,6 +66,47 @@ struct ProgressThreadTest : ::testing::Test {
     }
     return count;
   }
+  // Both sides poll; the threads should not be woken for each packet.
+  void poll_beside_the_threads() {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "under this sanitizer a poll takes as long as a sleep";
+#endif
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+      ibv_wc wc{};
+      while (!stop) pair.b.cq->poll(1, &wc);
+    });
+    const auto round_trip = [&] {
+      ASSERT_EQ(write(), 0);
+      ibv_wc wc{};
+      while (pair.a.cq->poll(1, &wc) == 0) continue;
+      ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
+    };
+    // Each round is two packets or more, of which either wakes a thread that listens. On a busy
+    // machine a program that polls loses its CPU now and then, and the threads listen for a while;
+    // in between they sleep. Both sides need a CPU of their own all the time: a machine on which
+    // more wants to run than this test and one beside it has tells nothing.
+    constexpr unsigned kWindow = 1000;
+    constexpr double kBusy =
+        5.5;  // the two that poll, the two threads that should not, another test
+    std::uint64_t fewest = ~0ull;
+    double running = 0;
+    unsigned windows = 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (fewest > kWindow / 4 && std::chrono::steady_clock::now() < end) {
+      const std::uint64_t before = sleeps();
+      for (unsigned i = 0; i < kWindow; ++i) round_trip();
+      fewest = std::min(fewest, sleeps() - before);
+      running += runnable();
+      ++windows;
+    }
+    stop = true;
+    other.join();
+    if (fewest > kWindow / 4 && running / windows > kBusy) {
+      GTEST_SKIP() << running / windows << " threads want to run on this machine";
+    }
+    EXPECT_LE(fewest, kWindow / 4);  // a thread that always listens: 2000
+  }
 };
 
 // A NIC does not wait for a program that spins to use up its time slice.
@@ -74,10 +115,7 @@ TEST_F(ProgressThreadTest, RunsBeforeTheProgramWhereItMay) {
   const bool may = setpriority(PRIO_PROCESS, 0, own - 10) == 0;
   if (may) setpriority(PRIO_PROCESS, 0, own);
   // It is the thread itself that does so, after it was named.
-  ASSERT_EQ(write(), 0);
-  ibv_wc wc{};
-  while (pair.a.cq->poll(1, &wc) == 0) continue;
-  ASSERT_EQ(threads().size(), 2u);
+  ASSERT_TRUE(eventually([] { return threads().size() == 2; }));
   for (const std::string& thread : threads()) {
     const int expected = may ? std::max(own - 10, -20) : own;
     const auto id = static_cast<id_t>(std::stoul(thread));
@@ -125,43 +163,27 @@ TEST_F(ProgressThreadTest, SleepsWhenNothingHappens) {
 }
 
 TEST_F(ProgressThreadTest, IsNotWokenForEachPacketWhileTheProgramPolls) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "under this sanitizer a poll takes as long as a sleep";
-#endif
-  std::atomic<bool> stop{false};
-  std::thread other([&] {
-    ibv_wc wc{};
-    while (!stop) pair.b.cq->poll(1, &wc);
-  });
-  const auto round_trip = [&] {
+  poll_beside_the_threads();
+}
+
+// UCX has armed CQs for its datagrams and polls all the same.
+TEST_F(ProgressThreadTest, IsNotWokenForEachPacketThoughACqIsArmed) {
+  ASSERT_EQ(pair.b.cq->arm(false), 0);
+  poll_beside_the_threads();
+}
+
+// A program that polls takes what an armed CQ waits for; when it ceases, the thread does.
+TEST_F(ProgressThreadTest, AnArmedCqIsServedWhenPollingCeases) {
+  ASSERT_EQ(pair.b.cq->arm(false), 0);
+  for (int i = 0; i < 5000; ++i) {
     ASSERT_EQ(write(), 0);
-    ibv_wc wc{};
-    while (pair.a.cq->poll(1, &wc) == 0) continue;
-    ASSERT_EQ(wc.status, IBV_WC_SUCCESS);
-  };
-  // Each round is two packets or more, of which either wakes a thread that listens. On a busy
-  // machine a program that polls loses its CPU now and then, and the threads listen for a while; in
-  // between they sleep. Both sides need a CPU of their own all the time: a machine on which more
-  // wants to run than this test and one beside it has tells nothing.
-  constexpr unsigned kWindow = 1000;
-  constexpr double kBusy = 5.5;  // the two that poll, the two threads that should not, another test
-  std::uint64_t fewest = ~0ull;
-  double running = 0;
-  unsigned windows = 0;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (fewest > kWindow / 4 && std::chrono::steady_clock::now() < end) {
-    const std::uint64_t before = sleeps();
-    for (unsigned i = 0; i < kWindow; ++i) round_trip();
-    fewest = std::min(fewest, sleeps() - before);
-    running += runnable();
-    ++windows;
+    ibv_wc wc{}, other{};
+    while (pair.a.cq->poll(1, &wc) == 0) ASSERT_EQ(pair.b.cq->poll(1, &other), 0);
   }
-  stop = true;
-  other.join();
-  if (fewest > kWindow / 4 && running / windows > kBusy) {
-    GTEST_SKIP() << running / windows << " threads want to run on this machine";
-  }
-  EXPECT_LE(fewest, kWindow / 4);  // a thread that always listens: 2000
+  ASSERT_EQ(pair.b.sink.completions(), 0);
+  ASSERT_EQ(post_receive(pair.qp_b, 1, target.data(), 4096, mr_b), 0);
+  ASSERT_EQ(Send(IBV_WR_SEND, 1, source.data(), 4096, mr_a).post(pair.qp_a), 0);
+  EXPECT_TRUE(eventually([&] { return pair.b.sink.completions() == 1; }, std::chrono::seconds(60)));
 }
 
 // It takes over again when the program ceases to poll.
