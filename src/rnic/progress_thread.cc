@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned kWastedFirst = 16;
 constexpr unsigned kWastedLast = 1024;
 constexpr transport::Time kFirstTick = std::chrono::milliseconds(1);
-constexpr transport::Time kLastTick = std::chrono::milliseconds(4);
+constexpr transport::Time kLastTick = std::chrono::milliseconds(8);
 constexpr unsigned kIdleTicks = 8;  // without a poll: nobody is there
 // Parked for a shorter time, it should not have been.
 constexpr transport::Time kWorthParking = std::chrono::milliseconds(20);
@@ -272,11 +272,16 @@ transport::Time ProgressThread::park() {
   unsigned idle = 0;
   const std::uint64_t requests = listen_requests_.load();
   parked_.store(true);
-  while (!asked_to_leave() && listen_requests_.load() == requests) {
+  for (; !asked_to_leave() && listen_requests_.load() == requests;
+       tick = std::min(tick * 2, kLastTick)) {
     const std::uint64_t before = adapter_.program_runs();
     pause(tick);
     look_at_link();
-    tick = std::min(tick * 2, kLastTick);
+    // It has polled all the time. If it has just ceased, the next look tells.
+    if (adapter_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
+      idle = 0;
+      continue;
+    }
     idle = adapter_.polled_since(before) ? 0 : idle + 1;
     if (idle == kIdleTicks) break;
     // It may have polled since the last look, but does it still? What waits or is due tells.
