@@ -1,6 +1,19 @@
 #include "rig.h"
 #include "verbs/objects.h"
 
+// Later than the header (verbs/later.cc); what they point to is not looked at.
+extern "C" {
+void* ibv_alloc_dmah(ibv_context*, void*);
+void* ibv_reg_mr_ex(ibv_pd*, void*);
+int ibv_query_port_speed(ibv_context*, std::uint32_t, std::uint64_t*);
+void* ibv_alloc_buf(ibv_pd*, std::size_t, void**);
+void ibv_free_buf(void*);
+ibv_mr* ibv_reg_buf_mr(ibv_pd*, void*, void*, std::size_t, int);
+void* ibv_create_comp_cntr(ibv_context*, void*);
+int ibv_qp_attach_comp_cntr(ibv_qp*, void*, void*);
+int _ibv_query_comp_cntr_caps(ibv_context*, void*, std::size_t);
+}
+
 // What contexts of ours refuse, and objects of two contexts in one call.
 namespace ferry::verbs {
 namespace {
@@ -54,6 +67,36 @@ TEST_F(FullRig, WhatADeviceOfOursDoesNotHave) {
   ibv_ops_wr operation{}, *bad = nullptr;
   EXPECT_EQ(ibv_post_srq_ops(&some_srq, &operation, &bad), EOPNOTSUPP);
   EXPECT_EQ(bad, &operation);
+}
+
+TEST_F(FullRig, WhatLaterVersionsOfLibibverbsHaveBeyondThis) {
+  errno = 0;
+  expect_refused(ibv_alloc_dmah(context, nullptr));
+  expect_refused(ibv_reg_mr_ex(pd, nullptr));
+  std::uint64_t speed = 0;
+  EXPECT_EQ(ibv_query_port_speed(context, 1, &speed), EOPNOTSUPP);
+  expect_refused(ibv_create_comp_cntr(context, nullptr));
+  EXPECT_EQ(ibv_qp_attach_comp_cntr(qp, nullptr, nullptr), EOPNOTSUPP);
+  EXPECT_EQ(_ibv_query_comp_cntr_caps(context, nullptr, 0), EOPNOTSUPP);
+}
+
+// ibv_rc_pingpong of rdma-core 65 has its buffer so.
+TEST_F(FullRig, BuffersOfLaterVersionsOfLibibverbs) {
+  void* handle = nullptr;
+  char* memory = static_cast<char*>(ibv_alloc_buf(pd, 5000, &handle));
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
+  memory[4999] = 1;
+  ibv_mr* mr = ibv_reg_buf_mr(pd, handle, memory + 1000, 4000, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, memory + 1000);
+  EXPECT_EQ(mr->length, 4000u);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, memory + 1000, 4001, 0), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, memory - 1, 10, 0), nullptr);
+  EXPECT_EQ(ibv_alloc_buf(pd, 0, &handle), nullptr);
+  ibv_free_buf(handle);
 }
 
 // Everything of a second context of ours.
