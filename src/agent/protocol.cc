@@ -496,7 +496,7 @@ int receive_message(int socket, Message* out, int timeout_ms) {
 }
 
 int connect_to_ferryd() {
-  const char* path = std::getenv(kSocketVariable);
+  const char* path = ::secure_getenv(kSocketVariable);
   if (!path || !*path) path = kSocketPath;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

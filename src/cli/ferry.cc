@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cdi.h"
 #include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/run.h"
@@ -79,6 +80,22 @@ int command(int argc, char** argv) {
   join->add_option("FILE", file, "from ferry host add; - is stdin")->required();
   join->add_flag("--replace", replace, "also when this host belongs to another CA");
   tls_option(join);
+  std::string libraries = ferry::cli::kCdiLibraries, output = ferry::cli::kCdiFile, bundle;
+  const auto libraries_option = [&](CLI::App* to_app) {
+    to_app->add_option("--library-dir", libraries, "where what containers mount is put")
+        ->capture_default_str();
+  };
+  auto* cdi = app.add_subcommand("cdi", "RDMA devices of Ferry's in containers");
+  cdi->require_subcommand(1);
+  auto* generate = cdi->add_subcommand(
+      "generate", "writes the CDI specification, for podman run --device ferry.dev/rnic=all");
+  auto* cdi_file =
+      generate->add_option("--output", output, "the specification's file")->capture_default_str();
+  generate->add_flag("--json", json, "print the specification instead")->excludes(cdi_file);
+  libraries_option(generate);
+  auto* apply = cdi->add_subcommand("apply", "adds the same to a bundle, for runc without podman");
+  apply->add_option("BUNDLE", bundle, "the folder with config.json")->required();
+  libraries_option(apply);
   if (argc < 2) {
     std::cout << app.help();
     return 2;
@@ -90,6 +107,8 @@ int command(int argc, char** argv) {
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);
   if (*join) return ferry::cli::host_join(file, tls, replace);
+  if (*generate) return ferry::cli::cdi_generate(libraries, output, json);
+  if (*apply) return ferry::cli::cdi_apply(libraries, bundle);
   if (commit == abort) {
     throw ferry::migrate::Failure("resolve needs --commit or --abort; see: ferry resolve --help");
   }

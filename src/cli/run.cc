@@ -95,6 +95,18 @@ std::string interpreter_of(std::ifstream& file, const Elf64_Ehdr& header) {
 
 }  // namespace
 
+std::string companion(const std::string& name) {
+  const auto here = folder_of_program();
+  const std::string found =
+      first_existing({here / name, here / "../lib" / name, here / "../lib/ferry" / name});
+  if (found.empty()) {
+    throw Failure(
+        fmt::format("{} is neither in {} nor in ../lib of it; build or install Ferry again", name,
+                    here.string()));
+  }
+  return found;
+}
+
 std::string unsuitable(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -153,15 +165,7 @@ int run(const std::vector<std::string>& arguments) {
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
                                          arguments.end());
-  const auto here = folder_of_program();
-  const std::string library = first_existing(
-      {here / "libferry.so", here / "../lib/libferry.so", here / "../lib/ferry/libferry.so"});
-  if (library.empty()) {
-    throw Failure(
-        fmt::format("libferry.so is neither in {} nor in ../lib of it; build or install "
-                    "Ferry again",
-                    here.string()));
-  }
+  const std::string library = companion("libferry.so");
   if (void* verbs = ::dlopen("libibverbs.so.1", RTLD_LAZY)) {
     ::dlclose(verbs);
   } else {

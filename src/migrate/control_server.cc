@@ -34,8 +34,10 @@ struct ControlServer::Connection {
   UniqueFd socket;
   pid_t peer = 0;
   uid_t user = 0;
-  UniqueFd pidfd;      // of `peer`: the number may be another process's one day
-  std::string ticket;  // guarded by the server's mutex
+  bool programs_only = false;  // came by the socket that containers have
+  ino_t pid_namespace = 0;     // of `peer`, then; 0: not known
+  UniqueFd pidfd;              // of `peer`: the number may be another process's one day
+  std::string ticket;          // guarded by the server's mutex
   std::optional<FerryProcess> process;
 
   std::mutex asking;  // one question at a time
@@ -55,6 +57,17 @@ namespace {
 bool has_ended(const UniqueFd& pidfd) {
   pollfd end{pidfd.get(), POLLIN, 0};
   return !pidfd || ::poll(&end, 1, 0) != 0;
+}
+
+ino_t pid_namespace_of(pid_t pid) {
+  struct stat status {};
+  return ::stat(fmt::format("/proc/{}/ns/pid", pid).c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+// Programs of every user come here.
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (std::filesystem::create_directories(folder, ignored)) ::chmod(folder.c_str(), 0755);
 }
 
 UniqueFd listen_on(const std::string& path) {
@@ -80,18 +93,18 @@ UniqueFd listen_on(const std::string& path) {
 ControlServer::ControlServer(std::string path, ControlHandler& handler,
                              std::size_t connections_of_user)
     : path_(std::move(path)), handler_(handler), connections_of_user_(connections_of_user) {
-  std::error_code ignored;
-  const auto folder = std::filesystem::path(path_).parent_path();
-  if (std::filesystem::create_directories(folder, ignored)) {
-    ::chmod(folder.c_str(), 0755);  // programs of every user come here
-  }
+  const std::string programs = programs_folder(path_);
+  make_folder(std::filesystem::path(path_).parent_path());
+  make_folder(programs);
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Failure(fmt::format("another ferryd is running on {}; stop it first", path_));
   }
   listener_ = listen_on(path_);
-  acceptor_ = std::thread([this] { accept_loop(); });
+  programs_listener_ = listen_on(programs + "/ferryd.sock");
+  acceptor_ = std::thread([this] { accept_loop(listener_, false); });
+  programs_acceptor_ = std::thread([this] { accept_loop(programs_listener_, true); });
 }
 
 ControlServer::~ControlServer() {
@@ -99,51 +112,68 @@ ControlServer::~ControlServer() {
     std::unique_lock lock(mutex_);
     stopping_ = true;
     ::shutdown(listener_.get(), SHUT_RDWR);
+    ::shutdown(programs_listener_.get(), SHUT_RDWR);
     for (auto& [raw, connection] : connections_) ::shutdown(connection->socket.get(), SHUT_RDWR);
     ended_.wait(lock, [this] { return connections_.empty(); });
   }
   acceptor_.join();
+  programs_acceptor_.join();
   ::unlink(path_.c_str());
+  ::unlink((programs_folder(path_) + "/ferryd.sock").c_str());
 }
 
-void ControlServer::accept_loop() {
+std::string ControlServer::programs_folder(const std::string& socket) {
+  return std::filesystem::path(socket).parent_path() / "programs";
+}
+
+void ControlServer::accept_loop(const UniqueFd& listener, bool programs_only) {
   for (;;) {
-    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket && !pause_after_accept(errno)) return;
     std::lock_guard lock(mutex_);
     if (stopping_) return;
-    if (!socket) continue;
-    ucred peer{};
-    socklen_t length = sizeof peer;
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) continue;
-    auto connection = std::make_shared<Connection>();
-    connection->socket = std::move(socket);
-    connection->peer = peer.pid;
-    connection->user = peer.uid;
-    connection->pidfd.reset(::pidfd_open(peer.pid, 0));
-    // A thread and two descriptors of ours each: one user must not take them all.
-    const auto others =
-        std::count_if(connections_.begin(), connections_.end(),
-                      [&](const auto& each) { return each.second->user == peer.uid; });
-    if (peer.uid != 0 && static_cast<std::size_t>(others) >= connections_of_user_) {
-      spdlog::warn("user {} has {} connections: no more", peer.uid, others);
-      continue;
-    }
-    connections_.emplace(connection.get(), connection);
-    try {
-      std::thread([this, connection] {
-        serve(connection);
-        std::lock_guard done(mutex_);
-        const auto found = processes_.find(connection->peer);
-        if (found != processes_.end() && found->second == connection) processes_.erase(found);
-        tickets_.erase(connection->ticket);
-        connections_.erase(connection.get());
-        ended_.notify_all();
-      }).detach();
-    } catch (const std::system_error& error) {
-      spdlog::warn("cannot serve process {}: {}", connection->peer, error.what());
+    if (socket) serve_new(std::move(socket), programs_only);
+  }
+}
+
+// With mutex_ held.
+void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
+  auto connection = std::make_shared<Connection>();
+  connection->socket = std::move(socket);
+  connection->peer = peer.pid;
+  connection->user = peer.uid;
+  connection->programs_only = programs_only;
+  if (programs_only) connection->pid_namespace = pid_namespace_of(peer.pid);
+  connection->pidfd.reset(::pidfd_open(peer.pid, 0));
+  // A thread and two descriptors of ours each: one user must not take them all, and no container.
+  const auto others =
+      std::count_if(connections_.begin(), connections_.end(), [&](const auto& each) {
+        return each.second->user == peer.uid && each.second->programs_only == programs_only &&
+               each.second->pid_namespace == connection->pid_namespace;
+      });
+  if ((programs_only || peer.uid != 0) &&
+      static_cast<std::size_t>(others) >= connections_of_user_) {
+    spdlog::warn("user {}{} has {} connections: no more", peer.uid,
+                 programs_only ? " of a container" : "", others);
+    return;
+  }
+  connections_.emplace(connection.get(), connection);
+  try {
+    std::thread([this, connection] {
+      serve(connection);
+      std::lock_guard done(mutex_);
+      const auto found = processes_.find(connection->peer);
+      if (found != processes_.end() && found->second == connection) processes_.erase(found);
+      tickets_.erase(connection->ticket);
       connections_.erase(connection.get());
-    }
+      ended_.notify_all();
+    }).detach();
+  } catch (const std::system_error& error) {
+    spdlog::warn("cannot serve process {}: {}", connection->peer, error.what());
+    connections_.erase(connection.get());
   }
 }
 
@@ -185,8 +215,8 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
                           std::span<const int> descriptors = {}) {
     return agent::send_message(connection->socket.get(), type, body, descriptors);
   };
-  // Only root drives CRIU: the plugin and the scripts run as CRIU does.
-  const auto is_root = [&] { return connection->user == 0; };
+  // Only root drives CRIU: the plugin and the scripts run as CRIU does. A container's root is not.
+  const auto is_root = [&] { return connection->user == 0 && !connection->programs_only; };
   const auto done = [&](auto body, auto call) {
     agent::Done reply;
     if (!agent::parse(message.body, &body))
@@ -245,6 +275,10 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       return;
     }
     case MessageType::kWhoAmI:
+      if (connection->programs_only) {
+        ::shutdown(connection->socket.get(), SHUT_RDWR);
+        return;
+      }
       answer(MessageType::kTicket, agent::encode(agent::Ticket{give_ticket(connection)}));
       return;
     case MessageType::kPauseTree:

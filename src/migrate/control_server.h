@@ -57,11 +57,15 @@ class ControlHandler {
 class ControlServer {
  public:
   // Replaces a stale socket; throws Failure when another ferryd lives on it.
-  // `connections_of_user`: most that a user other than root may have.
+  // `connections_of_user`: most that a user other than root may have, and anybody in a container.
   ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
   ~ControlServer();
 
   const std::string& path() const { return path_; }
+
+  // Where a ferryd on this socket has another one of the same name, for programs alone: root there
+  // is nobody's root. Containers have this folder in the place of /run/ferry (cli/cdi.cc).
+  static std::string programs_folder(const std::string& socket);
 
   std::vector<FerryProcess> processes() const;
 
@@ -84,7 +88,8 @@ class ControlServer {
  private:
   struct Connection;
 
-  void accept_loop();
+  void accept_loop(const UniqueFd& listener, bool programs_only);
+  void serve_new(UniqueFd socket, bool programs_only);
   void serve(const std::shared_ptr<Connection>& connection);
   void handle(const std::shared_ptr<Connection>& connection, agent::Message& message);
   void register_process(const std::shared_ptr<Connection>& connection,
@@ -98,14 +103,14 @@ class ControlServer {
   std::string path_;
   ControlHandler& handler_;
   const std::size_t connections_of_user_;
-  UniqueFd lock_, listener_;
+  UniqueFd lock_, listener_, programs_listener_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::map<pid_t, std::shared_ptr<Connection>> processes_;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
   std::map<std::string, uid_t> tickets_;
   bool stopping_ = false;
-  std::thread acceptor_;
+  std::thread acceptor_, programs_acceptor_;
 };
 
 }  // namespace ferry::migrate

@@ -265,6 +265,7 @@ int run(const Options& options) {
   // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
   // record stands.
   ::unlink(options.socket.c_str());
+  ::unlink((ControlServer::programs_folder(options.socket) + "/ferryd.sock").c_str());
   ::unlink(options.api.c_str());
   spdlog::shutdown();
   ::_exit(0);
@@ -291,7 +292,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,
                "neither show nor demand certificates: whoever reaches the port is root here");
-  app.add_option("--socket", options.socket, "UNIX socket for programs and CRIU")
+  app.add_option(
+         "--socket", options.socket,
+         "UNIX socket for programs and CRIU; containers have programs/ferryd.sock beside it")
       ->capture_default_str();
   app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")
       ->capture_default_str();

@@ -302,6 +302,42 @@ TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
             0);
 }
 
+// A container's root has user id 0 like the host's. It comes by the socket for programs.
+TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
+  ControlServer server(path, handler);
+  const std::string inside = ControlServer::programs_folder(path) + "/ferryd.sock";
+  ::setenv(agent::kSocketVariable, inside.c_str(), 1);
+  {
+    PlayedProcess process(inside, {.slot = 55});
+    EXPECT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+    EXPECT_EQ(server.status(process.pid(), milliseconds(2000)).contexts.at(0).device, "played0");
+  }
+  EXPECT_EQ(ask(agent::MessageType::kPauseTree, agent::PauseTree{1}).code, EPERM);
+  EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{1}).code, EPERM);
+  EXPECT_EQ(ask(agent::MessageType::kDumpFailed, agent::DumpFailed{1}).code, EPERM);
+  EXPECT_EQ(ask(agent::MessageType::kAction, agent::Action{"post-restore", 1, 7}).code, EPERM);
+  std::string ticket;
+  const UniqueFd asker(agent::connect_to_ferryd());
+  EXPECT_NE(ask_for_ticket(asker.get(), &ticket), 0);
+}
+
+TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
+  ControlServer server(path, handler, 2);
+  ::setenv(agent::kSocketVariable, (ControlServer::programs_folder(path) + "/ferryd.sock").c_str(),
+           1);
+  const UniqueFd first(agent::connect_to_ferryd()), second(agent::connect_to_ferryd()),
+      third(agent::connect_to_ferryd());
+  agent::Message message;
+  EXPECT_EQ(agent::receive_message(third.get(), &message, 10000), EPIPE);
+  EXPECT_EQ(agent::receive_message(second.get(), &message, 0), ETIMEDOUT);
+  // The host's root is no container's.
+  ::setenv(agent::kSocketVariable, path.c_str(), 1);
+  std::vector<UniqueFd> many;
+  for (int i = 0; i < 5; ++i) many.emplace_back(agent::connect_to_ferryd());
+  std::string ticket;
+  EXPECT_EQ(ask_for_ticket(many.back().get(), &ticket), 0);
+}
+
 // The connection was inherited; the pid may be another process's by now.
 TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
   ControlServer server(path, handler);

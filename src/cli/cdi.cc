@@ -1,0 +1,277 @@
+#include "cli/cdi.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <link.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "cli/run.h"
+#include "migrate/control_server.h"
+#include "migrate/failure.h"
+#include "migrate/unique_fd.h"
+#include "oci/elf.h"
+#include "oci/layout.h"
+
+namespace ferry::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+using migrate::error_text;
+using migrate::Failure;
+
+constexpr char kCdiVersion[] = "0.5.0";  // Debian 12's podman knows no later one
+constexpr char kKind[] = "ferry.dev/rnic";
+constexpr char kHookName[] = "ferry-oci-hook";
+constexpr std::array<const char*, 2> kStages{"createContainer", "startContainer"};
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw Failure(fmt::format("cannot read {}: {}", path, error_text(errno)));
+  return bytes;
+}
+
+// Readers see the old file or the new one.
+void write_file(const std::string& path, const std::string& bytes, mode_t mode) {
+  const std::string beside = path + ".new";
+  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+  out << bytes;
+  out.close();
+  if (!out || ::chmod(beside.c_str(), mode) != 0 || ::rename(beside.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(beside.c_str());
+    throw Failure(fmt::format("cannot write {}: {}", path, error_text(error)));
+  }
+}
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  if (fs::create_directories(path, error)) ::chmod(path.c_str(), 0755);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", path.string(), error.message()));
+}
+
+// The file that the dynamic linker of this host takes for a name; empty: there is none.
+std::string host_library(const std::string& soname) {
+  const std::unique_ptr<void, int (*)(void*)> library(::dlopen(soname.c_str(), RTLD_LAZY),
+                                                      ::dlclose);
+  link_map* map = nullptr;
+  if (!library || ::dlinfo(library.get(), RTLD_DI_LINKMAP, &map) != 0) return {};
+  return map->l_name;
+}
+
+// libibverbs of this host, and what it needs beside glibc, by name.
+std::map<std::string, std::string> host_verbs() {
+  std::map<std::string, std::string> found;
+  std::vector<std::string> wanted{std::string(oci::kVerbs)};
+  while (!wanted.empty()) {
+    const std::string name = wanted.back();
+    wanted.pop_back();
+    if (oci::is_of_glibc(name) || found.contains(name)) continue;
+    const std::string path = host_library(name);
+    // Without libibverbs this host serves images that have their own.
+    if (path.empty() && name == oci::kVerbs) return {};
+    if (path.empty()) throw Failure(fmt::format("{} is missing on this host", name));
+    found[name] = path;
+    const migrate::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    try {
+      for (const auto& each : oci::read_elf(file.get()).needed) wanted.push_back(each);
+    } catch (const oci::ElfError& error) {
+      throw Failure(fmt::format("cannot use {}: {}", path, error.what()));
+    }
+  }
+  return found;
+}
+
+struct File {
+  std::string content;
+  mode_t mode;
+};
+
+// What containers mount, by its name in the folder.
+std::map<std::string, File> files() {
+  std::map<std::string, File> all;
+  all["ferry/libferry.so"] = {read_file(companion("libferry.so")), 0644};
+  all[fmt::format("ferry/{}", kHookName)] = {read_file(companion(kHookName)), 0755};
+  std::vector<std::string> preload{std::string(oci::kLibrary)};
+  const std::string placeholder = read_file(companion("ferry-placeholder.so"));
+  for (const auto& [name, path] : host_verbs()) {
+    all["host/" + name] = {read_file(path), 0644};
+    all["ferry/host/" + name] = {placeholder, 0644};
+    preload.push_back(fmt::format("{}/{}", oci::kHostFolder, name));
+  }
+  all["ld.so.preload"] = {fmt::format("{}\n", fmt::join(preload, "\n")), 0644};
+  return all;
+}
+
+std::string digest(const std::map<std::string, File>& all) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> sum(::EVP_MD_CTX_new(),
+                                                               ::EVP_MD_CTX_free);
+  ::EVP_DigestInit_ex(sum.get(), ::EVP_sha256(), nullptr);
+  for (const auto& [name, file] : all) {
+    const std::string head = fmt::format("{} {} ", name, file.content.size());
+    ::EVP_DigestUpdate(sum.get(), head.data(), head.size());
+    ::EVP_DigestUpdate(sum.get(), file.content.data(), file.content.size());
+  }
+  std::array<unsigned char, 32> bytes{};
+  ::EVP_DigestFinal_ex(sum.get(), bytes.data(), nullptr);
+  return fmt::format("{:02x}", fmt::join(bytes.begin(), bytes.begin() + 8, ""));
+}
+
+// LIBRARIES/DIGEST, with the files in it. A container keeps those that it was made with: a program
+// in it has them mapped, on the host that it moves to as well.
+std::string put_libraries(const std::string& libraries) {
+  const auto all = files();
+  const fs::path folder = fs::absolute(libraries) / digest(all);
+  if (fs::exists(folder)) return folder;
+  make_folder(libraries);
+  const fs::path beside = folder.string() + fmt::format(".new.{}", ::getpid());
+  try {
+    for (const auto& part :
+         {fs::path(), fs::path("ferry"), fs::path("ferry/host"), fs::path("host")}) {
+      make_folder(beside / part);
+    }
+    for (const auto& [name, file] : all) write_file(beside / name, file.content, file.mode);
+    std::error_code error;
+    fs::rename(beside, folder, error);
+    if (error && !fs::exists(folder)) {
+      throw Failure(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+    }
+  } catch (const Failure&) {
+    std::error_code ignored;
+    fs::remove_all(beside, ignored);
+    throw;
+  }
+  std::error_code ignored;
+  fs::remove_all(beside, ignored);  // another process has been faster
+  return folder;
+}
+
+// ferryd's socket for containers is in there, whenever there is a ferryd.
+std::string socket_folder() {
+  const char* socket = std::getenv(agent::kSocketVariable);
+  const std::string folder = migrate::ControlServer::programs_folder(
+      socket != nullptr && *socket != '\0' ? socket : agent::kSocketPath);
+  make_folder(folder);
+  return folder;
+}
+
+struct Edits {
+  struct Mount {
+    std::string source, destination;
+  };
+  struct Hook {
+    std::string stage, path;
+  };
+  std::vector<Mount> mounts;
+  std::vector<Hook> hooks;
+};
+
+Edits edits(const std::string& libraries) {
+  const std::string folder = put_libraries(libraries);
+  return {{{folder + "/ferry", std::string(oci::kFolder)},
+           {folder + "/host", std::string(oci::kHostFolder)},
+           {folder + "/ld.so.preload", std::string(oci::kPreload)},
+           {socket_folder(), std::string(oci::kSocketFolder)}},
+          {{kStages[0], fmt::format("{}/ferry/{}", folder, kHookName)},
+           {kStages[1], std::string(oci::kHook)}}};
+}
+
+json mount_options() {
+  return {"bind", "ro", "nosuid", "nodev"};
+}
+
+json hook_arguments(const std::string& stage) {
+  return {kHookName, stage};
+}
+
+json specification(const Edits& edits) {
+  json mounts = json::array(), hooks = json::array();
+  for (const auto& mount : edits.mounts) {
+    mounts.push_back({{"hostPath", mount.source},
+                      {"containerPath", mount.destination},
+                      {"options", mount_options()}});
+  }
+  for (const auto& hook : edits.hooks) {
+    hooks.push_back(
+        {{"hookName", hook.stage}, {"path", hook.path}, {"args", hook_arguments(hook.stage)}});
+  }
+  const json device = {{"name", "all"}, {"containerEdits", {{"mounts", mounts}, {"hooks", hooks}}}};
+  return {{"cdiVersion", kCdiVersion}, {"kind", kKind}, {"devices", json::array({device})}};
+}
+
+// Takes away what is of Ferry, an older version's too, and adds what is in `edits`.
+void merge(json& config, const Edits& edits) {
+  json mounts = json::array();
+  for (const auto& mount : config.value("mounts", json::array())) {
+    const std::string destination = mount.value("destination", "");
+    const bool ours = std::any_of(edits.mounts.begin(), edits.mounts.end(),
+                                  [&](const auto& m) { return m.destination == destination; });
+    if (!ours) mounts.push_back(mount);
+  }
+  for (const auto& mount : edits.mounts) {
+    mounts.push_back({{"destination", mount.destination},
+                      {"type", "bind"},
+                      {"source", mount.source},
+                      {"options", mount_options()}});
+  }
+  config["mounts"] = mounts;
+  for (const auto& hook : edits.hooks) {
+    json hooks = json::array();
+    for (const auto& other :
+         config.value("hooks", json::object()).value(hook.stage, json::array())) {
+      if (fs::path(other.value("path", "")).filename() != kHookName) hooks.push_back(other);
+    }
+    hooks.push_back({{"path", hook.path}, {"args", hook_arguments(hook.stage)}});
+    config["hooks"][hook.stage] = hooks;
+  }
+}
+
+}  // namespace
+
+int cdi_generate(const std::string& libraries, const std::string& output, bool as_json) {
+  const std::string text = specification(edits(libraries)).dump(2) + "\n";
+  if (as_json) {
+    std::cout << text;
+    return 0;
+  }
+  make_folder(fs::absolute(output).parent_path());
+  write_file(output, text, 0644);
+  std::cout << fmt::format("wrote {}; next: podman run --device {}=all IMAGE\n", output, kKind);
+  return 0;
+}
+
+int cdi_apply(const std::string& libraries, const std::string& bundle) {
+  const std::string path = bundle + "/config.json";
+  json config = json::parse(read_file(path), nullptr, false);
+  if (!config.is_object()) throw Failure(fmt::format("{} is no JSON object", path));
+  try {
+    merge(config, edits(libraries));
+  } catch (const json::exception& error) {
+    throw Failure(fmt::format("{} is no configuration of a container: {}", path, error.what()));
+  }
+  struct stat status {};
+  const mode_t mode = ::stat(path.c_str(), &status) == 0 ? status.st_mode & 07777 : 0644;
+  write_file(path, config.dump(2) + "\n", mode);
+  return 0;
+}
+
+}  // namespace ferry::cli

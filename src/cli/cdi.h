@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+// Ferry's RDMA devices in containers (docs/containers.md).
+namespace ferry::cli {
+
+inline constexpr char kCdiFile[] = "/etc/cdi/ferry.json";
+inline constexpr char kCdiLibraries[] = "/var/lib/ferry-cdi";
+
+// `ferry cdi generate [--output FILE|--json]`: puts what containers need into a folder of
+// `libraries` that is named after its content, and writes the CDI specification of the device
+// ferry.dev/rnic=all; with `json` to stdout. Throws migrate::Failure.
+int cdi_generate(const std::string& libraries, const std::string& output, bool json);
+
+// `ferry cdi apply BUNDLE`: the same, into the config.json of a bundle, for runtimes that are used
+// without an engine. May be repeated.
+int cdi_apply(const std::string& libraries, const std::string& bundle);
+
+}  // namespace ferry::cli
