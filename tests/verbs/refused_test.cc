@@ -83,18 +83,18 @@ TEST_F(FullRig, WhatLaterVersionsOfLibibverbsHaveBeyondThis) {
 // ibv_rc_pingpong of rdma-core 65 has its buffer so.
 TEST_F(FullRig, BuffersOfLaterVersionsOfLibibverbs) {
   void* handle = nullptr;
-  char* memory = static_cast<char*>(ibv_alloc_buf(pd, 5000, &handle));
-  ASSERT_NE(memory, nullptr);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
-  memory[4999] = 1;
-  ibv_mr* mr = ibv_reg_buf_mr(pd, handle, memory + 1000, 4000, IBV_ACCESS_LOCAL_WRITE);
+  char* buffer = static_cast<char*>(ibv_alloc_buf(pd, 5000, &handle));
+  ASSERT_NE(buffer, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer) % 4096, 0u);
+  buffer[4999] = 1;
+  ibv_mr* mr = ibv_reg_buf_mr(pd, handle, buffer + 1000, 4000, IBV_ACCESS_LOCAL_WRITE);
   ASSERT_NE(mr, nullptr);
-  EXPECT_EQ(mr->addr, memory + 1000);
+  EXPECT_EQ(mr->addr, buffer + 1000);
   EXPECT_EQ(mr->length, 4000u);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
-  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, memory + 1000, 4001, 0), nullptr);
+  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, buffer + 1000, 4001, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, memory - 1, 10, 0), nullptr);
+  EXPECT_EQ(ibv_reg_buf_mr(pd, handle, buffer - 1, 10, 0), nullptr);
   EXPECT_EQ(ibv_alloc_buf(pd, 0, &handle), nullptr);
   ibv_free_buf(handle);
 }
