@@ -121,7 +121,12 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<Done> T>
 void visit(V& v, T& m) {
-  v(m.code), v(m.error);
+  v(m.code), v(m.error), v(m.note);
+}
+template <typename V, typename T>
+requires Is<T, Claim> || Is<T, RestoreFailed>
+void visit(V& v, T& m) {
+  v(m.note);
 }
 template <typename V, Is<Ticket> T>
 void visit(V& v, T& m) {
@@ -382,6 +387,12 @@ std::vector<std::byte> encode(const Frozen& m) {
 std::vector<std::byte> encode(const DumpFailed& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Claim& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const RestoreFailed& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const Action& m) {
   return encode_body(m);
 }
@@ -432,6 +443,12 @@ bool parse(std::span<const std::byte> body, Frozen* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, DumpFailed* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Claim* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, RestoreFailed* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Action* out) {

@@ -43,9 +43,18 @@
 //                               <-  DONE
 //   DUMP_FAILED                 ->  roll back
 //                               <-  DONE
+//   CLAIM                       ->  somebody else's CRIU restores from an image with the
+//   checkpoint's note (below)
+//                               <-  DONE
+//   RESTORE_FAILED              ->  the CRIU that asks gives its claim back
+//                               <-  DONE
 //   ACTION                      ->  CRIU's action script `name`; the reply's code is the script's
 //   exit code
 //                               <-  DONE
+//
+// The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
+// puts it into the image (kCheckpointFile), as it is, and gives it to the ferryd where the image is
+// restored (migrate/checkpoint.h).
 //
 // The ferry command                                 ferryd
 //   WHO_AM_I                    ->
@@ -55,7 +64,8 @@ namespace ferry::agent {
 
 inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
 inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
-inline constexpr std::uint32_t kMagic = 0x59525246;  // "FRRY"
+inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
+inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"
 inline constexpr std::uint16_t kVersion = 3;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
 inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
@@ -79,6 +89,8 @@ enum class MessageType : std::uint16_t {
   kDumpFailed = 34,
   kAction = 35,
   kDone = 36,
+  kClaim = 37,
+  kRestoreFailed = 38,
   kWhoAmI = 48,
   kTicket = 49,
 };
@@ -196,6 +208,12 @@ struct Frozen {
 struct DumpFailed {
   std::int32_t pid = 0;
 };
+struct Claim {
+  std::string note;
+};
+struct RestoreFailed {
+  std::string note;
+};
 struct Action {
   std::string name;
   std::int32_t pid = 0;
@@ -204,6 +222,7 @@ struct Action {
 struct Done {
   std::int32_t code = 0;
   std::string error;
+  std::string note = {};
 };
 
 struct Ticket {
@@ -225,6 +244,8 @@ std::vector<std::byte> encode(const Located&);
 std::vector<std::byte> encode(const PauseTree&);
 std::vector<std::byte> encode(const Frozen&);
 std::vector<std::byte> encode(const DumpFailed&);
+std::vector<std::byte> encode(const Claim&);
+std::vector<std::byte> encode(const RestoreFailed&);
 std::vector<std::byte> encode(const Action&);
 std::vector<std::byte> encode(const Done&);
 std::vector<std::byte> encode(const Ticket&);
@@ -242,6 +263,8 @@ bool parse(std::span<const std::byte> body, Located* out);
 bool parse(std::span<const std::byte> body, PauseTree* out);
 bool parse(std::span<const std::byte> body, Frozen* out);
 bool parse(std::span<const std::byte> body, DumpFailed* out);
+bool parse(std::span<const std::byte> body, Claim* out);
+bool parse(std::span<const std::byte> body, RestoreFailed* out);
 bool parse(std::span<const std::byte> body, Action* out);
 bool parse(std::span<const std::byte> body, Done* out);
 bool parse(std::span<const std::byte> body, Ticket* out);

@@ -1,8 +1,11 @@
 // ferry_plugin.so: tells the ferryd of this host when CRIU stops, freezes and gives back a process
 // tree, so that the RDMA devices of its processes are stopped before the freeze (DESIGN.md, "CRIU,
-// containers and the lab"). Any runtime that drives CRIU gets this with the plugin in its folder.
+// containers and the lab"); and when it restores one, which only one may. Any runtime that drives
+// CRIU gets this with the plugin in its folder.
 
+#include <fcntl.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -26,11 +29,13 @@ using ferry::agent::MessageType;
 
 constexpr unsigned kError = 1, kInfo = 3;
 constexpr int kTimeoutMs = 30000;
+constexpr std::size_t kMaxNote = 4096;
 
 int stage = -1;
 pid_t root = 0;           // of the tree; 0: not asked yet
 bool has_ferryd = false;  // it knows of this dump
 bool is_frozen = false;
+std::string claimed;  // note of the checkpoint that is being restored
 
 // 0, or -1 with an error in CRIU's log.
 int request(MessageType type, std::span<const std::byte> body, const char* what) {
@@ -39,6 +44,52 @@ int request(MessageType type, std::span<const std::byte> body, const char* what)
   if (error == 0 && reply.code == 0) return 0;
   print_on_level(kError, "Error (ferry): cannot %s process %d: %s\n", what, root,
                  error != 0 ? std::strerror(error) : reply.error.c_str());
+  return -1;
+}
+
+// 0, or -1 with an error in CRIU's log.
+int write_note(const std::string& note) {
+  const int file = ::openat(criu_get_image_dir(), ferry::agent::kCheckpointFile,
+                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool written =
+      file >= 0 && ::write(file, note.data(), note.size()) == static_cast<ssize_t>(note.size());
+  const int error = errno;
+  if (file >= 0 && ::close(file) == 0 && written) return 0;
+  print_on_level(kError, "Error (ferry): cannot write %s: %s\n", ferry::agent::kCheckpointFile,
+                 std::strerror(error));
+  return -1;
+}
+
+// Empty: the image has nothing of Ferry's.
+std::string read_note() {
+  std::string note(kMaxNote, '\0');
+  const int file =
+      ::openat(criu_get_image_dir(), ferry::agent::kCheckpointFile, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  const ssize_t length = ::read(file, note.data(), note.size());
+  ::close(file);
+  note.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  return note;
+}
+
+// Before anything is restored: 0, or -1, and CRIU gives up.
+int claim() {
+  const std::string note = read_note();
+  if (note.empty()) return 0;
+  Done reply;
+  const int error = ferry::criu::ask(
+      MessageType::kClaim, ferry::agent::encode(ferry::agent::Claim{note}), kTimeoutMs, &reply);
+  if (error == 0 && reply.code == 0) {
+    claimed = note;
+    return 0;
+  }
+  if (error != 0) {
+    print_on_level(
+        kError, "Error (ferry): the image is of RDMA, and no ferryd answers here (%s); start it\n",
+        std::strerror(error));
+  } else {
+    print_on_level(kError, "Error (ferry): %s\n", reply.error.c_str());
+  }
   return -1;
 }
 
@@ -58,7 +109,7 @@ int pause_devices(int pid) {
       return -1;
     }
     has_ferryd = true;
-    return 0;
+    return reply.note.empty() ? 0 : write_note(reply.note);
   }
   if (!ferry::criu::tree_uses_ferry(pid)) return 0;
   print_on_level(kError,
@@ -80,10 +131,16 @@ int resume_devices_late(int pid) {
 
 int init(int at) {
   stage = at;
-  return 0;
+  return stage == CR_PLUGIN_STAGE__RESTORE ? claim() : 0;
 }
 
 void fini(int at, int result) {
+  if (at == CR_PLUGIN_STAGE__RESTORE && result < 0 && !claimed.empty()) {
+    Done reply;
+    ferry::criu::ask(MessageType::kRestoreFailed,
+                     ferry::agent::encode(ferry::agent::RestoreFailed{claimed}), kTimeoutMs,
+                     &reply);
+  }
   if (at != CR_PLUGIN_STAGE__DUMP || !has_ferryd || result >= 0) return;
   request(MessageType::kDumpFailed, ferry::agent::encode(ferry::agent::DumpFailed{root}),
           "roll back");

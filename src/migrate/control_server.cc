@@ -220,14 +220,14 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
   const auto done = [&](auto body, auto call) {
     agent::Done reply;
     if (!agent::parse(message.body, &body))
-      reply = {EPROTO, "malformed message"};
+      reply = {EPROTO, "malformed message", {}};
     else if (!is_root())
-      reply = {EPERM, "only root may do this"};
+      reply = {EPERM, "only root may do this", {}};
     else {
       try {
         reply = call(body);
       } catch (const std::exception& failure) {
-        reply = {EIO, failure.what()};
+        reply = {EIO, failure.what(), {}};
       }
     }
     answer(MessageType::kDone, agent::encode(reply));
@@ -289,6 +289,13 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     case MessageType::kDumpFailed:
       return done(agent::DumpFailed{},
                   [&](const auto& body) { return handler_.dump_failed(body.pid); });
+    case MessageType::kClaim:
+      return done(agent::Claim{},
+                  [&](const auto& body) { return handler_.claim(connection->peer, body.note); });
+    case MessageType::kRestoreFailed:
+      return done(agent::RestoreFailed{}, [&](const auto& body) {
+        return handler_.restore_failed(connection->peer, body.note);
+      });
     case MessageType::kAction:
       return done(agent::Action{}, [&](const auto& body) { return handler_.action(body); });
     default: {

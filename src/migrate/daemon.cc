@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <net/if.h>
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,15 +38,17 @@ void forget_processes(Held* held) {
 
 }  // namespace
 
-std::uint64_t new_move_id() {
-  std::uint64_t id = 0;
-  while (id == 0) {
-    if (::getrandom(&id, sizeof id, 0) != sizeof id) throw Failure("cannot get random bytes");
-  }
-  return id;
-}
-
-Daemon::Daemon(Host& host) : host_(host), housekeeper_([this] { keep_house(); }) {}
+Daemon::Daemon(Host& host)
+    : host_(host),
+      checkpoints_(host, {[this](std::uint64_t id, std::shared_ptr<FormerMove> former) {
+                            std::lock_guard lock(mutex_);
+                            formers_[id] = std::move(former);
+                          },
+                          [this](std::uint64_t id, std::shared_ptr<Arrival> arrival) {
+                            std::lock_guard lock(mutex_);
+                            arrivals_[id] = std::move(arrival);
+                          }}),
+      housekeeper_([this] { keep_house(); }) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -79,6 +80,7 @@ void Daemon::recover() {
 void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   if (side == Side::kSource) {
     if (entry.over) return keep_origins_again(host_, move_id, entry);
+    if (checkpoints_.recover(move_id, entry)) return;
     {
       std::lock_guard lock(mutex_);
       if (formers_.contains(move_id)) return;
@@ -240,6 +242,37 @@ Answer Daemon::decision(std::uint64_t move_id) {
   return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
 }
 
+// The name of the host that asks.
+static std::string asker(const std::string& said, const std::string& from) {
+  if (!from.empty() && said != from) {
+    throw Failure(fmt::format("refused: it calls itself '{}', and its certificate is of {}",
+                              printable(said), from));
+  }
+  return said;
+}
+
+v1::ClaimReply Daemon::claimed(const v1::ClaimRequest& request, const std::string& from) {
+  await_recovery();
+  const std::string by = asker(request.host(), from);
+  if (request.version() != host_.version) {
+    throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
+                              host_.name, host_.version, by, request.version()));
+  }
+  return checkpoints_.claimed(request.checkpoint(), by);
+}
+
+void Daemon::unclaimed(const v1::UnclaimRequest& request, const std::string& from) {
+  await_recovery();
+  checkpoints_.unclaimed(request.checkpoint(), asker(request.host(), from));
+}
+
+void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
+  await_recovery();
+  const std::string by = asker(request.host(), from);
+  host_.directory->met(request.ferryd(), from);
+  checkpoints_.taken(request, by);
+}
+
 // --- the control protocol
 
 std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
@@ -266,73 +299,27 @@ std::shared_ptr<Move> Daemon::find_move(std::uint64_t move_id) {
   return found == moves_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Daemon::Foreign> Daemon::foreign_of(pid_t pid) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, foreign] : foreign_) {
-    if (foreign->tree->has_process(pid) || is_below(pid, foreign->root)) return foreign;
-  }
-  return nullptr;
-}
-
 agent::Done Daemon::pause_tree(pid_t root) {
   try {
     if (const auto move = move_of_root(root)) {
       move->pause_tree();
       return {};
     }
-    return pause_foreign(root);
+    return {0, "", checkpoints_.stop(root)};
   } catch (const std::exception& failure) {
-    return {EIO, failure.what()};
+    return {EIO, failure.what(), ""};
   }
-}
-
-agent::Done Daemon::pause_foreign(pid_t root) {
-  const auto processes = ferry_processes(host_, root);
-  if (processes.empty()) return {};
-  auto foreign = std::make_shared<Foreign>();
-  foreign->move_id = new_move_id();
-  foreign->root = root;
-  if (namespace_inode(root, "net") != namespace_inode(::getpid(), "net")) {
-    foreign->exception = std::make_unique<LockException>(root);
-  }
-  foreign->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, foreign->move_id);
-  // It can go on here only.
-  Held held{
-      program_name(root).value_or("?"), {}, {}, {}, stamp_now().boot, root, start_time(root), {}};
-  if (foreign->exception) held.netns = fmt::format("/proc/{}/ns/net", root);
-  {
-    std::lock_guard lock(mutex_);
-    foreign_.emplace(foreign->move_id, foreign);
-  }
-  try {
-    foreign->tree->stop(processes, host_.limits.stop, [&](const std::vector<HeldProcess>& stopped) {
-      held.processes = stopped;
-      host_.decisions->note(Journal::held(foreign->move_id, Side::kSource, held));
-    });
-  } catch (const Failure&) {
-    if (foreign->tree->all_back()) {
-      host_.decisions->over(foreign->move_id, Side::kSource);
-      std::lock_guard lock(mutex_);
-      foreign_.erase(foreign->move_id);
-    }
-    throw;
-  }
-  spdlog::info("stopped the {} Ferry processes of process {} for a checkpoint", processes.size(),
-               root);
-  return {};
 }
 
 agent::Done Daemon::frozen(pid_t pid) {
   try {
     if (const auto move = move_of_process(pid))
       move->frozen();
-    else if (const auto foreign = foreign_of(pid))
-      foreign->tree->mark_frozen();
-    else if (was_stopped_before(pid))
+    else if (!checkpoints_.frozen(pid) && was_stopped_before(pid))
       throw Failure("the ferryd that had stopped this program is no more");
     return {};
   } catch (const std::exception& failure) {
-    return {EIO, failure.what()};
+    return {EIO, failure.what(), ""};
   }
 }
 
@@ -347,28 +334,39 @@ bool Daemon::was_stopped_before(pid_t pid) {
 agent::Done Daemon::dump_failed(pid_t pid) {
   if (const auto move = move_of_process(pid))
     move->dump_failed();
-  else if (const auto foreign = foreign_of(pid))
-    foreign->tree->roll_back();
+  else
+    checkpoints_.dump_failed(pid);
+  return {};
+}
+
+agent::Done Daemon::claim(pid_t criu, const std::string& note) {
+  await_recovery();
+  checkpoints_.claim(criu, note);
+  return {};
+}
+
+agent::Done Daemon::restore_failed(pid_t criu, const std::string& note) {
+  checkpoints_.restore_failed(criu, note);
   return {};
 }
 
 agent::Done Daemon::action(const agent::Action& action) {
   if (action.move_id == 0) return {};  // another's CRIU
   await_recovery();
-  if (const auto move = find_move(action.move_id)) return {move->action(action.name), ""};
+  if (const auto move = find_move(action.move_id)) return {move->action(action.name), "", ""};
   if (const auto arriving = arrival(action.move_id)) {
-    return {arriving->action(action.name, action.pid), ""};
+    return {arriving->action(action.name, action.pid), "", ""};
   }
-  if (const auto left = former(action.move_id)) return {left->action(action.name), ""};
+  if (const auto left = former(action.move_id)) return {left->action(action.name), "", ""};
   if (action.name == "post-restore") {
-    return {answer_of_former(action.move_id) == Answer::kCommitted ? 0 : 1, ""};
+    return {answer_of_former(action.move_id) == Answer::kCommitted ? 0 : 1, "", ""};
   }
   if (action.name == "network-unlock") return join_network_again(action.pid);
   if (action.name != "post-dump") return {};
   const auto recovered =
       SourceDecision::recovered(host_.decisions->decision(action.move_id, Side::kSource));
-  if (!recovered.decided()) return {EAGAIN, ""};
-  return {recovered.committed() ? 0 : 1, ""};
+  if (!recovered.decided()) return {EAGAIN, "", ""};
+  return {recovered.committed() ? 0 : 1, "", ""};
 }
 
 // A former ferryd has called the hook's hold for it, which may have ended after this one's
@@ -379,7 +377,7 @@ agent::Done Daemon::join_network_again(pid_t root) {
     try {
       host_.containers->call_hook("activate", container.instance);
     } catch (const Failure& failure) {
-      return {1, failure.what()};
+      return {1, failure.what(), ""};
     }
   }
   return {};
@@ -407,21 +405,11 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   } else if (const auto left = former(awake.move_id)) {
     answer.resume = left->wake(inner);
   } else {
-    std::shared_ptr<Foreign> foreign;
-    {
-      std::lock_guard lock(mutex_);
-      const auto found = foreign_.find(awake.move_id);
-      if (found != foreign_.end()) foreign = found->second;
-    }
-    if (foreign) {
-      // It runs: its checkpoint is over, left it running, or was restored here.
-      foreign->tree->roll_back();
-      answer.resume = foreign->tree->wake(inner);
-    } else {
-      answer.retry_ms = 1000;
-      spdlog::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
-                   awake.move_id);
-    }
+    await_recovery();
+    if (auto decided = checkpoints_.awake(pid, awake.move_id)) return std::move(*decided);
+    answer.retry_ms = 1000;
+    spdlog::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
+                 awake.move_id);
   }
   return answer;
 }
@@ -435,13 +423,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
   if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
   if (const auto left = former(resumed.move_id)) return left->resumed(inner);
-  std::lock_guard lock(mutex_);
-  const auto found = foreign_.find(resumed.move_id);
-  if (found == foreign_.end()) return;
-  found->second->tree->resumed(inner);
-  if (!found->second->tree->all_back()) return;
-  host_.decisions->over(found->first, Side::kSource);
-  foreign_.erase(found);
+  checkpoints_.resumed(pid, resumed.move_id);
 }
 
 void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
@@ -500,6 +482,7 @@ void Daemon::keep_house() {
     reap_orphans();
     ask_sources();
     forget_ended();
+    checkpoints_.keep_house();
     lock.lock();
   }
 }

@@ -11,14 +11,14 @@
 
 #include "ferry.pb.h"
 #include "migrate/arrival.h"
+#include "migrate/checkpoint.h"
 #include "migrate/control_server.h"
 #include "migrate/former_move.h"
 #include "migrate/host.h"
 #include "migrate/move.h"
-#include "migrate/slots.h"
 
-// What this host's ferryd has under way: moves that leave, moves that arrive, and process trees
-// that somebody else's CRIU (a container runtime) has frozen. It gives every message of the control
+// What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
+// somebody else's CRIU (a container runtime's). It gives every message of the control
 // protocol to the one that it concerns.
 namespace ferry::migrate {
 
@@ -50,10 +50,17 @@ class Daemon : public ControlHandler {
   Answer abort(std::uint64_t move_id, const std::string& from);
   Answer decision(std::uint64_t move_id);  // the source's, of a destination that asks
 
+  // Of checkpoints that are kept here; `host`: who asks says so, and its certificate has to agree.
+  v1::ClaimReply claimed(const v1::ClaimRequest& request, const std::string& from);
+  void unclaimed(const v1::UnclaimRequest& request, const std::string& from);
+  void taken(const v1::TakeRequest& request, const std::string& from);
+
   // --- the control protocol
   agent::Done pause_tree(pid_t root) override;
   agent::Done frozen(pid_t pid) override;
   agent::Done dump_failed(pid_t pid) override;
+  agent::Done claim(pid_t criu, const std::string& note) override;
+  agent::Done restore_failed(pid_t criu, const std::string& note) override;
   agent::Done action(const agent::Action& action) override;
   WakeUp awake(pid_t pid, const agent::Awake& awake) override;
   void resumed(pid_t pid, const agent::Resumed& resumed) override;
@@ -62,22 +69,12 @@ class Daemon : public ControlHandler {
   void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
-  // A tree frozen by a CRIU that we did not start.
-  struct Foreign {
-    std::uint64_t move_id = 0;
-    pid_t root = 0;
-    std::unique_ptr<StoppedTree> tree;
-    std::unique_ptr<LockException> exception;
-  };
-
   std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);
   std::shared_ptr<Move> find_move(std::uint64_t move_id);
-  std::shared_ptr<Foreign> foreign_of(pid_t pid);
   bool is_of_move(pid_t pid, std::uint64_t move_id);
-  agent::Done pause_foreign(pid_t root);
   bool was_stopped_before(pid_t pid);
   agent::Done join_network_again(pid_t root);
   std::shared_ptr<FormerMove> former(std::uint64_t move_id);
@@ -95,13 +92,11 @@ class Daemon : public ControlHandler {
   std::map<std::uint64_t, std::shared_ptr<Move>> moves_;
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
-  std::map<std::uint64_t, std::shared_ptr<Foreign>> foreign_;
   std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
+  Checkpoints checkpoints_;
   bool recovered_ = false;
   std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's
   std::thread housekeeper_;
 };
-
-std::uint64_t new_move_id();
 
 }  // namespace ferry::migrate

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +33,14 @@ bool sync_folder(const std::string& path) {
 }
 
 }  // namespace
+
+std::uint64_t new_move_id() {
+  std::uint64_t id = 0;
+  while (id == 0) {
+    if (::getrandom(&id, sizeof id, 0) != sizeof id) throw Failure("cannot get random bytes");
+  }
+  return id;
+}
 
 Stamp stamp_now() {
   static const std::uint64_t boot = [] {

@@ -20,6 +20,9 @@ namespace ferry::migrate {
 // This moment, for whoever reads it after a restart.
 Stamp stamp_now();
 
+// A number that names one attempt. Throws Failure.
+std::uint64_t new_move_id();
+
 class DecisionLog {
  public:
   using Record = Journal::Record;

@@ -71,19 +71,22 @@ void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry&
   }
 }
 
-FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry)
+FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+                       std::unique_ptr<StoppedTree> tree)
     : host_(host),
       move_id_(move_id),
       entry_(entry),
       held_(entry.held.value_or(Held{})),
       program_(entry.held ? held_.program : entry.record->program),
       container_(find_container(host, held_)),
-      tree_(*host.control, *host.stand_ins, move_id),
+      tree_(tree ? std::move(tree)
+                 : std::make_unique<StoppedTree>(*host.control, *host.stand_ins, move_id)),
       decision_(SourceDecision::recovered(entry.decision())) {
-  tree_.recover(held_.processes, held_.netns);
+  // One that was given is in its place.
+  if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
   for (const auto& process : host.control->processes()) {
-    if (tree_.has_process(process.pid)) {
-      tree_.resumed(innermost_pid(process.pid).value_or(process.pid));
+    if (tree_->has_process(process.pid)) {
+      tree_->resumed(innermost_pid(process.pid).value_or(process.pid));
     }
   }
   thread_ = std::thread([this] { run(); });
@@ -177,20 +180,20 @@ void FormerMove::follow() {
   const auto began = now();
   const auto age = entry_.since ? age_of(*entry_.since, stamp) : std::chrono::nanoseconds(0);
   StandInTerm term(began - age, host_.limits.stand_in);
-  if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_.paused_limit());
+  if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_->paused_limit());
   Place there;
   if (entry_.going) there.host = entry_.going->host;
   there.ferryd = held_.peer.substr(held_.peer.rfind('@') + 1);
   // Those that cannot be opened now may be later: an address of a host that has just been booted.
   auto open = [&, complained = false]() mutable {
-    const std::string problem = tree_.reopen();
+    const std::string problem = tree_->reopen();
     if (!problem.empty() && !complained) {
       spdlog::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
                    is_network_gone(held_) ? "its network is gone" : problem);
       complained = true;
     }
     if (!entry_.going) return;
-    for (const auto& gone : tree_.commit(entry_.going->places, there, age + (now() - began))) {
+    for (const auto& gone : tree_->commit(entry_.going->places, there, age + (now() - began))) {
       // It may have moved on since.
       const auto place = entry_.origins.find(gone.place.origin);
       if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
@@ -204,17 +207,17 @@ void FormerMove::follow() {
   open();
   const auto is_needed = [&] {
     // Of a former version's move nothing is known but that it is decided.
-    const bool expired = entry_.held && tree_.expired();
+    const bool expired = entry_.held && tree_->expired();
     return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
   };
   const auto handle = [&](const v1::WatchEvent& event) {
-    for (const auto qpn : event.peers_know().qpns()) tree_.peer_knows(qpn);
+    for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
   };
   if (!entry_.left && !held_.peer.empty() && is_needed()) {
     Peer destination = Peer::recorded(held_.peer, host_.credentials);
     if (hear(destination, move_id_, handle, is_needed)) {
       report_failure([&] { host_.decisions->note(Journal::left(move_id_, stamp_now())); });
-      term.program_left(now(), tree_.paused_limit());
+      term.program_left(now(), tree_->paused_limit());
     }
   }
   for (auto opened = now(); is_needed(); pause()) {
@@ -224,7 +227,7 @@ void FormerMove::follow() {
   }
   // CRIU has killed the tree, or was itself killed before.
   for (const auto limit = began + kCriuLimit; !host_.stopping && now() < limit;) {
-    if (tree_.all_gone()) break;
+    if (tree_->all_gone()) break;
     pause();
   }
   for (const auto& process : held_.processes) {
@@ -234,15 +237,15 @@ void FormerMove::follow() {
 }
 
 void FormerMove::roll_back() {
-  tree_.roll_back();
+  tree_->roll_back();
   if (container_ && container_->state == "moved") {
     report_failure([&] { host_.containers->set_state(*container_, "running", root()); });
   }
   if (container_ && !is_network_gone(held_) && start_time(root()) == held_.started) {
     report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
   }
-  while (!host_.stopping && !tree_.all_gone()) {
-    tree_.reopen();
+  while (!host_.stopping && !tree_->all_gone()) {
+    tree_->reopen();
     pause();
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -24,7 +25,9 @@ namespace ferry::migrate {
 
 class FormerMove {
  public:
-  FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry);
+  // `tree`: when its stand-ins are there already (a checkpoint of this ferryd's that was restored).
+  FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+             std::unique_ptr<StoppedTree> tree = nullptr);
   // Host::stopping is set before.
   ~FormerMove();
 
@@ -33,10 +36,10 @@ class FormerMove {
 
   // CRIU's actions. post-dump waits for the decision; EAGAIN when this ferryd ends.
   int action(const std::string& name);
-  std::optional<agent::Resume> wake(pid_t inner_pid) { return tree_.wake(inner_pid); }
+  std::optional<agent::Resume> wake(pid_t inner_pid) { return tree_->wake(inner_pid); }
   // It uses its sockets again, or has never let go of them.
-  void resumed(pid_t inner_pid) { tree_.resumed(inner_pid); }
-  bool has_process(pid_t pid) const { return tree_.has_process(pid); }
+  void resumed(pid_t inner_pid) { tree_->resumed(inner_pid); }
+  bool has_process(pid_t pid) const { return tree_->has_process(pid); }
 
   // For a destination that asks.
   Answer answer() const;
@@ -63,7 +66,7 @@ class FormerMove {
   std::optional<Container> container_;
   std::shared_ptr<void> network_;  // the thread's
   std::set<port::Endpoint> kept_;  // by Origins
-  StoppedTree tree_;
+  const std::unique_ptr<StoppedTree> tree_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

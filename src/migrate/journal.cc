@@ -306,6 +306,9 @@ std::string Journal::decision(Side side, const Record& record) {
 std::string Journal::held(std::uint64_t move, Side side, const Held& held) {
   return line_of(move, side, "held", held);
 }
+std::string Journal::kept(std::uint64_t move) {
+  return Body().line(move, Side::kSource, "kept");
+}
 std::string Journal::going(std::uint64_t move, const Going& going) {
   return line_of(move, Side::kSource, "going", going);
 }
@@ -449,7 +452,9 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
   std::optional<Going> going;
   std::optional<Stamp> stamp;
   const bool is_known = found != entries_.end() && found->second.held;
-  if (note == "going" && read(body, &going)) {
+  if (note == "kept" && body.empty()) {
+    if (is_known) found->second.kept = true;
+  } else if (note == "going" && read(body, &going)) {
     if (!is_known) return true;
     const std::string& peer = found->second.held->peer;
     found->second.origins =

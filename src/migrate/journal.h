@@ -36,12 +36,13 @@
 //   keys
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
-//   since      source       Stamp                the destination has committed
-//   left       source       Stamp                nobody is there any more who reports (StandInTerm)
-//   next       source       Place                an RNIC kept by its origin has moved on
-//   freed      source       Endpoint             the slot of an origin is not kept any more
-//   over       both         Held, origins        only origins are kept; the decision stands
-//   forgotten  both         -                    nothing is held, and nobody will ask
+//   kept       source       -                    a checkpoint of somebody else's CRIU: it is open
+//   who goes on since      source       Stamp                the destination has committed left
+//   source       Stamp                nobody is there any more who reports (StandInTerm) next
+//   source       Place                an RNIC kept by its origin has moved on freed      source
+//   Endpoint             the slot of an origin is not kept any more over       both         Held,
+//   origins        only origins are kept; the decision stands forgotten  both         - nothing is
+//   held, and nobody will ask
 //
 // A note need not be on the disk when it is written: a ferryd that is killed loses none, and a host
 // that is rebooted none from before a decision, which is synced after it in the same file.
@@ -99,6 +100,7 @@ class Journal {
     std::optional<Going> going;
     std::optional<Stamp> since, left;
     std::map<port::Endpoint, Place> origins;  // slots that are kept for the life of their RNIC
+    bool kept = false;
     bool over = false;
     std::vector<std::string> notes;  // lines that add up to this
 
@@ -111,6 +113,7 @@ class Journal {
   // --- lines, without newline
   static std::string decision(Side side, const Record& record);
   static std::string held(std::uint64_t move, Side side, const Held& held);
+  static std::string kept(std::uint64_t move);
   static std::string going(std::uint64_t move, const Going& going);
   static std::string since(std::uint64_t move, const Stamp& stamp);
   static std::string left(std::uint64_t move, const Stamp& stamp);

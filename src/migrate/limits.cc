@@ -26,6 +26,7 @@ constexpr std::array kLimits = {
     Limit{"resume", &Limits::resume, milliseconds(100), hours(1)},
     Limit{"peers", &Limits::peers, milliseconds(0), hours(1)},
     Limit{"stand-in", &Limits::stand_in, seconds(1), hours(24)},
+    Limit{"checkpoint", &Limits::checkpoint, seconds(1), hours(24 * 365)},
     Limit{"origin", &Limits::origin, seconds(1), hours(24)},
     Limit{"lease", &Limits::lease, seconds(2), hours(1)},
 };

@@ -21,6 +21,7 @@ struct Limits {
   Time peers = std::chrono::seconds(3);    // for its peers to know, before the report is given
   // From the commit on, for peers that nobody says to know the new place; and for datagrams.
   Time stand_in = std::chrono::minutes(10);
+  Time checkpoint = std::chrono::hours(24);  // that nobody restores it
   Time origin = std::chrono::minutes(10);  // that nobody knows of an RNIC whose slot is kept
   Time lease = std::chrono::seconds(15);   // of what this ferryd tells etcd
 };

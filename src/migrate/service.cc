@@ -74,6 +74,30 @@ grpc::Status FerrydService::Listener(grpc::ServerContext* context,
   });
 }
 
+grpc::Status FerrydService::Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
+                                  v1::ClaimReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    *reply = daemon_.claimed(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
+                                    v1::UnclaimReply*) {
+  return answered(*context, [&](const std::string& from) {
+    daemon_.unclaimed(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Take(grpc::ServerContext* context, const v1::TakeRequest* request,
+                                 v1::TakeReply*) {
+  return answered(*context, [&](const std::string& from) {
+    daemon_.taken(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
 grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckRequest* request,
                                   v1::CheckReply* reply) {
   return answered(*context, [&](const std::string& from) {

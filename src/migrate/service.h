@@ -13,6 +13,12 @@ class FerrydService final : public v1::Ferryd::Service {
                       v1::LocateReply* reply) override;
   grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
                         v1::ListenerReply* reply) override;
+  grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
+                     v1::ClaimReply* reply) override;
+  grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
+                       v1::UnclaimReply* reply) override;
+  grpc::Status Take(grpc::ServerContext* context, const v1::TakeRequest* request,
+                    v1::TakeReply* reply) override;
   grpc::Status Check(grpc::ServerContext*, const v1::CheckRequest*, v1::CheckReply*) override;
   grpc::Status Prepare(grpc::ServerContext*, const v1::PrepareRequest*, v1::PrepareReply*) override;
   grpc::Status Bind(grpc::ServerContext*, const v1::BindRequest*, v1::BindReply*) override;

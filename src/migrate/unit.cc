@@ -1,6 +1,7 @@
 #include "migrate/unit.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -40,6 +41,14 @@ Unit unit_of_container(const Host& host, Container container) {
 Unit unit_of_process(const Host& host, pid_t pid) {
   if (auto container = host.containers->of_process(pid)) {
     return unit_of_container(host, std::move(*container));
+  }
+  // CRIU alone knows nothing of its mounts, cgroups and pipes.
+  const std::uint64_t pids = namespace_inode(pid, "pid");
+  if (pids != 0 && pids != namespace_inode(::getpid(), "pid")) {
+    throw Failure(fmt::format(
+        "process {} ({}) is in a container that another runtime runs: let that checkpoint it here "
+        "and restore it there, as runc and podman do (docs/containers.md)",
+        pid, program_name(pid).value_or("?")));
   }
   const auto name = program_name(pid);
   if (!name) throw Failure(fmt::format("there is no process {} on {}", pid, host.name));
@@ -83,13 +92,14 @@ Unit find_unit(const Host& host, const std::string& program) {
     return unit_of_process(host, pid);
   }
   std::map<pid_t, Unit> units;  // by root
+  std::string refusal;
   for (const auto& process : host.control->processes()) {
     if (program_name(process.pid) != program.substr(0, 15)) continue;
     try {
       Unit unit = unit_of_process(host, process.pid);
       units.emplace(unit.root, std::move(unit));
-    } catch (const Failure&) {
-      continue;  // it has just ended
+    } catch (const Failure& failure) {
+      if (is_alive(process.pid)) refusal = failure.what();  // else it has just ended
     }
   }
   if (units.size() == 1) return std::move(units.begin()->second);
@@ -102,6 +112,7 @@ Unit find_unit(const Host& host, const std::string& program) {
     throw Failure(
         fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host.name, candidates));
   }
+  if (!refusal.empty()) throw Failure(refusal);
   const auto others = processes_named(program);
   if (!others.empty()) not_ferry(fmt::format("'{}' (process {})", program, others.front()));
   throw Failure(fmt::format("there is no program '{}' on {}; see: ferry ps", program, host.name));

@@ -82,7 +82,11 @@ TEST(Protocol, BodiesComeBackAsTheyWere) {
   EXPECT_EQ(action.name, "post-restore");
   EXPECT_EQ(action.pid, -4);
   Done done;
-  ASSERT_TRUE(parse(encode(Done{-1, "no"}), &done));
+  ASSERT_TRUE(parse(encode(Done{-1, "no", "a note"}), &done));
+  EXPECT_EQ(done.note, "a note");
+  Claim claim;
+  ASSERT_TRUE(parse(encode(Claim{"its note"}), &claim));
+  EXPECT_EQ(claim.note, "its note");
   EXPECT_EQ(done.error, "no");
   Resumed resumed;
   ASSERT_TRUE(parse(encode(Resumed{9, 5, 6, 7}), &resumed));
@@ -112,7 +116,9 @@ TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
   truncated_is_refused(Stay{1});
   truncated_is_refused(PauseTree{1});
   truncated_is_refused(Action{"x", 1, 2});
-  truncated_is_refused(Done{1, "x"});
+  truncated_is_refused(Done{1, "x", "y"});
+  truncated_is_refused(Claim{"x"});
+  truncated_is_refused(RestoreFailed{"x"});
 }
 
 TEST(Protocol, ACountThatTheBodyCannotHoldClaimsNoMemory) {

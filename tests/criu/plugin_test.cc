@@ -1,6 +1,7 @@
 // Loads the plugin as CRIU does and calls its hooks.
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +9,10 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "criu/talk.h"
@@ -21,6 +26,11 @@ __attribute__((weak)) void __lsan_disable();
 __attribute__((weak)) void __lsan_enable();
 
 static std::string* logged = nullptr;
+static int image_folder = -1;
+
+__attribute__((visibility("default"))) int criu_get_image_dir(void) {
+  return image_folder;
+}
 
 __attribute__((visibility("default"))) void print_on_level(unsigned int level, const char* format,
                                                            ...) {
@@ -116,6 +126,85 @@ TEST_F(PluginTest, StopsTheTreeOnceAndMarksItOnce) {
   EXPECT_EQ(asked[1].type, MessageType::kFrozen);
 }
 
+// The folder of an image.
+struct Image {
+  Image() {
+    char name[] = "/tmp/ferry-image.XXXXXX";
+    path = ::mkdtemp(name);
+    image_folder = ::open(path.c_str(), O_DIRECTORY | O_CLOEXEC);
+  }
+  ~Image() {
+    ::close(image_folder);
+    image_folder = -1;
+    std::filesystem::remove_all(path);
+  }
+  std::string note() const {
+    std::ifstream in(path + "/ferry.img");
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void write(const std::string& note) { std::ofstream(path + "/ferry.img") << note; }
+  std::string path;
+};
+
+TEST_F(PluginTest, PutsTheNoteIntoTheImage) {
+  PlayedFerryd ferryd;
+  Image image;
+  ferryd.answer({0, "", "a note\nof two lines\n"});
+  plugin->init(CR_PLUGIN_STAGE__DUMP);
+  EXPECT_EQ(pause(100), 0);
+  EXPECT_EQ(image.note(), "a note\nof two lines\n");
+}
+
+TEST_F(PluginTest, FailsTheDumpWhenTheNoteCannotBeWritten) {
+  PlayedFerryd ferryd;
+  ferryd.answer({0, "", "a note"});
+  plugin->init(CR_PLUGIN_STAGE__DUMP);
+  EXPECT_EQ(pause(100), -1);
+  EXPECT_EQ(errors, "Error (ferry): cannot write ferry.img: Bad file descriptor\n");
+  plugin->exit(CR_PLUGIN_STAGE__DUMP, -1);
+  ASSERT_EQ(ferryd.asked().size(), 2u);
+  EXPECT_EQ(ferryd.asked()[1].type, MessageType::kDumpFailed);
+}
+
+TEST_F(PluginTest, ClaimsWhatItRestores) {
+  PlayedFerryd ferryd;
+  Image image;
+  image.write("a note");
+  EXPECT_EQ(plugin->init(CR_PLUGIN_STAGE__RESTORE), 0);
+  plugin->exit(CR_PLUGIN_STAGE__RESTORE, 0);
+  const auto asked = ferryd.asked();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].type, MessageType::kClaim);
+  agent::Claim claim;
+  EXPECT_TRUE(agent::parse(asked[0].body, &claim));
+  EXPECT_EQ(claim.note, "a note");
+}
+
+TEST_F(PluginTest, GivesItsClaimBackWhenTheRestoreFails) {
+  PlayedFerryd ferryd;
+  Image image;
+  image.write("a note");
+  plugin->init(CR_PLUGIN_STAGE__RESTORE);
+  plugin->exit(CR_PLUGIN_STAGE__RESTORE, -1);
+  ASSERT_EQ(ferryd.asked().size(), 2u);
+  EXPECT_EQ(ferryd.asked()[1].type, MessageType::kRestoreFailed);
+}
+
+TEST_F(PluginTest, RestoresNothingWithoutAClaim) {
+  Image image;
+  image.write("a note");
+  {
+    PlayedFerryd ferryd;
+    ferryd.answer({EIO, "it was restored on h3 already", ""});
+    EXPECT_EQ(plugin->init(CR_PLUGIN_STAGE__RESTORE), -1);
+    plugin->exit(CR_PLUGIN_STAGE__RESTORE, -1);
+    EXPECT_EQ(errors, "Error (ferry): it was restored on h3 already\n");
+    EXPECT_EQ(ferryd.asked().size(), 1u);  // there is none to give back
+  }
+  EXPECT_EQ(plugin->init(CR_PLUGIN_STAGE__RESTORE), -1);
+  EXPECT_NE(errors.find("no ferryd answers here"), std::string::npos);
+}
+
 TEST_F(PluginTest, TellsOfAFailedDump) {
   PlayedFerryd ferryd;
   plugin->init(CR_PLUGIN_STAGE__DUMP);
@@ -131,7 +220,7 @@ TEST_F(PluginTest, TellsOfAFailedDump) {
 
 TEST_F(PluginTest, FailsTheDumpWhenRdmaCannotStop) {
   PlayedFerryd ferryd;
-  ferryd.answer({EIO, "it is busy"});
+  ferryd.answer({EIO, "it is busy", ""});
   plugin->init(CR_PLUGIN_STAGE__DUMP);
   EXPECT_EQ(pause(100), -1);
   EXPECT_EQ(errors, "Error (ferry): cannot stop RDMA of process 100: it is busy\n");

@@ -48,6 +48,8 @@ void check_bodies(std::span<const std::byte> body) {
   check_body<agent::Frozen>(body);
   check_body<agent::DumpFailed>(body);
   check_body<agent::Action>(body);
+  check_body<agent::Claim>(body);
+  check_body<agent::RestoreFailed>(body);
   check_body<agent::Done>(body);
 }
 

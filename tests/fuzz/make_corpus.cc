@@ -278,7 +278,8 @@ void make_control() {
   one("stay", MessageType::kStay, agent::encode(agent::Stay{10}));
   one("pause-tree", MessageType::kPauseTree, agent::encode(agent::PauseTree{4711}));
   one("action", MessageType::kAction, agent::encode(agent::Action{"post-dump", 4711, 7}));
-  one("done", MessageType::kDone, agent::encode(agent::Done{1, "cannot"}));
+  one("claim", MessageType::kClaim, agent::encode(agent::Claim{"note"}));
+  one("done", MessageType::kDone, agent::encode(agent::Done{1, "cannot", "note"}));
   agent::Resume resume{true, stopped.contexts};
   resume.contexts[0].slots[0].entries.clear();
   one("resume", MessageType::kResume, agent::encode(resume));

@@ -26,12 +26,14 @@ using test::PlayedProcess;
 
 // Answers as told, and notes what was asked.
 struct Handler : ControlHandler {
-  agent::Done pause_tree(pid_t root) override { return {0, "pause " + std::to_string(root)}; }
+  agent::Done pause_tree(pid_t root) override { return {0, "pause " + std::to_string(root), {}}; }
   agent::Done frozen(pid_t pid) override {
     if (pid == 99) throw std::runtime_error("no memory");
     return {0, "frozen " + std::to_string(pid)};
   }
   agent::Done dump_failed(pid_t) override { return {5, "no"}; }
+  agent::Done claim(pid_t, const std::string&) override { return {}; }
+  agent::Done restore_failed(pid_t, const std::string&) override { return {}; }
   agent::Done action(const agent::Action& action) override {
     return {action.name == "post-dump" ? 1 : 0, action.name};
   }

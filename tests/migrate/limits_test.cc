@@ -38,7 +38,7 @@ TEST(Limits, AreSetWithTheirUnits) {
 TEST(Limits, NonsenseIsRefusedInOneLine) {
   EXPECT_EQ(refusal("stops=1s"),
             "there is no limit 'stops'; known: stop, transfer, restore, source, resume, peers, "
-            "stand-in, origin, lease");
+            "stand-in, checkpoint, origin, lease");
   for (const char* text : {"stop", "stop=", "stop=1", "stop=s", "stop=-1s", "stop=1.5s", "stop=1 s",
                            "stop=99ms", "stop=61min", "stop=4294967296ms", "stop=1h"}) {
     EXPECT_EQ(refusal(text), std::string("--limit ") + text +
