@@ -36,13 +36,13 @@
 //   keys
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
-//   kept       source       -                    a checkpoint of somebody else's CRIU: it is open
-//   who goes on since      source       Stamp                the destination has committed left
-//   source       Stamp                nobody is there any more who reports (StandInTerm) next
-//   source       Place                an RNIC kept by its origin has moved on freed      source
-//   Endpoint             the slot of an origin is not kept any more over       both         Held,
-//   origins        only origins are kept; the decision stands forgotten  both         - nothing is
-//   held, and nobody will ask
+//   kept       source       -                    a checkpoint of somebody else's CRIU, undecided
+//   since      source       Stamp                the destination has committed
+//   left       source       Stamp                nobody is there any more who reports (StandInTerm)
+//   next       source       Place                an RNIC kept by its origin has moved on
+//   freed      source       Endpoint             the slot of an origin is not kept any more
+//   over       both         Held, origins        only origins are kept; the decision stands
+//   forgotten  both         -                    nothing is held, and nobody will ask
 //
 // A note need not be on the disk when it is written: a ferryd that is killed loses none, and a host
 // that is rebooted none from before a decision, which is synced after it in the same file.
