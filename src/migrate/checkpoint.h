@@ -28,8 +28,8 @@
 //     kept ── a process of the tree runs on ──► it goes on here; the image is of no more use
 //       │  ◄─── Claim ────────────────────────────── CRIU is about to restore it
 //     claimed ── Unclaim (the restore failed) ──► kept
-//       │  ◄─── Take ─────────────────────────────── the restored processes are awake; their
-//       sockets ▼                                            are bound
+//       │  ◄─── Take ─────────────────────────────── the restored processes are awake, with
+//       ▼                                            sockets that are bound
 //     gone: as after the commit of a move            they resume
 //
 // Keeper and restorer may be the same. A claim needs that nothing of the tree is alive, and there
@@ -40,8 +40,7 @@ namespace ferry::migrate {
 struct CheckpointNote {
   std::uint64_t id = 0;
   std::string program;
-  std::string host,
-      ferryd;  // the keeper's name and address:port; no address: it serves itself only
+  std::string host, ferryd;  // the keeper, address:port; empty: it serves its own host only
 
   bool operator==(const CheckpointNote&) const = default;
 };
