@@ -1,6 +1,7 @@
 #include "migrate/origins.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <map>
@@ -61,7 +62,9 @@ class ScriptedDirectory : public Directory {
 class OriginsTest : public testing::Test {
  protected:
   static constexpr std::uint32_t kSlot = 211, kAskerSlot = 212, kQpn = kSlot << 14 | 99;
-  const port::Address here = port::Address::from_ipv4(0x7F4E0001);  // 127.78.0.1
+  // 127.78.x.y: tests run at the same time.
+  const port::Address here =
+      port::Address::from_ipv4(0x7F4E0000 | (static_cast<std::uint32_t>(::getpid()) & 0xFFFF));
   const port::Endpoint origin{here, port::udp_port_of_slot(kSlot)};
 
   void keep(Origins& origins) {
