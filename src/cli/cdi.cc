@@ -14,15 +14,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "agent/protocol.h"
+#include "cli/files.h"
 #include "cli/run.h"
 #include "migrate/control_server.h"
 #include "migrate/failure.h"
@@ -42,26 +41,6 @@ constexpr char kCdiVersion[] = "0.5.0";  // Debian 12's podman knows no later on
 constexpr char kKind[] = "ferry.dev/rnic";
 constexpr char kHookName[] = "ferry-oci-hook";
 constexpr std::array<const char*, 2> kStages{"createContainer", "startContainer"};
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Failure(fmt::format("cannot read {}: {}", path, error_text(errno)));
-  return bytes;
-}
-
-// Readers see the old file or the new one.
-void write_file(const std::string& path, const std::string& bytes, mode_t mode) {
-  const std::string beside = path + ".new";
-  std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-  out << bytes;
-  out.close();
-  if (!out || ::chmod(beside.c_str(), mode) != 0 || ::rename(beside.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(beside.c_str());
-    throw Failure(fmt::format("cannot write {}: {}", path, error_text(error)));
-  }
-}
 
 void make_folder(const fs::path& path) {
   std::error_code error;

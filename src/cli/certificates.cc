@@ -16,11 +16,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
 
+#include "cli/files.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "migrate/unique_fd.h"
@@ -40,34 +40,6 @@ constexpr Days kCaDays{3653};
 constexpr char kCaKey[] = "ca.key", kCaCertificate[] = "ca.pem";
 constexpr char kBundleSuffix[] = ".ferry";
 
-Failure cannot(const std::string& what) {
-  const int error = errno;
-  if (error == EACCES || error == EPERM) return Failure(what + ": needs root; use sudo");
-  return Failure(fmt::format("{}: {}", what, error_text(error)));
-}
-
-void write_all(int file, const std::string& text, const std::string& path) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw cannot("cannot write " + path);
-    done += static_cast<std::size_t>(written);
-  }
-}
-
-// A file that others never could read, durable before it takes its place.
-void write_file(const std::string& path, const std::string& text, mode_t mode) {
-  const std::string fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  const UniqueFd file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (!file) throw cannot("cannot write " + path);
-  ::fchmod(file.get(), mode);
-  write_all(file.get(), text, path);
-  if (::fsync(file.get()) != 0 || ::rename(fresh.c_str(), path.c_str()) != 0) {
-    throw cannot("cannot write " + path);
-  }
-}
-
 void make_private_directory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -76,14 +48,6 @@ void make_private_directory(const std::string& path) {
     errno = error.value();
     throw cannot("cannot make " + path);
   }
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw cannot("cannot read " + path);
-  return text.str();
 }
 
 bool is_address(const std::string& text) {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "migrate/failure.h"
+
+// Files that commands read and write. All throw migrate::Failure.
+namespace ferry::cli {
+
+// `what` and errno, in one line.
+migrate::Failure cannot(const std::string& what);
+
+std::string read_file(const std::string& path);
+void write_all(int file, const std::string& text, const std::string& path);
+// A file that others never could read (but as `mode` lets them), durable before it takes its place.
+void write_file(const std::string& path, const std::string& text, mode_t mode);
+
+}  // namespace ferry::cli
