@@ -46,7 +46,7 @@ constexpr char kOwnPreload[] =
 
 // Detaches what is mounted at a path of the container; nothing when nothing is.
 void unmount(const Root& root, std::string_view path) {
-  const Descriptor mounted = root.open(path, O_PATH);
+  const UniqueFd mounted = root.open(path, O_PATH);
   if (!mounted) return;
   const std::string name = "/proc/self/fd/" + std::to_string(mounted.get());
   if (::umount2(name.c_str(), MNT_DETACH) != 0 && errno != EINVAL) {
@@ -56,9 +56,9 @@ void unmount(const Root& root, std::string_view path) {
 
 // The root filesystem without what is mounted into it.
 std::string own_preload(const Root& root) {
-  const Descriptor here = root.open("/", O_PATH | O_DIRECTORY);
-  Descriptor image(static_cast<int>(::syscall(
-      SYS_open_tree, here.get(), "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)));
+  const UniqueFd here = root.open("/", O_PATH | O_DIRECTORY);
+  UniqueFd image(static_cast<int>(::syscall(SYS_open_tree, here.get(), "",
+                                            AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)));
   if (!image) return {};
   return Root(std::move(image)).read(kPreload, kMostPreload).value_or("");
 }
@@ -69,15 +69,15 @@ bool has_terminal(const json& state) {
   return config.is_object() && config.value("process", json::object()).value("terminal", false);
 }
 
-void say(const Descriptor& where, const std::string& reason) {
+void say(const UniqueFd& where, const std::string& reason) {
   const std::string line = "ferry: no RDMA in this container: " + reason + "\n";
   (void)!::write(where.get(), line.data(), line.size());
 }
 
 // Our parent becomes the container's first process.
-Descriptor stderr_of_container() {
-  const Descriptor parent(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
-  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_getfd, parent.get(), STDERR_FILENO, 0)));
+UniqueFd stderr_of_container() {
+  const UniqueFd parent(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, parent.get(), STDERR_FILENO, 0)));
 }
 
 void create_container(const json& state) {
@@ -95,7 +95,7 @@ void start_container() {
   const Root root = Root::at("/");
   const std::string preload = root.read(kPreload, kMostPreload).value_or("");
   if (preload.starts_with(kLibrary)) return;
-  const Descriptor terminal(::open("/dev/console", O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  const UniqueFd terminal(::open("/dev/console", O_WRONLY | O_NOCTTY | O_CLOEXEC));
   if (!terminal || ::isatty(terminal.get()) == 0) return;
   const Verdict verdict = judge(root);
   say(terminal, verdict.reason.empty() ? kOwnPreload : verdict.reason);

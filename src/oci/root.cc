@@ -40,33 +40,29 @@ std::string_view text(std::string_view bytes, std::size_t at) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Root Root::at(const std::string& path) {
-  Descriptor folder(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd folder(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder) throw std::system_error(errno, std::generic_category(), path);
   return Root(std::move(folder));
 }
 
-Descriptor Root::open(std::string_view path, int flags) const {
+UniqueFd Root::open(std::string_view path, int flags) const {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags | O_CLOEXEC);
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   const std::string name(path);
-  return Descriptor(
+  return UniqueFd(
       static_cast<int>(::syscall(SYS_openat2, folder_.get(), name.c_str(), &how, sizeof how)));
 }
 
-Descriptor Root::open_file(std::string_view path) const {
+UniqueFd Root::open_file(std::string_view path) const {
   struct stat status {};
-  const Descriptor what = open(path, O_PATH);
+  const UniqueFd what = open(path, O_PATH);
   if (what && ::fstat(what.get(), &status) == 0 && S_ISREG(status.st_mode)) {
     return open(path, O_RDONLY);
   }
   if (what) errno = EINVAL;
-  return Descriptor();
+  return UniqueFd();
 }
 
 bool Root::has(std::string_view path) const {
@@ -74,7 +70,7 @@ bool Root::has(std::string_view path) const {
 }
 
 std::optional<std::string> Root::read(std::string_view path, std::size_t most) const {
-  const Descriptor file = open_file(path);
+  const UniqueFd file = open_file(path);
   if (!file) return std::nullopt;
   std::string bytes;
   std::array<char, 1 << 16> piece;

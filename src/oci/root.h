@@ -3,34 +3,26 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "migrate/unique_fd.h"
 
 // A container's root filesystem, as its image and its mounts make it. Its links may point anywhere:
 // they are followed as the container would, never out of it.
 namespace ferry::oci {
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&&) = delete;
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
+using migrate::UniqueFd;
 
 class Root {
  public:
-  explicit Root(Descriptor folder) : folder_(std::move(folder)) {}
+  explicit Root(UniqueFd folder) : folder_(std::move(folder)) {}
   // Throws std::system_error.
   static Root at(const std::string& path);
 
   // As openat2() does inside; an empty descriptor and errno when there is no such file.
-  Descriptor open(std::string_view path, int flags) const;
+  UniqueFd open(std::string_view path, int flags) const;
   // The same, for reading, and only if it is a regular file: others may do something when opened.
-  Descriptor open_file(std::string_view path) const;
+  UniqueFd open_file(std::string_view path) const;
   bool has(std::string_view path) const;
   // At most `most` bytes; nothing when it cannot be read.
   std::optional<std::string> read(std::string_view path, std::size_t most) const;
@@ -40,7 +32,7 @@ class Root {
   std::optional<std::string> find_library(std::string_view soname) const;
 
  private:
-  Descriptor folder_;
+  UniqueFd folder_;
 };
 
 }  // namespace ferry::oci

@@ -27,7 +27,7 @@ using Names = std::set<std::string>;
 
 // Throws ElfError, with the path in front.
 Elf read(const Root& root, const std::string& path) {
-  const Descriptor file = root.open_file(path);
+  const UniqueFd file = root.open_file(path);
   if (!file) throw ElfError("cannot read " + path + ": " + std::strerror(errno));
   try {
     return read_elf(file.get());
@@ -133,7 +133,7 @@ class Judge {
 
   std::vector<std::string> host_libraries() {
     std::vector<std::string> names;
-    const Descriptor folder = root_.open(kHostFolder, O_RDONLY | O_DIRECTORY);
+    const UniqueFd folder = root_.open(kHostFolder, O_RDONLY | O_DIRECTORY);
     DIR* listing = folder ? ::fdopendir(::dup(folder.get())) : nullptr;
     if (listing == nullptr) return names;
     while (const dirent* entry = ::readdir(listing)) {

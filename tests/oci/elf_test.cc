@@ -18,7 +18,7 @@ const Library kLibrary{{"libone.so.1", "libc.so.6"},
                        {"VERBS_1.0", "VERBS_1.1"}};
 
 Elf read(const std::string& bytes) {
-  const Descriptor file(::memfd_create("library", MFD_CLOEXEC));
+  const UniqueFd file(::memfd_create("library", MFD_CLOEXEC));
   EXPECT_EQ(::write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   return read_elf(file.get());
 }
