@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
@@ -60,11 +59,6 @@ bool is_running(const Held& held) {
   return std::any_of(held.processes.begin(), held.processes.end(), [](const HeldProcess& process) {
     return start_time(process.pid) == process.started && is_alive(process.pid);
   });
-}
-
-bool has_ended(const UniqueFd& pidfd) {
-  pollfd end{pidfd.get(), POLLIN, 0};
-  return !pidfd || ::poll(&end, 1, 0) != 0;
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -24,6 +23,7 @@ extern "C" {
 
 #include "migrate/failure.h"
 #include "migrate/net.h"
+#include "migrate/process_tree.h"
 
 namespace ferry::migrate {
 
@@ -34,10 +34,10 @@ struct ControlServer::Connection {
   UniqueFd socket;
   pid_t peer = 0;
   uid_t user = 0;
-  bool programs_only = false;  // came by the socket that containers have
-  ino_t pid_namespace = 0;     // of `peer`, then; 0: not known
-  UniqueFd pidfd;              // of `peer`: the number may be another process's one day
-  std::string ticket;          // guarded by the server's mutex
+  bool programs_only = false;       // came by the socket that containers have
+  std::uint64_t pid_namespace = 0;  // of `peer`, then; 0: not known
+  UniqueFd pidfd;                   // of `peer`: the number may be another process's one day
+  std::string ticket;               // guarded by the server's mutex
   std::optional<FerryProcess> process;
 
   std::mutex asking;  // one question at a time
@@ -53,16 +53,6 @@ struct ControlServer::Connection {
 };
 
 namespace {
-
-bool has_ended(const UniqueFd& pidfd) {
-  pollfd end{pidfd.get(), POLLIN, 0};
-  return !pidfd || ::poll(&end, 1, 0) != 0;
-}
-
-ino_t pid_namespace_of(pid_t pid) {
-  struct stat status {};
-  return ::stat(fmt::format("/proc/{}/ns/pid", pid).c_str(), &status) == 0 ? status.st_ino : 0;
-}
 
 // Programs of every user come here.
 void make_folder(const std::filesystem::path& folder) {
@@ -93,16 +83,15 @@ UniqueFd listen_on(const std::string& path) {
 ControlServer::ControlServer(std::string path, ControlHandler& handler,
                              std::size_t connections_of_user)
     : path_(std::move(path)), handler_(handler), connections_of_user_(connections_of_user) {
-  const std::string programs = programs_folder(path_);
   make_folder(std::filesystem::path(path_).parent_path());
-  make_folder(programs);
+  make_folder(programs_folder(path_));
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Failure(fmt::format("another ferryd is running on {}; stop it first", path_));
   }
   listener_ = listen_on(path_);
-  programs_listener_ = listen_on(programs + "/ferryd.sock");
+  programs_listener_ = listen_on(programs_socket(path_));
   acceptor_ = std::thread([this] { accept_loop(listener_, false); });
   programs_acceptor_ = std::thread([this] { accept_loop(programs_listener_, true); });
 }
@@ -119,11 +108,15 @@ ControlServer::~ControlServer() {
   acceptor_.join();
   programs_acceptor_.join();
   ::unlink(path_.c_str());
-  ::unlink((programs_folder(path_) + "/ferryd.sock").c_str());
+  ::unlink(programs_socket(path_).c_str());
 }
 
 std::string ControlServer::programs_folder(const std::string& socket) {
   return std::filesystem::path(socket).parent_path() / "programs";
+}
+
+std::string ControlServer::programs_socket(const std::string& socket) {
+  return programs_folder(socket) + "/ferryd.sock";
 }
 
 void ControlServer::accept_loop(const UniqueFd& listener, bool programs_only) {
@@ -146,7 +139,7 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
   connection->peer = peer.pid;
   connection->user = peer.uid;
   connection->programs_only = programs_only;
-  if (programs_only) connection->pid_namespace = pid_namespace_of(peer.pid);
+  if (programs_only) connection->pid_namespace = namespace_inode(peer.pid, "pid");
   connection->pidfd.reset(::pidfd_open(peer.pid, 0));
   // A thread and two descriptors of ours each: one user must not take them all, and no container.
   const auto others =

@@ -68,6 +68,7 @@ class ControlServer {
   // Where a ferryd on this socket has another one of the same name, for programs alone: root there
   // is nobody's root. Containers have this folder in the place of /run/ferry (cli/cdi.cc).
   static std::string programs_folder(const std::string& socket);
+  static std::string programs_socket(const std::string& socket);
 
   std::vector<FerryProcess> processes() const;
 

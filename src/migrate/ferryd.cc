@@ -265,7 +265,7 @@ int run(const Options& options) {
   // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
   // record stands.
   ::unlink(options.socket.c_str());
-  ::unlink((ControlServer::programs_folder(options.socket) + "/ferryd.sock").c_str());
+  ::unlink(ControlServer::programs_socket(options.socket).c_str());
   ::unlink(options.api.c_str());
   spdlog::shutdown();
   ::_exit(0);

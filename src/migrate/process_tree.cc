@@ -1,5 +1,6 @@
 #include "migrate/process_tree.h"
 
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -137,6 +138,11 @@ std::uint64_t resident_bytes(pid_t pid) {
   std::uint64_t size = 0, resident = 0;
   file >> size >> resident;
   return file ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+bool has_ended(const UniqueFd& pidfd) {
+  pollfd end{pidfd.get(), POLLIN, 0};
+  return !pidfd || ::poll(&end, 1, 0) != 0;
 }
 
 std::uint64_t namespace_inode(pid_t pid, const char* kind) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "migrate/unique_fd.h"
+
 // What /proc tells of processes. Everything here may be outdated the moment it is returned.
 namespace ferry::migrate {
 
@@ -22,6 +24,9 @@ bool is_below(pid_t pid, pid_t root);
 
 // False when it is gone, or has ended and only its parent has not noticed yet.
 bool is_alive(pid_t pid);
+
+// The same of the process behind a pidfd, for sure; true for none.
+bool has_ended(const UniqueFd& pidfd);
 
 // When it started, in clock ticks since the host did; 0 when it is gone. With the pid it names a
 // process for as long as the host is up.

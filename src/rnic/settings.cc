@@ -15,8 +15,8 @@ constexpr std::uint64_t kMostPausedMs = 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMostHelloTries = 1000;
 constexpr std::uint64_t kMostPriority = 20;
 
-// The variable's value; null: not set, or empty, or this is a set-user-ID program (of a container: others have no library
-// preloaded).
+// The variable's value; null: not set, or empty, or this is a set-user-ID program (of a container:
+// others have no library preloaded).
 const char* variable(const char* name) {
   const char* value = ::secure_getenv(name);
   return value != nullptr && *value != 0 ? value : nullptr;

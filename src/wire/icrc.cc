@@ -18,6 +18,7 @@ constexpr std::size_t kIpv4Size = 20;
 constexpr std::size_t kIpv6Size = 40;
 constexpr std::size_t kUdpSize = 8;
 constexpr std::byte kUdpProtocol{17};
+
 // The state after the masked headers: local route header, IP, UDP, BTH.
 std::uint32_t state_after_headers(std::span<const std::byte> packet, const port::Endpoint& from,
                                   const port::Endpoint& to, std::uint16_t ip_identification) {

@@ -307,7 +307,7 @@ TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
 // A container's root has user id 0 like the host's. It comes by the socket for programs.
 TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
   ControlServer server(path, handler);
-  const std::string inside = ControlServer::programs_folder(path) + "/ferryd.sock";
+  const std::string inside = ControlServer::programs_socket(path);
   ::setenv(agent::kSocketVariable, inside.c_str(), 1);
   {
     PlayedProcess process(inside, {.slot = 55});
@@ -325,8 +325,7 @@ TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
 
 TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
   ControlServer server(path, handler, 2);
-  ::setenv(agent::kSocketVariable, (ControlServer::programs_folder(path) + "/ferryd.sock").c_str(),
-           1);
+  ::setenv(agent::kSocketVariable, ControlServer::programs_socket(path).c_str(), 1);
   const UniqueFd first(agent::connect_to_ferryd()), second(agent::connect_to_ferryd()),
       third(agent::connect_to_ferryd());
   agent::Message message;
