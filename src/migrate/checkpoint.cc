@@ -317,6 +317,10 @@ void Checkpoints::restore_failed(pid_t, const std::string& text) {
   keeper.call(&v1::Ferryd::Stub::Unclaim, request, &reply, kAnswerLimit);
 }
 
+bool Checkpoints::is_restoring(std::uint64_t id) {
+  return claim_of(id) != nullptr;
+}
+
 // --- the processes
 
 std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {

@@ -72,6 +72,7 @@ class Checkpoints {
   // --- the restore. Throw Failure.
   void claim(pid_t criu, const std::string& note);
   void restore_failed(pid_t criu, const std::string& note);
+  bool is_restoring(std::uint64_t id);
 
   // --- the processes. Nothing: of no checkpoint.
   std::optional<WakeUp> awake(pid_t pid, std::uint64_t id);

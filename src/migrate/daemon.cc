@@ -220,6 +220,7 @@ std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::
 
 Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::string* reason) {
   if (const auto found = arrival_from(move_id, from)) return found->commit(reason);
+  if (checkpoints_.is_restoring(move_id)) return Answer::kUnknown;
   // A ferryd that started anew knows nothing of it: what it had restored is gone.
   *reason = "the program is not there any more";
   return answer_of_former(move_id);

@@ -213,6 +213,15 @@ void FormerMove::follow() {
   const auto handle = [&](const v1::WatchEvent& event) {
     for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
   };
+  // Who restored a checkpoint may not have got our word, and asks for it again then.
+  if (entry_.kept && entry_.going && entry_.going->host != host_.name && !entry_.left) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    std::string reason;
+    while (!host_.stopping && !term.over(false, now()) &&
+           ask_to_commit(destination, move_id_, &reason) == Answer::kUnknown) {
+      pause();
+    }
+  }
   if (!entry_.left && !held_.peer.empty() && is_needed()) {
     Peer destination = Peer::recorded(held_.peer, host_.credentials);
     if (hear(destination, move_id_, handle, is_needed)) {

@@ -113,12 +113,42 @@ TEST_F(CheckpointTest, OneOfAllRestoresGoesOn) {
   request.set_ferryd("127.0.0.1:1");
   *request.mutable_processes() = reply.processes();
   here.daemon->taken(request, "h3");
-  here.daemon->taken(request, "h3");  // its answer had got lost
+  // Its answer had got lost: until h3 says that it has it, it is not forgotten.
+  ::usleep(200'000);
+  here.daemon->taken(request, "h3");
   for (const std::string host : {"h1", "h2", "h3"}) {
     EXPECT_EQ(failure_of([&] { claim(host); }), "it was restored on h3 already");
   }
   request.set_host("h2");
   EXPECT_EQ(failure_of([&] { here.daemon->taken(request, "h2"); }), "it is not kept any more");
+}
+
+TEST_F(CheckpointTest, ItIsForgottenWhenItsNewHostKnows) {
+  FerrydHere there("h2");
+  std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
+                                       PlayedProcess::Behaviour{.slot = 87});
+  const std::string text = stop(*process);
+  const auto note = parse_note(text);
+  ASSERT_TRUE(note);
+  process.reset();
+  there.daemon->claim(::getpid(), text);
+  v1::TakeRequest request;
+  request.set_checkpoint(note->id);
+  request.set_host("h2");
+  request.set_ferryd(there.host.address);
+  *request.mutable_processes() = here.daemon->claimed(asked_by("h2", note->id), "h2").processes();
+  here.daemon->taken(request, "h2");
+  std::string reason;
+  EXPECT_EQ(there.daemon->commit(note->id, "", &reason), Answer::kUnknown);
+  ::usleep(200'000);
+  EXPECT_EQ(failure_of([&] { here.daemon->claimed(asked_by("h3", note->id), "h3"); }),
+            "it was restored on h2 already");
+  // The restore is given up: nobody there asks any more.
+  there.daemon->restore_failed(::getpid(), text);
+  EXPECT_TRUE(test::eventually([&] {
+    return failure_of([&] { here.daemon->claimed(asked_by("h3", note->id), "h3"); }) ==
+           "its program has gone on since, on h1 or elsewhere";
+  }));
 }
 
 TEST_F(CheckpointTest, NobodyIsBelievedToBeAnother) {
