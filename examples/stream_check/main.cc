@@ -1,8 +1,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "failure.h"
+#include "memory.h"
 #include "options.h"
 #include "report.h"
 #include "session.h"
@@ -27,13 +29,18 @@ int main(int argc, char** argv) {
       return 0;
     }
     Session session(options, &g_signals);
+    std::unique_ptr<Memory> memory;
+    if (options.memory > 0) {
+      memory = std::make_unique<Memory>(options.memory, options.rewrite, options.storm);
+    }
     session.set_up();
     // From here on a signal ends the run with the report; before, there is nothing to report.
     struct sigaction action {};
     action.sa_handler = count_signal;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    const Outcome outcome = session.run();
+    Outcome outcome = session.run();
+    if (memory) outcome.pages_corrupted = memory->count_corrupted();
     (options.json ? print_json : print_text)(session, outcome);
     return std::fflush(stdout) == 0 && passed(session, outcome) ? 0 : 1;
   } catch (const std::exception& error) {

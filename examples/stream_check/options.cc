@@ -62,6 +62,9 @@ enum Flag {
   kJson,
   kProgress,
   kSeries,
+  kMemory,
+  kRewrite,
+  kStorm,
   kHelp
 };
 
@@ -80,6 +83,9 @@ constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
                              {"json", no_argument, nullptr, kJson},
                              {"progress", no_argument, nullptr, kProgress},
                              {"series", required_argument, nullptr, kSeries},
+                             {"memory", required_argument, nullptr, kMemory},
+                             {"rewrite", required_argument, nullptr, kRewrite},
+                             {"storm", no_argument, nullptr, kStorm},
                              {"help", no_argument, nullptr, kHelp},
                              {nullptr, 0, nullptr, 0}};
 
@@ -105,6 +111,9 @@ between two completions.
   --timeout N       of unacknowledged requests, seven times: 4.096 us * 2^N, 1 to 31 (14: 67 ms)
   --events          sleep on the completion channel instead of polling
   --series FILE     append a line per 10 ms: wall-clock seconds, completions, bytes
+  --memory MIB      memory that is held beside the messages and checked at the end
+  --rewrite PERCENT of it that is rewritten each second (0)
+  --storm           its mappings are moved, replaced, protected and dropped as well
   --json            the report as one JSON object
   --progress        a line per second on stderr
 
@@ -145,6 +154,9 @@ Options parse_options(int argc, char** argv, bool* help) {
       case kJson: options.json = true; break;
       case kProgress: options.progress = true; break;
       case kSeries: options.series = optarg; break;
+      case kMemory: options.memory = number<uint64_t>("memory", optarg, 1, 1 << 20); break;
+      case kRewrite: options.rewrite = decimal("rewrite", optarg); break;
+      case kStorm: options.storm = true; break;
       case kHelp: *help = true; return options;
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");
       default: throw Failure(std::string(argv[optind - 1]) + ": unknown option; see --help");

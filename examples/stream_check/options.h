@@ -20,6 +20,9 @@ struct Options {
   bool json = false;
   bool progress = false;
   std::string series;
+  uint64_t memory = 0;  // MiB that are held and checked beside the messages
+  double rewrite = 0;   // percent of them, each second
+  bool storm = false;
 
   // The client decides about these, the server follows.
   uint32_t qps = 4;

@@ -74,7 +74,7 @@ double milliseconds_of(int64_t ns) {
 }  // namespace
 
 bool passed(const Session& session, const Outcome& outcome) {
-  return outcome.compared && totals(outcome).found.clean() &&
+  return outcome.compared && outcome.pages_corrupted == 0 && totals(outcome).found.clean() &&
          session.request_faults().total() == 0 && session.message_faults().total() == 0;
 }
 
@@ -108,6 +108,8 @@ void print_json(const Session& session, const Outcome& outcome) {
       "\"messages_out_of_order\": %llu, \"messages_corrupted\": %llu,\n",
       ull{all.found.lost}, ull{all.found.duplicated}, ull{all.found.out_of_order},
       ull{all.found.corrupted});
+  if (options.memory > 0)
+    std::printf(" \"pages_corrupted\": %llu,\n", ull{outcome.pages_corrupted});
   std::printf(
       " \"messages_sent\": %llu, \"messages_received\": %llu, \"bytes_sent\": %llu, "
       "\"bytes_received\": %llu,\n",
@@ -168,6 +170,10 @@ void print_text(const Session& session, const Outcome& outcome) {
   for (const Gap& gap : session.gaps().largest()) {
     std::printf("  %.3f ms at %.6f\n", milliseconds_of(gap.length_ns),
                 seconds_of(gap.begin_realtime_ns));
+  }
+  if (options.memory > 0) {
+    std::printf("memory: %llu MiB, %llu pages corrupted\n", ull{options.memory},
+                ull{outcome.pages_corrupted});
   }
   std::printf("requests: %llu with error status, %llu completion faults, %llu failed calls\n",
               ull{faults.error_completions}, ull{faults.completion_faults},

@@ -18,6 +18,7 @@ bool passed(const Session& session, const Outcome& outcome);
 //   peer: by the same names received, lost, duplicated, out_of_order, corrupted, as the peer found
 //   messages_lost, messages_duplicated, messages_out_of_order, messages_corrupted: both directions,
 //       control messages included
+//   pages_corrupted: of --memory
 //   messages_sent, messages_received (payload; READs count as received), bytes_sent,
 //   bytes_received, messages_per_second, bytes_per_second (sent and received), completions
 //   largest_gap_ms, largest_gaps: at most 32 of {at, ms}, largest first; at: CLOCK_REALTIME seconds

@@ -33,7 +33,8 @@ struct Outcome {
   std::array<Counts, kOps> there{};
   uint64_t completions = 0;
   uint64_t bytes_sent = 0;
-  double seconds = 0;  // from the first post to the stop
+  double seconds = 0;            // from the first post to the stop
+  uint64_t pages_corrupted = 0;  // of --memory
 };
 
 class Session {

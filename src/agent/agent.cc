@@ -15,6 +15,7 @@
 
 #include "agent/build_id.h"
 #include "agent/clock.h"
+#include "agent/userfaultfd.h"
 
 namespace ferry::agent {
 namespace {
@@ -223,7 +224,9 @@ void Agent::serve(int socket) {
     }
     if (error == ETIMEDOUT) continue;
     if (error) return;
-    close_descriptors(&message.descriptors);  // no message that reaches us here brings any
+    const bool given = message.type != MessageType::kTrack || give_userfaultfd(socket, message);
+    close_descriptors(&message.descriptors);  // no other message brings any
+    if (!given) return;
     if (message.type == MessageType::kLocated) {
       take_located(message);
     } else if (message.type == MessageType::kStatus) {
@@ -253,6 +256,19 @@ bool Agent::answer_status(int socket) {
   });
   if (Companion* companion = registry_.companion()) reply.services = companion->services();
   return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
+}
+
+// False when the connection is of no more use. Its user is ferryd alone: CRIU dumps no process that
+// holds one.
+bool Agent::give_userfaultfd(int socket, const Message& message) {
+  const int made = make_userfaultfd(message.descriptors.empty() ? -1 : message.descriptors.front());
+  Tracked reply;
+  reply.error = made < 0 ? -made : 0;
+  std::vector<int> descriptors;
+  if (made >= 0) descriptors.push_back(made);
+  const int error = send_message(socket, MessageType::kTracked, encode(reply), descriptors);
+  close_descriptors(&descriptors);
+  return error == 0;
 }
 
 // True when the socket has something, if only its end.

@@ -43,6 +43,7 @@ class Agent {
   void run();
   void serve(int socket);
   bool answer_status(int socket);
+  static bool give_userfaultfd(int socket, const Message& message);
   // A connected socket after a move or a rollback by ferryd, -1 when the stop did not happen and
   // `socket` is still good, -2 when it is not.
   int stop(int socket, const Message& message);

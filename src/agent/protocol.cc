@@ -90,6 +90,10 @@ void visit(V& v, T& m) {
   v(m.move_id), v(m.error), v(m.prepare_ns), v(m.suspend_ns), v(m.detach_ns);
   v(m.qps), v(m.unacked_psns), v(m.contexts);
 }
+template <typename V, Is<Tracked> T>
+void visit(V& v, T& m) {
+  v(m.error);
+}
 template <typename V, Is<Awake> T>
 void visit(V& v, T& m) {
   v(m.move_id), v(m.registration);
@@ -357,6 +361,9 @@ std::vector<std::byte> encode(const Stop& m) {
 std::vector<std::byte> encode(const Stopped& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Tracked& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const Awake& m) {
   return encode_body(m);
 }
@@ -413,6 +420,9 @@ bool parse(std::span<const std::byte> body, Stop* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Stopped* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Tracked* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Awake* out) {

@@ -20,6 +20,11 @@
 //   REGISTER                    ->
 //                               <-  STATUS                                 ferry ps
 //   STATUS_REPLY                ->
+//                               <-  TRACK (+ descriptor of /dev/userfaultfd)   its memory is to be
+//                               copied ahead
+//   TRACKED + descriptor        ->                                         a userfaultfd of the
+//   process,
+//                               which closes its own: CRIU dumps no process that holds one
 //                               <-  STOP                                   prepare, suspend, detach
 //   STOPPED + descriptors       ->
 //                               <-  STOP_TAKEN                             stand-in is answering;
@@ -78,12 +83,14 @@ enum class MessageType : std::uint16_t {
   kResumed = 5,
   kPeersKnow = 6,
   kLocate = 7,
+  kTracked = 8,
   kStatus = 16,
   kStop = 17,
   kStopTaken = 18,
   kResume = 19,
   kStay = 20,
   kLocated = 21,
+  kTrack = 22,
   kPauseTree = 32,
   kFrozen = 33,
   kDumpFailed = 34,
@@ -172,6 +179,10 @@ struct Stopped {
   std::vector<ContextSlots> contexts;
 };
 
+struct Tracked {
+  std::int32_t error = 0;  // errno; then there is no descriptor
+};
+
 struct Awake {
   std::uint64_t move_id = 0;
   Register registration;
@@ -234,6 +245,7 @@ std::vector<std::byte> encode(const Register&);
 std::vector<std::byte> encode(const StatusReply&);
 std::vector<std::byte> encode(const Stop&);
 std::vector<std::byte> encode(const Stopped&);
+std::vector<std::byte> encode(const Tracked&);
 std::vector<std::byte> encode(const Awake&);
 std::vector<std::byte> encode(const Resume&);
 std::vector<std::byte> encode(const Stay&);
@@ -253,6 +265,7 @@ bool parse(std::span<const std::byte> body, Register* out);
 bool parse(std::span<const std::byte> body, StatusReply* out);
 bool parse(std::span<const std::byte> body, Stop* out);
 bool parse(std::span<const std::byte> body, Stopped* out);
+bool parse(std::span<const std::byte> body, Tracked* out);
 bool parse(std::span<const std::byte> body, Awake* out);
 bool parse(std::span<const std::byte> body, Resume* out);
 bool parse(std::span<const std::byte> body, Stay* out);

@@ -77,11 +77,17 @@ void print(const v1::MoveReport& report) {
   fmt::print(
       "{} moved {} -> {}: blackout {:.1f} ms (stop {:.1f}, dump {:.1f}, transfer {:.1f}, restore "
       "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {} QPs, {} PSNs "
-      "unacknowledged, {} retransmitted, image {:.1f} MB\n",
+      "unacknowledged, {} retransmitted, image {:.1f} MB{}\n",
       report.program(), report.from(), report.to(), report.blackout_ms(), report.stop_ms(),
       report.dump_ms(), report.transfer_ms(), report.restore_ms(), report.commit_ms(),
       report.resume_ms(), report.rdma_share_ms(), report.qps(), report.unacked_psns(),
-      report.retransmitted_packets(), static_cast<double>(report.image_bytes()) / 1e6);
+      report.retransmitted_packets(), static_cast<double>(report.image_bytes()) / 1e6,
+      report.ahead_rounds() == 0
+          ? std::string()
+          : fmt::format(
+                " ({:.1f} MB of memory ahead in {} rounds and {:.1f} s, {:.1f} MB in the stop)",
+                static_cast<double>(report.ahead_bytes()) / 1e6, report.ahead_rounds(),
+                report.ahead_ms() / 1e3, static_cast<double>(report.last_bytes()) / 1e6));
 }
 
 void print(const v1::GroupReport& group, bool json) {
@@ -94,6 +100,18 @@ void print(const v1::GroupReport& group, bool json) {
   if (group.programs_size() == 1) return;
   fmt::print("{} programs moved together: blackout {:.1f} ms\n", group.programs_size(),
              group.blackout_ms());
+}
+
+// "copy ahead, round 3: 1241 MB sent, 12 MB left, 53 MB/s written, blackout about 410 ms"
+std::string phase_of(const v1::MoveProgress& progress) {
+  if (!progress.has_copy_ahead()) return progress.phase();
+  const auto& ahead = progress.copy_ahead();
+  const auto mega = [](double bytes) { return bytes / 1e6; };
+  return fmt::format(
+      "{}, round {}: {:.0f} MB sent, {:.1f} MB left, {:.0f} MB/s written, blackout about {:.0f} ms",
+      progress.phase(), ahead.round(), mega(static_cast<double>(ahead.sent_bytes())),
+      mega(static_cast<double>(ahead.left_bytes())), mega(ahead.dirty_bytes_per_second()),
+      ahead.blackout_ms());
 }
 
 std::string hexadecimal(std::uint32_t qpn) {
@@ -121,20 +139,17 @@ void print(const v1::QueuePair& qp) {
 
 }  // namespace
 
-int move(const std::vector<std::string>& programs, const std::string& to, bool force, bool json) {
-  for (const auto& program : programs) {
+int move(const v1::MoveRequest& request, bool json, bool events) {
+  const std::string& to = request.to();
+  for (const auto& program : request.programs()) {
     if (migrate::printable(program) != program) {
       throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
     }
   }
   if (migrate::printable(to) != to) throw Failure("that is no name of a host; give its address");
   Ferryd ferryd;
-  v1::MoveRequest request;
-  request.mutable_programs()->Assign(programs.begin(), programs.end());
-  request.set_to(to);
-  request.set_force(force);
   const auto reader = ferryd->Move(ferryd.context(), request);
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
   v1::MoveEvent event;
   std::map<std::string, std::string> phases;  // by program
   const auto progress = [&] {
@@ -146,7 +161,8 @@ int move(const std::vector<std::string>& programs, const std::string& to, bool f
   };
   while (reader->Read(&event)) {
     if (event.has_progress()) {
-      phases[event.progress().program()] = event.progress().phase();
+      phases[event.progress().program()] = phase_of(event.progress());
+      if (events) fmt::print(stderr, "{}\n", to_json(event.progress()).dump());
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
     }

@@ -9,10 +9,10 @@
 // Talks to the ferryd of this host.
 namespace ferry::cli {
 
-// `ferry move PROGRAM... --to HOST [--force] [--json]`; several move as one. The JSON of one
-// program is a MoveReport, of several a GroupReport (ferry.proto). All of these throw
-// migrate::Failure.
-int move(const std::vector<std::string>& programs, const std::string& to, bool force, bool json);
+// `ferry move PROGRAM... --to HOST`; several move as one. `json`: the report is JSON, of one
+// program a MoveReport, of several a GroupReport (ferry.proto); `events`: before it, each
+// MoveProgress as a line of JSON on stderr. All of these throw migrate::Failure.
+int move(const v1::MoveRequest& request, bool json, bool events);
 int ps(bool json);
 int resolve(const std::string& move_id, bool commit);
 

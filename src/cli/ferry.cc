@@ -39,7 +39,21 @@ int command(int argc, char** argv) {
       ->type_name("HOST[:PORT]");
   move->add_flag("--force", force,
                  "also if a peer that speaks no migration messages may give up meanwhile");
+  bool always = false, never = false, events = false;
+  double max_blackout = 0;
+  auto* ahead = move->add_flag("--copy-ahead", always,
+                               "send memory while the program runs, however little it has");
+  auto* not_ahead =
+      move->add_flag("--no-copy-ahead", never, "send memory while the program stands still")
+          ->excludes(ahead);
+  move->add_option("--max-blackout", max_blackout,
+                   "milliseconds that the program may stand still: memory is sent ahead until it "
+                   "will be so short, and the move is given up when it will not be")
+      ->check(CLI::PositiveNumber)
+      ->excludes(not_ahead)
+      ->type_name("MS");
   move->add_flag("--json", json, "print the report as JSON");
+  move->add_flag("--events", events, "print each step as a line of JSON on stderr");
   auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
   ps->add_flag("--json", json, "print as JSON");
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
@@ -102,7 +116,16 @@ int command(int argc, char** argv) {
   }
   if (const auto status = ferry::migrate::parse_command_line(app, argc, argv)) return *status;
 
-  if (*move) return ferry::cli::move(programs, to, force, json);
+  if (*move) {
+    using Request = ferry::v1::MoveRequest;
+    Request request;
+    request.mutable_programs()->Assign(programs.begin(), programs.end());
+    request.set_to(to);
+    request.set_force(force);
+    request.set_copy_ahead(always ? Request::ALWAYS : never ? Request::NEVER : Request::BY_SIZE);
+    request.set_max_blackout_ms(max_blackout);
+    return ferry::cli::move(request, json, events);
+  }
   if (*ps) return ferry::cli::ps(json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);

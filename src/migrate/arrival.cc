@@ -22,6 +22,7 @@ extern "C" {
 #include "migrate/slots.h"
 #include "migrate/subprocess.h"
 #include "migrate/whereabouts.h"
+#include "precopy/pagemap_image.h"
 
 namespace ferry::migrate {
 namespace {
@@ -29,6 +30,7 @@ namespace {
 constexpr auto kDoubt = std::chrono::seconds(2);
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
+constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
 constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
 
 // Of NAME@ADDRESS.
@@ -104,7 +106,8 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
       auto bound = bind_same_slots(netns, kept.netdev, kept.slots);
       std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
     }
-    token_ = host_.images->expect(images_, host_.available(), from_);
+    if (request.copy_ahead()) memory_.emplace(host_.available());
+    token_ = host_.images->expect(images_, host_.available(), from_, memory_ ? &*memory_ : nullptr);
     receiving_ = true;
     group_->join(*this);
   } catch (const Failure&) {
@@ -231,11 +234,11 @@ void Arrival::restore() {
   place_log();
   std::unique_lock lock(mutex_);
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+  if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
   restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
-  const bool ended = changed_.wait_for(lock, host_.limits.restore, [this] {
-    return held_ || decision_.decided() || criu_ended_;
-  });
+  const bool ended = changed_.wait_for(
+      lock, host_.limits.restore, [this] { return held_ || decision_.decided() || criu_ended_; });
   if (!ended) throw Failure("criu restore does not end");
   if (decision_.decided() || criu_ended_) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
@@ -245,7 +248,13 @@ void Arrival::restore() {
 
 void Arrival::run_criu() {
   const std::string error = host_.criu->restore(
-      {images_, move_id_, container_ ? container_->netns : std::string()}, &criu_pid_);
+      {images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value()},
+      &criu_pid_);
+  {
+    std::lock_guard lock(filling_);
+    pages_.reset();
+    memory_.reset();
+  }
   bool committed = false;
   {
     std::unique_lock lock(mutex_);
@@ -334,9 +343,14 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   auto tree = process_tree(root);  // all is frozen: nobody comes or goes
+  const std::string lacks = fill();
   std::unique_lock lock(mutex_);
   if (decision_.committed()) return 0;  // by a former ferryd, that could not answer any more
   if (!restoring_ || held_ || decision_.decided()) return 1;
+  if (!lacks.empty()) {
+    error_ = lacks;
+    return 1;
+  }
   try {
     note_held(root, tree);
   } catch (const Failure& failure) {
@@ -352,6 +366,17 @@ int Arrival::action(const std::string& name, pid_t root) {
   group_->wait_until_decided(lock);
   if (decision_.committed()) adopt_child(root_);
   return decision_.committed() ? 0 : 1;
+}
+
+// What was copied ahead is in the program before anything is decided. Empty, or what failed.
+std::string Arrival::fill() {
+  std::lock_guard lock(filling_);
+  try {
+    if (pages_) pages_->fill(kFillLimit);
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+  return {};
 }
 
 void Arrival::stage() const {
@@ -395,6 +420,7 @@ void Arrival::end_criu() {
 void Arrival::clean_up() {
   if (receiving_) host_.images->cancel(token_);
   receiving_ = false;
+  memory_.reset();
   for (auto& process : processes_) {
     for (auto& context : process.contexts) close_slots(context.slots);
   }

@@ -19,6 +19,8 @@
 #include "migrate/host.h"
 #include "migrate/journal.h"
 #include "migrate/stopped_tree.h"
+#include "precopy/page_server.h"
+#include "precopy/page_store.h"
 
 // The destination's side of one move:
 //
@@ -102,6 +104,7 @@ class Arrival {
   agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
+  std::string fill();
   void end_criu();
   void end_remains();
   void watch_program();
@@ -122,6 +125,9 @@ class Arrival {
   std::string images_;
   std::vector<device::Slot> reserved_;  // before the program is stopped
   std::optional<Announcer> announcer_;
+  std::optional<precopy::PageStore> memory_;  // that was copied ahead
+  std::optional<precopy::PageServer> pages_;  // gives it to CRIU
+  std::mutex filling_;                        // while it does
   ImageToken token_{};
   bool receiving_ = false;
 

@@ -340,8 +340,8 @@ std::shared_ptr<ControlServer::Connection> ControlServer::find(pid_t pid) const 
 }
 
 Message ControlServer::ask(Connection& connection, MessageType type,
-                           std::span<const std::byte> body, MessageType answer,
-                           std::chrono::milliseconds timeout) {
+                           std::span<const std::byte> body, std::span<const int> descriptors,
+                           MessageType answer, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::lock_guard turn(connection.asking);
   {
@@ -350,7 +350,7 @@ Message ControlServer::ask(Connection& connection, MessageType type,
     connection.answers.clear();
     connection.awaited = answer;
   }
-  if (const int error = agent::send_message(connection.socket.get(), type, body)) {
+  if (const int error = agent::send_message(connection.socket.get(), type, body, descriptors)) {
     throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));
   }
   std::unique_lock lock(connection.mutex);
@@ -372,7 +372,8 @@ Message ControlServer::ask(Connection& connection, MessageType type,
 
 agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds timeout) {
   const auto connection = find(pid);
-  Message message = ask(*connection, MessageType::kStatus, {}, MessageType::kStatusReply, timeout);
+  Message message =
+      ask(*connection, MessageType::kStatus, {}, {}, MessageType::kStatusReply, timeout);
   agent::close_descriptors(&message.descriptors);
   agent::StatusReply reply;
   if (!agent::parse(message.body, &reply)) {
@@ -381,11 +382,31 @@ agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds ti
   return reply;
 }
 
+UniqueFd ControlServer::track(pid_t pid, std::chrono::milliseconds timeout) {
+  const auto connection = find(pid);
+  const UniqueFd device(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  std::vector<int> descriptors;
+  if (device) descriptors.push_back(device.get());
+  Message message =
+      ask(*connection, MessageType::kTrack, {}, descriptors, MessageType::kTracked, timeout);
+  agent::Tracked tracked;
+  const bool understood = agent::parse(message.body, &tracked);
+  UniqueFd userfaultfd(message.descriptors.size() == 1 ? message.descriptors.front() : -1);
+  if (!userfaultfd) agent::close_descriptors(&message.descriptors);
+  // What else it is, a program may have made it to be used by root.
+  std::error_code ignored;
+  const auto kind =
+      std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", userfaultfd.get()), ignored);
+  if (understood && kind == "anon_inode:[userfaultfd]") return userfaultfd;
+  throw Failure(fmt::format("process {} cannot track what it writes: {}", pid,
+                            error_text(understood ? tracked.error : EPROTO)));
+}
+
 agent::Stopped ControlServer::stop(pid_t pid, const agent::Stop& request,
                                    std::chrono::milliseconds timeout) {
   const auto connection = find(pid);
-  Message message =
-      ask(*connection, MessageType::kStop, agent::encode(request), MessageType::kStopped, timeout);
+  Message message = ask(*connection, MessageType::kStop, agent::encode(request), {},
+                        MessageType::kStopped, timeout);
   agent::Stopped stopped;
   if (!agent::parse(message.body, &stopped) || stopped.move_id != request.move_id ||
       !agent::give_descriptors(&message.descriptors, &stopped.contexts)) {

@@ -77,6 +77,8 @@ class ControlServer {
 
   // Asks a process. Throws Failure (not registered, no answer in time).
   agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
+  // A userfaultfd of the process, which tracks what it writes. Throws Failure.
+  UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
   // STOP and its answer, with the descriptors in the slots (the caller's). Throws Failure.
   agent::Stopped stop(pid_t pid, const agent::Stop& request, std::chrono::milliseconds timeout);
   // The stand-in answers. Returns when the process has let go of its sockets and of the connection
@@ -100,8 +102,8 @@ class ControlServer {
   std::string give_ticket(const std::shared_ptr<Connection>& connection);
   std::shared_ptr<Connection> find(pid_t pid) const;
   agent::Message ask(Connection& connection, agent::MessageType type,
-                     std::span<const std::byte> body, agent::MessageType answer,
-                     std::chrono::milliseconds timeout);
+                     std::span<const std::byte> body, std::span<const int> descriptors,
+                     agent::MessageType answer, std::chrono::milliseconds timeout);
 
   std::string path_;
   ControlHandler& handler_;

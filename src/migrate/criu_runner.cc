@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -91,6 +92,18 @@ std::string CriuRunner::dump(const Dump& dump) {
                         {"--external", fmt::format("net[{}]:ferry-net", status.st_ino)});
   }
   if (is_shell_job(dump.root)) command.argv.push_back("--shell-job");
+  UniqueFd server;
+  if (dump.without_memory) {
+    // After post-dump CRIU would serve the pages to whoever asks for them: nobody does.
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return fmt::format("cannot make a socket: {}", error_text(errno));
+    }
+    server.reset(ends[0]);
+    ::close(ends[1]);
+    command.descriptor = server.get();
+    command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", "3"});
+  }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
   const int status = wait_for(pid);
@@ -105,6 +118,7 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
        "--action-script", paths_.action_script, "-v2", "--log-file", "restore.log"},
       {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", restore.move_id)},
       {}};
+  if (restore.without_memory) command.argv.push_back("--lazy-pages");
   UniqueFd netns;
   if (!restore.netns.empty()) {
     netns.reset(::open(restore.netns.c_str(), O_RDONLY | O_CLOEXEC));

@@ -27,7 +27,8 @@ class CriuRunner {
     pid_t root = 0;
     std::string images;  // directory
     std::uint64_t move_id = 0;
-    std::string netns;  // path of the tree's own network namespace; empty: ours
+    std::string netns;            // path of the tree's own network namespace; empty: ours
+    bool without_memory = false;  // private anonymous pages are left out (precopy/)
   };
   // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
   // in one line.
@@ -37,6 +38,7 @@ class CriuRunner {
     std::string images;
     std::uint64_t move_id = 0;
     std::string netns;
+    bool without_memory = false;  // a precopy::PageServer has what the dump has left out
   };
   // Restores; ends when the tree runs (it is our child then), or everything is gone again.
   // Empty, or what failed in one line. `*criu` becomes CRIU's pid.

@@ -32,10 +32,9 @@ class Daemon : public ControlHandler {
   void recover();
 
   // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
-  // Several programs move as one: all, or none. `force`: also if a peer that speaks no migration
-  // messages may give up meanwhile.
+  // Several programs move as one: all, or none.
   v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
-                       bool force, const Move::Progress& progress);
+                       const MoveOptions& options, const Move::Progress& progress);
   // Of programs that are not the user's there is no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);

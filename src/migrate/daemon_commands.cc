@@ -33,7 +33,8 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
 }
 
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
-                             const std::string& to, bool force, const Move::Progress& progress) {
+                             const std::string& to, const MoveOptions& options,
+                             const Move::Progress& progress) {
   await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
   if (host_.images == nullptr) {
@@ -59,7 +60,7 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
     }
     const auto together = std::make_shared<MoveGroup>(host_, std::move(group), to);
     for (std::size_t i = 0; i < together->programs().size(); ++i) {
-      moves.push_back(std::make_shared<Move>(host_, together, i, user, force));
+      moves.push_back(std::make_shared<Move>(host_, together, i, user, options));
       moves_.emplace(moves.back()->move_id(), moves.back());
     }
   }

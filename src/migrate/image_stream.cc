@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "migrate/failure.h"
 #include "migrate/net.h"
@@ -26,10 +28,14 @@ namespace ferry::migrate {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x474D4946;  // "FIMG"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
 constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
 constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
+constexpr std::size_t kMostRanges = 1
+                                    << 17;  // of a frame: a process has 65,530 mappings by default
+constexpr int kAheadNice =
+    8;  // of who copies ahead: programs come first, on machines that are busy
 
 void set_timeouts(int socket, int seconds) {
   const timeval idle{seconds, 0};
@@ -54,6 +60,74 @@ int receive_content(Stream& stream, int file, std::uint64_t size, std::uint32_t*
   }
   *crc = ~*crc;
   return 0;
+}
+
+// From the first page on; the stop ends it.
+void make_way(bool ahead) {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ahead ? kAheadNice : 0);
+}
+
+// 0 or errno.
+int receive_ranges(Stream& stream, std::uint32_t count, std::uint32_t* crc,
+                   precopy::PageRanges* ranges) {
+  if (count > kMostRanges) return EBADMSG;
+  std::vector<std::byte> table(std::size_t{count} * 16);
+  if (const int error = stream.receive(table.data(), table.size())) return error;
+  *crc = wire::crc32_update(*crc, table);
+  wire::ByteReader in(table);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto start = in.get<std::uint64_t>(), end = in.get<std::uint64_t>();
+    const bool is_range = start < end && end <= precopy::kAddressEnd &&
+                          start % precopy::kPage == 0 && end % precopy::kPage == 0;
+    if (!is_range) return EBADMSG;
+    ranges->add(start, end);
+  }
+  return 0;
+}
+
+int receive_crc(Stream& stream, std::uint32_t crc) {
+  std::uint32_t expected = 0;
+  if (const int error = stream.receive(&expected, sizeof expected)) return error;
+  return ~crc == expected ? 0 : EBADMSG;
+}
+
+// A frame of pages, or of what is kept, behind its tag.
+int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::PageStore& memory) {
+  head.take(3);
+  const auto count = head.get<std::uint32_t>();
+  const auto process = head.get<std::int32_t>();
+  const auto pages = head.get<std::uint32_t>();
+  std::uint32_t crc = wire::kCrc32Init;
+  precopy::PageRanges ranges;
+  if (const int error = receive_ranges(stream, count, &crc, &ranges)) return error;
+  if (tag == 'K') {
+    if (const int error = receive_crc(stream, crc)) return error;
+    memory.keep(process, ranges);
+    return 0;
+  }
+  if (pages > ImageSender::kMostPages || ranges.bytes() != pages * precopy::kPage) return EBADMSG;
+  try {
+    for (const auto& [start, end] : ranges) {
+      for (std::uint64_t at = start; at < end;) {
+        const auto place = memory.put(process, at, end);
+        if (const int error = stream.receive(place.data(), place.size())) return error;
+        crc = wire::crc32_update(crc, place);
+        at += place.size();
+      }
+    }
+  } catch (const std::system_error& failure) {
+    return failure.code().value();
+  }
+  return receive_crc(stream, crc);
+}
+
+int send_reply(Stream& stream, int error, std::uint64_t bytes) {
+  std::vector<std::byte> reply;
+  wire::ByteWriter out(&reply);
+  out.put(static_cast<std::uint32_t>(error));
+  out.put(std::uint32_t{0});
+  out.put(bytes);
+  return stream.send(reply.data(), reply.size());
 }
 
 bool is_file_name(const std::string& name) {
@@ -148,6 +222,60 @@ ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
   out.put(totals_.bytes);
   if (error == 0) error = put(bytes, false);
 
+  receive_reply(error, totals_.bytes);
+  return totals_;
+}
+
+int ImageSender::send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
+                             std::span<const std::byte> content) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(16 + 16 * ranges.count());
+  wire::ByteWriter out(&bytes);
+  out.put(tag);
+  out.append("\0\0\0", 3);
+  out.put(static_cast<std::uint32_t>(ranges.count()));
+  out.put(process);
+  out.put(static_cast<std::uint32_t>(content.size() / precopy::kPage));
+  const std::size_t head = bytes.size();
+  for (const auto& [start, end] : ranges) {
+    out.put(start);
+    out.put(end);
+  }
+  std::uint32_t crc =
+      wire::crc32_update(wire::kCrc32Init, {bytes.data() + head, bytes.size() - head});
+  crc = ~wire::crc32_update(crc, content);
+  totals_.stream_bytes += bytes.size() + content.size() + sizeof crc;
+  int error = stream_.send(bytes.data(), bytes.size(), true);
+  if (error == 0 && !content.empty()) error = stream_.send(content.data(), content.size(), true);
+  if (error == 0) error = stream_.send(&crc, sizeof crc, true);
+  return error;
+}
+
+void ImageSender::send_pages(std::int32_t process, const precopy::PageRanges& ranges,
+                             std::span<const std::byte> content) {
+  if (const int error = send_ranges('P', process, ranges, content)) receive_reply(error, 0);
+}
+
+void ImageSender::send_kept(std::int32_t process, const precopy::PageRanges& memory) {
+  if (memory.count() > kMostRanges) return;  // it keeps more than it needs
+  if (const int error = send_ranges('K', process, memory, {})) receive_reply(error, 0);
+}
+
+void ImageSender::end_round() {
+  const std::array<char, 16> frame{'R'};
+  totals_.stream_bytes += frame.size();
+  receive_reply(stream_.send(frame.data(), frame.size()), 0);
+}
+
+void ImageSender::tell_stop() {
+  const std::array<char, 16> frame{'S'};
+  totals_.stream_bytes += frame.size();
+  if (const int error = stream_.send(frame.data(), frame.size())) receive_reply(error, 0);
+}
+
+// `error`: of what was sent; `expected`: bytes of files that the receiver has. Throws Failure
+// unless all is well.
+void ImageSender::receive_reply(int error, std::uint64_t expected) {
   // The receiver's own error says more than the broken connection that follows from it.
   std::vector<std::byte> reply(16);
   const int reply_error = stream_.receive(reply.data(), reply.size());
@@ -159,11 +287,10 @@ ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
     throw Failure(fmt::format("the destination could not take the image: {}", error_text(theirs)));
   }
   if (error == 0) error = reply_error;
-  if (error == 0 && received != totals_.bytes) error = EBADMSG;
+  if (error == 0 && received != expected) error = EBADMSG;
   if (error != 0) {
     throw Failure(fmt::format("the transfer of the image broke off: {}", error_text(error)));
   }
-  return totals_;
 }
 
 ImageReceiver::ImageReceiver(const std::string& address, const Credentials* credentials)
@@ -185,13 +312,13 @@ ImageReceiver::~ImageReceiver() {
 }
 
 ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit,
-                                 const std::string& host) {
+                                 const std::string& host, precopy::PageStore* memory) {
   ImageToken token;
   if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     throw Failure("cannot get random bytes for a transfer");
   }
   std::lock_guard lock(mutex_);
-  transfers_[token] = Transfer{directory, limit, host};
+  transfers_[token] = Transfer{directory, limit, host, memory};
   return token;
 }
 
@@ -276,11 +403,6 @@ void ImageReceiver::serve(UniqueFd socket) {
   }
   ImageTotals totals;
   const int error = receive_files(*stream, transfer, &totals);
-  std::vector<std::byte> reply;
-  wire::ByteWriter out(&reply);
-  out.put(static_cast<std::uint32_t>(error));
-  out.put(std::uint32_t{0});
-  out.put(totals.bytes);
   {
     std::lock_guard lock(mutex_);
     Transfer& entry = transfers_.at(token);
@@ -290,7 +412,7 @@ void ImageReceiver::serve(UniqueFd socket) {
     entry.totals = totals;
     changed_.notify_all();
   }
-  stream->send(reply.data(), reply.size());
+  send_reply(*stream, error, totals.bytes);
   ::shutdown(stream->socket(), SHUT_WR);
   // Unread bytes would turn the close into a reset, and the sender would lose the reply.
   std::vector<std::byte> rest(kPiece);
@@ -301,6 +423,7 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
   set_timeouts(stream.socket(), kDumpSeconds);
   std::vector<std::byte> buffer(kPiece);
   std::uint64_t left = transfer.limit;
+  bool ahead = false;
   for (;;) {
     std::array<std::byte, 16> head;
     if (const int error = stream.receive(head.data(), head.size())) return error;
@@ -313,6 +436,17 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
       if (const int error = stream.receive(&bytes, sizeof bytes)) return error;
       const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
       return complete ? 0 : EBADMSG;
+    }
+    if (transfer.memory != nullptr && totals->files == 0 && tag != 'F') {
+      if (tag == 'P' && !std::exchange(ahead, true)) make_way(true);
+      if (tag == 'S' && std::exchange(ahead, false)) make_way(false);
+      int error = EBADMSG;
+      if (tag == 'P' || tag == 'K') error = receive_memory(stream, tag, in, *transfer.memory);
+      if (tag == 'R') error = send_reply(stream, 0, 0);
+      if (tag == 'S') error = 0;
+      if (error != 0) return error;
+      set_timeouts(stream.socket(), kDumpSeconds);
+      continue;
     }
     if (tag != 'F') return EBADMSG;
     std::string name(in.get<std::uint8_t>(), '\0');

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,13 +14,26 @@
 #include "migrate/credentials.h"
 #include "migrate/stream.h"
 #include "migrate/unique_fd.h"
+#include "precopy/page_ranges.h"
+#include "precopy/page_store.h"
 
 // Carries the files of an image from memory (tmpfs) to memory over a TCP connection beside gRPC's,
 // inside TLS where the host has credentials: a stream of its own, because every copy of an image
 // lengthens the blackout. Who may send is decided over gRPC: the receiver hands out a token for one
 // transfer, which it takes from the host that asked for it only.
 //
-//   stream = magic:32 version:32 token[16] { file } end       little-endian
+// A program whose memory is copied ahead sends pages before its files, and again those that were
+// written since (precopy/).
+//
+//   stream = magic:32 version:32 token[16] { pages | kept | round | stop } { file } end
+//            little-endian
+//   pages  = 'P' reserved[3] ranges:32 process:32 pages:32 { start:64 end:64 } content crc32:32
+//            process: pid in its own pid namespace; content: of all ranges; crc32: of all behind
+//            the head
+//   kept   = 'K' reserved[3] ranges:32 process:32 reserved:32 { start:64 end:64 } crc32:32
+//            what the process still has of its memory: the receiver forgets the rest
+//   round  = 'R' reserved[15]    a round has ended; the receiver answers with a reply
+//   stop   = 'S' reserved[15]    the program stands still
 //   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
 //            name: no '/', not "." or ".."
 //   end    = 'E' reserved[7] files:64 bytes:64                bytes: sum of the contents
@@ -52,11 +66,25 @@ class ImageSender {
   ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
               const Credentials* credentials = nullptr, const std::string& host = {});
 
+  // Memory, before send(). `content` has the pages of the ranges, one after the other, kMostPages
+  // at most. Throw Failure.
+  static constexpr std::size_t kMostPages = 256;
+  void send_pages(std::int32_t process, const precopy::PageRanges& ranges,
+                  std::span<const std::byte> content);
+  void send_kept(std::int32_t process, const precopy::PageRanges& memory);
+  // All that was sent so far is there when it returns.
+  void end_round();
+  void tell_stop();
+  std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
+
   // Sends and waits for the reply; once. Throws Failure.
   ImageTotals send(const std::vector<ImageFile>& files);
 
  private:
   int send_content(int file, std::uint64_t size, std::uint32_t* crc);
+  int send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
+                  std::span<const std::byte> content);
+  void receive_reply(int error, std::uint64_t expected);
 
   Stream stream_;
   ImageTotals totals_;
@@ -72,9 +100,10 @@ class ImageReceiver {
   std::uint16_t port() const { return port_; }
 
   // Allows one transfer into `directory`, which exists, from `host` (name in its certificate).
-  // `limit`: most bytes taken (then the sender gets ENOMEM).
-  ImageToken expect(const std::string& directory, std::uint64_t limit,
-                    const std::string& host = {});
+  // `limit`: most bytes taken (then the sender gets ENOMEM). `memory`: for pages that come ahead,
+  // or none is taken; it belongs to the transfer until that is over or cancelled.
+  ImageToken expect(const std::string& directory, std::uint64_t limit, const std::string& host = {},
+                    precopy::PageStore* memory = nullptr);
   // Waits until the transfer is complete. Throws Failure if it failed, was cancelled, or does not
   // end in time.
   ImageTotals wait(const ImageToken& token, int timeout_ms);
@@ -86,6 +115,7 @@ class ImageReceiver {
     std::string directory;
     std::uint64_t limit = 0;
     std::string host;
+    precopy::PageStore* memory = nullptr;
     int socket = -1;  // while receiving
     bool busy = false, done = false;
     int error = 0;

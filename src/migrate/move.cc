@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <set>
 #include <thread>
@@ -35,6 +37,8 @@ using std::chrono::seconds;
 constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
+constexpr std::uint64_t kWorthCopying = 64ull
+                                        << 20;  // bytes: with fewer the stop is as short without
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
                             std::chrono::steady_clock::time_point to) {
@@ -47,10 +51,20 @@ std::uint64_t bytes_of_tree(pid_t root) {
   return sum;
 }
 
+// CRIU holds the pages that it leaves out in pipes, whose descriptors are limited.
+bool can_leave_out(std::uint64_t bytes) {
+  constexpr std::uint64_t kOthers = 1024;  // descriptors for all else, and pipes that are not full
+  std::uint64_t pipe = 64 << 10;           // bytes of pages; a page takes a slot of 4 KiB
+  std::ifstream("/proc/sys/fs/pipe-max-size") >> pipe;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || pipe == 0) return false;
+  return files.rlim_cur >= 2 * (bytes / pipe) + kOthers;
+}
+
 }  // namespace
 
 Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
-           bool force)
+           const MoveOptions& options)
     : host_(host),
       group_(std::move(group)),
       index_(program),
@@ -58,7 +72,7 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
       unit_(program_.unit),
       move_id_(program_.move_id),
       user_(user),
-      force_(force),
+      options_(options),
       peer_(group_->peer()),
       tree_(*host.control, *host.stand_ins, move_id_),
       images_(host.images_of(move_id_)) {}
@@ -76,9 +90,30 @@ void Move::in_group(const std::function<void()>& step) {
   }
 }
 
-void Move::tell(const std::string& phase) {
+void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
+  v1::MoveProgress progress;
+  progress.set_program(unit_.name);
+  progress.set_phase(phase);
+  if (ahead != nullptr) {
+    auto* message = progress.mutable_copy_ahead();
+    message->set_round(ahead->round);
+    message->set_sent_bytes(ahead->sent);
+    message->set_left_bytes(ahead->left);
+    message->set_dirty_bytes_per_second(ahead->dirty_rate);
+    message->set_sent_bytes_per_second(ahead->rate);
+    message->set_blackout_ms(ahead->blackout_ms);
+  }
   std::lock_guard lock(progress_mutex_);
-  if (progress_) progress_(unit_.name, phase);
+  if (progress_) progress_(progress);
+}
+
+bool Move::copies_ahead(std::uint64_t bytes) const {
+  switch (options_.copy_ahead) {
+    case v1::MoveRequest::ALWAYS: return true;
+    case v1::MoveRequest::NEVER: return false;
+    default:
+      return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && can_leave_out(bytes));
+  }
 }
 
 void Move::check(const Progress& progress) {
@@ -97,11 +132,27 @@ void Move::prepare() {
   });
 }
 
+void Move::copy_ahead() {
+  if (!ahead_) return;
+  in_group([this] {
+    group_->need_open();
+    tell("copy ahead");
+    const auto began = Clock::now();
+    ahead_->run(
+        *sender_, [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+        [this] {
+          group_->need_open();
+          if (host_.stopping) throw Failure("this ferryd is ending");
+        });
+    ahead_time_ = Clock::now() - began;
+  });
+}
+
 void Move::go() {
   in_group([this] {
     group_->need_open();
     tell("stop");
-    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}};
+    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value()};
     if (unit_.container) dump.netns = unit_.container->netns;
     const std::string error = host_.criu->dump(dump);
     end_dump_turn();
@@ -120,8 +171,15 @@ void Move::go() {
   if (!decided) throw Failure("this ferryd is ending");
   if (group_->committed()) {
     kill_rest();
+    if (ahead_) {
+      ahead_rounds_ = ahead_->rounds();
+      ahead_bytes_ = ahead_->sent_ahead();
+      last_bytes_ = ahead_->sent_last();
+    }
+    ahead_.reset();
     finish();
   } else {
+    ahead_.reset();
     roll_back();
   }
 }
@@ -131,12 +189,13 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
   MoveGroup& group = moves.front()->group();
   // The parts of a group tell how far they are at the same time.
   std::mutex one_at_a_time;
-  const Move::Progress in_turn = [&](const std::string& program, const std::string& phase) {
+  const Move::Progress in_turn = [&](const v1::MoveProgress& message) {
     std::lock_guard lock(one_at_a_time);
-    progress(program, phase);
+    progress(message);
   };
   in_parallel(moves, [&](const auto& move) { move->check(in_turn); });
   in_parallel(moves, [](const auto& move) { move->prepare(); });
+  in_parallel(moves, [](const auto& move) { move->copy_ahead(); });
   std::set<std::string> failures;
   std::size_t failed = 0;
   in_parallel(moves, [&](const auto& move) {
@@ -220,7 +279,7 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
         peer_text(standard.front()), to_string(standard.front().local.address)));
   }
   if (const auto line = impatient(standard, expected); !line.empty()) {
-    if (!force_) throw Failure(line);
+    if (!options_.force) throw Failure(line);
     spdlog::warn("'{}' moves all the same: {}", unit_.name, line);
   }
   kept_ = places_to_keep(contexts);
@@ -261,6 +320,8 @@ void Move::prepare_there() {
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
     request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
   }
+  const bool ahead = copies_ahead(bytes_of_tree(unit_.root));
+  request.set_copy_ahead(ahead);
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
   peer_.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(60));
@@ -271,6 +332,12 @@ void Move::prepare_there() {
   std::memcpy(token.data(), reply.image_token().data(), token.size());
   sender_.emplace(peer_.address(), static_cast<std::uint16_t>(reply.image_port()), token,
                   host_.credentials, peer_.identity());
+  if (!ahead) return;
+  precopy::PlannerSettings settings;
+  if (options_.max_blackout_ms > 0) {
+    settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
+  }
+  ahead_.emplace(host_, unit_.root, settings);
 }
 
 void Move::pause_tree() {
@@ -309,6 +376,7 @@ void Move::frozen() {
   // Meanwhile it may have become another program: a set-user-ID one.
   need_owner(user_, unit_.name, unit_.root);
   tree_.mark_frozen();
+  if (ahead_) ahead_->send_last(*sender_);
   auto turn = host_.dump_turns.take(unit_.root);
   group_->need_open();
   std::lock_guard lock(mutex_);
@@ -363,6 +431,7 @@ int Move::transfer_and_commit() {
   group_->need_open();
   if (!tree_.fits(places)) throw Failure(peer_.name() + " gave a malformed answer");
   tree_.need_same_places(places);
+  if (ahead_) ahead_->send_rest(*sender_, images_);
   image_ = sender_->send(files());
   sender_.reset();
   transferred_ = Clock::now();
@@ -551,6 +620,10 @@ v1::MoveReport Move::report() const {
   report.set_image_bytes(image_.stream_bytes);
   report.set_qps(timing.qps);
   report.set_retransmitted_packets(retransmitted_);
+  report.set_ahead_ms(std::chrono::duration<double, std::milli>(ahead_time_).count());
+  report.set_ahead_rounds(ahead_rounds_);
+  report.set_ahead_bytes(ahead_bytes_);
+  report.set_last_bytes(last_bytes_);
   return report;
 }
 

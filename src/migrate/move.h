@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ferry.pb.h"
+#include "migrate/copy_ahead.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
 #include "migrate/move_group.h"
@@ -22,8 +23,9 @@
 // The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
 // and action scripts call in from other threads while go() waits for `criu dump`:
 //
-//   check, prepare ─ criu dump ┬ pause_tree()            stop
-//                              ├ frozen()                control blocks
+//   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()  stop
+//                              ├ frozen()                control blocks; what was written since it
+//                              was copied ahead
 //                              ├ action("network-lock")  the container leaves its network, but for
 //                              │                         the stand-in, where its address moves
 //                              along └ action("post-dump")     transfer, restore, commit: all while
@@ -32,11 +34,18 @@
 // Any failure of any program of the group before the commit thaws the tree where it was.
 namespace ferry::migrate {
 
+// What the user wants of a move.
+struct MoveOptions {
+  bool force = false;  // also if a standard peer may give up meanwhile
+  v1::MoveRequest::CopyAhead copy_ahead = v1::MoveRequest::BY_SIZE;
+  double max_blackout_ms = 0;  // 0: no limit
+};
+
 class Move {
  public:
   using Clock = std::chrono::steady_clock;
   // Not called any more when go() has ended.
-  using Progress = std::function<void(const std::string& program, const std::string& phase)>;
+  using Progress = std::function<void(const v1::MoveProgress& progress)>;
   // What came of it; for the report of the group.
   struct Outcome {
     v1::MoveReport report;
@@ -44,8 +53,9 @@ class Move {
   };
 
   // The one of the group's programs with this index. `user` asked for it: what is not its own when
-  // all is frozen does not move. `force`: also if a standard peer may give up meanwhile.
-  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user, bool force);
+  // all is frozen does not move.
+  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
+       const MoveOptions& options);
   // Waits for what goes on behind go().
   ~Move();
 
@@ -56,6 +66,7 @@ class Move {
   // The steps, one after the other for the whole group; a failure is the group's. Before the stop:
   void check(const Progress& progress);
   void prepare();
+  void copy_ahead();
   // From the stop to the peers' knowledge, or back: then, and when a step before has failed, the
   // program runs here when this ends. Throws Failure for a program that moved and does not go on.
   void go();
@@ -74,7 +85,8 @@ class Move {
   bool is_over() const;
 
  private:
-  void tell(const std::string& phase);
+  void tell(const std::string& phase, const CopyAhead::Progress* ahead = nullptr);
+  bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
@@ -100,7 +112,7 @@ class Move {
   const Unit& unit_;
   const std::uint64_t move_id_;
   const uid_t user_;
-  const bool force_;
+  const MoveOptions options_;
   std::vector<agent::ContextSlots> kept_;  // what standard peers know of it
   Peer& peer_;
   std::string host_there_;         // its name
@@ -110,6 +122,10 @@ class Move {
   std::mutex progress_mutex_;
   Progress progress_;
   std::optional<ImageSender> sender_;
+  std::optional<CopyAhead> ahead_;  // from prepare() until the program has gone or goes on
+  Clock::duration ahead_time_{};
+  unsigned ahead_rounds_ = 0;
+  std::uint64_t ahead_bytes_ = 0, last_bytes_ = 0;
   bool is_prepared_ = false;
   DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<NewPlace>> places_;

@@ -209,14 +209,14 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
     // Who asked may have gone; the move goes on.
-    const auto report = daemon_.move(
-        user_of(*context), {request->programs().begin(), request->programs().end()}, request->to(),
-        request->force(), [&](const std::string& program, const std::string& phase) {
-          v1::MoveEvent event;
-          event.mutable_progress()->set_program(program);
-          event.mutable_progress()->set_phase(phase);
-          writer->Write(event);
-        });
+    const MoveOptions options{request->force(), request->copy_ahead(), request->max_blackout_ms()};
+    const auto report =
+        daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
+                     request->to(), options, [&](const v1::MoveProgress& progress) {
+                       v1::MoveEvent event;
+                       *event.mutable_progress() = progress;
+                       writer->Write(event);
+                     });
     v1::MoveEvent event;
     *event.mutable_report() = report;
     writer->Write(event);

@@ -133,6 +133,28 @@ TEST_F(Conversation, RegistersAndAnswersStatus) {
   EXPECT_EQ(status.contexts[0].qps.size(), 1u);
 }
 
+// CRIU dumps no process that holds one.
+TEST_F(Conversation, GivesAUserfaultfdAndKeepsNone) {
+  connect();
+  ASSERT_EQ(send_message(peer, MessageType::kTrack, {}), 0);
+  Message message = receive(MessageType::kTracked);
+  Tracked reply;
+  ASSERT_TRUE(parse(message.body, &reply));
+  EXPECT_EQ(message.descriptors.size(), reply.error == 0 ? 1u : 0u);
+  close_descriptors(&message.descriptors);
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  receive(MessageType::kStatusReply);
+  int held = 0;
+  for (int d = 0; d < 256; ++d) {
+    char target[64] = "";
+    const std::string path = "/proc/self/fd/" + std::to_string(d);
+    if (::readlink(path.c_str(), target, sizeof target - 1) > 0) {
+      held += std::string(target) == "anon_inode:[userfaultfd]" ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(held, 0);
+}
+
 TEST_F(Conversation, TellsWhereItsRnicsAre) {
   connect();
   device::Slot slot;

@@ -672,36 +672,36 @@ TEST_F(DaemonTest, AFerrydThatIsBeingKilledIsNotThere) {
 TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
   PlayedProcess process(here.folder.path("sock"), {.slot = 71});
   ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
-  const auto quiet = [](const std::string&, const std::string&) {};
+  const auto quiet = [](const v1::MoveProgress&) {};
   const std::string pid = std::to_string(process.pid());
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {pid}, "no.such.host.invalid", false, quiet);
+              here.daemon->move(0, {pid}, "no.such.host.invalid", {}, quiet);
             }).find("unknown host"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {pid}, "127.0.0.1:1", false, quiet);
+              here.daemon->move(0, {pid}, "127.0.0.1:1", {}, quiet);
             }).find("there is no ferryd on 127.0.0.1:1"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {std::to_string(::getpid()) + "0000"}, there.host.address, false,
+              here.daemon->move(0, {std::to_string(::getpid()) + "0000"}, there.host.address, {},
                                 quiet);
             }),
             "");
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {"nothing-of-that-name"}, there.host.address, false, quiet);
+              here.daemon->move(0, {"nothing-of-that-name"}, there.host.address, {}, quiet);
             }).find("there is no program 'nothing-of-that-name' on here"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {pid, pid}, there.host.address, false, quiet);
+              here.daemon->move(0, {pid, pid}, there.host.address, {}, quiet);
             }).find("are of one program"),
             std::string::npos);
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {pid, "nothing-of-that-name"}, there.host.address, false, quiet);
+              here.daemon->move(0, {pid, "nothing-of-that-name"}, there.host.address, {}, quiet);
             }).find("programs that move together are all on one host"),
             std::string::npos);
   // CRIU ends without having dumped: nothing was stopped, the destination is told.
   EXPECT_NE(failure_of([&] {
-              here.daemon->move(0, {pid}, there.host.address, false, quiet);
+              here.daemon->move(0, {pid}, there.host.address, {}, quiet);
             }).find("was not moved: criu dump ended too early"),
             std::string::npos);
   EXPECT_EQ(process.seen().stopped, 0);

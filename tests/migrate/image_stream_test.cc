@@ -84,14 +84,76 @@ TEST_F(ImageStream, WaitEndsWhenCancelled) {
 }
 
 // Streams written by hand: what a sender of ours never sends.
+constexpr std::uint64_t kHere = 0x7f0000000000;
+
+precopy::PageRanges pages(std::initializer_list<std::uint64_t> numbers) {
+  precopy::PageRanges ranges;
+  for (const auto page : numbers) {
+    ranges.add(kHere + page * precopy::kPage, kHere + (page + 1) * precopy::kPage);
+  }
+  return ranges;
+}
+
+TEST_F(ImageStream, CarriesMemoryAheadInRounds) {
+  precopy::PageStore memory(1 << 20);
+  source.write("file", "x");
+  const auto token = receiver.expect(destination.path(), kNoLimit, {}, &memory);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  const std::string first = random_bytes(3 * precopy::kPage), second = random_bytes(precopy::kPage);
+  sender.send_pages(7, pages({0, 1, 9}), std::as_bytes(std::span(first)));
+  sender.send_kept(7, pages({0, 9}));
+  sender.end_round();
+  EXPECT_EQ(memory.bytes(), 2 * precopy::kPage);
+  sender.tell_stop();
+  sender.send_pages(7, pages({0}), std::as_bytes(std::span(second)));
+  sender.send(image_files(source.path()));
+  EXPECT_EQ(receiver.wait(token, 1000).files, 1u);
+  const auto content = [&](std::uint64_t page) {
+    const auto at = kHere + page * precopy::kPage;
+    const auto bytes = memory.get(7, at, at + precopy::kPage);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  EXPECT_EQ(content(0), second);
+  EXPECT_EQ(content(9), first.substr(2 * precopy::kPage));
+  EXPECT_FALSE(memory.has(7, kHere + precopy::kPage, kHere + 2 * precopy::kPage));
+}
+
+TEST_F(ImageStream, MoreMemoryThanTheLimitEndsTheRound) {
+  precopy::PageStore memory(2 * precopy::kPage);
+  const auto token = receiver.expect(destination.path(), kNoLimit, {}, &memory);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  const std::string content = random_bytes(3 * precopy::kPage);
+  const auto failure = failure_of([&] {
+    sender.send_pages(7, pages({0, 1, 2}), std::as_bytes(std::span(content)));
+    sender.end_round();
+  });
+  EXPECT_NE(failure.find("Cannot allocate memory"), std::string::npos) << failure;
+}
+
 struct BadStream : ImageStream {
+  static std::vector<std::byte> memory_frame(char tag, std::uint32_t pages_told,
+                                             std::uint64_t start, std::uint64_t end,
+                                             std::size_t content, std::uint32_t wrong_crc = 0) {
+    std::vector<std::byte> bytes;
+    wire::ByteWriter out(&bytes);
+    out.put(tag);
+    out.append("\0\0\0", 3);
+    out.put(std::uint32_t{1});
+    out.put(std::uint32_t{7});
+    out.put(pages_told);
+    out.put(start);
+    out.put(end);
+    bytes.resize(bytes.size() + content);
+    out.put(wrong_crc ^ ~wire::crc32_update(wire::kCrc32Init, std::span(bytes).subspan(16)));
+    return bytes;
+  }
   // The errno that the receiver answers, -1 for none.
-  int answer_to(const std::vector<std::byte>& files) {
-    const auto token = receiver.expect(destination.path(), kNoLimit);
+  int answer_to(const std::vector<std::byte>& files, precopy::PageStore* memory = nullptr) {
+    const auto token = receiver.expect(destination.path(), kNoLimit, {}, memory);
     std::vector<std::byte> bytes;
     wire::ByteWriter out(&bytes);
     out.put(std::uint32_t{0x474D4946});
-    out.put(std::uint32_t{1});
+    out.put(std::uint32_t{2});
     out.append(token.data(), token.size());
     out.append(files.data(), files.size());
     const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());
@@ -149,6 +211,25 @@ TEST_F(BadStream, AFileIsNotReplaced) {
   destination.write("there", "old");
   EXPECT_EQ(answer_to(join(file("there", "new"), end(1, 3))), EEXIST);
   EXPECT_EQ(destination.read("there"), "old");
+}
+
+TEST_F(BadStream, MemoryThatIsNotAsDocumentedIsRefused) {
+  using precopy::kPage;
+  precopy::PageStore memory(1 << 24);
+  const auto end_of_all = end(0, 0);
+  const auto answer = [&](const std::vector<std::byte>& frame) {
+    return answer_to(join(frame, end_of_all), &memory);
+  };
+  EXPECT_EQ(answer(memory_frame('P', 1, kHere, kHere + kPage, kPage)), 0);
+  EXPECT_EQ(answer(memory_frame('P', 1, kHere, kHere + kPage, kPage, 1)), EBADMSG);
+  EXPECT_EQ(answer(memory_frame('P', 2, kHere, kHere + kPage, kPage)), EBADMSG);
+  EXPECT_EQ(answer(memory_frame('P', 1, kHere + 1, kHere + 1 + kPage, kPage)), EBADMSG);
+  EXPECT_EQ(answer(memory_frame('P', 257, kHere, kHere + 257 * kPage, 257 * kPage)), EBADMSG);
+  EXPECT_EQ(answer(memory_frame('P', 1, ~0ull - kPage + 1, 0, kPage)), EBADMSG);
+  EXPECT_EQ(answer(memory_frame('K', 0, kHere, kHere + kPage, 0, 1)), EBADMSG);
+  // Where nobody expects any, there is none.
+  EXPECT_EQ(answer_to(join(memory_frame('P', 1, kHere, kHere + kPage, kPage), end_of_all)),
+            EBADMSG);
 }
 
 TEST_F(BadStream, DamageAndContradictionsAreSeen) {

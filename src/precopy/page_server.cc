@@ -1,0 +1,240 @@
+#include "precopy/page_server.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace ferry::precopy {
+namespace {
+
+constexpr char kSocket[] = "lazy-pages.socket";  // CRIU's name for it
+constexpr std::uint32_t kRestored = 0x52535446;  // LAZY_PAGES_RESTORE_FINISHED
+constexpr std::uint64_t kChunk = 2ull << 20;     // bytes copied by one call
+constexpr unsigned kMostThreads = 4;
+
+[[noreturn]] void raise(const std::string& what, int error) {
+  throw std::runtime_error(what + ": " + std::strerror(error));
+}
+
+// The path of a socket has at most 107 bytes: by the descriptor of its folder.
+int listen_in(const std::string& directory) {
+  const int folder = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) raise("cannot open " + directory, errno);
+  const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + kSocket;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool listens =
+      listener >= 0 &&
+      ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(listener, 4) == 0;
+  const int error = errno;
+  ::close(folder);
+  if (listens) return listener;
+  if (listener >= 0) ::close(listener);
+  raise("cannot listen for criu restore in " + directory, error);
+}
+
+int receive_descriptor(int connection) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) < 0) return -1;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return -1;
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+}  // namespace
+
+PageServer::PageServer(const std::string& directory, const PageStore& store,
+                       std::map<std::int32_t, PageRanges> pages)
+    : store_(store), pages_(std::move(pages)) {
+  for (const auto& [process, ranges] : pages_) {
+    for (const auto& [start, end] : ranges) {
+      if (store_.has(process, start, end)) continue;
+      throw std::runtime_error("pages of process " + std::to_string(process) +
+                               " are missing that were to be copied ahead");
+    }
+  }
+  listener_ = listen_in(directory);
+  wake_ = ::eventfd(0, EFD_CLOEXEC);
+  server_ = std::thread([this] { serve(); });
+}
+
+PageServer::~PageServer() {
+  end();
+  if (connection_ >= 0) ::close(connection_);
+  ::close(wake_);
+  ::close(listener_);
+}
+
+// Nothing is served any more: pages that were not filled in would be zero.
+void PageServer::end() {
+  if (!server_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
+  server_.join();
+  for (const auto& [process, userfaultfd] : userfaultfds_) ::close(userfaultfd);
+  userfaultfds_.clear();
+}
+
+void PageServer::fail(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+  changed_.notify_all();
+}
+
+// False when nothing more comes.
+bool PageServer::take_process() {
+  std::uint32_t word = 0;
+  if (::recv(connection_, &word, sizeof word, MSG_WAITALL) != sizeof word || word == kRestored) {
+    return false;
+  }
+  const auto process = static_cast<std::int32_t>(word);
+  if (process == -1) return true;  // a zombie has no memory
+  const int userfaultfd = receive_descriptor(connection_);
+  if (userfaultfd < 0) return false;
+  std::lock_guard lock(mutex_);
+  if (!userfaultfds_.emplace(process, userfaultfd).second) ::close(userfaultfd);
+  changed_.notify_all();
+  return true;
+}
+
+void PageServer::serve() {
+  bool more = true;
+  for (;;) {
+    const int source = connection_ < 0 ? listener_ : more ? connection_ : -1;
+    std::vector<pollfd> descriptors{{wake_, POLLIN, 0}, {source, POLLIN, 0}};
+    std::vector<std::int32_t> processes;
+    for (const auto& [process, userfaultfd] : userfaultfds_) {
+      descriptors.push_back({userfaultfd, POLLIN, 0});
+      processes.push_back(process);
+    }
+    if (::poll(descriptors.data(), descriptors.size(), -1) < 0) continue;
+    if (descriptors[0].revents != 0) return;
+    if (descriptors[1].revents != 0 && connection_ < 0) {
+      connection_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    } else if (descriptors[1].revents != 0) {
+      more = take_process();
+    }
+    for (std::size_t i = 2; i < descriptors.size(); ++i) {
+      if (descriptors[i].revents == 0) continue;
+      try {
+        serve_fault(processes[i - 2], descriptors[i].fd);
+      } catch (const std::exception& failure) {
+        fail(failure.what());
+      }
+    }
+  }
+}
+
+// With what the restore itself touches.
+void PageServer::serve_fault(std::int32_t process, int userfaultfd) {
+  uffd_msg message{};
+  if (::read(userfaultfd, &message, sizeof message) != sizeof message) return;
+  if (message.event != UFFD_EVENT_PAGEFAULT) {
+    throw std::runtime_error("a restored process changes its memory before it goes on");
+  }
+  const std::uint64_t page = message.arg.pagefault.address / kPage * kPage;
+  const auto mine = pages_.find(process);
+  if (mine != pages_.end() && mine->second.contains(page, page + kPage)) {
+    copy(process, userfaultfd, page, page + kPage);
+    return;
+  }
+  uffdio_zeropage zero{{page, kPage}, 0, 0};
+  if (::ioctl(userfaultfd, UFFDIO_ZEROPAGE, &zero) != 0 && errno != EEXIST) {
+    raise("cannot fill in a page of a restored process", errno);
+  }
+}
+
+void PageServer::copy(std::int32_t process, int userfaultfd, std::uint64_t start,
+                      std::uint64_t end) const {
+  for (std::uint64_t chunk = kChunk; start < end;) {
+    const auto bytes = store_.get(process, start, std::min(end, start + chunk));
+    uffdio_copy request{start, reinterpret_cast<std::uint64_t>(bytes.data()), bytes.size(), 0, 0};
+    const int result = ::ioctl(userfaultfd, UFFDIO_COPY, &request);
+    if (request.copy > 0) start += static_cast<std::uint64_t>(request.copy);
+    if (result == 0 || errno == EAGAIN || request.copy > 0) {
+      chunk = kChunk;
+      continue;
+    }
+    if (errno == ENOENT && bytes.size() > kPage) {  // the kernel copies into one mapping at a time
+      chunk = bytes.size() / 2 / kPage * kPage;
+      continue;
+    }
+    // The other thread was faster: it was touched.
+    if (errno != EEXIST) raise("cannot fill in the memory of a restored process", errno);
+    uffdio_range range{start, kPage};
+    ::ioctl(userfaultfd, UFFDIO_WAKE, &range);
+    start += kPage;
+  }
+}
+
+void PageServer::fill(std::chrono::milliseconds limit) {
+  struct Work {
+    std::int32_t process;
+    int userfaultfd;
+    std::uint64_t start, end;
+  };
+  std::vector<Work> work;
+  {
+    std::unique_lock lock(mutex_);
+    const bool all = changed_.wait_for(lock, limit, [this] {
+      return !failure_.empty() ||
+             std::all_of(pages_.begin(), pages_.end(),
+                         [this](const auto& entry) { return userfaultfds_.contains(entry.first); });
+    });
+    if (!failure_.empty()) throw std::runtime_error(failure_);
+    if (!all) throw std::runtime_error("criu restore does not ask for the pages of each process");
+    for (const auto& [process, ranges] : pages_) {
+      for (const auto& [start, end] : ranges) {
+        for (std::uint64_t at = start; at < end; at += kChunk) {
+          work.push_back({process, userfaultfds_.at(process), at, std::min(end, at + kChunk)});
+        }
+      }
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  const auto run = [&] {
+    try {
+      for (std::size_t i; (i = next++) < work.size();) {
+        copy(work[i].process, work[i].userfaultfd, work[i].start, work[i].end);
+      }
+    } catch (const std::exception& failure) {
+      fail(failure.what());
+    }
+  };
+  std::vector<std::thread> helpers;
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  for (unsigned i = 1; i < threads && i < work.size(); ++i) helpers.emplace_back(run);
+  run();
+  for (auto& helper : helpers) helper.join();
+  end();
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+}  // namespace ferry::precopy

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+
+#include "precopy/page_ranges.h"
+
+namespace ferry::precopy {
+
+// The memory of a program that arrives, while it still runs elsewhere: pages by process and
+// address, in memory that has no name in any file system and is gone with this process.
+// Not thread-safe: who fills it hands it over before somebody reads it.
+class PageStore {
+ public:
+  // `limit`: most bytes that it keeps.
+  explicit PageStore(std::uint64_t limit) : limit_(limit) {}
+  PageStore(const PageStore&) = delete;
+  PageStore& operator=(const PageStore&) = delete;
+  ~PageStore();
+
+  // Where the content of these pages is to be written, `end` at most; they count as there from now
+  // on. Shorter than asked for where that is convenient. Throws std::system_error: ENOMEM above the
+  // limit, EINVAL for what are no pages.
+  std::span<std::byte> put(std::int32_t process, std::uint64_t start, std::uint64_t end);
+  // Where they are; all are there. As above.
+  std::span<const std::byte> get(std::int32_t process, std::uint64_t start,
+                                 std::uint64_t end) const;
+  // Forgets what is not in `memory`.
+  void keep(std::int32_t process, const PageRanges& memory);
+
+  bool has(std::int32_t process, std::uint64_t start, std::uint64_t end) const;
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  // Offsets in the file are addresses of the process; the file has holes where there are no pages.
+  struct Space {
+    int file = -1;
+    PageRanges pages;
+    std::map<std::uint64_t, std::byte*> windows;  // by first address
+  };
+  Space& space(std::int32_t process);
+
+  const std::uint64_t limit_;
+  std::uint64_t bytes_ = 0;
+  std::size_t windows_ = 0;
+  std::map<std::int32_t, Space> spaces_;
+};
+
+}  // namespace ferry::precopy

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "precopy/page_ranges.h"
+
+// Which pages of a process have been written since they were read, told by the kernel: a
+// userfaultfd that the process itself has made and given away (WP_ASYNC), and PAGEMAP_SCAN.
+namespace ferry::precopy {
+
+// Its private anonymous mappings: what CRIU leaves to a lazy-pages server. Everything else (files,
+// shared memory, huge pages of hugetlbfs) CRIU dumps itself. Throws std::runtime_error.
+PageRanges private_memory(pid_t pid);
+
+// True when something writes to its memory without the kernel noticing which page: I/O by DMA
+// (O_DIRECT, the old asynchronous I/O) into pages that were looked up before they were protected.
+bool writes_unseen(pid_t pid);
+
+class Tracker {
+ public:
+  // Takes the userfaultfd; -1: nothing can be tracked, and all memory is always dirty.
+  Tracker(pid_t pid, int userfaultfd) : pid_(pid), userfaultfd_(userfaultfd) {}
+  Tracker(const Tracker&) = delete;
+  Tracker& operator=(const Tracker&) = delete;
+  // The program is not slowed down any more.
+  ~Tracker();
+
+  struct Look {
+    PageRanges memory;  // what private_memory() is
+    PageRanges dirty;   // pages of it that were not here at the last take(), or written since then
+  };
+  // What is dirty, which is clean from now on: who reads it after that and is written again finds
+  // it dirty again. Throws std::runtime_error.
+  Look take();
+  // What is dirty now.
+  Look look() const;
+
+  pid_t pid() const { return pid_; }
+  bool tracks() const { return userfaultfd_ >= 0; }
+
+ private:
+  const pid_t pid_;
+  const int userfaultfd_;
+};
+
+}  // namespace ferry::precopy

@@ -1,0 +1,144 @@
+#!/bin/bash
+# Copies memory ahead of moves, and compares it afterwards. Needs root.
+#
+#   ahead_test.sh [GROUP...]    groups: rounds storm kinds killed failures (default: all)
+#
+# Prints one line per check; exits non-zero when one fails.
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+# serve NAME; check NAME PEER OPTION...: stream_check on h2 and h1, the latter with memory.
+serve() {
+  start h2 "$1" "$FERRY_BIN/stream_check"
+  await_listen h2 "$1" 18600
+}
+check() {
+  start h1 "$1" "$FERRY_BIN/stream_check" "$(address_of h2 "$2")" --seconds 0 --qps 2 --json --memory "${@:3}"
+  await_traffic h1 "$1"
+}
+
+# intact NAME PEER: both end, and nothing of the first's memory or messages has been lost.
+intact() {
+  hit INT "$1"
+  finishes "$1"
+  finishes "$2"
+  lost_nothing "$1"
+  "$lab" logs "$1" | jq -e '.pages_corrupted == 0' >/dev/null || fail "$1: $("$lab" logs "$1" | tail -n 20)"
+}
+
+# ahead NAME FROM TO [OPTION...]: moves by copying ahead.
+ahead() {
+  last_report=$(on "$2" "$ferry" move "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
+  jq -e '.ahead_rounds > 0 and .ahead_bytes > 0 and .blackout_ms > 0' >/dev/null <<<"$last_report" ||
+    fail "$1 was not copied ahead: $last_report"
+  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms, ahead \(.ahead_bytes / 1e6 | round) MB in \(.ahead_rounds) rounds, last \(.last_bytes / 1e6 | round) MB"' <<<"$last_report"
+}
+
+# untouched HOST NAME: nobody tracks what a program writes there, and nothing of its images is left.
+untouched() {
+  local pid
+  for pid in $(on "$1" "$ferry" ps --json | jq --arg name "$2" '.programs[] | select(.container == $name) | .pid'); do
+    if grep '^VmFlags:.* uw' "/proc/$pid/smaps" >&2; then fail "memory of $2 is still tracked on $1"; fi
+  done
+  [[ -z $(on "$1" ls /run/ferry/images) ]] || fail "$1 keeps an image"
+}
+
+group_rounds() {
+  serve ros
+  check roc ros 96 --rewrite 10
+  ahead roc h1 h3 # by size
+  (($(jq '.last_bytes * 2 < .ahead_bytes' <<<"$last_report" | grep -c true))) || fail "more was sent in the stop than ahead: $last_report"
+  untouched h3 roc
+  [[ -z $(on h1 ls /run/ferry/images) ]] || fail 'h1 keeps an image'
+  last_report=$(on h3 "$ferry" move roc --to h1 --json --no-copy-ahead) || fail 'cannot move roc without copying ahead'
+  jq -e '.ahead_rounds == 0 and .image_bytes > 96000000' >/dev/null <<<"$last_report" || fail "copied ahead all the same: $last_report"
+  ahead roc h1 h2 --max-blackout 60000
+  ahead ros h2 h3 --copy-ahead # a small one
+  intact roc ros
+  ok 'memory that is written arrived as it was, with and without copying ahead'
+}
+
+group_storm() {
+  serve sts
+  check stc sts 64 --rewrite 50 --storm
+  ahead stc h1 h3
+  ahead stc h3 h2
+  ahead stc h2 h1
+  intact stc sts
+  ok 'memory whose mappings are moved, replaced, protected and dropped arrived as it was'
+}
+
+# Processes without the library, and every kind of memory.
+group_kinds() {
+  serve kis
+  "$lab" run h1 kic -d -- sh -c '"$@" & exec '"$repository"'/tests/migrate/hold_memory.py' sh \
+    "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" "$(address_of h2 kis)" --seconds 0 --qps 1 --memory 16 --rewrite 20
+  await_traffic h1 kic
+  ahead kic h1 h3 --copy-ahead
+  ahead kic h3 h1 --copy-ahead
+  kill -TERM "$(on h1 jq .pid /run/ferry/containers/kic/config.json)"
+  finishes kic
+  finishes kis
+  "$lab" logs kic | grep -q 'all as it was written' || fail "kic: $("$lab" logs kic)"
+  ok 'shared, locked and file memory, of children too, arrived as it was'
+}
+
+# on_event HOST NAME TO PATTERN CMD...: moves, and runs CMD when the move tells of this.
+on_event() {
+  local line runner
+  mkfifo "$work/events.$2"
+  on "$1" "$ferry" move "$2" --to "$3" --events >"$work/report" 2>"$work/events.$2" &
+  runner=$!
+  while read -r line; do
+    if [[ -n ${4:-} && $line == *$4* ]]; then
+      "${@:5}"
+      set -- "$1" "$2" "$3"
+    fi
+  done <"$work/events.$2"
+  rm "$work/events.$2"
+  wait "$runner" || true
+}
+
+# The source's ferryd is killed when it commits: wherever the program goes on then, every page is there.
+group_killed() {
+  local host
+  serve kls
+  check klc kls 96 --rewrite 10
+  on_event h1 klc h3 '"phase":"commit"' kill_ferryd h1
+  start_ferryd h1
+  host=h1
+  await 'klc goes on' goes_on
+  await_traffic "$host" klc
+  intact klc kls
+  ok "every page was there when the source was killed at the commit ($host)"
+}
+goes_on() {
+  host=$("$lab" ps | awk '$1 == "klc" && $3 == "running" { print $2 }')
+  [[ -n $host ]] && answers "$host" && [[ -n $(on "$host" "$ferry" ps --json | jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
+}
+
+# What fails while memory is copied ahead leaves the program as it was, never stopped.
+group_failures() {
+  serve fas
+  check fac fas 96 --rewrite 10
+  fails 'would stand still for about [0-9]+ ms.*raise --max-blackout' on h1 "$ferry" move fac --to h3 --max-blackout 1
+  untouched h1 fac
+  on_event h1 fac h3 '"phase":"copy ahead"' kill_ferryd h3
+  [[ ! -s $work/report ]] || fail "it moved to a ferryd that was killed: $(cat "$work/report")"
+  untouched h1 fac
+  start_ferryd h3
+  await 'the ferryd of h3 answers' answers h3
+  [[ -z $(on h3 ls /run/ferry/images) ]] || fail 'h3 keeps an image'
+  another h3 4784 --memory-limit 100M
+  fails 'not enough memory on h3-4784' on h1 "$ferry" move fac --to h3:4784
+  [[ $(on h1 "$ferry" ps --json | jq '[.programs[] | select(.container == "fac") | .devices[].qps[].epoch] | max') == 0 ]] ||
+    fail 'fac was stopped'
+  ahead fac h1 h3
+  intact fac fas
+  ok 'a move that fails while memory is copied ahead leaves nothing behind'
+}
+
+use_lab aheadt 3
+groups=("$@")
+((${#groups[@]})) || groups=(rounds storm kinds killed failures)
+for group in "${groups[@]}"; do "group_$group"; done

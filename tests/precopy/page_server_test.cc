@@ -1,0 +1,137 @@
+#include "precopy/page_server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+namespace ferry::precopy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kPages = 64;
+
+// What criu restore does: memory of a process, a userfaultfd of it, and the words at the socket.
+struct PageServerTest : testing::Test {
+  std::string folder = "/tmp/ferry-pages-XXXXXX";
+  PageStore store{1 << 24};
+  char* memory = nullptr;
+  int userfaultfd = -1, connection = -1;
+
+  void SetUp() override {
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    memory = static_cast<char*>(::mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    userfaultfd = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
+    if (userfaultfd < 0) GTEST_SKIP() << "no userfaultfd here";
+    uffdio_api api{};
+    api.api = UFFD_API;
+    ASSERT_EQ(::ioctl(userfaultfd, UFFDIO_API, &api), 0);
+    uffdio_register request{{start(), kPages * kPage}, UFFDIO_REGISTER_MODE_MISSING, 0};
+    ASSERT_EQ(::ioctl(userfaultfd, UFFDIO_REGISTER, &request), 0);
+  }
+  void TearDown() override {
+    if (userfaultfd >= 0) ::close(userfaultfd);
+    if (connection >= 0) ::close(connection);
+    ::munmap(memory, kPages * kPage);
+    std::filesystem::remove_all(folder);
+  }
+
+  std::uint64_t start() const { return reinterpret_cast<std::uint64_t>(memory); }
+  std::map<std::int32_t, PageRanges> pages(std::uint64_t first, std::uint64_t count) {
+    PageRanges ranges;
+    ranges.add(start() + first * kPage, start() + (first + count) * kPage);
+    return {{7, ranges}};
+  }
+  void copy_ahead(std::uint64_t first, std::uint64_t count, int byte) {
+    const auto to = start() + (first + count) * kPage;
+    for (auto from = start() + first * kPage; from < to;) {
+      const auto place = store.put(7, from, to);
+      std::memset(place.data(), byte, place.size());
+      from += place.size();
+    }
+  }
+  void connect() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (folder + "/lazy-pages.socket").copy(address.sun_path, sizeof address.sun_path - 1);
+    connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  void say(std::int32_t word) {
+    ASSERT_EQ(::send(connection, &word, sizeof word, MSG_NOSIGNAL), 4);
+  }
+  void send_userfaultfd() {
+    char byte = 0;
+    iovec data{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &userfaultfd, sizeof userfaultfd);
+    ASSERT_EQ(::sendmsg(connection, &message, MSG_NOSIGNAL), 1);
+    ::close(std::exchange(userfaultfd, -1));
+  }
+};
+
+TEST_F(PageServerTest, AllPagesAreThereAndTheServerIsNoLongerNeeded) {
+  copy_ahead(0, kPages / 2, 5);
+  {
+    PageServer server(folder, store, pages(0, kPages / 2));
+    connect();
+    say(-1);  // a zombie
+    say(7);
+    send_userfaultfd();
+    server.fill(10s);
+    say(0x52535446);
+  }
+  for (std::uint64_t page = 0; page < kPages; ++page) {
+    EXPECT_EQ(memory[page * kPage + 9], page < kPages / 2 ? 5 : 0);  // would hang for ever
+  }
+}
+
+TEST_F(PageServerTest, WhatIsTouchedBeforeIsServedAtOnce) {
+  copy_ahead(0, 4, 5);
+  PageServer server(folder, store, pages(0, 4));
+  connect();
+  say(7);
+  send_userfaultfd();
+  memory[2 * kPage] += 1;
+  EXPECT_EQ(memory[2 * kPage], 6);
+  EXPECT_EQ(memory[8 * kPage], 0);  // never had content
+  server.fill(10s);
+  EXPECT_EQ(memory[2 * kPage], 6);  // not overwritten
+  EXPECT_EQ(memory[3 * kPage], 5);
+}
+
+TEST_F(PageServerTest, APageThatIsMissingIsRefusedBeforeAnythingIsRestored) {
+  copy_ahead(0, 3, 5);
+  EXPECT_THROW(PageServer(folder, store, pages(0, 4)), std::runtime_error);
+}
+
+TEST_F(PageServerTest, AProcessThatDoesNotAskFails) {
+  copy_ahead(0, 4, 5);
+  PageServer server(folder, store, pages(0, 4));
+  EXPECT_THROW(server.fill(20ms), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace ferry::precopy
