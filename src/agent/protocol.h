@@ -13,49 +13,39 @@
 // stream socket kSocketPath (or $FERRYD_SOCKET) of the host. No protobuf here: the library lives in
 // strangers' processes.
 //
-//   message = magic:32 version:16 type:16 length:32 body[length]      little-endian; SCM_RIGHTS
-//   descriptors come with the first byte
+//   message = magic:32 version:16 type:16 length:32 body[length]
+//             little-endian; SCM_RIGHTS descriptors come with the first byte
 //
-// A process (agent/agent.cc)                        ferryd (migrate/)
-//   REGISTER                    ->
-//                               <-  STATUS                                 ferry ps
-//   STATUS_REPLY                ->
-//                               <-  TRACK (+ descriptor of /dev/userfaultfd)   its memory is to be
-//                               copied ahead
-//   TRACKED + descriptor        ->                                         a userfaultfd of the
-//   process,
-//                               which closes its own: CRIU dumps no process that holds one
-//                               <-  STOP                                   prepare, suspend, detach
-//   STOPPED + descriptors       ->
-//                               <-  STOP_TAKEN                             stand-in is answering;
-//                               the process closes its connection, holds no descriptor
+// A process (agent/agent.cc)      ferryd (migrate/)
+//   REGISTER                  ->
+//                             <-  STATUS                      ferry ps
+//   STATUS_REPLY              ->
+//                             <-  TRACK + /dev/userfaultfd    its memory is to be copied ahead
+//   TRACKED + descriptor      ->    a userfaultfd of the process, which closes its own: CRIU dumps
+//                                   no process that holds one
+//                             <-  STOP                        prepare, suspend, detach
+//   STOPPED + descriptors     ->
+//                             <-  STOP_TAKEN                  the stand-in answers; the process
+//                                   closes its connection and holds no descriptor
 //        (frozen, moved, thawed; or never frozen: the control block tells)
-//   AWAKE                       ->                                         on a new connection, to
-//   the ferryd of the host it is on now
-//                               <-  RESUME + descriptors | STAY            STAY: no decision yet,
-//                               ask again
-//   RESUMED                     ->
-//   PEERS_KNOW                  ->                                         peers acknowledged
-//   RESUME: the old place's stand-in can forget them
-//   LOCATE                      ->                                         peers do not answer:
-//                               <-  LOCATED                                what a directory says of
-//                               them, when it says something; no answer otherwise
+//   AWAKE                     ->    on a new connection, to the ferryd of the host it is on now
+//                             <-  RESUME + descriptors
+//                             <-  or STAY                     no decision yet, ask again
+//   RESUMED                   ->
+//   PEERS_KNOW                ->    peers acknowledged RESUME: the old place's stand-in can forget
+//                                   them
+//   LOCATE                    ->    peers do not answer
+//                             <-  LOCATED                     what a directory says of them, when
+//                                   it says something; no answer otherwise
 //
-// The CRIU plugin and the action scripts            ferryd
-//   PAUSE_TREE                  ->  stops every Ferry process of the tree
-//                               <-  DONE
-//   FROZEN                      ->  all is frozen: ferryd marks the control blocks
-//                               <-  DONE
-//   DUMP_FAILED                 ->  roll back
-//                               <-  DONE
-//   CLAIM                       ->  somebody else's CRIU restores from an image with the
-//   checkpoint's note (below)
-//                               <-  DONE
-//   RESTORE_FAILED              ->  the CRIU that asks gives its claim back
-//                               <-  DONE
-//   ACTION                      ->  CRIU's action script `name`; the reply's code is the script's
-//   exit code
-//                               <-  DONE
+// The CRIU plugin and the action scripts; ferryd answers each with DONE
+//   PAUSE_TREE                ->    stops every Ferry process of the tree
+//   FROZEN                    ->    all is frozen: ferryd marks the control blocks
+//   DUMP_FAILED               ->    roll back
+//   CLAIM                     ->    somebody else's CRIU restores from an image with the
+//                                   checkpoint's note (below)
+//   RESTORE_FAILED            ->    the CRIU that asks gives its claim back
+//   ACTION                    ->    CRIU's action script `name`; DONE's code is its exit code
 //
 // The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
 // puts it into the image (kCheckpointFile), as it is, and gives it to the ferryd where the image is

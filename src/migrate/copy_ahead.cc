@@ -21,8 +21,8 @@ using precopy::kPage;
 using precopy::PageRanges;
 
 constexpr std::chrono::seconds kTrackLimit{5};  // for a program to give its userfaultfd
-constexpr int kAheadNice =
-    8;  // beside programs on a busy machine; the stop is in no thread of this
+// Beside programs on a busy machine; the stop is in no thread of this.
+constexpr int kAheadNice = 8;
 
 // The calling thread, for as long as this lives.
 class MakesWay {

@@ -18,8 +18,7 @@
 //
 //   promised ── asks the destination until it answers, or an operator decides
 //   committed ─ peers are told the way for what is left of the stand-ins' term, and those of
-//   origins
-//               and the container's network are kept for the life of the RNICs
+//               origins and the container's network are kept for the life of the RNICs
 //   aborted ─── the processes get their sockets when they ask (AWAKE)
 namespace ferry::migrate {
 

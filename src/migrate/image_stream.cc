@@ -32,10 +32,10 @@ constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
 constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
 constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
-constexpr std::size_t kMostRanges = 1
-                                    << 17;  // of a frame: a process has 65,530 mappings by default
-constexpr int kAheadNice =
-    8;  // of who copies ahead: programs come first, on machines that are busy
+// Of a frame: a process has 65,530 mappings by default.
+constexpr std::size_t kMostRanges = 1 << 17;
+// Of who copies ahead: programs come first, on machines that are busy.
+constexpr int kAheadNice = 8;
 
 void set_timeouts(int socket, int seconds) {
   const timeval idle{seconds, 0};

@@ -32,8 +32,8 @@
 // without notes is none either.
 //
 //   note       side         body                 what it says
-//   held       source       Held                 stopped here; sockets, stand-ins' entries with
-//   keys
+//   held       source       Held                 stopped here; sockets, stand-ins' entries,
+//                                                   keys
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
 //   kept       source       -                    a checkpoint of somebody else's CRIU, undecided

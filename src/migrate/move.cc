@@ -37,8 +37,7 @@ using std::chrono::seconds;
 constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
-constexpr std::uint64_t kWorthCopying = 64ull
-                                        << 20;  // bytes: with fewer the stop is as short without
+constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes: else the stop is as short without
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
                             std::chrono::steady_clock::time_point to) {

@@ -23,13 +23,14 @@
 // The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
 // and action scripts call in from other threads while go() waits for `criu dump`:
 //
-//   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()  stop
-//                              ├ frozen()                control blocks; what was written since it
-//                              was copied ahead
-//                              ├ action("network-lock")  the container leaves its network, but for
-//                              │                         the stand-in, where its address moves
-//                              along └ action("post-dump")     transfer, restore, commit: all while
-//                              the tree is frozen
+//   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()            stop
+//                                          ├ frozen()                control blocks; what was
+//                                          │                         written since it was copied
+//                                          ├ action("network-lock")  the container leaves its
+//                                          │                         network, but for the stand-in,
+//                                          │                         where its address moves along
+//                                          └ action("post-dump")     transfer, restore, commit: all
+//                                                                    while the tree is frozen
 //
 // Any failure of any program of the group before the commit thaws the tree where it was.
 namespace ferry::migrate {

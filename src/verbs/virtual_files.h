@@ -9,8 +9,7 @@
 // The files that the kernel would show for our devices: made up when somebody looks.
 //
 //   /sys/class/infiniband/DEVICE/                the device, with ports/1/ below it
-//   /sys/class/infiniband/DEVICE/device          a link to the network interface's own device,
-//   where
+//   /sys/class/infiniband/DEVICE/device          a link to the network interface's own device, where
 //                                                there is one (PCI ids, numa_node, local_cpus)
 //   /sys/class/infiniband_verbs/uverbsN/         N is 500 and more: the kernel counts from 0
 //   /sys/class/misc/rdma_cm/
