@@ -39,8 +39,9 @@ int command(int argc, char** argv) {
       ->type_name("HOST[:PORT]");
   move->add_flag("--force", force,
                  "also if a peer that speaks no migration messages may give up meanwhile");
-  bool always = false, never = false, events = false;
+  bool runc = false, always = false, never = false, events = false;
   double max_blackout = 0;
+  move->add_flag("--runc", runc, "these are ids of runc's containers");
   auto* ahead = move->add_flag("--copy-ahead", always,
                                "send memory while the program runs, however little it has");
   auto* not_ahead =
@@ -122,6 +123,7 @@ int command(int argc, char** argv) {
     request.mutable_programs()->Assign(programs.begin(), programs.end());
     request.set_to(to);
     request.set_force(force);
+    if (runc) request.set_runtime("runc");
     request.set_copy_ahead(always ? Request::ALWAYS : never ? Request::NEVER : Request::BY_SIZE);
     request.set_max_blackout_ms(max_blackout);
     return ferry::cli::move(request, json, events);

@@ -17,7 +17,7 @@ extern "C" {
 #include "migrate/failure.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
-#include "migrate/unit.h"
+#include "migrate/runtimes/unit.h"
 
 namespace ferry::migrate {
 namespace {

@@ -68,7 +68,8 @@ class Daemon : public ControlHandler {
   void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
-  std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs);
+  std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs,
+                               const std::string& runtime);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);

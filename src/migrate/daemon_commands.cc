@@ -10,11 +10,12 @@
 namespace ferry::migrate {
 
 // What the user means, on this host and its own, and no program twice.
-std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>& programs) {
+std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>& programs,
+                                     const std::string& runtime) {
   std::vector<Unit> units;
   for (const auto& program : programs) {
     try {
-      units.push_back(find_unit(host_, program));
+      units.push_back(find_unit(host_, program, runtime));
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
       throw Failure(
@@ -45,7 +46,9 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   }
   if (programs.empty()) throw Failure("no program is named");
   std::vector<MoveGroup::Program> group;
-  for (Unit& unit : find_units(user, programs)) group.push_back({new_move_id(), std::move(unit)});
+  for (Unit& unit : find_units(user, programs, options.runtime)) {
+    group.push_back({new_move_id(), std::move(unit)});
+  }
   std::vector<std::shared_ptr<Move>> moves;
   {
     std::lock_guard lock(mutex_);

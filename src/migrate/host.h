@@ -3,7 +3,6 @@
 #include <atomic>
 #include <string>
 
-#include "migrate/container.h"
 #include "migrate/control_server.h"
 #include "migrate/credentials.h"
 #include "migrate/criu_runner.h"
@@ -11,6 +10,7 @@
 #include "migrate/dump_turn.h"
 #include "migrate/image_stream.h"
 #include "migrate/limits.h"
+#include "migrate/runtimes/container.h"
 #include "migrate/stand_in_host.h"
 
 namespace ferry::migrate {

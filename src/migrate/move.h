@@ -16,9 +16,9 @@
 #include "migrate/image_stream.h"
 #include "migrate/move_group.h"
 #include "migrate/peer.h"
+#include "migrate/runtimes/unit.h"
 #include "migrate/standard_peers.h"
 #include "migrate/stopped_tree.h"
-#include "migrate/unit.h"
 
 // The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
 // and action scripts call in from other threads while go() waits for `criu dump`:
@@ -40,6 +40,7 @@ struct MoveOptions {
   bool force = false;  // also if a standard peer may give up meanwhile
   v1::MoveRequest::CopyAhead copy_ahead = v1::MoveRequest::BY_SIZE;
   double max_blackout_ms = 0;  // 0: no limit
+  std::string runtime;         // whose containers are meant; empty: anybody's
 };
 
 class Move {

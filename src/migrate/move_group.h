@@ -11,7 +11,7 @@
 #include "migrate/decision.h"
 #include "migrate/host.h"
 #include "migrate/peer.h"
-#include "migrate/unit.h"
+#include "migrate/runtimes/unit.h"
 
 namespace ferry::migrate {
 

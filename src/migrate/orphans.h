@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "migrate/container.h"
 #include "migrate/host.h"
+#include "migrate/runtimes/container.h"
 
 // The containers that a former ferryd of this host restored: their programs have lost the parent
 // that would have told how they ended. Sees to it that their end is recorded all the same, and

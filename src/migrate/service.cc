@@ -209,7 +209,8 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
     // Who asked may have gone; the move goes on.
-    const MoveOptions options{request->force(), request->copy_ahead(), request->max_blackout_ms()};
+    const MoveOptions options{request->force(), request->copy_ahead(), request->max_blackout_ms(),
+                              request->runtime()};
     const auto report =
         daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
                      request->to(), options, [&](const v1::MoveProgress& progress) {

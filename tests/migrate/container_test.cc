@@ -1,4 +1,4 @@
-#include "migrate/container.h"
+#include "migrate/runtimes/container.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "migrate/unit.h"
+#include "migrate/runtimes/unit.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -81,7 +81,11 @@ void need_owner(uid_t user, const std::string& name, pid_t root) {
       "'{}' is not yours: only root, or the owner of all its processes, may do this", name));
 }
 
-Unit find_unit(const Host& host, const std::string& program) {
+Unit find_unit(const Host& host, const std::string& program, const std::string& runtime) {
+  if (!runtime.empty()) {
+    throw Failure(
+        fmt::format("the ferryd of {} moves no containers of {}", host.name, printable(runtime)));
+  }
   if (auto container = host.containers->find(program)) {
     return unit_of_container(host, std::move(*container));
   }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "migrate/container.h"
 #include "migrate/control_server.h"
 #include "migrate/host.h"
+#include "migrate/runtimes/container.h"
 
 namespace ferry::migrate {
 
@@ -21,8 +21,9 @@ struct Unit {
 };
 
 // `program`: a container's name, a program's name, or a pid. A pid or program in a container means
-// the container. Throws Failure: nothing of that name, several, or not started with Ferry.
-Unit find_unit(const Host& host, const std::string& program);
+// the container. `runtime`: whose containers are meant; empty: anybody's. Throws Failure: nothing of
+// that name, several, or not started with Ferry.
+Unit find_unit(const Host& host, const std::string& program, const std::string& runtime = {});
 
 // Throws Failure, one line, unless `user` is root or every process of the tree is its own.
 void need_owner(uid_t user, const std::string& name, pid_t root);

@@ -1,4 +1,4 @@
-#include "migrate/container.h"
+#include "migrate/runtimes/container.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
