@@ -145,10 +145,11 @@ class Container:
         except ProcessLookupError:
             pass
 
-    def move(self, to, timeout=120):
+    def move(self, to, *options, timeout=120):
         """Moves it with `ferry move`; its report, with the wall-clock times of begin and end as `began`, `ended`."""
         began = time.time()
-        status, out, error = self.host.run(["ferry", "move", self.name, "--to", to.name, "--json"], timeout)
+        status, out, error = self.host.run(["ferry", "move", self.name, "--to", to.name, "--json", *options],
+                                          timeout)
         ended = time.time()
         if status != 0:
             raise Failure(f"moving {self.name} from {self.host.name} to {to.name} failed: {_first_line(error or out)}")
