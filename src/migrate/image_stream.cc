@@ -27,8 +27,6 @@
 namespace ferry::migrate {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x474D4946;  // "FIMG"
-constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
 constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
 constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
@@ -153,8 +151,8 @@ ImageSender::ImageSender(const std::string& address, std::uint16_t port, const I
   set_timeouts(stream_.socket(), kIdleSeconds);
   std::vector<std::byte> head;
   wire::ByteWriter out(&head);
-  out.put(kMagic);
-  out.put(kVersion);
+  out.put(kImageMagic);
+  out.put(kImageVersion);
   out.append(token.data(), token.size());
   totals_.stream_bytes = head.size();
   if (const int error = stream_.send(head.data(), head.size())) {
@@ -392,8 +390,8 @@ void ImageReceiver::serve(UniqueFd socket) {
   {
     std::lock_guard lock(mutex_);
     const auto found = transfers_.find(token);
-    if (magic != kMagic || version != kVersion || found == transfers_.end() || found->second.busy ||
-        found->second.host != stream->peer() || stopping_) {
+    if (magic != kImageMagic || version != kImageVersion || found == transfers_.end() ||
+        found->second.busy || found->second.host != stream->peer() || stopping_) {
       spdlog::warn("refused {}, which would send an image that nobody expects from it", address);
       return;
     }
@@ -455,7 +453,8 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
     const auto size = in.get<std::uint64_t>();
     if (const int error = stream.receive(name.data(), name.size())) return error;
     if (!is_file_name(name)) return EBADMSG;
-    if (size > left) return ENOMEM;
+    const std::uint64_t ahead_bytes = transfer.memory != nullptr ? transfer.memory->bytes() : 0;
+    if (size > left || ahead_bytes > left - size) return ENOMEM;
     left -= size;
     const std::string path = transfer.directory + "/" + name;
     const UniqueFd file(

@@ -37,9 +37,11 @@
 //   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
 //            name: no '/', not "." or ".."
 //   end    = 'E' reserved[7] files:64 bytes:64                bytes: sum of the contents
-//   reply  = error:32 reserved:32 bytes:64                    error: errno of the receiver, 0: all
-//   is there
+//   reply  = error:32 reserved:32 bytes:64    error: errno of the receiver, 0: all is there
 namespace ferry::migrate {
+
+inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
+inline constexpr std::uint32_t kImageVersion = 2;
 
 using ImageToken = std::array<std::byte, 16>;
 

@@ -48,23 +48,20 @@ std::span<std::byte> PageStore::put(std::int32_t process, std::uint64_t start, s
   Space& into = space(process);
   const std::uint64_t first = start / kWindow * kWindow;
   end = std::min(end, first + kWindow);
-  std::byte*& window = into.windows[first];
-  if (window == nullptr) {
+  auto window = into.windows.find(first);
+  if (window == into.windows.end()) {
     if (windows_ >= kMostWindows) fail(ENOMEM);
     void* map = ::mmap(nullptr, kWindow, PROT_READ | PROT_WRITE, MAP_SHARED, into.file,
                        static_cast<off_t>(first));
-    if (map == MAP_FAILED) {
-      into.windows.erase(first);
-      fail(errno);
-    }
-    window = static_cast<std::byte*>(map);
+    if (map == MAP_FAILED) fail(errno);
+    window = into.windows.emplace(first, static_cast<std::byte*>(map)).first;
     ++windows_;
   }
   const std::uint64_t before = into.pages.bytes();
   into.pages.add(start, end);
   bytes_ += into.pages.bytes() - before;
   if (bytes_ > limit_) fail(ENOMEM);
-  return {window + (start - first), end - start};
+  return {window->second + (start - first), end - start};
 }
 
 std::span<const std::byte> PageStore::get(std::int32_t process, std::uint64_t start,

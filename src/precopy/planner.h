@@ -11,9 +11,8 @@ struct PlannerSettings {
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
   std::uint64_t enough = 4ull << 20;  // so little left is not worth another round
-  double shrinks =
-      0.8;  // a round that leaves more than this share of the least so far has not helped
-  unsigned patience = 3;  // rounds in a row that have not helped
+  double shrinks = 0.8;  // one that leaves more than this share of the least so far is in vain
+  unsigned patience = 3;  // such rounds in a row
   std::chrono::nanoseconds longest{std::chrono::minutes(10)};  // of all rounds together
 
   // The longest blackout that is wanted: rounds go on until it is met, or for `wait` in vain.

@@ -328,6 +328,67 @@ void make_image() {
   write("image", "uc", describe(*pair.b.context, &count));
 }
 
+// --- transfer
+void make_transfer() {
+  const auto frame = [](unsigned op, const Bytes& bytes) {
+    Tape tape;
+    tape.put(
+        {op, static_cast<unsigned>(bytes.size() & 255), static_cast<unsigned>(bytes.size() >> 8)});
+    return tape.put(bytes);
+  };
+  constexpr std::uint64_t kHere = 0x7f0000000000, kPage = 4096;
+  const auto ranges = [](char tag, std::uint32_t pages,
+                         std::initializer_list<std::uint64_t> bounds) {
+    Bytes bytes;
+    wire::ByteWriter out(&bytes);
+    out.put(tag);
+    out.append("\0\0\0", 3);
+    out.put(static_cast<std::uint32_t>(bounds.size() / 2));
+    out.put(std::int32_t{7});  // process
+    out.put(pages);
+    for (const std::uint64_t bound : bounds) out.put(bound);
+    return bytes;
+  };
+  const auto file = [](const std::string& name, const std::string& content) {
+    Bytes bytes;
+    wire::ByteWriter out(&bytes);
+    out.put('F');
+    out.put(static_cast<std::uint8_t>(name.size()));
+    out.put(std::uint16_t{0600});
+    out.put(std::uint32_t{0});
+    out.put(std::uint64_t{content.size()});
+    out.append(name.data(), name.size());
+    out.append(content.data(), content.size());
+    return bytes;
+  };
+  const auto end = [](std::uint64_t files, std::uint64_t size) {
+    Bytes bytes;
+    wire::ByteWriter out(&bytes);
+    out.put('E');
+    out.append("\0\0\0\0\0\0\0", 7);
+    out.put(files);
+    out.put(size);
+    return bytes;
+  };
+  const auto mark = [](char tag) {
+    Bytes bytes(16);
+    bytes[0] = static_cast<std::byte>(tag);
+    return bytes;
+  };
+  Tape files;
+  files.put(frame(3, file("core-1.img", "content"))).put(frame(3, file("empty", "")));
+  write("transfer", "files", files.put(frame(0, end(2, 7))));
+  Tape ahead;
+  ahead.put(frame(1, ranges('K', 0, {kHere, kHere + 4 * kPage})));
+  ahead.put(frame(2, ranges('P', 2, {kHere, kHere + kPage, kHere + 2 * kPage, kHere + 3 * kPage})));
+  ahead.put(frame(0, mark('R')));
+  ahead.put(frame(1, ranges('K', 0, {kHere + kPage, kHere + 3 * kPage})));
+  ahead.put(frame(2, ranges('P', 1, {kHere + kPage, kHere + 2 * kPage})));
+  ahead.put(frame(0, mark('R'))).put(frame(0, mark('S')));
+  ahead.put(frame(3, file("pages-1.img", "x")));
+  write("transfer", "ahead", ahead.put(frame(0, end(1, 1))));
+}
+
 }  // namespace
 }  // namespace ferry::fuzz
 
@@ -341,5 +402,6 @@ int main(int argc, char** argv) {
   ferry::fuzz::make_cm();
   ferry::fuzz::make_control();
   ferry::fuzz::make_image();
+  ferry::fuzz::make_transfer();
   return 0;
 }

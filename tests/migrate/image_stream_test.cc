@@ -130,6 +130,17 @@ TEST_F(ImageStream, MoreMemoryThanTheLimitEndsTheRound) {
   EXPECT_NE(failure.find("Cannot allocate memory"), std::string::npos) << failure;
 }
 
+TEST_F(ImageStream, MemoryAndFilesShareTheLimit) {
+  precopy::PageStore memory(4 * precopy::kPage);
+  source.write("file", random_bytes(3 * precopy::kPage));
+  const auto token = receiver.expect(destination.path(), 4 * precopy::kPage, {}, &memory);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  const std::string content = random_bytes(2 * precopy::kPage);
+  sender.send_pages(7, pages({0, 1}), std::as_bytes(std::span(content)));
+  const auto failure = failure_of([&] { sender.send(image_files(source.path())); });
+  EXPECT_NE(failure.find("Cannot allocate memory"), std::string::npos) << failure;
+}
+
 struct BadStream : ImageStream {
   static std::vector<std::byte> memory_frame(char tag, std::uint32_t pages_told,
                                              std::uint64_t start, std::uint64_t end,
