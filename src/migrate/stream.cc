@@ -111,7 +111,8 @@ int Stream::error_of(int result) const {
   switch (SSL_get_error(ssl_.get(), result)) {
     case SSL_ERROR_ZERO_RETURN: return EPIPE;
     case SSL_ERROR_WANT_READ:
-    case SSL_ERROR_WANT_WRITE: return ETIMEDOUT;  // the socket's own
+    case SSL_ERROR_WANT_WRITE:  // a socket with a limit on waiting is not waited for again
+      return system_error == EINTR ? EINTR : ETIMEDOUT;
     case SSL_ERROR_SYSCALL: return system_error != 0 ? system_error : EPIPE;
     default: break;
   }
@@ -129,7 +130,8 @@ int Stream::send(const void* data, std::size_t size, bool more) {
       ERR_clear_error();
       errno = 0;
       if (const int result = SSL_write_ex(ssl_.get(), bytes, size, &sent); result != 1) {
-        return error_of(result);
+        if (const int error = error_of(result); error != EINTR) return error;
+        continue;
       }
     } else {
       const ssize_t result =
@@ -152,7 +154,8 @@ int Stream::receive(void* data, std::size_t size) {
       ERR_clear_error();
       errno = 0;
       if (const int result = SSL_read_ex(ssl_.get(), bytes, size, &received); result != 1) {
-        return error_of(result);
+        if (const int error = error_of(result); error != EINTR) return error;
+        continue;
       }
     } else {
       const ssize_t result = ::recv(socket_.get(), bytes, size, MSG_WAITALL);

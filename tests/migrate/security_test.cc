@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <thread>
 
 #include "ferryd_here.h"
@@ -220,6 +223,37 @@ TEST_F(Security, ImagesAreEncrypted) {
   EXPECT_EQ(arrived, secret);
   EXPECT_GT(seen.size(), secret.size());
   EXPECT_EQ(seen.find("horse"), std::string::npos);
+}
+
+// A signal is no silence of the other side's.
+TEST(Streams, GoOnAfterASignal) {
+  const Ca ca;
+  const Credentials server = ca.of("there"), client = ca.of("here");
+  struct sigaction ignore {};
+  ignore.sa_handler = [](int) {};  // without SA_RESTART
+  struct sigaction before {};
+  ::sigaction(SIGUSR1, &ignore, &before);
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const timeval limit{60, 0};
+  ::setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  char byte = 0;
+  std::atomic<bool> reads = false;
+  std::thread receiver([&] {
+    Stream stream = Stream::to_client(UniqueFd(ends[0]), &server);
+    reads = true;
+    EXPECT_EQ(stream.receive(&byte, 1), 0);
+  });
+  Stream stream = Stream::to_server(UniqueFd(ends[1]), &client, "there");
+  while (!reads) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) {
+    ::pthread_kill(receiver.native_handle(), SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(stream.send("x", 1), 0);
+  receiver.join();
+  EXPECT_EQ(byte, 'x');
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST(Certificates, AreForTheNamesAndAddressesAskedFor) {
