@@ -98,7 +98,7 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
   try {
     if (!request.container_json().empty()) {
-      container_ = host_.containers->arrive(program_, request.container_json());
+      container_ = host_.runtime(request.runtime()).arrive(program_, request.container_json());
     }
     const std::string netns = container_ ? container_->netns : std::string();
     for (const auto& message : request.kept()) {
@@ -125,7 +125,7 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
       program_(held.program),
       source_(held.peer.substr(held.peer.rfind('@') + 1)),
       from_(name_in(held.peer)),
-      container_(host.containers->find(held.program)),
+      container_(host.runtime_of(held.instance).find(held.program)),
       images_(host.images_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),
@@ -152,7 +152,7 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
     // Those that cannot be opened are the program's already, as a rule.
     reopen_slots(held.netns, slots);
     if (container_ && container_->state == "restoring") {
-      report_failure([&] { host_.containers->stage_state(*container_, "running", root_); });
+      report_failure([&] { container_->runtime->stage_state(*container_, "running", root_); });
     }
     connect();
   }
@@ -247,9 +247,11 @@ void Arrival::restore() {
 }
 
 void Arrival::run_criu() {
-  const std::string error = host_.criu->restore(
-      {images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value()},
-      &criu_pid_);
+  const CriuRunner::Restore restore{
+      images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value()};
+  const std::string error =
+      container_ ? container_->runtime->restore(*host_.criu, restore, *container_, &criu_pid_)
+                 : host_.criu->restore(restore, &criu_pid_);
   {
     std::lock_guard lock(filling_);
     pages_.reset();
@@ -306,7 +308,7 @@ void Arrival::watch_program() {
   const int status = wait_for(root_);
   bool ended_here = !container_;
   report_failure([&] {
-    if (container_) ended_here = host_.containers->end(*container_, status);
+    if (container_) ended_here = container_->runtime->end(*container_, status);
   });
   if (ended_here) {
     spdlog::info("'{}' (process {}) has ended with status {}", program_, root_, status);
@@ -380,7 +382,7 @@ std::string Arrival::fill() {
 }
 
 void Arrival::stage() const {
-  if (container_) host_.containers->stage_state(*container_, "running", root_);
+  if (container_) container_->runtime->stage_state(*container_, "running", root_);
 }
 
 void Arrival::connect() {
@@ -391,9 +393,9 @@ void Arrival::connect() {
     }
   }
   if (!container_) return;
-  report_failure([&] { host_.containers->publish_state(*container_); });
-  report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
-  announcer_.emplace(container_->netns);
+  report_failure([&] { container_->runtime->publish_state(*container_); });
+  report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
+  if (!container_->netns.empty()) announcer_.emplace(container_->netns);
 }
 
 std::string Arrival::why_lost() const {
@@ -426,12 +428,8 @@ void Arrival::clean_up() {
   }
   close_slots(reserved_);
   if (container_) {
-    try {
-      host_.containers->forget(*container_);
-      host_.containers->call_hook("release", container_->instance);
-    } catch (const Failure& error) {
-      spdlog::error("{}", error.what());
-    }
+    report_failure([&] { container_->runtime->switch_network("release", container_->instance); });
+    report_failure([&] { container_->runtime->forget(*container_); });
   }
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);

@@ -31,17 +31,6 @@ bool is_shell_job(pid_t root) {
   return std::count(tree.begin(), tree.end(), session) == 0;
 }
 
-// Why `criu COMMAND` ended with this status, in one line.
-std::string failure_of(const std::string& command, int status, const std::string& images) {
-  struct statvfs room {};
-  if (::statvfs(images.c_str(), &room) == 0 && room.f_bavail < kNoRoom) {
-    return fmt::format("there is no room left in {}; make some, or give another --image-dir",
-                       images);
-  }
-  const std::string error = error_of_log(fmt::format("{}/{}.log", images, command));
-  return error.empty() ? fmt::format("criu {} ended with status {}", command, status) : error;
-}
-
 }  // namespace
 
 CriuRunner::CriuRunner(Paths paths) : paths_(std::move(paths)) {}
@@ -75,14 +64,17 @@ std::string CriuRunner::find_problem() {
   return {};
 }
 
+std::vector<std::string> CriuRunner::environment(std::uint64_t move_id) const {
+  return {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", move_id)};
+}
+
 std::string CriuRunner::dump(const Dump& dump) {
-  Command command{
-      {paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir", dump.images,
-       "--tcp-established", "--manage-cgroups=ignore", "--network-lock", "skip", "--libdir",
-       paths_.plugin_folder, "--action-script", paths_.action_script, "-v2", "--log-file",
-       "dump.log"},
-      {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", dump.move_id)},
-      {}};
+  Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
+                   dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
+                   "skip", "--libdir", paths_.plugin_folder, "--action-script",
+                   paths_.action_script, "-v2", "--log-file", "dump.log"},
+                  environment(dump.move_id),
+                  {}};
   if (!dump.netns.empty()) {
     struct stat status {};
     if (::stat(dump.netns.c_str(), &status) != 0) {
@@ -108,7 +100,7 @@ std::string CriuRunner::dump(const Dump& dump) {
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
   const int status = wait_for(pid);
   if (status == 0) return {};
-  return failure_of("dump", status, dump.images);
+  return failure_of_criu("dump", status, dump.images);
 }
 
 std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu) {
@@ -116,7 +108,7 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
       {paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached", "--pidfile",
        "init.pid", "--tcp-established", "--manage-cgroups=ignore", "--libdir", paths_.plugin_folder,
        "--action-script", paths_.action_script, "-v2", "--log-file", "restore.log"},
-      {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", restore.move_id)},
+      environment(restore.move_id),
       {}};
   if (restore.without_memory) command.argv.push_back("--lazy-pages");
   UniqueFd netns;
@@ -133,7 +125,17 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
   *criu = pid;
   const int status = wait_for(pid);
   if (status == 0) return {};
-  return failure_of("restore", status, restore.images);
+  return failure_of_criu("restore", status, restore.images);
+}
+
+std::string failure_of_criu(const std::string& command, int status, const std::string& images) {
+  struct statvfs room {};
+  if (::statvfs(images.c_str(), &room) == 0 && room.f_bavail < kNoRoom) {
+    return fmt::format("there is no room left in {}; make some, or give another --image-dir",
+                       images);
+  }
+  const std::string error = error_of_log(fmt::format("{}/{}.log", images, command));
+  return error.empty() ? fmt::format("criu {} ended with status {}", command, status) : error;
 }
 
 int parse_criu_version(const std::string& output) {

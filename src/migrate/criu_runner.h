@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 // Runs CRIU with Ferry's plugin and action script.
 namespace ferry::migrate {
@@ -44,6 +45,10 @@ class CriuRunner {
   // Empty, or what failed in one line. `*criu` becomes CRIU's pid.
   std::string restore(const Restore& restore, std::atomic<pid_t>* criu);
 
+  const Paths& paths() const { return paths_; }
+  // By which the plugin and the action script find this ferryd, and the move.
+  std::vector<std::string> environment(std::uint64_t move_id) const;
+
   static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
 
  private:
@@ -57,6 +62,9 @@ class CriuRunner {
 
 // "4.2.1" of `criu --version` as 40201; 0 when there is none.
 int parse_criu_version(const std::string& output);
+
+// Why `criu COMMAND`, "dump" or "restore", has ended with this status, in one line.
+std::string failure_of_criu(const std::string& command, int status, const std::string& images);
 
 // The line that says best what went wrong, from a log of CRIU; without its time and file.
 std::string error_of_log(const std::string& path);

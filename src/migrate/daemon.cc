@@ -106,11 +106,11 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
 
 // What was restored, or was about to be, and was not committed never will be.
 void Daemon::clear_up_arrivals() {
-  for (const auto& container : host_.containers->all()) {
+  for (const auto& container : host_.all_containers()) {
     if (container.state != "restoring" || !container.restored) continue;
     spdlog::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
-    host_.containers->forget(container);
-    report_failure([&] { host_.containers->call_hook("release", container.instance); });
+    report_failure([&] { container.runtime->switch_network("release", container.instance); });
+    report_failure([&] { container.runtime->forget(container); });
   }
 }
 
@@ -152,15 +152,8 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                               needed >> 20, free >> 20));
   }
   if (request.container()) {
-    if (!host_.containers->has_hook()) {
-      throw Failure(
-          fmt::format("the ferryd of {} has no --network-hook, which containers need", host_.name));
-    }
-    if (!host_.containers->name_is_free(request.program())) {
-      throw Failure(
-          fmt::format("{} has a container '{}' of its own", host_.name, request.program()));
-    }
-    return;
+    host_.runtime(request.runtime())
+        .check_arrival(host_.name, request.program(), request.container_json());
   }
   for (const auto& netdev : request.netdevs()) {
     if (::if_nametoindex(netdev.c_str()) == 0) {
@@ -186,7 +179,8 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
     for (const auto& [id, other] : arrivals_) {
       if (id == request.move_id() ||
           (!request.container_json().empty() && other->program() == request.program() &&
-           !other->is_over() && !host_.containers->name_is_free(request.program()))) {
+           !other->is_over() &&
+           !host_.runtime(request.runtime()).name_is_free(request.program()))) {
         throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
       }
     }
@@ -373,10 +367,10 @@ agent::Done Daemon::action(const agent::Action& action) {
 // A former ferryd has called the hook's hold for it, which may have ended after this one's
 // activate.
 agent::Done Daemon::join_network_again(pid_t root) {
-  for (const auto& container : host_.containers->all()) {
+  for (const auto& container : host_.all_containers()) {
     if (container.pid != root || container.state != "running") continue;
     try {
-      host_.containers->call_hook("activate", container.instance);
+      container.runtime->switch_network("activate", container.instance);
     } catch (const Failure& failure) {
       return {1, failure.what(), ""};
     }

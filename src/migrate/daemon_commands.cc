@@ -23,6 +23,10 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
     }
     const Unit& unit = units.back();
     need_owner(user, unit.name, unit.root);
+    if (user != 0 && unit.container && !unit.container->runtime->runtime().empty()) {
+      throw Failure(fmt::format("'{}' is a container of {}'s, which only root may move", unit.name,
+                                unit.container->runtime->runtime()));
+    }
     for (std::size_t other = 0; other + 1 < units.size(); ++other) {
       if (is_below(unit.root, units[other].root) || is_below(units[other].root, unit.root)) {
         throw Failure(fmt::format("'{}' and '{}' are of one program: name it once", programs[other],
@@ -97,7 +101,7 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_state("another user's");
       continue;
     }
-    if (const auto container = host_.containers->of_process(process.pid)) {
+    if (const auto container = host_.container_of(process.pid)) {
       program->set_container(container->name);
     }
     if (is_halted(process.pid)) {

@@ -32,6 +32,7 @@
 #include "migrate/origins.h"
 #include "migrate/orphans.h"
 #include "migrate/redirector.h"
+#include "migrate/runtimes/runc.h"
 #include "migrate/service.h"
 #include "migrate/whereabouts.h"
 
@@ -46,7 +47,8 @@ constexpr int kMappedBytes =
 
 struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
-  std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers;
+  std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
+              runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
   std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
@@ -208,10 +210,12 @@ int run(const Options& options) {
   DecisionLog decisions(options.state);
   Containers containers(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
+  Runc runc(options.runc_records, options.runc, options.runc_root);
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.decisions = &decisions;
   host.containers = &containers;
+  host.runc = &runc;
   host.stand_ins = &stand_ins;
   host.criu = &criu;
   std::optional<Credentials> for_etcd;
@@ -305,6 +309,11 @@ int main(int argc, char** argv) {
   app.add_option("--image-dir", options.images, "images under way, on a tmpfs")
       ->capture_default_str();
   app.add_option("--containers", options.containers, "records of this host's containers")
+      ->capture_default_str();
+  app.add_option("--runc", options.runc, "runc to use")->capture_default_str();
+  app.add_option("--runc-root", options.runc_root, "state of runc's containers, as its --root")
+      ->capture_default_str();
+  app.add_option("--runc-records", options.runc_records, "records of those that move")
       ->capture_default_str();
   app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
       ->check(CLI::ExistingFile);

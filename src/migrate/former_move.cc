@@ -31,7 +31,7 @@ std::chrono::nanoseconds now() {
 
 std::optional<Container> find_container(const Host& host, const Held& held) {
   if (held.instance.empty()) return std::nullopt;
-  auto container = host.containers->find(held.program);
+  auto container = host.runtime_of(held.instance).find(held.program);
   return container && container->instance == held.instance ? container : std::nullopt;
 }
 
@@ -161,12 +161,13 @@ void FormerMove::settle() {
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
 void FormerMove::depart() {
   if (container_ && container_->state == "running") {
-    report_failure([&] { host_.containers->set_state(*container_, "moved", 0); });
+    report_failure([&] { container_->runtime->set_state(*container_, "moved", 0); });
   }
   if (!held_.instance.empty()) network_ = hold_network(host_, held_.instance);
   if (!entry_.since) {
     report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
   }
+  if (container_) report_failure([&] { container_->runtime->left(*container_); });
   std::vector<Place> next;
   for (const auto& [origin, place] : entry_.origins) next.push_back(place);
   std::vector<pid_t> pids;
@@ -248,10 +249,10 @@ void FormerMove::follow() {
 void FormerMove::roll_back() {
   tree_->roll_back();
   if (container_ && container_->state == "moved") {
-    report_failure([&] { host_.containers->set_state(*container_, "running", root()); });
+    report_failure([&] { container_->runtime->set_state(*container_, "running", root()); });
   }
   if (container_ && !is_network_gone(held_) && start_time(root()) == held_.started) {
-    report_failure([&] { host_.containers->call_hook("activate", container_->instance); });
+    report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
   }
   while (!host_.stopping && !tree_->all_gone()) {
     tree_->reopen();
@@ -272,7 +273,7 @@ void FormerMove::finish() {
 int FormerMove::action(const std::string& name) {
   if (name == "network-unlock" && container_) {
     try {
-      host_.containers->call_hook("activate", container_->instance);
+      container_->runtime->switch_network("activate", container_->instance);
     } catch (const Failure& failure) {
       spdlog::error("{}", failure.what());
       return 1;

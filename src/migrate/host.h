@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "migrate/control_server.h"
 #include "migrate/credentials.h"
@@ -27,7 +29,8 @@ struct Host {
   std::string image_directory;     // on a tmpfs
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
   Limits limits;
-  Containers* containers = nullptr;
+  Containers* containers = nullptr;  // those of the network hook
+  Containers* runc = nullptr;
   const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
   ControlServer* control = nullptr;
   StandInHost* stand_ins = nullptr;
@@ -43,6 +46,14 @@ struct Host {
   // Bytes that an arriving program may take.
   std::uint64_t available() const;
   std::string images_of(std::uint64_t move_id) const;
+
+  // By Containers::runtime(). Throws Failure when there is none of that name.
+  Containers& runtime(const std::string& name) const;
+  // Whose containers have instances like this.
+  Containers& runtime_of(const std::string& instance) const;
+  // Of all runtimes.
+  std::vector<Container> all_containers() const;
+  std::optional<Container> container_of(pid_t pid) const;
 };
 
 inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP

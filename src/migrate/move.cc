@@ -107,6 +107,13 @@ void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
 }
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
+  if (unit_.container && !unit_.container->runtime->copies_ahead()) {
+    if (options_.copy_ahead == v1::MoveRequest::ALWAYS || options_.max_blackout_ms > 0) {
+      throw Failure(fmt::format("'{}' is a container of {}'s, whose memory cannot be copied ahead",
+                                unit_.name, unit_.container->runtime->runtime()));
+    }
+    return false;
+  }
   switch (options_.copy_ahead) {
     case v1::MoveRequest::ALWAYS: return true;
     case v1::MoveRequest::NEVER: return false;
@@ -153,7 +160,9 @@ void Move::go() {
     tell("stop");
     CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value()};
     if (unit_.container) dump.netns = unit_.container->netns;
-    const std::string error = host_.criu->dump(dump);
+    const std::string error =
+        unit_.container ? unit_.container->runtime->dump(*host_.criu, dump, *unit_.container)
+                        : host_.criu->dump(dump);
     end_dump_turn();
     if (group_->committed()) {
       if (!error.empty()) spdlog::warn("criu after the commit of '{}': {}", unit_.name, error);
@@ -170,6 +179,7 @@ void Move::go() {
   if (!decided) throw Failure("this ferryd is ending");
   if (group_->committed()) {
     kill_rest();
+    if (unit_.container) report_failure([&] { unit_.container->runtime->left(*unit_.container); });
     if (ahead_) {
       ahead_rounds_ = ahead_->rounds();
       ahead_bytes_ = ahead_->sent_ahead();
@@ -238,6 +248,10 @@ void Move::check_here_and_there() {
   request.set_host(host_.name);
   request.set_program(unit_.name);
   request.set_container(unit_.container.has_value());
+  if (unit_.container) {
+    request.set_runtime(unit_.container->runtime->runtime());
+    request.set_container_json(unit_.container->json);
+  }
   for (const auto& program : group_->programs()) {
     const std::uint64_t bytes = bytes_of_tree(program.unit.root);
     if (program.move_id == move_id_)
@@ -250,7 +264,9 @@ void Move::check_here_and_there() {
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
   std::set<std::string> netdevs;
   for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
-  for (const auto& netdev : netdevs) request.add_netdevs(netdev);
+  if (!unit_.container || unit_.container->netns.empty()) {
+    for (const auto& netdev : netdevs) request.add_netdevs(netdev);
+  }
   v1::CheckReply reply;
   peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
   host_there_ = reply.host();
@@ -309,7 +325,10 @@ void Move::prepare_there() {
   request.set_program(unit_.name);
   request.set_version(host_.version);
   request.set_source(host_.address);
-  if (unit_.container) request.set_container_json(unit_.container->json);
+  if (unit_.container) {
+    request.set_runtime(unit_.container->runtime->runtime());
+    request.set_container_json(unit_.container->json);
+  }
   for (const auto& process : unit_.processes) {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
   }
@@ -321,6 +340,7 @@ void Move::prepare_there() {
   }
   const bool ahead = copies_ahead(bytes_of_tree(unit_.root));
   request.set_copy_ahead(ahead);
+  if (unit_.container) unit_.container->runtime->leave(*unit_.container);
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
   peer_.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(60));
@@ -396,9 +416,9 @@ int Move::action(const std::string& name) {
   try {
     if (name == "network-lock" && unit_.container) {
       left_network_ = true;
-      host_.containers->call_hook("hold", unit_.container->instance);
+      unit_.container->runtime->switch_network("hold", unit_.container->instance);
     } else if (name == "network-unlock" && unit_.container) {
-      host_.containers->call_hook("activate", unit_.container->instance);
+      unit_.container->runtime->switch_network("activate", unit_.container->instance);
       left_network_ = false;
     } else if (name == "post-dump") {
       dumped_ = Clock::now();
@@ -474,7 +494,7 @@ void Move::depart(const std::vector<NewPlace>& places) {
 int Move::commit() {
   // The supervisor of the container sees its program killed: it must know why. What can fail of it
   // comes before the decision.
-  if (unit_.container) host_.containers->stage_state(*unit_.container, "moved", 0);
+  if (unit_.container) unit_.container->runtime->stage_state(*unit_.container, "moved", 0);
   const int result = group_->commit(index_);
   if (result == 0) {
     std::lock_guard lock(mutex_);
@@ -483,7 +503,8 @@ int Move::commit() {
   } else if (result != EAGAIN) {
     // The abort is final: what fails here is reported only.
     report_failure([&] {
-      if (unit_.container) host_.containers->set_state(*unit_.container, "running", unit_.root);
+      if (unit_.container)
+        unit_.container->runtime->set_state(*unit_.container, "running", unit_.root);
     });
   }
   return result;
@@ -497,7 +518,8 @@ void Move::roll_back() {
     spdlog::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
   }
   if (left_network_) {
-    report_failure([&] { host_.containers->call_hook("activate", unit_.container->instance); });
+    report_failure(
+        [&] { unit_.container->runtime->switch_network("activate", unit_.container->instance); });
   }
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {

@@ -119,7 +119,7 @@ bool MoveGroup::leave_addresses(std::string* error) const {
     for (const auto& program : programs_) {
       const auto& container = program.unit.container;
       if (container && container->rdma_moves) {
-        host_.containers->call_hook("deactivate", container->instance);
+        container->runtime->switch_network("deactivate", container->instance);
       }
     }
     return true;
@@ -133,7 +133,8 @@ bool MoveGroup::leave_addresses(std::string* error) const {
 void MoveGroup::publish_moved() const {
   for (const auto& program : programs_) {
     if (!program.unit.container) continue;
-    report_failure([&] { host_.containers->publish_state(*program.unit.container); });
+    report_failure(
+        [&] { program.unit.container->runtime->publish_state(*program.unit.container); });
   }
 }
 

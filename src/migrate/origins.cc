@@ -118,7 +118,7 @@ void Origins::clear_up() {
 std::shared_ptr<void> hold_network(Host& host, const std::string& instance) {
   return {nullptr, [&host, instance](void*) {
             if (host.stopping) return;
-            report_failure([&] { host.containers->call_hook("release", instance); });
+            report_failure([&] { host.runtime_of(instance).switch_network("release", instance); });
           }};
 }
 

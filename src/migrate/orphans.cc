@@ -72,7 +72,7 @@ UniqueFd process_of(const Container& container) {
 }  // namespace
 
 Orphans::Orphans(Host& host) : host_(host) {
-  for (const auto& container : host.containers->all()) {
+  for (const auto& container : host.all_containers()) {
     if (container.state != "running" || !container.restored) continue;
     watchers_.emplace_back([this, container] { watch(container); });
   }
@@ -98,7 +98,7 @@ void Orphans::watch(const Container& container) {
     }
   }
   report_failure([&] {
-    if (host_.containers->end(container, status)) {
+    if (container.runtime->end(container, status)) {
       spdlog::info("'{}', restored before this ferryd began, has ended with status {}",
                    container.name, status);
     }

@@ -99,7 +99,7 @@ TEST_F(ContainersTest, AnArrivalGetsItsNetworkFromTheHook) {
   EXPECT_EQ(arrived.instance, "a.9");
   EXPECT_EQ(record("a")["eth0"]["address"], "10.0.0.1");
   EXPECT_EQ(record("a")["state"], "restoring");
-  containers.call_hook("activate", arrived.instance);
+  containers.switch_network("activate", arrived.instance);
   EXPECT_EQ(folder.read("calls"), "prepare a\nactivate a.9\n");
   containers.set_state(arrived, "running", 77);
   EXPECT_EQ(record("a")["pid"], 77);
@@ -122,7 +122,7 @@ TEST_F(ContainersTest, AnOlderInstanceTouchesNothing) {
 }
 
 TEST_F(ContainersTest, FailuresSayWhatTheHookSaid) {
-  EXPECT_EQ(failure_of([&] { containers.call_hook("activate", "broken.1"); }),
+  EXPECT_EQ(failure_of([&] { containers.switch_network("activate", "broken.1"); }),
             "cannot activate the network of 'broken.1': no such bridge");
   EXPECT_NE(failure_of([&] { containers.arrive("../a", "{}"); }), "");
   EXPECT_NE(failure_of([] { parse_container("[]"); }), "");

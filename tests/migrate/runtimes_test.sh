@@ -3,77 +3,8 @@
 # ferry command (docs/containers.md). Needs root.
 #
 #   runtimes_test.sh [GROUP...]     groups: runc podman (default: all)
-# shellcheck source=tests/programs/lib.sh
-source "$(dirname "$0")/../programs/lib.sh"
-
-readonly rootfs=$FERRY_BIN/../rootfs/debian12
-
-# A root file system that knows nothing of Ferry. Cached: lab hosts see the build's folder.
-need_rootfs() {
-  [[ ! -e $rootfs/.complete ]] || return 0
-  local mirror
-  # shellcheck disable=SC2016 # apt's own substitutions
-  mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Identifier: Packages' 2>/dev/null |
-    awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')
-  rm -rf "$rootfs"
-  mkdir -p "${rootfs%/*}"
-  mmdebstrap --quiet --variant=extract --include=bash,coreutils,perftest,libibverbs1,librdmacm1,libstdc++6 bookworm "$rootfs" \
-    "${mirror:-http://deb.debian.org/debian}" >"$work/mmdebstrap" 2>&1 ||
-    { echo "skipped: no Debian 12: $(tail -n 1 "$work/mmdebstrap")"; exit 77; }
-  rm -rf "${rootfs:?}"/{usr/share,var/lib/apt,var/lib/dpkg,var/cache}
-  mkdir -p "$rootfs"/{opt/ferry,run/ferry,proc,sys,dev}
-  touch "$rootfs/.complete"
-}
-
-# network HOST NAME NUMBER: a network namespace with addresses of its own on both networks of the hosts. no_network takes it away.
-network() {
-  on "$1" ip netns add "$2"
-  on "$1" ip -batch - <<BATCH
-link add name e$2 type veth peer name eth0 address 02:77:09:00:00:0$3 netns $2
-link add name r$2 mtu 9000 type veth peer name rdma0 address 02:78:09:00:00:0$3 mtu 9000 netns $2
-link set dev e$2 master br0
-link set dev r$2 master brm
-link set dev e$2 up
-link set dev r$2 up
-BATCH
-  on "$1" ip -n "$2" -batch - <<BATCH
-link set dev lo up
-link set dev eth0 up
-link set dev rdma0 up
-address add 10.77.240.$3/16 dev eth0
-address add 10.78.253.$3/16 dev rdma0
-BATCH
-}
-no_network() {
-  on "$1" ip link del dev "e$2"
-  on "$1" ip link del dev "r$2"
-  on "$1" ip netns del "$2"
-}
-
-# bundle HOST NAME NETWORK CMD...: for runc. NETWORK: a namespace's name, or host.
-bundle() {
-  local host=$1 name=$2 network=$3 folder=/run/bundles/$2
-  shift 3
-  on "$host" sh -c "mkdir -p $folder/rootfs $folder/up $folder/work && cd $folder && runc spec &&
-    mount -t overlay overlay -o lowerdir=$rootfs,upperdir=$folder/up,workdir=$folder/work rootfs"
-  # shellcheck disable=SC2016 # jq's own variables
-  on "$host" jq --arg bin "$FERRY_BIN" --arg name "$name" --arg network "$network" '
-    .linux.cgroupsPath = "/" + $name | .process += {terminal: false, args: $ARGS.positional, rlimits: []} | .root.readonly = false |
-    .process.env += ["LD_PRELOAD=/opt/ferry/libferry.so", "FERRY_NETDEV=" + if $network == "host" then "rdma" else "rdma0" end] |
-    .mounts |= map(select(.type != "cgroup")) |
-    .mounts += [{destination: "/opt/ferry", source: $bin, type: "bind", options: ["rbind", "ro"]},
-      {destination: "/run/ferry", source: "/run/ferry", type: "bind", options: ["rbind"]}] |
-    if $network == "host" then del(.linux.namespaces[] | select(.type == "network"))
-    else (.linux.namespaces[] | select(.type == "network")).path = "/run/netns/" + $network end' \
-    "$folder/config.json" --args -- "$@" >"$work/config"
-  on "$host" sh -c "cat >$folder/config.json" <"$work/config"
-}
-
-# runs HOST NAME runc ARGS...: with its output in a pipe, as a container engine does it; what was written is in the bundle's log.
-runs() {
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" bash -c 'cd "/run/bundles/$1" && exec > >(exec setsid cat >>log 2>/dev/null) && shift && exec "$@" </dev/null 2>&1' bash "${@:2}"
-}
+# shellcheck source=tests/migrate/runc_lib.sh
+source "$(dirname "$0")/runc_lib.sh"
 
 checkpoint() {
   on "$1" runc checkpoint --image-path "/run/image/$2" --work-path "/run/image/$2.work" --tcp-established "${@:3}" "$2" 2>"$work/runc" ||
@@ -81,27 +12,11 @@ checkpoint() {
 }
 restore() { runs "$1" "$2" runc restore --detach --tcp-established --image-path "/run/image/$2" --work-path "/run/image/$2.work" "$2"; }
 
-# packets HOST PID: received by that program. goes_on HOST PID: it receives.
-packets() { on "$1" "$ferry" ps --json | jq --argjson pid "$2" '[.programs[] | select(.pid == $pid) | .devices[].qps[].received_packets] | add // 0'; }
-goes_on() {
-  local before
-  before=$(packets "$1" "$2")
-  await "process $2 on $1 receives" has_more "$1" "$2" "$before"
-}
-has_more() { (($(packets "$1" "$2") > $3 + 50)); }
-pid_of() { on "$1" runc state "$2" | jq .pid; }
-
 # refuses HOST PATTERN CMD...: CRIU does not restore, and says why in its log.
 refuses() {
   if "${@:3}" 2>/dev/null; then fail "this should have failed: ${*:3}"; fi
   on "$1" sh -c 'cat /run/image/*.work/restore.log' >"$work/restore.log"
   grep -Eq "Error \(ferry\): .*$2" "$work/restore.log" || fail "CRIU said: $(grep Error "$work/restore.log")"
-}
-
-ends_well() { # HOST NAME
-  await "$2 ends" sh -c "! '$lab' exec '$1' -- runc state '$2' 2>/dev/null | jq -e '.status == \"running\"' >/dev/null"
-  on "$1" jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' "/run/bundles/$2/log" >/dev/null ||
-    fail "$2: $(on "$1" tail -n 20 "/run/bundles/$2/log")"
 }
 
 copy_image() { on "$1" tar -C /run/image -c "$3" | on "$2" sh -c 'mkdir -p /run/image && tar -C /run/image -x'; }
@@ -117,7 +32,7 @@ group_runc() {
   runs h1 rc runc run --detach rc
   pid=$(pid_of h1 rc)
   await 'rc uses RDMA' has_more h1 "$pid" 0
-  fails "^ferry: process $pid \\(stream_check\\) is in a container that another runtime runs" on h1 "$ferry" move "$pid" --to h3
+  fails "^ferry: 'rc' was not moved: h3: there is no root filesystem in /run/bundles/rc/rootfs$" on h1 "$ferry" move "$pid" --to h3
   goes_on h1 "$pid"
   checkpoint h1 rc --leave-running
   goes_on h1 "$pid"
@@ -148,19 +63,6 @@ group_runc() {
   lost_nothing rs
   ok 'runc checkpoint and restore, on another host'
 }
-
-# pod HOST ARGS...: podman with everything in the lab host's own /run: never the machine's containers. In a sandbox, limits cannot be raised.
-pod() {
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" bash -c 'if mkdir /run/pod 2>/dev/null; then
-      mkdir /run/pod/net
-      printf "%s\n" "[containers]" "default_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]" "[engine]" "runtime = \"runc\"" \
-        "cgroup_manager = \"cgroupfs\"" "events_logger = \"none\"" "[network]" "network_config_dir = \"/run/pod/net\"" >/run/pod/conf
-    fi
-    export CONTAINERS_CONF=/run/pod/conf XDG_CACHE_HOME=/run/pod/cache
-    exec podman --root /run/pod/root --runroot /run/pod/run --tmpdir /run/pod/tmp --storage-driver overlay "$@"' bash "${@:2}"
-}
-pod_pid() { pod "$1" inspect --format '{{.State.Pid}}' "$2"; }
 
 # The same by podman, and its archive.
 group_podman() {

@@ -78,7 +78,7 @@ Container parse_container(const std::string& text) {
 Containers::Containers(std::string directory, std::string hook)
     : directory_(std::move(directory)), hook_(std::move(hook)) {}
 
-std::optional<Container> Containers::find(const std::string& name) const {
+std::optional<Container> Containers::recorded(const std::string& name) {
   if (!is_name(name)) return std::nullopt;
   const std::string folder = directory_ + "/" + name;
   const std::string text = read_file(folder + "/config.json");
@@ -86,13 +86,18 @@ std::optional<Container> Containers::find(const std::string& name) const {
   try {
     Container container = parse_container(text);
     container.folder = folder;
+    container.runtime = this;
     return container;
   } catch (const Failure&) {
     return std::nullopt;
   }
 }
 
-std::vector<Container> Containers::all() const {
+std::optional<Container> Containers::find(const std::string& name) {
+  return recorded(name);
+}
+
+std::vector<Container> Containers::all() {
   std::vector<Container> found;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
@@ -101,7 +106,7 @@ std::vector<Container> Containers::all() const {
   return found;
 }
 
-std::optional<Container> Containers::of_process(pid_t pid) const {
+std::optional<Container> Containers::of_process(pid_t pid) {
   auto chain = ancestors(pid);
   chain.push_back(pid);
   for (auto& container : all()) {
@@ -112,9 +117,20 @@ std::optional<Container> Containers::of_process(pid_t pid) const {
   return std::nullopt;
 }
 
-bool Containers::name_is_free(const std::string& name) const {
+bool Containers::name_is_free(const std::string& name) {
   const auto existing = find(name);
   return !existing || existing->state == "moved" || existing->state == "exited";
+}
+
+void Containers::check_arrival(const std::string& host, const std::string& name,
+                               const std::string&) {
+  if (hook_.empty()) {
+    throw Failure(
+        fmt::format("the ferryd of {} has no --network-hook, which containers need", host));
+  }
+  if (!name_is_free(name)) {
+    throw Failure(fmt::format("{} has a container '{}' of its own", host, name));
+  }
 }
 
 Container Containers::arrive(const std::string& name, const std::string& source_json) {
@@ -126,32 +142,46 @@ Container Containers::arrive(const std::string& name, const std::string& source_
   }
   json record = json::parse(outcome.out, nullptr, false);
   if (record.is_object()) record["restored"] = true;
-  Container container = parse_container(record.is_object() ? record.dump(2) + "\n" : outcome.out);
-  container.folder = directory_ + "/" + name;
+  const std::string made = record.is_object() ? record.dump(2) + "\n" : outcome.out;
   try {
-    std::error_code error;
-    std::filesystem::create_directories(container.folder, error);
-    std::filesystem::remove(container.folder + "/exit", error);
-    replace_file(container.folder + "/config.json", container.json);
+    return write_record(name, made);
   } catch (const Failure&) {
-    call_hook("release", container.instance);
+    switch_network("release", parse_container(made).instance);
     throw;
   }
+}
+
+Container Containers::write_record(const std::string& name, const std::string& json) {
+  Container container = parse_container(json);
+  container.runtime = this;
+  container.folder = directory_ + "/" + name;
+  std::error_code error;
+  std::filesystem::create_directories(container.folder, error);
+  std::filesystem::remove(container.folder + "/exit", error);
+  replace_file(container.folder + "/config.json", container.json);
   return container;
 }
 
-bool Containers::is_current(const Container& container) const {
-  const auto now = find(container.name);
+std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&) {
+  return criu.dump(dump);
+}
+
+std::string Containers::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
+                                const Container&, std::atomic<pid_t>* pid) {
+  return criu.restore(restore, pid);
+}
+
+bool Containers::is_current(const Container& container) {
+  const auto now = recorded(container.name);
   return now && now->instance == container.instance;
 }
 
-void Containers::set_state(const Container& container, const std::string& state, pid_t pid) const {
+void Containers::set_state(const Container& container, const std::string& state, pid_t pid) {
   stage_state(container, state, pid);
   publish_state(container);
 }
 
-void Containers::stage_state(const Container& container, const std::string& state,
-                             pid_t pid) const {
+void Containers::stage_state(const Container& container, const std::string& state, pid_t pid) {
   if (!is_current(container)) return;
   json record = json::parse(read_file(container.folder + "/config.json"), nullptr, false);
   if (!record.is_object()) return;
@@ -160,33 +190,39 @@ void Containers::stage_state(const Container& container, const std::string& stat
   stage_file(container.folder + "/config.json", record.dump(2) + "\n");
 }
 
-void Containers::publish_state(const Container& container) const {
+void Containers::publish_state(const Container& container) {
   const std::string path = container.folder + "/config.json";
   if (is_current(container) && std::filesystem::exists(path + ".new")) publish_file(path);
 }
 
-bool Containers::end(const Container& container, int status) const {
-  const auto now = find(container.name);
+bool Containers::end(const Container& container, int status) {
+  const auto now = recorded(container.name);
   if (!now || now->instance != container.instance || now->state != "running") return false;
   record_exit(container, status);
-  call_hook("release", container.instance);
+  switch_network("release", container.instance);
   return true;
 }
 
-void Containers::record_exit(const Container& container, int status) const {
+void Containers::record_exit(const Container& container, int status) {
   if (!is_current(container)) return;
   // The state first: who waits for `exit` reads the state as well.
   set_state(container, "exited", 0);
   replace_file(container.folder + "/exit", fmt::format("{}\n", status));
 }
 
-void Containers::forget(const Container& container) const {
+void Containers::forget(const Container& container) {
   if (!is_current(container)) return;
   std::error_code ignored;
   std::filesystem::remove_all(container.folder, ignored);
 }
 
-void Containers::call_hook(const std::string& command, const std::string& instance) const {
+// The record of who has started it says all.
+void Containers::leave(const Container&) {}
+
+// Its network may be needed for longer, by stand-ins.
+void Containers::left(const Container&) {}
+
+void Containers::switch_network(const std::string& command, const std::string& instance) {
   const Outcome outcome = run({{hook_, command, instance}, {}, {}});
   if (!outcome.ok()) {
     throw Failure(

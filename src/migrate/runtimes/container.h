@@ -2,10 +2,13 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "migrate/criu_runner.h"
 
 // The containers of this host: records in CONTAINERS/NAME/config.json, kept by who runs containers
 // (lab/lab) and rewritten by moves. The fields that ferryd uses:
@@ -18,56 +21,86 @@
 //   log       the regular file that its stdout and stderr are appended to
 //   rdma0_moves  true when the address of rdma0 moves along (default: it belongs to the host)
 //
-// All other fields are the network hook's.
+// All other fields are the network hook's, or the runtime's.
 namespace ferry::migrate {
 
 inline constexpr char kContainers[] = "/run/ferry/containers";
 
+class Containers;
+
 struct Container {
-  std::string folder;  // CONTAINERS/NAME
-  std::string json;    // the whole config
+  Containers* runtime = nullptr;  // whose it is
+  std::string folder;             // CONTAINERS/NAME
+  std::string json;               // the whole config
   std::string name, state, netns, instance, log;
   pid_t pid = 0;
   bool rdma_moves = false;
   bool restored = false;  // on this host: a ferryd has to tell how it ends, not who started it
 };
 
+// The containers of one runtime on this host, and what a move needs of who runs them. These here are
+// known by their records alone, and a hook of the host's makes their networks.
 class Containers {
  public:
   // `hook` is the network hook's path; empty when this host has none.
   Containers(std::string directory, std::string hook);
+  virtual ~Containers() = default;
+
+  // As requests name it; empty for these.
+  virtual std::string runtime() const { return {}; }
 
   // Nothing when there is none, or its record cannot be read.
-  std::optional<Container> find(const std::string& name) const;
-  std::vector<Container> all() const;
+  virtual std::optional<Container> find(const std::string& name);
+  virtual std::vector<Container> all();
   // The container that a running process belongs to.
-  std::optional<Container> of_process(pid_t pid) const;
+  std::optional<Container> of_process(pid_t pid);
 
   // True when a program may arrive under this name.
-  bool name_is_free(const std::string& name) const;
+  bool name_is_free(const std::string& name);
 
-  // Calls the hook's prepare with the source's config; writes the record that it gives (state
-  // "restoring", old `exit` removed). Throws Failure.
-  Container arrive(const std::string& name, const std::string& source_json);
+  // On the destination: throws Failure when the container cannot come to `host`, this one. Nothing
+  // is changed.
+  virtual void check_arrival(const std::string& host, const std::string& name,
+                             const std::string& source_json);
+  // Makes its network, silent; writes its record (state "restoring", old `exit` removed). Throws
+  // Failure, and leaves nothing.
+  virtual Container arrive(const std::string& name, const std::string& source_json);
+
+  // Whether memory can be left out of dumps (CriuRunner::Dump).
+  virtual bool copies_ahead() const { return true; }
+  // As CriuRunner's, which these here call.
+  virtual std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
+                           const Container& container);
+  virtual std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,
+                              const Container& container, std::atomic<pid_t>* pid);
+
   // Rewrites state and pid in the record, if it is still this instance's.
-  void set_state(const Container& container, const std::string& state, pid_t pid) const;
+  void set_state(const Container& container, const std::string& state, pid_t pid);
   // The same in two steps: what a full disk can make fail, and what it cannot.
-  void stage_state(const Container& container, const std::string& state, pid_t pid) const;
-  void publish_state(const Container& container) const;
+  void stage_state(const Container& container, const std::string& state, pid_t pid);
+  void publish_state(const Container& container);
   // Its program has ended: records that and releases the network. False, and nothing was done: the
   // container has moved on.
-  bool end(const Container& container, int status) const;
+  bool end(const Container& container, int status);
   // Writes the exit status and the state "exited".
-  void record_exit(const Container& container, int status) const;
-  // Removes the record of an arrival that failed, if it is still this instance's.
-  void forget(const Container& container) const;
+  void record_exit(const Container& container, int status);
+  // Removes what an arrival that failed has made beside its network, if it is still this instance's.
+  virtual void forget(const Container& container);
+  // On the source, before the program stops: notes what a later ferryd has to know. Throws Failure.
+  virtual void leave(const Container& container);
+  // On the source, after the commit: what is to be gone as soon as the program is.
+  virtual void left(const Container& container);
 
-  // activate, deactivate or release of the network hook. Throws Failure.
-  void call_hook(const std::string& command, const std::string& instance) const;
-  bool has_hook() const { return !hook_.empty(); }
+  // hold, activate, deactivate or release, as the network hook takes them. Throws Failure.
+  virtual void switch_network(const std::string& command, const std::string& instance);
+
+ protected:
+  std::optional<Container> recorded(const std::string& name);
+  Container write_record(const std::string& name, const std::string& json);
+  const std::string& directory() const { return directory_; }
 
  private:
-  bool is_current(const Container& container) const;
+  bool is_current(const Container& container);
 
   std::string directory_, hook_;
 };

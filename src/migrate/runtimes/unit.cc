@@ -9,6 +9,7 @@
 
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
+#include "migrate/runtimes/runc.h"
 
 namespace ferry::migrate {
 namespace {
@@ -38,8 +39,18 @@ Unit unit_of_container(const Host& host, Container container) {
   return unit;
 }
 
+Unit unit_of_runc(const Host& host, Runc& runc, const std::string& id) {
+  Container container = runc.describe(host.name, id);
+  Unit unit{id, container.pid, container, ferry_processes(host, container.pid)};
+  if (unit.processes.empty()) not_ferry(fmt::format("'{}'", id));
+  return unit;
+}
+
 Unit unit_of_process(const Host& host, pid_t pid) {
-  if (auto container = host.containers->of_process(pid)) {
+  if (auto container = host.container_of(pid)) {
+    if (auto* runc = dynamic_cast<Runc*>(container->runtime)) {
+      return unit_of_runc(host, *runc, container->name);
+    }
     return unit_of_container(host, std::move(*container));
   }
   // CRIU alone knows nothing of its mounts, cgroups and pipes.
@@ -83,8 +94,9 @@ void need_owner(uid_t user, const std::string& name, pid_t root) {
 
 Unit find_unit(const Host& host, const std::string& program, const std::string& runtime) {
   if (!runtime.empty()) {
-    throw Failure(
-        fmt::format("the ferryd of {} moves no containers of {}", host.name, printable(runtime)));
+    if (auto* runc = dynamic_cast<Runc*>(&host.runtime(runtime))) {
+      return unit_of_runc(host, *runc, program);
+    }
   }
   if (auto container = host.containers->find(program)) {
     return unit_of_container(host, std::move(*container));

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+// OCI bundles: what of one has to be where its container goes. Paths in config.json are relative to
+// the bundle's folder.
+namespace ferry::migrate {
+
+// BUNDLE/config.json. Throws Failure.
+nlohmann::json read_config(const std::string& bundle);
+
+// On the source: throws Failure when a container with this config cannot move.
+void check_config(const nlohmann::json& config);
+
+// The path of its network namespace; empty: the host's own. Throws Failure for one without a path.
+std::string network_namespace(const nlohmann::json& config);
+
+// On the destination: the root filesystem, the sources of bind mounts and the hooks' programs
+// are there, and a config.json that is there already is for the same network. Throws Failure.
+void check_bundle(const std::string& bundle, const nlohmann::json& config);
+
+}  // namespace ferry::migrate

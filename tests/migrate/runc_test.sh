@@ -1,0 +1,247 @@
+#!/bin/bash
+# `ferry move --runc`: containers of runc's, from the bundle to the cgroup (docs/containers.md). Needs root.
+#
+#   runc_test.sh [GROUP...]     groups: move host rollback killed refused (default: all)
+# shellcheck source=tests/migrate/runc_lib.sh
+source "$(dirname "$0")/runc_lib.sh"
+
+# A server of the lab on h2, and a client with a limit of memory in the container ID on h1, with addresses ending in NUMBER.
+# `pid` is the caller's.
+begin() { # ID NUMBER
+  start h2 "s$1" "$FERRY_BIN/stream_check" --json
+  await_listen h2 "s$1" 18600
+  network h1 "$1" "$2"
+  on h1 ip -n "$1" route add 10.99.0.0/16 via 10.77.0.1 dev eth0
+  bundle h1 "$1" "$1" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json
+  on h1 sh -c "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
+  runs h1 "$1" runc run --detach "$1"
+  pid=$(pid_of h1 "$1")
+  await "$1 uses RDMA" has_more h1 "$pid" 0
+}
+
+# comes ID FROM TO: it is moved, and all is there that was here.
+comes() {
+  move_runc "$1" "$2" "$3"
+  pid=$(pid_of "$3" "$1")
+  goes_on "$3" "$pid"
+  nothing_left "$2" "$1" bundle
+  [[ $(on "$3" cat "/sys/fs/cgroup/memory/$1/memory.limit_in_bytes") == 268435456 ]] || fail "$1 on $3 has no limit of memory"
+  on "$3" grep -q "^$pid$" "/sys/fs/cgroup/memory/$1/cgroup.procs" || fail "$1 is not in its cgroup on $3"
+  shows '^10.99.0.0/16 via 10.77.0.1 dev eth0' on "$3" ip -n "$1" route show
+  shows 'mtu 9000 .*UP' on "$3" ip -n "$1" link show dev rdma0
+  [[ $(on "$3" ip -n "$1" -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"') == "$interfaces" ]] ||
+    fail "the interfaces of $1 on $3: $(on "$3" ip -n "$1" link)"
+}
+move_runc() { # ID FROM TO
+  local report
+  report=$(on "$2" "$ferry" move --runc "$1" --to "$3" --json) || fail "cannot move $1 from $2 to $3"
+  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms (stop \(.stop_ms | round), dump \(.dump_ms | round), " +
+    "restore \(.restore_ms | round)), RDMA \(.rdma_share_ms * 100 | round / 100) ms"' <<<"$report"
+}
+
+# nothing_left HOST ID [KEPT]: of the container, but for a bundle that it was run from.
+nothing_left() {
+  await "nothing of $2 is left on $1" gone "$1" "$2" "${3:-}"
+}
+gone() {
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c '! runc state "$1" 2>/dev/null && ! ip netns exec "$1" true 2>/dev/null && [ ! -e "/run/netns/$1" ] &&
+    ! ip link show dev "e$1" 2>/dev/null && ! ls -d /sys/fs/cgroup/*/"$1" 2>/dev/null && [ -z "$(ls /run/ferry/images)" ] &&
+    [ ! -e "/run/ferry/runc/$1" ] && { [ -n "$2" ] || [ ! -e "/run/bundles/$1/config.json" ]; }' sh "$2" \
+    "$3" >/dev/null
+}
+
+group_move() {
+  local pid interfaces
+  begin rm 3
+  interfaces=$(on h1 ip -n rm -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
+  root_filesystem h3 rm
+  shows "^stream_check pid $pid container rm running" on h1 "$ferry" ps
+  comes rm h1 h3
+  ok 'a container of runc under load, to a host that has its root filesystem'
+  comes rm h3 h1
+  # By its pid it is the same container.
+  on h1 "$ferry" move "$pid" --to h3 >/dev/null
+  pid=$(pid_of h3 rm)
+  goes_on h3 "$pid"
+  kill -INT "$pid"
+  ends_well h3 rm stdio.log
+  await 'its network has gone' on h3 test ! -e /run/netns/rm
+  on h3 runc delete rm
+  finishes srm
+  lost_nothing srm
+  ok 'and back, and by its pid'
+}
+
+# A container on the host's network: its address changes.
+group_host() {
+  local pid
+  start h2 sho ibv_rc_pingpong -g 0 -n 100000000
+  await_listen h2 sho
+  bundle h1 ho host /opt/host/ibv_rc_pingpong -g 0 -n 100000000 "$(address_of h2 sho)"
+  on h1 sh -c 'cd /run/bundles/ho && jq ".mounts += [{destination: \"/opt/host\", source: \"/usr/bin\", type: \"bind\",
+    options: [\"rbind\", \"ro\"]}]" config.json >new && mv new config.json'
+  runs h1 ho runc run --detach ho
+  pid=$(pid_of h1 ho)
+  await 'ho uses RDMA' has_more h1 "$pid" 0
+  root_filesystem h3 ho
+  move_runc ho h1 h3
+  pid=$(pid_of h3 ho)
+  goes_on h3 "$pid"
+  nothing_left h1 ho bundle
+  kill -KILL "$pid"
+  hit KILL sho
+  ok "a container on the host's network"
+  bundle h1 tc host /opt/ferry/stream_check --json
+  runs h1 tc runc run --detach tc
+  await 'tc listens' listens h1 18600
+  start h2 ctc "$FERRY_BIN/stream_check" --seconds 0 10.77.0.1
+  pid=$(pid_of h1 tc)
+  await 'tc uses RDMA' has_more h1 "$pid" 0
+  root_filesystem h3 tc
+  fails "^ferry: 'tc' cannot move: it is on the host's network and has a TCP connection \\(to port [0-9]+\\), which cannot move" \
+    on h1 "$ferry" move --runc tc --to h3
+  goes_on h1 "$pid"
+  kill -KILL "$pid"
+  ok 'but not its TCP connections'
+}
+
+# another_runc PORT NAME TEXT: one more ferryd on h3, whose runc is this script.
+another_runc() {
+  script "/tmp/$2" "$3"
+  another h3 "$1" --runc "/tmp/$2" --runc-records "/tmp/ferryd-$1/runc"
+}
+
+# still ID: it runs on h1, where it was, with its network, and h3 has nothing of it.
+still() {
+  goes_on h1 "$pid"
+  await "$1 runs on h1" sh -c "'$lab' exec h1 -- runc state '$1' | jq -e '.status == \"running\" and .pid == $pid' >/dev/null"
+  ! shows ferry_hold on h1 ip netns exec "$1" nft list ruleset || fail "the network of $1 is held still"
+  nothing_left h3 "$1"
+}
+
+# The program goes on at the source, and the destination has nothing.
+group_rollback() {
+  local pid interfaces
+  begin rb 4
+  interfaces=$(on h1 ip -n rb -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
+  root_filesystem h3 rb
+  # shellcheck disable=SC2016 # expanded by the scripts
+  another_runc 4784 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+    exec runc "$@"'
+  fails "^ferry: 'rb' was not moved: .*cannot restore 'rb': " on h1 "$ferry" move --runc rb --to h3:4784
+  still rb
+  # One that has restored it, and then dies with its ferryd.
+  # shellcheck disable=SC2016
+  another_runc 4785 slow-restore 'case "$*" in *" restore "*) touch /tmp/restoring; sleep 600 ;; esac; exec runc "$@"'
+  on h1 "$ferry" move --runc rb --to h3:4785 >"$work/dying" 2>&1 &
+  local runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  # shellcheck disable=SC2016
+  on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4785/pid)'
+  if wait "$runner"; then fail 'moved to a ferryd that died'; fi
+  grep -q "'rb' was not moved: there is no ferryd on h3:4785" "$work/dying" || fail "a dying destination: $(cat "$work/dying")"
+  goes_on h1 "$pid"
+  # Its next one takes away what it has made.
+  on h3 rm /tmp/restoring
+  # shellcheck disable=SC2016
+  on h3 sh -c 'pkill -P $(cat /tmp/ferryd-4785/pid) 2>/dev/null; true'
+  another_runc 4785 slow-restore 'exec runc "$@"'
+  still rb
+  comes rb h1 h3
+  kill -INT "$pid"
+  ends_well h3 rb stdio.log
+  ok 'failed moves leave it running where it was'
+}
+
+# The ferryd of the source is killed while the destination restores.
+group_killed() {
+  local pid interfaces runner
+  begin rk 5
+  interfaces=$(on h1 ip -n rk -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
+  root_filesystem h3 rk
+  # shellcheck disable=SC2016
+  another_runc 4787 slow-restore 'case "$*" in *" restore "*) touch /tmp/restoring; while [ ! -e /tmp/go ]; do sleep 0.05; done ;; esac
+    exec runc "$@"'
+  on h1 "$ferry" move --runc rk --to h3:4787 >"$work/killed" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  restart_ferryd h1
+  if wait "$runner"; then fail 'moved by a ferryd that was killed'; fi
+  on h3 touch /tmp/go
+  still rk
+  # The ferry command is interrupted: the move goes on.
+  on h1 "$ferry" move --runc rk --to h3 >/dev/null 2>&1 &
+  runner=$!
+  await 'rk stops' shows moving on h1 "$ferry" ps
+  end "$runner"
+  wait "$runner" || true
+  await 'rk is on h3' on h3 runc state rk >/dev/null
+  pid=$(pid_of h3 rk)
+  goes_on h3 "$pid"
+  nothing_left h1 rk bundle
+  kill -INT "$pid"
+  ends_well h3 rk stdio.log
+  ok 'a ferryd that is killed, and a command that is interrupted'
+}
+
+# refuses PATTERN ID: to move to h3; it runs on.
+refuses() {
+  fails "^ferry: $1\$" on h1 "$ferry" move --runc "$2" --to h3
+}
+
+group_refused() {
+  local pid
+  refuses "there is no container 'nobody' of runc's on h1; see: runc list" nobody
+  begin rf 6
+  refuses "'rf' was not moved: h3: there is no root filesystem in /run/bundles/rf/rootfs" rf
+  root_filesystem h3 rf
+  on h3 ip netns add rf
+  refuses "'rf' was not moved: h3: there is a network namespace /run/netns/rf already" rf
+  on h3 ip netns del rf
+  on h3 mkdir /run/runc /run/runc/rf
+  refuses "'rf' was not moved: h3: there is a container 'rf' already" rf
+  on h3 rmdir /run/runc/rf
+  on h3 ip link set dev brm name other
+  refuses "'rf' was not moved: h3: there is no bridge brm, which its network interface rdma0 is on" rf
+  on h3 ip link set dev other name brm
+  on h1 runc pause rf
+  refuses "'rf' cannot move: it is paused; let it run: runc resume rf" rf
+  on h1 runc resume rf
+  on h1 sh -c 'cd /run/bundles/rf && cp config.json kept && jq ".mounts += [{type: \"bind\", source: \"/run/data\",
+    destination: \"/data\"}] | .hooks.prestart = [{path: \"/run/hook\"}]" kept >config.json'
+  refuses "'rf' was not moved: h3: there is no /run/data, which is mounted at /data" rf
+  on h3 mkdir /run/data
+  refuses "'rf' was not moved: h3: there is no /run/hook, a prestart hook" rf
+  on h1 sh -c 'cd /run/bundles/rf && jq ".process.terminal = true" kept >config.json'
+  refuses "'rf' cannot move: it has a terminal, which cannot move" rf
+  on h1 sh -c 'cd /run/bundles/rf && mv kept config.json'
+  fails "'rf' is a container of runc's, whose memory cannot be copied ahead" on h1 "$ferry" move --runc rf --to h3 --copy-ahead
+  fails "^ferry: 'rf' is not yours" on h1 setpriv --reuid 65534 --clear-groups "$ferry" move --runc rf --to h3
+  on h1 ip -n rf link add link eth0 name odd type macvlan
+  refuses "'rf' cannot move: its network interface odd is no veth, and cannot be made elsewhere" rf
+  on h1 ip -n rf link del odd
+  # shellcheck disable=SC2016 # expanded on the host
+  on h1 sh -c 'ip netns exec rf sleep 600 >/dev/null 2>&1 & echo $! >/run/sleeper'
+  # shellcheck disable=SC2016
+  await 'a stranger is in its network' shows sleep on h1 sh -c 'cat "/proc/$(cat /run/sleeper)/comm"'
+  refuses "'rf' cannot move: process [0-9]+ \\(sleep\\) shares its network namespace" rf
+  kill "$(on h1 cat /run/sleeper)"
+  another h3 4788 --runc /nowhere/runc --runc-records /tmp/ferryd-4788/runc
+  fails "'rf' was not moved: h3:4788: runc is missing \\(/nowhere/runc\\): install it" on h1 "$ferry" move --runc rf --to h3:4788
+  bundle h1 out rf sleep 600
+  on h1 sh -c 'runc run --detach --bundle /run/bundles/out out </dev/null >/run/out 2>&1'
+  refuses "'out' cannot move: its standard output is /run/out, which runc cannot restore; give it a pipe or /dev/null" out
+  on h1 runc delete --force out
+  goes_on h1 "$pid"
+  kill -INT "$pid"
+  ends_well h1 rf
+  refuses "'rf' does not run on h1: it is stopped" rf
+  ok 'what cannot move is refused in one line, and runs on'
+}
+
+use_lab runcmv 3 runc jq mmdebstrap
+on h1 mountpoint -q /sys/fs/cgroup || { echo 'skipped: no cgroups of version 1'; exit 77; }
+need_rootfs
+if (($# == 0)); then set -- move host rollback killed refused; fi
+for group in "$@"; do "group_$group"; done
