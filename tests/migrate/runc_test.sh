@@ -1,7 +1,7 @@
 #!/bin/bash
 # `ferry move --runc`: containers of runc's, from the bundle to the cgroup (docs/containers.md). Needs root.
 #
-#   runc_test.sh [GROUP...]     groups: move host rollback killed refused (default: all)
+#   runc_test.sh [GROUP...]     groups: move together host rollback killed refused (default: all)
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "$0")/runc_lib.sh"
 
@@ -73,6 +73,36 @@ group_move() {
   ok 'and back, and by its pid'
 }
 
+# Two as one.
+group_together() {
+  local pid first name
+  begin ta 7
+  first=$pid
+  begin tb 8
+  root_filesystem h3 ta
+  root_filesystem h3 tb
+  fails "^ferry: 'ta' and 'tb' were not moved: 'tb': h3: there is a container 'tb' already" in_the_way
+  goes_on h1 "$first"
+  goes_on h1 "$pid"
+  nothing_left h3 ta
+  on h1 "$ferry" move --runc ta tb --to h3 >/dev/null
+  for name in ta tb; do
+    pid=$(pid_of h3 "$name")
+    goes_on h3 "$pid"
+    nothing_left h1 "$name" bundle
+    kill -INT "$pid"
+    ends_well h3 "$name" stdio.log
+  done
+  ok 'two containers as one'
+}
+in_the_way() {
+  local status=0
+  on h3 mkdir -p /run/runc/tb
+  on h1 "$ferry" move --runc ta tb --to h3 || status=$?
+  on h3 rmdir /run/runc/tb
+  return "$status"
+}
+
 # A container on the host's network: its address changes.
 group_host() {
   local pid
@@ -131,7 +161,13 @@ group_rollback() {
     exec runc "$@"'
   fails "^ferry: 'rb' was not moved: .*cannot restore 'rb': " on h1 "$ferry" move --runc rb --to h3:4784
   still rb
-  # One that has restored it, and then dies with its ferryd.
+  # It is restored there, and refused: the decision cannot be written down.
+  on h3 sh -c 'mkdir -p /tmp/ferryd-4786/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4786/state'
+  another h3 4786 --runc-records /tmp/ferryd-4786/runc
+  on h3 sh -c 'head -c 4096 /dev/zero >/tmp/ferryd-4786/state/full'
+  fails "^ferry: 'rb' was not moved: .*cannot make a record durable" on h1 "$ferry" move --runc rb --to h3:4786
+  still rb
+  # One that is about to restore it dies.
   # shellcheck disable=SC2016
   another_runc 4785 slow-restore 'case "$*" in *" restore "*) touch /tmp/restoring; sleep 600 ;; esac; exec runc "$@"'
   on h1 "$ferry" move --runc rb --to h3:4785 >"$work/dying" 2>&1 &
@@ -180,8 +216,12 @@ group_killed() {
   pid=$(pid_of h3 rk)
   goes_on h3 "$pid"
   nothing_left h1 rk bundle
+  # The ferryd that has restored it is not the one that sees its end.
+  ferryd_with h3
+  goes_on h3 "$pid"
   kill -INT "$pid"
   ends_well h3 rk stdio.log
+  await 'its network has gone' on h3 test ! -e /run/netns/rk
   ok 'a ferryd that is killed, and a command that is interrupted'
 }
 
@@ -230,6 +270,7 @@ group_refused() {
   another h3 4788 --runc /nowhere/runc --runc-records /tmp/ferryd-4788/runc
   fails "'rf' was not moved: h3:4788: runc is missing \\(/nowhere/runc\\): install it" on h1 "$ferry" move --runc rf --to h3:4788
   bundle h1 out rf sleep 600
+  on h1 touch /run/bundles/out/rootfs/run/out # another
   on h1 sh -c 'runc run --detach --bundle /run/bundles/out out </dev/null >/run/out 2>&1'
   refuses "'out' cannot move: its standard output is /run/out, which runc cannot restore; give it a pipe or /dev/null" out
   on h1 runc delete --force out
@@ -243,5 +284,5 @@ group_refused() {
 use_lab runcmv 3 runc jq mmdebstrap
 on h1 mountpoint -q /sys/fs/cgroup || { echo 'skipped: no cgroups of version 1'; exit 77; }
 need_rootfs
-if (($# == 0)); then set -- move host rollback killed refused; fi
+if (($# == 0)); then set -- move together host rollback killed refused; fi
 for group in "$@"; do "group_$group"; done

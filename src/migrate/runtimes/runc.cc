@@ -87,11 +87,13 @@ void check_stdio(pid_t pid) {
   static const char* const kNames[] = {"standard input", "standard output", "standard error"};
   for (int i = 0; i < 3; ++i) {
     std::error_code error;
-    const std::string target = fs::read_symlink(fmt::format("/proc/{}/fd/{}", pid, i), error);
+    const std::string descriptor = fmt::format("/proc/{}/fd/{}", pid, i);
+    const std::string target = fs::read_symlink(descriptor, error);
     if (error || target == "/dev/null" || target.starts_with("pipe:[")) continue;
-    struct stat status {};
-    const std::string path = fmt::format("/proc/{}/root{}", pid, target);
-    if (target.starts_with("/") && ::stat(path.c_str(), &status) == 0) continue;  // its own file
+    if (target.starts_with("/") &&
+        fs::equivalent(descriptor, fmt::format("/proc/{}/root{}", pid, target), error)) {
+      continue;  // a file of its own
+    }
     throw Failure(
         fmt::format("its {} is {}, which runc cannot restore; give it a pipe or /dev/null",
                     kNames[i], printable(target)));
