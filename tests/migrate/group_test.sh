@@ -28,16 +28,6 @@ nothing_is_lost() { # CLIENT SERVER...
   done
 }
 
-# move_group FROM TO NAME...
-move_group() {
-  local report
-  report=$(on "$1" "$ferry" move "${@:3}" --to "$2" --json) || fail "cannot move ${*:3} from $1 to $2"
-  jq -e --arg from "$1" --arg to "$2" '.from == $from and .to == $to and ([.programs[].program] == $ARGS.positional) and
-    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
-    --args "${@:3}" >/dev/null <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
-  jq -r '"     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' <<<"$report"
-}
-
 runs_on() { [[ $("$lab" ps | awk -v name="$2" '$1 == name && $3 == "running" { print $2 }') == "$1" ]]; }
 all_run_on() { # HOST NAME...
   local name

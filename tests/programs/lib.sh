@@ -301,6 +301,16 @@ move() {
   last_report=$report
 }
 
+# move_group FROM TO NAME...: moves them as one and checks the report.
+move_group() {
+  local report
+  report=$(on "$1" "$ferry" move "${@:3}" --to "$2" --json) || fail "cannot move ${*:3} from $1 to $2"
+  jq -e --arg from "$1" --arg to "$2" '.from == $from and .to == $to and ([.programs[].program] == $ARGS.positional) and
+    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
+    --args "${@:3}" >/dev/null <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
+  jq -r '"     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' <<<"$report"
+}
+
 # interrupt HOST NAME: SIGINT to the program in a container.
 interrupt() { kill -INT "$(on "$1" jq .pid "/run/ferry/containers/$2/config.json")"; }
 

@@ -7,16 +7,14 @@ source "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/programs/mpi.sh
 source "$(dirname "$0")/mpi.sh"
 
-ucx=(--mca pml ucx --mca osc ucx --mca btl self --mca pml_ucx_tls any --mca pml_ucx_devices any
-  -x UCX_NET_DEVICES=ferry0:1 -x "UCX_TLS=rc_verbs,ud_verbs,self")
 ofi=(--mca pml cm --mca mtl ofi --mca osc pt2pt --mca btl self)
 
 group_ucx() {
-  what='mpi_check over UCX' open_mpi '^mpi_check: .* no errors' "${ucx[@]}" "$FERRY_BIN/mpi_check_openmpi"
-  what='mpi_check over UCX, UD alone' open_mpi '^mpi_check: .* no errors' "${ucx[@]}" \
+  what='mpi_check over UCX' open_mpi '^mpi_check: .* no errors' "${open_mpi_ucx[@]}" "$FERRY_BIN/mpi_check_openmpi"
+  what='mpi_check over UCX, UD alone' open_mpi '^mpi_check: .* no errors' "${open_mpi_ucx[@]}" \
     -x UCX_TLS=ud_verbs,self "$FERRY_BIN/mpi_check_openmpi"
   hpcc_input
-  what='hpcc over UCX' open_mpi '' "${ucx[@]}" hpcc
+  what='hpcc over UCX' open_mpi '' "${open_mpi_ucx[@]}" hpcc
   hpcc_verified
 }
 
@@ -35,26 +33,11 @@ group_rxm() { over_libfabric 'verbs;ofi_rxm'; }
 # four runs of ten seconds of mpi_check. So it has three attempts, and is not moved.
 group_rxd() { attempts=3 limit=90 over_libfabric 'verbs;ofi_rxd'; }
 
-# A pseudo terminal, through which orted reads its rank's output, keeps its number when it is moved. So each host gets its own
-# terminals, as a machine has them, and a rank goes where its number is free: where no rank is. What orted would share
-# with its rank by files, which are not on other hosts, goes over their connection (gds, see container_agent) or is not used.
-# moved OPTION...: those that choose what carries the messages.
-moved() {
-  local host
-  for host in h1 h2 h3 h4; do
-    on "$host" sh -c 'mountpoint -q /dev/ptmx || {
-      mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts /dev/pts && mount --bind /dev/pts/ptmx /dev/ptmx; }'
-  done
-  moved_ranks mpirun.openmpi --allow-run-as-root --leave-session-attached \
-    --mca plm_rsh_agent "$here/container_agent" --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.77.0.0/16 \
-    --mca rtc_hwloc_vmhole none --mca shmem mmap --mca mpi_yield_when_idle 1 -H "$nodes" -np 4 --map-by node \
-    -x PMIX_MCA_gds=hash -x LD_PRELOAD="$library" -x FERRY_NETDEV=rdma0 "$@" "$FERRY_BIN/mpi_check_openmpi" 600
-}
-
-group_move() { what='ranks of Open MPI over UCX, moved in mid-run' moved "${ucx[@]}"; }
+group_move() { what='ranks of Open MPI over UCX, moved in mid-run' open_mpi_ranks moved_ranks "$nodes" "${open_mpi_ucx[@]}"; }
 
 group_move_ofi() {
-  what='ranks of Open MPI over libfabric, verbs;ofi_rxm, moved in mid-run' moved "${ofi[@]}" --mca mtl_ofi_provider_include 'verbs;ofi_rxm'
+  what='ranks of Open MPI over libfabric, verbs;ofi_rxm, moved in mid-run' open_mpi_ranks moved_ranks "$nodes" \
+    "${ofi[@]}" --mca mtl_ofi_provider_include 'verbs;ofi_rxm'
 }
 
 use_lab ompi 4 mpirun.openmpi hpcc "$FERRY_BIN/mpi_check_openmpi"
