@@ -151,6 +151,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                               request.group_bytes() > 0 ? " and those that move with it" : "",
                               needed >> 20, free >> 20));
   }
+  host_.need_room_for_images(request.image_bytes());
   if (request.container()) {
     host_.runtime(request.runtime())
         .check_arrival(host_.name, request.program(), request.container_json());

@@ -1,9 +1,9 @@
 #include "migrate/host.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
-
 #include <iterator>
 
 #include "migrate/failure.h"
@@ -40,6 +40,18 @@ std::vector<Container> Host::all_containers() const {
 std::optional<Container> Host::container_of(pid_t pid) const {
   auto found = containers->of_process(pid);
   return found || runc == nullptr ? found : runc->of_process(pid);
+}
+
+void Host::need_room_for_images(std::uint64_t bytes) const {
+  constexpr std::uint64_t kBeside = 1 << 20;  // all that is not memory
+  struct statvfs room {};
+  if (::statvfs(image_directory.c_str(), &room) != 0) return;  // who writes there will see
+  const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
+  if (free >= bytes + kBeside) return;
+  throw Failure(
+      fmt::format("not enough room in {} on {}: {} MiB needed, {} MiB free; make some, or give "
+                  "another --image-dir",
+                  image_directory, name, (bytes + kBeside) >> 20, free >> 20));
 }
 
 }  // namespace ferry::migrate

@@ -54,6 +54,8 @@ struct Host {
   // Of all runtimes.
   std::vector<Container> all_containers() const;
   std::optional<Container> container_of(pid_t pid) const;
+  // Throws Failure unless images of so many bytes find room.
+  void need_room_for_images(std::uint64_t bytes) const;
 };
 
 inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP

@@ -21,6 +21,7 @@ extern "C" {
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
+#include "migrate/obstacles.h"
 #include "migrate/origins.h"
 #include "migrate/parallel.h"
 #include "migrate/process_tree.h"
@@ -243,6 +244,7 @@ void Move::check_here_and_there() {
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
     throw Failure(problem);
   }
+  if (const auto obstacle = find_obstacle(unit_.root); !obstacle.empty()) throw Failure(obstacle);
   v1::CheckRequest request;
   request.set_version(host_.version);
   request.set_host(host_.name);
@@ -267,9 +269,41 @@ void Move::check_here_and_there() {
   if (!unit_.container || unit_.container->netns.empty()) {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
+  request.set_image_bytes(image_bytes());
+  host_.need_room_for_images(request.image_bytes());
+  for (const auto& file : files_to_find()) request.add_files(file);
   v1::CheckReply reply;
   peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
   host_there_ = reply.host();
+  if (reply.missing_files().empty()) return;
+  // What was open for a moment is not needed.
+  const auto files = files_to_find();
+  for (const auto& file : reply.missing_files()) {
+    if (!files.contains(file)) continue;
+    throw Failure(
+        fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name));
+  }
+}
+
+std::set<std::string> Move::files_to_find() const {
+  auto files = needed_files(unit_.root);
+  // What is the container's own is made there.
+  if (unit_.container) {
+    std::erase_if(files, [this](const std::string& file) {
+      return file.starts_with(unit_.container->folder + "/") || file == unit_.container->log;
+    });
+  }
+  return files;
+}
+
+// Of those whose memory goes into their images, not ahead of them.
+std::uint64_t Move::image_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& program : group_->programs()) {
+    if (copies_ahead(bytes_of_tree(program.unit.root))) continue;
+    for (const pid_t pid : process_tree(program.unit.root)) sum += anonymous_bytes(pid);
+  }
+  return sum;
 }
 
 // A peer that does not speak the migration protocol cannot learn a new address, and has to be

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -91,6 +92,8 @@ class Move {
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
+  std::set<std::string> files_to_find() const;
+  std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   std::vector<agent::ContextStatus> contexts() const;
   void prepare_there();

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include "migrate/failure.h"
 
@@ -41,6 +42,18 @@ Stat stat_of(pid_t pid) {
   for (int field = 5; field < 22; ++field) rest >> skipped;
   rest >> stat.started;
   return rest ? stat : Stat{};
+}
+
+// The number in the line that begins with `key`.
+std::uint64_t kilobytes_in(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    std::uint64_t kilobytes = 0;
+    std::istringstream(line.substr(key.size())) >> kilobytes;
+    return kilobytes;
+  }
+  return 0;
 }
 
 pid_t parent_of(pid_t pid) {
@@ -140,6 +153,10 @@ std::uint64_t resident_bytes(pid_t pid) {
   return file ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
+std::uint64_t anonymous_bytes(pid_t pid) {
+  return kilobytes_in(proc_path(pid, "status"), "RssAnon:") * 1024;
+}
+
 bool has_ended(const UniqueFd& pidfd) {
   pollfd end{pidfd.get(), POLLIN, 0};
   return !pidfd || ::poll(&end, 1, 0) != 0;
@@ -163,15 +180,7 @@ std::vector<pid_t> processes_named(const std::string& name) {
 }
 
 std::uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    std::istringstream fields(line.substr(13));
-    std::uint64_t kilobytes = 0;
-    fields >> kilobytes;
-    return kilobytes * 1024;
-  }
-  return 0;
+  return kilobytes_in("/proc/meminfo", "MemAvailable:") * 1024;
 }
 
 }  // namespace ferry::migrate

@@ -48,6 +48,9 @@ std::optional<uid_t> owner_of(pid_t pid);
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
 
+// Those of them that are of no file.
+std::uint64_t anonymous_bytes(pid_t pid);
+
 // Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
 // when unknown.
 std::uint64_t namespace_inode(pid_t pid, const char* kind);

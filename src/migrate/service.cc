@@ -8,6 +8,7 @@
 #include "migrate/credentials.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
+#include "migrate/obstacles.h"
 #include "migrate/places.h"
 #include "migrate/settle.h"
 #include "migrate/whereabouts.h"
@@ -102,6 +103,9 @@ grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckR
                                   v1::CheckReply* reply) {
   return answered(*context, [&](const std::string& from) {
     daemon_.check(*request, from);
+    for (auto& file : missing_files({request->files().begin(), request->files().end()})) {
+      reply->add_missing_files(std::move(file));
+    }
     reply->set_version(host_.version);
     reply->set_host(host_.name);
     return grpc::Status::OK;
