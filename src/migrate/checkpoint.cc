@@ -95,13 +95,67 @@ std::optional<CheckpointNote> parse_note(const std::string& text) {
   return note;
 }
 
+// --- moves of ours
+
+void Checkpoints::guide(Guide guide) {
+  std::lock_guard lock(mutex_);
+  guides_[guide.id] = std::move(guide);
+}
+
+void Checkpoints::unguide(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  guides_.erase(id);
+}
+
+Checkpoints::Fate Checkpoints::call_back(std::uint64_t id) {
+  const auto taken_elsewhere = [&] {
+    const auto record = host_.decisions->find(id, Side::kSource);
+    return record && record->decision == Decision::kConfirmed &&
+           record->peer != host_.name + "@" + host_.address;
+  };
+  const auto found = kept(id);
+  if (!found) return taken_elsewhere() ? Fate::kTaken : Fate::kHere;
+  std::lock_guard lock(found->claiming);
+  if (taken_elsewhere()) return Fate::kTaken;
+  found->called_back = true;
+  const bool by_other = !found->claimed_by.empty() && found->claimed_by != host_.name;
+  return by_other ? Fate::kClaimed : Fate::kKept;
+}
+
+void Checkpoints::release(std::uint64_t id) {
+  const auto found = kept(id);
+  if (!found) return;
+  std::lock_guard lock(found->claiming);
+  found->claimed_by.clear();
+}
+
+void Checkpoints::give_up(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  claims_.erase(id);
+}
+
+// With its claiming.
+void Checkpoints::need_not_called_back(const Kept& kept, const std::string& by) const {
+  if (kept.called_back && by != host_.name) {
+    throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));
+  }
+}
+
 // --- the dump
 
 std::string Checkpoints::stop(pid_t root) {
   const auto processes = ferry_processes(host_, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();
-  kept->id = new_move_id();
+  Guide guide{new_move_id(), root, {}, {}};
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, each] : guides_) {
+      if (each.root == root) guide = each;
+    }
+  }
+  kept->id = guide.id;
+  kept->gone = guide.taken;
   kept->netns = namespace_inode(root, "net");
   kept->held = {program_name(root).value_or("?"),
                 {},
@@ -130,6 +184,7 @@ std::string Checkpoints::stop(pid_t root) {
     if (kept->tree->all_back()) forget(*kept);
     throw;
   }
+  if (guide.stopped) guide.stopped(kept->tree->timing());
   spdlog::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}",
                processes.size(), root, kept->id);
   return to_text({kept->id, kept->held.program, host_.name, host_.address});
@@ -191,6 +246,7 @@ v1::ClaimReply Checkpoints::claimed(std::uint64_t id, const std::string& by) {
     throw Failure(fmt::format("its program still runs on {}", host_.name));
   }
   std::lock_guard lock(found->claiming);
+  need_not_called_back(*found, by);
   if (!found->claimed_by.empty() && found->claimed_by != by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
   }
@@ -219,6 +275,7 @@ void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
     throw Failure("it is not kept any more");
   }
   std::lock_guard lock(found->claiming);
+  need_not_called_back(*found, by);
   // A keeper that was started anew knows of no claim.
   if (!found->claimed_by.empty() && found->claimed_by != by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
@@ -237,13 +294,15 @@ void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
     kept_.erase(id);
   }
   spdlog::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
+  if (by != host_.name && found->gone) found->gone();
   const auto entries = host_.decisions->entries();
   owner_.left(id, std::make_shared<FormerMove>(host_, id, entries.at({id, Side::kSource}),
                                                std::move(found->tree)));
 }
 
 bool Checkpoints::recover(std::uint64_t id, const Journal::Entry& entry) {
-  if (!entry.kept || entry.record || is_running(*entry.held)) return false;
+  if (!entry.kept || entry.record) return false;
+  if (is_running(*entry.held) && !entry.podman) return false;
   auto kept = std::make_shared<Kept>();
   kept->id = id;
   kept->held = *entry.held;
@@ -251,8 +310,11 @@ bool Checkpoints::recover(std::uint64_t id, const Journal::Entry& entry) {
       kept->held.netns.empty() ? namespace_inode(::getpid(), "net") : inode_of(kept->held.netns);
   kept->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, id);
   kept->tree->recover(kept->held.processes, kept->held.netns);
-  std::lock_guard lock(mutex_);
-  kept_.emplace(id, std::move(kept));
+  {
+    std::lock_guard lock(mutex_);
+    kept_.emplace(id, std::move(kept));
+  }
+  for (const auto& process : host_.control->processes()) registered(process.pid);
   return true;
 }
 
@@ -426,6 +488,18 @@ bool Checkpoints::resumed(pid_t pid, std::uint64_t id) {
   }
   forget(*found);
   return true;
+}
+
+// One that has never let go of its sockets, or has them back from a former ferryd.
+void Checkpoints::registered(pid_t pid) {
+  std::shared_ptr<Kept> found;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, kept] : kept_) {
+      if (kept->tree->has_process(pid)) found = kept;
+    }
+  }
+  if (found) resumed(pid, found->id);
 }
 
 void Checkpoints::keep_house() {

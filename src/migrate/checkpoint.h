@@ -57,6 +57,28 @@ class Checkpoints {
   };
   Checkpoints(Host& host, Owner owner) : host_(host), owner_(std::move(owner)) {}
 
+  // --- a move of ours by another's CRIU: the next dump of that tree is its checkpoint.
+  struct Guide {
+    std::uint64_t id = 0;
+    pid_t root = 0;
+    std::function<void(const StoppedTree::Timing&)> stopped;
+    std::function<void()> taken;  // elsewhere; on record
+  };
+  void guide(Guide guide);
+  void unguide(std::uint64_t id);
+  // From now on nobody but this host gets it.
+  enum class Fate : std::uint8_t {
+    kHere,     // nothing was stopped, or it goes on here
+    kKept,     // nobody else can have restored it
+    kClaimed,  // another host may have, and has to say how that ended
+    kTaken,    // another host has
+  };
+  Fate call_back(std::uint64_t id);
+  // Of kClaimed: the other host has nothing of it, or an operator says so.
+  void release(std::uint64_t id);
+  // On that other host: what was restored gets nothing any more.
+  void give_up(std::uint64_t id);
+
   // --- the dump. A tree without Ferry processes gets no note. Throw Failure.
   std::string stop(pid_t root);
   bool frozen(pid_t pid);  // false: of no checkpoint
@@ -66,7 +88,8 @@ class Checkpoints {
   v1::ClaimReply claimed(std::uint64_t id, const std::string& by);
   void unclaimed(std::uint64_t id, const std::string& by);
   void taken(const v1::TakeRequest& request, const std::string& by);
-  // What a former ferryd kept. False: its program is there still, and goes on.
+  // What a former ferryd kept. False: its program is there still, and goes on. While podman may
+  // still be at the dump nobody knows yet, and it is kept.
   bool recover(std::uint64_t id, const Journal::Entry& entry);
 
   // --- the restore. Throw Failure.
@@ -77,6 +100,7 @@ class Checkpoints {
   // --- the processes. Nothing: of no checkpoint.
   std::optional<WakeUp> awake(pid_t pid, std::uint64_t id);
   bool resumed(pid_t pid, std::uint64_t id);
+  void registered(pid_t pid);
 
   // Gives up what nobody restores.
   void keep_house();
@@ -90,8 +114,10 @@ class Checkpoints {
     UniqueFd network;         // it lives on with its stand-ins
     std::unique_ptr<StoppedTree> tree;
     std::unique_ptr<LockException> exception;
-    std::mutex claiming;  // guards what follows
+    std::function<void()> gone;  // taken by another host
+    std::mutex claiming;         // guards what follows
     std::string claimed_by;
+    bool called_back = false;
     const Clock::time_point since = Clock::now();
   };
   struct Claim {
@@ -109,6 +135,7 @@ class Checkpoints {
   std::shared_ptr<Kept> kept_of(pid_t pid);
   std::shared_ptr<Claim> claim_of(std::uint64_t id);
   void forget(const Kept& kept);
+  void need_not_called_back(const Kept& kept, const std::string& by) const;
   std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
 
@@ -117,6 +144,7 @@ class Checkpoints {
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Kept>> kept_;
   std::map<std::uint64_t, std::shared_ptr<Claim>> claims_;
+  std::map<std::uint64_t, Guide> guides_;
 };
 
 }  // namespace ferry::migrate

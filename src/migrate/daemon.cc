@@ -48,6 +48,7 @@ Daemon::Daemon(Host& host)
                             std::lock_guard lock(mutex_);
                             arrivals_[id] = std::move(arrival);
                           }}),
+      podman_(host, checkpoints_, [this](std::uint64_t id) { return arrival(id); }),
       housekeeper_([this] { keep_house(); }) {}
 
 Daemon::~Daemon() {
@@ -66,6 +67,7 @@ void Daemon::recover() {
     try {
       if (entry.held && entry.held->boot != stamp_now().boot) forget_processes(&*entry.held);
       recover(key.first, key.second, entry);
+      if (entry.podman) podman_.recover(key.first, key.second, entry);
     } catch (const std::exception& failure) {
       spdlog::error("cannot take up move {:016x} of a former ferryd: {}", key.first,
                     failure.what());
@@ -79,6 +81,7 @@ void Daemon::recover() {
 
 void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   if (side == Side::kSource) {
+    if (entry.podman && !entry.held) return;  // it was not stopped
     if (entry.over) return keep_origins_again(host_, move_id, entry);
     if (checkpoints_.recover(move_id, entry)) return;
     {
@@ -91,6 +94,7 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
     return;
   }
   if (!DestinationDecision::recovered(entry.decision()).committed()) {
+    if (entry.podman) return;  // forgotten when nothing is left of it
     return host_.decisions->forget(move_id, side);
   }
   if (!entry.held || entry.over) return;
@@ -152,6 +156,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                               needed >> 20, free >> 20));
   }
   host_.need_room_for_images(request.image_bytes());
+  if (request.has_podman()) podman_.check(request);
   if (request.container()) {
     host_.runtime(request.runtime())
         .check_arrival(host_.name, request.program(), request.container_json());
@@ -198,6 +203,21 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
   return arrival;
 }
 
+ImageToken Daemon::prepare_podman(const v1::PrepareRequest& request, const std::string& from) {
+  await_recovery();
+  if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
+  if (request.version() != host_.version || request.move_id() == 0) {
+    throw Failure("malformed request");
+  }
+  host_.directory->met(request.source(), from);
+  return podman_.prepare(request, from);
+}
+
+std::optional<std::uint64_t> Daemon::restore_podman(std::uint64_t move_id,
+                                                    const std::string& from) {
+  return podman_.restore(move_id, from);
+}
+
 std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
   await_recovery();
   std::lock_guard lock(mutex_);
@@ -222,6 +242,8 @@ Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::strin
 }
 
 Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
+  await_recovery();
+  if (const auto podman = podman_.abort(move_id, from)) return *podman;
   if (const auto found = arrival_from(move_id, from)) return found->abort("the source gave up");
   return answer_of_former(move_id);
 }
@@ -233,6 +255,8 @@ Answer Daemon::answer_of_former(std::uint64_t move_id) {
 }
 
 Answer Daemon::decision(std::uint64_t move_id) {
+  await_recovery();
+  if (const auto podman = podman_.decision(move_id)) return *podman;
   if (const auto move = find_move(move_id)) return move->group().answer();
   if (const auto left = former(move_id)) return left->answer();
   return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
@@ -430,6 +454,7 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 
 void Daemon::registered(pid_t pid) {
   if (host_.whereabouts != nullptr) host_.whereabouts->registered(pid);
+  checkpoints_.registered(pid);
   // It may be one that a former ferryd has given its sockets, or has not taken them from.
   std::vector<std::shared_ptr<Arrival>> arrivals;
   std::vector<std::shared_ptr<FormerMove>> formers;
@@ -479,6 +504,7 @@ void Daemon::keep_house() {
     ask_sources();
     forget_ended();
     checkpoints_.keep_house();
+    podman_.keep_house();
     lock.lock();
   }
 }

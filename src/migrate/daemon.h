@@ -16,6 +16,7 @@
 #include "migrate/former_move.h"
 #include "migrate/host.h"
 #include "migrate/move.h"
+#include "migrate/runtimes/podman_moves.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
 // somebody else's CRIU (a container runtime's). It gives every message of the control
@@ -43,6 +44,9 @@ class Daemon : public ControlHandler {
   // the source of a move may steer it. Throw Failure.
   void check(const v1::CheckRequest& request, const std::string& from);
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
+  ImageToken prepare_podman(const v1::PrepareRequest& request, const std::string& from);
+  // Nothing: this is no move of podman's.
+  std::optional<std::uint64_t> restore_podman(std::uint64_t move_id, const std::string& from);
   std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
                                         const std::string& from);  // null: none
   Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);
@@ -68,6 +72,8 @@ class Daemon : public ControlHandler {
   void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
+  std::optional<PodmanContainer> find_podman(const std::vector<std::string>& programs,
+                                             const std::string& runtime);
   std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs,
                                const std::string& runtime);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
@@ -94,6 +100,7 @@ class Daemon : public ControlHandler {
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
   Checkpoints checkpoints_;
+  PodmanMoves podman_;
   bool recovered_ = false;
   std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's
   std::thread housekeeper_;

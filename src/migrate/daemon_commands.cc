@@ -37,6 +37,20 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
   return units;
 }
 
+// Of those that are named one at most is podman's, and alone.
+std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
+                                                   const std::string& runtime) {
+  for (const auto& program : programs) {
+    if (runtime.empty() && host_.containers->find(program)) continue;
+    auto container = podman_.find(program, runtime);
+    if (!container) continue;
+    if (programs.size() == 1) return container;
+    throw Failure(
+        fmt::format("'{}' is a container of podman's, which moves alone", container->name));
+  }
+  return std::nullopt;
+}
+
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
                              const std::string& to, const MoveOptions& options,
                              const Move::Progress& progress) {
@@ -49,6 +63,13 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
                     host_.name));
   }
   if (programs.empty()) throw Failure("no program is named");
+  if (auto container = find_podman(programs, options.runtime)) {
+    if (options.copy_ahead == v1::MoveRequest::ALWAYS || options.max_blackout_ms > 0) {
+      throw Failure(fmt::format(
+          "'{}' is a container of podman's, whose memory cannot be copied ahead", container->name));
+    }
+    return podman_.move(user, std::move(*container), to, options.force, progress);
+  }
   std::vector<MoveGroup::Program> group;
   for (Unit& unit : find_units(user, programs, options.runtime)) {
     group.push_back({new_move_id(), std::move(unit)});
@@ -101,7 +122,9 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_state("another user's");
       continue;
     }
-    if (const auto container = host_.container_of(process.pid)) {
+    if (const auto id = Podman::container_of(process.pid); !id.empty()) {
+      program->set_container(id.substr(0, Podman::kShortId));
+    } else if (const auto container = host_.container_of(process.pid)) {
       program->set_container(container->name);
     }
     if (is_halted(process.pid)) {
@@ -142,10 +165,12 @@ v1::PsReply Daemon::ps(uid_t user) {
     program->set_move_id(id);
     program->set_group(arrival->group());
   }
+  podman_.ps(user, &reply);
   return reply;
 }
 
 void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
+  if (podman_.resolve(user, move_id, commit_it)) return;
   if (const auto move = find_move(move_id); move && move->group().in_doubt()) {
     for (const auto& program : move->group().programs()) {
       need_owner(user, program.unit.name, program.unit.root);

@@ -49,7 +49,8 @@ struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
               runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
-  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", directory = "ferryd://";
+  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", podman = "podman",
+              directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;
@@ -205,6 +206,8 @@ int run(const Options& options) {
   }
   host.version = kVersion;
   host.image_directory = options.images;
+  host.state_directory = options.state;
+  host.podman = options.podman;
   host.memory_limit = options.memory_limit;
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   DecisionLog decisions(options.state);
@@ -326,6 +329,8 @@ int main(int argc, char** argv) {
                  "ca.pem, host.pem and host.key for etcds://, when not those of --tls-dir")
       ->check(CLI::ExistingDirectory);
   app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
+  app.add_option("--podman", options.podman, "podman to use, for ferry move CONTAINER")
+      ->capture_default_str();
   app.add_option("--memory-limit", options.memory_limit,
                  "most memory that an arriving program may take, e.g. 4G; 0: what is free")
       ->transform(CLI::AsSizeValue(false));

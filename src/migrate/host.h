@@ -27,6 +27,8 @@ struct Host {
   std::string address;  // address:port of this ferryd
   std::string version;
   std::string image_directory;     // on a tmpfs
+  std::string state_directory;     // survives a restart
+  std::string podman = "podman";   // the command
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
   Limits limits;
   Containers* containers = nullptr;  // those of the network hook

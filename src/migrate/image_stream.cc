@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -128,6 +129,19 @@ int send_reply(Stream& stream, int error, std::uint64_t bytes) {
   return stream.send(reply.data(), reply.size());
 }
 
+std::vector<std::byte> file_head(char tag, const std::string& name, mode_t mode,
+                                 std::uint64_t size) {
+  std::vector<std::byte> head;
+  wire::ByteWriter out(&head);
+  out.put(tag);
+  out.put(static_cast<std::uint8_t>(name.size()));
+  out.put(static_cast<std::uint16_t>(mode & 07777));
+  out.put(std::uint32_t{0});
+  out.put(size);
+  out.append(name.data(), name.size());
+  return head;
+}
+
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -196,14 +210,7 @@ ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
       throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
     }
     const auto size = static_cast<std::uint64_t>(status.st_size);
-    bytes.clear();
-    out.put('F');
-    out.put(static_cast<std::uint8_t>(file.name.size()));
-    out.put(static_cast<std::uint16_t>(status.st_mode & 07777));
-    out.put(std::uint32_t{0});
-    out.put(size);
-    out.append(file.name.data(), file.name.size());
-    error = put(bytes, true);
+    error = put(file_head('F', file.name, status.st_mode, size), true);
     std::uint32_t crc = 0;
     if (error == 0) error = send_content(content.get(), size, &crc);
     bytes.clear();
@@ -222,6 +229,18 @@ ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
 
   receive_reply(error, totals_.bytes);
   return totals_;
+}
+
+void ImageSender::send_piece(const std::string& name, std::span<const std::byte> content) {
+  const auto head = file_head('A', name, 0600, content.size());
+  const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, content);
+  totals_.files += 1;
+  totals_.bytes += content.size();
+  totals_.stream_bytes += head.size() + content.size() + sizeof crc;
+  int error = stream_.send(head.data(), head.size(), true);
+  if (error == 0) error = stream_.send(content.data(), content.size(), true);
+  if (error == 0) error = stream_.send(&crc, sizeof crc, false);
+  if (error != 0) receive_reply(error, 0);
 }
 
 int ImageSender::send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
@@ -422,6 +441,7 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
   std::vector<std::byte> buffer(kPiece);
   std::uint64_t left = transfer.limit;
   bool ahead = false;
+  std::set<std::string> pieces;  // files that come in pieces
   for (;;) {
     std::array<std::byte, 16> head;
     if (const int error = stream.receive(head.data(), head.size())) return error;
@@ -435,7 +455,7 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
       const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
       return complete ? 0 : EBADMSG;
     }
-    if (transfer.memory != nullptr && totals->files == 0 && tag != 'F') {
+    if (transfer.memory != nullptr && totals->files == 0 && tag != 'F' && tag != 'A') {
       if (tag == 'P' && !std::exchange(ahead, true)) make_way(true);
       if (tag == 'S' && std::exchange(ahead, false)) make_way(false);
       int error = EBADMSG;
@@ -446,7 +466,7 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
       set_timeouts(stream.socket(), kDumpSeconds);
       continue;
     }
-    if (tag != 'F') return EBADMSG;
+    if (tag != 'F' && tag != 'A') return EBADMSG;
     std::string name(in.get<std::uint8_t>(), '\0');
     const auto mode = in.get<std::uint16_t>();
     in.get<std::uint32_t>();
@@ -457,8 +477,10 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
     if (size > left || ahead_bytes > left - size) return ENOMEM;
     left -= size;
     const std::string path = transfer.directory + "/" + name;
-    const UniqueFd file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    // Pieces are only ever added to a file that has come in pieces, or to a new one.
+    const int how = tag == 'A' && pieces.contains(name) ? O_APPEND : O_CREAT | O_EXCL;
+    if (tag == 'A') pieces.insert(name);
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | how | O_NOFOLLOW | O_CLOEXEC, 0600));
     // CRIU wants a log to have the mode that it had; the folder is root's alone.
     if (!file || ::fchmod(file.get(), mode & 0777) != 0) return errno;
     std::uint32_t crc = 0, expected = 0;

@@ -25,7 +25,7 @@
 // A program whose memory is copied ahead sends pages before its files, and again those that were
 // written since (precopy/).
 //
-//   stream = magic:32 version:32 token[16] { pages | kept | round | stop } { file } end
+//   stream = magic:32 version:32 token[16] { pages | kept | round | stop } { file | piece } end
 //            little-endian
 //   pages  = 'P' reserved[3] ranges:32 process:32 pages:32 { start:64 end:64 } content crc32:32
 //            process: pid in its own pid namespace; content: of all ranges; crc32: of all behind
@@ -36,12 +36,13 @@
 //   stop   = 'S' reserved[15]    the program stands still
 //   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
 //            name: no '/', not "." or ".."
-//   end    = 'E' reserved[7] files:64 bytes:64                bytes: sum of the contents
+//   piece  = 'A', else as a file: more of the file of that name, whose length is not known before
+//   end    = 'E' reserved[7] files:64 bytes:64    files: and pieces; bytes: sum of the contents
 //   reply  = error:32 reserved:32 bytes:64    error: errno of the receiver, 0: all is there
 namespace ferry::migrate {
 
 inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
-inline constexpr std::uint32_t kImageVersion = 2;
+inline constexpr std::uint32_t kImageVersion = 3;
 
 using ImageToken = std::array<std::byte, 16>;
 
@@ -78,6 +79,9 @@ class ImageSender {
   void end_round();
   void tell_stop();
   std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
+
+  // A file that is sent as it is written, piece by piece. Throws Failure.
+  void send_piece(const std::string& name, std::span<const std::byte> content);
 
   // Sends and waits for the reply; once. Throws Failure.
   ImageTotals send(const std::vector<ImageFile>& files);

@@ -37,6 +37,8 @@
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
 //   kept       source       -                    a checkpoint of somebody else's CRIU, undecided
+//   podman     both         PodmanNote, or -     the checkpoint is podman's, for a move of ours: what
+//                                                   podman has is to be cleared up; -: it is
 //   since      source       Stamp                the destination has committed
 //   left       source       Stamp                nobody is there any more who reports (StandInTerm)
 //   next       source       Place                an RNIC kept by its origin has moved on
@@ -86,6 +88,13 @@ struct Going {
   std::vector<NewPlace> places;
 };
 
+// A container of podman's that moves.
+struct PodmanNote {
+  std::string id, name;
+  std::string peer;                  // as in a decision
+  std::vector<std::string> volumes;  // that move along
+};
+
 class Journal {
  public:
   struct Record {
@@ -100,6 +109,7 @@ class Journal {
     std::optional<Going> going;
     std::optional<Stamp> since, left;
     std::map<port::Endpoint, Place> origins;  // slots that are kept for the life of their RNIC
+    std::optional<PodmanNote> podman;
     bool kept = false;
     bool over = false;
     std::vector<std::string> notes;  // lines that add up to this
@@ -114,6 +124,8 @@ class Journal {
   static std::string decision(Side side, const Record& record);
   static std::string held(std::uint64_t move, Side side, const Held& held);
   static std::string kept(std::uint64_t move);
+  static std::string podman(std::uint64_t move, Side side, const PodmanNote& note);
+  static std::string podman_is_clear(std::uint64_t move, Side side);
   static std::string going(std::uint64_t move, const Going& going);
   static std::string since(std::uint64_t move, const Stamp& stamp);
   static std::string left(std::uint64_t move, const Stamp& stamp);

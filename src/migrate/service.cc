@@ -115,9 +115,10 @@ grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckR
 grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::PrepareRequest* request,
                                     v1::PrepareReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    const auto arrival = daemon_.prepare(*request, from);
+    const ImageToken token = request->has_podman() ? daemon_.prepare_podman(*request, from)
+                                                   : daemon_.prepare(*request, from)->token();
     reply->set_image_port(host_.images->port());
-    reply->set_image_token(arrival->token().data(), arrival->token().size());
+    reply->set_image_token(token.data(), token.size());
     return grpc::Status::OK;
   });
 }
@@ -135,8 +136,12 @@ grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindReq
 }
 
 grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
-                                    v1::RestoreReply*) {
+                                    v1::RestoreReply* reply) {
   return answered(*context, [&](const std::string& from) {
+    if (const auto rdma_ns = daemon_.restore_podman(request->move_id(), from)) {
+      reply->set_rdma_ns(*rdma_ns);
+      return grpc::Status::OK;
+    }
     known(daemon_, request->move_id(), from)->restore();
     return grpc::Status::OK;
   });

@@ -28,6 +28,8 @@ struct FerrydHere {
     host.credentials = credentials ? &*credentials : nullptr;
     host.version = kVersion;
     host.image_directory = folder.path("images");
+    host.state_directory = folder.path("state");
+    host.podman = folder.path("podman");  // none, unless a test makes one
     host.containers = &containers;
     host.stand_ins = &stand_ins;
     host.decisions = &decisions;

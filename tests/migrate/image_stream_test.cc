@@ -54,6 +54,17 @@ TEST_F(ImageStream, CarriesEveryFile) {
   }
 }
 
+TEST_F(ImageStream, AFileMayComeInPieces) {
+  const std::string first = random_bytes(1 << 20), second = random_bytes(77);
+  const auto token = receiver.expect(destination.path(), kNoLimit);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  sender.send_piece("archive", std::as_bytes(std::span(first)));
+  sender.send_piece("archive", std::as_bytes(std::span(second)));
+  EXPECT_EQ(sender.send({}).bytes, first.size() + second.size());
+  EXPECT_EQ(receiver.wait(token, 1000).bytes, first.size() + second.size());
+  EXPECT_EQ(destination.read("archive"), first + second);
+}
+
 TEST_F(ImageStream, RefusesMoreThanTheLimit) {
   source.write("big", random_bytes(3 << 20));
   const auto token = receiver.expect(destination.path(), 2 << 20);
@@ -164,7 +175,7 @@ struct BadStream : ImageStream {
     std::vector<std::byte> bytes;
     wire::ByteWriter out(&bytes);
     out.put(std::uint32_t{0x474D4946});
-    out.put(std::uint32_t{2});
+    out.put(std::uint32_t{3});
     out.append(token.data(), token.size());
     out.append(files.data(), files.size());
     const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());
@@ -177,10 +188,10 @@ struct BadStream : ImageStream {
                : -1;
   }
   static std::vector<std::byte> file(const std::string& name, const std::string& content,
-                                     std::uint32_t wrong_crc = 0) {
+                                     std::uint32_t wrong_crc = 0, char tag = 'F') {
     std::vector<std::byte> bytes;
     wire::ByteWriter out(&bytes);
-    out.put('F');
+    out.put(tag);
     out.put(static_cast<std::uint8_t>(name.size()));
     out.put(std::uint16_t{0600});
     out.put(std::uint32_t{0});
@@ -222,6 +233,21 @@ TEST_F(BadStream, AFileIsNotReplaced) {
   destination.write("there", "old");
   EXPECT_EQ(answer_to(join(file("there", "new"), end(1, 3))), EEXIST);
   EXPECT_EQ(destination.read("there"), "old");
+}
+
+TEST_F(BadStream, PiecesAreAddedToWhatCameInPiecesOnly) {
+  const auto piece = [](const std::string& name, const std::string& content,
+                        std::uint32_t wrong_crc = 0) {
+    return file(name, content, wrong_crc, 'A');
+  };
+  EXPECT_EQ(answer_to(join(join(piece("a", "on"), piece("a", "e")), end(2, 3))), 0);
+  EXPECT_EQ(destination.read("a"), "one");
+  EXPECT_EQ(answer_to(join(piece("a", "two"), end(1, 3))), EEXIST);
+  EXPECT_EQ(answer_to(join(join(file("b", "x"), piece("b", "y")), end(2, 2))), EEXIST);
+  EXPECT_EQ(answer_to(join(join(piece("c", "x"), piece("c", "y", 1)), end(2, 2))), EBADMSG);
+  EXPECT_EQ(answer_to(join(piece("../d", "x"), end(1, 1))), EBADMSG);
+  EXPECT_EQ(destination.read("a"), "one");
+  EXPECT_EQ(destination.read("b"), "x");
 }
 
 TEST_F(BadStream, MemoryThatIsNotAsDocumentedIsRefused) {
