@@ -321,6 +321,8 @@ int Agent::stop(int socket, const Message& message) {
     return send_message(socket, MessageType::kStopped, encode(reply)) == 0 ? -1 : -2;
   }
 
+  // A word about an earlier stop may have come when the answer was here already.
+  std::atomic_ref(control_.command).store(ControlBlock::kNone, std::memory_order_release);
   const std::vector<int> sockets = descriptors_of(reply.contexts);
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
   peers_.stopped(registry_);  // while ferryd takes the sockets

@@ -340,6 +340,21 @@ TEST_F(Conversation, ARollbackSaysSoToTheDevice) {
   EXPECT_EQ(log->last("resume"), "rollback");
 }
 
+// It had asked by itself, and was told after that.
+TEST_F(Conversation, AWordAboutAnEarlierStopSaysNothingAboutTheNext) {
+  connect();
+  std::atomic_ref command(control.command);
+  command.store(ControlBlock::kGo);
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{2, 1000})), 0);
+  receive(MessageType::kStopped);
+  EXPECT_EQ(command.load(), ControlBlock::kNone);
+  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
+  EXPECT_TRUE(at_end());
+  command.store(ControlBlock::kGo);
+  accept();
+  receive(MessageType::kAwake);
+}
+
 TEST_F(Conversation, AResumeThatDoesNotFitIsNotFollowed) {
   connect();
   ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
