@@ -8,17 +8,19 @@
 
 #include "migrate/process_facts.h"
 
-// What CRIU cannot move of a program (docs/containers.md, "What cannot be moved"): found while the program runs, before anything is stopped. Each
-// rule was tried with CRIU 4.2.1. Whatever is in doubt, or may be gone in a moment, is no obstacle: CRIU decides then, and the program
-// goes on where it was.
+// What CRIU cannot move of a program (docs/containers.md, "What cannot be moved"): found while the
+// program runs, before anything is stopped. Each rule was tried with CRIU 4.2.1. Whatever is in
+// doubt, or may be gone in a moment, is no obstacle: CRIU decides then, and the program goes on
+// where it was.
 namespace ferry::migrate {
 
-// One line that names the process and what it holds; empty when nothing is known that stands in the way. What comes and goes is looked at
-// twice, so it may take a moment.
+// One line that names the process and what it holds; empty when nothing is known that stands in the
+// way. What comes and goes is looked at twice, so it may take a moment.
 std::string find_obstacle(pid_t root);
 
-// Files and folders that a destination must have under the same names, because the programs of the tree have them open or mapped: those
-// in our own mount namespace, up to 1 MiB of names. Others are the matter of who makes the program's mounts.
+// Files and folders that a destination must have under the same names, because the programs of the
+// tree have them open or mapped: those in our own mount namespace, up to 1 MiB of names. Others are
+// the matter of who makes the program's mounts.
 std::set<std::string> needed_files(pid_t root);
 // Those of them that are not here.
 std::vector<std::string> missing_files(const std::vector<std::string>& files);

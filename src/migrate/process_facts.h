@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-// What a process has open and mapped, as /proc tells. Outdated the moment it is returned; what cannot be read is left out.
+// What a process has open and mapped, as /proc tells. Outdated the moment it is returned; what
+// cannot be read is left out.
 namespace ferry::migrate {
 
 // What is known of a file without asking for it over a network.

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "migrate/failure.h"
+#include "migrate/obstacles.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/unit.h"
 #include "migrate/settle.h"
@@ -166,6 +167,9 @@ void PodmanMove::check(bool force) {
     throw Failure(
         "no process in it uses an RDMA device of Ferry's; plain `podman container checkpoint "
         "--export` and `restore --import` will do");
+  }
+  if (const auto obstacle = find_obstacle(container.pid); !obstacle.empty()) {
+    throw Failure(obstacle);
   }
   const auto contexts = this->contexts(processes);
   const Peers peers = peers_of(contexts);

@@ -131,7 +131,8 @@ Unit find_unit(const Host& host, const std::string& program, const std::string& 
   if (!refusal.empty()) throw Failure(refusal);
   const auto others = processes_named(program);
   if (!others.empty()) not_ferry(fmt::format("'{}' (process {})", program, others.front()));
-  throw Failure(fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program, host.name));
+  throw Failure(fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program,
+                            host.name));
 }
 
 }  // namespace ferry::migrate
