@@ -277,10 +277,14 @@ class Storm {
         char* target = map(area.pages * kPage);
         void* moved = ::mremap(area.start, area.pages * kPage, area.pages * kPage,
                                MREMAP_MAYMOVE | MREMAP_FIXED, target);
-        if (moved == MAP_FAILED)
-          ::munmap(target, area.pages * kPage);
-        else
+        if (moved != MAP_FAILED) {
           area.start = target;
+          break;
+        }
+        // Of several mappings some may have moved: Linux 6.17 and later stop at a registered one.
+        ::munmap(target, area.pages * kPage);
+        ::munmap(area.start, area.pages * kPage);
+        areas_.erase(areas_.begin() + static_cast<std::ptrdiff_t>(index));
         break;
       }
       case 6:  // a new mapping in the same place
