@@ -113,7 +113,7 @@ group_room() {
   fails "^ferry: 'held' does not run on h1: it has moved to another host$" on h1 "$ferry" move held --to h2
   nothing_is_lost
   fails "^ferry: 'held' does not run on h3: it has ended$" on h3 "$ferry" move held --to h1
-  fails "^ferry: there is no program 'hold' on h3; see: ferry ps$" on h3 "$ferry" move hold --to h1
+  fails "^ferry: there is no program 'hold' on h3; see: ferry ps, and podman ps$" on h3 "$ferry" move hold --to h1
   ok 'a program that finds no room is refused, and moves where there is some'
 }
 
