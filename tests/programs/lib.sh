@@ -37,7 +37,7 @@ fail() {
     "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
     # shellcheck disable=SC2016 # expanded on the host
     "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
-      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 24 "$log"; echo ...; tail -n 6 "$log"; }; done' >&2 || true
+      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 24 "$log"; echo ...; tail -n 6 "$log"; } | cut -c -400; done' >&2 || true
   done
   exit 1
 }
@@ -375,11 +375,11 @@ ended_well() {
     ! grep -Eq 'failed|error|mismatch' <<<"$2"; }
 }
 
-# finishes NAME [SECONDS]: the program ends well.
+# finishes NAME [SECONDS]: the program ends well. Its output is in $work/NAME.
 finishes() {
-  local output status=0
-  output=$("$lab" wait "$1" --timeout "${2:-$patience}") || status=$?
-  ended_well "$status" "$output" || fail "$1 ended with $status: $(tail -n 5 <<<"$output")"
+  local status=0
+  "$lab" wait "$1" --timeout "${2:-$patience}" >"$work/$1" || status=$?
+  ended_well "$status" "$(<"$work/$1")" || fail "$1 ended with $status: $(tail -n 5 "$work/$1" | cut -c -400)"
 }
 
 # lost_nothing NAME: the report of a stream_check --json that has ended says so.

@@ -25,10 +25,8 @@ move_all() {
 }
 
 ends_well() {
-  local side
-  for side in c s; do
-    "$lab" wait "$1$side" --timeout "$patience" >"$work/$1$side" || fail "$1$side ended with $?: $(tail -n 5 "$work/$1"?)"
-  done
+  finishes "$1c"
+  finishes "$1s"
 }
 
 # moved_and_expired NAME: what runs by the clock. moved_and_counted NAME: what counts messages, until slow_rdma is over.
