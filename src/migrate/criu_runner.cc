@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "agent/protocol.h"
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/subprocess.h"
@@ -68,6 +68,10 @@ std::vector<std::string> CriuRunner::environment(std::uint64_t move_id) const {
   return {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", move_id)};
 }
 
+std::string CriuRunner::page_socket_variable() {
+  return fmt::format("{}={}", agent::kPageSocketVariable, kPageSocket);
+}
+
 std::string CriuRunner::dump(const Dump& dump) {
   Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
                    dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
@@ -84,17 +88,9 @@ std::string CriuRunner::dump(const Dump& dump) {
                         {"--external", fmt::format("net[{}]:ferry-net", status.st_ino)});
   }
   if (is_shell_job(dump.root)) command.argv.push_back("--shell-job");
-  UniqueFd server;
   if (dump.without_memory) {
-    // After post-dump CRIU would serve the pages to whoever asks for them: nobody does.
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return fmt::format("cannot make a socket: {}", error_text(errno));
-    }
-    server.reset(ends[0]);
-    ::close(ends[1]);
-    command.descriptor = server.get();
-    command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", "3"});
+    command.environment.push_back(page_socket_variable());
+    command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", kPageSocket});
   }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));

@@ -48,6 +48,10 @@ class CriuRunner {
   const Paths& paths() const { return paths_; }
   // By which the plugin and the action script find this ferryd, and the move.
   std::vector<std::string> environment(std::uint64_t move_id) const;
+  // After the post-dump of a dump without memory CRIU serves the pages on --ps-socket, to whoever
+  // asks for them: nobody does. The plugin makes this descriptor when the environment names it.
+  static constexpr char kPageSocket[] = "100";
+  static std::string page_socket_variable();
 
   static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
 

@@ -108,13 +108,6 @@ void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
 }
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
-  if (unit_.container && !unit_.container->runtime->copies_ahead()) {
-    if (options_.copy_ahead == v1::MoveRequest::ALWAYS || options_.max_blackout_ms > 0) {
-      throw Failure(fmt::format("'{}' is a container of {}'s, whose memory cannot be copied ahead",
-                                unit_.name, unit_.container->runtime->runtime()));
-    }
-    return false;
-  }
   switch (options_.copy_ahead) {
     case v1::MoveRequest::ALWAYS: return true;
     case v1::MoveRequest::NEVER: return false;

@@ -65,6 +65,7 @@ pid_of() { on "$1" runc state "$2" | jq .pid; }
 # ends_well HOST NAME [LOG]: a stream_check, which has lost nothing.
 ends_well() {
   await "$2 ends" sh -c "! '$lab' exec '$1' -- runc state '$2' 2>/dev/null | jq -e '.status == \"running\"' >/dev/null"
-  on "$1" jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' "/run/bundles/$2/${3:-log}" >/dev/null ||
+  on "$1" jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0 and (.pages_corrupted // 0) == 0' \
+    "/run/bundles/$2/${3:-log}" >/dev/null ||
     fail "$2: $(on "$1" tail -n 20 "/run/bundles/$2/${3:-log}")"
 }

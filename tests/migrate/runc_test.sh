@@ -1,18 +1,18 @@
 #!/bin/bash
 # `ferry move --runc`: containers of runc's, from the bundle to the cgroup (docs/containers.md). Needs root.
 #
-#   runc_test.sh [GROUP...]     groups: move together host rollback killed refused (default: all)
+#   runc_test.sh [GROUP...]     groups: move together host ahead rollback killed refused (default: all)
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "$0")/runc_lib.sh"
 
 # A server of the lab on h2, and a client with a limit of memory in the container ID on h1, with addresses ending in NUMBER.
 # `pid` is the caller's.
-begin() { # ID NUMBER
+begin() { # ID NUMBER [OPTION...]
   start h2 "s$1" "$FERRY_BIN/stream_check" --json
   await_listen h2 "s$1" 18600
   network h1 "$1" "$2"
   on h1 ip -n "$1" route add 10.99.0.0/16 via 10.77.0.1 dev eth0
-  bundle h1 "$1" "$1" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json
+  bundle h1 "$1" "$1" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json "${@:3}"
   on h1 sh -c "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
   runs h1 "$1" runc run --detach "$1"
   pid=$(pid_of h1 "$1")
@@ -136,6 +136,60 @@ group_host() {
   ok 'but not its TCP connections'
 }
 
+# moves_ahead ID FROM TO [OPTION...]: its memory is copied ahead; it and `pid` are on the other host then.
+moves_ahead() {
+  local report
+  report=$(on "$2" "$ferry" move --runc "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
+  jq -e '.ahead_rounds > 0 and .ahead_bytes > 90000000 and .last_bytes * 2 < .ahead_bytes' >/dev/null <<<"$report" ||
+    fail "$1 was not copied ahead: $report"
+  pid=$(pid_of "$3" "$1")
+  goes_on "$3" "$pid"
+  if grep '^VmFlags:.* uw' "/proc/$pid/smaps" >&2; then fail "memory of $1 is still tracked on $3"; fi
+  nothing_left "$2" "$1" bundle
+}
+
+# Memory is sent while the container runs; not one page gets lost.
+group_ahead() {
+  local pid runner line
+  begin ra 9 --memory 96 --rewrite 10
+  root_filesystem h3 ra
+  fails "^ferry: 'ra' was not moved: it would stand still for about [0-9]+ ms.*raise --max-blackout" \
+    on h1 "$ferry" move --runc ra --to h3 --max-blackout 1
+  still ra
+  # It comes back after all was dumped but for the pages.
+  # shellcheck disable=SC2016 # expanded by the script
+  another_runc 4783 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+    exec runc "$@"'
+  fails "^ferry: 'ra' was not moved: .*cannot restore 'ra': " on h1 "$ferry" move --runc ra --to h3:4783
+  still ra
+  moves_ahead ra h1 h3 # by size
+  moves_ahead ra h3 h1 --max-blackout 60000
+  # The source's ferryd is killed when it commits.
+  mkfifo "$work/events"
+  on h1 "$ferry" move --runc ra --to h3 --events >/dev/null 2>"$work/events" &
+  runner=$!
+  while read -r line; do
+    if [[ $line == *'"phase":"commit"'* ]]; then kill_ferryd h1; fi
+  done <"$work/events"
+  wait "$runner" || true
+  start_ferryd h1
+  local host
+  await 'ra goes on' lives ra
+  goes_on "$host" "$pid"
+  kill -INT "$pid"
+  ends_well "$host" ra stdio.log
+  ok 'memory is copied ahead, and every page was there when the source was killed at the commit'
+}
+# lives ID: on one of h1 and h3, and is not held; this becomes `host`.
+lives() {
+  for host in h3 h1; do
+    if pid=$(on "$host" runc state "$1" 2>/dev/null | jq -e 'select(.status == "running") | .pid') && (($(packets "$host" "$pid") > 0)); then
+      return 0
+    fi
+  done
+  return 1
+}
+
 # another_runc PORT NAME TEXT: one more ferryd on h3, whose runc is this script.
 another_runc() {
   script "/tmp/$2" "$3"
@@ -256,7 +310,6 @@ group_refused() {
   on h1 sh -c 'cd /run/bundles/rf && jq ".process.terminal = true" kept >config.json'
   refuses "'rf' cannot move: it has a terminal, which cannot move" rf
   on h1 sh -c 'cd /run/bundles/rf && mv kept config.json'
-  fails "'rf' is a container of runc's, whose memory cannot be copied ahead" on h1 "$ferry" move --runc rf --to h3 --copy-ahead
   fails "^ferry: 'rf' is not yours" on h1 setpriv --reuid 65534 --clear-groups "$ferry" move --runc rf --to h3
   on h1 ip -n rf link add link eth0 name odd type macvlan
   refuses "'rf' cannot move: its network interface odd is no veth, and cannot be made elsewhere" rf
@@ -284,5 +337,5 @@ group_refused() {
 use_lab runcmv 3 runc jq mmdebstrap
 on h1 mountpoint -q /sys/fs/cgroup || { echo 'skipped: no cgroups of version 1'; exit 77; }
 need_rootfs
-if (($# == 0)); then set -- move together host rollback killed refused; fi
+if (($# == 0)); then set -- move together host ahead rollback killed refused; fi
 for group in "$@"; do "group_$group"; done

@@ -66,8 +66,6 @@ class Containers {
   // Failure, and leaves nothing.
   virtual Container arrive(const std::string& name, const std::string& source_json);
 
-  // Whether memory can be left out of dumps (CriuRunner::Dump).
-  virtual bool copies_ahead() const { return true; }
   // As CriuRunner's, which these here call.
   virtual std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
                            const Container& container);

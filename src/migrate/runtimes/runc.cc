@@ -200,8 +200,9 @@ std::string failure_of_runc(const std::string& command, const std::string& image
 std::vector<std::string> environment(const CriuRunner& criu, const std::string& images,
                                      std::uint64_t move_id) {
   const std::string file = images + "/criu.conf";
-  write_file(file, fmt::format("libdir {}\naction-script {}\nnetwork-lock skip\n",
-                               criu.paths().plugin_folder, criu.paths().action_script));
+  write_file(file, fmt::format("libdir {}\naction-script {}\nnetwork-lock skip\nps-socket {}\n",
+                               criu.paths().plugin_folder, criu.paths().action_script,
+                               CriuRunner::kPageSocket));
   auto variables = criu.environment(move_id);
   variables.push_back("CRIU_CONFIG_FILE=" + file);
   return variables;
@@ -365,6 +366,10 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
        "--image-path", dump.images, "--work-path", dump.images, container.name},
       environment(criu, dump.images, dump.move_id),
       {}};
+  if (dump.without_memory) {
+    command.argv.insert(command.argv.end() - 1, "--lazy-pages");
+    command.environment.push_back(CriuRunner::page_socket_variable());
+  }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start runc: {}", error_text(-pid));
   const int status = wait_for(pid);
@@ -380,6 +385,7 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                      restore.images, "--bundle", record.at("bundle"), container.name},
                     environment(criu, restore.images, restore.move_id),
                     {}};
+    if (restore.without_memory) command.argv.insert(command.argv.end() - 1, "--lazy-pages");
     UniqueFd output;
     if (record.at("piped")) output = pipe_into(log_of(record));
     const pid_t pid = output ? start(command, fmt::format("/proc/self/fd/{}", output.get()))

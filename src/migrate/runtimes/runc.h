@@ -35,7 +35,6 @@ class Runc : public Containers {
   void check_arrival(const std::string& host, const std::string& id,
                      const std::string& source_json) override;
   Container arrive(const std::string& id, const std::string& source_json) override;
-  bool copies_ahead() const override { return false; }
   std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
                    const Container& container) override;
   std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,
