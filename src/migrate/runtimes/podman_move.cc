@@ -15,6 +15,7 @@
 #include "migrate/failure.h"
 #include "migrate/obstacles.h"
 #include "migrate/process_tree.h"
+#include "migrate/runtimes/host_network.h"
 #include "migrate/runtimes/unit.h"
 #include "migrate/settle.h"
 #include "migrate/standard_peers.h"
@@ -171,6 +172,12 @@ void PodmanMove::check(bool force) {
   if (const auto obstacle = find_obstacle(container.pid); !obstacle.empty()) {
     throw Failure(obstacle);
   }
+  const bool is_on_host = container.network_mode == "host";
+  if (is_on_host) {
+    if (const auto obstacle = obstacle_on_host_network(container.pid); !obstacle.empty()) {
+      throw Failure(obstacle);
+    }
+  }
   const auto contexts = this->contexts(processes);
   const Peers peers = peers_of(contexts);
   if (!peers.standard.empty() && !force) {
@@ -189,7 +196,7 @@ void PodmanMove::check(bool force) {
     throw Failure(fmt::format("not enough disk for its checkpoint: {} MiB needed, {} MiB free",
                               (request.resident_bytes() + kHeadroom) >> 20, free >> 20));
   }
-  if (container.network_mode == "host") {
+  if (is_on_host) {
     std::set<std::string> netdevs;
     for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);

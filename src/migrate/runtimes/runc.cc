@@ -18,6 +18,7 @@
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/bundle.h"
+#include "migrate/runtimes/host_network.h"
 #include "migrate/runtimes/veth_network.h"
 #include "migrate/subprocess.h"
 
@@ -111,37 +112,6 @@ void check_alone(pid_t root) {
     if (std::count(tree.begin(), tree.end(), pid) > 0) continue;
     throw Failure(fmt::format("process {} ({}) shares its network namespace", pid,
                               program_name(pid).value_or("?")));
-  }
-}
-
-// Of a container on the host's network: an address of the host's cannot move.
-void check_no_tcp(pid_t root) {
-  constexpr int kEstablished = 1;
-  std::set<std::string> sockets;
-  for (const pid_t pid : process_tree(root)) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(fmt::format("/proc/{}/fd", pid), error)) {
-      const std::string target = fs::read_symlink(entry.path(), error);
-      if (!target.starts_with("socket:[")) continue;
-      sockets.insert(target.substr(8, target.size() - 9));
-    }
-  }
-  for (const char* const table : {"tcp", "tcp6"}) {
-    std::ifstream in(fmt::format("/proc/{}/net/{}", root, table));
-    for (std::string line; std::getline(in, line);) {
-      // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode
-      std::istringstream words(line);
-      std::vector<std::string> fields;
-      for (std::string word; words >> word;) fields.push_back(word);
-      if (fields.size() < 10 || !sockets.contains(fields[9])) continue;
-      if (std::strtol(fields[3].c_str(), nullptr, 16) != kEstablished) continue;
-      const long port =
-          std::strtol(fields[2].substr(fields[2].rfind(':') + 1).c_str(), nullptr, 16);
-      throw Failure(fmt::format(
-          "it is on the host's network and has a TCP connection (to port {}), which cannot move to "
-          "another address",
-          port));
-    }
   }
 }
 
@@ -275,7 +245,9 @@ Container Runc::describe(const std::string& host, const std::string& id) {
     const std::string netns = network_namespace(config);
     json network;
     if (netns.empty()) {
-      check_no_tcp(state->pid);
+      if (const auto obstacle = obstacle_on_host_network(state->pid); !obstacle.empty()) {
+        throw Failure(obstacle);
+      }
     } else {
       struct stat status {};
       if (::stat(netns.c_str(), &status) != 0 ||
