@@ -196,8 +196,20 @@ FERRY_LAB=labt2 "$lab" up 1 2>/dev/null
 FERRY_LAB=labt2 "$lab" exec h1 -- ping -c 1 -W 1 -q h2 >/dev/null 2>&1 && fail 'two labs are one network'
 FERRY_LAB=labt2 "$lab" down
 [[ $("$lab" ps | grep -c running) == 3 ]] || fail "another lab's down ended our containers"
+# A container runtime's process: in namespaces of its own, and paused.
+outside=''
+if on h1 mountpoint -q /sys/fs/cgroup/freezer; then
+  on h1 mkdir /sys/fs/cgroup/freezer/of_runtime
+  # shellcheck disable=SC2016 # expanded on the host
+  on h1 sh -c 'echo $$ >/sys/fs/cgroup/freezer/of_runtime/cgroup.procs; exec unshare --mount --net sleep 3600' >/dev/null 2>&1 &
+  # shellcheck disable=SC2016 # expanded on the host
+  await 'there is one' on h1 sh -c 'grep -x sleep $(sed "s|.*|/proc/&/comm|" /sys/fs/cgroup/freezer/of_runtime/cgroup.procs)' >/dev/null 2>&1
+  outside=$(on h1 cat /sys/fs/cgroup/freezer/of_runtime/cgroup.procs)
+  on h1 sh -c 'echo FROZEN >/sys/fs/cgroup/freezer/of_runtime/freezer.state'
+fi
 "$lab" down
 "$lab" down
+if [[ -n $outside ]] && kill -0 "$outside" 2>/dev/null; then fail 'down left a process of a container runtime'; fi
 [[ ! -e /run/ferry-lab/$FERRY_LAB ]] || fail 'down left files'
 ! grep -q "/run/ferry-lab/$FERRY_LAB[/ ]" /proc/mounts || fail 'down left mounts'
 if [[ ! -d /run/ferry-lab ]]; then
