@@ -28,6 +28,10 @@ constexpr std::size_t kMaxSought = 256;
 constexpr unsigned kRestPerTurn = 64;
 constexpr unsigned kResumedPerTurn = 64;
 constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);
+// No acknowledgement is held for so long after a completion event, and none for longer than this
+// while the progress thread listens (reply_habit.h).
+constexpr transport::Time kEventful = std::chrono::milliseconds(10);
+constexpr transport::Time kLongestHold = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -285,22 +289,35 @@ void Adapter::flush() {
   }
 }
 
-// Only while the program serves itself: a thread that listens is woken by each packet anyway.
-bool Adapter::may_hold(QueuePair* qp, bool hold, transport::Time now) {
-  return qp->transport().only_acknowledges() && qp->reply_habit.asked(now) && hold &&
-         armed_cqs.load(std::memory_order_relaxed) == 0 &&
-         (thread_ == nullptr || thread_->parked());
+// A program that waits for events does not answer at once.
+bool Adapter::eventful(transport::Time now) const {
+  return armed_cqs.load(std::memory_order_relaxed) > 0 || now < eventful_until_;
+}
+
+// Should the program cease to poll, the thread sends what it held, and must not sleep for long then.
+bool Adapter::may_hold(Caller caller, transport::Time now) const {
+  if (caller == Caller::kAnyone || eventful(now)) return false;
+  return caller == Caller::kThread || !thread_sleeping_ || thread_until_ - now <= kLongestHold;
+}
+
+transport::Time Adapter::held_at_most_until(transport::Time now) {
+  const bool held = std::exchange(held_lately_, false) && !eventful(now);
+  return std::min(held_until_, held ? now + kLongestHold : transport::kNever);
 }
 
 void Adapter::transmit(transport::Time now, bool hold) {
   if (suspended()) return;
   QueuePair* held = nullptr;
+  held_until_ = transport::kNever;
   bool progress = true;
   while (progress) {
     progress = false;
     while (QueuePair* qp = pop_touched()) {
-      if (may_hold(qp, hold, now)) {
+      const bool answers = qp->transport().only_acknowledges() && qp->reply_habit.asked(now);
+      held_lately_ |= answers;
+      if (answers && hold) {
         qp->next_touched = std::exchange(held, qp);
+        held_until_ = std::min(held_until_, qp->reply_habit.until());
       } else {
         progress |= serve(qp, now);
       }
@@ -311,7 +328,6 @@ void Adapter::transmit(transport::Time now, bool hold) {
     }
     flush();
   }
-  holding_ = held != nullptr;
   while (held != nullptr) touch(std::exchange(held, held->next_touched));
 }
 
@@ -457,8 +473,9 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   gatherer_.passes(now, caller == Caller::kProgram);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
+  if (!notified_.empty()) eventful_until_ = now + kEventful;
   const bool sends = touched_head_ != nullptr || waiting_head_ != nullptr || port_full_;
-  if (sends) transmit(now, caller == Caller::kProgram);
+  if (sends) transmit(now, may_hold(caller, now));
   if (caller == Caller::kProgram && (sends || pass.received > 0)) gatherer_.leaves(this->now());
   return pass;
 }

@@ -171,14 +171,19 @@ class Adapter {
   // then flushes. With `hold`, acknowledgements that an answer will follow at once wait for it
   // (ReplyHabit): their QPs stay touched.
   void transmit(transport::Time now, bool hold = false);
-  bool holds_acknowledgements() const { return holding_; }
+  // When acknowledgements that are held must leave; kNever: none is.
+  transport::Time held_until() const { return held_until_; }
+  // As held_until(), for a thread that falls asleep: also of those that the program's polls will
+  // hold meanwhile, as they have before.
+  transport::Time held_at_most_until(transport::Time now);
 
   struct Pass {
     std::size_t received = 0;
     bool more = false;  // packets may be left in the sockets
   };
-  // Who runs the engine: a program that polls does so again at once.
-  enum class Caller : std::uint8_t { kAnyone, kProgram };
+  // Who runs the engine: a program that polls does so again at once, the progress thread when
+  // something is due.
+  enum class Caller : std::uint8_t { kAnyone, kProgram, kThread };
   // One pass: receive, timers, transmit.
   Pass run(transport::Time now, Caller caller = Caller::kAnyone);
 
@@ -277,7 +282,8 @@ class Adapter {
   // Lets one QP send; true when it did.
   bool serve(QueuePair* qp, transport::Time now);
   void flush();
-  bool may_hold(QueuePair* qp, bool hold, transport::Time now);
+  bool eventful(transport::Time now) const;
+  bool may_hold(Caller caller, transport::Time now) const;
   QueuePair* pop_touched();
   QueuePair* pop_waiting();
   void push_waiting(QueuePair* qp);
@@ -311,7 +317,9 @@ class Adapter {
   transport::Time resume_at_{};  // of the next ones
   bool resumes_by_rollback_ = false;
   PostGatherer gatherer_;
-  bool holding_ = false;  // since the last transmit()
+  transport::Time held_until_ = transport::kNever;
+  transport::Time eventful_until_{0};
+  bool held_lately_ = false;  // or would have, since held_at_most_until()
   bool port_full_ = false;
   bool overflow_pending_ = false;
   std::vector<CompletionQueue*> notified_;

@@ -174,7 +174,7 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
   {
     Adapter::Lock lock(adapter_);
     now = adapter_.now();
-    until = adapter_.holds_acknowledgements() ? now : wakes_at(adapter_.deadlines(), now);
+    until = std::min(wakes_at(adapter_.deadlines(), now), adapter_.held_at_most_until(now));
     const bool full = adapter_.port_full();
     if (!adapter_.suspended()) {
       for (std::size_t i = 0; i < kLanes; ++i) {
@@ -226,7 +226,7 @@ bool ProgressThread::look(std::uint64_t runs) {
     const transport::Time now = adapter_.now();
     if (now - before > kLook) return false;  // somebody else needs this CPU
     before = now;
-    if (adapter_.run(now).received != 0) last = now;
+    if (adapter_.run(now, Adapter::Caller::kThread).received != 0) last = now;
     if (now - last >= kLook || now - begin >= kLongestLook) break;
   }
   return last != begin;
@@ -241,8 +241,7 @@ void ProgressThread::pause(transport::Time time) {
 bool ProgressThread::work_waits() {
   Adapter::Lock lock(adapter_);
   if (adapter_.suspended()) return false;
-  if (adapter_.holds_acknowledgements() || adapter_.deadlines().strict <= adapter_.now())
-    return true;
+  if (std::min(adapter_.held_until(), adapter_.deadlines().strict) <= adapter_.now()) return true;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const Lane& lane = adapter_.lane(i);
     if (!adapter_.listens(lane)) continue;
@@ -301,7 +300,7 @@ void ProgressThread::serve() {
     do {
       Adapter::Lock lock(adapter_);
       adapter_.thread_awake();
-      pass = adapter_.run(adapter_.now());
+      pass = adapter_.run(adapter_.now(), Adapter::Caller::kThread);
     } while (pass.more && !asked_to_leave());
     if (wake == Wake::kPacket && !adapter_.polled_since(runs) && looks_.due()) {
       looks_.ended(look(runs));
@@ -310,8 +309,11 @@ void ProgressThread::serve() {
     // does a poll since it fell asleep say that the program would have taken them: it may have
     // polled for a completion, and wait for data in its memory now. So it is only counted here, and
     // looked at more closely now and then.
-    if (wake == Wake::kPacket)
-      wasted_ = adapter_.polled_since(runs) ? wasted_ + 1 : wasted_ - std::min(wasted_, 1u);
+    if (adapter_.polled_since(runs)) {
+      ++wasted_;
+    } else if (wake == Wake::kPacket) {
+      wasted_ -= std::min(wasted_, 1u);
+    }
     if (const std::uint64_t now = listen_requests_.load(); now != requests) {
       requests = now;
       wasted_ = 0;

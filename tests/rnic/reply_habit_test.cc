@@ -21,8 +21,9 @@ TEST(ReplyHabit, IsMadeByPromptAnswers) {
   ReplyHabit habit;
   const transport::Time now = answer(habit, milliseconds(1));
   EXPECT_TRUE(habit.asked(now));
-  EXPECT_TRUE(habit.asked(now + ReplyHabit::kPrompt));  // a poll in between
-  habit.posted(now + ReplyHabit::kPrompt);
+  EXPECT_EQ(habit.until(), now + ReplyHabit::kPrompt);
+  EXPECT_TRUE(habit.asked(habit.until() - microseconds(1)));  // a poll in between
+  habit.posted(habit.until() - microseconds(1));
   EXPECT_TRUE(habit.asked(now + milliseconds(100)));
 }
 
@@ -30,16 +31,30 @@ TEST(ReplyHabit, IsLostByALateAnswer) {
   ReplyHabit habit;
   const transport::Time now = answer(habit, milliseconds(1));
   EXPECT_TRUE(habit.asked(now));
-  habit.posted(now + ReplyHabit::kPrompt + microseconds(1));
-  answer(habit, now + milliseconds(1));
+  habit.posted(now + ReplyHabit::kPrompt);
+  EXPECT_FALSE(habit.asked(now + milliseconds(1)));
 }
 
 TEST(ReplyHabit, IsLostWhenNoAnswerComes) {
   ReplyHabit habit;
   const transport::Time now = answer(habit, milliseconds(1));
   EXPECT_TRUE(habit.asked(now));
+  EXPECT_FALSE(habit.asked(now + ReplyHabit::kPrompt));
   EXPECT_FALSE(habit.asked(now + ReplyHabit::kPrompt + microseconds(1)));
-  answer(habit, now + milliseconds(1));
+}
+
+TEST(ReplyHabit, OfLongIsLostByThreeLateAnswers) {
+  ReplyHabit habit;
+  transport::Time now = answer(habit, milliseconds(1));
+  for (unsigned i = 0; i < ReplyHabit::kMost; ++i) {
+    EXPECT_TRUE(habit.asked(now));
+    habit.posted(now += microseconds(3));
+  }
+  for (int late = 0; late < 3; ++late) {
+    EXPECT_TRUE(habit.asked(now)) << late;
+    habit.posted(now += ReplyHabit::kPrompt);
+  }
+  EXPECT_FALSE(habit.asked(now));
 }
 
 TEST(ReplyHabit, RequestsThatAnswerNothingMakeNone) {
@@ -78,6 +93,18 @@ struct PingPong : ::testing::Test, SimPair {
     network.advance_to(network.now() + kFlight);
   }
   void reply() { ASSERT_EQ(Send(IBV_WR_SEND, 1, theirs.data(), 64, mr_b).post(qp_b), 0); }
+  // The progress thread of B takes what has come.
+  void pass_of_thread() {
+    Adapter& engine = b.context->engine();
+    Adapter::Lock lock(engine);
+    engine.thread_awake();
+    engine.run(network.now(), Adapter::Caller::kThread);
+  }
+  // ... and falls asleep until then, if nothing else is due.
+  transport::Time held_at_most_until() {
+    Adapter::Lock lock(b.context->engine());
+    return b.context->engine().held_at_most_until(network.now());
+  }
   std::uint64_t sent_by_b() {
     Adapter::Lock lock(b.context->engine());
     return b.context->engine().counters().sent_packets;
@@ -101,7 +128,47 @@ TEST_F(PingPong, ItLeavesAloneWhenNoAnswerComes) {
   EXPECT_EQ(sent_by_b(), before + 1);
 }
 
-TEST_F(PingPong, ItLeavesWithAPassOfTheProgressThread) {
+TEST_F(PingPong, TheThreadHoldsItForTheAnswer) {
+  pass_of_thread();
+  EXPECT_EQ(sent_by_b(), before);
+  network.advance_to(held_at_most_until() - microseconds(1));
+  reply();
+  EXPECT_EQ(sent_by_b(), before + 2);
+  held_at_most_until();
+  EXPECT_EQ(held_at_most_until(), transport::kNever) << "nothing is held";
+}
+
+TEST_F(PingPong, AThreadThatHeldItInVainSendsIt) {
+  pass_of_thread();
+  network.advance_to(held_at_most_until());
+  pass_of_thread();
+  EXPECT_EQ(sent_by_b(), before + 1);
+}
+
+TEST_F(PingPong, NothingIsHeldWhileTheThreadSleepsForLong) {
+  {
+    Adapter::Lock lock(b.context->engine());
+    b.context->engine().thread_sleeps(network.now() + milliseconds(2), false);
+  }
+  EXPECT_TRUE(drain(b.cq).empty());  // a poll
+  EXPECT_EQ(sent_by_b(), before + 1);
+  EXPECT_EQ(held_at_most_until(), network.now() + milliseconds(1)) << "the next may be held";
+}
+
+TEST_F(PingPong, AProgramThatWaitsForEventsDoesNotAnswerAtOnce) {
+  b.cq->arm(false);
+  pass_of_thread();
+  EXPECT_EQ(sent_by_b(), before + 1) << "before its event";
+  ASSERT_NO_FATAL_FAILURE(reply());
+  network.advance_to(network.now() + kFlight);
+  drain(a.cq);
+  ASSERT_NO_FATAL_FAILURE(ask());
+  before = sent_by_b();
+  pass_of_thread();
+  EXPECT_EQ(sent_by_b(), before + 1) << "nor for a while after it";
+}
+
+TEST_F(PingPong, ItLeavesWithAPassOfAnybodyElse) {
   run(microseconds(500));  // before A asks once more (TailProbe)
   EXPECT_EQ(sent_by_b(), before + 1);
 }
