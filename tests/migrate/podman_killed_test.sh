@@ -2,7 +2,7 @@
 # ferryds, and the ferry command, that are killed while a container of podman's moves: one copy of it is left, and nothing else
 # (docs/containers.md). Needs root.
 #
-#   podman_killed_test.sh [GROUP...]     groups: killed (default: all)
+#   podman_killed_test.sh [GROUP...]     groups: archive wire claimed (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
@@ -21,7 +21,7 @@ has_stopped() { (($(stops_of "$1") > $2)); }
 go_on() { on "$1" touch /run/go; }
 is_in_doubt() { on "$1" "$ferry" ps --json | jq -e --arg name "$2" '.programs[] | select(.name == $name and .state == "in doubt")' >/dev/null; }
 
-group_killed() {
+group_archive() {
   local runner before
   prepare pks
   contain h1 pkc 7
@@ -95,6 +95,132 @@ group_killed() {
   ends_well h1 pkc pks
 }
 
+# move_begins HOST NAME: a move to h3 in the background, as job `runner`; kill_ferry HOST kills its command.
+move_begins() {
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'echo $$ >/run/mover; exec "$0" move "$1" --to h3' "$ferry" "$2" >"$work/move" 2>&1 &
+  runner=$!
+}
+kill_ferry() {
+  kill -9 "$(on "$1" cat /run/mover)"
+  if wait "$runner" 2>/dev/null; then fail "ferry move ended before it was killed: $(<"$work/move")"; fi
+}
+fails_to_move() {
+  if wait "$runner"; then fail "moved: $(<"$work/move")"; fi
+  grep -Eq "$1" "$work/move" || fail "ferry move said: $(<"$work/move")"
+}
+
+# Once podman has made there what it keeps when its first container has gone.
+remember_h3() {
+  pod h3 run --rm --network lan "$image" true
+  remember h3
+}
+
+# is_on_the_wire: h3 has a part of the archive; the rest takes ten seconds.
+is_on_the_wire() { [[ -n $(on h3 find /run/ferry/images -name archive.tar -size +64k) ]]; }
+wire() { on h1 tc qdisc replace dev uplink root tbf rate "$1" burst 64k latency 1s; }
+
+group_wire() {
+  local runner pid
+  prepare pws
+  remember_h3
+  contain h1 pwc 11
+  remember h1
+  pid=$(pod_pid h1 pwc)
+
+  wire 3mbit
+  move_begins h1 pwc
+  await 'its archive is on the wire' is_on_the_wire
+  kill_ferryd h1
+  fails_to_move 'ferryd'
+  if kill -0 "$pid" 2>/dev/null; then fail 'it runs without anybody having decided so'; fi # podman waits for who reads its archive
+  wire 10gbit
+  start_ferryd h1
+  await 'it goes on on h1' runs_on h1 pwc
+  goes_on_in h1 pwc
+  leaves_nothing h1 h3
+  ok "the source's ferryd is killed while the archive is on the wire: the next one restores it"
+
+  wire 3mbit
+  move_begins h1 pwc
+  await 'its archive is on the wire' is_on_the_wire
+  kill_ferryd h3
+  wire 10gbit
+  fails_to_move "^ferry: 'pwc' was not moved: "
+  goes_on_in h1 pwc
+  start_ferryd h3
+  leaves_nothing h1 h3
+  ok "the destination's ferryd is killed while the archive is on the wire: it goes on where it was"
+
+  wire 3mbit
+  move_begins h1 pwc
+  await 'its archive is on the wire' is_on_the_wire
+  kill_ferry h1
+  wire 10gbit
+  await 'it goes on on h3' runs_on h3 pwc
+  goes_on_in h3 pwc
+  pod h1 container exists pwc && fail 'h1 has it still'
+  ends_well h3 pwc pws
+  leaves_nothing h3
+  ok 'ferry is killed while the archive is on the wire: the move goes on without it'
+}
+
+# CRIU on h3 waits when it has made the processes: their ferryd has claimed the checkpoint, and has not taken it.
+readonly held=(--annotation org.criu.config=/run/held.conf)
+hold_claimed() {
+  on h3 rm -rf /run/claimed /run/go
+  # shellcheck disable=SC2016 # expanded by the script
+  script /run/held '[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || { touch /run/claimed; until [ -e /run/go ]; do sleep 0.02; done; }'
+  on h3 sh -c 'echo "action-script /run/held" >/run/held.conf'
+}
+
+group_claimed() {
+  local runner
+  prepare pcs
+  remember_h3
+  contain h1 pcc 12 "${held[@]}"
+  remember h1
+
+  hold_claimed
+  move_begins h1 pcc
+  await 'h3 has claimed it' on h3 test -e /run/claimed
+  kill_ferryd h3
+  await 'h1 waits for the word of h3' is_in_doubt h1 pcc
+  go_on h3
+  await 'podman on h3 has restored it' runs_on h3 pcc
+  if runs_on h1 pcc; then fail 'it runs on both'; fi
+  start_ferryd h3
+  fails_to_move "^ferry: 'pcc' was not moved: "
+  goes_on_in h1 pcc
+  leaves_nothing h1 h3
+  ok "the destination's ferryd is killed after its claim: the source waits until the next one there has removed it"
+
+  hold_claimed
+  move_begins h1 pcc
+  await 'h3 has claimed it' on h3 test -e /run/claimed
+  kill_ferryd h1
+  fails_to_move 'ferryd'
+  start_ferryd h1
+  await 'the next ferryd waits for the word of h3' is_in_doubt h1 pcc
+  if runs_on h1 pcc; then fail 'it runs on h1 while it may on h3'; fi
+  go_on h3
+  await 'it goes on on h1' runs_on h1 pcc
+  goes_on_in h1 pcc
+  leaves_nothing h1 h3
+  ok "the source's ferryd is killed after the claim: the next one restores it when the destination has removed it"
+
+  hold_claimed
+  move_begins h1 pcc
+  await 'h3 has claimed it' on h3 test -e /run/claimed
+  kill_ferry h1
+  go_on h3
+  goes_on_in h3 pcc
+  await 'h1 has it no more' has_nothing h1 pcc
+  ends_well h3 pcc pcs
+  leaves_nothing h3
+  ok 'ferry is killed after the claim: the move goes on without it'
+}
+
 use_podman
-if (($# == 0)); then set -- killed; fi
+if (($# == 0)); then set -- archive wire claimed; fi
 for group in "$@"; do "group_$group"; done

@@ -78,12 +78,13 @@ traces() {
     pod "$1" $kind
   done
   # shellcheck disable=SC2016 # expanded on the host
-  on "$1" sh -c 'findmnt -rn -o TARGET | sort
+  on "$1" sh -c '{ findmnt -rn -o TARGET | sort
+      ls -A /run/netns /run/ferry/images /var/tmp /var/tmp/ferry /tmp 2>&1
+    } | sed "s/netns-[0-9a-f-]*/netns-OF-PODMAN/"
     ip -br link | sed "s/[@ ].*//" | sort
-    ls -A /run/netns /run/ferry/images /var/tmp /var/tmp/ferry /tmp 2>&1
     nft -s list ruleset 2>/dev/null
     find /sys/fs/cgroup/ -name "libpod-*"
-    pgrep --ns $$ --nslist mnt -x conmon
+    echo "conmon: $(pgrep --ns $$ --nslist mnt -c -x conmon)"
     awk "\$3 == \"podman\" { of[\$1 \$2] = \$5 } \$3 == \"forgotten\" { delete of[\$1 \$2] }
       END { for (move in of) if (of[move] != \"-\") print \"under way:\", move }" /var/tmp/ferry/decisions' || true
 }

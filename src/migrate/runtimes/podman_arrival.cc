@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "migrate/failure.h"
+#include "migrate/silence.h"
 
 namespace ferry::migrate {
 namespace {
@@ -157,7 +158,15 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
+// It may have run, with TCP connections that go on at its source.
 std::string PodmanArrival::remove() {
+  try {
+    if (const auto restored = podman_.find(note_.id); restored && restored->runs()) {
+      silence(restored->pid);
+    }
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
   std::string error = podman_.remove(note_.id, true);
   for (const auto& volume : note_.volumes) {
     const std::string problem = podman_.remove_volume(volume);
