@@ -6,19 +6,9 @@
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
-# podman_waiting HOST VERB: the next podman of that kind that ferryd starts waits for /run/go. It says so by /run/waiting.
-podman_waiting() {
-  on "$1" rm -f /run/go /run/waiting
-  # shellcheck disable=SC2016 # expanded by the script
-  printf '#!/bin/bash\n%s\n' "if [[ \"\$*\" == *'container $2'* ]] && mkdir /run/waited 2>/dev/null; then
-    touch /run/waiting; until [ -e /run/go ]; do sleep 0.02; done; fi
-    exec $PODMAN \"\$@\"" | on "$1" sh -c 'rm -rf /run/waited; cat >/run/podman && chmod 755 /run/podman'
-  ferryd_with "$1" --podman /run/podman
-}
 # stops_of HOST: checkpoints that its journal has. has_stopped HOST COUNT: it has more.
 stops_of() { on "$1" grep -c ' source kept ' /var/tmp/ferry/decisions || true; }
 has_stopped() { (($(stops_of "$1") > $2)); }
-go_on() { on "$1" touch /run/go; }
 is_in_doubt() { on "$1" "$ferry" ps --json | jq -e --arg name "$2" '.programs[] | select(.name == $name and .state == "in doubt")' >/dev/null; }
 
 group_archive() {

@@ -126,6 +126,17 @@ ends_well() {
   pod "$1" rm "$2" >/dev/null
 }
 
+# podman_waiting HOST VERB: the next podman of that kind that ferryd starts waits for /run/go. It says so by /run/waiting.
+podman_waiting() {
+  on "$1" rm -f /run/go /run/waiting
+  # shellcheck disable=SC2016 # expanded by the script
+  printf '#!/bin/bash\n%s\n' "if [[ \"\$*\" == *'container $2'* ]] && mkdir /run/waited 2>/dev/null; then
+    touch /run/waiting; until [ -e /run/go ]; do sleep 0.02; done; fi
+    exec $PODMAN \"\$@\"" | on "$1" sh -c 'rm -rf /run/waited; cat >/run/podman && chmod 755 /run/podman'
+  ferryd_with "$1" --podman /run/podman
+}
+go_on() { on "$1" touch /run/go; }
+
 # use_podman: the lab, with podman on its hosts.
 use_podman() {
   use_lab podman 3 podman runc jq mmdebstrap

@@ -1,7 +1,7 @@
 #!/bin/bash
 # ferry move of podman's containers (docs/containers.md): there and back, what fails on the way, and what is refused. Needs root.
 #
-#   podman_test.sh [GROUP...]     groups: moved failed refused (default: all)
+#   podman_test.sh [GROUP...]     groups: moved failed refused obstacles (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
@@ -94,6 +94,75 @@ group_refused() {
   ok 'so is what cannot be moved by podman'
 }
 
+# holds KIND: hold_obstacle.py does, beside stream_check, with the machine's python. Not in a sandbox that has no such thing.
+holds() {
+  # shellcheck disable=SC2016 # expanded on the host
+  on h1 sh -c 'echo "$1" >/run/held/want' sh "$1"
+  # shellcheck disable=SC2016
+  await "$1 is held" on h1 sh -c '[ "$(cat /run/held/has)" = "$1" ] || [ "$(cat /run/held/has)" = nothing ]' sh "$1"
+  [[ $(on h1 cat /run/held/has) == "$1" ]] || { echo "     this machine has no $1"; return 1; }
+}
+readonly holder=(--entrypoint '["sh", "-c", "/tests/hold_obstacle.py /held & exec \"$@\"", "sh"]' --device /dev/fuse --security-opt seccomp=unconfined
+  -v /usr:/usr:ro -v "$repository/tests/migrate:/tests:ro" -v /run/held:/held)
+
+# room HOST SIZE: of /run, where podman keeps everything there.
+room() { on "$1" mount -o remount,size="$2" /run; }
+room_left() { # HOST MEBIBYTES
+  local used
+  used=$(on "$1" df --output=used -k /run | tail -n 1)
+  room "$1" "$((used + $2 * 1024))k"
+}
+
+group_obstacles() {
+  local host pid runner held='process [0-9]+ \(hold_obstacle\.p\): descriptor [0-9]+'
+  prepare pos
+  for host in h1 h3; do on "$host" sh -c 'mkdir /run/held; echo none >/run/held/want; echo none >/run/held/has'; done
+  contain h1 poc 13 "${holder[@]}"
+  remember h1 h3
+  pid=$(pod_pid h1 poc)
+  if holds io_uring; then
+    fails "^ferry: 'poc' was not moved: $held \(anon_inode:\[io_uring\]\) is of a kind that CRIU cannot move$" on h1 "$ferry" move poc --to h3
+  fi
+  if holds device; then
+    fails "^ferry: 'poc' was not moved: $held \(/dev/fuse\) is a device that CRIU does not know, 10:229$" on h1 "$ferry" move poc --to h3
+  fi
+  holds none >/dev/null || true
+  pod h1 pause poc >/dev/null
+  fails "^ferry: 'poc' was not moved: it is paused; let it run to move it: podman unpause poc$" on h1 "$ferry" move poc --to h3
+  pod h1 unpause poc >/dev/null
+  room_left h3 16
+  fails "^ferry: 'poc' was not moved: h3: not enough room in /run/ferry/images on h3: [0-9]+ MiB needed, [0-9]+ MiB free; " on h1 "$ferry" move poc --to h3
+  room_left h3 60
+  fails "^ferry: 'poc' was not moved: h3: not enough disk for 'poc': [0-9]+ MiB needed, [0-9]+ MiB free$" on h1 "$ferry" move poc --to h3
+  room h3 50%
+  room_left h1 16
+  fails "^ferry: 'poc' was not moved: not enough disk for its checkpoint: [0-9]+ MiB needed, [0-9]+ MiB free$" on h1 "$ferry" move poc --to h3
+  room h1 50%
+  goes_on_in h1 poc
+  [[ $(pod_pid h1 poc) == "$pid" ]] || fail 'it was stopped'
+  leaves_nothing h1 h3
+  ok 'what CRIU cannot move, a pause, and full disks are said before anything is stopped'
+
+  podman_waiting h3 restore
+  on h1 "$ferry" move poc --to h3 >"$work/move" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /run/waiting
+  room_left h3 0
+  go_on h3
+  if wait "$runner"; then fail 'moved to a full disk'; fi
+  grep -Eq "^ferry: 'poc' was not moved: h3: cannot restore 'poc': podman container restore: .*no space left on device" "$work/move" ||
+    fail "ferry move said: $(<"$work/move")"
+  room h3 50%
+  goes_on_in h1 poc
+  leaves_nothing h1 h3
+  ok 'a disk that is full later: it goes on where it was'
+
+  move poc h1 h3
+  goes_on_in h3 poc
+  ends_well h3 poc pos
+  ok 'and it moves when there is nothing of that'
+}
+
 use_podman
-if (($# == 0)); then set -- moved failed refused; fi
+if (($# == 0)); then set -- moved failed refused obstacles; fi
 for group in "$@"; do "group_$group"; done

@@ -149,6 +149,10 @@ std::vector<agent::ContextStatus> PodmanMove::contexts(
 
 void PodmanMove::check(bool force) {
   const PodmanContainer& container = container_;
+  if (container.status == "paused") {
+    throw Failure(
+        fmt::format("it is paused; let it run to move it: podman unpause {}", container.name));
+  }
   if (!container.runs()) {
     throw Failure(fmt::format("it does not run on {}: it is {}", host_.name, container.status));
   }
