@@ -33,6 +33,9 @@ group_host() {
   pingpong_server phs
   pingpong_client h1 phc phs --network host -e FERRY_NETDEV=rdma
   [[ $(place h1 phc) == 10.78.1.1:* ]] || fail "RDMA of phc is at $(place h1 phc)"
+  on h3 mv /run/ferry-cdi /run/hidden
+  fails "^ferry: 'phc' was not moved: h3: there is no /run/ferry-cdi/[0-9a-f]+/[a-z.]+, which 'phc' mounts" on h1 "$ferry" move phc --to h3
+  on h3 mv /run/hidden /run/ferry-cdi
   move phc h1 h3
   leaves_nothing h1
   [[ $(place h3 phc) == 10.78.3.1:* ]] || fail "RDMA of phc is at $(place h3 phc)"

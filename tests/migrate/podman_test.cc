@@ -27,7 +27,7 @@ constexpr char kConfig[] = R"({"mounts": [
   {"type": "proc", "source": "proc"},
   {"type": "bind", "source": "FOLDER/run/ID/userdata/resolv.conf"},
   {"type": "bind", "source": "FOLDER/volumes/data/_data"},
-  {"type": "bind", "source": "/var/lib/ferry-cdi/1f/ferry"},
+  {"source": "/var/lib/ferry-cdi/1f/ferry", "options": ["bind", "ro"]},
   {"type": "bind", "source": "/srv/web"}]})";
 
 struct PodmanTest : testing::Test {

@@ -114,7 +114,7 @@ room_left() { # HOST MEBIBYTES
 }
 
 group_obstacles() {
-  local host pid runner held='process [0-9]+ \(hold_obstacle\.p\): descriptor [0-9]+'
+  local host pid sleeper runner held='process [0-9]+ \(hold_obstacle\.p\): descriptor [0-9]+'
   prepare pos
   for host in h1 h3; do on "$host" sh -c 'mkdir /run/held; echo none >/run/held/want; echo none >/run/held/has'; done
   contain h1 poc 13 "${holder[@]}"
@@ -127,6 +127,11 @@ group_obstacles() {
     fails "^ferry: 'poc' was not moved: $held \(/dev/fuse\) is a device that CRIU does not know, 10:229$" on h1 "$ferry" move poc --to h3
   fi
   holds none >/dev/null || true
+  pod h1 exec -d poc sleep 3600 >/dev/null
+  sleeper=$(on h1 pgrep --ns "$pid" --nslist pid -x sleep)
+  fails "^ferry: 'poc' was not moved: process $sleeper \\(sleep\\) was started in it by podman exec, and would not move along; let it end$" \
+    on h1 "$ferry" move poc --to h3
+  kill "$sleeper"
   pod h1 pause poc >/dev/null
   fails "^ferry: 'poc' was not moved: it is paused; let it run to move it: podman unpause poc$" on h1 "$ferry" move poc --to h3
   pod h1 unpause poc >/dev/null

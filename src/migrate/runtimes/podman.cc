@@ -61,6 +61,14 @@ std::vector<std::string> keys_of(const json& object) {
   return keys;
 }
 
+// What CDI adds has no type.
+bool is_bind(const json& mount) {
+  const auto options = mount.value("options", json::array());
+  return text_of(mount, "type") == "bind" ||
+         std::any_of(options.begin(), options.end(),
+                     [](const json& option) { return option == "bind" || option == "rbind"; });
+}
+
 // The OCI configuration has what --device adds too; podman makes those below the container's id.
 std::vector<std::string> sources_of(const std::string& config, const std::string& id) {
   std::vector<std::string> sources;
@@ -68,7 +76,7 @@ std::vector<std::string> sources_of(const std::string& config, const std::string
   const json parsed = json::parse(file, nullptr, false);
   if (parsed.is_discarded()) throw Failure(fmt::format("cannot read {}", config));
   for (const auto& mount : parsed.value("mounts", json::array())) {
-    if (text_of(mount, "type") != "bind") continue;
+    if (!is_bind(mount)) continue;
     const std::string source = text_of(mount, "source");
     if (source.find('/' + id + '/') == std::string::npos) sources.push_back(source);
   }
@@ -151,6 +159,18 @@ std::string Podman::container_of(pid_t pid) {
     }
   }
   return {};
+}
+
+std::vector<pid_t> Podman::processes_of(const std::string& id) {
+  std::vector<pid_t> processes;
+  std::error_code ignored;
+  for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = process.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const pid_t pid = std::stoi(name);
+    if (container_of(pid) == id) processes.push_back(pid);
+  }
+  return processes;
 }
 
 bool Podman::has_image(const std::string& id) const {

@@ -45,6 +45,7 @@ class Podman {
   std::optional<PodmanContainer> find(const std::string& name) const;
   // The id of the container that a process is in, by its cgroup. Empty: in none of podman's.
   static std::string container_of(pid_t pid);
+  static std::vector<pid_t> processes_of(const std::string& id);
 
   bool has_image(const std::string& id) const;
   bool has_network(const std::string& name) const;

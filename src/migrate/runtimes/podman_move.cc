@@ -48,6 +48,29 @@ std::string fifo_of(const Host& host, std::uint64_t move_id) {
   return fmt::format("{}/podman-{:016x}", host.state_directory, move_id);
 }
 
+// What `podman exec` has started is not in the tree of the container: it would not move along. A
+// health check is over soon.
+std::string exec_session(const PodmanContainer& container) {
+  constexpr milliseconds kSecondLook{500};
+  const auto strangers = [&] {
+    std::set<pid_t> found;
+    for (const pid_t pid : Podman::processes_of(container.id)) found.insert(pid);
+    for (const pid_t pid : process_tree(container.pid)) found.erase(pid);
+    std::erase_if(found, [](pid_t pid) { return !is_alive(pid); });
+    return found;
+  };
+  const auto first = strangers();
+  if (first.empty()) return {};
+  std::this_thread::sleep_for(kSecondLook);
+  for (const pid_t pid : strangers()) {
+    if (!first.contains(pid)) continue;
+    return fmt::format(
+        "process {} ({}) was started in it by podman exec, and would not move along; let it end",
+        pid, program_name(pid).value_or("?"));
+  }
+  return {};
+}
+
 // Opens without waiting for who writes.
 UniqueFd open_fifo(const std::string& path) {
   UniqueFd fifo(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -176,6 +199,7 @@ void PodmanMove::check(bool force) {
   if (const auto obstacle = find_obstacle(container.pid); !obstacle.empty()) {
     throw Failure(obstacle);
   }
+  if (const auto obstacle = exec_session(container); !obstacle.empty()) throw Failure(obstacle);
   const bool is_on_host = container.network_mode == "host";
   if (is_on_host) {
     if (const auto obstacle = obstacle_on_host_network(container.pid); !obstacle.empty()) {
