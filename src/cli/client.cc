@@ -77,7 +77,7 @@ void print(const v1::MoveReport& report) {
   fmt::print(
       "{} moved {} -> {}: blackout {:.1f} ms (stop {:.1f}, dump {:.1f}, transfer {:.1f}, restore "
       "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {} QPs, {} PSNs "
-      "unacknowledged, {} retransmitted, image {:.1f} MB{}\n",
+      "unacknowledged, {} retransmitted, image {:.1f} MB{}{}\n",
       report.program(), report.from(), report.to(), report.blackout_ms(), report.stop_ms(),
       report.dump_ms(), report.transfer_ms(), report.restore_ms(), report.commit_ms(),
       report.resume_ms(), report.rdma_share_ms(), report.qps(), report.unacked_psns(),
@@ -87,7 +87,12 @@ void print(const v1::MoveReport& report) {
           : fmt::format(
                 " ({:.1f} MB of memory ahead in {} rounds and {:.1f} s, {:.1f} MB in the stop)",
                 static_cast<double>(report.ahead_bytes()) / 1e6, report.ahead_rounds(),
-                report.ahead_ms() / 1e3, static_cast<double>(report.last_bytes()) / 1e6));
+                report.ahead_ms() / 1e3, static_cast<double>(report.last_bytes()) / 1e6),
+      report.rootfs_bytes() == 0
+          ? std::string()
+          : fmt::format(" (root filesystem: {:.1f} MB ahead in {:.1f} s, {:.1f} MB in the stop)",
+                        static_cast<double>(report.rootfs_bytes()) / 1e6, report.rootfs_ms() / 1e3,
+                        static_cast<double>(report.rootfs_last_bytes()) / 1e6));
 }
 
 void print(const v1::GroupReport& group, bool json) {
@@ -104,9 +109,14 @@ void print(const v1::GroupReport& group, bool json) {
 
 // "copy ahead, round 3: 1241 MB sent, 12 MB left, 53 MB/s written, blackout about 410 ms"
 std::string phase_of(const v1::MoveProgress& progress) {
+  const auto mega = [](double bytes) { return bytes / 1e6; };
+  if (progress.has_copy_rootfs()) {
+    return fmt::format("{}: {:.0f} of about {:.0f} MB", progress.phase(),
+                       mega(static_cast<double>(progress.copy_rootfs().sent_bytes())),
+                       mega(static_cast<double>(progress.copy_rootfs().total_bytes())));
+  }
   if (!progress.has_copy_ahead()) return progress.phase();
   const auto& ahead = progress.copy_ahead();
-  const auto mega = [](double bytes) { return bytes / 1e6; };
   return fmt::format(
       "{}, round {}: {:.0f} MB sent, {:.1f} MB left, {:.0f} MB/s written, blackout about {:.0f} ms",
       progress.phase(), ahead.round(), mega(static_cast<double>(ahead.sent_bytes())),

@@ -39,9 +39,19 @@ int command(int argc, char** argv) {
       ->type_name("HOST[:PORT]");
   move->add_flag("--force", force,
                  "also if a peer that speaks no migration messages may give up meanwhile");
-  bool runc = false, always = false, never = false, events = false;
+  bool runc = false, rootfs = false, always = false, never = false, events = false;
   double max_blackout = 0;
   move->add_flag("--runc", runc, "these are ids of runc's containers");
+  std::string stdio;
+  move->add_flag("--copy-rootfs", rootfs,
+                 "copy the root filesystem of a container of runc's as well");
+  move->add_option("--stdio", stdio,
+                   "file there that the output of a container of runc's is appended to (default: "
+                   "stdio.log in its bundle)")
+      ->check([](const std::string& file) {
+        return file.starts_with('/') ? std::string() : "has to begin with /";
+      })
+      ->type_name("FILE");
   auto* ahead = move->add_flag("--copy-ahead", always,
                                "send memory while the program runs, however little it has");
   auto* not_ahead =
@@ -124,6 +134,8 @@ int command(int argc, char** argv) {
     request.set_to(to);
     request.set_force(force);
     if (runc) request.set_runtime("runc");
+    request.set_copy_rootfs(rootfs);
+    request.set_stdio(stdio);
     request.set_copy_ahead(always ? Request::ALWAYS : never ? Request::NEVER : Request::BY_SIZE);
     request.set_max_blackout_ms(max_blackout);
     return ferry::cli::move(request, json, events);

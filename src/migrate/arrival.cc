@@ -107,7 +107,14 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
       std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
     }
     if (request.copy_ahead()) memory_.emplace(host_.available());
-    token_ = host_.images->expect(images_, host_.available(), from_, memory_ ? &*memory_ : nullptr);
+    if (container_) {
+      if (const auto rootfs = container_->runtime->copied_rootfs(*container_)) {
+        rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
+                        images_ + "/rootfs.out");
+      }
+    }
+    token_ = host_.images->expect(images_, host_.available(), from_, memory_ ? &*memory_ : nullptr,
+                                  rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
   } catch (const Failure&) {
@@ -231,6 +238,7 @@ void Arrival::place_log() {
 
 void Arrival::restore() {
   host_.images->wait(token_, static_cast<int>(host_.limits.transfer.count()));
+  rootfs_.reset();
   place_log();
   std::unique_lock lock(mutex_);
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
@@ -422,6 +430,7 @@ void Arrival::end_criu() {
 void Arrival::clean_up() {
   if (receiving_) host_.images->cancel(token_);
   receiving_ = false;
+  rootfs_.reset();
   memory_.reset();
   for (auto& process : processes_) {
     for (auto& context : process.contexts) close_slots(context.slots);

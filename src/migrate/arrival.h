@@ -17,6 +17,7 @@
 #include "migrate/control_server.h"
 #include "migrate/host.h"
 #include "migrate/journal.h"
+#include "migrate/rootfs_helper.h"
 #include "migrate/runtimes/container.h"
 #include "migrate/stopped_tree.h"
 #include "precopy/page_server.h"
@@ -125,6 +126,7 @@ class Arrival {
   std::string images_;
   std::vector<device::Slot> reserved_;  // before the program is stopped
   std::optional<Announcer> announcer_;
+  std::optional<RootfsHelper> rootfs_;        // takes what was copied
   std::optional<precopy::PageStore> memory_;  // that was copied ahead
   std::optional<precopy::PageServer> pages_;  // gives it to CRIU
   std::mutex filling_;                        // while it does

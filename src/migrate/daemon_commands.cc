@@ -63,7 +63,12 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
                     host_.name));
   }
   if (programs.empty()) throw Failure("no program is named");
+  const bool has_extras = options.extras.rootfs || !options.extras.stdio.empty();
+  if (programs.size() > 1 && !options.extras.stdio.empty()) {
+    throw Failure("--stdio is for the output of one container");
+  }
   if (auto container = find_podman(programs, options.runtime)) {
+    if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
     if (options.copy_ahead == v1::MoveRequest::ALWAYS || options.max_blackout_ms > 0) {
       throw Failure(fmt::format(
           "'{}' is a container of podman's, whose memory cannot be copied ahead", container->name));
@@ -72,6 +77,10 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   }
   std::vector<MoveGroup::Program> group;
   for (Unit& unit : find_units(user, programs, options.runtime)) {
+    if (has_extras) {
+      if (!unit.container) throw Failure(fmt::format("'{}' {}", unit.name, kOnlyRunc));
+      unit.container = unit.container->runtime->with(*unit.container, options.extras);
+    }
     group.push_back({new_move_id(), std::move(unit)});
   }
   std::vector<std::shared_ptr<Move>> moves;

@@ -216,6 +216,7 @@ int run(const Options& options) {
   Runc runc(options.runc_records, options.runc, options.runc_root);
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
+  host.rootfs_helper = companion("ferry-rootfs");
   host.decisions = &decisions;
   host.containers = &containers;
   host.runc = &runc;

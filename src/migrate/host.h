@@ -29,6 +29,7 @@ struct Host {
   std::string image_directory;     // on a tmpfs
   std::string state_directory;     // survives a restart
   std::string podman = "podman";   // the command
+  std::string rootfs_helper;       // ferry-rootfs
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
   Limits limits;
   Containers* containers = nullptr;  // those of the network hook

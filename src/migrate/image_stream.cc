@@ -35,6 +35,7 @@ constexpr int kDumpSeconds = 600;        // that a sender may take to have somet
 constexpr std::size_t kMostRanges = 1 << 17;
 // Of who copies ahead: programs come first, on machines that are busy.
 constexpr int kAheadNice = 8;
+constexpr char kRootfs[] = "root filesystem";
 
 void set_timeouts(int socket, int seconds) {
   const timeval idle{seconds, 0};
@@ -118,6 +119,20 @@ int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::Pa
     return failure.code().value();
   }
   return receive_crc(stream, crc);
+}
+
+// A piece of a root filesystem, behind its tag.
+int receive_rootfs(Stream& stream, wire::ByteReader& head, RootfsHelper& rootfs,
+                   std::vector<std::byte>& buffer) {
+  head.take(3);
+  const auto size = head.get<std::uint32_t>();
+  if (size > ImageSender::kMostRootfs) return EBADMSG;
+  if (const int error = stream.receive(buffer.data(), size)) return error;
+  const std::span<const std::byte> piece(buffer.data(), size);
+  if (const int error = receive_crc(stream, wire::crc32_update(wire::kCrc32Init, piece))) {
+    return error;
+  }
+  return rootfs.unpack(piece);
 }
 
 int send_reply(Stream& stream, int error, std::uint64_t bytes) {
@@ -231,6 +246,31 @@ ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
   return totals_;
 }
 
+void ImageSender::send_rootfs(std::span<const std::byte> piece) {
+  while (!piece.empty()) {
+    const auto part = piece.first(std::min(piece.size(), kMostRootfs));
+    piece = piece.subspan(part.size());
+    std::vector<std::byte> head;
+    wire::ByteWriter out(&head);
+    out.put('T');
+    out.append("\0\0\0", 3);
+    out.put(static_cast<std::uint32_t>(part.size()));
+    out.put(std::uint64_t{0});
+    const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, part);
+    totals_.stream_bytes += head.size() + part.size() + sizeof crc;
+    int error = stream_.send(head.data(), head.size(), true);
+    if (error == 0) error = stream_.send(part.data(), part.size(), true);
+    if (error == 0) error = stream_.send(&crc, sizeof crc, false);
+    if (error != 0) receive_reply(error, 0, kRootfs);
+  }
+}
+
+void ImageSender::end_rootfs() {
+  const std::array<char, 16> frame{'U'};
+  totals_.stream_bytes += frame.size();
+  receive_reply(stream_.send(frame.data(), frame.size()), 0, kRootfs);
+}
+
 void ImageSender::send_piece(const std::string& name, std::span<const std::byte> content) {
   const auto head = file_head('A', name, 0600, content.size());
   const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, content);
@@ -292,7 +332,7 @@ void ImageSender::tell_stop() {
 
 // `error`: of what was sent; `expected`: bytes of files that the receiver has. Throws Failure
 // unless all is well.
-void ImageSender::receive_reply(int error, std::uint64_t expected) {
+void ImageSender::receive_reply(int error, std::uint64_t expected, const char* what) {
   // The receiver's own error says more than the broken connection that follows from it.
   std::vector<std::byte> reply(16);
   const int reply_error = stream_.receive(reply.data(), reply.size());
@@ -301,12 +341,13 @@ void ImageSender::receive_reply(int error, std::uint64_t expected) {
   in.get<std::uint32_t>();
   const auto received = in.get<std::uint64_t>();
   if (reply_error == 0 && theirs != 0) {
-    throw Failure(fmt::format("the destination could not take the image: {}", error_text(theirs)));
+    throw Failure(
+        fmt::format("the destination could not take the {}: {}", what, error_text(theirs)));
   }
   if (error == 0) error = reply_error;
   if (error == 0 && received != expected) error = EBADMSG;
   if (error != 0) {
-    throw Failure(fmt::format("the transfer of the image broke off: {}", error_text(error)));
+    throw Failure(fmt::format("the transfer of the {} broke off: {}", what, error_text(error)));
   }
 }
 
@@ -329,13 +370,14 @@ ImageReceiver::~ImageReceiver() {
 }
 
 ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit,
-                                 const std::string& host, precopy::PageStore* memory) {
+                                 const std::string& host, precopy::PageStore* memory,
+                                 RootfsHelper* rootfs) {
   ImageToken token;
   if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     throw Failure("cannot get random bytes for a transfer");
   }
   std::lock_guard lock(mutex_);
-  transfers_[token] = Transfer{directory, limit, host, memory};
+  transfers_[token] = Transfer{directory, limit, host, memory, rootfs};
   return token;
 }
 
@@ -440,7 +482,7 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
   set_timeouts(stream.socket(), kDumpSeconds);
   std::vector<std::byte> buffer(kPiece);
   std::uint64_t left = transfer.limit;
-  bool ahead = false;
+  bool ahead = false, in_archive = false;
   std::set<std::string> pieces;  // files that come in pieces
   for (;;) {
     std::array<std::byte, 16> head;
@@ -452,8 +494,18 @@ int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, Image
       in.take(7);
       std::uint64_t bytes = 0;
       if (const int error = stream.receive(&bytes, sizeof bytes)) return error;
+      if (in_archive) return EBADMSG;
       const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
       return complete ? 0 : EBADMSG;
+    }
+    if (transfer.rootfs != nullptr && totals->files == 0 && (tag == 'T' || tag == 'U')) {
+      int error = tag == 'T' ? receive_rootfs(stream, in, *transfer.rootfs, buffer)
+                             : transfer.rootfs->end_archive();
+      in_archive = tag == 'T';
+      if (tag == 'U' && error == 0) error = send_reply(stream, 0, 0);
+      if (error != 0) return error;
+      set_timeouts(stream.socket(), kDumpSeconds);
+      continue;
     }
     if (transfer.memory != nullptr && totals->files == 0 && tag != 'F' && tag != 'A') {
       if (tag == 'P' && !std::exchange(ahead, true)) make_way(true);

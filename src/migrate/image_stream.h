@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "migrate/credentials.h"
+#include "migrate/rootfs_helper.h"
 #include "migrate/stream.h"
 #include "migrate/unique_fd.h"
 #include "precopy/page_ranges.h"
@@ -23,9 +24,10 @@
 // transfer, which it takes from the host that asked for it only.
 //
 // A program whose memory is copied ahead sends pages before its files, and again those that were
-// written since (precopy/).
+// written since (precopy/); a container sends its root filesystem so (rootfs/).
 //
-//   stream = magic:32 version:32 token[16] { pages | kept | round | stop } { file | piece } end
+//   stream = magic:32 version:32 token[16] { pages | kept | round | stop | root | whole }
+//            { file | piece } end
 //            little-endian
 //   pages  = 'P' reserved[3] ranges:32 process:32 pages:32 { start:64 end:64 } content crc32:32
 //            process: pid in its own pid namespace; content: of all ranges; crc32: of all behind
@@ -34,6 +36,9 @@
 //            what the process still has of its memory: the receiver forgets the rest
 //   round  = 'R' reserved[15]    a round has ended; the receiver answers with a reply
 //   stop   = 'S' reserved[15]    the program stands still
+//   root   = 'T' reserved[3] size:32 reserved:64 content[size] crc32:32    size: kMostRootfs at most
+//            of an archive of the root filesystem
+//   whole  = 'U' reserved[15]    the archive has ended; the receiver answers with a reply
 //   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
 //            name: no '/', not "." or ".."
 //   piece  = 'A', else as a file: more of the file of that name, whose length is not known before
@@ -42,7 +47,7 @@
 namespace ferry::migrate {
 
 inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
-inline constexpr std::uint32_t kImageVersion = 3;
+inline constexpr std::uint32_t kImageVersion = 4;
 
 using ImageToken = std::array<std::byte, 16>;
 
@@ -80,6 +85,12 @@ class ImageSender {
   void tell_stop();
   std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
 
+  // The root filesystem, before send(). Throw Failure.
+  static constexpr std::size_t kMostRootfs = 256 << 10;
+  void send_rootfs(std::span<const std::byte> piece);
+  // All of the archive is there when it returns.
+  void end_rootfs();
+
   // A file that is sent as it is written, piece by piece. Throws Failure.
   void send_piece(const std::string& name, std::span<const std::byte> content);
 
@@ -90,7 +101,7 @@ class ImageSender {
   int send_content(int file, std::uint64_t size, std::uint32_t* crc);
   int send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
                   std::span<const std::byte> content);
-  void receive_reply(int error, std::uint64_t expected);
+  void receive_reply(int error, std::uint64_t expected, const char* what = "image");
 
   Stream stream_;
   ImageTotals totals_;
@@ -106,10 +117,11 @@ class ImageReceiver {
   std::uint16_t port() const { return port_; }
 
   // Allows one transfer into `directory`, which exists, from `host` (name in its certificate).
-  // `limit`: most bytes taken (then the sender gets ENOMEM). `memory`: for pages that come ahead,
-  // or none is taken; it belongs to the transfer until that is over or cancelled.
+  // `limit`: most bytes taken (then the sender gets ENOMEM). `memory`, `rootfs`: for pages and a
+  // root filesystem that come ahead, or none is taken; they belong to the transfer until that is
+  // over or cancelled.
   ImageToken expect(const std::string& directory, std::uint64_t limit, const std::string& host = {},
-                    precopy::PageStore* memory = nullptr);
+                    precopy::PageStore* memory = nullptr, RootfsHelper* rootfs = nullptr);
   // Waits until the transfer is complete. Throws Failure if it failed, was cancelled, or does not
   // end in time.
   ImageTotals wait(const ImageToken& token, int timeout_ms);
@@ -122,6 +134,7 @@ class ImageReceiver {
     std::uint64_t limit = 0;
     std::string host;
     precopy::PageStore* memory = nullptr;
+    RootfsHelper* rootfs = nullptr;
     int socket = -1;  // while receiving
     bool busy = false, done = false;
     int error = 0;

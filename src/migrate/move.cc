@@ -38,6 +38,7 @@ using std::chrono::seconds;
 constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
+constexpr char kRootfsLog[] = "rootfs.out";
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes: else the stop is as short without
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
@@ -92,8 +93,6 @@ void Move::in_group(const std::function<void()>& step) {
 
 void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
   v1::MoveProgress progress;
-  progress.set_program(unit_.name);
-  progress.set_phase(phase);
   if (ahead != nullptr) {
     auto* message = progress.mutable_copy_ahead();
     message->set_round(ahead->round);
@@ -103,6 +102,20 @@ void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
     message->set_sent_bytes_per_second(ahead->rate);
     message->set_blackout_ms(ahead->blackout_ms);
   }
+  tell(std::move(progress), phase);
+}
+
+void Move::tell_rootfs(std::uint64_t bytes) {
+  v1::MoveProgress progress;
+  progress.mutable_copy_rootfs()->set_sent_bytes(bytes);
+  progress.mutable_copy_rootfs()->set_total_bytes(
+      unit_.container->runtime->copied_rootfs(*unit_.container)->bytes);
+  tell(std::move(progress), "copy rootfs");
+}
+
+void Move::tell(v1::MoveProgress progress, const std::string& phase) {
+  progress.set_program(unit_.name);
+  progress.set_phase(phase);
   std::lock_guard lock(progress_mutex_);
   if (progress_) progress_(progress);
 }
@@ -133,19 +146,35 @@ void Move::prepare() {
 }
 
 void Move::copy_ahead() {
-  if (!ahead_) return;
   in_group([this] {
-    group_->need_open();
-    tell("copy ahead");
-    const auto began = Clock::now();
-    ahead_->run(
-        *sender_, [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
-        [this] {
-          group_->need_open();
-          if (host_.stopping) throw Failure("this ferryd is ending");
-        });
-    ahead_time_ = Clock::now() - began;
+    // Memory changes faster than files.
+    if (rootfs_) copy_rootfs();
+    if (ahead_) copy_memory();
   });
+}
+
+void Move::copy_rootfs() {
+  group_->need_open();
+  const auto began = Clock::now();
+  tell_rootfs(0);
+  rootfs_->run(
+      *sender_, [this](std::uint64_t bytes) { tell_rootfs(bytes); }, [this] { need_go_on(); });
+  rootfs_time_ = Clock::now() - began;
+}
+
+void Move::copy_memory() {
+  group_->need_open();
+  tell("copy ahead");
+  const auto began = Clock::now();
+  ahead_->run(
+      *sender_, [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+      [this] { need_go_on(); });
+  ahead_time_ = Clock::now() - began;
+}
+
+void Move::need_go_on() const {
+  group_->need_open();
+  if (host_.stopping) throw Failure("this ferryd is ending");
 }
 
 void Move::go() {
@@ -180,9 +209,15 @@ void Move::go() {
       last_bytes_ = ahead_->sent_last();
     }
     ahead_.reset();
+    if (rootfs_) {
+      rootfs_ahead_ = rootfs_->sent_ahead();
+      rootfs_last_ = rootfs_->sent_last();
+    }
+    rootfs_.reset();
     finish();
   } else {
     ahead_.reset();
+    rootfs_.reset();
     roll_back();
   }
 }
@@ -378,6 +413,11 @@ void Move::prepare_there() {
   std::memcpy(token.data(), reply.image_token().data(), token.size());
   sender_.emplace(peer_.address(), static_cast<std::uint16_t>(reply.image_port()), token,
                   host_.credentials, peer_.identity());
+  if (unit_.container) {
+    if (const auto rootfs = unit_.container->runtime->copied_rootfs(*unit_.container)) {
+      rootfs_.emplace(host_, unit_.root, rootfs->folder, images_ + "/" + kRootfsLog);
+    }
+  }
   if (!ahead) return;
   precopy::PlannerSettings settings;
   if (options_.max_blackout_ms > 0) {
@@ -423,6 +463,8 @@ void Move::frozen() {
   need_owner(user_, unit_.name, unit_.root);
   tree_.mark_frozen();
   if (ahead_) ahead_->send_last(*sender_);
+  // Before CRIU makes folders of its own there.
+  if (rootfs_) rootfs_->send_last(*sender_);
   auto turn = host_.dump_turns.take(unit_.root);
   group_->need_open();
   std::lock_guard lock(mutex_);
@@ -461,7 +503,9 @@ int Move::action(const std::string& name) {
 
 std::vector<ImageFile> Move::files() const {
   auto files = image_files(images_);
-  std::erase_if(files, [](const ImageFile& file) { return file.name == "criu.out"; });
+  std::erase_if(files, [](const ImageFile& file) {
+    return file.name == "criu.out" || file.name == kRootfsLog;
+  });
   if (unit_.container && !unit_.container->log.empty()) {
     files.push_back({kContainerLog, unit_.container->log});
   }
@@ -672,6 +716,9 @@ v1::MoveReport Move::report() const {
   report.set_ahead_rounds(ahead_rounds_);
   report.set_ahead_bytes(ahead_bytes_);
   report.set_last_bytes(last_bytes_);
+  report.set_rootfs_ms(std::chrono::duration<double, std::milli>(rootfs_time_).count());
+  report.set_rootfs_bytes(rootfs_ahead_);
+  report.set_rootfs_last_bytes(rootfs_last_);
   return report;
 }
 

@@ -13,6 +13,7 @@
 
 #include "ferry.pb.h"
 #include "migrate/copy_ahead.h"
+#include "migrate/copy_rootfs.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
 #include "migrate/move_group.h"
@@ -42,6 +43,7 @@ struct MoveOptions {
   v1::MoveRequest::CopyAhead copy_ahead = v1::MoveRequest::BY_SIZE;
   double max_blackout_ms = 0;  // 0: no limit
   std::string runtime;         // whose containers are meant; empty: anybody's
+  Extras extras;
 };
 
 class Move {
@@ -89,6 +91,8 @@ class Move {
 
  private:
   void tell(const std::string& phase, const CopyAhead::Progress* ahead = nullptr);
+  void tell_rootfs(std::uint64_t bytes);
+  void tell(v1::MoveProgress progress, const std::string& phase);
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
@@ -97,6 +101,9 @@ class Move {
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   std::vector<agent::ContextStatus> contexts() const;
   void prepare_there();
+  void copy_rootfs();
+  void copy_memory();
+  void need_go_on() const;
   void note_held(const std::vector<HeldProcess>& processes);
   int transfer_and_commit();
   int commit();
@@ -127,6 +134,9 @@ class Move {
   std::mutex progress_mutex_;
   Progress progress_;
   std::optional<ImageSender> sender_;
+  std::optional<CopyRootfs> rootfs_;  // as ahead_
+  Clock::duration rootfs_time_{};
+  std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
   std::optional<CopyAhead> ahead_;  // from prepare() until the program has gone or goes on
   Clock::duration ahead_time_{};
   unsigned ahead_rounds_ = 0;

@@ -149,10 +149,11 @@ std::vector<Mapping> mappings_of(pid_t pid) {
   for (std::string line; std::getline(file, line);) {
     // 7f25380bd000-7f25380be000 rw-s 00000000 00:11 2061    anon_inode:[io_uring]
     std::istringstream words(line);
-    std::string skipped;
+    std::string rights, skipped;
     Mapping mapping;
-    words >> mapping.range >> skipped >> skipped >> skipped >> skipped >> std::ws;
+    words >> mapping.range >> rights >> skipped >> skipped >> skipped >> std::ws;
     std::getline(words, mapping.target);
+    mapping.is_shared = rights.ends_with('s');
     if (mapping.target.empty() || mapping.target[0] == '[') continue;
     mapping.file = facts_of(fmt::format("/proc/{}/map_files/{}", pid, mapping.range));
     found.push_back(std::move(mapping));

@@ -35,6 +35,7 @@ std::vector<Descriptor> descriptors_of(pid_t pid);
 struct Mapping {
   std::string range;   // as in /proc/PID/maps
   std::string target;  // a path, or what the kernel shows instead
+  bool is_shared = false;
   FileFacts file;
 };
 std::vector<Mapping> mappings_of(pid_t pid);

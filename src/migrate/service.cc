@@ -218,8 +218,11 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
     // Who asked may have gone; the move goes on.
-    const MoveOptions options{request->force(), request->copy_ahead(), request->max_blackout_ms(),
-                              request->runtime()};
+    const MoveOptions options{request->force(),
+                              request->copy_ahead(),
+                              request->max_blackout_ms(),
+                              request->runtime(),
+                              {request->copy_rootfs(), request->stdio()}};
     const auto report =
         daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
                      request->to(), options, [&](const v1::MoveProgress& progress) {

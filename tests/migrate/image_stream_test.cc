@@ -152,7 +152,44 @@ TEST_F(ImageStream, MemoryAndFilesShareTheLimit) {
   EXPECT_NE(failure.find("Cannot allocate memory"), std::string::npos) << failure;
 }
 
+RootfsHelper rootfs_helper(RootfsHelper::Task task, const Folder& folder) {
+  return {std::filesystem::read_symlink("/proc/self/exe").parent_path() / "ferry-rootfs", task,
+          folder.path(), "/dev/null"};
+}
+
+TEST_F(ImageStream, CarriesARootFilesystemAhead) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  Folder here, there;
+  here.write("large", random_bytes(1 << 20));
+  source.write("file", "x");
+  auto packer = rootfs_helper(RootfsHelper::Task::kPack, here);
+  auto unpacker = rootfs_helper(RootfsHelper::Task::kUnpack, there);
+  const auto token = receiver.expect(destination.path(), kNoLimit, {}, nullptr, &unpacker);
+  ImageSender sender("127.0.0.1", receiver.port(), token);
+  for (const char* text : {"first", "and again"}) {
+    here.write("small", text);
+    packer.pack({}, [&](std::span<const std::byte> piece) { sender.send_rootfs(piece); });
+    sender.end_rootfs();
+    EXPECT_EQ(there.read("small"), text);
+  }
+  sender.send(image_files(source.path()));
+  EXPECT_EQ(receiver.wait(token, 1000).files, 1u);
+  EXPECT_EQ(there.read("large"), here.read("large"));
+}
+
 struct BadStream : ImageStream {
+  static std::vector<std::byte> rootfs_frame(std::uint32_t size, std::size_t content,
+                                             std::uint32_t wrong_crc = 0) {
+    std::vector<std::byte> bytes;
+    wire::ByteWriter out(&bytes);
+    out.put('T');
+    out.append("\0\0\0", 3);
+    out.put(size);
+    out.put(std::uint64_t{0});
+    bytes.resize(bytes.size() + content);
+    out.put(wrong_crc ^ ~wire::crc32_update(wire::kCrc32Init, std::span(bytes).subspan(16)));
+    return bytes;
+  }
   static std::vector<std::byte> memory_frame(char tag, std::uint32_t pages_told,
                                              std::uint64_t start, std::uint64_t end,
                                              std::size_t content, std::uint32_t wrong_crc = 0) {
@@ -170,12 +207,13 @@ struct BadStream : ImageStream {
     return bytes;
   }
   // The errno that the receiver answers, -1 for none.
-  int answer_to(const std::vector<std::byte>& files, precopy::PageStore* memory = nullptr) {
-    const auto token = receiver.expect(destination.path(), kNoLimit, {}, memory);
+  int answer_to(const std::vector<std::byte>& files, precopy::PageStore* memory = nullptr,
+                RootfsHelper* rootfs = nullptr) {
+    const auto token = receiver.expect(destination.path(), kNoLimit, {}, memory, rootfs);
     std::vector<std::byte> bytes;
     wire::ByteWriter out(&bytes);
     out.put(std::uint32_t{0x474D4946});
-    out.put(std::uint32_t{3});
+    out.put(std::uint32_t{4});
     out.append(token.data(), token.size());
     out.append(files.data(), files.size());
     const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());
@@ -267,6 +305,24 @@ TEST_F(BadStream, MemoryThatIsNotAsDocumentedIsRefused) {
   // Where nobody expects any, there is none.
   EXPECT_EQ(answer_to(join(memory_frame('P', 1, kHere, kHere + kPage, kPage), end_of_all)),
             EBADMSG);
+}
+
+TEST_F(BadStream, ARootFilesystemThatIsNotAsDocumentedIsRefused) {
+  EXPECT_EQ(answer_to(join(rootfs_frame(100, 100), end(0, 0))), EBADMSG);  // nobody expects any
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const auto answer = [&](const std::vector<std::byte>& frame) {
+    Folder folder;
+    auto unpacker = rootfs_helper(RootfsHelper::Task::kUnpack, folder);
+    return answer_to(join(frame, end(0, 0)), nullptr, &unpacker);
+  };
+  EXPECT_EQ(answer({}), 0);
+  EXPECT_EQ(answer(rootfs_frame(100, 100)), EBADMSG);  // it does not end
+  EXPECT_EQ(answer(rootfs_frame(100, 100, 1)), EBADMSG);
+  const auto most = static_cast<std::uint32_t>(ImageSender::kMostRootfs);
+  EXPECT_EQ(answer(rootfs_frame(most + 1, most + 1)), EBADMSG);
+  std::vector<std::byte> whole(16, std::byte{0});
+  whole[0] = std::byte{'U'};
+  EXPECT_EQ(answer(join(file("before", "x"), whole)), EBADMSG);
 }
 
 TEST_F(BadStream, DamageAndContradictionsAreSeen) {

@@ -83,12 +83,35 @@ TEST(Bundles, OfTheNetworkAPathIsNeeded) {
             "it shares the ipc namespace /x");
 }
 
+TEST(Bundles, ARootFilesystemIsCopiedToWhereNothingIs) {
+  const Folder folder;
+  const json config = {{"root", {{"path", "deep/rootfs"}}}};
+  const auto refusal = [&](std::uint64_t bytes) {
+    return failure_of([&] { check_bundle(folder.path("bundle"), config, bytes); });
+  };
+  EXPECT_EQ(refusal(1000), "");
+  EXPECT_EQ(refusal(std::uint64_t{1} << 60).substr(0, 40),
+            "not enough room for the root filesystem ");
+  EXPECT_NE(refusal(~std::uint64_t{0}), "");
+  const std::string root = folder.path("bundle/deep/rootfs");
+  std::filesystem::create_directories(root);
+  EXPECT_EQ(refusal(1000), "");
+  const std::string taken =
+      "there are files in " + root + " already; remove them, or move without --copy-rootfs";
+  std::filesystem::create_directories(root + "/proc");
+  EXPECT_EQ(refusal(1000), taken);
+  std::filesystem::remove_all(root);
+  std::filesystem::create_symlink("/nowhere", root);
+  EXPECT_EQ(refusal(1000), taken);
+}
+
 TEST(Bundles, AllThatConfigNamesHasToBeThere) {
   const Folder folder;
   json config = {{"root", {{"path", "rootfs"}}},
                  {"mounts", {{{"type", "proc"}, {"source", "proc"}, {"destination", "/proc"}}}}};
-  const auto refusal = [&] { return failure_of([&] { check_bundle(folder.path(), config); }); };
-  EXPECT_EQ(refusal(), "there is no root filesystem in " + folder.path("rootfs"));
+  const auto refusal = [&] { return failure_of([&] { check_bundle(folder.path(), config, {}); }); };
+  EXPECT_EQ(refusal(), "there is no root filesystem in " + folder.path("rootfs") +
+                           "; have it copied: --copy-rootfs");
   std::filesystem::create_directories(folder.path("rootfs/bin"));
   EXPECT_EQ(refusal(), "");
   config["mounts"].push_back(
@@ -104,7 +127,7 @@ TEST(Bundles, AllThatConfigNamesHasToBeThere) {
   folder.write("config.json", R"({"linux": {"namespaces": [{"type": "network", "path": "/x"}]}})");
   EXPECT_EQ(refusal(), "the config.json in " + folder.path() + " names another network namespace");
   for (const json& odd : {json(), json(1), json{{"mounts", 1}, {"root", {}}, {"hooks", {1}}}}) {
-    EXPECT_NE(failure_of([&] { check_bundle(folder.path("nothing"), odd); }), "");
+    EXPECT_NE(failure_of([&] { check_bundle(folder.path("nothing"), odd, {}); }), "");
   }
 }
 

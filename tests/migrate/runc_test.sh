@@ -1,18 +1,19 @@
 #!/bin/bash
 # `ferry move --runc`: containers of runc's, from the bundle to the cgroup (docs/containers.md). Needs root.
 #
-#   runc_test.sh [GROUP...]     groups: move together host ahead rollback killed refused (default: all)
+#   runc_test.sh [GROUP...]     groups: move together host ahead rootfs rollback killed refused (default: all)
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "$0")/runc_lib.sh"
 
 # A server of the lab on h2, and a client with a limit of memory in the container ID on h1, with addresses ending in NUMBER.
-# `pid` is the caller's.
+# `pid` is the caller's. `launcher`: what starts it in the container.
+launcher=()
 begin() { # ID NUMBER [OPTION...]
   start h2 "s$1" "$FERRY_BIN/stream_check" --json
   await_listen h2 "s$1" 18600
   network h1 "$1" "$2"
   on h1 ip -n "$1" route add 10.99.0.0/16 via 10.77.0.1 dev eth0
-  bundle h1 "$1" "$1" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json "${@:3}"
+  bundle h1 "$1" "$1" "${launcher[@]}" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json "${@:3}"
   on h1 sh -c "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
   runs h1 "$1" runc run --detach "$1"
   pid=$(pid_of h1 "$1")
@@ -190,6 +191,88 @@ lives() {
   return 1
 }
 
+# A shell that writes on, into a file that it opens each time and one that it holds open, and renames one.
+# shellcheck disable=SC2016 # expanded in the container
+readonly writes='exec 5>>/var/held; i=0
+  (while i=$((i + 1)); do echo $i >>/var/counted; echo $i >&5; mv -f /var/log/a$((i - 1)) /var/log/a$i 2>/dev/null || : >/var/log/a$i; sleep 0.02
+  done) & exec "$@"'
+
+# listing HOST ID: what is in a root filesystem, but for what changes.
+listing() {
+  on "$1" sh -c "cd /run/bundles/$2/rootfs && find . -xdev \\( -path ./var -o -path ./tmp \\) -prune -o \\( -type d -printf '%y %m %U %G %T@ %p\n' -o \
+    -printf '%y %m %U %G %s %n %T@ %p %l\n' \\) | sort && md5sum bin/bash etc/capable &&
+    python3 -c 'import os; print(os.getxattr(\"etc/capable\", \"security.capability\"))'"
+}
+
+has_written() { (($(on "$1" tail -n 1 /run/bundles/rc/rootfs/var/held) > $2)); }
+
+# nothing_came ID: h3 has no folder of its.
+nothing_came() {
+  still "$1"
+  await "nothing of $1's files is left on h3" on h3 test ! -e "/run/bundles/$1"
+}
+
+# The root filesystem is copied with the move.
+group_rootfs() {
+  local pid line runner last
+  launcher=(bash -c "$writes" bash)
+  begin rc 5
+  launcher=()
+  on h1 sh -c 'cd /run/bundles/rc/rootfs && echo x >etc/capable && ln etc/capable etc/linked && chown 33:44 etc/capable &&
+    printf "\001\000\000\002\000\040\000\000\000\000\000\000\000\000\000\000\000\000\000\000" >/run/capability &&
+    python3 -c "import os; os.setxattr(\"etc/capable\", \"security.capability\", open(\"/run/capability\", \"rb\").read())" &&
+    mkfifo -m 640 etc/fifo && ln -s /nowhere etc/link && truncate -s 64M etc/sparse'
+  await 'it writes' on h1 test -s /run/bundles/rc/rootfs/var/held
+  fails "^ferry: 'src' is no container of runc's, for which --copy-rootfs and --stdio are$" on h2 "$ferry" move src --to h3 --copy-rootfs
+  on h3 mkdir -p /run/bundles/rc/rootfs/proc
+  refuses "'rc' was not moved: h3: there are files in /run/bundles/rc/rootfs already; remove them, or move without --copy-rootfs" rc --copy-rootfs
+  on h3 rm -r /run/bundles/rc
+  refuses "'rc' was not moved: h3: there is no folder for --stdio /nowhere/log" rc --copy-rootfs --stdio /nowhere/log
+  on h3 sh -c 'mkdir -p /run/bundles && mount -t tmpfs -o size=40m none /run/bundles'
+  refuses "'rc' was not moved: h3: not enough room for the root filesystem in /run/bundles/rc/rootfs: [5-9][0-9] MiB needed, 40 MiB free" \
+    rc --copy-rootfs
+  on h3 mount -o remount,size=1g,nr_inodes=50 /run/bundles
+  refuses "'rc' was not moved: the destination could not take the root filesystem: No space left on device" rc --copy-rootfs
+  nothing_came rc
+  on h3 umount /run/bundles
+  # shellcheck disable=SC2016 # expanded by the script
+  another_runc 4782 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+    exec runc "$@"'
+  fails "^ferry: 'rc' was not moved: .*cannot restore 'rc': " on h1 "$ferry" move --runc rc --to h3:4782 --copy-rootfs
+  nothing_came rc
+  # The source's ferryd is killed while it copies.
+  mkfifo "$work/events"
+  on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --events >/dev/null 2>"$work/events" &
+  runner=$!
+  while read -r line; do
+    if [[ $line == *'"phase":"copy rootfs"'* && -z ${last:-} ]]; then last=seen; kill_ferryd h1; fi
+  done <"$work/events"
+  if wait "$runner"; then fail 'moved by a ferryd that was killed'; fi
+  start_ferryd h1
+  await 'the ferryd of h1 answers' answers h1
+  nothing_came rc
+
+  last=$(on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --copy-ahead --stdio /run/rc.out --json) || fail 'cannot move rc with its root filesystem'
+  jq -e '.rootfs_bytes > 10000000 and .rootfs_last_bytes > 0 and .rootfs_last_bytes < 2000000 and .ahead_bytes > 0' >/dev/null <<<"$last" ||
+    fail "what was copied: $last"
+  jq -r '"     \(.program): root filesystem \(.rootfs_bytes / 1e6 | round) MB in \(.rootfs_ms | round) ms, then \(.rootfs_last_bytes / 1e3 | round) kB; " +
+    "\(.blackout_ms | round) ms"' <<<"$last"
+  pid=$(pid_of h3 rc)
+  goes_on h3 "$pid"
+  nothing_left h1 rc bundle
+  diff <(listing h1 rc) <(listing h3 rc) >&2 || fail 'the root filesystem on h3 is another'
+  last=$(on h1 tail -n 1 /run/bundles/rc/rootfs/var/held)
+  await 'it writes on' has_written h3 "$last"
+  kill -INT "$pid"
+  await 'rc ends' on h3 jq -e '.messages_lost == 0' /run/rc.out >/dev/null
+  for line in counted held; do
+    # shellcheck disable=SC2016 # awk's own
+    on h3 awk '$1 != NR { exit 1 }' "/run/bundles/rc/rootfs/var/$line" || fail "lines of $line are missing"
+  done
+  (($(on h3 ls /run/bundles/rc/rootfs/var/log | grep -c '^a[0-9]') == 1)) || fail "a file is there twice: $(on h3 ls /run/bundles/rc/rootfs/var/log)"
+  ok 'a root filesystem is copied while it is written to, and leaves nothing when the move fails'
+}
+
 # another_runc PORT NAME TEXT: one more ferryd on h3, whose runc is this script.
 another_runc() {
   script "/tmp/$2" "$3"
@@ -279,16 +362,16 @@ group_killed() {
   ok 'a ferryd that is killed, and a command that is interrupted'
 }
 
-# refuses PATTERN ID: to move to h3; it runs on.
+# refuses PATTERN ID [OPTION...]: to move to h3; it runs on.
 refuses() {
-  fails "^ferry: $1\$" on h1 "$ferry" move --runc "$2" --to h3
+  fails "^ferry: $1\$" on h1 "$ferry" move --runc "$2" --to h3 "${@:3}"
 }
 
 group_refused() {
   local pid
   refuses "there is no container 'nobody' of runc's on h1; see: runc list" nobody
   begin rf 6
-  refuses "'rf' was not moved: h3: there is no root filesystem in /run/bundles/rf/rootfs" rf
+  refuses "'rf' was not moved: h3: there is no root filesystem in /run/bundles/rf/rootfs; have it copied: --copy-rootfs" rf
   root_filesystem h3 rf
   on h3 ip netns add rf
   refuses "'rf' was not moved: h3: there is a network namespace /run/netns/rf already" rf
@@ -337,5 +420,5 @@ group_refused() {
 use_lab runcmv 3 runc jq mmdebstrap
 on h1 mountpoint -q /sys/fs/cgroup || { echo 'skipped: no cgroups of version 1'; exit 77; }
 need_rootfs
-if (($# == 0)); then set -- move together host ahead rollback killed refused; fi
+if (($# == 0)); then set -- move together host ahead rootfs rollback killed refused; fi
 for group in "$@"; do "group_$group"; done

@@ -1,8 +1,10 @@
 #include "migrate/runtimes/bundle.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -42,6 +44,31 @@ bool is_bind(const json& mount) {
                      [](const json& option) { return option == "bind" || option == "rbind"; });
 }
 
+// For a root filesystem, which is not to be mixed with what is there.
+void check_room(const std::string& root, std::uint64_t bytes) {
+  constexpr std::uint64_t kBeside = 16 << 20;  // folders, and what is written meanwhile
+  std::error_code error;
+  const auto status = fs::symlink_status(root, error);
+  if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(root, error))) {
+    throw Failure(
+        fmt::format("there are files in {} already; remove them, or move without "
+                    "--copy-rootfs",
+                    root));
+  }
+  fs::path there = root;
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  struct statvfs room {};
+  if (::statvfs(there.c_str(), &room) != 0) {
+    throw Failure(fmt::format("cannot look at {}: {}", there.string(), error_text(errno)));
+  }
+  const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
+  if (free >= bytes && free - bytes >= kBeside) return;
+  throw Failure(
+      fmt::format("not enough room for the root filesystem in {}: {} MiB needed, {} MiB "
+                  "free",
+                  root, (bytes + kBeside) >> 20, free >> 20));
+}
+
 }  // namespace
 
 json read_config(const std::string& bundle) {
@@ -77,16 +104,24 @@ void check_config(const json& config) {
   }
 }
 
-void check_bundle(const std::string& bundle, const json& config) {
+std::string root_folder(const std::string& bundle, const json& config) {
+  return fs::path(bundle) / text_of(object_of(config, "root"), "path");
+}
+
+void check_bundle(const std::string& bundle, const json& config,
+                  std::optional<std::uint64_t> copied) {
   const fs::path folder = bundle;
   if (is_there(folder / "config.json") &&
       network_namespace(read_config(bundle)) != network_namespace(config)) {
     throw Failure(fmt::format("the config.json in {} names another network namespace", bundle));
   }
-  const fs::path root = folder / text_of(object_of(config, "root"), "path");
+  const std::string root = root_folder(bundle, config);
   std::error_code error;
-  if (!fs::is_directory(root, error) || fs::is_empty(root, error)) {
-    throw Failure(fmt::format("there is no root filesystem in {}", root.string()));
+  if (copied) {
+    check_room(root, *copied);
+  } else if (!fs::is_directory(root, error) || fs::is_empty(root, error)) {
+    throw Failure(
+        fmt::format("there is no root filesystem in {}; have it copied: --copy-rootfs", root));
   }
   for (const auto& mount : list_of(config, "mounts")) {
     if (is_bind(mount) && !is_there(folder / text_of(mount, "source"))) {

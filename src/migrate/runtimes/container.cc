@@ -162,6 +162,14 @@ Container Containers::write_record(const std::string& name, const std::string& j
   return container;
 }
 
+Container Containers::with(const Container& container, const Extras&) {
+  throw Failure(fmt::format("'{}' {}", container.name, kOnlyRunc));
+}
+
+std::optional<Containers::Rootfs> Containers::copied_rootfs(const Container&) {
+  return std::nullopt;
+}
+
 std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&) {
   return criu.dump(dump);
 }

@@ -26,6 +26,10 @@ namespace ferry::migrate {
 
 inline constexpr char kContainers[] = "/run/ferry/containers";
 
+// Of what has no Extras.
+inline constexpr char kOnlyRunc[] =
+    "is no container of runc's, for which --copy-rootfs and --stdio are";
+
 class Containers;
 
 struct Container {
@@ -36,6 +40,12 @@ struct Container {
   pid_t pid = 0;
   bool rdma_moves = false;
   bool restored = false;  // on this host: a ferryd has to tell how it ends, not who started it
+};
+
+// What a user may want of a container's move, if its runtime can do it.
+struct Extras {
+  bool rootfs = false;  // its root filesystem is copied
+  std::string stdio;    // file at the destination that its output is appended to
 };
 
 // The containers of one runtime on this host, and what a move needs of who runs them. These here are
@@ -65,6 +75,15 @@ class Containers {
   // Makes its network, silent; writes its record (state "restoring", old `exit` removed). Throws
   // Failure, and leaves nothing.
   virtual Container arrive(const std::string& name, const std::string& source_json);
+
+  // On the source: what the user wants of the move beside. Throws Failure.
+  virtual Container with(const Container& container, const Extras& extras);
+  // The root filesystem, when it is copied with the move.
+  struct Rootfs {
+    std::string folder;
+    std::uint64_t bytes = 0;  // on the source's disk
+  };
+  virtual std::optional<Rootfs> copied_rootfs(const Container& container);
 
   // As CriuRunner's, which these here call.
   virtual std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "migrate/failure.h"
@@ -29,7 +30,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::chrono::milliseconds kGlance{20};
-constexpr std::chrono::seconds kEndLimit{10};  // for CRIU and runc to be done with a container
+constexpr std::chrono::seconds kEndLimit{10};   // for CRIU and runc to be done with a container
+constexpr std::chrono::minutes kDiskLimit{10};  // for a walk through a root filesystem
 
 json parsed(const std::string& text) {
   return json::parse(text, nullptr, false);
@@ -110,9 +112,29 @@ void check_alone(pid_t root) {
     const pid_t pid = std::atoi(entry.path().filename().c_str());
     if (pid <= 0 || namespace_inode(pid, "net") != network) continue;
     if (std::count(tree.begin(), tree.end(), pid) > 0) continue;
+    // Or it was forked since, and may have ended already.
+    if (is_below(pid, root) || namespace_inode(pid, "net") != network) continue;
     throw Failure(fmt::format("process {} ({}) shares its network namespace", pid,
                               program_name(pid).value_or("?")));
   }
+}
+
+void check_stdio_file(const std::string& file) {
+  std::error_code error;
+  const fs::path path = file;
+  if (!path.is_absolute() || !fs::is_directory(path.parent_path(), error)) {
+    throw Failure(fmt::format("there is no folder for --stdio {}", printable(file)));
+  }
+  if (const auto status = fs::status(path, error);
+      fs::exists(status) && !fs::is_regular_file(status)) {
+    throw Failure(fmt::format("{}, of --stdio, is no regular file", printable(file)));
+  }
+}
+
+void make_folders(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", folder, error.message()));
 }
 
 std::string new_instance(const std::string& id) {
@@ -128,6 +150,7 @@ std::string id_of(const std::string& instance) {
 
 // Where its output goes on a host that it has come to.
 std::string log_of(const json& record) {
+  if (const std::string stdio = record.value("stdio", ""); !stdio.empty()) return stdio;
   return record.at("bundle").get<std::string>() + "/stdio.log";
 }
 
@@ -136,6 +159,24 @@ void write_file(const std::string& path, const std::string& text) {
   out << text;
   out.close();
   if (!out) throw Failure(fmt::format("cannot write {}: {}", path, error_text(errno)));
+}
+
+// Bytes that the files of a folder take on the disk. Not by du, which takes files of an overlay's
+// lower layers for those of another file system.
+std::uint64_t disk_usage(const std::string& folder) {
+  const Outcome outcome =
+      run({{"find", folder, "-xdev", "-printf", "%D:%i %b\n"}, {}, {}}, kDiskLimit);
+  std::uint64_t blocks = 0;  // of 512 bytes
+  std::set<std::string> known;
+  std::istringstream lines(outcome.out);
+  std::string file;
+  // Of files that have just gone it complains.
+  for (std::uint64_t of_file; lines >> file >> of_file;) {
+    if (known.insert(file).second) blocks += of_file;
+  }
+  if (known.empty())
+    throw Failure(fmt::format("cannot read {}: {}", folder, one_line(outcome.err)));
+  return blocks * 512;
 }
 
 // The end to write to of a pipe whose other end goes to a file. Who writes there outlives this
@@ -280,6 +321,31 @@ Container Runc::describe(const std::string& host, const std::string& id) {
   return {};
 }
 
+Container Runc::with(const Container& container, const Extras& extras) {
+  json record = parsed(container.json);
+  if (!extras.stdio.empty()) {
+    if (!record.at("piped")) {
+      throw Failure(
+          fmt::format("'{}' has no output that --stdio could take: it is no pipe", container.name));
+    }
+    record["stdio"] = extras.stdio;
+  }
+  if (extras.rootfs) {
+    const std::string folder = root_folder(record.at("bundle"), record.at("config"));
+    record["rootfs"] = {{"folder", folder}, {"bytes", disk_usage(folder)}};
+  }
+  Container changed = container;
+  changed.json = record.dump(2) + "\n";
+  return changed;
+}
+
+std::optional<Containers::Rootfs> Runc::copied_rootfs(const Container& container) {
+  const json record = parsed(container.json);
+  const auto rootfs = record.find("rootfs");
+  if (rootfs == record.end()) return std::nullopt;
+  return Rootfs{rootfs->at("folder"), rootfs->at("bytes")};
+}
+
 void Runc::check_arrival(const std::string&, const std::string& id,
                          const std::string& source_json) {
   const json source = parsed(source_json);
@@ -291,7 +357,10 @@ void Runc::check_arrival(const std::string&, const std::string& id,
     throw Failure(fmt::format("there is a container '{}' already", id));
   }
   try {
-    check_bundle(source.at("bundle"), source.at("config"));
+    std::optional<std::uint64_t> copied;
+    if (source.contains("rootfs")) copied = source["rootfs"].at("bytes").get<std::uint64_t>();
+    check_bundle(source.at("bundle"), source.at("config"), copied);
+    if (source.contains("stdio")) check_stdio_file(source["stdio"]);
     if (source.at("network").is_object()) check_veths(source.at("network"));
   } catch (const json::exception&) {
     throw Failure("malformed request");
@@ -314,11 +383,20 @@ Container Runc::arrive(const std::string& id, const std::string& source_json) {
     if (record.at("piped") && !fs::exists(log_of(record), ignored)) {
       record["made"].push_back(log_of(record));
     }
+    if (record.contains("rootfs")) {
+      // As this side reads it: nobody else says which folder is filled, and emptied.
+      const std::string folder = root_folder(bundle, record.at("config"));
+      record["rootfs"]["folder"] = folder;
+      for (fs::path path = folder; !fs::exists(path, ignored); path = path.parent_path()) {
+        record["made"].push_back(path);
+      }
+    }
     json& network = record.at("network");
     if (network.is_object()) network = with_free_ports(network);
     // First, so that a later ferryd knows what to take away.
     Container container = write_record(id, record.dump(2) + "\n");
     try {
+      if (const auto rootfs = copied_rootfs(container)) make_folders(rootfs->folder);
       if (lacks_config) write_file(config, record.at("config").dump(2) + "\n");
       if (network.is_object()) make_veths(network);
     } catch (const Failure&) {
@@ -397,6 +475,11 @@ void Runc::forget(const Container& container) {
   report_failure([&] { remove(container); });
   std::error_code ignored;
   const json record = parsed(current->json);
+  // Of one that lives here, or lived, nothing but its record goes.
+  const auto rootfs = current->state == "restoring" ? copied_rootfs(*current) : std::nullopt;
+  if (rootfs) {
+    run({{"find", rootfs->folder, "-xdev", "-mindepth", "1", "-delete"}, {}, {}}, kDiskLimit);
+  }
   for (const std::string path : record.value("made", json::array())) fs::remove(path, ignored);
   Containers::forget(container);
 }

@@ -13,7 +13,9 @@
 //   bundle, config   the folder, and what its config.json says
 //   network          veth_network.h; null: the container is on the host's network
 //   piped            its stdout or stderr is a pipe, and has a file on the destination
-//   made             files of an arrival that go if it fails
+//   stdio            that file, when the user has named one
+//   rootfs           { folder, bytes }: the root filesystem is copied with the move
+//   made             files and folders of an arrival that go if it fails, the innermost first
 //
 // An instance is runc:ID:NUMBER.
 namespace ferry::migrate {
@@ -35,6 +37,8 @@ class Runc : public Containers {
   void check_arrival(const std::string& host, const std::string& id,
                      const std::string& source_json) override;
   Container arrive(const std::string& id, const std::string& source_json) override;
+  Container with(const Container& container, const Extras& extras) override;
+  std::optional<Rootfs> copied_rootfs(const Container& container) override;
   std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
                    const Container& container) override;
   std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "migrate/host.h"
+#include "migrate/image_stream.h"
+#include "migrate/rootfs_helper.h"
+
+namespace ferry::migrate {
+
+// Sends the root filesystem of a container: all of it while the program runs, and what has changed
+// then, once more when it is frozen.
+class CopyRootfs {
+ public:
+  using Tell = std::function<void(std::uint64_t bytes)>;
+
+  // `root`: the container's first process. Throws Failure.
+  CopyRootfs(const Host& host, pid_t root, const std::string& folder, const std::string& log);
+
+  // `go_on` throws when that is not wanted any more. Throws Failure.
+  void run(ImageSender& sender, const Tell& tell, const std::function<void()>& go_on);
+  // All is frozen. Throws Failure.
+  void send_last(ImageSender& sender);
+
+  std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes
+  std::uint64_t sent_last() const { return sent_ - sent_ahead_; }
+
+ private:
+  void look_at_mappings();
+  void pass(ImageSender& sender, const std::function<void()>& after_each);
+
+  const pid_t root_;
+  RootfsHelper helper_;
+  // Written through memory, perhaps without a trace in their times.
+  std::set<std::string> mapped_;
+  std::uint64_t sent_ = 0, sent_ahead_ = 0;
+};
+
+}  // namespace ferry::migrate
