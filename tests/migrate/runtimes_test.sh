@@ -32,7 +32,7 @@ group_runc() {
   runs h1 rc runc run --detach rc
   pid=$(pid_of h1 rc)
   await 'rc uses RDMA' has_more h1 "$pid" 0
-  fails "^ferry: 'rc' was not moved: h3: there is no root filesystem in /run/bundles/rc/rootfs$" on h1 "$ferry" move "$pid" --to h3
+  fails "^ferry: 'rc' was not moved: h3: there is no root filesystem in /run/bundles/rc/rootfs; have it copied: --copy-rootfs$" on h1 "$ferry" move "$pid" --to h3
   goes_on h1 "$pid"
   checkpoint h1 rc --leave-running
   goes_on h1 "$pid"
