@@ -22,7 +22,7 @@ def measure(contest):
     results = contest.rounds("latency", 3 if contest.quick else 7, {
         "ib_send_lat": of("ib_send_lat", count),
         "ib_read_lat, half": read,
-        "ib_write_lat": of("ib_write_lat", slow),
+        "ib_write_lat": of("ib_write_lat", count),
         "ib_send_lat -e": of("ib_send_lat", slow, "-e"),
         UDP: lambda: peers.udp_latency(contest, SIZE, count),
         UDP_THREAD: lambda: peers.udp_latency(contest, SIZE, slow, "--thread"),
