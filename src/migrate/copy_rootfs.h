@@ -10,6 +10,7 @@
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
 #include "migrate/rootfs_helper.h"
+#include "migrate/runtimes/container.h"
 
 namespace ferry::migrate {
 
@@ -20,13 +21,15 @@ class CopyRootfs {
   using Tell = std::function<void(std::uint64_t bytes)>;
 
   // `root`: the container's first process. Throws Failure.
-  CopyRootfs(const Host& host, pid_t root, const std::string& folder, const std::string& log);
+  CopyRootfs(const Host& host, pid_t root, const Containers::Rootfs& rootfs,
+             const std::string& log);
 
   // `go_on` throws when that is not wanted any more. Throws Failure.
   void run(ImageSender& sender, const Tell& tell, const std::function<void()>& go_on);
   // All is frozen. Throws Failure.
   void send_last(ImageSender& sender);
 
+  std::uint64_t total() const { return total_; }            // bytes on the source's disk
   std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes
   std::uint64_t sent_last() const { return sent_ - sent_ahead_; }
 
@@ -35,6 +38,7 @@ class CopyRootfs {
   void pass(ImageSender& sender, const std::function<void()>& after_each);
 
   const pid_t root_;
+  const std::uint64_t total_;
   RootfsHelper helper_;
   // Written through memory, perhaps without a trace in their times.
   std::set<std::string> mapped_;

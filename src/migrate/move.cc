@@ -108,8 +108,7 @@ void Move::tell(const std::string& phase, const CopyAhead::Progress* ahead) {
 void Move::tell_rootfs(std::uint64_t bytes) {
   v1::MoveProgress progress;
   progress.mutable_copy_rootfs()->set_sent_bytes(bytes);
-  progress.mutable_copy_rootfs()->set_total_bytes(
-      unit_.container->runtime->copied_rootfs(*unit_.container)->bytes);
+  progress.mutable_copy_rootfs()->set_total_bytes(rootfs_->total());
   tell(std::move(progress), "copy rootfs");
 }
 
@@ -415,7 +414,7 @@ void Move::prepare_there() {
                   host_.credentials, peer_.identity());
   if (unit_.container) {
     if (const auto rootfs = unit_.container->runtime->copied_rootfs(*unit_.container)) {
-      rootfs_.emplace(host_, unit_.root, rootfs->folder, images_ + "/" + kRootfsLog);
+      rootfs_.emplace(host_, unit_.root, *rootfs, images_ + "/" + kRootfsLog);
     }
   }
   if (!ahead) return;

@@ -60,6 +60,8 @@ pid_t parent_of(pid_t pid) {
   return stat_of(pid).parent;
 }
 
+}  // namespace
+
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   std::error_code ignored;
@@ -71,8 +73,6 @@ std::vector<pid_t> all_processes() {
   }
   return pids;
 }
-
-}  // namespace
 
 std::vector<pid_t> process_tree(pid_t root) {
   std::error_code ignored;

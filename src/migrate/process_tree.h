@@ -12,6 +12,8 @@
 // What /proc tells of processes. Everything here may be outdated the moment it is returned.
 namespace ferry::migrate {
 
+std::vector<pid_t> all_processes();
+
 // The process and all its descendants, parents before children; empty when there is no such
 // process.
 std::vector<pid_t> process_tree(pid_t root);

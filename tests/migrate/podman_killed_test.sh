@@ -17,12 +17,9 @@ group_archive() {
   contain h1 pkc 7
 
   # The destination's, before anything is restored: the source needs no word of it.
-  podman_waiting h3 restore
-  on h1 "$ferry" move pkc --to h3 >"$work/move" 2>&1 &
-  runner=$!
-  await 'h3 restores' on h3 test -e /run/waiting
+  restore_begins h1 pkc
   kill_ferryd h3
-  if wait "$runner"; then fail 'moved to a ferryd that died'; fi
+  fails_to_move "^ferry: 'pkc' was not moved: "
   goes_on_in h1 pkc
   go_on h3
   start_ferryd h3
@@ -30,12 +27,9 @@ group_archive() {
   ok "the destination's ferryd is killed while the archive is there: it goes on where it was"
 
   # The source's, while the archive is sent.
-  podman_waiting h3 restore
-  on h1 "$ferry" move pkc --to h3 >"$work/move" 2>&1 &
-  runner=$!
-  await 'h3 restores' on h3 test -e /run/waiting
+  restore_begins h1 pkc
   kill_ferryd h1
-  if wait "$runner"; then fail 'moved by a ferryd that died'; fi
+  fails_to_move 'ferryd'
   runs_on h1 pkc && fail 'it runs without anybody having decided so'
   start_ferryd h1
   await 'the next ferryd waits for the word of h3' is_in_doubt h1 pkc
@@ -51,13 +45,12 @@ group_archive() {
   podman_waiting h1 checkpoint
   goes_on_in h1 pkc # it has found the new ferryd
   before=$(stops_of h1)
-  on h1 "$ferry" move pkc --to h3 >"$work/move" 2>&1 &
-  runner=$!
+  move_begins h1 pkc
   await 'h1 checkpoints' on h1 test -e /run/waiting
   go_on h1
   await 'it is stopped' has_stopped h1 "$before"
   kill_ferryd h1
-  if wait "$runner"; then fail 'moved by a ferryd that died'; fi
+  fails_to_move 'ferryd'
   start_ferryd h1
   await 'the ferryd of h1 answers' answers h1
   await 'it runs on h1' runs_on h1 pkc
@@ -66,13 +59,10 @@ group_archive() {
   ok "the source's ferryd is killed at the checkpoint: it goes on"
 
   # An operator's word, where the destination never comes back.
-  podman_waiting h3 restore
-  on h1 "$ferry" move pkc --to h3 >"$work/move" 2>&1 &
-  runner=$!
-  await 'h3 restores' on h3 test -e /run/waiting
+  restore_begins h1 pkc
   kill_ferryd h1
   kill_ferryd h3
-  if wait "$runner"; then fail 'moved by a ferryd that died'; fi
+  fails_to_move 'ferryd'
   start_ferryd h1
   await 'the next ferryd waits for the word of h3' is_in_doubt h1 pkc
   on h1 "$ferry" resolve "$(on h1 "$ferry" ps --json | jq -r '.programs[] | select(.name == "pkc") | .move_id')" --abort
@@ -85,19 +75,10 @@ group_archive() {
   ends_well h1 pkc pks
 }
 
-# move_begins HOST NAME: a move to h3 in the background, as job `runner`; kill_ferry HOST kills its command.
-move_begins() {
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" sh -c 'echo $$ >/run/mover; exec "$0" move "$1" --to h3' "$ferry" "$2" >"$work/move" 2>&1 &
-  runner=$!
-}
+# kill_ferry HOST: the command of its last move.
 kill_ferry() {
   kill -9 "$(on "$1" cat /run/mover)"
   if wait "$runner" 2>/dev/null; then fail "ferry move ended before it was killed: $(<"$work/move")"; fi
-}
-fails_to_move() {
-  if wait "$runner"; then fail "moved: $(<"$work/move")"; fi
-  grep -Eq "$1" "$work/move" || fail "ferry move said: $(<"$work/move")"
 }
 
 # Once podman has made there what it keeps when its first container has gone.

@@ -40,7 +40,7 @@ contain() {
     --network "fast:ip=10.78.253.$3,interface_name=rdma0" -v "$FERRY_BIN:/opt/ferry:ro" -v /run/ferry:/run/ferry \
     -e LD_PRELOAD=/opt/ferry/libferry.so -e FERRY_NETDEV=rdma0 "${@:4}" "$image" \
     /opt/ferry/stream_check "$peer" --seconds 0 --qps 2 --json >/dev/null
-  await "$2 uses RDMA" has_more "$1" "$(pod_pid "$1" "$2")" 0
+  uses_rdma "$1" "$2"
 }
 
 # devices HOST...: Ferry's, for podman run --device.
@@ -63,11 +63,9 @@ goes_on_in() { goes_on "$1" "$(pod_pid "$1" "$2")"; }
 
 runs_on() { [[ $(pod "$1" inspect --format '{{.State.Running}}' "$2" 2>/dev/null) == true ]]; }
 
-# has_nothing HOST NAME: neither a container nor an archive of it.
-has_nothing() {
-  ! pod "$1" container exists "$2" && on "$1" sh -c '! ls /run/ferry/images/* /var/tmp/ferry/podman-* >/dev/null 2>&1'
-}
 no_archive() { on "$1" sh -c '! ls /run/ferry/images/* /var/tmp/ferry/podman-* >/dev/null 2>&1'; }
+# has_nothing HOST NAME: neither a container nor an archive of it.
+has_nothing() { ! pod "$1" container exists "$2" && no_archive "$1"; }
 
 # traces HOST: all that containers, moves, and what fails in them may leave there. remember HOST...: what it is now;
 # leaves_nothing HOST...: it is that again.
@@ -136,6 +134,24 @@ podman_waiting() {
   ferryd_with "$1" --podman /run/podman
 }
 go_on() { on "$1" touch /run/go; }
+
+# move_begins HOST NAME: a move to h3 in the background, as job `runner`, of which /run/mover on HOST is the pid.
+move_begins() {
+  # shellcheck disable=SC2016 # expanded on the host
+  on "$1" sh -c 'echo $$ >/run/mover; exec "$0" move "$1" --to h3' "$ferry" "$2" >"$work/move" 2>&1 &
+  runner=$!
+}
+# restore_begins HOST NAME: the same, and podman on h3 waits before it restores.
+restore_begins() {
+  podman_waiting h3 restore
+  move_begins "$1" "$2"
+  await 'h3 restores' on h3 test -e /run/waiting
+}
+# fails_to_move PATTERN: what ferry move says then.
+fails_to_move() {
+  if wait "$runner"; then fail "moved: $(<"$work/move")"; fi
+  grep -Eq "$1" "$work/move" || fail "ferry move said: $(<"$work/move")"
+}
 
 # use_podman: the lab, with podman on its hosts.
 use_podman() {

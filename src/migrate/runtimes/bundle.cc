@@ -37,13 +37,6 @@ json object_of(const json& object, const char* name) {
   return found != object.end() && found->is_object() ? *found : json::object();
 }
 
-bool is_bind(const json& mount) {
-  if (text_of(mount, "type") == "bind") return true;
-  const json options = list_of(mount, "options");
-  return std::any_of(options.begin(), options.end(),
-                     [](const json& option) { return option == "bind" || option == "rbind"; });
-}
-
 // For a root filesystem, which is not to be mixed with what is there.
 void check_room(const std::string& root, std::uint64_t bytes) {
   constexpr std::uint64_t kBeside = 16 << 20;  // folders, and what is written meanwhile
@@ -70,6 +63,13 @@ void check_room(const std::string& root, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+bool is_bind(const json& mount) {
+  if (text_of(mount, "type") == "bind") return true;
+  const json options = list_of(mount, "options");
+  return std::any_of(options.begin(), options.end(),
+                     [](const json& option) { return option == "bind" || option == "rbind"; });
+}
 
 json read_config(const std::string& bundle) {
   std::ifstream in(bundle + "/config.json");

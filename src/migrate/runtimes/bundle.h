@@ -12,6 +12,9 @@ namespace ferry::migrate {
 // BUNDLE/config.json. Throws Failure.
 nlohmann::json read_config(const std::string& bundle);
 
+// What CDI adds has no type, but options.
+bool is_bind(const nlohmann::json& mount);
+
 // On the source: throws Failure when a container with this config cannot move.
 void check_config(const nlohmann::json& config);
 

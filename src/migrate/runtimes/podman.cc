@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "migrate/criu_runner.h"
 #include "migrate/failure.h"
+#include "migrate/process_tree.h"
+#include "migrate/runtimes/bundle.h"
 #include "migrate/subprocess.h"
 
 namespace ferry::migrate {
@@ -59,14 +60,6 @@ std::vector<std::string> keys_of(const json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   return keys;
-}
-
-// What CDI adds has no type.
-bool is_bind(const json& mount) {
-  const auto options = mount.value("options", json::array());
-  return text_of(mount, "type") == "bind" ||
-         std::any_of(options.begin(), options.end(),
-                     [](const json& option) { return option == "bind" || option == "rbind"; });
 }
 
 // The OCI configuration has what --device adds too; podman makes those below the container's id.
@@ -162,14 +155,8 @@ std::string Podman::container_of(pid_t pid) {
 }
 
 std::vector<pid_t> Podman::processes_of(const std::string& id) {
-  std::vector<pid_t> processes;
-  std::error_code ignored;
-  for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string name = process.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const pid_t pid = std::stoi(name);
-    if (container_of(pid) == id) processes.push_back(pid);
-  }
+  std::vector<pid_t> processes = all_processes();
+  std::erase_if(processes, [&](pid_t pid) { return container_of(pid) != id; });
   return processes;
 }
 
@@ -195,11 +182,8 @@ std::uint64_t Podman::free_disk() const {
 }
 
 bool Podman::is_at_work(const std::string& archive) {
-  std::error_code ignored;
-  for (const auto& process : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string pid = process.path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream arguments(process.path() / "cmdline");
+  for (const pid_t pid : all_processes()) {
+    std::ifstream arguments(fmt::format("/proc/{}/cmdline", pid));
     for (std::string argument; std::getline(arguments, argument, '\0');) {
       if (argument == archive) return true;
     }

@@ -107,10 +107,8 @@ void check_stdio(pid_t pid) {
 void check_alone(pid_t root) {
   const auto tree = process_tree(root);
   const std::uint64_t network = namespace_inode(root, "net");
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    const pid_t pid = std::atoi(entry.path().filename().c_str());
-    if (pid <= 0 || namespace_inode(pid, "net") != network) continue;
+  for (const pid_t pid : all_processes()) {
+    if (namespace_inode(pid, "net") != network) continue;
     if (std::count(tree.begin(), tree.end(), pid) > 0) continue;
     // Or it was forked since, and may have ended already.
     if (is_below(pid, root) || namespace_inode(pid, "net") != network) continue;
