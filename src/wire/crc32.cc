@@ -39,6 +39,8 @@ constexpr auto kTables = make_tables();
 constexpr long long fold_constant(std::uint32_t n) {
   return static_cast<long long>(static_cast<std::uint64_t>(crc32_x_to(n)) << 1);
 }
+constexpr long long kLowBy2048 = fold_constant(2048 + 32);
+constexpr long long kHighBy2048 = fold_constant(2048 - 32);
 constexpr long long kLowBy1024 = fold_constant(1024 + 32);
 constexpr long long kHighBy1024 = fold_constant(1024 - 32);
 constexpr long long kLowBy512 = fold_constant(512 + 32);
@@ -164,6 +166,51 @@ FERRY_WIDE_FOLDING std::uint32_t update_by_wide_folding(std::uint32_t state, con
   return finish_folding(last, bytes, size);
 }
 
+// The same, 256 bytes at a time in four registers of 512 bits: twice as fast where they are as fast
+// as those of 256 bits. At least 256 bytes.
+#define FERRY_WIDEST_FOLDING \
+  __attribute__((target("avx512f,avx512vl,avx2,vpclmulqdq,pclmul,sse4.1")))
+
+FERRY_WIDEST_FOLDING inline __m512i load_widest(const std::byte* at) {
+  return _mm512_loadu_si512(at);
+}
+
+FERRY_WIDEST_FOLDING inline __m512i fold_widest(__m512i value, __m512i constants, __m512i next) {
+  constexpr int kXorOfThree = 0x96;
+  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, constants, 0x00),
+                                   _mm512_clmulepi64_epi128(value, constants, 0x11), next,
+                                   kXorOfThree);
+}
+
+FERRY_WIDEST_FOLDING std::uint32_t update_by_widest_folding(std::uint32_t state,
+                                                            const std::byte* bytes,
+                                                            std::size_t size) {
+  const __m512i by2048 = _mm512_set4_epi64(kHighBy2048, kLowBy2048, kHighBy2048, kLowBy2048);
+  const __m512i by512 = _mm512_set4_epi64(kHighBy512, kLowBy512, kHighBy512, kLowBy512);
+  const __m256i by256 = _mm256_set_epi64x(kHighBy256, kLowBy256, kHighBy256, kLowBy256);
+  const __m128i by128 = _mm_set_epi64x(kHighBy128, kLowBy128);
+  __m512i a = _mm512_xor_si512(load_widest(bytes),
+                               _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))));
+  __m512i b = load_widest(bytes + 64);
+  __m512i c = load_widest(bytes + 128);
+  __m512i d = load_widest(bytes + 192);
+  bytes += 256;
+  size -= 256;
+  for (; size >= 256; bytes += 256, size -= 256) {
+    a = fold_widest(a, by2048, load_widest(bytes));
+    b = fold_widest(b, by2048, load_widest(bytes + 64));
+    c = fold_widest(c, by2048, load_widest(bytes + 128));
+    d = fold_widest(d, by2048, load_widest(bytes + 192));
+  }
+  a = fold_widest(fold_widest(fold_widest(a, by512, b), by512, c), by512, d);
+  for (; size >= 64; bytes += 64, size -= 64) a = fold_widest(a, by512, load_widest(bytes));
+  const __m256i half = fold_wide(_mm512_maskz_extracti64x4_epi64(0xF, a, 0), by256,
+                                 _mm512_maskz_extracti64x4_epi64(0xF, a, 1));
+  const __m128i last = fold(_mm256_castsi256_si128(half), by128, _mm256_extracti128_si256(half, 1));
+  _mm256_zeroupper();  // as above
+  return finish_folding(last, bytes, size);
+}
+
 #endif
 
 }  // namespace
@@ -188,6 +235,10 @@ std::uint32_t crc32_update_by_table(std::uint32_t state, const std::byte* bytes,
 // here.
 std::uint32_t crc32_update(std::uint32_t state, std::span<const std::byte> bytes) {
 #if defined(__x86_64__)
+  if (bytes.size() >= 512 && __builtin_cpu_supports("vpclmulqdq") &&
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
+    return update_by_widest_folding(state, bytes.data(), bytes.size());
+  }
   if (bytes.size() >= 256 && __builtin_cpu_supports("vpclmulqdq") &&
       __builtin_cpu_supports("avx2")) {
     return update_by_wide_folding(state, bytes.data(), bytes.size());
