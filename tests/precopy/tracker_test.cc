@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -229,8 +230,13 @@ TEST(Tracker, AnotherProgramInTheProcessIsDirty) {
   Tracker tracker(process.pid(), process.userfaultfd());
   tracker.take();
   process.begin(1);
-  std::string name;
-  while (name != "sleep") std::ifstream("/proc/" + std::to_string(process.pid()) + "/comm") >> name;
+  // Until it sleeps, and writes nothing any more.
+  const std::string folder = "/proc/" + std::to_string(process.pid());
+  std::string name, call;
+  while (name != "sleep" || call != std::to_string(SYS_clock_nanosleep)) {
+    std::ifstream(folder + "/comm") >> name;
+    std::ifstream(folder + "/syscall") >> call;
+  }
   const auto look = tracker.take();
   EXPECT_GT(look.dirty.bytes(), 0u);
   EXPECT_EQ(tracker.take().dirty, look.dirty);
