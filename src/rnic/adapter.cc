@@ -331,12 +331,17 @@ void Adapter::transmit(transport::Time now, bool hold) {
   while (held != nullptr) touch(std::exchange(held, held->next_touched));
 }
 
-void Adapter::post(QueuePair* qp, bool acknowledged) {
+// What may be kept leaves at the latest when an answer wakes the thread, or when a parked one looks.
+void Adapter::post(QueuePair* qp, bool under_way) {
   touch(qp);
   const transport::Time at = now();
   qp->reply_habit.posted(at);
   gatherer_.leaves(poll_yields_.back());  // a yield ends without the lock
-  if (gatherer_.keep(at, acknowledged)) return;
+  const bool looked_at = !thread_sleeping_ || thread_until_ - at <= kLongestHold;
+  if (gatherer_.keep(at, under_way && (looked_at || qp->transport().awaits_answer()))) {
+    held_until_ = std::min(held_until_, at + kLongestHold);
+    return;
+  }
   transmit(at);
   gatherer_.leaves(now());
 }
@@ -431,11 +436,10 @@ transport::Deadlines Adapter::deadlines() const {
   return next;
 }
 
-// One that sleeps until some deadline looks at the lenient ones then.
 bool Adapter::oversleeps() const {
   const transport::Deadlines next = deadlines();
   return next.strict < thread_until_ ||
-         (thread_until_ == transport::kNever && next.lenient != transport::kNever);
+         (next.lenient != transport::kNever && next.lenient + kLenience < thread_until_);
 }
 
 void Adapter::run_timers(transport::Time now) {

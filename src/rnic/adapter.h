@@ -61,6 +61,9 @@ struct DropCounters {
 
 class Adapter {
  public:
+  // How late a lenient deadline may be served. A program that polls serves it in time; for one that
+  // does not, the progress thread would interrupt it again and again.
+  static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
   static constexpr transport::Time kSeekInterval = std::chrono::milliseconds(100);
   static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
 
@@ -165,8 +168,8 @@ class Adapter {
   // transmit() looks. What depends on whether it is Stopped comes after the touch.
   void touch(QueuePair* qp);
   // The program has posted to a connection: lets it send now, or soon together with what comes next
-  // (PostGatherer). `acknowledged`: one of its packets is under way, and will be answered.
-  void post(QueuePair* qp, bool acknowledged);
+  // (PostGatherer). `under_way`: one of its packets is, and will be acknowledged sooner or later.
+  void post(QueuePair* qp, bool under_way);
   // Lets touched QPs send, in turn, until all are done, the ports are full or the windows closed;
   // then flushes. With `hold`, acknowledgements that an answer will follow at once wait for it
   // (ReplyHabit): their QPs stay touched.

@@ -94,7 +94,9 @@ Context::~Context() {
 void Context::leave() {
   if (adapter_.abandoned()) return;
   Adapter::Lock lock(adapter_, std::try_to_lock);
-  if (lock.owned()) adapter_.transmit(adapter_.now());
+  if (!lock.owned()) return;
+  for (const auto& [handle, qp] : qps_) qp->say_farewell();
+  adapter_.transmit(adapter_.now());
 }
 
 std::uint64_t Context::clock() const {

@@ -364,6 +364,7 @@ int Context::destroy_qp(QueuePair* qp) {
     for (const auto& [number, window] : mws_) {
       if (window->qp == qp) MemoryTable::unbind(window.get());
     }
+    qp->say_farewell();
     adapter_.transmit(adapter_.now());  // what was kept or held (PostGatherer, ReplyHabit)
     adapter_.remove_qp(qp, port::index_of(init.virtual_qpn));
     qps_.erase(init.handle);

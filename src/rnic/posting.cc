@@ -192,7 +192,7 @@ int QueuePair::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
       break;
     }
   }
-  adapter_.post(this, acknowledgement_comes());
+  adapter_.post(this, is_under_way());
   return error;
 }
 

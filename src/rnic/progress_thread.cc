@@ -31,13 +31,9 @@ constexpr transport::Time kLook = std::chrono::microseconds(30);
 constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then at the link as well
 constexpr std::size_t kStackSize = 256 * 1024;
 
-// How late a lenient deadline may be served. A program that polls serves it in time; for one that
-// does not, this thread would interrupt it again and again.
-constexpr transport::Time kLenience = std::chrono::milliseconds(8);
-
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
-  return std::min(next.strict, std::max(next.lenient, now + kLenience));
+  return std::min(next.strict, std::max(next.lenient, now + Adapter::kLenience));
 }
 
 timespec to_timespec(transport::Time time) {
@@ -242,7 +238,10 @@ void ProgressThread::pause(transport::Time time) {
 bool ProgressThread::work_waits() {
   Adapter::Lock lock(adapter_);
   if (adapter_.suspended()) return false;
-  if (std::min(adapter_.held_until(), adapter_.deadlines().strict) <= adapter_.now()) return true;
+  const transport::Deadlines next = adapter_.deadlines();
+  const transport::Time now = adapter_.now();
+  if (std::min(adapter_.held_until(), next.strict) <= now) return true;
+  if (next.lenient <= now - Adapter::kLenience) return true;
   for (std::size_t i = 0; i < kLanes; ++i) {
     const Lane& lane = adapter_.lane(i);
     if (!adapter_.listens(lane)) continue;

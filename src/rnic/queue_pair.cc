@@ -122,6 +122,11 @@ void QueuePair::drop_destination() {
   destination_ = nullptr;
 }
 
+// A peer that has asked for nothing would ask, and wait, and take this QP for lost.
+void QueuePair::say_farewell() {
+  if (transport_->acknowledge_rest()) adapter_.touch(this);
+}
+
 // What a QP that is reset or destroyed leaves behind. A reset one stays in its multicast groups
 // (clause 11.3: only a detach ends that).
 void QueuePair::forget() {
@@ -178,6 +183,7 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
 int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask) {
   const transport::Time now = adapter_.now();
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
+    say_farewell();
     adapter_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
     adapter_.touch(this);
   }

@@ -71,6 +71,7 @@ class QueuePair final : public device::Qp,
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override;
   int post_all(ibv_send_wr* list) override;
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override;
+  void say_farewell();  // it is about to be reset or destroyed: transmit() sends it
   int modify(const ibv_qp_attr& attributes, int mask) override;
   int query(ibv_qp_attr* attributes) const override;
   int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
@@ -202,10 +203,7 @@ class QueuePair final : public device::Qp,
   bool accounts_at(const port::Endpoint& to) const {
     return destination_ != nullptr && (!transport::kMovable || destination_->endpoint == to);
   }
-  // Whether a packet is under way that the peer's RNIC will acknowledge.
-  bool acknowledgement_comes() const {
-    return destination_ != nullptr && destination_->outstanding > 0;
-  }
+  bool is_under_way() const { return destination_ != nullptr && destination_->outstanding > 0; }
 
   Adapter& adapter_;
   device::EventSink& sink_;

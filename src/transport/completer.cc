@@ -71,7 +71,7 @@ bool Connection::State::acknowledge(std::uint64_t end) {
 void Connection::State::progress(Time now) {
   req.retries_left = rts.retry_count;
   req.rnr_retries_left = rts.rnr_retry;
-  req.ack_at = req.una < req.next ? deadline(now, ack_timeout(rts.timeout)) : kNever;
+  req.ack_at = req.una < req.probe.asked_end ? ack_deadline(now) : kNever;
   probe_progress(now);
   check_drained();
 }

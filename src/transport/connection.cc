@@ -156,7 +156,7 @@ Deadlines S::deadlines() const {
   if (migrating()) {
     if (mig.stopped) return {};
     at.strict = std::min(at.strict, mig.resume.at);
-    if (requesting() && !req.queue.empty()) at.strict = std::min(at.strict, mig.limit_at);
+    if (requesting() && is_waited_for()) at.strict = std::min(at.strict, mig.limit_at);
   }
   if (!requesting()) return at;
   // Not the minimum of a list, which is a loop: this is asked after each packet.
@@ -237,6 +237,7 @@ void Connection::set_limits(const RtsAttributes& attributes, std::uint8_t max_de
 void Connection::set_sqd(bool draining) {
   state_->qp_state = draining ? QpState::kSqd : QpState::kRts;
   state_->req.drained_raised = false;
+  if (draining) state_->ask_now();
   state_->check_drained();
 }
 
@@ -294,7 +295,9 @@ int Connection::post_send(const SendRequest& request) {
     default: break;
   }
   if (!s.acceptable(request)) return EINVAL;
-  return s.req.queue.push(request) ? 0 : ENOMEM;
+  if (!s.req.queue.push(request)) return ENOMEM;
+  if (s.req.queue.at(s.req.queue.tail() - 1).is_local()) s.ask_now();
+  return 0;
 }
 
 std::uint64_t Connection::posted() const {
@@ -332,6 +335,7 @@ unsigned Connection::transmit(Time now, unsigned budget) {
   }
   if (s.is_uc()) return sent < budget ? sent + s.transmit_uc(budget - sent) : sent;
   if (sent < budget) sent += s.transmit_responses(budget - sent);
+  if (s.is_starved(s.room())) s.ask_now();
   if (s.req.probe.due && sent < budget && s.transmit_probe(now)) ++sent;
   // A small request and the acknowledgement behind it leave as one super-packet.
   const unsigned first = sent < budget && s.acknowledgement_due() ? 1 : 0;
@@ -348,13 +352,24 @@ bool Connection::has_work() const {
     if (s.silent()) return false;
   }
   if (!s.is_uc() && (s.responses_due() || s.req.probe.due)) return true;
-  return s.sendable() == State::Sendable::kYes;
+  return s.sendable() == State::Sendable::kYes || s.is_starved(s.room());
 }
 
 bool Connection::only_acknowledges() const {
   const State& s = *state_;
   return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && !s.migrating() &&
-         !s.req.probe.due && s.sendable() == State::Sendable::kNo;
+         !s.req.probe.due && s.sendable() == State::Sendable::kNo && !s.is_starved(s.room());
+}
+
+bool Connection::awaits_answer() const {
+  return state_->req.una < state_->req.probe.asked_end;
+}
+
+bool Connection::acknowledge_rest() {
+  State& s = *state_;
+  if (!s.rsp.unanswered || !s.receiving() || s.is_uc()) return false;
+  s.rsp.ack_due = true;
+  return true;
 }
 
 bool Connection::waits_for_window() const {

@@ -50,6 +50,8 @@ class Connection final : public Transport {
   unsigned transmit(Time now, unsigned budget) override;
   bool has_work() const override;
   bool only_acknowledges() const override;
+  bool awaits_answer() const override;
+  bool acknowledge_rest() override;
   bool waits_for_window() const override;
   Deadlines deadlines() const override;
   void prepare(Time now) override;

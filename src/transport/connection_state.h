@@ -165,6 +165,7 @@ struct ResponderState {
   std::vector<Response> responses;  // in the order of PSNs; at most max_dest_rd_atomic
   SavedResults saved;
   bool ack_due = false;
+  bool unanswered = false;  // received since the last acknowledgement, asked for or not
   bool nak_due = false;
   bool nak_fatal = false;  // sent in ERROR still
   std::uint8_t nak_syndrome = 0;
@@ -307,6 +308,16 @@ struct Connection::State {
   // Past local operations that were carried out: `cursor` never rests on one.
   void skip_local();
   void build_request(const RequestPacket& packet, OutPacket* out) const;
+  // Which packets ask for an acknowledgement.
+  bool interval_ends(std::int64_t left) const;
+  bool may_be_quiet(const Wqe& wqe, Time now) const;
+  void ask_now();
+  bool is_unasked() const;  // some of what is under way: nobody will acknowledge it
+  bool is_starved(std::int64_t left) const;
+  // Whether the send queue has more than quiet messages that were sent: those may have arrived, and
+  // nobody waits for them.
+  bool is_waited_for() const;
+  Time ack_deadline(Time now) const;
   void go_back();  // to una; nothing is in flight after it
   std::int64_t cost(const Wqe& wqe, std::uint64_t begin, std::uint64_t end) const;
   std::int64_t room() const { return host.window(peer); }
@@ -322,6 +333,7 @@ struct Connection::State {
   void probe_progress(Time now);  // something was acknowledged
   void probe_timeout(Time now);
   bool transmit_probe(Time now);
+  bool transmit_query(Time now);
 
   // uc_requester.cc
   bool uc_sendable() const;

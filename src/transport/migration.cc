@@ -399,7 +399,7 @@ void Connection::State::migration_timeout(Time now) {
       // It goes on into the void, as towards any peer that is not there.
       mig.paused = mig.resume_pending = false;
       mig.limit_at = kNever;
-    } else if (!req.queue.empty()) {
+    } else if (is_waited_for()) {
       fail(req.queue.head(), Status::kRetryExceeded);
     }
   }

@@ -9,8 +9,12 @@ namespace {
 
 using wire::Opcode;
 
-// Packets of one message between two that ask for an acknowledgement.
-constexpr unsigned kAckInterval = 16;
+// Packets from one that asks for an acknowledgement to the next: at most, and at least where the
+// window is small, of which no more than this part shall wait to be asked about.
+constexpr unsigned kAckInterval = 64;
+constexpr unsigned kShortestAckInterval = 4;
+constexpr int kAcksOfWindow = 4;
+constexpr int kFewCredits = 16;  // an acknowledgement may bring more
 
 // A loss that a NAK reports leaves a window of so many packets, if there was one. Bad wires lose
 // packets one by one: halved further, the window would be spent waiting for acknowledgements, and a
@@ -174,7 +178,6 @@ void Connection::State::build_request(const RequestPacket& packet, OutPacket* ou
       out->header.invalidate_rkey = wqe.invalidate_rkey;
     }
     out->header.solicited = wqe.solicited && wqe.needs_receive();
-    out->header.ack_request = true;
   }
   out->length = packet.bytes;
   if (packet.bytes == 0) return;
@@ -186,6 +189,65 @@ void Connection::State::build_request(const RequestPacket& packet, OutPacket* ou
     out->sges = req.queue.sges(packet.index);
     out->offset = packet.offset;
   }
+}
+
+// Whether the peer need not acknowledge this message by itself, though it ends here. Nobody waits for
+// it: it has no completion, and there is room for more. It is acknowledged with the next request that
+// asks, which is one of the next kAckInterval packets. Where none follows for as long as a probe
+// waits, the probe asks; the first that follows shortly before that asks instead.
+bool Connection::State::may_be_quiet(const Wqe& wqe, Time now) const {
+  if (wqe.signaled || req.next < req.max_sent || req.probe.delay == kNever) return false;
+  if (req.probe.is_late(now)) return false;
+  if (4 * (req.cursor + 1 - req.queue.head()) > req.queue.max_wr()) return false;
+  if (wqe.needs_receive() && !req.unlimited &&
+      req.limit_ssn - static_cast<std::int64_t>(wqe.first_ssn) < kFewCredits) {
+    return false;
+  }
+  const bool newest = req.cursor + 1 == req.queue.tail();
+  return qp_state == QpState::kRts && (newest || !req.queue.at(req.cursor + 1).is_local());
+}
+
+// `left`: of the window, behind the next packet.
+bool Connection::State::interval_ends(std::int64_t left) const {
+  if (left < packet_cost()) return true;
+  const unsigned packets = req.since_ack_request + 1;
+  return packets >= kAckInterval ||
+         (packets >= kShortestAckInterval &&
+          kAcksOfWindow * packets * packet_cost() > left + req.in_flight);
+}
+
+Time Connection::State::ack_deadline(Time now) const {
+  return deadline(now, ack_timeout(rts.timeout, rts.retry_count - req.retries_left));
+}
+
+// Something waits for the acknowledgement of what the peer was not asked to acknowledge.
+void Connection::State::ask_now() {
+  if (is_unasked()) req.probe.due = true;
+}
+
+bool Connection::State::is_unasked() const {
+  return req.probe.delay != kNever && std::max(req.una, req.probe.asked_end) < req.next;
+}
+
+// Whether only an acknowledgement that nobody asked for lets the next packet go: there is no room,
+// or no credit. Behind a READ or an atomic its response does.
+bool Connection::State::is_starved(std::int64_t left) const {
+  if (!is_unasked() || all_begun() || !requesting() || silent() || req.rnr_until != kNever) {
+    return false;
+  }
+  const Wqe& wqe = req.queue.at(req.cursor);
+  if (req.queue.at(req.queue.head()).has_response() || wqe.is_local()) return false;
+  const RequestPacket packet = next_packet();
+  return packet.cost() > std::min(req.window - req.in_flight, left) ||
+         !credits_allow(wqe, packet) || req.next + packet.psns - req.una > kPsnWindow;
+}
+
+bool Connection::State::is_waited_for() const {
+  for (std::uint64_t i = req.queue.head(); i != req.queue.tail(); ++i) {
+    if (i >= req.queue.assigned() || req.queue.at(i).signaled) return true;
+    if (req.queue.at(i).end_psn() > req.max_sent) return true;
+  }
+  return false;
 }
 
 unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
@@ -208,16 +270,16 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     const bool limited = wqe.needs_receive() && !req.unlimited && packet.offset_psns == 0 &&
                          static_cast<std::int64_t>(wqe.first_ssn) > req.limit_ssn;
     if (!wqe.has_response()) {
-      const bool last_of_window =
-          req.window - req.in_flight - cost < packet_cost() || left - cost < packet_cost();
-      if (limited || last_of_window || req.since_ack_request + 1 >= kAckInterval) {
-        out.header.ack_request = true;
-      }
+      const bool ends = packet.psn + packet.psns == wqe.end_psn();
+      out.header.ack_request = limited ||
+                               interval_ends(std::min(req.window - req.in_flight, left) - cost) ||
+                               (ends && !may_be_quiet(wqe, now));
     }
     const EmitResult result = emit(out);
     if (result == EmitResult::kNoRoom) break;
     if (result != EmitResult::kOk) {
       wqe.local_error = Status::kLocalProtection;
+      ask_now();
       settle();
       break;
     }
@@ -228,7 +290,12 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     req.since_ack_request = out.header.ack_request ? 0 : req.since_ack_request + 1;
     if (limited) req.limited_psn = req.next;
     const bool asks = out.header.ack_request || wqe.has_response();
-    if (asks) req.probe.asked(packet.psn + packet.psns, now);
+    if (asks) {
+      req.probe.asked(packet.psn + packet.psns, now);
+      if (req.ack_at == kNever) req.ack_at = ack_deadline(now);
+    } else if (packet.psn + packet.psns == wqe.end_psn()) {
+      req.probe.left_quiet(wqe.end_psn(), now, ack_timeout(rts.timeout));
+    }
     if (req.next < req.max_sent) {
       ++counters.retransmitted_packets;
     } else if (asks && req.probe.timed_end == 0) {
@@ -240,9 +307,6 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     if (req.next == wqe.end_psn()) {
       ++req.cursor;
       skip_local();
-    }
-    if (packet.psn == req.una) {  // a new flight
-      req.ack_at = deadline(now, ack_timeout(rts.timeout, rts.retry_count - req.retries_left));
     }
   }
   return sent;

@@ -103,6 +103,7 @@ void Connection::State::received(const wire::Packet& packet) {
   rsp.requests_received = true;
   rsp.offset += packet.payload.size();
   if (packet.header.ack_request) rsp.ack_due = true;
+  rsp.unanswered = true;
   counters.received_bytes += packet.payload.size();
   if (shape_of(packet.header.opcode).ends) message_done(packet);
 }

@@ -58,7 +58,7 @@ EmitResult Connection::State::send_acknowledgement() {
   if (result == EmitResult::kOk) {
     rsp.nak_due = false;
     rsp.nak_fatal = false;
-    rsp.ack_due = false;
+    rsp.ack_due = rsp.unanswered = false;
   }
   return result;
 }

@@ -89,6 +89,7 @@ class SendQueue {
   std::uint64_t assigned() const { return assigned_; }
   std::uint64_t tail() const { return tail_; }
   bool empty() const { return head_ == tail_; }
+  std::uint32_t max_wr() const { return max_wr_; }
 
   Wqe& at(std::uint64_t index) { return wqes_[index & mask_]; }
   const Wqe& at(std::uint64_t index) const { return wqes_[index & mask_]; }

@@ -27,10 +27,12 @@ struct TailProbe {
 
   std::uint64_t asked_end = 0;  // the peer was asked to acknowledge all before this PSN
   Time at = kNever;
-  bool due = false;        // to be sent at the next transmit()
-  unsigned sent = 0;       // since the last progress
-  std::uint64_t next = 0;  // everything before this PSN was sent before the last probe
-  bool answered = false;   // there was progress since, but not up to there
+  std::uint64_t quiet_end = 0;  // the last message that it was not asked about ends here
+  bool quiet = false;           // `at` is of such messages
+  bool due = false;             // to be sent at the next transmit()
+  unsigned sent = 0;            // since the last progress
+  std::uint64_t next = 0;       // everything before this PSN was sent before the last probe
+  bool answered = false;        // there was progress since, but not up to there
 
   void time(std::uint64_t end, Time now) {
     timed_end = end;
@@ -41,8 +43,20 @@ struct TailProbe {
   // sender has sent of a message until now waits for the rest.
   void asked(std::uint64_t end, Time now) {
     asked_end = end;
-    if (at == kNever && delay != kNever) at = now + delay;
+    if (delay == kNever || (at != kNever && !quiet)) return;
+    at = now + delay;
+    quiet = false;
   }
+
+  // A message was sent that the peer need not acknowledge by itself.
+  void left_quiet(std::uint64_t end, Time now, Time timeout) {
+    quiet_end = end;
+    if (at != kNever) return;
+    at = now + std::min(delay, timeout);
+    quiet = true;
+  }
+  // Such a message has waited for so long that the next one asks.
+  bool is_late(Time now) const { return quiet && now >= at - delay / 4; }
 
   void measured(Time sample) {
     if (delay == kNever) {
@@ -59,7 +73,9 @@ struct TailProbe {
   void cancel() {
     timed_end = 0;
     asked_end = 0;
+    quiet_end = 0;
     at = kNever;
+    quiet = false;
     due = false;
     sent = 0;
     next = 0;

@@ -147,6 +147,11 @@ class Transport {
   virtual bool has_work() const = 0;
   // All that could be sent now is one acknowledgement, which the peer can wait for.
   virtual bool only_acknowledges() const { return false; }
+  // Whether the peer was asked for an acknowledgement or a response that has not come yet.
+  virtual bool awaits_answer() const { return false; }
+  // Before it ends: what the peer has sent without asking is acknowledged, too, with the next
+  // transmit(). False: nothing is left to acknowledge.
+  virtual bool acknowledge_rest() { return false; }
   virtual bool waits_for_window() const = 0;
   // When handle_timeout() must be called next; kNever without timers.
   virtual Deadlines deadlines() const = 0;

@@ -1,3 +1,4 @@
+#include "port/port.h"
 #include "transport/script.h"
 
 namespace ferry::transport::test {
@@ -37,17 +38,34 @@ TEST(AckCoalescing, OneAcknowledgesManyRequests) {
 
 TEST(AckCoalescing, LongMessagesAskOnTheWay) {
   Script s;
-  s.post(send(1, 100 * kMtu));
-  unsigned since = 0;
-  for (std::uint32_t i = 0; i < 100; ++i) {
+  s.post(send(1, 200 * kMtu));
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const Out out = s.expect(i == 0     ? Opcode::kRcSendFirst
+                             : i == 199 ? Opcode::kRcSendLast
+                                        : Opcode::kRcSendMiddle,
+                             100 + i);
+    EXPECT_EQ(out.header.ack_request, i % 64 == 63 || i == 199) << i;
+  }
+  s.inject(ack(299));
+  s.expect_completion(1);
+}
+
+TEST(AckCoalescing, LongMessagesAskForEachQuarterOfTheWindow) {
+  Script s;
+  s.host.window_bytes = 32 * static_cast<std::int64_t>(port::window_charge(64) + kMtu);
+  s.post(send(1, 32 * kMtu));
+  unsigned asked = 0, since = 0;
+  for (std::uint32_t i = 0; i < 32; ++i) {
     const Out out = s.expect(i == 0    ? Opcode::kRcSendFirst
-                             : i == 99 ? Opcode::kRcSendLast
+                             : i == 31 ? Opcode::kRcSendLast
                                        : Opcode::kRcSendMiddle,
                              100 + i);
     since = out.header.ack_request ? 0 : since + 1;
-    EXPECT_LT(since, 16u);
+    EXPECT_LE(since, 8u) << i;
+    asked += out.header.ack_request;
   }
-  s.inject(ack(199));
+  EXPECT_LE(asked, 5u);
+  s.inject(ack(131));
   s.expect_completion(1);
 }
 
