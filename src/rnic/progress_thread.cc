@@ -103,11 +103,23 @@ void* ProgressThread::entry(void* self) {
 }
 
 void ProgressThread::kick() {
+  // Also where the thread that kicks is cancelled in write().
+  struct Kicking {
+    explicit Kicking(std::atomic<unsigned>& count) : kicking(count) { kicking.fetch_add(1); }
+    ~Kicking() { kicking.fetch_sub(1); }
+    std::atomic<unsigned>& kicking;
+  } const in_here(kicking_);
   const int event = event_.load();
   if (event < 0) return;
   const std::uint64_t one = 1;
   // Fails only when the counter is full already, which wakes as well.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
+}
+
+void ProgressThread::close_event() {
+  const int event = event_.exchange(-1);
+  while (kicking_.load() != 0) sched_yield();
+  close(event);
 }
 
 void ProgressThread::drain_event() {
@@ -152,7 +164,7 @@ void ProgressThread::main() {
     serve();
     std::unique_lock lock(mutex_);
     if (request_.load() == Request::kDetach) {
-      close(event_.exchange(-1));
+      close_event();
       link_.close();
       detached_ = true;
       changed_.notify_all();

@@ -75,6 +75,8 @@ class ProgressThread {
   }
   void drain_event();
   int open_event();
+  // When nobody writes to it any more: the number may be another descriptor's at once.
+  void close_event();
 
   Adapter& adapter_;
   LinkWatch link_;
@@ -82,6 +84,7 @@ class ProgressThread {
   pthread_t thread_{};
   bool started_ = false;
   std::atomic<int> event_{-1};
+  std::atomic<unsigned> kicking_{0};  // threads of the program that are in kick()
 
   enum class Request : std::uint8_t { kServe, kDetach, kEnd };
   std::atomic<Request> request_{Request::kServe};

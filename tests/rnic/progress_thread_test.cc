@@ -1,5 +1,7 @@
 #include <dirent.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "loopback.h"
+#include "rnic/progress_thread.h"
 
 // What the progress thread does for programs that do not poll, and what it leaves to those that do.
 namespace ferry::rnic::testing {
@@ -220,6 +223,28 @@ TEST(ProgressThreadTimers, RunWithoutPolling) {
               0);
   }
   EXPECT_TRUE(eventually([&] { return pair.a.sink.completions() == 1; }, std::chrono::seconds(60)));
+}
+
+// The program posts, and kicks the thread with it, while the RNIC is stopped for a move.
+TEST(ProgressThreadDetach, NobodyWritesToWhoeverGetsTheNumber) {
+  Adapter adapter(system_environment(), Settings{});
+  ProgressThread thread(adapter, "lo", [](bool) {});
+  ASSERT_EQ(thread.start(), 0);
+  std::atomic<bool> stop{false};
+  std::thread program([&] {
+    while (!stop) thread.kick();
+  });
+  for (int i = 0; i < 500; ++i) {
+    thread.detach();
+    const int next = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    std::uint64_t count = 0;
+    EXPECT_EQ(read(next, &count, sizeof count), -1) << "in round " << i;
+    close(next);
+    ASSERT_EQ(thread.attach(), 0);
+  }
+  stop = true;
+  program.join();
 }
 
 }  // namespace
