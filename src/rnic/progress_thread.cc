@@ -168,7 +168,8 @@ void ProgressThread::main() {
       link_.close();
       detached_ = true;
       changed_.notify_all();
-      changed_.wait(lock, [this] { return request_.load() != Request::kDetach; });
+      // Not for the request: it may be the next one by the time this thread is awake.
+      changed_.wait(lock, [this] { return !detached_ || request_.load() == Request::kEnd; });
     }
     if (request_.load() == Request::kEnd) return;
   }
