@@ -18,7 +18,7 @@ OVER = {
     "Ferry": ("--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self", "--mca", "pml_ucx_tls", "any",
               "--mca", "pml_ucx_devices", "any", "-x", "UCX_NET_DEVICES=ferry0:1", "-x",
               "UCX_TLS=rc_verbs,ud_verbs,self", "-x", "FERRY_NETDEV=rdma", "-x", "UCX_RNDV_THRESH=64k", "-x",
-              "UCX_RC_VERBS_SEG_SIZE=64k"),
+              "UCX_RNDV_SCHEME=put_zcopy", "-x", "UCX_RC_VERBS_SEG_SIZE=64k", "-x", "UCX_RC_VERBS_RX_QUEUE_LEN=512"),
     "TCP": ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.78.0.0/16"),
 }
 # hpcc's own names in its summary, and whether more is better.
