@@ -1,5 +1,6 @@
 #include "transport/pair.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +56,8 @@ Pair::Pair(std::uint64_t seed, const PairOptions& options)
   const std::uint32_t mtus[] = {256, 512, 1024, 4096};
   mtu_ = mtus[pick(0, 3)];
   max_length_ = chance(0.3) ? std::min<std::uint64_t>(mtu_ * 2, kSlotBytes) : kSlotBytes;
+  signaled_ = chance(0.7) ? 0.6 : 0.05;
+  quiet_tail_ = chance(0.5);
   const bool credits = chance(0.6);
   const std::uint64_t messages = pick(5, 60);
   const std::uint64_t window = chance(0.4) ? pick(mtu_ + 64, 20000) : 1 << 20;
@@ -111,6 +114,7 @@ Pair::Pair(std::uint64_t seed, const PairOptions& options)
                              .rnr_retry = 7,
                              .max_rd_atomic = rd_atomic},
                             now_);
+    side.end_psn = psn[i];
     if (options_.told && i == 0) side.connection->set_peer_retries(*options_.told);
     schedule(Event::Kind::kRequest, i, step_);
     schedule(Event::Kind::kReceive, i, step_);
@@ -311,6 +315,12 @@ void Pair::post_request(int index) {
   if (request.inline_data) std::memset(local, 0xEE, message.length);  // it was copied
   ++side.next_request;
   --side.requests_left;
+  if (!local_only) {
+    const bool one = is_atomic(message.operation) || message.operation == Operation::kFlush;
+    const std::uint64_t psns =
+        one ? 1 : std::max<std::uint64_t>((message.length + mtu_ - 1) / mtu_, 1);
+    side.end_psn = wire::psn_add(side.end_psn, static_cast<std::uint32_t>(psns));
+  }
   ++totals_.messages;
   side.requests[request.wr_id] = message;
   const bool arrives =
@@ -326,7 +336,7 @@ Pair::Message Pair::make_message(int index) {
   message.length = chance(0.1) ? 0 : pick(1, max_length_);
   message.pattern = seed_ * 1000 + side.next_request * 2 + static_cast<std::uint64_t>(index);
   message.immediate = static_cast<std::uint32_t>(random_());
-  message.signaled = chance(0.6) || side.requests_left == 1 ||
+  message.signaled = chance(signaled_) || (side.requests_left == 1 && !quiet_tail_) ||
                      side.next_request - side.next_completion + 1 >= kSlots / 2;
   message.local = kLocalArea + side.next_request % kSlots * kSlotBytes;
   message.remote = kWriteArea + side.next_request % kSlots * kSlotBytes;
@@ -409,6 +419,16 @@ void Pair::check_effect(int index, const Message& message, bool last,
       message.operation == Operation::kAtomicWrite) {
     // A late duplicate that writes again would be seen at the end.
     std::memset(other.host.memory().data() + message.remote, int(kPoison), kSlotBytes);
+  }
+}
+
+// What was done without a word, behind the last completion.
+void Pair::check_quiet_tail(int index) {
+  Side& side = *sides_[index];
+  for (; side.next_completion < side.next_request; ++side.next_completion) {
+    const Message& message = side.requests.at(side.next_completion);
+    check_effect(index, message, false, {});
+    ++totals_.quiet_tails;
   }
 }
 
@@ -598,17 +618,33 @@ void Pair::go_on_elsewhere(int index) {
   if (side.moves_left > 0) schedule(Event::Kind::kMove, index, step_ * pick(1, 40));
 }
 
+// Also what says nothing of it.
+bool Pair::all_done(const Side& side) const {
+  const TransportStatus status = side.connection->status();
+  if (status.unacked_psns != 0 || status.next_psn != side.end_psn) return false;
+  for (const auto& [id, message] : side.requests) {
+    const auto bound = [key = message.key](const auto& bind) { return bind.rkey == key; };
+    if (message.signaled) return false;
+    if (message.operation == Operation::kLocalInvalidate &&
+        side.host.invalidatable.contains(message.key)) {
+      return false;
+    }
+    if (message.operation == Operation::kBindWindow &&
+        std::none_of(side.host.binds.begin(), side.host.binds.end(), bound)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Pair::done() const {
   for (const auto& side : sides_) {
     if (!side->connection || side->stand_in || side->requests_left > 0 || side->moves_left > 0 ||
-        side->next_completion != side->next_request || !side->to_arrive.empty()) {
+        !side->to_arrive.empty() || !all_done(*side)) {
       return false;
     }
     const TransportStatus status = side->connection->status();
-    if (status.migration != MigrationState::kNone || status.resume_pending ||
-        status.unacked_psns != 0) {
-      return false;
-    }
+    if (status.migration != MigrationState::kNone || status.resume_pending) return false;
   }
   return true;
 }
@@ -651,6 +687,7 @@ std::string Pair::run() {
     }
     pump();
   }
+  for (int i = 0; i < 2 && failure_.empty(); ++i) check_quiet_tail(i);
   if (!failure_.empty()) return failure_;
 
   // Late packets change nothing.

@@ -50,6 +50,7 @@ class Pair {
     std::uint64_t packets = 0, messages = 0, moves = 0, rollbacks = 0, both_stopped = 0;
     std::uint64_t atomics = 0, atomic_requests = 0;  // completed, arrived
     std::uint64_t retransmitted = 0, naks_stopped = 0, moved = 0, unacked_at_stop = 0;
+    std::uint64_t quiet_tails = 0;  // requests behind the last completion
   };
   const Totals& totals() const { return totals_; }
 
@@ -77,6 +78,7 @@ class Pair {
 
     std::map<std::uint64_t, Message> requests;  // by wr_id, not completed
     std::uint64_t next_request = 0, next_completion = 0, requests_left = 0;
+    std::uint32_t end_psn = 0;      // behind what was posted
     std::deque<Message> to_arrive;  // what this side's receive completions must show, in order
     std::map<std::uint64_t, ReceiveRequest> receives;
     std::uint64_t next_receive = 0, next_received = 0;
@@ -111,11 +113,13 @@ class Pair {
   Message make_message(int side);
   void check_effect(int side, const Message& message, bool last, const SendCompletion& completion);
   void check_data(Side& at, const Message& message, std::uint64_t address, const char* what);
+  void check_quiet_tail(int side);
   void step_move(int side);
   void stop(int side);
   void come_back(int side);
   void go_on_elsewhere(int side);
   bool done() const;
+  bool all_done(const Side& side) const;
   void fail(const std::string& what);
   port::Endpoint new_endpoint(int side, bool other_address);
 
@@ -123,6 +127,8 @@ class Pair {
   PairOptions options_;
   std::mt19937_64 random_;
   double loss_ = 0, duplication_ = 0, reorder_ = 0, full_ = 0;
+  double signaled_ = 0;
+  bool quiet_tail_ = false;  // the last request need not be signaled
   Time delay_{}, step_{};
   std::uint64_t max_length_ = 0;
   std::uint32_t mtu_ = 0;

@@ -39,13 +39,14 @@ Pair::Totals run_seeds(const PairOptions& options, std::uint64_t count, const ch
     sum.naks_stopped += t.naks_stopped;
     sum.moved += t.moved;
     sum.unacked_at_stop += t.unacked_at_stop;
+    sum.quiet_tails += t.quiet_tails;
   }
   std::cout << "  " << sum.messages << " messages, " << sum.packets << " packets ("
             << sum.retransmitted << " again), " << sum.atomics << " atomics ("
             << sum.atomic_requests << " requests), " << sum.moves << " moves, " << sum.rollbacks
             << " rollbacks, " << sum.both_stopped << " with both stopped, " << sum.unacked_at_stop
             << " stops with PSNs unacknowledged, " << sum.naks_stopped << " NAK_STOPPED, "
-            << sum.moved << " MOVED\n";
+            << sum.moved << " MOVED, " << sum.quiet_tails << " behind the last completion\n";
   return sum;
 }
 
@@ -68,6 +69,7 @@ TEST(Simulation, BothMove) {
   EXPECT_GT(sum.naks_stopped, 0u);
   EXPECT_GT(sum.moved, 0u);
   EXPECT_GT(sum.atomic_requests, sum.atomics);
+  EXPECT_GT(sum.quiet_tails, 0u);
 }
 
 TEST(Simulation, XrcMoves) {
