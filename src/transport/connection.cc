@@ -335,7 +335,7 @@ unsigned Connection::transmit(Time now, unsigned budget) {
   }
   if (s.is_uc()) return sent < budget ? sent + s.transmit_uc(budget - sent) : sent;
   if (sent < budget) sent += s.transmit_responses(budget - sent);
-  if (s.is_starved(s.room())) s.ask_now();
+  if (s.is_starved()) s.ask_now();
   if (s.req.probe.due && sent < budget && s.transmit_probe(now)) ++sent;
   // A small request and the acknowledgement behind it leave as one super-packet.
   const unsigned first = sent < budget && s.acknowledgement_due() ? 1 : 0;
@@ -352,13 +352,13 @@ bool Connection::has_work() const {
     if (s.silent()) return false;
   }
   if (!s.is_uc() && (s.responses_due() || s.req.probe.due)) return true;
-  return s.sendable() == State::Sendable::kYes || s.is_starved(s.room());
+  return s.sendable() == State::Sendable::kYes || s.is_starved();
 }
 
 bool Connection::only_acknowledges() const {
   const State& s = *state_;
   return s.rsp.ack_due && !s.rsp.nak_due && s.rsp.responses.empty() && !s.migrating() &&
-         !s.req.probe.due && s.sendable() == State::Sendable::kNo && !s.is_starved(s.room());
+         !s.req.probe.due && s.sendable() == State::Sendable::kNo && !s.is_starved();
 }
 
 bool Connection::awaits_answer() const {

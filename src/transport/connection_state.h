@@ -313,7 +313,7 @@ struct Connection::State {
   bool may_be_quiet(const Wqe& wqe, Time now) const;
   void ask_now();
   bool is_unasked() const;  // some of what is under way: nobody will acknowledge it
-  bool is_starved(std::int64_t left) const;
+  bool is_starved() const;
   // Whether the send queue has more than quiet messages that were sent: those may have arrived, and
   // nobody waits for them.
   bool is_waited_for() const;

@@ -231,14 +231,14 @@ bool Connection::State::is_unasked() const {
 
 // Whether only an acknowledgement that nobody asked for lets the next packet go: there is no room,
 // or no credit. Behind a READ or an atomic its response does.
-bool Connection::State::is_starved(std::int64_t left) const {
+bool Connection::State::is_starved() const {
   if (!is_unasked() || all_begun() || !requesting() || silent() || req.rnr_until != kNever) {
     return false;
   }
   const Wqe& wqe = req.queue.at(req.cursor);
   if (req.queue.at(req.queue.head()).has_response() || wqe.is_local()) return false;
   const RequestPacket packet = next_packet();
-  return packet.cost() > std::min(req.window - req.in_flight, left) ||
+  return packet.cost() > std::min(req.window - req.in_flight, room()) ||
          !credits_allow(wqe, packet) || req.next + packet.psns - req.una > kPsnWindow;
 }
 
