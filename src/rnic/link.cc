@@ -39,6 +39,24 @@ bool ask(int socket, unsigned long what, const std::string& netdev, ifreq* reque
   return ioctl(socket, what, request) == 0;
 }
 
+template <typename Command>
+bool ask_ethtool(int socket, const std::string& netdev, Command* command) {
+  ifreq request{};
+  request.ifr_data = reinterpret_cast<char*>(command);
+  return ask(socket, SIOCETHTOOL, netdev, &request);
+}
+
+// Up and with a carrier, as the kernel's RoCE devices see it. IFF_RUNNING follows the carrier later,
+// on a busy host by seconds.
+bool is_down(int socket, const std::string& netdev) {
+  ifreq flags{};
+  if (!ask(socket, SIOCGIFFLAGS, netdev, &flags)) return false;
+  if ((flags.ifr_flags & IFF_UP) == 0) return true;
+  ethtool_value carrier{.cmd = ETHTOOL_GLINK, .data = 0};
+  if (ask_ethtool(socket, netdev, &carrier)) return carrier.data == 0;
+  return (flags.ifr_flags & IFF_RUNNING) == 0;
+}
+
 }  // namespace
 
 void describe_link(const std::string& netdev, ibv_port_attr* out) {
@@ -48,17 +66,13 @@ void describe_link(const std::string& netdev, ibv_port_attr* out) {
   out->active_speed = kEdr;  // UDP over one core carries about half of 4 lanes of it
   const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return;
-  ifreq flags{};
-  if (ask(socket, SIOCGIFFLAGS, netdev, &flags) &&
-      (flags.ifr_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING)) {
+  if (is_down(socket, netdev)) {
     out->state = IBV_PORT_DOWN;
     out->phys_state = kPhysDisabled;
   }
   ethtool_cmd settings{};
   settings.cmd = ETHTOOL_GSET;
-  ifreq request{};
-  request.ifr_data = reinterpret_cast<char*>(&settings);
-  if (ask(socket, SIOCETHTOOL, netdev, &request)) {
+  if (ask_ethtool(socket, netdev, &settings)) {
     const std::uint32_t megabits = ethtool_cmd_speed(&settings);
     for (const Rate& rate : kRates) {
       if (megabits == 0 || megabits == static_cast<std::uint32_t>(SPEED_UNKNOWN)) break;
