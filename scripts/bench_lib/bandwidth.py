@@ -35,7 +35,8 @@ def measure(contest):
     best = max((name for name in rates if "iperf3" in name), key=lambda name: median(rates[name]))
 
     def row(name):
-        costs = [run["processor_seconds_per_gb"] for run in results[name] if "processor_seconds_per_gb" in run]
+        # None where nothing was moved in the time that counts.
+        costs = [cost for run in results[name] if (cost := run.get("processor_seconds_per_gb")) is not None]
         return [name + (" (best)" if name == best else ""), f"{median(rates[name]):.1f}", spread(rates[name]),
                 *(f"{ratio(rates[name], rates[peer]):.2f}" for peer in (best, UDP)),
                 f"{median(costs):.2f}" if costs else ""]
