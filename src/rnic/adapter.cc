@@ -294,10 +294,14 @@ bool Adapter::eventful(transport::Time now) const {
   return armed_cqs.load(std::memory_order_relaxed) > 0 || now < eventful_until_;
 }
 
+bool Adapter::thread_looks_soon(transport::Time now) const {
+  return !thread_sleeping_ || thread_until_ - now <= kLongestHold;
+}
+
 // Should the program cease to poll, the thread sends what it held, and must not sleep for long then.
 bool Adapter::may_hold(Caller caller, transport::Time now) const {
   if (caller == Caller::kAnyone || eventful(now)) return false;
-  return caller == Caller::kThread || !thread_sleeping_ || thread_until_ - now <= kLongestHold;
+  return caller == Caller::kThread || thread_looks_soon(now);
 }
 
 transport::Time Adapter::held_at_most_until(transport::Time now) {
@@ -337,8 +341,7 @@ void Adapter::post(QueuePair* qp, bool under_way) {
   const transport::Time at = now();
   qp->reply_habit.posted(at);
   gatherer_.leaves(poll_yields_.back());  // a yield ends without the lock
-  const bool looked_at = !thread_sleeping_ || thread_until_ - at <= kLongestHold;
-  if (gatherer_.keep(at, under_way && (looked_at || qp->transport().awaits_answer()))) {
+  if (gatherer_.keep(at, under_way && (thread_looks_soon(at) || qp->transport().awaits_answer()))) {
     held_until_ = std::min(held_until_, at + kLongestHold);
     return;
   }

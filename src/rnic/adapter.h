@@ -286,6 +286,7 @@ class Adapter {
   bool serve(QueuePair* qp, transport::Time now);
   void flush();
   bool eventful(transport::Time now) const;
+  bool thread_looks_soon(transport::Time now) const;
   bool may_hold(Caller caller, transport::Time now) const;
   QueuePair* pop_touched();
   QueuePair* pop_waiting();

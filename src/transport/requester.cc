@@ -269,8 +269,8 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     const std::int64_t cost = packet.cost();
     const bool limited = wqe.needs_receive() && !req.unlimited && packet.offset_psns == 0 &&
                          static_cast<std::int64_t>(wqe.first_ssn) > req.limit_ssn;
+    const bool ends = packet.psn + packet.psns == wqe.end_psn();
     if (!wqe.has_response()) {
-      const bool ends = packet.psn + packet.psns == wqe.end_psn();
       out.header.ack_request = limited ||
                                interval_ends(std::min(req.window - req.in_flight, left) - cost) ||
                                (ends && !may_be_quiet(wqe, now));
@@ -293,7 +293,7 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     if (asks) {
       req.probe.asked(packet.psn + packet.psns, now);
       if (req.ack_at == kNever) req.ack_at = ack_deadline(now);
-    } else if (packet.psn + packet.psns == wqe.end_psn()) {
+    } else if (ends) {
       req.probe.left_quiet(wqe.end_psn(), now, ack_timeout(rts.timeout));
     }
     if (req.next < req.max_sent) {
@@ -304,7 +304,7 @@ unsigned Connection::State::transmit_requests(Time now, unsigned budget) {
     req.next += packet.psns;
     req.max_sent = std::max(req.max_sent, req.next);
     if (wqe.has_response()) req.rd_atomics_in_flight.push(req.next);
-    if (req.next == wqe.end_psn()) {
+    if (ends) {
       ++req.cursor;
       skip_local();
     }
