@@ -179,8 +179,7 @@ class EventSink {
   virtual void seeks() {}
 };
 
-// --- migration
-// ------------------------------------------------------------------------------------------------------------------------
+// --- migration -----------------------------------------------------------------------------------
 
 // How long the peer of a connection repeats its requests: attributes of its QP, as ibv_qp_attr has
 // them. They are not on the wire: agreed on over rdma_cm (known), or assumed.

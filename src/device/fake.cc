@@ -66,8 +66,7 @@ int Log::take_failure(const std::string& function) {
   return error;
 }
 
-// --- Context
-// --------------------------------------------------------------------------------------------------------------------------------
+// --- Context -------------------------------------------------------------------------------------
 
 FakeContext::FakeContext(std::shared_ptr<Log> log, EventSink& sink, std::uint64_t guid)
     : log_(std::move(log)), sink_(sink) {

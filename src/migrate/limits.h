@@ -22,8 +22,8 @@ struct Limits {
   // From the commit on, for peers that nobody says to know the new place; and for datagrams.
   Time stand_in = std::chrono::minutes(10);
   Time checkpoint = std::chrono::hours(24);  // that nobody restores it
-  Time origin = std::chrono::minutes(10);  // that nobody knows of an RNIC whose slot is kept
-  Time lease = std::chrono::seconds(15);   // of what this ferryd tells etcd
+  Time origin = std::chrono::minutes(10);    // that nobody knows of an RNIC whose slot is kept
+  Time lease = std::chrono::seconds(15);     // of what this ferryd tells etcd
 };
 
 struct Limit {

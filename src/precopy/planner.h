@@ -11,7 +11,7 @@ struct PlannerSettings {
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
   std::uint64_t enough = 4ull << 20;  // so little left is not worth another round
-  double shrinks = 0.8;  // one that leaves more than this share of the least so far is in vain
+  double shrinks = 0.8;   // one that leaves more than this share of the least so far is in vain
   unsigned patience = 3;  // such rounds in a row
   std::chrono::nanoseconds longest{std::chrono::minutes(10)};  // of all rounds together
 

@@ -21,7 +21,8 @@ constexpr char kHook[] = R"(
 echo "$*" >>"$(dirname "$0")/calls"
 if [ "$1" = prepare ]; then
   cat >"$(dirname "$0")/source.json"
-  echo "{\"name\": \"$2\", \"state\": \"restoring\", \"pid\": 0, \"netns\": \"/run/netns/$2.9\", \"instance\": \"$2.9\", \"log\": \"/x\", \"eth0\": {\"address\": \"10.0.0.1\"}}"
+  echo "{\"name\": \"$2\", \"state\": \"restoring\", \"pid\": 0, \"netns\": \"/run/netns/$2.9\", \
+\"instance\": \"$2.9\", \"log\": \"/x\", \"eth0\": {\"address\": \"10.0.0.1\"}}"
 fi
 if [ "$2" = broken.1 ]; then echo "no such bridge" >&2; exit 1; fi
 )";

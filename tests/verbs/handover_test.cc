@@ -267,8 +267,7 @@ struct Side {
   }
 };
 
-// --- handing over
-// ---------------------------------------------------------------------------------------------------------------------------
+// --- handing over --------------------------------------------------------------------------------
 
 void send_all(int channel, const void* data, std::size_t size) {
   const char* p = static_cast<const char*>(data);
