@@ -2,9 +2,9 @@
  * The connection-migration protocol (docs/wire.md "Migration"), for spin. model/README.md says how to read and run it.
  *
  * Programs A, B and (with THREE) C have connections; a move takes a program from its place k to its place k + 1, on
- * another host, or is rolled back. Everything that can happen is one branch of the loop in `world` and atomic: a program
- * sends or stops, a ferryd decides, a message arrives, timers fire. Names are those of src/transport/migration.cc,
- * stopped.cc, stand_in.cc and src/migrate/move.cc, arrival.cc.
+ * another host, or is rolled back. Everything that can happen is one branch of the loop in `world` and atomic: a
+ * program sends or stops, a ferryd decides, a message arrives, timers fire. Names are those of
+ * src/transport/migration.cc, stopped.cc, stand_in.cc and src/migrate/move.cc, arrival.cc.
  *
  *   MOVES_A, MOVES_B, MOVES_C    moves of each program at most, rolled back ones counted
  *   DATA_0 … DATA_3              requests that each QP sends
@@ -216,7 +216,8 @@ inline send_resume(q_) {
   send()
 }
 inline send_resume_ack(q_) {
-  out = MESSAGE(RESUME_ACK, PEER(q_), HERE(PROGRAM(q_)), qp[q_].peer, qp[q_].peer_epoch, qp[q_].una, qp[q_].expected, 0);
+  out = MESSAGE(RESUME_ACK, PEER(q_), HERE(PROGRAM(q_)), qp[q_].peer, qp[q_].peer_epoch, qp[q_].una, qp[q_].expected,
+                0);
   send()
 }
 inline send_hello(q_) {
@@ -683,7 +684,9 @@ active proctype world() {
     if
     :: d_step { m = under_way[i]; take_off(i); arrive(); CLEAR }
     :: d_step { faults > 0 -> faults--; rounds = 0; printf("lost %d\n", under_way[i]); take_off(i); CLEAR }
-    :: d_step { faults > 0 -> faults--; rounds = 0; m = under_way[i]; printf("late %d\n", m); take_off(i); hold_back(m); CLEAR }
+    :: d_step {
+         faults > 0 -> faults--; rounds = 0; m = under_way[i]; printf("late %d\n", m); take_off(i); hold_back(m); CLEAR
+       }
     :: d_step { faults > 0 -> faults--; rounds = 0; m = under_way[i]; printf("doubled %d\n", m); hold_back(m); CLEAR }
     fi
   }

@@ -70,7 +70,8 @@ def _plain(contest, port):
     peer = contest.lab.run(contest.lab.host(2), "plain-peer", [*program, "--listen", port])
     await_listener(peer, port)
     subject = contest.lab.run(contest.lab.host(1), "plain",
-                              [*program, peer.address, port, "--qps", 0, "--threads", 1, "--descriptors", 8, "--memory", MEMORY])
+                              [*program, peer.address, port, "--qps", 0, "--threads", 1, "--descriptors", 8,
+                               "--memory", MEMORY])
     deadline = time.monotonic() + 60
     while "\n" not in subject.log():
         if subject.exit_status() is not None or time.monotonic() > deadline:
@@ -121,10 +122,11 @@ def measure(contest):
     sent = [f"{median(run[part] for run in runs['copied ahead']) / scale:,.0f}"
             for part, scale in (("ahead_rounds", 1), ("ahead_bytes", 1e6), ("last_bytes", 1e6), ("ahead_ms", 1))]
     contest.table(
-        f"Blackout of stream_check with {MEMORY} MiB, {REWRITE} % of it rewritten each second, 4 QPs under full load, milliseconds",
+        f"Blackout of stream_check with {MEMORY} MiB, {REWRITE} % of it rewritten each second, 4 QPs under full load, "
+        "milliseconds",
         ["", "median", "moves", "dump", "transfer", "restore", "copied ahead / this"], rows,
-        f"Copied ahead: {sent[0]} rounds of {sent[1]} MB in {sent[3]} ms, {sent[2]} MB in the stop; throughput meanwhile "
-        f"{median(left):.2f} ({spread(left)}) of before.", ("ms", blackouts))
+        f"Copied ahead: {sent[0]} rounds of {sent[1]} MB in {sent[3]} ms, {sent[2]} MB in the stop; throughput "
+        f"meanwhile {median(left):.2f} ({spread(left)}) of before.", ("ms", blackouts))
     shares = [report["rdma_share_ms"] for report in small]
     whole = [report["blackout_ms"] for report in small]
     contest.table(f"A program with {SMALL['memory']} MiB and {SMALL['qps']} QPs under full load, milliseconds",

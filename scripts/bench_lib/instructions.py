@@ -1,5 +1,5 @@
-"""What one operation costs both sides together, by room, and the calls it makes (bench/data_path.cc under callgrind); and
-how much of it is the price of being movable, beside a build without those checks (src/transport/movable.h)."""
+"""What one operation costs both sides together, by room, and the calls it makes (bench/data_path.cc under callgrind);
+and how much of it is the price of being movable, beside a build without those checks (src/transport/movable.h)."""
 
 import collections
 import functools

@@ -59,9 +59,9 @@ def render(machine, tables):
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Ferry beside its peers</title><style>{STYLE}{_MORE_STYLE}</style></head><body>
 <h1>Ferry's RNIC beside its peers</h1>
-<p>Contestants ran in turns, in an order of its own in each round, between two hosts of the lab, which share this machine's
-processors. Bars: medians of the rounds; the line across a bar's end: from the lowest round to the highest. Ratios are medians
-over the rounds, each to the peer of the same round.</p>
+<p>Contestants ran in turns, in an order of its own in each round, between two hosts of the lab, which share this
+machine's processors. Bars: medians of the rounds; the line across a bar's end: from the lowest round to the highest.
+Ratios are medians over the rounds, each to the peer of the same round.</p>
 <p class="soft">{escape(machine)}</p>
 {"".join(_section(table) for table in tables)}
 </body></html>

@@ -43,8 +43,8 @@ def tcp_stream(contest, pin, options):
 
 
 def udp_stream(contest):
-    """Raw UDP with GSO and GRO: what the receiver got. It polls for a second behind the stream's end, which counts as time
-    of the processor."""
+    """Raw UDP with GSO and GRO: what the receiver got. It polls for a second behind the stream's end, which counts as
+    time of the processor."""
     run = contest.pair(["udp_stream", "--receive", SERVER, 19003],
                        ["udp_stream", SERVER, 19003, "--seconds", contest.seconds], 19003, "udp")
     return _stream(json.loads(run.server)["gbit_per_s"], run, contest.seconds)
@@ -58,7 +58,8 @@ def tcp_congestion_controls(contest):
 def ucx_over_tcp(contest, test, size, count):
     """ucx_perftest's messages a second over UCX's own TCP transport."""
     command = ["env", "UCX_TLS=tcp", "UCX_NET_DEVICES=rdma", "UCX_WARN_UNUSED_ENV_VARS=n", "ucx_perftest"]
-    out = contest.pair(command, [*command, SERVER, "-t", test, "-s", size, "-n", count, "-w", count // 10], 13337).client
+    client = [*command, SERVER, "-t", test, "-s", size, "-n", count, "-w", count // 10]
+    out = contest.pair(command, client, 13337).client
     final = re.search(r"^Final:((?:\s+[\d.]+)+)\s*$", out, re.MULTILINE)
     if not final:
         raise Failure(f"ucx_perftest printed no result: {last_line(out)}")

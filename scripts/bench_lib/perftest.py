@@ -30,7 +30,8 @@ def latency(contest, program, size, iterations, *options):
 
 
 def bandwidth(contest, program, size, *options, loss=0):
-    """{"gbit_per_s", "messages_per_s", "processor_seconds_per_gb"}. `loss`: the share of packets that either side loses."""
+    """{"gbit_per_s", "messages_per_s", "processor_seconds_per_gb"}. `loss`: the share of packets that either side
+    loses."""
     margin = 1  # seconds at both ends that do not count, but are sent
     seconds = contest.seconds + 2 * margin
     run = _run(contest, program,

@@ -91,7 +91,8 @@ class FragileHost:
         return found
 
     def crash(self):
-        """Every process of the host ends, ferryd first, so that nobody tells of it. /run is empty then, the disk not."""
+        """Every process of the host ends, ferryd first, so that nobody tells of it. /run is empty then, the disk is
+        not."""
         self.kill_ferryd()
         while pids := self.processes():
             for pid in pids:

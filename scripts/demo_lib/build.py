@@ -23,8 +23,8 @@ def release_binaries(progress, targets):
 
 
 def unmovable_library(progress, binaries):
-    """libferry.so without what makes it movable (FERRY_MOVABLE=OFF), built now, in the folder "unmovable" of `binaries`,
-    which hosts of the lab see. Of $FERRY_BIN what is there; None: nothing."""
+    """libferry.so without what makes it movable (FERRY_MOVABLE=OFF), built now, in the folder "unmovable" of
+    `binaries`, which hosts of the lab see. Of $FERRY_BIN what is there; None: nothing."""
     library = binaries / "unmovable/libferry.so"
     if os.environ.get("FERRY_BIN"):
         return library if library.exists() else None

@@ -76,27 +76,34 @@ fi
 # What containers mount; the socket's folder is beside $FERRYD_SOCKET.
 folder=$(mktemp -d)
 export FERRYD_SOCKET=$folder/run/ferryd.sock
-"$ferry" cdi generate --library-dir "$folder/libraries" --output "$folder/cdi/ferry.json" >/dev/null || fail 'no specification'
-"$ferry" cdi generate --library-dir "$folder/libraries" --json | cmp - "$folder/cdi/ferry.json" || fail 'made again, it differs'
+"$ferry" cdi generate --library-dir "$folder/libraries" --output "$folder/cdi/ferry.json" >/dev/null ||
+  fail 'no specification'
+"$ferry" cdi generate --library-dir "$folder/libraries" --json | cmp - "$folder/cdi/ferry.json" ||
+  fail 'made again, it differs'
 [[ $(ls "$folder/libraries") =~ ^[0-9a-f]{16}$ ]] || fail "in $folder/libraries: $(ls "$folder/libraries")"
-jq -e --arg run "$folder/run/programs" --arg libraries "$folder/libraries/" '.kind == "ferry.dev/rnic" and .cdiVersion == "0.5.0" and
+jq -e --arg run "$folder/run/programs" --arg libraries "$folder/libraries/" '
+  .kind == "ferry.dev/rnic" and .cdiVersion == "0.5.0" and
   (.devices | length) == 1 and .devices[0].name == "all" and (.devices[0].containerEdits |
   all(.mounts[]; (.hostPath | startswith($libraries) or . == $run) and (.options | index("ro"))) and
   ([.hooks[].hookName] == ["createContainer", "startContainer"]))' "$folder/cdi/ferry.json" >/dev/null ||
   fail "the specification: $(<"$folder/cdi/ferry.json")"
-jq -r '.devices[0].containerEdits | .mounts[].hostPath, .hooks[0].path' "$folder/cdi/ferry.json" | while read -r path; do
-  [[ -e $path ]] || echo "$path"
-done >"$folder/missing"
+jq -r '.devices[0].containerEdits | .mounts[].hostPath, .hooks[0].path' "$folder/cdi/ferry.json" |
+  while read -r path; do
+    [[ -e $path ]] || echo "$path"
+  done >"$folder/missing"
 [[ ! -s $folder/missing ]] || fail "the specification names what is not there: $(<"$folder/missing")"
-[[ $(cd "$folder"/libraries/*/host && echo *) == $(cd "$folder"/libraries/*/ferry/host && echo *) ]] || fail 'the placeholders'
+[[ $(cd "$folder"/libraries/*/host && echo *) == $(cd "$folder"/libraries/*/ferry/host && echo *) ]] ||
+  fail 'the placeholders'
 echo nonsense >"$folder/config.json"
 fails 'is no JSON object' cdi apply "$folder" --library-dir "$folder/libraries"
 echo '{"mounts": 1}' >"$folder/config.json"
 fails 'is no configuration of a container' cdi apply "$folder" --library-dir "$folder/libraries"
 [[ $(<"$folder/config.json") == '{"mounts": 1}' ]] || fail 'a configuration that is none was written'
-echo '{"hooks": {"createContainer": [{"path": "/other"}, {"path": "/old/ferry-oci-hook"}]}, "process": {}}' >"$folder/config.json"
+echo '{"hooks": {"createContainer": [{"path": "/other"}, {"path": "/old/ferry-oci-hook"}]}, "process": {}}' \
+  >"$folder/config.json"
 "$ferry" cdi apply "$folder" --library-dir "$folder/libraries" || fail 'ferry cdi apply'
-jq -e '(.mounts | length) == 4 and ([.hooks.createContainer[].path] | length == 2 and .[0] == "/other") and has("process")' \
+jq -e '(.mounts | length) == 4 and has("process") and
+  ([.hooks.createContainer[].path] | length == 2 and .[0] == "/other")' \
   "$folder/config.json" >/dev/null || fail "the bundle: $(<"$folder/config.json")"
 rm -rf "$folder"
 [[ $("$ferry" lab --help) =~ 'usage: ferry lab' ]] || fail 'ferry lab --help shows no usage'

@@ -77,7 +77,7 @@ status=0
 ((status == 137)) || fail "a killed program's status is $status, not 137"
 status=0
 "$lab" run h1 absent -- /no/such/program >"$work/out" || status=$?
-((status == 127)) && grep -q 'No such file' "$work/out" || fail "a program that is not there: $status"
+{ ((status == 127)) && grep -q 'No such file' "$work/out"; } || fail "a program that is not there: $status"
 ok 'exit status, output and environment of a program'
 
 "$lab" run h1 a -d -- sleep 1000
@@ -116,7 +116,8 @@ hook_moves() {
   [[ $ip == "$(address "$from" "$name" ".$interface.address")" ]] || fail "$interface of $name changed its address"
   [[ $(jq -r '.pid, .state' "$work/new" | xargs) == '0 restoring' ]] || fail 'prepare: pid or state'
   watch h3 "$bridge" "$mac"
-  on "$to" nsenter --net="/run/netns/$new" ping -c 2 -i 0.2 -W 1 -q -I "$interface" "${ip%.*}.250" >/dev/null 2>&1 || true
+  on "$to" nsenter --net="/run/netns/$new" ping -c 2 -i 0.2 -W 1 -q -I "$interface" "${ip%.*}.250" >/dev/null 2>&1 ||
+    true
   on "$to" nsenter --net="/run/netns/$new" /usr/bin/python3 -c "import socket; socket.create_server(('$ip', 80))"
   kill "$(awk '{ print $2 }' "$work/watching")"
   watched
@@ -136,7 +137,8 @@ hook_moves() {
 # watch HOST INTERFACE MAC [COUNT]: in the background, from when this returns.
 watch() {
   : >"$work/watching"
-  "$lab" exec "$1" -- timeout "$patience" "$repository/tests/lab/watch_frames.py" "${@:2}" >"$work/seen" 2>"$work/watching" &
+  "$lab" exec "$1" -- timeout "$patience" "$repository/tests/lab/watch_frames.py" "${@:2}" \
+    >"$work/seen" 2>"$work/watching" &
   watcher=$!
   await 'the watch begins' says "$work/watching" watching
 }
@@ -156,7 +158,8 @@ moved=$(jq -r .instance "$work/new")
 config h1 a >"$work/old"
 on h1 "$hook" prepare a <"$work/new" >"$work/back"
 [[ $(jq -r .instance "$work/back") != "$(jq -r .instance "$work/old")" ]] || fail 'an instance name came twice'
-[[ $(jq -r .rdma0.address "$work/back") != "$(jq -r .rdma0.address "$work/old")" ]] || fail 'an rdma0 address is used twice'
+[[ $(jq -r .rdma0.address "$work/back") != "$(jq -r .rdma0.address "$work/old")" ]] ||
+  fail 'an rdma0 address is used twice'
 on h2 "$hook" release "$moved"
 on h2 "$hook" release "$moved"
 [[ $(on h2 ls /run/netns | wc -l) == 1 ]] || fail 'release left a namespace'
@@ -165,7 +168,9 @@ on h1 "$hook" release "$(jq -r .instance "$work/back")"
 ok "the hook: eth0 is silent, then announced; rdma0 gets the destination's address"
 
 # refuses HOST ADDRESS: a TCP connection to a port where nobody listens is refused at once, by a kernel that is there.
-refuses() { [[ $(on "$1" timeout 20 python3 -c "import socket; socket.create_connection(('$2', 9))" 2>&1) == *refused* ]]; }
+refuses() {
+  [[ $(on "$1" timeout 20 python3 -c "import socket; socket.create_connection(('$2', 9))" 2>&1) == *refused* ]]
+}
 
 # Held, c answers ping and not TCP: not even a reset.
 held=$(address h2 c .instance) held_status=0
@@ -201,9 +206,12 @@ outside=''
 if on h1 mountpoint -q /sys/fs/cgroup/freezer; then
   on h1 mkdir /sys/fs/cgroup/freezer/of_runtime
   # shellcheck disable=SC2016 # expanded on the host
-  on h1 sh -c 'echo $$ >/sys/fs/cgroup/freezer/of_runtime/cgroup.procs; exec unshare --mount --net sleep 3600' >/dev/null 2>&1 &
+  on h1 sh -c 'echo $$ >/sys/fs/cgroup/freezer/of_runtime/cgroup.procs; exec unshare --mount --net sleep 3600' \
+    >/dev/null 2>&1 &
   # shellcheck disable=SC2016 # expanded on the host
-  await 'there is one' on h1 sh -c 'grep -x sleep $(sed "s|.*|/proc/&/comm|" /sys/fs/cgroup/freezer/of_runtime/cgroup.procs)' >/dev/null 2>&1
+  await 'there is one' \
+    on h1 sh -c 'grep -x sleep $(sed "s|.*|/proc/&/comm|" /sys/fs/cgroup/freezer/of_runtime/cgroup.procs)' \
+    >/dev/null 2>&1
   outside=$(on h1 cat /sys/fs/cgroup/freezer/of_runtime/cgroup.procs)
   on h1 sh -c 'echo FROZEN >/sys/fs/cgroup/freezer/of_runtime/freezer.state'
 fi
@@ -211,7 +219,7 @@ fi
 "$lab" down
 if [[ -n $outside ]] && kill -0 "$outside" 2>/dev/null; then fail 'down left a process of a container runtime'; fi
 [[ ! -e /run/ferry-lab/$FERRY_LAB ]] || fail 'down left files'
-! grep -q "/run/ferry-lab/$FERRY_LAB[/ ]" /proc/mounts || fail 'down left mounts'
+! grep -q "/run/ferry-lab/${FERRY_LAB}[/ ]" /proc/mounts || fail 'down left mounts'
 if [[ ! -d /run/ferry-lab ]]; then
   [[ $(</proc/sys/net/core/rmem_max) == "$limit" ]] || fail 'down did not restore net.core.rmem_max'
 fi
@@ -241,9 +249,12 @@ chmod +x "$work/bin/ferryd"
 cp "${FERRY_BIN:-$repository/build/release/bin}/ferry" "$work/bin" # makes the certificates
 export FERRY_BIN=$work/bin
 "$lab" up 2
-expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry --directory ferryd://h1,h2 $FERRY_BIN"
-[[ $(on h2 cat /run/ferry/ferryd.log) == "$expected" ]] || fail "ferryd was called so: $(on h2 cat /run/ferry/ferryd.log)"
-[[ $(on h2 sh -c "stat -c '%a %n' /run/ferry/tls /run/ferry/tls/*" | tr '\n' ' ') == '700 /run/ferry/tls 600 /run/ferry/tls/ca.pem 600 /run/ferry/tls/host.key 600 /run/ferry/tls/host.pem ' ]] ||
+expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry"
+expected+=" --directory ferryd://h1,h2 $FERRY_BIN"
+[[ $(on h2 cat /run/ferry/ferryd.log) == "$expected" ]] ||
+  fail "ferryd was called so: $(on h2 cat /run/ferry/ferryd.log)"
+expected='700 /run/ferry/tls 600 /run/ferry/tls/ca.pem 600 /run/ferry/tls/host.key 600 /run/ferry/tls/host.pem '
+[[ $(on h2 sh -c "stat -c '%a %n' /run/ferry/tls /run/ferry/tls/*" | tr '\n' ' ') == "$expected" ]] ||
   fail "certificates: $(on h2 ls -l /run/ferry/tls)"
 fails 'Read-only' on h1 touch "$FERRY_BIN/file"
 "$lab" down

@@ -3,9 +3,9 @@
 
 usage: watch_frames.py INTERFACE MAC [COUNT [arp|na]]
 
-Prints the number of all frames from MAC and of announcements among them, as "frames announcements", when it gets SIGTERM
-or has seen COUNT announcements: gratuitous ARPs (sender's = target's address), or unsolicited neighbour advertisements
-(ICMPv6 type 136 to all nodes, not solicited). A line "watching PID" on stderr says that it listens.
+Prints the number of all frames from MAC and of announcements among them, as "frames announcements", when it gets
+SIGTERM or has seen COUNT announcements: gratuitous ARPs (sender's = target's address), or unsolicited neighbour
+advertisements (ICMPv6 type 136 to all nodes, not solicited). A line "watching PID" on stderr says that it listens.
 """
 
 import os

@@ -31,7 +31,9 @@ ahead() {
   last_report=$(on "$2" "$ferry" move "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
   jq -e '.ahead_rounds > 0 and .ahead_bytes > 0 and .blackout_ms > 0' >/dev/null <<<"$last_report" ||
     fail "$1 was not copied ahead: $last_report"
-  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms, ahead \(.ahead_bytes / 1e6 | round) MB in \(.ahead_rounds) rounds, last \(.last_bytes / 1e6 | round) MB"' <<<"$last_report"
+  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms, " +
+    "ahead \(.ahead_bytes / 1e6 | round) MB in \(.ahead_rounds) rounds, " +
+    "last \(.last_bytes / 1e6 | round) MB"' <<<"$last_report"
 }
 
 # untouched HOST NAME: nobody tracks what a program writes there, and nothing of its images is left.
@@ -47,11 +49,13 @@ group_rounds() {
   serve ros
   check roc ros 96 --rewrite 10
   ahead roc h1 h3 # by size
-  (($(jq '.last_bytes * 2 < .ahead_bytes' <<<"$last_report" | grep -c true))) || fail "more was sent in the stop than ahead: $last_report"
+  (($(jq '.last_bytes * 2 < .ahead_bytes' <<<"$last_report" | grep -c true))) ||
+    fail "more was sent in the stop than ahead: $last_report"
   untouched h3 roc
   [[ -z $(on h1 ls /run/ferry/images) ]] || fail 'h1 keeps an image'
   last_report=$(on h3 "$ferry" move roc --to h1 --json --no-copy-ahead) || fail 'cannot move roc without copying ahead'
-  jq -e '.ahead_rounds == 0 and .image_bytes > 96000000' >/dev/null <<<"$last_report" || fail "copied ahead all the same: $last_report"
+  jq -e '.ahead_rounds == 0 and .image_bytes > 96000000' >/dev/null <<<"$last_report" ||
+    fail "copied ahead all the same: $last_report"
   ahead roc h1 h2 --max-blackout 60000
   ahead ros h2 h3 --copy-ahead # a small one
   intact roc ros
@@ -72,7 +76,8 @@ group_storm() {
 group_kinds() {
   serve kis
   "$lab" run h1 kic -d -- sh -c '"$@" & exec '"$repository"'/tests/migrate/hold_memory.py' sh \
-    "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" "$(address_of h2 kis)" --seconds 0 --qps 1 --memory 16 --rewrite 20
+    "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" "$(address_of h2 kis)" --seconds 0 --qps 1 --memory 16 \
+    --rewrite 20
   await_traffic h1 kic
   ahead kic h1 h3 --copy-ahead
   ahead kic h3 h1 --copy-ahead
@@ -114,7 +119,9 @@ group_killed() {
 }
 goes_on() {
   host=$("$lab" ps | awk '$1 == "klc" && $3 == "running" { print $2 }')
-  [[ -n $host ]] && answers "$host" && [[ -n $(on "$host" "$ferry" ps --json | jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
+  [[ -n $host ]] && answers "$host" &&
+    [[ -n $(on "$host" "$ferry" ps --json |
+      jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
 }
 
 # What fails while memory is copied ahead leaves the program as it was, never stopped.
@@ -131,7 +138,8 @@ group_failures() {
   [[ -z $(on h3 ls /run/ferry/images) ]] || fail 'h3 keeps an image'
   another h3 4784 --memory-limit 100M
   fails 'not enough memory on h3-4784' on h1 "$ferry" move fac --to h3:4784
-  [[ $(on h1 "$ferry" ps --json | jq '[.programs[] | select(.container == "fac") | .devices[].qps[].epoch] | max') == 0 ]] ||
+  [[ $(on h1 "$ferry" ps --json |
+    jq '[.programs[] | select(.container == "fac") | .devices[].qps[].epoch] | max') == 0 ]] ||
     fail 'fac was stopped'
   ahead fac h1 h3
   intact fac fas

@@ -1,7 +1,9 @@
 #!/bin/bash
-# Moves several programs of the lab as one: all of them, or none. And rings of programs that all move at the same time. Needs root.
+# Moves several programs of the lab as one: all of them, or none. And rings of programs that all move at the same time.
+# Needs root.
 #
-#   group_test.sh [GROUP...]     groups: together rollback restart resolve death failure ring unheard peers (default: all)
+#   group_test.sh [GROUP...]     groups: together rollback restart resolve death failure ring unheard peers (default:
+#                                all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -69,16 +71,20 @@ group_rollback() {
     all_run_on h1 rs rc ro || fail "not all are on h1: $("$lab" ps)"
     await_traffic h1 rc
     await_traffic h1 ro
-    on h3 sh -c 'for each in rs rc ro; do [ ! -e /run/ferry/containers/$each ] || exit 1; done' || fail "something is left on h3"
+    # shellcheck disable=SC2016 # expanded on the host
+    on h3 sh -c 'for each in rs rc ro; do [ ! -e /run/ferry/containers/$each ] || exit 1; done' ||
+      fail "something is left on h3"
   }
   # At the check: nobody is stopped.
   "$lab" run h1 plain -d -- sleep 3600
   fails "'plain' was not started with Ferry" on h1 "$ferry" move rs plain rc --to h3
   held=$(on h1 "$ferry" ps --json | jq '.programs[] | select(.container == "rc") | .pid')
   kill -STOP "$held"
-  fails "^ferry: 'rs', 'rc' and 'ro' were not moved: 'rc': process $held is stopped" on h1 "$ferry" move rs rc ro --to h3
+  fails "^ferry: 'rs', 'rc' and 'ro' were not moved: 'rc': process $held is stopped" on h1 "$ferry" move rs rc ro \
+    --to h3
   kill -CONT "$held"
-  on h1 "$ferry" ps --json | jq -e 'all(.programs[].devices[].qps[]; .epoch == 0)' >/dev/null || fail 'somebody was stopped'
+  on h1 "$ferry" ps --json | jq -e 'all(.programs[].devices[].qps[]; .epoch == 0)' >/dev/null ||
+    fail 'somebody was stopped'
   # One of three restores fails; the others are held, or on their way.
   # shellcheck disable=SC2016 # expanded by the script
   script /tmp/one-restore 'criu=/opt/ferry/bin/criu
@@ -93,11 +99,13 @@ group_rollback() {
   on h3 sh -c 'mkdir -p /tmp/ferryd-4791/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4791/state'
   another h3 4791
   on h3 sh -c 'head -c 4096 /dev/zero >/tmp/ferryd-4791/state/full'
-  fails "were not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rs rc ro --to h3:4791
+  fails "were not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rs rc ro \
+    --to h3:4791
   stay
   # The destination dies while one of them is held and another is not.
   # shellcheck disable=SC2016
-  script /tmp/slow-restore '[ "$1" = restore ] && ! mkdir /tmp/first && { touch /tmp/restoring; sleep 600; }; exec /opt/ferry/bin/criu "$@"'
+  script /tmp/slow-restore \
+    '[ "$1" = restore ] && ! mkdir /tmp/first && { touch /tmp/restoring; sleep 600; }; exec /opt/ferry/bin/criu "$@"'
   another h3 4792 --criu /tmp/slow-restore
   on h1 "$ferry" move rs rc ro --to h3:4792 >"$work/dying" 2>&1 &
   runner=$!
@@ -142,8 +150,8 @@ group_restart() {
   ok 'a group that is committed is moved as a whole, without the ferryd that began it'
 }
 
-# The destination, which has the word since the source promised, is gone: the group waits frozen until an operator decides for
-# all of it.
+# The destination, which has the word since the source promised, is gone: the group waits frozen until an operator
+# decides for all of it.
 group_resolve() {
   local runner moves
   script /tmp/slow-leave "[ \$1 != deactivate ] || { touch /tmp/leaving; until [ -e /tmp/leave ]; do sleep 0.02; done; }
@@ -163,7 +171,8 @@ group_resolve() {
   await 'all are in doubt' are_in_doubt h3 3
   if is_uninhabited h4; then fail 'nothing was restored on h4'; fi
   moves=$(on h3 "$ferry" ps --json | jq -c '[.programs[] | select(.state == "in doubt") | {name, move_id, group}]')
-  jq -e '(map(.name) | sort) == ["yc", "yo", "ys"] and (map(.move_id) | unique | length) == 3 and (map(.group) | unique | length) == 1' \
+  jq -e '(map(.name) | sort) == ["yc", "yo", "ys"] and (map(.move_id) | unique | length) == 3 and
+    (map(.group) | unique | length) == 1' \
     >/dev/null <<<"$moves" || fail "ferry ps does not tell of the group: $moves"
   await 'os is Paused' is_paused h2 os
   fails 'no move 0*[cC] is in doubt on h3' on h3 "$ferry" resolve c --abort
@@ -172,7 +181,8 @@ group_resolve() {
   # By any of its moves.
   on h3 "$ferry" resolve "$(jq -r '.[2].move_id' <<<"$moves")" --abort
   if wait "$runner"; then fail 'a move that was aborted is told as done'; fi
-  grep -q "^ferry: 'ys', 'yc' and 'yo' were not moved: an operator decided so$" "$work/doubt" || fail "in doubt: $(cat "$work/doubt")"
+  grep -q "^ferry: 'ys', 'yc' and 'yo' were not moved: an operator decided so$" "$work/doubt" ||
+    fail "in doubt: $(cat "$work/doubt")"
   all_run_on h3 ys yc yo || fail "not all are on h3: $("$lab" ps)"
   await_traffic h3 yc
   await_traffic h3 yo
@@ -183,10 +193,14 @@ group_resolve() {
   ok 'an operator decides for a group as a whole'
 }
 
-are_in_doubt() { [[ $(on "$1" "$ferry" ps --json | jq '[.programs[] | select(.state == "in doubt")] | length') == "$2" ]]; } # HOST COUNT
+# HOST COUNT
+are_in_doubt() {
+  [[ $(on "$1" "$ferry" ps --json | jq '[.programs[] | select(.state == "in doubt")] | length') == "$2" ]]
+}
 is_paused() { # HOST NAME
   on "$1" "$ferry" ps --json | jq -e --arg name "$2" \
-    '[.programs[] | select(.container == $name) | .devices[].qps[].migration] | length > 0 and all(. == "Paused")' >/dev/null
+    '[.programs[] | select(.container == $name) | .devices[].qps[].migration] | length > 0 and all(. == "Paused")' \
+    >/dev/null
 }
 # No process is in the network of a container of this host.
 is_uninhabited() {
@@ -228,10 +242,18 @@ group_failure() {
   asks h1 fo os h2
   # CRIU dies when the commit has let it go on with fo.
   # shellcheck disable=SC2016 # expanded by the scripts
-  script /tmp/dying-restore 'case "$1 $(readlink /proc/$$/fd/3)" in "restore /run/netns/fo."*) ;; *) exec /opt/ferry/bin/criu "$@" ;; esac
+  script /tmp/dying-restore 'case "$1 $(readlink /proc/$$/fd/3)" in
+      "restore /run/netns/fo."*) ;;
+      *) exec /opt/ferry/bin/criu "$@" ;;
+    esac
     for each; do
       shift
-      if [ "$last" = --action-script ]; then export FERRY_REAL_ACTION="$each"; set -- "$@" /tmp/dying-action; else set -- "$@" "$each"; fi
+      if [ "$last" = --action-script ]; then
+        export FERRY_REAL_ACTION="$each"
+        set -- "$@" /tmp/dying-action
+      else
+        set -- "$@" "$each"
+      fi
       last=$each
     done
     exec /opt/ferry/bin/criu "$@"'
@@ -239,7 +261,8 @@ group_failure() {
   script /tmp/dying-action '"$FERRY_REAL_ACTION" "$@" || exit
     [ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || kill -9 $PPID'
   ferryd_with h3 --criu /tmp/dying-restore
-  fails "^ferry: 'fo' is on h3 now, but does not go on there: .*; the others go on on h3$" on h1 "$ferry" move fs fo fc --to h3
+  fails "^ferry: 'fo' is on h3 now, but does not go on there: .*; the others go on on h3$" on h1 "$ferry" move fs fo \
+    fc --to h3
   all_run_on h3 fs fc || fail "not both are on h3: $("$lab" ps)"
   await_traffic h3 fc
   await 'fo has ended on h3' on h3 test -e /run/ferry/containers/fo/exit
@@ -267,7 +290,8 @@ group_ring() {
     address_of "h$next" "r$next" | on "h$i" sh -c 'cat >/tmp/ring.new && mv /tmp/ring.new /tmp/ring'
   done
   for i in 1 2 3 4; do await_traffic "h$i" "r$i" 2; done
-  for round in 1 1 3 2; do # to the next host, and again, to the one before, to the one opposite: there two change places
+  # to the next host, and again, to the one before, to the one opposite: there two change places
+  for round in 1 1 3 2; do
     movers=()
     for name in r1 r2 r3 r4; do
       i=$(((at[$name] + round - 1) % 4 + 1))
@@ -285,13 +309,14 @@ group_ring() {
   for name in r1 r2 r3 r4; do
     finishes "$name"
     "$lab" logs "$name" | jq -es 'length == 2 and all(.[]; .messages_lost == 0 and .messages_duplicated == 0 and
-      .messages_corrupted == 0 and .error_completions == 0)' >/dev/null || fail "$name: $("$lab" logs "$name" | tail -n 30)"
+      .messages_corrupted == 0 and .error_completions == 0)' >/dev/null ||
+      fail "$name: $("$lab" logs "$name" | tail -n 30)"
   done
   ok 'a ring of four programs lost nothing while all of them moved, four times'
 }
 
-# A peer that hears nothing while the program moves, and moves again, learns of both when it comes back to itself. Its QPs may
-# be silent for 32 s (-u 20) before the first move; later nobody counts before it has heard.
+# A peer that hears nothing while the program moves, and moves again, learns of both when it comes back to itself. Its
+# QPs may be silent for 32 s (-u 20) before the first move; later nobody counts before it has heard.
 group_unheard() {
   local held
   start h2 us ib_send_bw -F -u 20 -D 600 -b
@@ -314,7 +339,10 @@ group_unheard() {
 group_peers() {
   local mover
   # shellcheck disable=SC2016 # expanded by the script
-  script /tmp/held-restore '[ "$1" = restore ] && { touch "/tmp/restoring"; until [ -e /tmp/restore-now ]; do sleep 0.02; done; }
+  script /tmp/held-restore '[ "$1" = restore ] && {
+      touch "/tmp/restoring"
+      until [ -e /tmp/restore-now ]; do sleep 0.02; done
+    }
     exec /opt/ferry/bin/criu "$@"'
   ferryd_with h3 --criu /tmp/held-restore
   # One dies: the program moves all the same, and hears of the death.

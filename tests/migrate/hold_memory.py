@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Holds memory of every kind and looks after it: exits with 1 when any of it is not as it was written.
 
-Private and shared with its child, by fork, memfd and file, some of it written all the time; a child that is forked anew and
-a program that is executed anew every so often. SIGTERM ends it, with 0, when all of its children have ended."""
+Private and shared with its child, by fork, memfd and file, some of it written all the time; a child that is forked anew
+and a program that is executed anew every so often. SIGTERM ends it, with 0, when all of its children have ended."""
 
 import hashlib
 import mmap

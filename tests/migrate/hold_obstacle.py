@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Holds what CRIU cannot move, one thing after the other, as FOLDER/want says; FOLDER/has then says the same, or "nothing" where this machine
-has no such thing.
+"""Holds what CRIU cannot move, one thing after the other, as FOLDER/want says; FOLDER/has then says the same, or
+"nothing" where this machine has no such thing.
 
    hold_obstacle.py FOLDER"""
 

@@ -1,6 +1,7 @@
 #!/bin/bash
-# A job of several containers: four ranks of MPI, each in a container of its own, on two hosts. One rank is moved while the job
-# runs, and then all of them at once, to two other hosts. The ranks check every message and every sum themselves.
+# A job of several containers: four ranks of MPI, each in a container of its own, on two hosts. One rank is moved while
+# the job runs, and then all of them at once, to two other hosts. The ranks check every message and every sum
+# themselves.
 #
 #   job_test.sh [GROUP...]     groups: mpich openmpi (default: all)
 # shellcheck source=tests/programs/lib.sh

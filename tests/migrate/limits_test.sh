@@ -1,6 +1,7 @@
 #!/bin/bash
-# The limits that end waiting (docs/settings.md), with unmodified programs: what both ends of a connection get when a program stays
-# stopped for too long, and when nobody hears that it goes on; what `ferry move` says when it does not hear it. Needs root.
+# The limits that end waiting (docs/settings.md), with unmodified programs: what both ends of a connection get when a
+# program stays stopped for too long, and when nobody hears that it goes on; what `ferry move` says when it does not
+# hear it. Needs root.
 #
 #   limits_test.sh [GROUP...]     groups: paused unheard word (default: all)
 # shellcheck source=tests/programs/lib.sh
@@ -8,7 +9,8 @@ source "$(dirname "$0")/../programs/lib.sh"
 
 readonly limit_ms=3000
 
-# WRITEs both ways: both sides have requests under way, and no receives that would be flushed first. NAMEs on h2, NAMEc on h1.
+# WRITEs both ways: both sides have requests under way, and no receives that would be flushed first. NAMEs on h2, NAMEc
+# on h1.
 perftest_pair() {
   limited h2 "$1s"
   await_listen h2 "$1s"
@@ -17,7 +19,8 @@ perftest_pair() {
 }
 
 limited() { # HOST NAME [ARGUMENT...]
-  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_write_bw -F -u 18 -D 600 -b "${@:3}"
+  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_write_bw -F -u 18 \
+    -D 600 -b "${@:3}"
 }
 
 # ends_by_limit NAME: its requests end with IBV_WC_RETRY_EXC_ERR, which is 12.
@@ -30,8 +33,8 @@ ends_by_limit() {
 
 is_over() { ! kill -0 "$1" 2>/dev/null; }
 
-# A program that is stopped for longer than its peer waits: its restore hangs. The peer gives up; the program, back at its source,
-# finds nobody who would answer.
+# A program that is stopped for longer than its peer waits: its restore hangs. The peer gives up; the program, back at
+# its source, finds nobody who would answer.
 group_paused() {
   local runner
   perftest_pair lip
@@ -66,8 +69,8 @@ group_unheard() {
   ok "a RESUME that nobody hears: both ends get IBV_WC_RETRY_EXC_ERR after $limit_ms ms"
 }
 
-# A program of which its source hears nothing after the commit: the ferryd of its new place dies before it runs. The move is
-# done all the same, and the program goes on as soon as there is a ferryd.
+# A program of which its source hears nothing after the commit: the ferryd of its new place dies before it runs. The
+# move is done all the same, and the program goes on as soon as there is a ferryd.
 group_word() {
   ferryd_with h1 --limit resume=1s
   start h2 lws ib_write_bw -F -u 18 -D 600 -b
@@ -81,7 +84,8 @@ group_word() {
     exec /opt/ferry/bin/criu "$@"'
   ferryd_with h3 --criu /tmp/last-criu
   if on h1 "$ferry" move lwc --to h3 >"$work/word" 2>&1; then fail 'a move whose end nobody saw is reported as done'; fi
-  grep -q "'lwc' is on h3 now, but does not go on there: no sign of it" "$work/word" || fail "no sign: $(cat "$work/word")"
+  grep -q "'lwc' is on h3 now, but does not go on there: no sign of it" "$work/word" ||
+    fail "no sign: $(cat "$work/word")"
   start_ferryd h3 --criu /opt/ferry/bin/criu
   await 'the ferryd of h3 answers' answers h3
   await_traffic h3 lwc

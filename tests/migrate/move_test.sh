@@ -1,11 +1,11 @@
 #!/bin/bash
 # Moves unmodified programs between hosts of the lab while they send, and tries what must fail. Needs root.
 #
-#   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart killed
-#                               (default: all)
+#   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart
+#                               killed (default: all)
 #
-# Prints one line per check; exits non-zero when one fails. perftest's QPs have a timeout of 1 s (-u 18) instead of 67 ms: no result
-# depends on how busy the machine is.
+# Prints one line per check; exits non-zero when one fails. perftest's QPs have a timeout of 1 s (-u 18) instead of 67
+# ms: no result depends on how busy the machine is.
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -118,7 +118,8 @@ group_errors() {
   local held
   held=$(on h1 "$ferry" ps --json | jq '.programs[] | select(.container == "erc") | .pid')
   kill -STOP "$held"
-  fails "process $held is stopped, by a signal or a debugger; let it run \(kill -CONT $held\)" on h1 "$ferry" move erc --to h3
+  fails "process $held is stopped, by a signal or a debugger; let it run \(kill -CONT $held\)" on h1 "$ferry" move erc \
+    --to h3
   [[ $(on h1 "$ferry" ps) == *"container erc stopped"* ]] || fail 'ferry ps does not say that erc is stopped'
   kill -CONT "$held"
   fails 'is not yours: only root, or the owner' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
@@ -147,7 +148,9 @@ group_errors() {
   await_listen h2 ums
   start h1 umc ib_send_bw -F -u 18 -D 600 "$(address_of h2 ums)"
   await_traffic h1 umc
-  fails 'peer 10\.78\.[0-9.]+ of QP .* speaks no migration messages and the address 10\.78\.[0-9.:]+ cannot move along' on h1 "$ferry" move umc --to h3
+  local line='peer 10\.78\.[0-9.]+ of QP .* speaks no migration messages '
+  line+='and the address 10\.78\.[0-9.:]+ cannot move along'
+  fails "$line" on h1 "$ferry" move umc --to h3
   hit KILL umc ums
   expire erc ers
   ok 'wrong input gets one line, and the program goes on'
@@ -214,8 +217,8 @@ has_given_up() { ! on "$1" test -e "/run/ferry/containers/$2"; }
 # sends_there NETNS: something in a namespace on h3 has sent packets to h2.
 sends_there() { shows 'packets [1-9]' on h3 nsenter --net="$1" nft list chain ip away out; }
 
-# ferryds that are killed while h2 restores, which waits for us there: before the decision, and after it while a peer, that
-# is halted meanwhile, has heard nothing.
+# ferryds that are killed while h2 restores, which waits for us there: before the decision, and after it while a peer,
+# that is halted meanwhile, has heard nothing.
 group_killed() {
   local runner netns pid before
   # shellcheck disable=SC2016 # expanded by the script
@@ -294,10 +297,12 @@ group_rollback() {
   await_listen h2 rbs
   start h1 rbc ib_send_bw -F -u 18 -D 600 -b "$(address_of h2 rbs)"
   await_traffic h1 rbc
-  # And one whose peer knows nothing of all this, and whose RDMA address would move along: it is held, or has left, and comes back.
+  # And one whose peer knows nothing of all this, and whose RDMA address would move along: it is held, or has left, and
+  # comes back.
   "$lab" run h1 rbm -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
   await_listen h1 rbm
-  "$lab" run h2 rbp -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600 "$(address_of h1 rbm)"
+  "$lab" run h2 rbp -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 \
+    -D 600 "$(address_of h1 rbm)"
   await_traffic h1 rbm
   another h3 4784 --criu /tmp/no-restore
   fails "'rbc' was not moved: .*no luck today" on h1 "$ferry" move rbc --to h3:4784
@@ -309,7 +314,8 @@ group_rollback() {
   on h3 sh -c 'mkdir -p /tmp/ferryd-4786/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4786/state'
   another h3 4786
   on h3 sh -c 'head -c 4096 /dev/zero >/tmp/ferryd-4786/state/full'
-  fails "'rbc' was not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rbc --to h3:4786
+  fails "'rbc' was not moved: .*cannot make a record durable.*No space left on device" on h1 "$ferry" move rbc \
+    --to h3:4786
   [[ $(on h1 jq -r .state /run/ferry/containers/rbc/config.json) == running ]] || fail 'rbc is not running on h1'
   await_traffic h1 rbc
   fails "'rbm' was not moved: .*cannot make a record durable" on h1 "$ferry" move rbm --to h3:4786
@@ -323,7 +329,8 @@ group_rollback() {
   # shellcheck disable=SC2016
   on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4785/pid)'
   if wait "$runner"; then fail 'moved to a ferryd that died'; fi
-  grep -q "'rbc' was not moved: there is no ferryd on h3:4785" "$work/dying" || fail "a dying destination: $(cat "$work/dying")"
+  grep -q "'rbc' was not moved: there is no ferryd on h3:4785" "$work/dying" ||
+    fail "a dying destination: $(cat "$work/dying")"
   await_traffic h1 rbc
   # It can still move, to where its arrival failed as well.
   on h3 rm -rf /run/ferry/containers/rbc

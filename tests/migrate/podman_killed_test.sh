@@ -1,6 +1,6 @@
 #!/bin/bash
-# ferryds, and the ferry command, that are killed while a container of podman's moves: one copy of it is left, and nothing else
-# (docs/containers.md). Needs root.
+# ferryds, and the ferry command, that are killed while a container of podman's moves: one copy of it is left, and
+# nothing else (docs/containers.md). Needs root.
 #
 #   podman_killed_test.sh [GROUP...]     groups: archive wire claimed (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
@@ -9,7 +9,10 @@ source "$(dirname "$0")/podman_lib.sh"
 # stops_of HOST: checkpoints that its journal has. has_stopped HOST COUNT: it has more.
 stops_of() { on "$1" grep -c ' source kept ' /var/tmp/ferry/decisions || true; }
 has_stopped() { (($(stops_of "$1") > $2)); }
-is_in_doubt() { on "$1" "$ferry" ps --json | jq -e --arg name "$2" '.programs[] | select(.name == $name and .state == "in doubt")' >/dev/null; }
+is_in_doubt() {
+  on "$1" "$ferry" ps --json |
+    jq -e --arg name "$2" '.programs[] | select(.name == $name and .state == "in doubt")' >/dev/null
+}
 
 group_archive() {
   local runner before
@@ -39,7 +42,8 @@ group_archive() {
   goes_on_in h1 pkc
   await 'h3 clears up' has_nothing h3 pkc
   no_archive h1 || fail 'an archive is left'
-  ok "the source's ferryd is killed while the archive is there: the next one restores it, when the destination has said that it does not"
+  ok "the source's ferryd is killed while the archive is there: the next one restores it, when the destination has" \
+    'said that it does not'
 
   # The source's, while podman writes.
   podman_waiting h1 checkpoint
@@ -104,7 +108,8 @@ group_wire() {
   await 'its archive is on the wire' is_on_the_wire
   kill_ferryd h1
   fails_to_move 'ferryd'
-  if kill -0 "$pid" 2>/dev/null; then fail 'it runs without anybody having decided so'; fi # podman waits for who reads its archive
+  # podman waits for who reads its archive
+  if kill -0 "$pid" 2>/dev/null; then fail 'it runs without anybody having decided so'; fi
   wire 10gbit
   start_ferryd h1
   await 'it goes on on h1' runs_on h1 pwc
@@ -141,7 +146,8 @@ readonly held=(--annotation org.criu.config=/run/held.conf)
 hold_claimed() {
   on h3 rm -rf /run/claimed /run/go
   # shellcheck disable=SC2016 # expanded by the script
-  script /run/held '[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || { touch /run/claimed; until [ -e /run/go ]; do sleep 0.02; done; }'
+  script /run/held \
+    '[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || { touch /run/claimed; until [ -e /run/go ]; do sleep 0.02; done; }'
   on h3 sh -c 'echo "action-script /run/held" >/run/held.conf'
 }
 

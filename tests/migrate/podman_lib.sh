@@ -1,4 +1,5 @@
-# Sourced by the tests of podman's containers, behind runc_lib.sh, which it sources: networks, containers, and what they leave.
+# Sourced by the tests of podman's containers, behind runc_lib.sh, which it sources: networks, containers, and what they
+# leave.
 # shellcheck shell=bash
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/runc_lib.sh"
@@ -12,7 +13,8 @@ networks() {
   local host
   for host in "$@"; do
     pod "$host" network create -d macvlan -o parent=br0 --subnet 10.77.0.0/16 --disable-dns lan >/dev/null
-    pod "$host" network create -d macvlan -o parent=rdma --opt mtu=9000 --subnet 10.78.0.0/16 --disable-dns fast >/dev/null
+    pod "$host" network create -d macvlan -o parent=rdma --opt mtu=9000 --subnet 10.78.0.0/16 --disable-dns fast \
+      >/dev/null
   done
 }
 
@@ -46,7 +48,9 @@ contain() {
 # devices HOST...: Ferry's, for podman run --device.
 devices() {
   local host
-  for host in "$@"; do on "$host" "$ferry" cdi generate --library-dir /run/ferry-cdi --output /run/cdi/ferry.json >/dev/null; done
+  for host in "$@"; do
+    on "$host" "$ferry" cdi generate --library-dir /run/ferry-cdi --output /run/cdi/ferry.json >/dev/null
+  done
 }
 
 # run_with_device HOST NAME [OPTION...] -- CMD...: a container that has Ferry's devices from there.
@@ -56,7 +60,8 @@ run_with_device() {
     options+=("$3")
     set -- "$1" "$2" "${@:4}"
   done
-  pod "$1" run -d --name "$2" --device ferry.dev/rnic=all -v "$FERRY_BIN:/opt/ferry:ro" "${options[@]}" "$image" "${@:4}" >/dev/null
+  pod "$1" run -d --name "$2" --device ferry.dev/rnic=all -v "$FERRY_BIN:/opt/ferry:ro" "${options[@]}" "$image" \
+    "${@:4}" >/dev/null
 }
 uses_rdma() { await "$2 uses RDMA" has_more "$1" "$(pod_pid "$1" "$2")" 0; }
 goes_on_in() { goes_on "$1" "$(pod_pid "$1" "$2")"; }
@@ -124,7 +129,8 @@ ends_well() {
   pod "$1" rm "$2" >/dev/null
 }
 
-# podman_waiting HOST VERB: the next podman of that kind that ferryd starts waits for /run/go. It says so by /run/waiting.
+# podman_waiting HOST VERB: the next podman of that kind that ferryd starts waits for /run/go. It says so by
+# /run/waiting.
 podman_waiting() {
   on "$1" rm -f /run/go /run/waiting
   # shellcheck disable=SC2016 # expanded by the script

@@ -1,13 +1,17 @@
 #!/bin/bash
-# ferry move of podman's containers, made with Ferry's CDI device, on each kind of network (docs/containers.md): what moves along, and what is
-# left where they were. Needs root.
+# ferry move of podman's containers, made with Ferry's CDI device, on each kind of network (docs/containers.md): what
+# moves along, and what is left where they were. Needs root.
 #
 #   podman_networks_test.sh [GROUP...]     groups: host path bridge (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
 # place HOST NAME: where its RDMA is.
-place() { on "$1" "$ferry" ps --json | jq -r --argjson pid "$(pod_pid "$1" "$2")" '[.programs[] | select(.pid == $pid) | .devices[].qps[].local] | unique[]'; }
+place() {
+  on "$1" "$ferry" ps --json |
+    jq -r --argjson pid "$(pod_pid "$1" "$2")" \
+    '[.programs[] | select(.pid == $pid) | .devices[].qps[].local] | unique[]'
+}
 
 # Programs that count their messages, which they all check, and end; while RDMA is slow they are far from that.
 readonly pingpong=(ibv_rc_pingpong -g 0 -e -c -s 1024 -n 1000)
@@ -16,7 +20,8 @@ pingpong_server() {
   await_listen h2 "$1"
 }
 pingpong_client() { # HOST NAME SERVER [OPTION...]
-  run_with_device "$1" "$2" -v /usr/bin/ibv_rc_pingpong:/usr/bin/ibv_rc_pingpong:ro "${@:4}" -- "${pingpong[@]}" "$(address_of h2 "$3")"
+  run_with_device "$1" "$2" -v /usr/bin/ibv_rc_pingpong:/usr/bin/ibv_rc_pingpong:ro "${@:4}" -- "${pingpong[@]}" \
+    "$(address_of h2 "$3")"
   uses_rdma "$1" "$2"
 }
 pingpong_ends_well() { # HOST NAME SERVER
@@ -34,7 +39,8 @@ group_host() {
   pingpong_client h1 phc phs --network host -e FERRY_NETDEV=rdma
   [[ $(place h1 phc) == 10.78.1.1:* ]] || fail "RDMA of phc is at $(place h1 phc)"
   on h3 mv /run/ferry-cdi /run/hidden
-  fails "^ferry: 'phc' was not moved: h3: there is no /run/ferry-cdi/[0-9a-f]+/[a-z.]+, which 'phc' mounts" on h1 "$ferry" move phc --to h3
+  fails "^ferry: 'phc' was not moved: h3: there is no /run/ferry-cdi/[0-9a-f]+/[a-z.]+, which 'phc' mounts" \
+    on h1 "$ferry" move phc --to h3
   on h3 mv /run/hidden /run/ferry-cdi
   move phc h1 h3
   leaves_nothing h1
@@ -47,8 +53,9 @@ group_host() {
   await 'phl listens' listens h1 18600
   start h2 pht "$FERRY_BIN/stream_check" 10.77.0.1 --seconds 0 --json
   uses_rdma h1 phl
-  fails "^ferry: 'phl' was not moved: it is on the host's network and has a TCP connection \(to port [0-9]+\), which cannot move to another address$" \
-    on h1 "$ferry" move phl --to h3
+  local line="^ferry: 'phl' was not moved: it is on the host's network and has a TCP connection \(to port [0-9]+\), "
+  line+="which cannot move to another address$"
+  fails "$line" on h1 "$ferry" move phl --to h3
   goes_on_in h1 phl
   hit INT pht
   finishes pht
@@ -95,13 +102,14 @@ group_bridge() {
   run_with_device h2 pbs --network rdma:ip=10.89.0.20 -- /opt/ferry/stream_check --json
   pod h1 run --rm --network rdma -p 8080:80 "$image" true # from then on podman has its chains for the bridge
   remember h1
-  run_with_device h1 pbc --network rdma:ip=10.89.0.30 -p 8080:80 -- /opt/ferry/stream_check 10.89.0.20 --seconds 0 --qps 2 --json
+  run_with_device h1 pbc --network rdma:ip=10.89.0.30 -p 8080:80 -- /opt/ferry/stream_check 10.89.0.20 --seconds 0 \
+    --qps 2 --json
   uses_rdma h1 pbc
-  address=$(pod h1 inspect --format '{{.NetworkSettings.Networks.rdma.IPAddress}} {{.NetworkSettings.Networks.rdma.MacAddress}}' pbc)
+  format='{{.NetworkSettings.Networks.rdma.IPAddress}} {{.NetworkSettings.Networks.rdma.MacAddress}}'
+  address=$(pod h1 inspect --format "$format" pbc)
   move pbc h1 h3
   leaves_nothing h1
-  [[ $(pod h3 inspect --format '{{.NetworkSettings.Networks.rdma.IPAddress}} {{.NetworkSettings.Networks.rdma.MacAddress}}' pbc) == "$address" ]] ||
-    fail 'its address has not moved along'
+  [[ $(pod h3 inspect --format "$format" pbc) == "$address" ]] || fail 'its address has not moved along'
   shows '10.89.0.30:80' on h3 sh -c "nft list table ip nat 2>/dev/null" || fail 'its published port has not moved along'
   goes_on_in h3 pbc
   kill -INT "$(pod_pid h3 pbc)"

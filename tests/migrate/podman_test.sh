@@ -1,5 +1,6 @@
 #!/bin/bash
-# ferry move of podman's containers (docs/containers.md): there and back, what fails on the way, and what is refused. Needs root.
+# ferry move of podman's containers (docs/containers.md): there and back, what fails on the way, and what is refused.
+# Needs root.
 #
 #   podman_test.sh [GROUP...]     groups: moved failed refused obstacles (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
@@ -10,12 +11,12 @@ group_moved() {
   prepare pms
   contain h1 pmc 5 -v data:/data
   on h1 sh -c "echo kept >\$($PODMAN volume inspect --format '{{.Mountpoint}}' data)/file"
-  address=$(pod h1 inspect --format '{{.NetworkSettings.Networks.lan.IPAddress}} {{.NetworkSettings.Networks.lan.MacAddress}}' pmc)
+  format='{{.NetworkSettings.Networks.lan.IPAddress}} {{.NetworkSettings.Networks.lan.MacAddress}}'
+  address=$(pod h1 inspect --format "$format" pmc)
   move pmc h1 h3
   has_nothing h1 pmc || fail "h1 has something of pmc still: $(pod h1 ps -a)"
   goes_on_in h3 pmc
-  [[ $(pod h3 inspect --format '{{.NetworkSettings.Networks.lan.IPAddress}} {{.NetworkSettings.Networks.lan.MacAddress}}' pmc) == "$address" ]] ||
-    fail 'its address has not moved along'
+  [[ $(pod h3 inspect --format "$format" pmc) == "$address" ]] || fail 'its address has not moved along'
   [[ $(pod h3 exec pmc cat /data/file) == kept ]] || fail 'its volume has not moved along'
   # By its id, the name of its program, and a pid.
   move "$(pod h3 inspect --format '{{.Id}}' pmc)" h3 h1
@@ -32,7 +33,8 @@ group_failed() {
   prepare pfs
   contain h1 pfc 6 -v data:/data
   on h3 mv /run/ferry/ferryd.sock /run/ferry/hidden
-  fails "^ferry: 'pfc' was not moved: h3: cannot restore 'pfc': podman container restore: .*no ferryd answers here" on h1 "$ferry" move pfc --to h3
+  fails "^ferry: 'pfc' was not moved: h3: cannot restore 'pfc': podman container restore: .*no ferryd answers here" \
+    on h1 "$ferry" move pfc --to h3
   on h3 mv /run/ferry/hidden /run/ferry/ferryd.sock
   goes_on_in h1 pfc
   await 'h3 has nothing of it' has_nothing h3 pfc
@@ -56,17 +58,22 @@ group_refused() {
   fails "^ferry: there is no program 'nothing' on h1; see: ferry ps, and podman ps$" on h1 "$ferry" move nothing --to h3
   fails "^ferry: 'prc' was not moved: there is no ferryd on h3:4799" on h1 "$ferry" move prc --to h3:4799
   fails "^ferry: 'prc' is a container of podman's, which moves alone" on h1 "$ferry" move prc prs --to h3
-  fails "^ferry: 'prc' is a container of podman's, whose memory cannot be copied ahead" on h1 "$ferry" move prc --to h3 --copy-ahead
+  fails "^ferry: 'prc' is a container of podman's, whose memory cannot be copied ahead" on h1 "$ferry" move prc \
+    --to h3 --copy-ahead
   fails "^ferry: 'prc' is not yours" on h1 setpriv --reuid 1234 --clear-groups "$ferry" move prc --to h3
 
   pod h3 create --name prc "$image" true >/dev/null
-  fails "^ferry: 'prc' was not moved: h3: there is a container 'prc' already \(created\); remove it: podman rm prc$" on h1 "$ferry" move prc --to h3
+  fails "^ferry: 'prc' was not moved: h3: there is a container 'prc' already \(created\); remove it: podman rm prc$" \
+    on h1 "$ferry" move prc --to h3
   pod h3 rm prc >/dev/null
   pod h3 network rm fast >/dev/null
-  fails "^ferry: 'prc' was not moved: h3: there is no network 'fast'; make it: podman network create" on h1 "$ferry" move prc --to h3
+  fails "^ferry: 'prc' was not moved: h3: there is no network 'fast'; make it: podman network create" \
+    on h1 "$ferry" move prc --to h3
   pod h3 network create -d macvlan -o parent=rdma --opt mtu=9000 --subnet 10.78.0.0/16 --disable-dns fast >/dev/null
   pod h3 rmi "$image" >/dev/null
-  fails "^ferry: 'prc' was not moved: h3: there is no image $image with the id [0-9a-f]{12}; take it there: podman save" on h1 "$ferry" move prc --to h3
+  local line="^ferry: 'prc' was not moved: h3: there is no image $image with the id [0-9a-f]{12}; "
+  line+="take it there: podman save"
+  fails "$line" on h1 "$ferry" move prc --to h3
   pod h1 save -q "$image" | pod h3 load -q >/dev/null
   ferryd_with h3 --podman /run/no-podman
   fails "^ferry: 'prc' was not moved: h3: there is no /run/no-podman; install podman" on h1 "$ferry" move prc --to h3
@@ -94,7 +101,8 @@ group_refused() {
   ok 'so is what cannot be moved by podman'
 }
 
-# holds KIND: hold_obstacle.py does, beside stream_check, with the machine's python. Not in a sandbox that has no such thing.
+# holds KIND: hold_obstacle.py does, beside stream_check, with the machine's python. Not in a sandbox that has no such
+# thing.
 holds() {
   # shellcheck disable=SC2016 # expanded on the host
   on h1 sh -c 'echo "$1" >/run/held/want' sh "$1"
@@ -102,8 +110,8 @@ holds() {
   await "$1 is held" on h1 sh -c '[ "$(cat /run/held/has)" = "$1" ] || [ "$(cat /run/held/has)" = nothing ]' sh "$1"
   [[ $(on h1 cat /run/held/has) == "$1" ]] || { echo "     this machine has no $1"; return 1; }
 }
-readonly holder=(--entrypoint '["sh", "-c", "/tests/hold_obstacle.py /held & exec \"$@\"", "sh"]' --device /dev/fuse --security-opt seccomp=unconfined
-  -v /usr:/usr:ro -v "$repository/tests/migrate:/tests:ro" -v /run/held:/held)
+readonly holder=(--entrypoint '["sh", "-c", "/tests/hold_obstacle.py /held & exec \"$@\"", "sh"]' --device /dev/fuse
+  --security-opt seccomp=unconfined -v /usr:/usr:ro -v "$repository/tests/migrate:/tests:ro" -v /run/held:/held)
 
 # room HOST SIZE: of /run, where podman keeps everything there.
 room() { on "$1" mount -o remount,size="$2" /run; }
@@ -121,27 +129,35 @@ group_obstacles() {
   remember h1 h3
   pid=$(pod_pid h1 poc)
   if holds io_uring; then
-    fails "^ferry: 'poc' was not moved: $held \(anon_inode:\[io_uring\]\) is of a kind that CRIU cannot move$" on h1 "$ferry" move poc --to h3
+    fails "^ferry: 'poc' was not moved: $held \(anon_inode:\[io_uring\]\) is of a kind that CRIU cannot move$" \
+      on h1 "$ferry" move poc --to h3
   fi
   if holds device; then
-    fails "^ferry: 'poc' was not moved: $held \(/dev/fuse\) is a device that CRIU does not know, 10:229$" on h1 "$ferry" move poc --to h3
+    fails "^ferry: 'poc' was not moved: $held \(/dev/fuse\) is a device that CRIU does not know, 10:229$" \
+      on h1 "$ferry" move poc --to h3
   fi
   holds none >/dev/null || true
   pod h1 exec -d poc sleep 3600 >/dev/null
   sleeper=$(on h1 pgrep --ns "$pid" --nslist pid -x sleep)
-  fails "^ferry: 'poc' was not moved: process $sleeper \\(sleep\\) was started in it by podman exec, and would not move along; let it end$" \
-    on h1 "$ferry" move poc --to h3
+  local line="^ferry: 'poc' was not moved: process $sleeper \\(sleep\\) was started in it by podman exec, "
+  line+="and would not move along; let it end$"
+  fails "$line" on h1 "$ferry" move poc --to h3
   kill "$sleeper"
   pod h1 pause poc >/dev/null
-  fails "^ferry: 'poc' was not moved: it is paused; let it run to move it: podman unpause poc$" on h1 "$ferry" move poc --to h3
+  fails "^ferry: 'poc' was not moved: it is paused; let it run to move it: podman unpause poc$" \
+    on h1 "$ferry" move poc --to h3
   pod h1 unpause poc >/dev/null
   room_left h3 16
-  fails "^ferry: 'poc' was not moved: h3: not enough room in /run/ferry/images on h3: [0-9]+ MiB needed, [0-9]+ MiB free; " on h1 "$ferry" move poc --to h3
+  local line="^ferry: 'poc' was not moved: h3: not enough room in /run/ferry/images on h3: "
+  line+="[0-9]+ MiB needed, [0-9]+ MiB free; "
+  fails "$line" on h1 "$ferry" move poc --to h3
   room_left h3 60
-  fails "^ferry: 'poc' was not moved: h3: not enough disk for 'poc': [0-9]+ MiB needed, [0-9]+ MiB free$" on h1 "$ferry" move poc --to h3
+  fails "^ferry: 'poc' was not moved: h3: not enough disk for 'poc': [0-9]+ MiB needed, [0-9]+ MiB free$" \
+    on h1 "$ferry" move poc --to h3
   room h3 50%
   room_left h1 16
-  fails "^ferry: 'poc' was not moved: not enough disk for its checkpoint: [0-9]+ MiB needed, [0-9]+ MiB free$" on h1 "$ferry" move poc --to h3
+  fails "^ferry: 'poc' was not moved: not enough disk for its checkpoint: [0-9]+ MiB needed, [0-9]+ MiB free$" \
+    on h1 "$ferry" move poc --to h3
   room h1 50%
   goes_on_in h1 poc
   [[ $(pod_pid h1 poc) == "$pid" ]] || fail 'it was stopped'
@@ -151,7 +167,8 @@ group_obstacles() {
   restore_begins h1 poc
   room_left h3 0
   go_on h3
-  fails_to_move "^ferry: 'poc' was not moved: h3: cannot restore 'poc': podman container restore: .*no space left on device"
+  fails_to_move \
+    "^ferry: 'poc' was not moved: h3: cannot restore 'poc': podman container restore: .*no space left on device"
   room h3 50%
   goes_on_in h1 poc
   leaves_nothing h1 h3

@@ -1,5 +1,6 @@
 #!/bin/bash
-# What cannot be moved is refused in the check, in one line that names it; the program runs on, and was never stopped. Needs root.
+# What cannot be moved is refused in the check, in one line that names it; the program runs on, and was never stopped.
+# Needs root.
 #
 #   refused_test.sh [GROUP...]     groups: obstacles tracer room (default: all)
 # shellcheck source=tests/programs/lib.sh
@@ -8,7 +9,8 @@ source "$(dirname "$0")/../programs/lib.sh"
 # streams NAME CMD...: on h1, a stream_check to `server` on h2, and CMD beside it in the same container.
 streams() {
   # shellcheck disable=SC2016 # expanded there
-  start h1 "$1" sh -c 'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --qps 2 --json' sh "$FERRY_BIN" \
+  start h1 "$1" sh -c 'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --qps 2 --json' sh \
+    "$FERRY_BIN" \
     "$(address_of h2 server)" "${@:2}"
   await_traffic h1 "$1"
 }
@@ -23,7 +25,8 @@ runs_on() {
     length > 0 and all(.epoch == 0)' >/dev/null || fail "$1 was stopped: $(on h1 "$ferry" ps)"
   await_traffic h1 "$1"
   # shellcheck disable=SC2016 # expanded there
-  on h3 sh -c '[ ! -e "/run/ferry/containers/$1" ] && [ -z "$(ls /run/ferry/images)" ]' sh "$1" || fail "something of $1 is on h3"
+  on h3 sh -c '[ ! -e "/run/ferry/containers/$1" ] && [ -z "$(ls /run/ferry/images)" ]' sh "$1" ||
+    fail "something of $1 is on h3"
 }
 
 nothing_is_lost() {
@@ -84,8 +87,9 @@ time.sleep(3600)
 PYTHON
   tracer=$!
   await 'stream_check is traced' grep -q "^TracerPid:[[:space:]]*$tracer$" "/proc/$sleeper/status"
-  fails "^ferry: 'held' was not moved: process $sleeper \(stream_check\): is traced by process $tracer \(python3?[0-9.]*\); let that go to move it$" \
-    on h1 "$ferry" move held --to h3
+  local line="^ferry: 'held' was not moved: process $sleeper \(stream_check\): is traced by process $tracer "
+  line+="\(python3?[0-9.]*\); let that go to move it$"
+  fails "$line" on h1 "$ferry" move held --to h3
   runs_on held
   kill "$tracer"
   wait "$tracer" || true
@@ -100,15 +104,17 @@ group_room() {
   streams held python3 -c 'import time; held = bytearray(32 << 20); held[::4096] = bytes(8192); time.sleep(3600)'
   on h3 sh -c 'mkdir -p /tmp/ferryd-4790/images && mount -t tmpfs -o size=16m none /tmp/ferryd-4790'
   another h3 4790
-  fails "^ferry: 'held' was not moved: h3:4790: not enough room in /tmp/ferryd-4790/images on h3-4790: [0-9]+ MiB needed, [0-9]+ MiB free; make some" \
-    on h1 "$ferry" move held --to h3:4790 --no-copy-ahead
+  local line="^ferry: 'held' was not moved: h3:4790: not enough room in /tmp/ferryd-4790/images on h3-4790: "
+  line+="[0-9]+ MiB needed, [0-9]+ MiB free; make some"
+  fails "$line" on h1 "$ferry" move held --to h3:4790 --no-copy-ahead
   another h3 4791 --memory-limit 1M
   fails "^ferry: 'held' was not moved: .*not enough memory on h3-4791" on h1 "$ferry" move held --to h3:4791
   on h1 mount -t tmpfs -o size=16m none /run/ferry/images
   fails "^ferry: 'held' was not moved: not enough room in /run/ferry/images on h1: " on h1 "$ferry" move held --to h3
   on h1 umount /run/ferry/images
   runs_on held
-  fails "^ferry: 'held' is on h1 already|'held' was not moved: .*'held' is on h1 already" on h1 "$ferry" move held --to h1
+  fails "^ferry: 'held' is on h1 already|'held' was not moved: .*'held' is on h1 already" on h1 "$ferry" move held \
+    --to h1
   move held h1 h3
   fails "^ferry: 'held' does not run on h1: it has moved to another host$" on h1 "$ferry" move held --to h2
   nothing_is_lost

@@ -3,7 +3,8 @@
 # shellcheck source=tests/migrate/runtimes_lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/runtimes_lib.sh"
 
-# network HOST NAME NUMBER: a network namespace with addresses of its own on both networks of the hosts. no_network takes it away.
+# network HOST NAME NUMBER: a network namespace with addresses of its own on both networks of the hosts. no_network
+# takes it away.
 network() {
   on "$1" ip netns add "$2"
   on "$1" ip -batch - <<BATCH
@@ -43,8 +44,10 @@ bundle() {
   on "$host" runc spec --bundle "$folder"
   # shellcheck disable=SC2016 # jq's own variables
   on "$host" jq --arg bin "$FERRY_BIN" --arg name "$name" --arg network "$network" '
-    .linux.cgroupsPath = "/" + $name | .process += {terminal: false, args: $ARGS.positional, rlimits: []} | .root.readonly = false |
-    .process.env += ["LD_PRELOAD=/opt/ferry/libferry.so", "FERRY_NETDEV=" + if $network == "host" then "rdma" else "rdma0" end] |
+    .linux.cgroupsPath = "/" + $name | .root.readonly = false |
+    .process += {terminal: false, args: $ARGS.positional, rlimits: []} |
+    .process.env += ["LD_PRELOAD=/opt/ferry/libferry.so",
+      "FERRY_NETDEV=" + if $network == "host" then "rdma" else "rdma0" end] |
     .mounts |= map(select(.type != "cgroup")) |
     .mounts += [{destination: "/opt/ferry", source: $bin, type: "bind", options: ["rbind", "ro"]},
       {destination: "/run/ferry", source: "/run/ferry", type: "bind", options: ["rbind"]}] |
@@ -54,10 +57,13 @@ bundle() {
   on "$host" sh -c "cat >$folder/config.json" <"$work/config"
 }
 
-# runs HOST NAME runc ARGS...: with its output in a pipe, as a container engine does it; what was written is in the bundle's log.
+# runs HOST NAME runc ARGS...: with its output in a pipe, as a container engine does it; what was written is in the
+# bundle's log.
 runs() {
   # shellcheck disable=SC2016 # expanded on the host
-  on "$1" bash -c 'cd "/run/bundles/$1" && exec > >(exec setsid cat >>log 2>/dev/null) && shift && exec "$@" </dev/null 2>&1' bash "${@:2}"
+  on "$1" bash \
+    -c 'cd "/run/bundles/$1" && exec > >(exec setsid cat >>log 2>/dev/null) && shift && exec "$@" </dev/null 2>&1' \
+    bash "${@:2}"
 }
 
 pid_of() { on "$1" runc state "$2" | jq .pid; }
@@ -65,7 +71,8 @@ pid_of() { on "$1" runc state "$2" | jq .pid; }
 # ends_well HOST NAME [LOG]: a stream_check, which has lost nothing.
 ends_well() {
   await "$2 ends" sh -c "! '$lab' exec '$1' -- runc state '$2' 2>/dev/null | jq -e '.status == \"running\"' >/dev/null"
-  on "$1" jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0 and (.pages_corrupted // 0) == 0' \
+  on "$1" jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0 and
+    (.pages_corrupted // 0) == 0' \
     "/run/bundles/$2/${3:-log}" >/dev/null ||
     fail "$2: $(on "$1" tail -n 20 "/run/bundles/$2/${3:-log}")"
 }

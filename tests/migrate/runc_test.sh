@@ -5,16 +5,18 @@
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "$0")/runc_lib.sh"
 
-# A server of the lab on h2, and a client with a limit of memory in the container ID on h1, with addresses ending in NUMBER.
-# `pid` is the caller's. `launcher`: what starts it in the container.
+# A server of the lab on h2, and a client with a limit of memory in the container ID on h1, with addresses ending in
+# NUMBER. `pid` is the caller's. `launcher`: what starts it in the container.
 launcher=()
 begin() { # ID NUMBER [OPTION...]
   start h2 "s$1" "$FERRY_BIN/stream_check" --json
   await_listen h2 "s$1" 18600
   network h1 "$1" "$2"
   on h1 ip -n "$1" route add 10.99.0.0/16 via 10.77.0.1 dev eth0
-  bundle h1 "$1" "$1" "${launcher[@]}" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 --json "${@:3}"
-  on h1 sh -c "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
+  bundle h1 "$1" "$1" "${launcher[@]}" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --qps 2 \
+    --json "${@:3}"
+  on h1 sh -c \
+    "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
   runs h1 "$1" runc run --detach "$1"
   pid=$(pid_of h1 "$1")
   await "$1 uses RDMA" has_more h1 "$pid" 0
@@ -26,7 +28,8 @@ comes() {
   pid=$(pid_of "$3" "$1")
   goes_on "$3" "$pid"
   nothing_left "$2" "$1" bundle
-  [[ $(on "$3" cat "/sys/fs/cgroup/memory/$1/memory.limit_in_bytes") == 268435456 ]] || fail "$1 on $3 has no limit of memory"
+  [[ $(on "$3" cat "/sys/fs/cgroup/memory/$1/memory.limit_in_bytes") == 268435456 ]] ||
+    fail "$1 on $3 has no limit of memory"
   on "$3" grep -q "^$pid$" "/sys/fs/cgroup/memory/$1/cgroup.procs" || fail "$1 is not in its cgroup on $3"
   shows '^10.99.0.0/16 via 10.77.0.1 dev eth0' on "$3" ip -n "$1" route show
   shows 'mtu 9000 .*UP' on "$3" ip -n "$1" link show dev rdma0
@@ -36,7 +39,8 @@ comes() {
 move_runc() { # ID FROM TO
   local report
   report=$(on "$2" "$ferry" move --runc "$1" --to "$3" --json) || fail "cannot move $1 from $2 to $3"
-  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms (stop \(.stop_ms | round), dump \(.dump_ms | round), " +
+  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms " +
+    "(stop \(.stop_ms | round), dump \(.dump_ms | round), " +
     "restore \(.restore_ms | round)), RDMA \(.rdma_share_ms * 100 | round / 100) ms"' <<<"$report"
 }
 
@@ -47,7 +51,8 @@ nothing_left() {
 gone() {
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c '! runc state "$1" 2>/dev/null && ! ip netns exec "$1" true 2>/dev/null && [ ! -e "/run/netns/$1" ] &&
-    ! ip link show dev "e$1" 2>/dev/null && ! ls -d /sys/fs/cgroup/*/"$1" 2>/dev/null && [ -z "$(ls /run/ferry/images)" ] &&
+    ! ip link show dev "e$1" 2>/dev/null && ! ls -d /sys/fs/cgroup/*/"$1" 2>/dev/null &&
+    [ -z "$(ls /run/ferry/images)" ] &&
     [ ! -e "/run/ferry/runc/$1" ] && { [ -n "$2" ] || [ ! -e "/run/bundles/$1/config.json" ]; }' sh "$2" \
     "$3" >/dev/null
 }
@@ -130,8 +135,9 @@ group_host() {
   pid=$(pid_of h1 tc)
   await 'tc uses RDMA' has_more h1 "$pid" 0
   root_filesystem h3 tc
-  fails "^ferry: 'tc' cannot move: it is on the host's network and has a TCP connection \\(to port [0-9]+\\), which cannot move" \
-    on h1 "$ferry" move --runc tc --to h3
+  local line="^ferry: 'tc' cannot move: it is on the host's network and has a TCP connection \\(to port [0-9]+\\), "
+  line+="which cannot move"
+  fails "$line" on h1 "$ferry" move --runc tc --to h3
   goes_on h1 "$pid"
   kill -KILL "$pid"
   ok 'but not its TCP connections'
@@ -159,7 +165,9 @@ group_ahead() {
   still ra
   # It comes back after all was dumped but for the pages.
   # shellcheck disable=SC2016 # expanded by the script
-  another_runc 4783 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+  another_runc 4783 no-restore 'case "$*" in
+    *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;;
+    esac
     exec runc "$@"'
   fails "^ferry: 'ra' was not moved: .*cannot restore 'ra': " on h1 "$ferry" move --runc ra --to h3:4783
   still ra
@@ -184,7 +192,8 @@ group_ahead() {
 # lives ID: on one of h1 and h3, and is not held; this becomes `host`.
 lives() {
   for host in h3 h1; do
-    if pid=$(on "$host" runc state "$1" 2>/dev/null | jq -e 'select(.status == "running") | .pid') && (($(packets "$host" "$pid") > 0)); then
+    if pid=$(on "$host" runc state "$1" 2>/dev/null | jq -e 'select(.status == "running") | .pid') &&
+      (($(packets "$host" "$pid") > 0)); then
       return 0
     fi
   done
@@ -194,12 +203,16 @@ lives() {
 # A shell that writes on, into a file that it opens each time and one that it holds open, and renames one.
 # shellcheck disable=SC2016 # expanded in the container
 readonly writes='exec 5>>/var/held; i=0
-  (while i=$((i + 1)); do echo $i >>/var/counted; echo $i >&5; mv -f /var/log/a$((i - 1)) /var/log/a$i 2>/dev/null || : >/var/log/a$i; sleep 0.02
+  (while i=$((i + 1)); do
+    echo $i >>/var/counted; echo $i >&5
+    mv -f /var/log/a$((i - 1)) /var/log/a$i 2>/dev/null || : >/var/log/a$i
+    sleep 0.02
   done) & exec "$@"'
 
 # listing HOST ID: what is in a root filesystem, but for what changes.
 listing() {
-  on "$1" sh -c "cd /run/bundles/$2/rootfs && find . -xdev \\( -path ./var -o -path ./tmp \\) -prune -o \\( -type d -printf '%y %m %U %G %T@ %p\n' -o \
+  on "$1" sh -c "cd /run/bundles/$2/rootfs && find . -xdev \\( -path ./var -o -path ./tmp \\) -prune -o \
+    \\( -type d -printf '%y %m %U %G %T@ %p\n' -o \
     -printf '%y %m %U %G %s %n %T@ %p %l\n' \\) | sort && md5sum bin/bash etc/capable &&
     python3 -c 'import os; print(os.getxattr(\"etc/capable\", \"security.capability\"))'"
 }
@@ -218,25 +231,34 @@ group_rootfs() {
   launcher=(bash -c "$writes" bash)
   begin rc 5
   launcher=()
-  on h1 sh -c 'cd /run/bundles/rc/rootfs && echo x >etc/capable && ln etc/capable etc/linked && chown 33:44 etc/capable &&
+  on h1 sh -c 'cd /run/bundles/rc/rootfs && echo x >etc/capable && ln etc/capable etc/linked &&
+    chown 33:44 etc/capable &&
     printf "\001\000\000\002\000\040\000\000\000\000\000\000\000\000\000\000\000\000\000\000" >/run/capability &&
-    python3 -c "import os; os.setxattr(\"etc/capable\", \"security.capability\", open(\"/run/capability\", \"rb\").read())" &&
+    python3 -c "import os
+os.setxattr(\"etc/capable\", \"security.capability\", open(\"/run/capability\", \"rb\").read())" &&
     mkfifo -m 640 etc/fifo && ln -s /nowhere etc/link && truncate -s 64M etc/sparse'
   await 'it writes' on h1 test -s /run/bundles/rc/rootfs/var/held
-  fails "^ferry: 'src' is no container of runc's, for which --copy-rootfs and --stdio are$" on h2 "$ferry" move src --to h3 --copy-rootfs
+  fails "^ferry: 'src' is no container of runc's, for which --copy-rootfs and --stdio are$" on h2 "$ferry" move src \
+    --to h3 --copy-rootfs
   on h3 mkdir -p /run/bundles/rc/rootfs/proc
-  refuses "'rc' was not moved: h3: there are files in /run/bundles/rc/rootfs already; remove them, or move without --copy-rootfs" rc --copy-rootfs
+  line="'rc' was not moved: h3: there are files in /run/bundles/rc/rootfs already; "
+  line+="remove them, or move without --copy-rootfs"
+  refuses "$line" rc --copy-rootfs
   on h3 rm -r /run/bundles/rc
   refuses "'rc' was not moved: h3: there is no folder for --stdio /nowhere/log" rc --copy-rootfs --stdio /nowhere/log
   on h3 sh -c 'mkdir -p /run/bundles && mount -t tmpfs -o size=40m none /run/bundles'
-  refuses "'rc' was not moved: h3: not enough room for the root filesystem in /run/bundles/rc/rootfs: [5-9][0-9] MiB needed, 40 MiB free" \
-    rc --copy-rootfs
+  line="'rc' was not moved: h3: not enough room for the root filesystem in /run/bundles/rc/rootfs: "
+  line+="[5-9][0-9] MiB needed, 40 MiB free"
+  refuses "$line" rc --copy-rootfs
   on h3 mount -o remount,size=1g,nr_inodes=50 /run/bundles
-  refuses "'rc' was not moved: the destination could not take the root filesystem: No space left on device" rc --copy-rootfs
+  refuses "'rc' was not moved: the destination could not take the root filesystem: No space left on device" rc \
+    --copy-rootfs
   nothing_came rc
   on h3 umount /run/bundles
   # shellcheck disable=SC2016 # expanded by the script
-  another_runc 4782 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+  another_runc 4782 no-restore 'case "$*" in
+    *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;;
+    esac
     exec runc "$@"'
   fails "^ferry: 'rc' was not moved: .*cannot restore 'rc': " on h1 "$ferry" move --runc rc --to h3:4782 --copy-rootfs
   nothing_came rc
@@ -252,10 +274,13 @@ group_rootfs() {
   await 'the ferryd of h1 answers' answers h1
   nothing_came rc
 
-  last=$(on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --copy-ahead --stdio /run/rc.out --json) || fail 'cannot move rc with its root filesystem'
-  jq -e '.rootfs_bytes > 10000000 and .rootfs_last_bytes > 0 and .rootfs_last_bytes < 2000000 and .ahead_bytes > 0' >/dev/null <<<"$last" ||
+  last=$(on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --copy-ahead --stdio /run/rc.out --json) ||
+    fail 'cannot move rc with its root filesystem'
+  jq -e '.rootfs_bytes > 10000000 and .rootfs_last_bytes > 0 and .rootfs_last_bytes < 2000000 and .ahead_bytes > 0' \
+    >/dev/null <<<"$last" ||
     fail "what was copied: $last"
-  jq -r '"     \(.program): root filesystem \(.rootfs_bytes / 1e6 | round) MB in \(.rootfs_ms | round) ms, then \(.rootfs_last_bytes / 1e3 | round) kB; " +
+  jq -r '"     \(.program): root filesystem \(.rootfs_bytes / 1e6 | round) MB in \(.rootfs_ms | round) ms, " +
+    "then \(.rootfs_last_bytes / 1e3 | round) kB; " +
     "\(.blackout_ms | round) ms"' <<<"$last"
   pid=$(pid_of h3 rc)
   goes_on h3 "$pid"
@@ -269,7 +294,8 @@ group_rootfs() {
     # shellcheck disable=SC2016 # awk's own
     on h3 awk '$1 != NR { exit 1 }' "/run/bundles/rc/rootfs/var/$line" || fail "lines of $line are missing"
   done
-  (($(on h3 ls /run/bundles/rc/rootfs/var/log | grep -c '^a[0-9]') == 1)) || fail "a file is there twice: $(on h3 ls /run/bundles/rc/rootfs/var/log)"
+  (($(on h3 ls /run/bundles/rc/rootfs/var/log | grep -c '^a[0-9]') == 1)) ||
+    fail "a file is there twice: $(on h3 ls /run/bundles/rc/rootfs/var/log)"
   ok 'a root filesystem is copied while it is written to, and leaves nothing when the move fails'
 }
 
@@ -282,7 +308,8 @@ another_runc() {
 # still ID: it runs on h1, where it was, with its network, and h3 has nothing of it.
 still() {
   goes_on h1 "$pid"
-  await "$1 runs on h1" sh -c "'$lab' exec h1 -- runc state '$1' | jq -e '.status == \"running\" and .pid == $pid' >/dev/null"
+  await "$1 runs on h1" \
+    sh -c "'$lab' exec h1 -- runc state '$1' | jq -e '.status == \"running\" and .pid == $pid' >/dev/null"
   ! shows ferry_hold on h1 ip netns exec "$1" nft list ruleset || fail "the network of $1 is held still"
   nothing_left h3 "$1"
 }
@@ -294,7 +321,9 @@ group_rollback() {
   interfaces=$(on h1 ip -n rb -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
   root_filesystem h3 rb
   # shellcheck disable=SC2016 # expanded by the scripts
-  another_runc 4784 no-restore 'case "$*" in *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;; esac
+  another_runc 4784 no-restore 'case "$*" in
+    *" restore "*) echo "time=\"x\" level=error msg=\"no luck today\"" >&2; exit 1 ;;
+    esac
     exec runc "$@"'
   fails "^ferry: 'rb' was not moved: .*cannot restore 'rb': " on h1 "$ferry" move --runc rb --to h3:4784
   still rb
@@ -313,7 +342,8 @@ group_rollback() {
   # shellcheck disable=SC2016
   on h3 sh -c 'kill -9 $(cat /tmp/ferryd-4785/pid)'
   if wait "$runner"; then fail 'moved to a ferryd that died'; fi
-  grep -q "'rb' was not moved: there is no ferryd on h3:4785" "$work/dying" || fail "a dying destination: $(cat "$work/dying")"
+  grep -q "'rb' was not moved: there is no ferryd on h3:4785" "$work/dying" ||
+    fail "a dying destination: $(cat "$work/dying")"
   goes_on h1 "$pid"
   # Its next one takes away what it has made.
   on h3 rm /tmp/restoring
@@ -334,7 +364,9 @@ group_killed() {
   interfaces=$(on h1 ip -n rk -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
   root_filesystem h3 rk
   # shellcheck disable=SC2016
-  another_runc 4787 slow-restore 'case "$*" in *" restore "*) touch /tmp/restoring; while [ ! -e /tmp/go ]; do sleep 0.05; done ;; esac
+  another_runc 4787 slow-restore 'case "$*" in
+    *" restore "*) touch /tmp/restoring; while [ ! -e /tmp/go ]; do sleep 0.05; done ;;
+    esac
     exec runc "$@"'
   on h1 "$ferry" move --runc rk --to h3:4787 >"$work/killed" 2>&1 &
   runner=$!
@@ -371,7 +403,9 @@ group_refused() {
   local pid
   refuses "there is no container 'nobody' of runc's on h1; see: runc list" nobody
   begin rf 6
-  refuses "'rf' was not moved: h3: there is no root filesystem in /run/bundles/rf/rootfs; have it copied: --copy-rootfs" rf
+  local line="'rf' was not moved: h3: there is no root filesystem in /run/bundles/rf/rootfs; "
+  line+="have it copied: --copy-rootfs"
+  refuses "$line" rf
   root_filesystem h3 rf
   on h3 ip netns add rf
   refuses "'rf' was not moved: h3: there is a network namespace /run/netns/rf already" rf
@@ -404,11 +438,13 @@ group_refused() {
   refuses "'rf' cannot move: process [0-9]+ \\(sleep\\) shares its network namespace" rf
   kill "$(on h1 cat /run/sleeper)"
   another h3 4788 --runc /nowhere/runc --runc-records /tmp/ferryd-4788/runc
-  fails "'rf' was not moved: h3:4788: runc is missing \\(/nowhere/runc\\): install it" on h1 "$ferry" move --runc rf --to h3:4788
+  fails "'rf' was not moved: h3:4788: runc is missing \\(/nowhere/runc\\): install it" on h1 "$ferry" move --runc rf \
+    --to h3:4788
   bundle h1 out rf sleep 600
   on h1 touch /run/bundles/out/rootfs/run/out # another
   on h1 sh -c 'runc run --detach --bundle /run/bundles/out out </dev/null >/run/out 2>&1'
-  refuses "'out' cannot move: its standard output is /run/out, which runc cannot restore; give it a pipe or /dev/null" out
+  refuses "'out' cannot move: its standard output is /run/out, which runc cannot restore; give it a pipe or /dev/null" \
+    out
   on h1 runc delete --force out
   goes_on h1 "$pid"
   kill -INT "$pid"

@@ -1,5 +1,5 @@
-# Sourced by the tests of container runtimes, behind programs/lib.sh, which it sources: an image's root file system, what a
-# process on a host receives, and podman in the lab.
+# Sourced by the tests of container runtimes, behind programs/lib.sh, which it sources: an image's root file system,
+# what a process on a host receives, and podman in the lab.
 # shellcheck shell=bash
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../programs/lib.sh"
@@ -15,7 +15,8 @@ need_rootfs() {
     awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')
   rm -rf "$rootfs"
   mkdir -p "${rootfs%/*}"
-  mmdebstrap --quiet --variant=extract --include=bash,coreutils,perftest,libibverbs1,librdmacm1,libstdc++6 bookworm "$rootfs" \
+  mmdebstrap --quiet --variant=extract --include=bash,coreutils,perftest,libibverbs1,librdmacm1,libstdc++6 bookworm \
+    "$rootfs" \
     "${mirror:-http://deb.debian.org/debian}" >"$work/mmdebstrap" 2>&1 ||
     { echo "skipped: no Debian 12: $(tail -n 1 "$work/mmdebstrap")"; exit 77; }
   rm -rf "${rootfs:?}"/{usr/share,var/lib/apt,var/lib/dpkg,var/cache}
@@ -24,7 +25,10 @@ need_rootfs() {
 }
 
 # packets HOST PID: received by that program. goes_on HOST PID: it receives.
-packets() { on "$1" "$ferry" ps --json | jq --argjson pid "$2" '[.programs[] | select(.pid == $pid) | .devices[].qps[].received_packets] | add // 0'; }
+packets() {
+  on "$1" "$ferry" ps --json |
+    jq --argjson pid "$2" '[.programs[] | select(.pid == $pid) | .devices[].qps[].received_packets] | add // 0'
+}
 goes_on() {
   local before
   before=$(packets "$1" "$2")

@@ -1,16 +1,20 @@
 #!/bin/bash
-# Plain `runc checkpoint` and `podman container checkpoint` of programs that use RDMA, and restore, on the same host and on another: no
-# ferry command (docs/containers.md). Needs root.
+# Plain `runc checkpoint` and `podman container checkpoint` of programs that use RDMA, and restore, on the same host and
+# on another: no ferry command (docs/containers.md). Needs root.
 #
 #   runtimes_test.sh [GROUP...]     groups: runc podman (default: all)
 # shellcheck source=tests/migrate/runc_lib.sh
 source "$(dirname "$0")/runc_lib.sh"
 
 checkpoint() {
-  on "$1" runc checkpoint --image-path "/run/image/$2" --work-path "/run/image/$2.work" --tcp-established "${@:3}" "$2" 2>"$work/runc" ||
+  on "$1" runc checkpoint --image-path "/run/image/$2" --work-path "/run/image/$2.work" --tcp-established "${@:3}" \
+    "$2" 2>"$work/runc" ||
     fail "runc checkpoint: $(cat "$work/runc"): $(on "$1" grep Error "/run/image/$2.work/dump.log")"
 }
-restore() { runs "$1" "$2" runc restore --detach --tcp-established --image-path "/run/image/$2" --work-path "/run/image/$2.work" "$2"; }
+restore() {
+  runs "$1" "$2" runc restore --detach --tcp-established --image-path "/run/image/$2" --work-path "/run/image/$2.work" \
+    "$2"
+}
 
 # refuses HOST PATTERN CMD...: CRIU does not restore, and says why in its log.
 refuses() {
@@ -32,7 +36,9 @@ group_runc() {
   runs h1 rc runc run --detach rc
   pid=$(pid_of h1 rc)
   await 'rc uses RDMA' has_more h1 "$pid" 0
-  fails "^ferry: 'rc' was not moved: h3: there is no root filesystem in /run/bundles/rc/rootfs; have it copied: --copy-rootfs$" on h1 "$ferry" move "$pid" --to h3
+  local line="^ferry: 'rc' was not moved: h3: there is no root filesystem in /run/bundles/rc/rootfs; "
+  line+="have it copied: --copy-rootfs$"
+  fails "$line" on h1 "$ferry" move "$pid" --to h3
   goes_on h1 "$pid"
   checkpoint h1 rc --leave-running
   goes_on h1 "$pid"
@@ -53,7 +59,9 @@ group_runc() {
   goes_on h3 "$pid"
   # Nowhere a second time.
   on h1 ip netns add rc
-  refuses h1 "'stream_check' cannot go on from this checkpoint: (it was restored on h3 already|its program has gone on since)" restore h1 rc
+  refuses h1 \
+    "'stream_check' cannot go on from this checkpoint: (it was restored on h3 already|its program has gone on since)" \
+    restore h1 rc
   on h1 sh -c 'rm -rf /run/image/rc && mv /run/image/left /run/image/rc'
   refuses h1 "'stream_check' cannot go on from this checkpoint: its program has gone on since" restore h1 rc
   goes_on h3 "$pid"

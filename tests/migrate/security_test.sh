@@ -1,6 +1,6 @@
 #!/bin/bash
-# Who may do what, on the hosts of a lab (docs/security.md): users of a host, hosts without or with wrong certificates, and
-# where secrets lie. Needs root.
+# Who may do what, on the hosts of a lab (docs/security.md): users of a host, hosts without or with wrong certificates,
+# and where secrets lie. Needs root.
 #
 #   security_test.sh [GROUP...]     groups: users hosts rest commands (default: all)
 #
@@ -40,12 +40,14 @@ pid_of() { on "$1" "$ferry" ps --json | jq --arg name "$2" '.programs[] | select
 group_users() {
   local mine i
   start h1 sus ib_send_bw -F -D 300
-  "$lab" run h1 sum -d -- setpriv --reuid $nobody --regid $nobody --clear-groups "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  "$lab" run h1 sum -d -- setpriv --reuid $nobody --regid $nobody --clear-groups "$ferry" run \
+    --netdev rdma0 -- ib_send_bw -F -D 300
   await_listen h1 sus
   await_listen h1 sum
   # Not in a container: all of it belongs to nobody.
   # shellcheck disable=SC2016 # expanded on the host
-  as_nobody h1 sh -c 'setsid "$@" >/dev/null 2>&1 & echo $!' sh "$ferry" run --netdev rdma -- ib_send_bw -F -D 300 -p 18600 >"$work/own"
+  as_nobody h1 sh -c 'setsid "$@" >/dev/null 2>&1 & echo $!' sh "$ferry" run --netdev rdma -- ib_send_bw -F -D 300 \
+    -p 18600 >"$work/own"
   for ((i = 0; i < 600; i++)); do
     if [[ -n $(on h1 ss -Hltn 'sport = :18600') ]]; then break; fi
     sleep 0.1
@@ -59,7 +61,8 @@ group_users() {
     fail "another user sees: $mine"
   # The program belongs to nobody, and so does all of its container but the init, which is root's: not his to move.
   fails "'sum' is not yours" as_nobody h1 "$ferry" move sum --to h2
-  jq -e --argjson pid "$(pid_of h1 sum)" '.programs[] | select(.pid == $pid) | .devices | length > 0' >/dev/null <<<"$mine" ||
+  jq -e --argjson pid "$(pid_of h1 sum)" '.programs[] | select(.pid == $pid) | .devices | length > 0' >/dev/null \
+    <<<"$mine" ||
     fail "the owner sees: $mine"
   # What is his is his to move: that goes on to the next check.
   fails "unknown host 'h9'" as_nobody h1 "$ferry" move "$(<"$work/own")" --to h9
@@ -76,7 +79,8 @@ group_hosts() {
   # Of another CA.
   on h3 "$ferry" ca init --name h3 --also 10.77.0.3 --also h3 --ca-dir /tmp/other-ca --tls-dir /tmp/other-tls >/dev/null
   launch h3 stranger --tls-dir /tmp/other-tls --listen 10.77.0.3:4791
-  fails "'shp' was not moved: refused: the certificate of h3 is not of this host's CA" on h1 "$ferry" move shp --to h3:4791
+  fails "'shp' was not moved: refused: the certificate of h3 is not of this host's CA" on h1 "$ferry" move shp \
+    --to h3:4791
   # Of our CA, for another host.
   certify h3 h9 /tmp/wrong-tls --also 10.77.0.9
   launch h3 wrong --tls-dir /tmp/wrong-tls --listen 10.77.0.3:4792
@@ -93,8 +97,10 @@ group_hosts() {
   await_listen h3 shr
   await_listen h3 shs
   refuses shq stranger 'h1 is not of this host.s CA' 'refused a connection with another host: '
-  refuses shr wrong 'the certificate of h9 is not for 10.77.0.3, from where it calls' 'a call from ipv4:10.77.0.3:[0-9]*: refused: the certificate of h9'
-  refuses shs insecure 'the ferryd of h1 .* takes no calls without certificates' 'refused a connection with another host: wrong version number|refused a connection with another host: '
+  refuses shr wrong 'the certificate of h9 is not for 10.77.0.3, from where it calls' \
+    'a call from ipv4:10.77.0.3:[0-9]*: refused: the certificate of h9'
+  refuses shs insecure 'the ferryd of h1 .* takes no calls without certificates' \
+    'refused a connection with another host: wrong version number|refused a connection with another host: '
   interrupt h3 shq
   interrupt h3 shr
   interrupt h3 shs
@@ -112,12 +118,13 @@ refuses() {
   fail "the ferryd of h1 does not say '$4': $(on h1 tail -n 5 /run/ferry/ferryd.log)"
 }
 
-# Where keys and images lie, only root reads. An image is looked at while its program is frozen in a move (which then fails: a
-# restored program asks its host's first ferryd).
+# Where keys and images lie, only root reads. An image is looked at while its program is frozen in a move (which then
+# fails: a restored program asks its host's first ferryd).
 group_rest() {
   local bad i runner
   # shellcheck disable=SC2016 # expanded by the script
-  printf '#!/bin/sh\n[ "$1" = restore ] || exec /opt/ferry/bin/criu "$@"\ntouch /tmp/restoring\nwhile [ ! -e /tmp/looked ]; do sleep 0.05; done\nexit 1\n' |
+  printf '%s\n' '#!/bin/sh' '[ "$1" = restore ] || exec /opt/ferry/bin/criu "$@"' 'touch /tmp/restoring' \
+    'while [ ! -e /tmp/looked ]; do sleep 0.05; done' 'exit 1' |
     on h3 sh -c 'cat >/tmp/slow-criu && chmod 755 /tmp/slow-criu'
   certify h3 h3-slow /tmp/slow-tls --also h3 --also 10.77.0.3
   launch h3 slow --tls-dir /tmp/slow-tls --listen 10.77.0.3:4794 --criu /tmp/slow-criu
@@ -132,7 +139,8 @@ group_rest() {
   for where in 'h1 /run/ferry/images' 'h3 /tmp/slow/images'; do
     read -r host folder <<<"$where"
     [[ -n $(on "$host" find "$folder" -name 'pages-*.img') ]] || fail "no image on $host"
-    [[ $(on "$host" stat -c '%a %u' "$folder") == '700 0' ]] || fail "$folder on $host is open: $(on "$host" ls -ld "$folder")"
+    [[ $(on "$host" stat -c '%a %u' "$folder") == '700 0' ]] ||
+      fail "$folder on $host is open: $(on "$host" ls -ld "$folder")"
     bad=$(on "$host" find "$folder" -name '*.img' -perm /077)
     [[ -z $bad ]] || fail "others may read on $host: $bad"
     if as_nobody "$host" sh -c "ls $folder" >/dev/null 2>&1; then fail "nobody may list $folder on $host"; fi
@@ -155,13 +163,15 @@ group_commands() {
   fails 'there is no CA in' "$ferry" host add h2 --ca-dir "$ca"
   "$ferry" ca init --name h1 --ca-dir "$ca" --tls-dir "$tls" >/dev/null
   fails 'there is a CA in .* already' "$ferry" ca init --name h1 --ca-dir "$ca" --tls-dir "$tls"
-  [[ $(stat -c %a "$ca" "$ca/ca.key" "$tls" "$tls/host.key" | tr '\n' ' ') == '700 600 700 600 ' ]] || fail 'a key lies open'
+  [[ $(stat -c %a "$ca" "$ca/ca.key" "$tls" "$tls/host.key" | tr '\n' ' ') == '700 600 700 600 ' ]] ||
+    fail 'a key lies open'
   (cd "$work" && "$ferry" host add h2 --ca-dir "$ca" >/dev/null)
   [[ $(stat -c %a "$work/h2.ferry") == 600 ]] || fail 'h2.ferry lies open'
   (cd "$work" && fails 'h2.ferry exists' "$ferry" host add h2 --ca-dir "$ca")
   "$ferry" host join "$work/h2.ferry" --tls-dir "$work/h2" >/dev/null
   "$ferry" host join "$work/h2.ferry" --tls-dir "$work/h2" >/dev/null # again: a renewal
-  openssl verify -CAfile "$ca/ca.pem" "$work/h2/host.pem" >/dev/null || fail 'openssl does not believe the certificate of h2'
+  openssl verify -CAfile "$ca/ca.pem" "$work/h2/host.pem" >/dev/null ||
+    fail 'openssl does not believe the certificate of h2'
   "$ferry" ca init --name x --ca-dir "$work/other" --tls-dir "$work/other-tls" >/dev/null
   "$ferry" host add h2 --ca-dir "$work/other" --output "$work/other.ferry" >/dev/null
   fails 'has certificates of another CA' "$ferry" host join "$work/other.ferry" --tls-dir "$work/h2"
@@ -173,22 +183,27 @@ group_commands() {
   # Over ssh: the same, through the stdin of a `ferry host join -` there.
   mkdir "$work/bin"
   # shellcheck disable=SC2016 # expanded by the script
-  printf '#!/bin/sh\n[ "$1 $2" = "-- root@h7" ] || exit 9\n[ "$3" = "ferry host join -" ] || exit 8\nexec %s host join - --tls-dir %s\n' \
-    "$ferry" "$work/h7" >"$work/bin/ssh"
+  printf '%s\n' '#!/bin/sh' '[ "$1 $2" = "-- root@h7" ] || exit 9' '[ "$3" = "ferry host join -" ] || exit 8' \
+    "exec $ferry host join - --tls-dir $work/h7" >"$work/bin/ssh"
   chmod 755 "$work/bin/ssh"
   PATH=$work/bin:$PATH "$ferry" host add root@h7 --ca-dir "$ca" >/dev/null
   openssl verify -CAfile "$ca/ca.pem" "$work/h7/host.pem" >/dev/null || fail 'h7 has not joined'
-  if PATH=$work/bin:$PATH "$ferry" host add root@h8 --ca-dir "$ca" 2>"$work/err"; then fail 'a broken ssh was believed'; fi
+  if PATH=$work/bin:$PATH "$ferry" host add root@h8 --ca-dir "$ca" 2>"$work/err"; then
+    fail 'a broken ssh was believed'
+  fi
   grep -q 'could not join root@h8 over ssh' "$work/err" || fail "ssh: $(cat "$work/err")"
   # ferryd: no certificates, no port; wrong names; an open key.
-  local run=("$FERRY_BIN/ferryd" --socket "$work/s" --api-socket "$work/a" --state-dir "$work/state" --image-dir "$work/images")
+  local run=("$FERRY_BIN/ferryd" --socket "$work/s" --api-socket "$work/a" --state-dir "$work/state"
+    --image-dir "$work/images")
   fails 'no certificates in .*ferry ca init' on h1 "${run[@]}" --tls-dir /nonexistent --listen 10.77.0.1:4795
   on h1 sh -c 'cp -r /run/ferry/tls /tmp/open && chmod 644 /tmp/open/host.key'
   fails 'can be read by others' on h1 "${run[@]}" --tls-dir /tmp/open
   fails 'is of h1, not of h5' on h1 "${run[@]}" --tls-dir /run/ferry/tls --host h5
   launch h1 alone --tls-dir /nonexistent --host alone
-  [[ $(on h1 ss -Hltnp | grep -c "pid=$(on h1 cat /tmp/alone/pid)," || true) == 0 ]] || fail 'a ferryd without certificates listens'
-  fails 'serves this host only' on h1 env FERRYD_SOCKET=/tmp/alone/sock FERRYD_API_SOCKET=/tmp/alone/api "$ferry" move x --to h2
+  [[ $(on h1 ss -Hltnp | grep -c "pid=$(on h1 cat /tmp/alone/pid)," || true) == 0 ]] ||
+    fail 'a ferryd without certificates listens'
+  fails 'serves this host only' on h1 env FERRYD_SOCKET=/tmp/alone/sock FERRYD_API_SOCKET=/tmp/alone/api \
+    "$ferry" move x --to h2
   ok 'hosts are added by one command each, and nothing is open by default'
 }
 

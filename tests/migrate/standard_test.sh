@@ -1,11 +1,11 @@
 #!/bin/bash
-# Moves programs whose peers know nothing of Ferry: their RNICs speak no migration messages (FERRY_MIGRATION=off). The programs that
-# move have an RDMA address of their own, which moves along. Needs root.
+# Moves programs whose peers know nothing of Ferry: their RNICs speak no migration messages (FERRY_MIGRATION=off). The
+# programs that move have an RDMA address of their own, which moves along. Needs root.
 #
 #   standard_test.sh [GROUP...]     groups: stream perftest ipv6 cm silence refused killed (default: all)
 #
-# Prints one line per check; exits non-zero when one fails. Timeouts are long (2^18: 1 s), so that no result depends on how
-# busy the machine is.
+# Prints one line per check; exits non-zero when one fails. Timeouts are long (2^18: 1 s), so that no result depends on
+# how busy the machine is.
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -13,7 +13,9 @@ source "$(dirname "$0")/../programs/lib.sh"
 family=(FERRY_FAMILY=4)
 
 # standard HOST NAME CMD...: in a container, with an RNIC that is as any other.
-standard() { "$lab" run "$1" "$2" -d -- env FERRY_MIGRATION=off "${family[@]}" "$ferry" run --netdev rdma0 -- "${@:3}"; }
+standard() {
+  "$lab" run "$1" "$2" -d -- env FERRY_MIGRATION=off "${family[@]}" "$ferry" run --netdev rdma0 -- "${@:3}"
+}
 
 # mover HOST NAME CMD...: in a container whose RDMA address moves along.
 mover() { "$lab" run "$1" "$2" -d --move-rdma -- env "${family[@]}" "$ferry" run --netdev rdma0 -- "${@:3}"; }
@@ -30,7 +32,8 @@ move_there_and_back() {
 
 # qps_of HOST NAME FILTER: what jq says of the list of a program's QPs.
 qps_of() {
-  on "$1" "$ferry" ps --json | jq -r --arg name "$2" "[.programs[] | select(.container == \$name) | .devices[].qps[]] | $3"
+  on "$1" "$ferry" ps --json |
+    jq -r --arg name "$2" "[.programs[] | select(.container == \$name) | .devices[].qps[]] | $3"
 }
 
 # capture HOST FILE FILTER: the heads of packets on a host's rdma go to FILE from now on, until `end "$capture"`.
@@ -42,7 +45,9 @@ capture() {
 }
 
 # Opcodes that tshark sees in a file, each once.
-opcodes() { tshark -r "$1" -Y infiniband -T fields -e infiniband.bth.opcode 2>/dev/null | tr ',' '\n' | sort -nu | xargs; }
+opcodes() {
+  tshark -r "$1" -Y infiniband -T fields -e infiniband.bth.opcode 2>/dev/null | tr ',' '\n' | sort -nu | xargs
+}
 
 has_packets() { (($(tshark -r "$1" -T fields -e frame.number 2>/dev/null | wc -l) >= $2)); }
 
@@ -50,17 +55,20 @@ group_stream() {
   local capture standard_address moving_address
   standard h2 sts "$FERRY_BIN/stream_check" --timeout 18
   standard_address=$(rdma_address_of h2 sts)
-  # All that would not be RC to port 4791, and NAK_STOPPED; of the others those that ask for an acknowledgement, which are few
-  # enough.
+  # All that would not be RC to port 4791, and NAK_STOPPED; of the others those that ask for an acknowledgement, which
+  # are few enough.
   on h2 ethtool -K rdma tx-udp-segmentation off >/dev/null
-  capture h2 "$work/standard.pcap" "src host $standard_address and udp and (not dst port 4791 or udp[8] > 0x14 or (udp[8] = 0x11 and udp[20] = 0x65) or udp[16] & 0x80 != 0)"
+  capture h2 "$work/standard.pcap" \
+    "src host $standard_address and udp and (not dst port 4791 or udp[8] > 0x14 or \
+    (udp[8] = 0x11 and udp[20] = 0x65) or udp[16] & 0x80 != 0)"
   await_listen h2 sts 18600
   mover h1 stc "$FERRY_BIN/stream_check" "$(address_of h2 sts)" --timeout 18 --seconds 0 --qps 4 --json
   moving_address=$(rdma_address_of h1 stc)
   await_traffic h1 stc
   await 'the peer is known for what it is' knows_standard h1 stc 4
   move_there_and_back stc
-  [[ $(qps_of h1 stc '.[0].local') == "$moving_address:4791" ]] || fail "stc is not at its address: $(qps_of h1 stc '.[0].local')"
+  [[ $(qps_of h1 stc '.[0].local') == "$moving_address:4791" ]] ||
+    fail "stc is not at its address: $(qps_of h1 stc '.[0].local')"
   hit INT stc
   finishes stc
   finishes sts
@@ -74,7 +82,8 @@ group_stream() {
     # Requests of RC.
     ((opcode <= 0x0C || opcode == 0x13 || opcode == 0x14)) || fail "a standard RNIC sent opcode $opcode; all: $seen"
   done
-  [[ -z $(tshark -r "$work/standard.pcap" -Y 'udp.dstport != 4791' 2>/dev/null) ]] || fail 'a packet to another port than 4791'
+  [[ -z $(tshark -r "$work/standard.pcap" -Y 'udp.dstport != 4791' 2>/dev/null) ]] ||
+    fail 'a packet to another port than 4791'
   ok "a standard RNIC sends to port 4791, opcodes $seen, and nothing of Ferry's"
 }
 
@@ -113,7 +122,8 @@ group_ipv6() {
 # watch HOST MAC KIND COUNT: in the background; `watched` waits for it.
 watch() {
   : >"$work/watching-$3"
-  on_own "$1" timeout "$patience" "$repository/tests/lab/watch_frames.py" rdma "$2" "$4" "$3" >"$work/seen-$3" 2>"$work/watching-$3" &
+  on_own "$1" timeout "$patience" "$repository/tests/lab/watch_frames.py" rdma "$2" "$4" "$3" \
+    >"$work/seen-$3" 2>"$work/watching-$3" &
   watchers+=($!)
   await 'the watch begins' says "$work/watching-$3" watching
 }
@@ -121,7 +131,7 @@ watch() {
 # rping asks its peer, over rdma_cm, to repeat for ever.
 group_cm() {
   local mac watchers=() watcher
-  slow_rdma
+  slow_rdma 4mbit
   mover h1 cms rping -s -C 1500 -S 4096
   await 'cms listens' unless_ended h1 cms listens_by_cm cms
   standard h2 cmc rping -c -a "$(rdma_address_of h1 cms)" -C 1500 -S 4096
@@ -130,7 +140,9 @@ group_cm() {
   watch h2 "$mac" arp 3
   watch h2 "$mac" na 3
   move cms h1 h3
-  for watcher in "${watchers[@]}"; do wait "$watcher" || fail "the address was not announced: $(cat "$work"/seen-*)"; done
+  for watcher in "${watchers[@]}"; do
+    wait "$watcher" || fail "the address was not announced: $(cat "$work"/seen-*)"
+  done
   await_traffic h3 cms
   ok 'a moved address is announced by ARP and by neighbour advertisements, several times'
   move cms h3 h1
@@ -140,9 +152,10 @@ group_cm() {
   ok 'rping: a server that moved twice, a standard client'
 }
 
-# ucmatose says over rdma_cm that its peer has to repeat nothing after an RNR NAK: a single one would end the connection.
+# ucmatose says over rdma_cm that its peer has to repeat nothing after an RNR NAK: a single one would end the
+# connection.
 group_silence() {
-  slow_rdma
+  slow_rdma 4mbit
   standard h2 sis ucmatose -C 1500 -S 4096
   await 'sis listens' unless_ended h2 sis listens_by_cm sis
   mover h1 sic ucmatose -s "$(rdma_address_of h2 sis)" -C 1500 -S 4096
@@ -164,21 +177,24 @@ x = b"x" * (64 << 20)
 for _ in range(11): os.fork() == 0 and time.sleep(1e6)
 open("/tmp/hog", "w").close()
 time.sleep(1e6)'
-  slow_rdma
+  slow_rdma 4mbit
   standard h2 res ucmatose -C 1500 -S 4096
   await 'res listens' unless_ended h2 res listens_by_cm res
   mover h1 rec sh -c "python3 -c '$hog' & exec ucmatose -s $(rdma_address_of h2 res) -C 1500 -S 4096"
   await_traffic h1 rec
   await 'rec takes much memory' on h1 test -e /tmp/hog
-  fails "'rec' was not moved: peer 10\.78\.[0-9.]+ of QP 0x[0-9a-f]+ speaks no migration messages and gives up after 3221 ms \(timeout 536 ms x \(retry_cnt 5 \+ 1\), agreed on over rdma_cm\), and the move may keep it waiting for [0-9]+ ms; give its QP more, or move with --force" \
-    on h1 "$ferry" move rec --to h3
+  local line="'rec' was not moved: peer 10\.78\.[0-9.]+ of QP 0x[0-9a-f]+ speaks no migration messages and "
+  line+="gives up after 3221 ms \(timeout 536 ms x \(retry_cnt 5 \+ 1\), agreed on over rdma_cm\), "
+  line+="and the move may keep it waiting for [0-9]+ ms; give its QP more, or move with --force"
+  fails "$line" on h1 "$ferry" move rec --to h3
   fast_rdma
   finishes rec
   finishes res
   ok 'a standard peer that would give up is named, with the figures, before the program is stopped'
 }
 
-# A standard peer cannot ask where the program is: whatever ferryd dies, the address with its stand-in or its RNIC has to be there again.
+# A standard peer cannot ask where the program is: whatever ferryd dies, the address with its stand-in or its RNIC has
+# to be there again.
 group_killed() {
   local runner
   # shellcheck disable=SC2016 # expanded by the scripts

@@ -3,8 +3,8 @@
 #
 #   containers_test.sh [GROUP...]     groups: podman runc checkpoint unsuitable (default: all)
 #
-# All of it happens in namespaces of this script's own: /run is a tmpfs, podman's storage and the containers' networks go
-# with it, and ferryd serves this "host" only.
+# All of it happens in namespaces of this script's own: /run is a tmpfs, podman's storage and the containers' networks
+# go with it, and ferryd serves this "host" only.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 FERRY_BIN=${FERRY_BIN:-$here/../../build/release/bin}
@@ -91,8 +91,8 @@ make_host() {
   mkdir -p /run/cdi
   # Where even root may not raise limits, podman must not try.
   export CONTAINERS_CONF=$work/containers.conf
-  printf '[containers]\ndefault_ulimits = ["nofile=%d:%d", "nproc=%d:%d"]\n[engine]\nevents_logger = "file"\n[network]\nnetwork_backend = "netavark"\n' \
-    1024 1024 1024 1024 >"$CONTAINERS_CONF"
+  printf '%s\n' '[containers]' 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]' '[engine]' \
+    'events_logger = "file"' '[network]' 'network_backend = "netavark"' >"$CONTAINERS_CONF"
   make_networks
   "$FERRY_BIN/ferryd" --tls-dir "$work/tls" --state-dir "$work/state" >"$work/ferryd.log" 2>&1 &
   ferryd=$!
@@ -122,7 +122,7 @@ group_podman() {
   local image output
   cp "$(image_root bookworm)/usr/bin/ibv_devinfo" "$work/ibv_devinfo"
   for image in bookworm trixie forky; do
-    output=$(run_image $image ibv_devinfo -v 2>&1) || bad "ibv_devinfo in $image ended with $?"
+    output=$(run_image "$image" ibv_devinfo -v 2>&1) || bad "ibv_devinfo in $image ended with $?"
     says "ibv_devinfo in $image" 'hca_id:.*ferry0.*GID\[  0\]:.*::ffff:10.99.0.1, RoCE v2' "$output"
     lacks "nothing else is said in $image" 'ferry:|ld.so' "$output"
   done
@@ -177,7 +177,11 @@ group_runc() {
   says 'ibv_devinfo by runc' 'hca_id:.*ferry0' "$output"
   before=$(<"$work/bundle/config.json")
   "$ferry" cdi apply "$work/bundle" --library-dir "$work/cdi"
-  if [[ $(<"$work/bundle/config.json") == "$before" ]]; then ok 'applying it again changes nothing'; else bad 'applied twice'; fi
+  if [[ $(<"$work/bundle/config.json") == "$before" ]]; then
+    ok 'applying it again changes nothing'
+  else
+    bad 'applied twice'
+  fi
   bundle bookworm '.process.args = ["cat", "/proc/self/mountinfo"]'
   output=$(run_bundle)
   lacks 'the host'"'"'s libibverbs is not in an image with its own' ' /usr/lib/ferry/host ' "$output"
@@ -187,9 +191,9 @@ group_runc() {
 
   bundle bookworm '.process.args = ["cat", "/etc/ld.so.preload"]'
   echo /usr/lib/x86_64-linux-gnu/libibverbs.so.1 >"$work/bundle/rootfs/etc/ld.so.preload"
-  says 'an /etc/ld.so.preload of the image is left alone' \
-    '^ferry: no RDMA in this container: the image has an /etc/ld.so.preload of its own.*/usr/lib/x86_64-linux-gnu/libibverbs.so.1$' \
-    "$(run_bundle)"
+  local line='^ferry: no RDMA in this container: the image has an /etc/ld.so.preload of its own'
+  line+='.*/usr/lib/x86_64-linux-gnu/libibverbs.so.1$'
+  says 'an /etc/ld.so.preload of the image is left alone' "$line" "$(run_bundle)"
   bundle bookworm '.process.args = ["ibv_devinfo"] | .process.env += ["LD_PRELOAD=/usr/lib/ferry/libferry.so"]'
   echo /usr/lib/x86_64-linux-gnu/libnl-3.so.200 >"$work/bundle/rootfs/etc/ld.so.preload"
   says 'and what the line says to do works' 'hca_id:.*ferry0' "$(run_bundle)"
@@ -199,14 +203,15 @@ group_runc() {
 group_checkpoint() {
   local image before count=4 log=$work/image
   for image in plain bookworm bullseye; do # from all mounts to two of them
-    bundle $image '.process.args = ["sleep", "1000"]'
+    bundle "$image" '.process.args = ["sleep", "1000"]'
     runc run --detach --bundle "$work/bundle" ferry-oci <>/dev/null >&0 2>&0
     before=$(mounts)
     says "$image has $count mounts" "^$count\$" "$(wc -l <<<"$before")"
     count=$((count - 1))
     PATH=/opt/ferry/bin:$PATH runc checkpoint --image-path "$log" --work-path "$log" ferry-oci >/dev/null 2>&1 ||
       die "$image cannot be dumped: $(grep Error "$log/dump.log")"
-    PATH=/opt/ferry/bin:$PATH runc restore --detach --image-path "$log" --work-path "$log" --bundle "$work/bundle" ferry-oci \
+    PATH=/opt/ferry/bin:$PATH runc restore --detach --image-path "$log" --work-path "$log" \
+      --bundle "$work/bundle" ferry-oci \
       <>/dev/null >&0 2>&0 || die "$image cannot be restored: $(grep Error "$log/restore.log")"
     says "$image, restored" "^$before\$" "$(mounts)"
     runc delete --force ferry-oci
@@ -231,7 +236,8 @@ group_unsuitable() {
 run_and_log() {
   local image=$1 status
   shift
-  pod run -d --name server --user 1000 --cgroup-parent "$cgroup" --network none --device ferry.dev/rnic=all "localhost/$image" \
+  pod run -d --name server --user 1000 --cgroup-parent "$cgroup" --network none --device ferry.dev/rnic=all \
+    "localhost/$image" \
     "$@" >/dev/null
   status=$(pod wait server)
   pod logs server 2>&1
@@ -242,8 +248,9 @@ run_on_terminal() {
   local image=$1
   shift
   script -qec "$(printf '%q ' command podman --root "$work/podman" --runroot "$work/run" --tmpdir "$work/libpod" \
-    --storage-driver overlay --storage-opt additionalimagestore="$(image_store)" --runtime runc --cgroup-manager cgroupfs \
-    run -t --rm --cgroup-parent "$cgroup" --network ns:/run/netns/c1 --device ferry.dev/rnic=all "localhost/$image" "$@")" /dev/null </dev/null
+    --storage-driver overlay --storage-opt additionalimagestore="$(image_store)" --runtime runc \
+    --cgroup-manager cgroupfs run -t --rm --cgroup-parent "$cgroup" --network ns:/run/netns/c1 \
+    --device ferry.dev/rnic=all "localhost/$image" "$@")" /dev/null </dev/null
 }
 
 if [[ ${1:-} != --inside ]]; then
@@ -264,4 +271,4 @@ if (($# == 0)); then set -- podman runc checkpoint unsuitable; fi
 for group in "$@"; do "group_$group"; done
 if ((failures > 0)); then tail -n 20 "$work/ferryd.log"; fi
 echo "$failures failed"
-exit $((failures > 0))
+((failures == 0))

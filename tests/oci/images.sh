@@ -1,5 +1,5 @@
-# Sourced by tests that run containers; bash only. Root filesystems of Debian and of musl, made with mmdebstrap once and kept in
-# $FERRY_IMAGES (/var/cache/ferry/images): make_images NAME... makes what is missing.
+# Sourced by tests that run containers; bash only. Root filesystems of Debian and of musl, made with mmdebstrap once and
+# kept in $FERRY_IMAGES (/var/cache/ferry/images): make_images NAME... makes what is missing.
 #
 #   image_root NAME     the folder of its root filesystem: lower layers only, never written
 #   image_store         a storage for podman (additionalimagestore) that has each as localhost/NAME
@@ -22,13 +22,14 @@ image_store() { printf '%s/store\n' "$(image_cache)"; }
 image_podman() {
   local cache
   cache=$(image_cache)
-  CONTAINERS_CONF=<(echo '[network]
-network_backend = "netavark"') podman --root "$cache/store" --runroot "$cache/run" --tmpdir "$cache/tmp" --storage-driver overlay "$@"
+  CONTAINERS_CONF=<(printf '%s\n' '[network]' 'network_backend = "netavark"') \
+    podman --root "$cache/store" --runroot "$cache/run" --tmpdir "$cache/tmp" --storage-driver overlay "$@"
 }
 
 # The files of packages, without their scripts: what runs in the tests needs no more.
 extract_packages() { # SUITE FOLDER PACKAGE...
   local IFS=,
+  # shellcheck disable=SC2016 # apt's own substitutions
   mmdebstrap --quiet --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' \
     --include="${*:3}" "$1" "$2" \
     "$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Identifier: Packages' |
@@ -50,7 +51,8 @@ make_root() { # NAME FOLDER
   done
   rm -rf "$2"/var/{cache,lib}/apt "$2"/var/log "$2"/usr/share/{doc,info,locale,man}
   [[ -e $2/etc/ld.so.conf ]] && ldconfig -r "$2"
-  [[ -e $2/bin/sh || -L $2/bin/sh ]] || ln -s "$(if [[ $1 == musl ]]; then echo busybox; else echo dash; fi)" "$2/bin/sh"
+  [[ -e $2/bin/sh || -L $2/bin/sh ]] ||
+    ln -s "$(if [[ $1 == musl ]]; then echo busybox; else echo dash; fi)" "$2/bin/sh"
 }
 
 make_image() (

@@ -85,8 +85,8 @@ group_rsockets() {
   fi
 }
 
-# Several processes of a host listen; whoever holds UDP port 4791 passes on what is for others, and when it ends another one
-# does. A port is one process's.
+# Several processes of a host listen; whoever holds UDP port 4791 passes on what is for others, and when it ends another
+# one does. A port is one process's.
 group_several() {
   local port code i started=() jobs=() failed=()
   # in_background NAME CMD...: its output goes to $work/NAME.
@@ -100,7 +100,8 @@ group_several() {
     await_listener "${jobs[-1]}" "$port"
   done
   runs=$((runs + 2))
-  if with_ferry h1 180 rping -s -p 8003 -C 1 >"$work/client" 2>&1 || ! grep -qi 'address already in use' "$work/client"; then
+  if with_ferry h1 180 rping -s -p 8003 -C 1 >"$work/client" 2>&1 ||
+    ! grep -qi 'address already in use' "$work/client"; then
     not_ok 'a second listener on a port'
   else
     ok 'a second listener on a port is refused'
@@ -145,7 +146,9 @@ NFT
 # lost: how many were.
 lost() {
   local host
-  for host in h1 h2; do on "$host" nft -j list table ip lost; done | jq -s '[.[].nftables[].rule.expr[]?.counter.packets // 0] | add'
+  for host in h1 h2; do
+    on "$host" nft -j list table ip lost
+  done | jq -s '[.[].nftables[].rule.expr[]?.counter.packets // 0] | add'
 }
 
 # One message of each kind is lost, also the last that a program sends before it ends.
@@ -168,7 +171,8 @@ group_endpoint() {
   cm_pair 7200 tcp endpoint_check -s 0.0.0.0 7200 500 -- endpoint_check -c "$one" 7200 500
   cm_pair 7200 tcp endpoint_check -s "$one6" 7200 50 -- endpoint_check -c "$one6" 7200 50
   runs=$((runs + 1))
-  if with_ferry h2 60 endpoint_check -c "$one" 7201 1 >"$work/client" 2>&1 || ! grep -q 'rdma_connect: Connection refused' "$work/client"; then
+  if with_ferry h2 60 endpoint_check -c "$one" 7201 1 >"$work/client" 2>&1 ||
+    ! grep -q 'rdma_connect: Connection refused' "$work/client"; then
     not_ok 'an endpoint where nobody listens'
   else
     ok 'an endpoint where nobody listens is refused'
@@ -209,7 +213,7 @@ group_moved() {
   start h3 one rping -c -a "$(rdma0_of h1 srv)" -C 10 -S 4096 -V
   finishes one
   ok 'a moved listener'
-  slow_rdma
+  slow_rdma 4mbit
   start h3 two rping -c -a "$(rdma0_of h1 srv)" -C 4000 -S 4096 -V
   await_traffic h3 two
   move srv h1 h2
@@ -228,7 +232,7 @@ has_received() { (($(received "$1" "$2" | jq add) >= $3)); }
 group_moved_endpoint() {
   start h2 eps endpoint_check -s 0.0.0.0 7200 4000
   await 'eps listens' unless_ended h2 eps listens_by_cm eps
-  slow_rdma
+  slow_rdma 4mbit
   start h1 epc endpoint_check -c "$(rdma0_of h2 eps)" 7200 4000
   await_traffic h1 epc
   move eps h2 h3
@@ -242,7 +246,8 @@ group_moved_endpoint() {
   ok 'endpoints'
 }
 
-# Datagrams: nothing is sent between a stop and its resume, so nothing may be lost. Both programs count, and wait for the last.
+# Datagrams: nothing is sent between a stop and its resume, so nothing may be lost. Both programs count, and wait for
+# the last.
 group_moved_datagrams() {
   # Half of what they wait for comes before the move, half after it, from another client.
   start h2 uds udaddy -c 2 -C 20
@@ -290,8 +295,8 @@ message_names() { decoded -e _ws.col.Info | sed 's/.*CM: //' | grep -v MsgRcptAc
 messages() { await "the capture is of: $*" has_messages "$*"; }
 has_messages() { [[ $(message_names) == "$1" ]]; }
 
-# Reads "ATTRIBUTE-ID DATA-IN-HEX" of MADs, and holds SIDR_REQ and SIDR_REP against the tables of clause 12.11: service ID of port
-# 7174 of RDMA_PS_UDP, status, Q_Key, the request that is answered.
+# Reads "ATTRIBUTE-ID DATA-IN-HEX" of MADs, and holds SIDR_REQ and SIDR_REP against the tables of clause 12.11: service
+# ID of port 7174 of RDMA_PS_UDP, status, Q_Key, the request that is answered.
 sidr_as_meant() {
   local attribute data request=''
   local service=0000000001111c06
@@ -320,9 +325,14 @@ group_wire() {
   ok "tshark reads ${all[*]:5}"
   runs=$((runs + 1))
   decoded -e infiniband.mad.attributeid -e infiniband.mad.data >"$work/client"
-  if sidr_as_meant <"$work/client"; then ok 'a resolution is as clause 12.11 has it'; else not_ok 'fields of SIDR_REQ and SIDR_REP'; fi
+  if sidr_as_meant <"$work/client"; then
+    ok 'a resolution is as clause 12.11 has it'
+  else
+    not_ok 'fields of SIDR_REQ and SIDR_REP'
+  fi
   runs=$((runs + 1))
-  if tshark -r "$work/cm.pcap" -Y '_ws.malformed || _ws.expert.severity == error' 2>&1 >"$work/client" | grep -v 'Running as user' ||
+  if tshark -r "$work/cm.pcap" -Y '_ws.malformed || _ws.expert.severity == error' 2>&1 >"$work/client" |
+    grep -v 'Running as user' ||
     [[ -s $work/client ]]; then
     not_ok 'packets that tshark finds malformed'
   else

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Several devices on a host, several processes on it, what tools read in /sys, programs that load libibverbs by name, and
-# port events.
+# Several devices on a host, several processes on it, what tools read in /sys, programs that load libibverbs by name,
+# and port events.
 #
 #   devices_test.sh [GROUP...]     groups: names together files loaded events (default: all)
 # shellcheck source=tests/programs/lib.sh
@@ -38,7 +38,8 @@ group_together() {
   for i in 1 2 3 4 5 6; do
     device=ferry$((i % 2)) gid=0
     if ((i > 4)); then device=ferry0 gid=1; fi
-    on h1 timeout 180 "$ferry" run --netdev rdma,br0 -- ibv_rc_pingpong -d $device -g $gid -p $((18600 + i)) -n 2000 -c \
+    on h1 timeout 180 "$ferry" run --netdev rdma,br0 -- ibv_rc_pingpong -d $device -g $gid -p $((18600 + i)) -n 2000 \
+      -c \
       >"$work/server$i" 2>&1 &
     pids+=($!)
   done
@@ -46,7 +47,8 @@ group_together() {
     await "server $i listens" listens h1 $((18600 + i))
     device=ferry$((i % 2)) gid=0
     if ((i > 4)); then device=ferry0 gid=1; fi
-    on h2 timeout 180 "$ferry" run --netdev rdma,br0 -- ibv_rc_pingpong -d $device -g $gid -p $((18600 + i)) -n 2000 -c h1 \
+    on h2 timeout 180 "$ferry" run --netdev rdma,br0 -- ibv_rc_pingpong -d $device -g $gid -p $((18600 + i)) -n 2000 \
+      -c h1 \
       >"$work/client$i" 2>&1 &
     pids+=($!)
   done

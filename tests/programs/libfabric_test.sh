@@ -37,7 +37,7 @@ group_rxd() {
 # moved_pair NAME PROVIDER TYPE: both sides of a pair, three moves. It counts messages: slow_rdma bounds their rate.
 moved_pair() {
   local command=(fi_pingpong -p "$2" -e "$3" -c -S 4096 -I 4000)
-  slow_rdma
+  slow_rdma 4mbit
   start h2 "$1s" "${command[@]}"
   await_listen h2 "$1s" 47592
   start h1 "$1c" "${command[@]}" "$(address_of h2 "$1s")"

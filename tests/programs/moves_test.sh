@@ -1,8 +1,9 @@
 #!/bin/bash
-# Programs of every family are moved in mid-run, both sides of a pair and more than once, and must finish as if nothing had been.
-# What a single move must and must not do is in tests/migrate/move_test.sh.
+# Programs of every family are moved in mid-run, both sides of a pair and more than once, and must finish as if nothing
+# had been. What a single move must and must not do is in tests/migrate/move_test.sh.
 #
-#   moves_test.sh [GROUP...]     groups: uc ud events srq write64 atomic atomic_events atomic_loss xrc several rping (default: all)
+#   moves_test.sh [GROUP...]     groups: uc ud events srq write64 atomic atomic_events atomic_loss xrc several rping
+#                                (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -43,7 +44,8 @@ moved_and_counted() {
 
 ## UC and UD: may lose only what was sent between a stop and a resume
 
-# timed MOVE...: moves (in parallel, when there are several), and keeps from when to when, and how long nothing was taken in.
+# timed MOVE...: moves (in parallel, when there are several), and keeps from when to when, and how long nothing was
+# taken in.
 timed() {
   local began=$EPOCHREALTIME blackout=0 words pids=() i=0 words_of report
   for words in "$@"; do
@@ -64,10 +66,12 @@ timed() {
 judge() {
   local report
   report=$(tail -n 1 "$work/$1")
-  jq -e '.error == "" and .duplicated == 0 and .corrupted == 0 and .unsent == 0 and .received > 0' >/dev/null <<<"$report" ||
+  jq -e '.error == "" and .duplicated == 0 and .corrupted == 0 and .unsent == 0 and .received > 0' >/dev/null \
+    <<<"$report" ||
     fail "$1: $report"
   jq -e --argjson moves "$moves" 'all(.lost_ranges[]; . as $lost | any($moves[]; $lost.first_sent > .began and
-      $lost.last_sent < .ended and ($lost.last_sent - $lost.first_sent) * 1000 <= .blackout))' >/dev/null <<<"$report" ||
+      $lost.last_sent < .ended and ($lost.last_sent - $lost.first_sent) * 1000 <= .blackout))' \
+    >/dev/null <<<"$report" ||
     fail "$1 lost what was not sent during a move: $report; moves: $moves"
   ok "$1: $(jq -r '"\(.sent) sent, \(.lost) lost in \(.lost_ranges | length) ranges"' <<<"$report")"
 }
@@ -78,7 +82,8 @@ datagrams() { # uc|ud
   # 500 a second: the receive queue holds 8 s of them, should the program not get a processor for so long.
   start h2 "${name}s" "$FERRY_BIN/datagram_check" --json
   await_listen h2 "${name}s" 18700
-  start h1 "${name}c" "$FERRY_BIN/datagram_check" "$(address_of h2 "${name}s")" --transport "$name" --rate 500 --seconds 600 --json
+  start h1 "${name}c" "$FERRY_BIN/datagram_check" "$(address_of h2 "${name}s")" --transport "$name" --rate 500 \
+    --seconds 600 --json
   await_traffic h1 "${name}c"
   timed "${name}c h1 h3"
   timed "${name}s h2 h1"
@@ -135,7 +140,8 @@ counters() { # NAME OPTION...
   ends_well "$1"
   for side in c s; do
     jq -e '.error == "" and ([.adds, .swaps] | all(.steps > 0 and .steps == .counter and
-      .doubled + .missing + .beyond + .disordered == 0))' "$work/$1$side" >/dev/null || fail "$1$side: $(<"$work/$1$side")"
+      .doubled + .missing + .beyond + .disordered == 0))' "$work/$1$side" >/dev/null ||
+      fail "$1$side: $(<"$work/$1$side")"
     ok "$1$side: $(jq -r '"\(.adds.steps) adds, \(.swaps.steps) swaps"' "$work/$1$side"), each exactly once"
   done
 }
@@ -149,12 +155,13 @@ group_atomic() {
 
 group_atomic_events() { counters ae --qps 4 --events; }
 
-# One ATOMIC ACKNOWLEDGE (opcode 0x12) in eight is lost: the requests are sent again and must not be executed again, also by
-# a responder that was moved in between.
+# One ATOMIC ACKNOWLEDGE (opcode 0x12) in eight is lost: the requests are sent again and must not be executed again,
+# also by a responder that was moved in between.
 group_atomic_loss() {
   local host
   for host in h1 h2 h3; do
-    on "$host" nft 'add table netdev acks; add chain netdev acks drops { type filter hook ingress device rdma priority 0; };
+    on "$host" nft 'add table netdev acks
+      add chain netdev acks drops { type filter hook ingress device rdma priority 0; };
       add rule netdev acks drops udp dport >= 4791 @th,64,8 0x12 numgen random mod 8 0 counter drop'
   done
   counters al --qps 4 --rate 500
@@ -180,7 +187,9 @@ group_several() {
   start h2 sas sh -c 'ib_send_bw -F -u 18 -D 600 -p 18515 & ib_write_bw -F -u 18 -D 600 -p 18516 & wait'
   await_listen h2 sas
   await_listen h2 sas 18516
-  start h1 sac sh -c "ib_send_bw -F -u 18 -D 600 -p 18515 $(address_of h2 sas) & ib_write_bw -F -u 18 -D 600 -p 18516 $(address_of h2 sas) & wait"
+  start h1 sac \
+    sh -c "ib_send_bw -F -u 18 -D 600 -p 18515 $(address_of h2 sas) & \
+      ib_write_bw -F -u 18 -D 600 -p 18516 $(address_of h2 sas) & wait"
   await_traffic h1 sac 2
   moved_and_expired sa
   (($("$lab" logs sac | grep -Ec '^ *65536 +[0-9]') == 2)) || fail "two programs: $("$lab" logs sac)"

@@ -1,13 +1,14 @@
-# Sourced by the tests of MPI, after lib.sh: launching four ranks on h1 and h2, or in containers, and judging what they print. The launchers
-# talk over eth; no rank may use shared memory, so that everything goes over RDMA.
+# Sourced by the tests of MPI, after lib.sh: launching four ranks on h1 and h2, or in containers, and judging what they
+# print. The launchers talk over eth; no rank may use shared memory, so that everything goes over RDMA.
 # shellcheck shell=bash
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+: "${work?lib.sh sets it}" "${ferry?lib.sh sets it}"
 export LAB_OUTSIDE=$$
 library=$(realpath "$FERRY_BIN/libferry.so")
 
-# launched PATTERN CMD...: a launcher on h1; the output must have a line like PATTERN (if there is one). What stands still for `limit` seconds is
-# launched again, `attempts` times in all.
+# launched PATTERN CMD...: a launcher on h1; the output must have a line like PATTERN (if there is one). What stands
+# still for `limit` seconds is launched again, `attempts` times in all.
 launched() {
   local pattern=$1 code=124 left=${attempts:-1} started=${EPOCHREALTIME/./}
   shift
@@ -15,7 +16,8 @@ launched() {
   while ((code == 124 && left-- > 0)); do
     code=0
     : >"$work/server"
-    on h1 sh -c 'cd /tmp && exec "$@"' sh timeout --kill-after=5 "${limit:-300}" "$@" >"$work/client" 2>&1 </dev/null || code=$?
+    on h1 sh -c 'cd /tmp && exec "$@"' sh timeout --kill-after=5 "${limit:-300}" "$@" >"$work/client" 2>&1 </dev/null ||
+      code=$?
   done
   if ((code != 0)) || { [[ -n $pattern ]] && ! grep -Eq -- "$pattern" "$work/client"; }; then
     not_ok "${what:-$*} (exit status $code, no '$pattern')"
@@ -48,9 +50,10 @@ nodes=rank0-h1,rank1-h2,rank2-h3,rank3-h1
 
 # open_mpi_ranks JOB NODES OPTION...: JOB gets the command that starts them. OPTIONs choose what carries the messages.
 #
-# A pseudo terminal, through which orted reads its rank's output, keeps its number when it is moved. So each host gets its own
-# terminals, as a machine has them, and a rank goes where its number is free: where no rank is. What orted would share
-# with its rank by files, which are not on other hosts, goes over their connection (gds, see container_agent) or is not used.
+# A pseudo terminal, through which orted reads its rank's output, keeps its number when it is moved. So each host gets
+# its own terminals, as a machine has them, and a rank goes where its number is free: where no rank is. What orted would
+# share with its rank by files, which are not on other hosts, goes over their connection (gds, see container_agent) or
+# is not used.
 open_mpi_ranks() {
   local host
   for host in h1 h2 h3 h4; do
@@ -87,7 +90,8 @@ move_rank() {
   await_rounds 2 # one of them has begun behind the move
 }
 
-# launch CMD...: a launcher on h1, which starts mpi_check by container_agent. Sets `launcher`; the first rounds are done.
+# launch CMD...: a launcher on h1, which starts mpi_check by container_agent. Sets `launcher`; the first rounds are
+# done.
 launch() {
   on h1 sh -c 'cd /tmp && exec "$@" >/tmp/ranks 2>&1' sh timeout --kill-after=5 900 "$@" </dev/null &
   launcher=$!
@@ -121,7 +125,8 @@ hpcc_verified() {
   runs=$((runs + 1))
   report=$(on h1 cat /tmp/hpccoutf.txt 2>&1) || true
   if grep -q '^Success=1' <<<"$report" && grep -q '^CommWorldProcs=4' <<<"$report" &&
-    grep -q 'Finished *5 tests' <<<"$report" && grep -q '^ *1 tests completed and passed residual checks' <<<"$report" &&
+    grep -q 'Finished *5 tests' <<<"$report" &&
+    grep -q '^ *1 tests completed and passed residual checks' <<<"$report" &&
     ! grep -Eq 'FAILED|^Failure|[1-9][0-9]* tests completed and failed' <<<"$report" &&
     [[ $(grep -Ec 'Found 0 errors in .*passed' <<<"$report") -ge 2 ]]; then
     ok 'hpcc verified all of its results'

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Debian's Open MPI, with four ranks on two hosts of the lab: over UCX, and over libfabric (mtl ofi). And ranks that are moved.
+# Debian's Open MPI, with four ranks on two hosts of the lab: over UCX, and over libfabric (mtl ofi). And ranks that are
+# moved.
 #
 #   openmpi_test.sh [GROUP...]     groups: ucx rxm rxd move move_ofi (default: all)
 # shellcheck source=tests/programs/lib.sh
@@ -29,11 +30,13 @@ over_libfabric() {
 }
 
 group_rxm() { over_libfabric 'verbs;ofi_rxm'; }
-# ofi_rxd of libfabric 1.17 stands still now and then by itself: over the kernel's UDP (`udp;ofi_rxd`, without Ferry) in two of
-# four runs of ten seconds of mpi_check. So it has three attempts, and is not moved.
+# ofi_rxd of libfabric 1.17 stands still now and then by itself: over the kernel's UDP (`udp;ofi_rxd`, without Ferry) in
+# two of four runs of ten seconds of mpi_check. So it has three attempts, and is not moved.
 group_rxd() { attempts=3 limit=90 over_libfabric 'verbs;ofi_rxd'; }
 
-group_move() { what='ranks of Open MPI over UCX, moved in mid-run' open_mpi_ranks moved_ranks "$nodes" "${open_mpi_ucx[@]}"; }
+group_move() {
+  what='ranks of Open MPI over UCX, moved in mid-run' open_mpi_ranks moved_ranks "$nodes" "${open_mpi_ucx[@]}"
+}
 
 group_move_ofi() {
   what='ranks of Open MPI over libfabric, verbs;ofi_rxm, moved in mid-run' open_mpi_ranks moved_ranks "$nodes" \

@@ -3,16 +3,16 @@
 #
 #   perftest_test.sh [GROUP...]     groups: rc_send srq rc_write rc_read atomic uc ud xrc cm refused (default: all)
 #
-# perftest looks at completions and, of what arrives, at WRITE's last byte; contents are checked by the pingpongs, qperf's
-# verifying tests and the checking programs of examples/.
+# perftest looks at completions and, of what arrives, at WRITE's last byte; contents are checked by the pingpongs,
+# qperf's verifying tests and the checking programs of examples/.
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 readonly all_sizes='^ *8388608 +[0-9]'
 
-# perftest PATTERN PROGRAM OPTION...: the client prints a row of results like PATTERN. Before each row perftest measures the
-# CPU's clock for 0.2 s, which makes -a slow.
-# The QPs' timeout of 1 s (-u 18) instead of 67 ms: no result depends on how busy the machine is.
+# perftest PATTERN PROGRAM OPTION...: the client prints a row of results like PATTERN. Before each row perftest measures
+# the CPU's clock for 0.2 s, which makes -a slow. The QPs' timeout of 1 s (-u 18) instead of 67 ms: no result depends on
+# how busy the machine is.
 perftest() { pair -t 300 -c "$1" "$2" -F -u 18 "${@:3}"; }
 
 # row SIZE: how the row of results of a message size begins.
@@ -100,8 +100,8 @@ atomics() {
 
 group_atomic() { atomics RC; }
 
-# Nothing holds a UC sender back, so a receiver that lost its CPU loses what does not fit its socket's buffer (16 MiB), and
-# perftest's receivers wait for every message: SEND tests send less than that in all.
+# Nothing holds a UC sender back, so a receiver that lost its CPU loses what does not fit its socket's buffer (16 MiB),
+# and perftest's receivers wait for every message: SEND tests send less than that in all.
 group_uc() {
   local kind mtu
   for kind in send write; do

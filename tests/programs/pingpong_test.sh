@@ -15,8 +15,8 @@ group_rc() {
   pingpong rc -c
   pingpong rc -N
   pingpong rc -e -N -c
-  # Not -t with -e: after an event it takes an empty CQ for an error, but what comes between ibv_req_notify_cq and its poll is
-  # polled and brings an event as well.
+  # Not -t with -e: after an event it takes an empty CQ for an error, but what comes between ibv_req_notify_cq and its
+  # poll is polled and brings an event as well.
   pingpong rc -t
   pingpong rc -t -N -g 1
   for mtu in 256 512 1024 2048 4096; do pingpong rc -c -m $mtu -n 100; done

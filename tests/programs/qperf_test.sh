@@ -1,6 +1,7 @@
 #!/bin/bash
-# Debian's qperf between two hosts of the lab. Its RDMA tests need -cm 1 (connections by rdma_cm) on every RoCE device: by
-# itself it addresses peers by LID, without a GRH. So its UC, UD and XRC tests, which have no rdma_cm, cannot run on RoCE.
+# Debian's qperf between two hosts of the lab. Its RDMA tests need -cm 1 (connections by rdma_cm) on every RoCE device:
+# by itself it addresses peers by LID, without a GRH. So its UC, UD and XRC tests, which have no rdma_cm, cannot run on
+# RoCE.
 #
 #   qperf_test.sh [GROUP...]     groups: rc atomic (default: all)
 # shellcheck source=tests/programs/lib.sh

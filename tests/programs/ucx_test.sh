@@ -64,7 +64,7 @@ group_uct() {
 # Both sides of a pair that talks over RC and UD, three moves. It counts messages: slow_rdma bounds their rate.
 group_move() {
   local command=(env "UCX_TLS=rc_verbs,ud_verbs" UCX_NET_DEVICES=ferry0:1 ucx_perftest -t tag_lat -s 4096 -n 4000 -w 10)
-  slow_rdma
+  slow_rdma 4mbit
   start h1 server "${command[@]}"
   await_listen h1 server 13337
   start h2 client "${command[@]}" "$(address_of h1 server)"

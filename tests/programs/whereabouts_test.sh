@@ -14,8 +14,8 @@ serve() {
 # send_away NAME FROM TO: moves a program that has no connected QP yet, or none at all.
 send_away() { on "$2" "$ferry" move "$1" --to "$3" --json >"$work/move" || fail "cannot move $1 from $2 to $3"; }
 
-# meets HOST NAME SERVER ON CMD...: a client on HOST connects to the server, which is on host ON now but believes that it is
-# on h1; both end well.
+# meets HOST NAME SERVER ON CMD...: a client on HOST connects to the server, which is on host ON now but believes that
+# it is on h1; both end well.
 meets() {
   start "$1" "$2" "${@:5}" "$(address_of "$4" "$3")"
   finishes "$2"
@@ -124,7 +124,8 @@ group_etcd() {
   "$lab" exec h3 -- etcd --data-dir /tmp/etcd --listen-client-urls https://10.77.0.3:2379 \
     --advertise-client-urls https://10.77.0.3:2379 --client-cert-auth --trusted-ca-file /run/ferry/tls/ca.pem \
     --cert-file /run/ferry/tls/host.pem --key-file /run/ferry/tls/host.key --listen-peer-urls http://10.77.0.3:2380 \
-    --initial-advertise-peer-urls http://10.77.0.3:2380 --initial-cluster default=http://10.77.0.3:2380 >"$work/etcd" 2>&1 &
+    --initial-advertise-peer-urls http://10.77.0.3:2380 --initial-cluster default=http://10.77.0.3:2380 \
+    >"$work/etcd" 2>&1 &
   await 'etcd answers' etcd_answers
   without_h1
   shows '"host":"h2"' ctl get --prefix /ferry/v1/places/ ||

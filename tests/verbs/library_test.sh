@@ -22,11 +22,13 @@ same "no symbol newer than glibc 2.34" "$newest" "$(printf '%s\nGLIBC_2.34\n' "$
 # later_symbols.txt: of versions of libibverbs that images may have, and this machine need not.
 same "exported symbols" "$(sort "$here/exported_symbols.txt" "$here/later_symbols.txt")" \
   "$(nm -D --defined-only --with-symbol-versions "$library" | awk '$2 != "A" {print $3}' | sort)"
-# Each ibv_* symbol of ours, with its version, must be one that the stock library has: else a program would not find ours.
-stock=$(nm -D --defined-only --with-symbol-versions "$(ldconfig -p | awk '/libibverbs.so.1 .*x86-64/ {print $NF; exit}')" | awk '{print $3}')
-for symbol in $(grep 'IBVERBS' "$here/exported_symbols.txt"); do
+# Each ibv_* symbol of ours, with its version, must be one that the stock library has: else a program would not find
+# ours.
+stock=$(ldconfig -p | awk '/libibverbs.so.1 .*x86-64/ {print $NF; exit}')
+stock=$(nm -D --defined-only --with-symbol-versions "$stock" | awk '{print $3}')
+while read -r symbol; do
   echo "$stock" | grep -qxF "$symbol" || { failures=$((failures + 1)); echo "FAILED: libibverbs has no $symbol"; }
-done
+done < <(grep 'IBVERBS' "$here/exported_symbols.txt")
 # Preloaded into a program that has nothing to do with RDMA.
 same "a program without RDMA" hello "$(LD_PRELOAD=$(realpath "$library") /bin/sh -c 'echo hello' 2>&1)"
 [ $failures = 0 ] && echo "libferry.so is as it should be"

@@ -1,5 +1,6 @@
-# played_stock(TARGET SYMBOLS): a library in the place of the stock libibverbs. Of each ibv_* symbol of ours it has one of the
-# same name and version, which hands its name and arguments to played_call() of the program and returns what that returns.
+# played_stock(TARGET SYMBOLS): a library in the place of the stock libibverbs. Of each ibv_* symbol of ours it has one
+# of the same name and version, which hands its name and arguments to played_call() of the program and returns what that
+# returns.
 function(played_stock target symbols)
   file(STRINGS ${symbols} all REGEX "IBVERBS_")
   set(code "  .text\nplayed:\n")

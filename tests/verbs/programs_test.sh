@@ -42,14 +42,18 @@ alone() { # pattern that the output must have, command...
   local pattern=$1
   shift
   runs=$((runs + 1))
-  on $one "$@" >"$work/output" 2>&1 && grep -Eq "$pattern" "$work/output" || fail "$*"
+  { on $one "$@" >"$work/output" 2>&1 && grep -Eq "$pattern" "$work/output"; } || fail "$*"
 }
 # A library that cannot work: the program says that there is no device, and is not killed by a signal.
 without_device() { # pattern that the output must have, shell command
   runs=$((runs + 1))
   ip netns exec $none env LD_PRELOAD="$library" FERRYD_SOCKET=/nonexistent timeout 180 bash -c "$2" >"$work/output" 2>&1
   local code=$?
-  if [[ $code -ge 124 && $code -le 192 ]] || ! grep -Eq "$1" "$work/output"; then fail "$2 (exit code $code)"; else echo "ok: $2"; fi
+  if [[ $code -ge 124 && $code -le 192 ]] || ! grep -Eq "$1" "$work/output"; then
+    fail "$2 (exit code $code)"
+  else
+    echo "ok: $2"
+  fi
 }
 alone "^ +ferry0[[:space:]]+[0-9a-f]{16}\$" ibv_devices
 alone 'GID\[ +0\]:.*10\.77\.0\.1, RoCE v2' ibv_devinfo -v

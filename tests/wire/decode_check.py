@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Holds a capture of Ferry's traffic against what RoCEv2 asks for.
 
-Two independent readings: tshark's fields (opcodes, PSNs, RETH, AETH), and an ICRC computed here, bit by bit as annex A17.3.3
-describes it, over the IP header as captured. Prints one line; exits 1 with the first contradictions when there are any.
+Two independent readings: tshark's fields (opcodes, PSNs, RETH, AETH), and an ICRC computed here, bit by bit as annex
+A17.3.3 describes it, over the IP header as captured. Prints one line; exits 1 with the first contradictions when there
+are any.
 """
 import argparse
 import collections
@@ -60,9 +61,9 @@ def icrc(ip):
 
 
 def tshark_rows(path):
-    names = ["ip.src", "ipv6.src", "udp.length", "infiniband.bth.opcode", "infiniband.bth.padcnt", "infiniband.bth.destqp",
-             "infiniband.bth.psn", "infiniband.reth.dmalen", "infiniband.aeth.syndrome", "infiniband.immdt",
-             "infiniband.bth.p_key", "infiniband.bth.tver"]
+    names = ["ip.src", "ipv6.src", "udp.length", "infiniband.bth.opcode", "infiniband.bth.padcnt",
+             "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.reth.dmalen", "infiniband.aeth.syndrome",
+             "infiniband.immdt", "infiniband.bth.p_key", "infiniband.bth.tver"]
     command = ["tshark", "-r", path, "-T", "fields", "-Y", "infiniband"]
     for name in names:
         command += ["-e", name]

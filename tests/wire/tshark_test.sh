@@ -1,6 +1,7 @@
 #!/bin/bash
-# Captures real traffic of two hosts of the lab and holds it against an independent decoder: tshark must find nothing malformed, the fields we
-# meant (decode_check.py), and a right ICRC over the IP header as it was on the wire. Needs root and a release build.
+# Captures real traffic of two hosts of the lab and holds it against an independent decoder: tshark must find nothing
+# malformed, the fields we meant (decode_check.py), and a right ICRC over the IP header as it was on the wire. Needs
+# root and a release build.
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -19,7 +20,8 @@ for host in h1 h2; do
 done
 
 for family in 4 6; do
-  on h1 tcpdump -i rdma -n -s 9216 -B 262144 --immediate-mode -U -w - 'udp or icmp or icmp6' >"$work/$family.pcap" 2>"$work/tcpdump.log" &
+  on h1 tcpdump -i rdma -n -s 9216 -B 262144 --immediate-mode -U -w - 'udp or icmp or icmp6' \
+    >"$work/$family.pcap" 2>"$work/tcpdump.log" &
   capture=$!
   await 'tcpdump listens' says "$work/tcpdump.log" 'listening on'
 
@@ -31,13 +33,15 @@ for family in 4 6; do
     { cat "$work/client.log" "$work/server.log"; exit 1; }
   wait "$server"
   # Whatever tcpdump has seen before it is in the file when this is.
-  on h1 ping -c 1 -W 60 -q -p 21666572727921 "$([[ $family == 4 ]] && rdma_of h2 || rdma6_of h2)" >/dev/null
+  if [[ $family == 4 ]]; then address=$(rdma_of h2); else address=$(rdma6_of h2); fi
+  on h1 ping -c 1 -W 60 -q -p 21666572727921 "$address" >/dev/null
   await 'the capture is complete' grep -q '!ferry!!ferry!' "$work/$family.pcap"
   kill "$capture"
   wait "$capture" 2>/dev/null || true
   capture=
   tail -n 3 "$work/tcpdump.log"
-  tshark "${plain[@]}" -r "$work/$family.pcap" -Y '_ws.malformed || _ws.expert.severity == error' >"$work/malformed" 2>/dev/null
+  tshark "${plain[@]}" -r "$work/$family.pcap" -Y '_ws.malformed || _ws.expert.severity == error' \
+    >"$work/malformed" 2>/dev/null
   if [[ -s $work/malformed ]]; then
     head "$work/malformed"
     fail "tshark finds $(wc -l <"$work/malformed") of our packets malformed (IPv$family)"
