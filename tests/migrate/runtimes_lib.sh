@@ -9,12 +9,18 @@ readonly rootfs=$FERRY_BIN/../rootfs/debian12
 # A root file system that knows nothing of Ferry. Cached: lab hosts see the build's folder.
 need_rootfs() {
   [[ ! -e $rootfs/.complete ]] || return 0
-  local mirror
+  local mirror lock
+  mkdir -p "${rootfs%/*}"
+  exec {lock}>"${rootfs%/*}/lock" # several tests at a time need it
+  flock "$lock"
+  if [[ -e $rootfs/.complete ]]; then
+    exec {lock}>&-
+    return 0
+  fi
   # shellcheck disable=SC2016 # apt's own substitutions
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Identifier: Packages' 2>/dev/null |
     awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')
   rm -rf "$rootfs"
-  mkdir -p "${rootfs%/*}"
   mmdebstrap --quiet --variant=extract --include=bash,coreutils,perftest,libibverbs1,librdmacm1,libstdc++6 bookworm \
     "$rootfs" \
     "${mirror:-http://deb.debian.org/debian}" >"$work/mmdebstrap" 2>&1 ||
@@ -22,6 +28,7 @@ need_rootfs() {
   rm -rf "${rootfs:?}"/{usr/share,var/lib/apt,var/lib/dpkg,var/cache}
   mkdir -p "$rootfs"/{opt/ferry,run/ferry,proc,sys,dev}
   touch "$rootfs/.complete"
+  exec {lock}>&-
 }
 
 # packets HOST PID: received by that program. goes_on HOST PID: it receives.

@@ -1,0 +1,77 @@
+# How tests are registered: unit tests in shards, end-to-end tests each with a lab of its own.
+
+# ferry_unit_test(TARGET [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
+# registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its
+# share of the program's tests.
+#   TIMEOUT  of a shard (300)
+#   LOCK     shards of tests with the same LOCK do not run at the same time
+#   NEEDS    what it runs or reads, and `scripts/test --changed` would not find by itself
+function(ferry_unit_test target)
+  cmake_parse_arguments(PARSE_ARGV 1 unit "" "SHARDS;TIMEOUT;LOCK" "NEEDS")
+  if(NOT unit_SHARDS)
+    set(unit_SHARDS 1)
+  endif()
+  if(NOT unit_TIMEOUT)
+    set(unit_TIMEOUT 300)
+  endif()
+  math(EXPR last "${unit_SHARDS} - 1")
+  foreach(index RANGE ${last})
+    math(EXPR number "${index} + 1")
+    set(name ${target}.${number})
+    add_test(NAME ${name} COMMAND ${target})
+    set_tests_properties(${name} PROPERTIES LABELS "unit;gtest" TIMEOUT ${unit_TIMEOUT}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${unit_SHARDS};GTEST_SHARD_INDEX=${index}")
+    if(unit_NEEDS)
+      set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${unit_NEEDS}")
+    endif()
+    if(unit_LOCK)
+      set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${unit_LOCK})
+    endif()
+  endforeach()
+endfunction()
+
+# ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [TIMEOUT SECONDS] [COST SECONDS] [ENVIRONMENT NAME=VALUE...]
+#                [NEEDS FILE...])
+# registers a test with real programs, which runs as root. The test finds the binaries in FERRY_BIN, and names its lab
+# FERRY_LAB, as no other test does; several tests run at the same time. A test exits with 77 when it lacks something:
+# then it is skipped, and its last line says why.
+#   ALONE    nothing else may run meanwhile, and why
+#   TIMEOUT  900 unless given: three on a busy machine
+#   COST     what it takes if it takes long: the longest begin first
+#   NEEDS    as above
+# Sanitizer builds have none: a sanitizer's runtime cannot be preloaded into programs that are built without it.
+function(ferry_e2e_test name)
+  if(FERRY_SANITIZE)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT;COST" "COMMAND;ENVIRONMENT;NEEDS")
+  if(NOT e2e_TIMEOUT)
+    set(e2e_TIMEOUT 900)
+  endif()
+  get_property(number GLOBAL PROPERTY ferry_labs)
+  if(NOT number)
+    set(number 0)
+  endif()
+  math(EXPR number "${number} + 1")
+  set_property(GLOBAL PROPERTY ferry_labs ${number})
+  add_test(NAME ${name} COMMAND ${e2e_COMMAND})
+  set_tests_properties(${name} PROPERTIES LABELS e2e TIMEOUT ${e2e_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "FERRY_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};FERRY_LAB=e${number};${e2e_ENVIRONMENT}")
+  if(e2e_NEEDS)
+    set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${e2e_NEEDS}")
+  endif()
+  if(e2e_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(e2e_COST)
+    set_tests_properties(${name} PROPERTIES COST ${e2e_COST})
+  endif()
+endfunction()
+
+# ferry_e2e_groups(PREFIX SCRIPT GROUP...) registers PREFIX.GROUP for each group, which runs `SCRIPT GROUP`. SCRIPT lies
+# in the current folder.
+function(ferry_e2e_groups prefix script)
+  foreach(group ${ARGN})
+    ferry_e2e_test(${prefix}.${group} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${group})
+  endforeach()
+endfunction()
