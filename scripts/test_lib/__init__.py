@@ -1,0 +1,1 @@
+"""What scripts/test is made of."""
