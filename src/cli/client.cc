@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "agent/protocol.h"
 #include "cli/json.h"
+#include "ferry.grpc.pb.h"
 #include "migrate/api.h"
 #include "migrate/failure.h"
 #include "migrate/unique_fd.h"

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "ferry.grpc.pb.h"
+#include "migrate/messages.h"
 
 // Talks to the ferryd of this host.
 namespace ferry::cli {

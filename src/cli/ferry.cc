@@ -8,6 +8,7 @@
 #include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/run.h"
+#include "ferry.pb.h"
 #include "migrate/api.h"
 #include "migrate/command_line.h"
 

@@ -1,6 +1,9 @@
 #include "cli/json.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <nlohmann/json.hpp>
 
 namespace ferry::cli {
 namespace {

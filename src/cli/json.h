@@ -1,8 +1,10 @@
 #pragma once
 
-#include <google/protobuf/message.h>
+#include <nlohmann/json_fwd.hpp>
 
-#include <nlohmann/json.hpp>
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
 
 namespace ferry::cli {
 

@@ -15,6 +15,7 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "ferry.pb.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/places.h"
@@ -528,7 +529,7 @@ std::vector<v1::WatchEvent> Arrival::account() const {
   }
   const auto has_heard = [](const Process& process) { return process.heard; };
   if (std::any_of(processes_.begin(), processes_.end(), has_heard)) {
-    sum_up(events.emplace_back().mutable_peers_know());
+    sum_up(&events.emplace_back());
     for (const auto& process : processes_) {
       for (const auto qpn : process.known) events.back().mutable_peers_know()->add_qpns(qpn);
     }
@@ -537,7 +538,8 @@ std::vector<v1::WatchEvent> Arrival::account() const {
 }
 
 // With mutex_.
-void Arrival::sum_up(v1::WatchEvent::PeersKnow* sum) const {
+void Arrival::sum_up(v1::WatchEvent* event) const {
+  auto* sum = event->mutable_peers_know();
   for (const auto& process : processes_) {
     sum->set_remaining(sum->remaining() + process.peers.remaining + (process.heard ? 0 : 1));
     sum->set_retransmitted_packets(sum->retransmitted_packets() +
@@ -547,7 +549,6 @@ void Arrival::sum_up(v1::WatchEvent::PeersKnow* sum) const {
 
 void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
   v1::WatchEvent event;
-  auto* sum = event.mutable_peers_know();
   {
     std::lock_guard lock(mutex_);
     for (auto& process : processes_) {
@@ -557,8 +558,8 @@ void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
         process.heard = true;
       }
     }
-    sum_up(sum);
-    for (const auto qpn : peers.qpns) sum->add_qpns(qpn);
+    sum_up(&event);
+    for (const auto qpn : peers.qpns) event.mutable_peers_know()->add_qpns(qpn);
   }
   push(std::move(event));
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -11,12 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "ferry.pb.h"
 #include "migrate/announcer.h"
 #include "migrate/arrival_group.h"
 #include "migrate/control_server.h"
 #include "migrate/host.h"
 #include "migrate/journal.h"
+#include "migrate/messages.h"
 #include "migrate/rootfs_helper.h"
 #include "migrate/runtimes/container.h"
 #include "migrate/stopped_tree.h"
@@ -112,7 +112,7 @@ class Arrival {
   void watch_former(std::uint64_t started);
   void note_held(pid_t root, const std::vector<pid_t>& tree);
   void program_ended();
-  void sum_up(v1::WatchEvent::PeersKnow* sum) const;
+  void sum_up(v1::WatchEvent* event) const;
   void clean_up();
   void place_log();
   void push(v1::WatchEvent event);
@@ -139,7 +139,7 @@ class Arrival {
   DestinationDecision& decision_;
   bool restoring_ = false, held_ = false;
   std::vector<Process> processes_;
-  std::deque<v1::WatchEvent> events_;
+  std::list<v1::WatchEvent> events_;
   std::string error_;  // why CRIU failed
   bool criu_ended_ = false, over_ = false;
   pid_t root_ = 0;

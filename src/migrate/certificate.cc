@@ -137,6 +137,14 @@ PrivateKey new_key() {
 
 }  // namespace
 
+void OpensslFree::operator()(X509* certificate) const {
+  X509_free(certificate);
+}
+
+void OpensslFree::operator()(EVP_PKEY* key) const {
+  EVP_PKEY_free(key);
+}
+
 bool Identity::covers(const std::string& host) const {
   if (const std::string address = canonical_address(host); !address.empty()) {
     return std::count(addresses.begin(), addresses.end(), address) > 0;

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <openssl/evp.h>
-#include <openssl/x509.h>
+#include <openssl/types.h>
 
 #include <chrono>
 #include <memory>
@@ -13,8 +12,8 @@
 namespace ferry::migrate {
 
 struct OpensslFree {
-  void operator()(X509* certificate) const { X509_free(certificate); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(X509* certificate) const;
+  void operator()(EVP_PKEY* key) const;
 };
 using Certificate = std::unique_ptr<X509, OpensslFree>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, OpensslFree>;

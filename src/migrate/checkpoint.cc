@@ -14,6 +14,7 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
@@ -353,7 +354,7 @@ void Checkpoints::claim(pid_t criu, const std::string& text) {
       request.set_version(host_.version);
       request.set_host(host_.name);
       Peer keeper(note->ferryd, host_.credentials, note->host);
-      keeper.call(&v1::Ferryd::Stub::Claim, request, &reply, kAnswerLimit);
+      keeper.call(request, &reply, kAnswerLimit);
     }
     for (const auto& place : reply.processes()) claim->old.push_back(from_message(place));
   } catch (const Failure& failure) {
@@ -376,7 +377,7 @@ void Checkpoints::restore_failed(pid_t, const std::string& text) {
   request.set_checkpoint(note->id);
   request.set_host(host_.name);
   Peer keeper(note->ferryd, host_.credentials, note->host);
-  keeper.call(&v1::Ferryd::Stub::Unclaim, request, &reply, kAnswerLimit);
+  keeper.call(request, &reply, kAnswerLimit);
 }
 
 bool Checkpoints::is_restoring(std::uint64_t id) {
@@ -429,7 +430,7 @@ std::optional<agent::Resume> Checkpoints::wake(Claim& claim, pid_t pid) {
     } else {
       v1::TakeReply reply;
       Peer keeper(claim.note.ferryd, host_.credentials, claim.note.host);
-      keeper.call(&v1::Ferryd::Stub::Take, request, &reply, kAnswerLimit);
+      keeper.call(request, &reply, kAnswerLimit);
     }
     // After the keeper's record: in the journal of one host this note ends that of the old place.
     host_.decisions->note(Journal::held(id, Side::kDestination, claim.held));

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/control_server.h"
 #include "migrate/former_move.h"
 #include "migrate/host.h"
 #include "migrate/journal.h"
+#include "migrate/messages.h"
 #include "migrate/slots.h"
 #include "migrate/stopped_tree.h"
 

@@ -1,12 +1,18 @@
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-#include <openssl/ssl.h>
+#include <openssl/types.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "migrate/certificate.h"
+
+namespace grpc {
+class ChannelCredentials;
+class ServerContext;
+class ServerCredentials;
+}  // namespace grpc
 
 // What this host shows to the ferryds of others, and whom it believes: TLS with certificates on
 // both sides, over gRPC and for images. A directory holds

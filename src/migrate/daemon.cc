@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <set>
 
+#include "ferry.pb.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
@@ -524,7 +525,7 @@ void Daemon::ask_sources() {
       v1::DecisionRequest request;
       v1::DecisionReply reply;
       request.set_move_id(arrival->move_id());
-      source.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(1));
+      source.call(request, &reply, seconds(1));
       std::string reason;
       if (reply.decision() == v1::DecisionReply::COMMITTED) arrival->commit(&reason);
       if (reply.decision() == v1::DecisionReply::ABORTED) arrival->abort("the source gave up");
@@ -551,7 +552,7 @@ void Daemon::forget_ended() {
       v1::DecisionRequest request;
       v1::DecisionReply reply;
       request.set_move_id(move_id);
-      peer.call(&v1::Ferryd::Stub::Decision, request, &reply, milliseconds(500));
+      peer.call(request, &reply, milliseconds(500));
       if (reply.decision() == v1::DecisionReply::ABORTED) {
         host_.decisions->forget(move_id, Side::kDestination);
       }

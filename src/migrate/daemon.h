@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/checkpoint.h"
 #include "migrate/control_server.h"
 #include "migrate/former_move.h"
 #include "migrate/host.h"
+#include "migrate/messages.h"
 #include "migrate/move.h"
 #include "migrate/runtimes/podman_moves.h"
 

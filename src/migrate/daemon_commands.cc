@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "ferry.pb.h"
 #include "migrate/daemon.h"
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
@@ -69,7 +70,7 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   }
   if (auto container = find_podman(programs, options.runtime)) {
     if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
-    if (options.copy_ahead == v1::MoveRequest::ALWAYS || options.max_blackout_ms > 0) {
+    if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
       throw Failure(fmt::format(
           "'{}' is a container of podman's, whose memory cannot be copied ahead", container->name));
     }

@@ -1,12 +1,14 @@
 #include "migrate/etcd_directory.h"
 
 #include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "etcd.grpc.pb.h"
+#include "migrate/credentials.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
 #include "migrate/places.h"

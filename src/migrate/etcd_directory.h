@@ -1,7 +1,5 @@
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -12,8 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include "migrate/credentials.h"
 #include "migrate/directory.h"
+
+namespace grpc {
+class Channel;
+class ClientContext;
+}  // namespace grpc
 
 namespace ferry::migrate {
 

@@ -239,19 +239,19 @@ int run(const Options& options) {
   for (const auto& early : control.processes()) whereabouts.registered(early.pid);
   Redirector redirector(host);
   make_image_directory(options.images);
-  FerrydService ferryd_service(daemon, host);
-  LocalService local_service(daemon, host);
+  const auto ferryd_service = make_ferryd_service(daemon, host);
+  const auto local_service = make_local_service(daemon, host);
   std::optional<ImageReceiver> images;
   std::unique_ptr<grpc::Server> ferryd_server;
   if (!listen.empty()) {
     host.images =
         &images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
-    ferryd_server = serve(host.address, &ferryd_service,
+    ferryd_server = serve(host.address, ferryd_service.get(),
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
   ::unlink(options.api.c_str());
   const auto local_server =
-      serve("unix:" + options.api, &local_service, grpc::InsecureServerCredentials());
+      serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
   spdlog::info("ferryd {} of {} {}", kVersion, host.name,
                listen.empty() ? "serves this host only"

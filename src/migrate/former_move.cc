@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/origins.h"
 #include "migrate/peer.h"

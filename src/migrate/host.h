@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "migrate/control_server.h"
-#include "migrate/credentials.h"
 #include "migrate/criu_runner.h"
 #include "migrate/decision_log.h"
 #include "migrate/dump_turn.h"
@@ -17,6 +16,7 @@
 
 namespace ferry::migrate {
 
+class Credentials;
 class Directory;
 class Origins;
 class Whereabouts;

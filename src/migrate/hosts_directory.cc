@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/peer.h"
 #include "migrate/places.h"
@@ -113,7 +114,7 @@ HostsDirectory::Answers HostsDirectory::ask(const port::Endpoint& origin) {
         v1::LocateRequest request;
         to_message(origin, request.mutable_origin());
         Peer peer(ferryd, credentials, host);
-        heard = peer.try_call(&v1::Ferryd::Stub::Locate, request, &reply, kAnswer).ok();
+        heard = peer.try_call(request, &reply, kAnswer).ok();
       } catch (const std::exception&) {
         // A name that does not resolve now: one host less.
       }

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "migrate/credentials.h"
 #include "migrate/rootfs_helper.h"
 #include "migrate/stream.h"
 #include "migrate/unique_fd.h"
@@ -45,6 +44,8 @@
 //   end    = 'E' reserved[7] files:64 bytes:64    files: and pieces; bytes: sum of the contents
 //   reply  = error:32 reserved:32 bytes:64    error: errno of the receiver, 0: all is there
 namespace ferry::migrate {
+
+class Credentials;
 
 inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
 inline constexpr std::uint32_t kImageVersion = 4;

@@ -18,6 +18,7 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
@@ -121,8 +122,8 @@ void Move::tell(v1::MoveProgress progress, const std::string& phase) {
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
   switch (options_.copy_ahead) {
-    case v1::MoveRequest::ALWAYS: return true;
-    case v1::MoveRequest::NEVER: return false;
+    case MoveOptions::Ahead::kAlways: return true;
+    case MoveOptions::Ahead::kNever: return false;
     default:
       return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && can_leave_out(bytes));
   }
@@ -259,7 +260,7 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
   report.set_to(group.peer().name());
   auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
   for (const auto& move : moves) {
-    *report.add_programs() = move->outcome().report;
+    *report.add_programs() = *move->outcome().report;
     stopped = std::min(stopped, move->outcome().stopped);
     resumed = std::max(resumed, move->outcome().resumed);
   }
@@ -300,7 +301,7 @@ void Move::check_here_and_there() {
   host_.need_room_for_images(request.image_bytes());
   for (const auto& file : files_to_find()) request.add_files(file);
   v1::CheckReply reply;
-  peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
+  peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
   if (reply.missing_files().empty()) return;
   // What was open for a moment is not needed.
@@ -404,7 +405,7 @@ void Move::prepare_there() {
   if (unit_.container) unit_.container->runtime->leave(*unit_.container);
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
-  peer_.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(60));
+  peer_.call(request, &reply, seconds(60));
   ImageToken token;
   if (reply.image_token().size() != token.size() || reply.image_port() > 0xFFFF) {
     throw Failure(peer_.name() + " gave a malformed answer");
@@ -440,7 +441,7 @@ void Move::pause_tree() {
     v1::BindReply reply;
     request.set_move_id(move_id_);
     for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
-    peer_.call(&v1::Ferryd::Stub::Bind, request, &reply, seconds(20));
+    peer_.call(request, &reply, seconds(20));
     std::vector<NewPlace> places;
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
@@ -530,7 +531,7 @@ int Move::transfer_and_commit() {
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
   restore.set_move_id(move_id_);
-  peer_.call(&v1::Ferryd::Stub::Restore, restore, &restored, host_.limits.restore + seconds(20));
+  peer_.call(restore, &restored, host_.limits.restore + seconds(20));
   restored_ = Clock::now();
 
   host_.decisions->note(Journal::going(move_id_, {host_there_, places}));
@@ -686,7 +687,7 @@ void Move::finish() {
     };
     while (!settled() && Clock::now() < limit) changed_.wait_for(lock, milliseconds(10));
   }
-  outcome_ = {report(), tree_.timing().began, resumed_};
+  outcome_ = {std::make_shared<v1::MoveReport>(report()), tree_.timing().began, resumed_};
   lock.unlock();
   std::filesystem::remove_all(images_, ignored);
 }

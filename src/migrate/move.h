@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "ferry.pb.h"
 #include "migrate/copy_ahead.h"
 #include "migrate/copy_rootfs.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
+#include "migrate/messages.h"
 #include "migrate/move_group.h"
 #include "migrate/peer.h"
 #include "migrate/runtimes/unit.h"
@@ -39,8 +39,13 @@ namespace ferry::migrate {
 
 // What the user wants of a move.
 struct MoveOptions {
+  enum class Ahead : std::uint8_t {
+    kBySize,  // memory of programs for which it pays
+    kAlways,
+    kNever,
+  };
   bool force = false;  // also if a standard peer may give up meanwhile
-  v1::MoveRequest::CopyAhead copy_ahead = v1::MoveRequest::BY_SIZE;
+  Ahead copy_ahead = Ahead::kBySize;
   double max_blackout_ms = 0;  // 0: no limit
   std::string runtime;         // whose containers are meant; empty: anybody's
   Extras extras;
@@ -53,7 +58,7 @@ class Move {
   using Progress = std::function<void(const v1::MoveProgress& progress)>;
   // What came of it; for the report of the group.
   struct Outcome {
-    v1::MoveReport report;
+    std::shared_ptr<const v1::MoveReport> report;
     Clock::time_point stopped, resumed;
   };
 

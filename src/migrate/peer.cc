@@ -1,11 +1,14 @@
 #include "migrate/peer.h"
 
 #include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
 
 #include <cerrno>
-#include <chrono>
 #include <thread>
+#include <tuple>
 
+#include "ferry.grpc.pb.h"
+#include "migrate/credentials.h"
 #include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/net.h"
@@ -14,10 +17,25 @@
 namespace ferry::migrate {
 namespace {
 
+using std::chrono::milliseconds;
+using Stub = v1::Ferryd::Stub;
+
 constexpr int kLooks = 4;  // at a ferryd that broke off
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+constexpr milliseconds kBetweenLooks{100};
+
+template <typename Request, typename Reply>
+using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+// Told apart by their requests.
+constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,    &Stub::Locate,
+                              &Stub::Listener, &Stub::Check,   &Stub::Prepare, &Stub::Bind,
+                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision};
 
 }  // namespace
+
+struct Peer::Calls {
+  std::unique_ptr<Stub> stub;
+};
 
 Peer::Peer(const std::string& host, const Credentials* credentials, const std::string& identity)
     : name_(host), credentials_(credentials) {
@@ -31,15 +49,50 @@ Peer::Peer(const std::string& host, const Credentials* credentials, const std::s
   // A shared pool would make this move wait out the back-off of an earlier one that found nobody.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
-  stub_ = v1::Ferryd::NewStub(grpc::CreateCustomChannel(
+  calls_ = std::make_unique<Calls>(v1::Ferryd::NewStub(grpc::CreateCustomChannel(
       target_, credentials != nullptr ? credentials->channel() : grpc::InsecureChannelCredentials(),
-      arguments));
+      arguments)));
 }
+
+Peer::~Peer() = default;
 
 Peer Peer::recorded(const std::string& record, const Credentials* credentials) {
   const std::size_t at = record.rfind('@');
   if (at == std::string::npos) return {record, credentials};
   return {record.substr(at + 1), credentials, record.substr(0, at)};
+}
+
+template <typename Request, typename Reply>
+grpc::Status Peer::try_call(const Request& request, Reply* reply, milliseconds timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  return ((*calls_->stub).*std::get<Method<Request, Reply>>(kMethods))(&context, request, reply);
+}
+
+template grpc::Status Peer::try_call(const v1::ClaimRequest&, v1::ClaimReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::UnclaimRequest&, v1::UnclaimReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::TakeRequest&, v1::TakeReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::LocateRequest&, v1::LocateReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::ListenerRequest&, v1::ListenerReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::CheckRequest&, v1::CheckReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::PrepareRequest&, v1::PrepareReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::BindRequest&, v1::BindReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::RestoreRequest&, v1::RestoreReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::CommitRequest&, v1::CommitReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
+
+grpc::Status Peer::watch(std::uint64_t move_id,
+                         const std::function<void(const v1::WatchEvent&)>& handle,
+                         milliseconds timeout) {
+  v1::WatchRequest request;
+  request.set_move_id(move_id);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  const auto reader = calls_->stub->Watch(&context, request);
+  v1::WatchEvent event;
+  while (reader->Read(&event)) handle(event);
+  return reader->Finish();
 }
 
 // gRPC says the same for a ferryd that is not there and for one that is refused, or refuses us:

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "ferry.pb.h"
 #include "migrate/net.h"
 #include "port/slot.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "device/device.h"
-#include "ferry.pb.h"
 #include "migrate/directory.h"
+#include "migrate/messages.h"
 
 // Places in messages between ferryds and in the keys and values of etcd.
 namespace ferry::migrate {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/net.h"
 

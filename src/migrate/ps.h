@@ -1,7 +1,7 @@
 #pragma once
 
 #include "agent/protocol.h"
-#include "ferry.pb.h"
+#include "migrate/messages.h"
 
 namespace ferry::migrate {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cm/destination.h"
+#include "ferry.pb.h"
 #include "gsi/local.h"
 #include "gsi/wire_socket.h"
 #include "migrate/failure.h"
@@ -102,7 +103,7 @@ void Redirector::handle(const Request& request) {
   for (const auto& [ferryd, host] : hosts) {
     v1::ListenerReply reply;
     Peer peer(ferryd, host_.credentials, host);
-    if (!peer.try_call(&v1::Ferryd::Stub::Listener, question, &reply, kAnswer).ok()) {
+    if (!peer.try_call(question, &reply, kAnswer).ok()) {
       answer.reset();  // it may be there: silence, and the next request finds out
       continue;
     }

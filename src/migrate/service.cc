@@ -4,8 +4,10 @@
 
 #include <string_view>
 
+#include "ferry.grpc.pb.h"
 #include "migrate/api.h"
 #include "migrate/credentials.h"
+#include "migrate/daemon.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/obstacles.h"
@@ -47,7 +49,49 @@ std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std:
   return arrival;
 }
 
-}  // namespace
+class FerrydService final : public v1::Ferryd::Service {
+ public:
+  FerrydService(Daemon& daemon, Host& host) : daemon_(daemon), host_(host) {}
+  grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
+                      v1::LocateReply* reply) override;
+  grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
+                        v1::ListenerReply* reply) override;
+  grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
+                     v1::ClaimReply* reply) override;
+  grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
+                       v1::UnclaimReply* reply) override;
+  grpc::Status Take(grpc::ServerContext* context, const v1::TakeRequest* request,
+                    v1::TakeReply* reply) override;
+  grpc::Status Check(grpc::ServerContext*, const v1::CheckRequest*, v1::CheckReply*) override;
+  grpc::Status Prepare(grpc::ServerContext*, const v1::PrepareRequest*, v1::PrepareReply*) override;
+  grpc::Status Bind(grpc::ServerContext*, const v1::BindRequest*, v1::BindReply*) override;
+  grpc::Status Restore(grpc::ServerContext*, const v1::RestoreRequest*, v1::RestoreReply*) override;
+  grpc::Status Commit(grpc::ServerContext*, const v1::CommitRequest*, v1::CommitReply*) override;
+  grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest*, v1::AbortReply*) override;
+  grpc::Status Watch(grpc::ServerContext*, const v1::WatchRequest*,
+                     grpc::ServerWriter<v1::WatchEvent>*) override;
+  grpc::Status Decision(grpc::ServerContext*, const v1::DecisionRequest*,
+                        v1::DecisionReply*) override;
+
+ private:
+  Daemon& daemon_;
+  Host& host_;
+};
+
+class LocalService final : public v1::Local::Service {
+ public:
+  LocalService(Daemon& daemon, const Host& host) : daemon_(daemon), host_(host) {}
+  grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
+                    grpc::ServerWriter<v1::MoveEvent>*) override;
+  grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
+  grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
+
+ private:
+  uid_t user_of(const grpc::ServerContext& context) const;
+
+  Daemon& daemon_;
+  const Host& host_;
+};
 
 grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
                                    v1::LocateReply* reply) {
@@ -203,6 +247,18 @@ grpc::Status FerrydService::Decision(grpc::ServerContext* context,
   });
 }
 
+MoveOptions options_of(const v1::MoveRequest& request) {
+  using Ahead = MoveOptions::Ahead;
+  Ahead ahead = Ahead::kBySize;
+  if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
+  if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
+  return {request.force(),
+          ahead,
+          request.max_blackout_ms(),
+          request.runtime(),
+          {request.copy_rootfs(), request.stdio()}};
+}
+
 // Who asks, by the ticket that its connection to the control socket was given.
 uid_t LocalService::user_of(const grpc::ServerContext& context) const {
   const auto found = context.client_metadata().find(kTicketKey);
@@ -218,14 +274,9 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
     // Who asked may have gone; the move goes on.
-    const MoveOptions options{request->force(),
-                              request->copy_ahead(),
-                              request->max_blackout_ms(),
-                              request->runtime(),
-                              {request->copy_rootfs(), request->stdio()}};
     const auto report =
         daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
-                     request->to(), options, [&](const v1::MoveProgress& progress) {
+                     request->to(), options_of(*request), [&](const v1::MoveProgress& progress) {
                        v1::MoveEvent event;
                        *event.mutable_progress() = progress;
                        writer->Write(event);
@@ -251,6 +302,16 @@ grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::Resol
     daemon_.resolve(user_of(*context), request->move_id(), request->commit());
     return grpc::Status::OK;
   });
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, Host& host) {
+  return std::make_shared<FerrydService>(daemon, host);
+}
+
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const Host& host) {
+  return std::make_shared<LocalService>(daemon, host);
 }
 
 }  // namespace ferry::migrate

@@ -2,7 +2,9 @@
 
 #include <thread>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/peer.h"
 
 namespace ferry::migrate {
 namespace {
@@ -19,8 +21,7 @@ Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reas
   v1::CommitRequest request;
   v1::CommitReply reply;
   request.set_move_id(move_id);
-  const auto status =
-      destination.try_call(&v1::Ferryd::Stub::Commit, request, &reply, kAnswerLimit);
+  const auto status = destination.try_call(request, &reply, kAnswerLimit);
   if (status.ok()) return Answer::kCommitted;
   *reason = one_line(status.error_message());
   return status.error_code() == grpc::ABORTED ? Answer::kAborted : Answer::kUnknown;
@@ -30,7 +31,7 @@ Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reaso
   v1::AbortRequest request;
   v1::AbortReply reply;
   request.set_move_id(move_id);
-  const auto status = destination.try_call(&v1::Ferryd::Stub::Abort, request, &reply, kAnswerLimit);
+  const auto status = destination.try_call(request, &reply, kAnswerLimit);
   if (status.ok()) return Answer::kAborted;
   *reason = one_line(status.error_message());
   return status.error_code() == grpc::ALREADY_EXISTS ? Answer::kCommitted : Answer::kUnknown;
@@ -55,15 +56,8 @@ grpc::Status abort_status(Answer answer) {
 bool hear(Peer& destination, std::uint64_t move_id,
           const std::function<void(const v1::WatchEvent&)>& handle,
           const std::function<bool()>& is_needed) {
-  v1::WatchRequest request;
-  request.set_move_id(move_id);
   while (is_needed()) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kHearing);
-    const auto reader = destination.stub().Watch(&context, request);
-    v1::WatchEvent event;
-    while (reader->Read(&event)) handle(event);
-    const auto status = reader->Finish();
+    const auto status = destination.watch(move_id, handle, kHearing);
     // A ferryd that does not know the move, by its journal, has nothing of it any more.
     if (status.ok() || status.error_code() == grpc::NOT_FOUND) return true;
     if (status.error_code() != grpc::DEADLINE_EXCEEDED) std::this_thread::sleep_for(kPause);

@@ -1,14 +1,18 @@
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
 
 #include "migrate/decision.h"
-#include "migrate/peer.h"
+#include "migrate/messages.h"
 
 // How ferryds put the question of decision.h to each other.
 namespace ferry::migrate {
+
+class Peer;
 
 // Ask the destination of a move. `reason` gets one line for what is not kCommitted.
 Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason);

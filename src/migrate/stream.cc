@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "migrate/credentials.h"
 #include "migrate/failure.h"
 
 namespace ferry::migrate {
@@ -50,6 +52,10 @@ std::string refusal_of(SSL* ssl, const std::string& host) {
 }
 
 }  // namespace
+
+void Stream::Free::operator()(SSL* ssl) const {
+  SSL_free(ssl);
+}
 
 void Stream::start(const Credentials& credentials) {
   ssl_.reset(SSL_new(credentials.context()));

@@ -1,15 +1,16 @@
 #pragma once
 
-#include <openssl/ssl.h>
+#include <openssl/types.h>
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
-#include "migrate/credentials.h"
 #include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
+
+class Credentials;
 
 // A TCP connection between ferryds, inside TLS 1.3 when this host has credentials. Blocking; the
 // socket's own timeouts hold. The process ignores SIGPIPE.
@@ -34,7 +35,7 @@ class Stream {
 
  private:
   struct Free {
-    void operator()(SSL* ssl) const { SSL_free(ssl); }
+    void operator()(SSL* ssl) const;
   };
 
   explicit Stream(UniqueFd socket) : socket_(std::move(socket)) {}

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "migrate/failure.h"
 #include "played_process.h"

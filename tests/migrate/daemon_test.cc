@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "migrate/net.h"
 #include "migrate/peer.h"
@@ -45,7 +46,7 @@ struct DaemonTest : testing::Test {
   }
   std::string check(const v1::CheckRequest& request) {
     v1::CheckReply reply;
-    return failure_of([&] { peer.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(5)); });
+    return failure_of([&] { peer.call(request, &reply, seconds(5)); });
   }
   // A source that does not answer leaves an arrival in peace for a minute.
   v1::PrepareReply prepare(std::uint64_t move_id, const std::string& source = "127.0.0.1:1",
@@ -69,7 +70,7 @@ struct DaemonTest : testing::Test {
     request.set_version(kVersion);
     request.set_source(source);
     request.add_inner_pids(5);
-    peer.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(5));
+    peer.call(request, &reply, seconds(5));
     return reply;
   }
   // As the source does after Prepare.
@@ -79,9 +80,9 @@ struct DaemonTest : testing::Test {
     ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
         .send(image_files(image.path()));
   }
-  std::string step(auto method, auto request, auto reply, std::uint64_t move_id) {
+  std::string step(auto request, auto reply, std::uint64_t move_id) {
     request.set_move_id(move_id);
-    return failure_of([&] { peer.call(method, request, &reply, seconds(10)); });
+    return failure_of([&] { peer.call(request, &reply, seconds(10)); });
   }
 };
 
@@ -114,10 +115,10 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
 TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
   prepare(11);
   EXPECT_TRUE(std::filesystem::exists(there.host.images_of(11)));
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 11), "");
+  EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 11), "");
   EXPECT_FALSE(std::filesystem::exists(there.host.images_of(11)));
   EXPECT_FALSE(there.decisions.decision(11, Side::kDestination));
-  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 11), "");
+  EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 11), "");
 }
 
 // Whose ferryd has ended in the middle of a move, and started again.
@@ -156,9 +157,9 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   std::thread post_restore([&] {
     while (there.daemon->action({"post-restore", root, 16}).code != 0 && !restored) ::usleep(1000);
   });
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 16), "");
+  EXPECT_EQ(step(v1::RestoreRequest{}, v1::RestoreReply{}, 16), "");
   restored = true;
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 16), "");
+  EXPECT_EQ(step(v1::CommitRequest{}, v1::CommitReply{}, 16), "");
   post_restore.join();
   EXPECT_TRUE(eventually([&] { return there.containers.find("p")->state == "exited"; }));
   EXPECT_TRUE(eventually([&] { return there.folder.read("containers/p/exit") == "137\n"; }));
@@ -169,9 +170,9 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
 TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
   prepare_in_group(51, 0);
   prepare_in_group(51, 1);
-  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 51)
-                .find("not all is here that was to go on"),
-            std::string::npos);
+  EXPECT_NE(
+      step(v1::CommitRequest{}, v1::CommitReply{}, 51).find("not all is here that was to go on"),
+      std::string::npos);
   for (const std::uint64_t id : {51, 52}) {
     EXPECT_FALSE(there.decisions.decision(id, Side::kDestination));
     EXPECT_FALSE(std::filesystem::exists(there.host.images_of(id)));
@@ -181,9 +182,9 @@ TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
 TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   prepare_in_group(53, 0);
   prepare_in_group(53, 1);
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 54), "");
+  EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 54), "");
   EXPECT_FALSE(std::filesystem::exists(there.host.images_of(53)));
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 53), "");
+  EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 53), "");
   // Another group's size, or a program that is none of it.
   prepare_in_group(55, 0);
   v1::PrepareRequest request;
@@ -194,7 +195,7 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   request.mutable_group()->set_program(3);
   EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("malformed"),
             std::string::npos);
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 55), "");
+  EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 55), "");
 }
 
 // The record of both is one; each is committed by the word on the other.
@@ -224,16 +225,14 @@ TEST_F(DaemonTest, AGroupIsCommittedAsOne) {
       while (there.daemon->action({"post-restore", root, 61 + program}).code != 0) ::usleep(1000);
       ++passed;
     });
-    EXPECT_EQ(
-        step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 61 + program),
-        "");
+    EXPECT_EQ(step(v1::RestoreRequest{}, v1::RestoreReply{}, 61 + program), "");
     EXPECT_EQ(passed, 0);
     const auto shown = there.daemon->ps(0);
     EXPECT_EQ(shown.programs_size(), static_cast<int>(program) + 1);
     EXPECT_EQ(shown.programs(0).state(), "arriving");
     EXPECT_EQ(shown.programs(0).group(), 61u);
   }
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 62), "");
+  EXPECT_EQ(step(v1::CommitRequest{}, v1::CommitReply{}, 62), "");
   for (auto& script : scripts) script.join();
   EXPECT_EQ(there.decisions.find(61, Side::kDestination)->moves,
             (std::vector<std::uint64_t>{61, 62}));
@@ -248,10 +247,10 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
   image.write("x.img", "x");
   const auto reply = prepare(12);
   send_image(reply, image);
-  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 12)
+  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 12)
                 .find("cannot restore 'p': criu restore ended with status 1"),
             std::string::npos);
-  EXPECT_NE(step(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}, 12), "");
+  EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 12), "");
   EXPECT_FALSE(there.decisions.decision(12, Side::kDestination));
 }
 
@@ -259,7 +258,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
 TEST_F(DaemonTest, AnImageThatDoesNotComeIsNotWaitedForAnyLonger) {
   there.host.limits.transfer = milliseconds(50);
   prepare(16);
-  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 16)
+  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 16)
                 .find("the transfer of the image does not end"),
             std::string::npos);
 }
@@ -276,11 +275,10 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
   image.write("x.img", "x");
   const auto reply = prepare(17);
   send_image(reply, image);
-  EXPECT_NE(step(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}, 17)
-                .find("criu restore does not end"),
+  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 17).find("criu restore does not end"),
             std::string::npos);
   there.folder.write("enough", "");
-  EXPECT_EQ(step(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}, 17), "");
+  EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 17), "");
 }
 
 TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
@@ -294,13 +292,13 @@ TEST_F(DaemonTest, AnUnknownMoveIsAbortedForGood) {
   v1::CommitRequest request;
   v1::CommitReply reply;
   request.set_move_id(13);
-  const auto status = peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5));
+  const auto status = peer.try_call(request, &reply, seconds(5));
   EXPECT_EQ(status.error_code(), grpc::ABORTED);
   EXPECT_FALSE(there.decisions.decision(13, Side::kDestination));
   // What a former ferryd committed stays so.
   there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {14}});
   request.set_move_id(14);
-  EXPECT_TRUE(peer.try_call(&v1::Ferryd::Stub::Commit, request, &reply, seconds(5)).ok());
+  EXPECT_TRUE(peer.try_call(request, &reply, seconds(5)).ok());
 }
 
 TEST_F(DaemonTest, DecisionsAreOnRecord) {
@@ -308,10 +306,10 @@ TEST_F(DaemonTest, DecisionsAreOnRecord) {
   v1::DecisionReply reply;
   there.decisions.record(Side::kSource, {Decision::kCommitted, "p", "", {21}});
   request.set_move_id(21);
-  peer.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(5));
+  peer.call(request, &reply, seconds(5));
   EXPECT_EQ(reply.decision(), v1::DecisionReply::COMMITTED);
   request.set_move_id(22);
-  peer.call(&v1::Ferryd::Stub::Decision, request, &reply, seconds(5));
+  peer.call(request, &reply, seconds(5));
   EXPECT_EQ(reply.decision(), v1::DecisionReply::ABORTED);
 }
 
@@ -612,15 +610,7 @@ TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
   EXPECT_TRUE(given);
   there.daemon->resumed(root, {61, 0, 1, 1});
   // Whoever watches hears all of it, also who comes late.
-  v1::WatchRequest request;
-  request.set_move_id(61);
-  grpc::ClientContext context;
-  const auto reader = peer.stub().Watch(&context, request);
-  v1::WatchEvent event;
-  ASSERT_TRUE(reader->Read(&event));
-  EXPECT_TRUE(event.has_resumed());
-  context.TryCancel();
-  reader->Finish();
+  EXPECT_TRUE(there.first_event(61).has_resumed());
   // Its source has forgotten the move: when the program has ended, so can we.
   EXPECT_TRUE(there.decisions.decision(61, Side::kDestination));
   ::kill(root, SIGKILL);
@@ -663,7 +653,7 @@ TEST_F(DaemonTest, AFerrydThatIsBeingKilledIsNotThere) {
   });
   v1::CheckReply reply;
   EXPECT_NE(failure_of([&] {
-              dying.call(&v1::Ferryd::Stub::Check, good_check(), &reply, seconds(20));
+              dying.call(good_check(), &reply, seconds(20));
             }).find("there is no ferryd on 127.0.0.1:"),
             std::string::npos);
   killed.join();

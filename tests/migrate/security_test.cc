@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "migrate/certificate.h"
 #include "migrate/credentials.h"
@@ -54,8 +56,7 @@ struct Security : testing::Test {
                     const std::string& host = "here") {
     Peer peer(there.host.address, credentials, identity);
     v1::CheckReply reply;
-    return failure_of(
-        [&] { peer.call(&v1::Ferryd::Stub::Check, check_of(host), &reply, seconds(20)); });
+    return failure_of([&] { peer.call(check_of(host), &reply, seconds(20)); });
   }
   void prepare(const Credentials& from, std::uint64_t move_id, v1::PrepareReply* reply) {
     Peer peer(there.host.address, &from);
@@ -65,7 +66,7 @@ struct Security : testing::Test {
     request.set_version(kVersion);
     request.set_source("127.0.0.1:1");
     request.add_inner_pids(5);
-    peer.call(&v1::Ferryd::Stub::Prepare, request, reply, seconds(20));
+    peer.call(request, reply, seconds(20));
   }
   static bool is_line_with(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos && text.find('\n') == std::string::npos;
@@ -102,9 +103,7 @@ TEST_F(Security, AFerrydWithoutTlsIsNotBelieved) {
   FerrydHere insecure("insecure");
   Peer peer(insecure.host.address, &here);
   v1::CheckReply reply;
-  EXPECT_PRED2(is_line_with, failure_of([&] {
-                 peer.call(&v1::Ferryd::Stub::Check, check_of("here"), &reply, seconds(20));
-               }),
+  EXPECT_PRED2(is_line_with, failure_of([&] { peer.call(check_of("here"), &reply, seconds(20)); }),
                "does not speak TLS");
 }
 
@@ -131,26 +130,17 @@ TEST_F(Security, OnlyTheSourceSteersAMove) {
   prepare(here, 77, &reply);
   const Credentials third = ca.of("third");
   Peer peer(there.host.address, &third);
-  const auto refused = [&](auto method, auto request, auto answer) {
+  const auto refused = [&](auto request, auto answer) {
     request.set_move_id(77);
-    return failure_of([&] { peer.call(method, request, &answer, seconds(20)); });
+    return failure_of([&] { peer.call(request, &answer, seconds(20)); });
   };
   const std::string line = "this is a move of here, not of third";
-  EXPECT_PRED2(is_line_with,
-               refused(&v1::Ferryd::Stub::Abort, v1::AbortRequest{}, v1::AbortReply{}), line);
-  EXPECT_PRED2(is_line_with,
-               refused(&v1::Ferryd::Stub::Commit, v1::CommitRequest{}, v1::CommitReply{}), line);
-  EXPECT_PRED2(is_line_with,
-               refused(&v1::Ferryd::Stub::Restore, v1::RestoreRequest{}, v1::RestoreReply{}), line);
-  EXPECT_PRED2(is_line_with, refused(&v1::Ferryd::Stub::Bind, v1::BindRequest{}, v1::BindReply{}),
-               line);
-  grpc::ClientContext context;
-  v1::WatchRequest watch;
-  watch.set_move_id(77);
-  const auto reader = peer.stub().Watch(&context, watch);
-  v1::WatchEvent event;
-  EXPECT_FALSE(reader->Read(&event));
-  EXPECT_PRED2(is_line_with, reader->Finish().error_message(), line);
+  EXPECT_PRED2(is_line_with, refused(v1::AbortRequest{}, v1::AbortReply{}), line);
+  EXPECT_PRED2(is_line_with, refused(v1::CommitRequest{}, v1::CommitReply{}), line);
+  EXPECT_PRED2(is_line_with, refused(v1::RestoreRequest{}, v1::RestoreReply{}), line);
+  EXPECT_PRED2(is_line_with, refused(v1::BindRequest{}, v1::BindReply{}), line);
+  const auto told = [](const v1::WatchEvent&) { ADD_FAILURE(); };
+  EXPECT_PRED2(is_line_with, peer.watch(77, told, seconds(20)).error_message(), line);
   // A refusal binds nobody: the move goes on.
   EXPECT_FALSE(there.decisions.decision(77, Side::kDestination));
 }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/silence.h"
 

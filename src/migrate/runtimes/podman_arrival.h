@@ -9,11 +9,11 @@
 #include <string>
 #include <thread>
 
-#include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/checkpoint.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
+#include "migrate/messages.h"
 #include "migrate/runtimes/podman.h"
 
 // The destination's side of the move of a container of podman's (podman_move.h): its archive comes,

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <set>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/obstacles.h"
 #include "migrate/process_tree.h"
@@ -231,7 +232,7 @@ void PodmanMove::check(bool force) {
   }
   *request.mutable_podman() = described();
   v1::CheckReply reply;
-  peer_.call(&v1::Ferryd::Stub::Check, request, &reply, seconds(30));
+  peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
 }
 
@@ -263,7 +264,7 @@ void PodmanMove::prepare() {
   *request.mutable_podman() = described();
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
-  peer_.call(&v1::Ferryd::Stub::Prepare, request, &reply, seconds(60));
+  peer_.call(request, &reply, seconds(60));
   ImageToken token;
   if (reply.image_token().size() != token.size() || reply.image_port() > 0xFFFF) {
     throw Failure(peer_.name() + " gave a malformed answer");
@@ -357,8 +358,7 @@ void PodmanMove::restore_there() {
   v1::RestoreRequest request;
   v1::RestoreReply reply;
   request.set_move_id(move_id_);
-  peer_.call(&v1::Ferryd::Stub::Restore, request, &reply,
-             host_.limits.restore + host_.limits.resume + seconds(20));
+  peer_.call(request, &reply, host_.limits.restore + host_.limits.resume + seconds(20));
   if (!is_taken()) throw Failure(peer_.name() + " says that it goes on there, and it does not");
   std::lock_guard lock(mutex_);
   resumed_ = Clock::now();

@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
-#include "ferry.pb.h"
 #include "migrate/checkpoint.h"
 #include "migrate/host.h"
 #include "migrate/image_stream.h"
+#include "migrate/messages.h"
 #include "migrate/peer.h"
 #include "migrate/runtimes/podman.h"
 

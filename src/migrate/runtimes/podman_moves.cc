@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "ferry.pb.h"
 #include "migrate/failure.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
@@ -267,7 +268,7 @@ void PodmanMoves::ask_source(PodmanArrival& arrival) const {
     v1::DecisionRequest request;
     v1::DecisionReply reply;
     request.set_move_id(arrival.move_id());
-    source.call(&v1::Ferryd::Stub::Decision, request, &reply, std::chrono::seconds(1));
+    source.call(request, &reply, std::chrono::seconds(1));
     if (reply.decision() == v1::DecisionReply::ABORTED) arrival.abort();
     if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival.source_is_at_work();
   } catch (const Failure& failure) {

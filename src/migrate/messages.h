@@ -1,0 +1,26 @@
+#pragma once
+
+// The messages of ferry.proto by name, for headers: who looks into one includes ferry.pb.h, which is
+// long.
+namespace ferry::v1 {
+
+class CheckRequest;
+class ClaimReply;
+class ClaimRequest;
+class ContextSlots;
+class Endpoint;
+class GroupReport;
+class MoveProgress;
+class MoveReport;
+class MoveRequest;
+class Place;
+class PodmanContainer;
+class PrepareRequest;
+class ProcessSlots;
+class Program;
+class PsReply;
+class TakeRequest;
+class UnclaimRequest;
+class WatchEvent;
+
+}  // namespace ferry::v1
