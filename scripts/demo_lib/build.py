@@ -33,6 +33,13 @@ def unmovable_library(progress, binaries):
     return library
 
 
+def fuzz_targets(progress):
+    """The folder with the fuzz targets (preset fuzz), built now."""
+    if not shutil.which("clang++"):
+        raise Failure("the fuzz targets need clang++; install it: sudo scripts/setup")
+    return _build(progress, "fuzz", ["fuzz"])
+
+
 def _build(progress, preset, targets):
     progress.step(f"configuring the {preset} build")
     _run(["cmake", "--preset", preset], f"cmake --preset {preset}")
