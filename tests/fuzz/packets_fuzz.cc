@@ -160,7 +160,7 @@ class Run {
                                                            : kRtrMask);
     a.qp_state = IBV_QPS_RTS;
     one.qp->modify(a, datagram || uc                 ? IBV_QP_STATE | IBV_QP_SQ_PSN
-                      : one.type == IBV_QPT_XRC_RECV ? kRtsMask & ~requester | IBV_QP_TIMEOUT
+                      : one.type == IBV_QPT_XRC_RECV ? (kRtsMask & ~requester) | IBV_QP_TIMEOUT
                                                      : kRtsMask);
     require(one.qp->state() == IBV_QPS_RTS, "a QP gets to RTS");
   }
