@@ -2,8 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 #include <link.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
@@ -90,14 +89,14 @@ std::map<std::string, File> files() {
   std::map<std::string, File> all;
   all["ferry/libferry.so"] = {read_file(companion("libferry.so")), 0644};
   all[fmt::format("ferry/{}", kHookName)] = {read_file(companion(kHookName)), 0755};
-  std::vector<std::string> preload{std::string(oci::kLibrary)};
+  std::string preload = fmt::format("{}\n", oci::kLibrary);
   const std::string placeholder = read_file(companion("ferry-placeholder.so"));
   for (const auto& [name, path] : host_verbs()) {
     all["host/" + name] = {read_file(path), 0644};
     all["ferry/host/" + name] = {placeholder, 0644};
-    preload.push_back(fmt::format("{}/{}", oci::kHostFolder, name));
+    preload += fmt::format("{}/{}\n", oci::kHostFolder, name);
   }
-  all["ld.so.preload"] = {fmt::format("{}\n", fmt::join(preload, "\n")), 0644};
+  all["ld.so.preload"] = {preload, 0644};
   return all;
 }
 
@@ -112,7 +111,9 @@ std::string digest(const std::map<std::string, File>& all) {
   }
   std::array<unsigned char, 32> bytes{};
   ::EVP_DigestFinal_ex(sum.get(), bytes.data(), nullptr);
-  return fmt::format("{:02x}", fmt::join(bytes.begin(), bytes.begin() + 8, ""));
+  std::string digits;
+  for (std::size_t i = 0; i < 8; ++i) digits += fmt::format("{:02x}", bytes[i]);
+  return digits;
 }
 
 // LIBRARIES/DIGEST, with the files in it. A container keeps those that it was made with: a program

@@ -1,10 +1,9 @@
 #include "migrate/arrival.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +17,7 @@ extern "C" {
 #include "ferry.pb.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/places.h"
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
@@ -278,7 +278,7 @@ void Arrival::run_criu() {
   }
   if (!committed) return;
   if (!error.empty()) {
-    spdlog::error("'{}' failed after its move was committed: {}", program_, error);
+    log::error("'{}' failed after its move was committed: {}", program_, error);
     end_remains();
     v1::WatchEvent event;
     event.set_failed(error);
@@ -320,7 +320,7 @@ void Arrival::watch_program() {
     if (container_) ended_here = container_->runtime->end(*container_, status);
   });
   if (ended_here) {
-    spdlog::info("'{}' (process {}) has ended with status {}", program_, root_, status);
+    log::info("'{}' (process {}) has ended with status {}", program_, root_, status);
   }
   program_ended();
 }
@@ -413,7 +413,7 @@ std::string Arrival::why_lost() const {
 
 // After the abort.
 void Arrival::undo(const std::string& reason) {
-  spdlog::info("'{}' does not arrive: {}", program_, reason);
+  log::info("'{}' does not arrive: {}", program_, reason);
   if (criu_.joinable()) {
     end_criu();
     criu_.join();
@@ -463,7 +463,7 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
         close_slots(context.slots);
         context.slots = bind_slots(netns, context.netdev, context.slots);
       } catch (const Failure& failure) {
-        spdlog::error("'{}' cannot go on yet: {}", program_, failure.what());
+        log::error("'{}' cannot go on yet: {}", program_, failure.what());
         return std::nullopt;
       }
     }

@@ -1,13 +1,13 @@
 #include "migrate/arrival_group.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <chrono>
 #include <thread>
 
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/parallel.h"
 
 namespace ferry::migrate {
@@ -72,7 +72,7 @@ Answer ArrivalGroup::commit(std::string* reason) {
     const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
     if (written != Written::kDurable) *reason = error;
     if (!commits && written != Written::kDurable) {
-      spdlog::error("what has arrived from {} stays frozen: {}", from_, error);
+      log::error("what has arrived from {} stays frozen: {}", from_, error);
       std::this_thread::sleep_for(kRecordPause);
     }
     lock.lock();
@@ -111,7 +111,7 @@ void ArrivalGroup::undo(const std::string& reason) {
   std::call_once(undone_, [&] {
     std::string error;
     // No record says the same.
-    if (write(Decision::kAborted, &error) != Written::kDurable) spdlog::error("{}", error);
+    if (write(Decision::kAborted, &error) != Written::kDurable) log::error("{}", error);
     in_parallel(arrivals(), [&](Arrival* arrival) { arrival->undo(reason); });
   });
 }

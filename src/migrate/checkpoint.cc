@@ -1,8 +1,7 @@
 #include "migrate/checkpoint.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@ extern "C" {
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/unit.h"
@@ -186,8 +186,8 @@ std::string Checkpoints::stop(pid_t root) {
     throw;
   }
   if (guide.stopped) guide.stopped(kept->tree->timing());
-  spdlog::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}",
-               processes.size(), root, kept->id);
+  log::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}", processes.size(),
+            root, kept->id);
   return to_text({kept->id, kept->held.program, host_.name, host_.address});
 }
 
@@ -294,7 +294,7 @@ void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
     std::lock_guard other(mutex_);
     kept_.erase(id);
   }
-  spdlog::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
+  log::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
   if (by != host_.name && found->gone) found->gone();
   const auto entries = host_.decisions->entries();
   owner_.left(id, std::make_shared<FormerMove>(host_, id, entries.at({id, Side::kSource}),
@@ -397,7 +397,7 @@ std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
   }
   if (!claim) {
     if (!here) return std::nullopt;
-    spdlog::error("process {} was restored without CRIU's plugin: it stays stopped", pid);
+    log::error("process {} was restored without CRIU's plugin: it stays stopped", pid);
     return WakeUp{std::nullopt, 1000};
   }
   if (here && namespace_inode(pid, "net") == here->netns) {
@@ -408,7 +408,7 @@ std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
   try {
     return WakeUp{wake(*claim, pid)};
   } catch (const Failure& failure) {
-    spdlog::error("'{}' cannot go on yet: {}", claim->note.program, failure.what());
+    log::error("'{}' cannot go on yet: {}", claim->note.program, failure.what());
     return WakeUp{std::nullopt, 500};
   }
 }
@@ -438,8 +438,8 @@ std::optional<agent::Resume> Checkpoints::wake(Claim& claim, pid_t pid) {
                             {Decision::kCommitted, claim.note.program, "", {id}});
     claim.arrival = std::make_shared<Arrival>(host_, id, claim.held);
     owner_.arrived(id, claim.arrival);
-    spdlog::info("'{}' (process {}) goes on from checkpoint {:016x} of {}", claim.note.program,
-                 claim.held.root, id, claim.note.host);
+    log::info("'{}' (process {}) goes on from checkpoint {:016x} of {}", claim.note.program,
+              claim.held.root, id, claim.note.host);
   }
   auto resume = claim.arrival->wake(innermost_pid(pid).value_or(pid));
   std::lock_guard other(mutex_);
@@ -513,8 +513,8 @@ void Checkpoints::keep_house() {
   }
   for (const auto& kept : old) {
     if (is_running(kept->held)) continue;
-    spdlog::info("nobody restores checkpoint {:016x} of '{}': it is forgotten", kept->id,
-                 kept->held.program);
+    log::info("nobody restores checkpoint {:016x} of '{}': it is forgotten", kept->id,
+              kept->held.program);
     forget(*kept);
   }
 }

@@ -1,9 +1,7 @@
 #include "migrate/control_server.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -22,6 +20,7 @@ extern "C" {
 }
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
 
@@ -149,8 +148,8 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
       });
   if ((programs_only || peer.uid != 0) &&
       static_cast<std::size_t>(others) >= connections_of_user_) {
-    spdlog::warn("user {}{} has {} connections: no more", peer.uid,
-                 programs_only ? " of a container" : "", others);
+    log::warn("user {}{} has {} connections: no more", peer.uid,
+              programs_only ? " of a container" : "", others);
     return;
   }
   connections_.emplace(connection.get(), connection);
@@ -165,7 +164,7 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
       ended_.notify_all();
     }).detach();
   } catch (const std::system_error& error) {
-    spdlog::warn("cannot serve process {}: {}", connection->peer, error.what());
+    log::warn("cannot serve process {}: {}", connection->peer, error.what());
     connections_.erase(connection.get());
   }
 }
@@ -178,14 +177,14 @@ void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
       try {
         handle(connection, message);
       } catch (const std::exception& failure) {
-        spdlog::error("a message of process {}: {}", connection->peer, failure.what());
+        log::error("a message of process {}: {}", connection->peer, failure.what());
       }
       agent::close_descriptors(&message.descriptors);
       continue;
     }
     if (error == 0) {
-      spdlog::warn("process {} speaks version {} of the control protocol, this ferryd version {}",
-                   connection->peer, message.version, agent::kVersion);
+      log::warn("process {} speaks version {} of the control protocol, this ferryd version {}",
+                connection->peer, message.version, agent::kVersion);
       agent::close_descriptors(&message.descriptors);
     }
     std::lock_guard lock(connection->mutex);
@@ -246,7 +245,7 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       const int error = answer(MessageType::kResume, agent::encode(*decision.resume), descriptors);
       for (const int fd : descriptors) ::close(fd);
       if (error != 0) {
-        spdlog::error("cannot resume process {}: {}", connection->peer, error_text(error));
+        log::error("cannot resume process {}: {}", connection->peer, error_text(error));
       }
       return;
     }
@@ -318,7 +317,8 @@ std::string ControlServer::give_ticket(const std::shared_ptr<Connection>& connec
   }
   std::lock_guard lock(mutex_);
   tickets_.erase(connection->ticket);
-  connection->ticket = fmt::format("{:02x}", fmt::join(random, ""));
+  connection->ticket.clear();
+  for (const auto byte : random) connection->ticket += fmt::format("{:02x}", byte);
   tickets_[connection->ticket] = connection->user;
   return connection->ticket;
 }

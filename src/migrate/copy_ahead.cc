@@ -1,8 +1,7 @@
 #include "migrate/copy_ahead.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cerrno>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "precopy/pagemap_image.h"
 
@@ -80,7 +80,7 @@ void CopyAhead::find_processes() {
           std::make_unique<precopy::Tracker>(pid, host_.control->track(pid, kTrackLimit).release());
       processes_.emplace(pid, std::move(process));
     } catch (const Failure& failure) {
-      spdlog::warn("{}: its memory is not copied ahead", failure.what());
+      log::warn("{}: its memory is not copied ahead", failure.what());
       processes_[pid].started = started;  // not asked again
     }
   }

@@ -1,7 +1,7 @@
 #include "migrate/credentials.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
 #include <openssl/ssl.h>
 #include <sys/stat.h>

@@ -1,8 +1,7 @@
 #include "migrate/daemon.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <net/if.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include "ferry.pb.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
 #include "migrate/subprocess.h"
@@ -70,8 +70,7 @@ void Daemon::recover() {
       recover(key.first, key.second, entry);
       if (entry.podman) podman_.recover(key.first, key.second, entry);
     } catch (const std::exception& failure) {
-      spdlog::error("cannot take up move {:016x} of a former ferryd: {}", key.first,
-                    failure.what());
+      log::error("cannot take up move {:016x} of a former ferryd: {}", key.first, failure.what());
     }
   }
   clear_up_arrivals();
@@ -113,7 +112,7 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
 void Daemon::clear_up_arrivals() {
   for (const auto& container : host_.all_containers()) {
     if (container.state != "restoring" || !container.restored) continue;
-    spdlog::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
+    log::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
     report_failure([&] { container.runtime->switch_network("release", container.instance); });
     report_failure([&] { container.runtime->forget(container); });
   }
@@ -417,8 +416,8 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   WakeUp answer;
   if (!is_of_move(pid, awake.move_id)) {
     answer.retry_ms = 1000;
-    spdlog::warn("process {} asks for the sockets of move {:016x}, which is not its own", pid,
-                 awake.move_id);
+    log::warn("process {} asks for the sockets of move {:016x}, which is not its own", pid,
+              awake.move_id);
   } else if (const auto arriving = arrival(awake.move_id)) {
     answer.resume = arriving->wake(inner);
   } else if (const auto move = find_move(awake.move_id)) {
@@ -429,8 +428,8 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
     await_recovery();
     if (auto decided = checkpoints_.awake(pid, awake.move_id)) return std::move(*decided);
     answer.retry_ms = 1000;
-    spdlog::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
-                 awake.move_id);
+    log::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
+              awake.move_id);
   }
   return answer;
 }
@@ -439,7 +438,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (!is_of_move(pid, resumed.move_id)) return;
   const pid_t inner = innermost_pid(pid).value_or(pid);
   if (resumed.error != 0) {
-    spdlog::error("process {} cannot use its sockets: {}", pid, error_text(resumed.error));
+    log::error("process {} cannot use its sockets: {}", pid, error_text(resumed.error));
   }
   if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
   if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
@@ -531,7 +530,7 @@ void Daemon::ask_sources() {
       if (reply.decision() == v1::DecisionReply::ABORTED) arrival->abort("the source gave up");
       if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival->source_is_at_work();
     } catch (const Failure& failure) {
-      spdlog::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
+      log::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
       arrival->source_is_silent();
     }
   }

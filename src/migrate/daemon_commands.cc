@@ -1,9 +1,9 @@
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include "ferry.pb.h"
 #include "migrate/daemon.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
 
@@ -105,12 +105,12 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   try {
     const auto report = move_together(host_, moves, progress);
     for (const auto& program : report.programs()) {
-      spdlog::info("'{}' moved to {}: blackout {:.1f} ms", program.program(), program.to(),
-                   program.blackout_ms());
+      log::info("'{}' moved to {}: blackout {:.1f} ms", program.program(), program.to(),
+                program.blackout_ms());
     }
     return report;
   } catch (const std::exception& failure) {
-    spdlog::info("{}", failure.what());
+    log::info("{}", failure.what());
     std::lock_guard lock(mutex_);
     for (const auto& move : moves) {
       if (move->is_over()) moves_.erase(move->move_id());

@@ -1,8 +1,7 @@
 #include "migrate/decision_log.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 #include <fstream>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 
 namespace ferry::migrate {
 namespace {
@@ -70,11 +70,11 @@ DecisionLog::DecisionLog(const std::string& directory)
     of_others += taken == Journal::Taken::kOtherVersion;
   }
   if (damaged > 0) {
-    spdlog::warn("{} lines of {} are torn or damaged, and ignored", damaged, path_);
+    log::warn("{} lines of {} are torn or damaged, and ignored", damaged, path_);
   }
   if (of_others > 0) {
-    spdlog::warn("{} notes in {} are of another version of Ferry: what they tell of is not held",
-                 of_others, path_);
+    log::warn("{} notes in {} are of another version of Ferry: what they tell of is not held",
+              of_others, path_);
   }
   file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file_) throw Failure(fmt::format("cannot open {}: {}", path_, error_text(errno)));
@@ -106,7 +106,7 @@ void DecisionLog::note(const std::string& line) {
 // Of what is not needed any more: to tell so is good for the next one only.
 void DecisionLog::note_quietly(const std::string& line) {
   std::string error;
-  if (append(line, false, &error) != Written::kDurable) spdlog::warn("{}", error);
+  if (append(line, false, &error) != Written::kDurable) log::warn("{}", error);
   journal_.take(line);
 }
 
@@ -164,11 +164,11 @@ void DecisionLog::compact() {
       file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
       ::fsync(file.get()) == 0 && ::rename(next.c_str(), path_.c_str()) == 0;
   if (!written) {
-    spdlog::warn("cannot make {} shorter: {}", path_, error_text(errno));
+    log::warn("cannot make {} shorter: {}", path_, error_text(errno));
     ::unlink(next.c_str());
     return;
   }
-  if (!sync_folder(directory_)) spdlog::warn("cannot sync {}: {}", directory_, error_text(errno));
+  if (!sync_folder(directory_)) log::warn("cannot sync {}: {}", directory_, error_text(errno));
   file_ = std::move(file);
   torn_ = false;
   size_ = text.size();

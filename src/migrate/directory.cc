@@ -1,6 +1,6 @@
 #include "migrate/directory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "migrate/etcd_directory.h"
 #include "migrate/failure.h"

@@ -1,8 +1,7 @@
 #include "migrate/etcd_directory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "etcd.grpc.pb.h"
 #include "migrate/credentials.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/places.h"
 
@@ -114,7 +114,7 @@ EtcdDirectory::Found EtcdDirectory::range(const std::string& key, const std::str
       const auto origin = origin_of(kv.key());
       const auto place = origin ? parse_value(*origin, kv.value()) : std::nullopt;
       if (!place) {
-        spdlog::warn("etcd has something under {} that is no place", kv.key());
+        log::warn("etcd has something under {} that is no place", kv.key());
         continue;
       }
       found.places.push_back(*place);
@@ -262,7 +262,7 @@ void EtcdDirectory::serve() {
       }
       if (next) {
         if (!store(*next)) {
-          spdlog::warn("etcd has a later place of {} than this host", origin_text(next->origin));
+          log::warn("etcd has a later place of {} than this host", origin_text(next->origin));
         }
         std::lock_guard lock(mutex_);
         const auto found = mine_.find(next->origin);
@@ -274,7 +274,7 @@ void EtcdDirectory::serve() {
       complained_ = false;
     } catch (const Failure& failure) {
       failed = true;
-      if (!complained_) spdlog::warn("the directory: {}", failure.what());
+      if (!complained_) log::warn("the directory: {}", failure.what());
       complained_ = true;
     }
     std::unique_lock lock(mutex_);

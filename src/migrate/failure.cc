@@ -1,9 +1,9 @@
 #include "migrate/failure.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstdint>
 #include <system_error>
+
+#include "migrate/log.h"
 
 namespace ferry::migrate {
 
@@ -11,7 +11,7 @@ void report_failure(const std::function<void()>& call) {
   try {
     call();
   } catch (const Failure& failure) {
-    spdlog::error("{}", failure.what());
+    log::error("{}", failure.what());
   }
 }
 

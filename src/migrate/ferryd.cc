@@ -1,12 +1,10 @@
 // ferryd: one per host. Decides and drives moves, and answers for stopped processes.
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits.h>
 #include <malloc.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -28,6 +26,7 @@
 #include "migrate/directory.h"
 #include "migrate/failure.h"
 #include "migrate/host.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/origins.h"
 #include "migrate/orphans.h"
@@ -91,7 +90,7 @@ void make_image_directory(const std::string& path) {
   std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
   struct statfs status {};
   if (::statfs(path.c_str(), &status) == 0 && status.f_type != TMPFS_MAGIC) {
-    spdlog::warn("{} is not on a tmpfs: moves will be slow", path);
+    log::warn("{} is not on a tmpfs: moves will be slow", path);
   }
 }
 
@@ -101,10 +100,10 @@ void log_grpc(gpr_log_func_args* entry) {
   const std::string text = one_line(entry->message);
   if (text.starts_with("Handshake failed")) {
     const std::size_t reason = text.rfind("::");
-    spdlog::warn("refused a connection with another host: {}",
-                 reason == std::string::npos ? text : text.substr(reason + 2));
+    log::warn("refused a connection with another host: {}",
+              reason == std::string::npos ? text : text.substr(reason + 2));
   } else {
-    spdlog::warn("gRPC: {}", text);
+    log::warn("gRPC: {}", text);
   }
 }
 
@@ -126,7 +125,7 @@ std::optional<Credentials> find_credentials(const Options& options) {
   const auto left =
       std::chrono::duration_cast<Days>(credentials.end() - std::chrono::system_clock::now());
   if (left < kExpiresSoon) {
-    spdlog::warn(
+    log::warn(
         "the certificate in {} expires in {} days; make another, on the CA's host: ferry "
         "host add {}",
         options.tls, left.count(), credentials.identity().name);
@@ -253,11 +252,11 @@ int run(const Options& options) {
   const auto local_server =
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
-  spdlog::info("ferryd {} of {} {}", kVersion, host.name,
-               listen.empty() ? "serves this host only"
-                              : fmt::format("listens on {}, {}", host.address,
-                                            credentials ? "with certificates" : "INSECURE"));
-  if (const std::string problem = criu.unusable(); !problem.empty()) spdlog::warn("{}", problem);
+  log::info("ferryd {} of {} {}", kVersion, host.name,
+            listen.empty() ? "serves this host only"
+                           : fmt::format("listens on {}, {}", host.address,
+                                         credentials ? "with certificates" : "INSECURE"));
+  if (const std::string problem = criu.unusable(); !problem.empty()) log::warn("{}", problem);
 
   // Last: should anything above fail, what former ferryds have left is untouched.
   daemon.recover();
@@ -265,7 +264,7 @@ int run(const Options& options) {
 
   int signal = 0;
   ::sigwait(&signals, &signal);
-  spdlog::info("ferryd of {} ends", host.name);
+  log::info("ferryd of {} ends", host.name);
   host.stopping = true;
   const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(2);
   local_server->Shutdown(soon);
@@ -275,7 +274,7 @@ int run(const Options& options) {
   ::unlink(options.socket.c_str());
   ::unlink(ControlServer::programs_socket(options.socket).c_str());
   ::unlink(options.api.c_str());
-  spdlog::shutdown();
+  log::end();
   ::_exit(0);
 }
 
@@ -285,9 +284,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   using namespace ferry::migrate;
   keep_heap_small();  // before there are threads
-  spdlog::set_default_logger(spdlog::stderr_color_mt("ferryd"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
-  spdlog::flush_on(spdlog::level::info);
+  log::begin();
   Options options;
   CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
   app.set_version_flag("--version", std::string("ferryd ") + kVersion);

@@ -1,14 +1,14 @@
 #include "migrate/former_move.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 
 #include <cerrno>
 #include <filesystem>
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/origins.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
@@ -67,7 +67,7 @@ void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry&
       problem = failure.what();
       ::close(slot.descriptor);
     }
-    spdlog::warn("the slot that '{}' was opened in is given up: {}", held.program, problem);
+    log::warn("the slot that '{}' was opened in is given up: {}", held.program, problem);
     host.decisions->freed(move_id, origin);
   }
 }
@@ -116,7 +116,7 @@ void FormerMove::run() {
     }
     if (!host_.stopping) finish();
   } catch (const std::exception& failure) {
-    spdlog::error("what is left of the move of '{}': {}", program_, failure.what());
+    log::error("what is left of the move of '{}': {}", program_, failure.what());
   }
 }
 
@@ -152,8 +152,8 @@ void FormerMove::settle() {
     if (const auto time = std::chrono::steady_clock::now();
         warned == std::chrono::steady_clock::time_point::min() || time - warned > kWarnEvery) {
       warned = time;
-      spdlog::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer,
-                   reason);
+      log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer,
+                reason);
     }
     pause();
   }
@@ -190,8 +190,8 @@ void FormerMove::follow() {
   auto open = [&, complained = false]() mutable {
     const std::string problem = tree_->reopen();
     if (!problem.empty() && !complained) {
-      spdlog::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
-                   is_network_gone(held_) ? "its network is gone" : problem);
+      log::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
+                is_network_gone(held_) ? "its network is gone" : problem);
       complained = true;
     }
     if (!entry_.going) return;
@@ -276,7 +276,7 @@ int FormerMove::action(const std::string& name) {
     try {
       container_->runtime->switch_network("activate", container_->instance);
     } catch (const Failure& failure) {
-      spdlog::error("{}", failure.what());
+      log::error("{}", failure.what());
       return 1;
     }
   }

@@ -1,11 +1,10 @@
 #include "migrate/hosts_directory.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/places.h"
 

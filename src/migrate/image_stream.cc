@@ -1,9 +1,8 @@
 #include "migrate/image_stream.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -21,6 +20,7 @@
 #include <utility>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
@@ -424,7 +424,7 @@ void ImageReceiver::accept_loop() {
         changed_.notify_all();
       }).detach();
     } catch (const std::system_error& error) {
-      spdlog::warn("cannot take an image: {}", error.what());
+      log::warn("cannot take an image: {}", error.what());
       --serving_;
     }
   }
@@ -437,7 +437,7 @@ void ImageReceiver::serve(UniqueFd socket) {
   try {
     stream = Stream::to_client(std::move(socket), credentials_);
   } catch (const Failure& failure) {
-    spdlog::warn("refused {}, which would send an image: {}", address, failure.what());
+    log::warn("refused {}, which would send an image: {}", address, failure.what());
     return;
   }
   std::vector<std::byte> head(24);
@@ -453,7 +453,7 @@ void ImageReceiver::serve(UniqueFd socket) {
     const auto found = transfers_.find(token);
     if (magic != kImageMagic || version != kImageVersion || found == transfers_.end() ||
         found->second.busy || found->second.host != stream->peer() || stopping_) {
-      spdlog::warn("refused {}, which would send an image that nobody expects from it", address);
+      log::warn("refused {}, which would send an image that nobody expects from it", address);
       return;
     }
     found->second.busy = true;

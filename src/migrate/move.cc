@@ -1,8 +1,7 @@
 #include "migrate/move.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@ extern "C" {
 #include "ferry.pb.h"
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/obstacles.h"
 #include "migrate/origins.h"
@@ -188,7 +188,7 @@ void Move::go() {
                         : host_.criu->dump(dump);
     end_dump_turn();
     if (group_->committed()) {
-      if (!error.empty()) spdlog::warn("criu after the commit of '{}': {}", unit_.name, error);
+      if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name, error);
     } else {
       throw Failure(error.empty() ? "criu dump ended too early" : error);
     }
@@ -357,7 +357,7 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   }
   if (const auto line = impatient(standard, expected); !line.empty()) {
     if (!options_.force) throw Failure(line);
-    spdlog::warn("'{}' moves all the same: {}", unit_.name, line);
+    log::warn("'{}' moves all the same: {}", unit_.name, line);
   }
   kept_ = places_to_keep(contexts);
   return contexts;
@@ -586,7 +586,7 @@ void Move::roll_back() {
   std::string reason;
   if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
     // It aborts by itself: nothing is promised.
-    spdlog::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
+    log::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
   }
   if (left_network_) {
     report_failure(
@@ -594,7 +594,7 @@ void Move::roll_back() {
   }
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
-    spdlog::error("'{}' has not come back after its move failed", unit_.name);
+    log::error("'{}' has not come back after its move failed", unit_.name);
   }
   over_ = true;
   lock.unlock();

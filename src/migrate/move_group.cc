@@ -1,11 +1,11 @@
 #include "migrate/move_group.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/settle.h"
 
 namespace ferry::migrate {
@@ -89,8 +89,8 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
     decision_.answered(answer);
     if (decision_.decided()) break;
     if (is_first) {
-      spdlog::error("the move of {} is promised and {} does not answer: frozen until it does",
-                    names_of(programs_), peer_.name());
+      log::error("the move of {} is promised and {} does not answer: frozen until it does",
+                 names_of(programs_), peer_.name());
     }
     is_first = false;
     in_doubt_ = true;

@@ -1,8 +1,7 @@
 #include "migrate/origins.h"
 
-#include <spdlog/spdlog.h>
-
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/places.h"
 #include "port/slot.h"
 
@@ -103,8 +102,8 @@ void Origins::clear_up() {
     // The directory calls heard() with a lock of its own.
     lock.unlock();
     for (Entry& entry : over) {
-      spdlog::info("the RNIC opened as {} {}: its slot is free", origin_text(entry.place.origin),
-                   entry.ended ? "has ended" : "is lost");
+      log::info("the RNIC opened as {} {}: its slot is free", origin_text(entry.place.origin),
+                entry.ended ? "has ended" : "is lost");
       directory_.unwatch(entry.place.origin);
       stand_ins_.remove(entry.stand_in);
     }

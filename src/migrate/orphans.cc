@@ -1,8 +1,7 @@
 #include "migrate/orphans.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@ extern "C" {
 }
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/unique_fd.h"
 
@@ -99,8 +99,8 @@ void Orphans::watch(const Container& container) {
   }
   report_failure([&] {
     if (container.runtime->end(container, status)) {
-      spdlog::info("'{}', restored before this ferryd began, has ended with status {}",
-                   container.name, status);
+      log::info("'{}', restored before this ferryd began, has ended with status {}", container.name,
+                status);
     }
   });
 }

@@ -1,6 +1,6 @@
 #include "migrate/peer.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cerrno>

@@ -1,7 +1,6 @@
 #include "migrate/redirector.h"
 
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "gsi/local.h"
 #include "gsi/wire_socket.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/origins.h"
 #include "migrate/peer.h"
@@ -124,8 +124,8 @@ void Redirector::handle(const Request& request) {
   if (auto socket = gsi::WireSocket::open(request.to, &error)) {
     socket->send(*answer, request.from);
   } else {
-    spdlog::warn("cannot answer {} from {}: {}", to_string(request.from), to_string(request.to),
-                 error_text(error));
+    log::warn("cannot answer {} from {}: {}", to_string(request.from), to_string(request.to),
+              error_text(error));
   }
 }
 

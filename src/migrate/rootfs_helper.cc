@@ -1,8 +1,7 @@
 #include "migrate/rootfs_helper.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/subprocess.h"
 #include "rootfs/frames.h"
 
@@ -45,7 +45,7 @@ int RootfsHelper::end() {
   std::string why;
   std::ifstream log(log_);
   for (std::string line; std::getline(log, line);) why = line;
-  spdlog::warn("{}: {}", folder_, printable(why));
+  log::warn("{}: {}", folder_, printable(why));
   return status == 0 ? EPIPE : status;
 }
 

@@ -1,7 +1,5 @@
 #include "migrate/service.h"
 
-#include <spdlog/spdlog.h>
-
 #include <string_view>
 
 #include "ferry.grpc.pb.h"
@@ -10,6 +8,7 @@
 #include "migrate/daemon.h"
 #include "migrate/directory.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/obstacles.h"
 #include "migrate/places.h"
 #include "migrate/settle.h"
@@ -36,7 +35,7 @@ grpc::Status answered(const grpc::ServerContext& context, Call call) {
       return call(caller_of(context).name);
     } catch (const std::exception& failure) {
       if (std::string_view(failure.what()).starts_with("refused")) {
-        spdlog::warn("a call from {}: {}", context.peer(), failure.what());
+        log::warn("a call from {}: {}", context.peer(), failure.what());
       }
       throw;
     }

@@ -3,12 +3,12 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_facts.h"
 #include "migrate/process_tree.h"
 #include "migrate/unique_fd.h"
@@ -27,8 +27,7 @@ void close_silently(const UniqueFd& process, const Descriptor& descriptor) {
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0)
     return;
   if (::setsockopt(socket.get(), IPPROTO_TCP, TCP_REPAIR, &kOn, sizeof kOn) != 0) {
-    spdlog::warn("a TCP connection of a copy that is given up will be closed: {}",
-                 error_text(errno));
+    log::warn("a TCP connection of a copy that is given up will be closed: {}", error_text(errno));
   }
 }
 

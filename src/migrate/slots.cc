@@ -1,11 +1,10 @@
 #include "migrate/slots.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/stand_in_host.h"
 #include "migrate/subprocess.h"
@@ -179,8 +179,8 @@ LockException::LockException(pid_t pid)
   command.descriptor = netns_;
   const Outcome outcome = run(command);
   if (!outcome.ok()) {
-    spdlog::warn("cannot let RoCE pass CRIU's network lock of process {}: {}", pid,
-                 one_line(outcome.err));
+    log::warn("cannot let RoCE pass CRIU's network lock of process {}: {}", pid,
+              one_line(outcome.err));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "migrate/stand_in_host.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -15,6 +14,7 @@
 #include "gsi/local.h"
 #include "gsi/packet.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
@@ -42,7 +42,7 @@ void send_packet(port::Port& port, const port::Endpoint& to, const wire::Header&
 
 void set_mark(int socket, unsigned mark) {
   if (::setsockopt(socket, SOL_SOCKET, SO_MARK, &mark, sizeof mark) != 0) {
-    spdlog::warn("cannot mark a stand-in's socket: {}", error_text(errno));
+    log::warn("cannot mark a stand-in's socket: {}", error_text(errno));
   }
 }
 

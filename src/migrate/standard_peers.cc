@@ -1,6 +1,6 @@
 #include "migrate/standard_peers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,8 +1,7 @@
 #include "migrate/stopped_tree.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <future>
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
@@ -272,7 +272,7 @@ void StoppedTree::tell_to_go(Process& process) {
   try {
     write_command(process, agent::ControlBlock::kGo);
   } catch (const Failure& error) {
-    spdlog::error("{}", error.what());
+    log::error("{}", error.what());
   }
 }
 
@@ -307,7 +307,7 @@ bool StoppedTree::take_back(Process& process) {
         try {
           slots[s] = bind_slots(netns_, netdev, {slots[s]}).front();
         } catch (const Failure& failure) {
-          spdlog::error("process {} stays stopped: {}", process.process.pid, failure.what());
+          log::error("process {} stays stopped: {}", process.process.pid, failure.what());
           return false;
         }
       }

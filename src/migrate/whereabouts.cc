@@ -1,7 +1,6 @@
 #include "migrate/whereabouts.h"
 
 #include <poll.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -10,6 +9,7 @@ extern "C" {
 }
 
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/places.h"
 
 namespace ferry::migrate {
@@ -134,7 +134,7 @@ void Whereabouts::find() {
     try {
       place = host_.directory->lookup(name);
     } catch (const Failure& failure) {
-      spdlog::warn("cannot look for {}: {}", origin_text(name), failure.what());
+      log::warn("cannot look for {}: {}", origin_text(name), failure.what());
     }
     lock.lock();
     std::vector<pid_t> askers;

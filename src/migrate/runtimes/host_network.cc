@@ -1,7 +1,7 @@
 #include "migrate/runtimes/host_network.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>

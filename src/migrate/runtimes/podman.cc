@@ -1,6 +1,6 @@
 #include "migrate/runtimes/podman.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 

@@ -1,12 +1,12 @@
 #include "migrate/runtimes/podman_arrival.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/silence.h"
 
 namespace ferry::migrate {
@@ -127,7 +127,7 @@ Answer PodmanArrival::abort() {
   changed_.wait_for(lock, kAnswerLimit,
                     [this] { return state_ != State::kRestoring && state_ != State::kClearing; });
   if (state_ == State::kWaiting || state_ == State::kRestored) {
-    spdlog::info("'{}' does not arrive: its source gave up", note_.name);
+    log::info("'{}' does not arrive: its source gave up", note_.name);
     clear(lock);
   }
   return state_ == State::kGone ? Answer::kAborted : Answer::kUnknown;
@@ -148,7 +148,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
     const std::string error = remove();
     clear = error.empty();
     if (clear) break;
-    spdlog::error("'{}' does not arrive, and podman cannot remove it: {}", note_.name, error);
+    log::error("'{}' does not arrive, and podman cannot remove it: {}", note_.name, error);
     for (auto until = Clock::now() + kRetryEvery; Clock::now() < until && !host_.stopping;) {
       std::this_thread::sleep_for(kPause);
     }
@@ -186,7 +186,7 @@ void PodmanArrival::source_is_silent() {
   const bool give_up = Clock::now() - heard_ > host_.limits.source;
   // What was restored may have been taken, as only the source knows.
   if (!give_up || state_ != State::kWaiting) return;
-  spdlog::info("'{}' does not arrive: there is no sign of its source", note_.name);
+  log::info("'{}' does not arrive: there is no sign of its source", note_.name);
   clear(lock);
 }
 

@@ -1,9 +1,8 @@
 #include "migrate/runtimes/podman_move.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/obstacles.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/host_network.h"
@@ -384,8 +384,8 @@ void PodmanMove::bring_back() {
     std::string reason;
     if (ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
       // It clears up by itself: it gets nothing any more.
-      spdlog::warn("cannot tell {} that '{}' does not come: {}", peer_.name(), container_.name,
-                   reason);
+      log::warn("cannot tell {} that '{}' does not come: {}", peer_.name(), container_.name,
+                reason);
     }
   }
   checkpoints_.release(move_id_);
@@ -409,8 +409,8 @@ void PodmanMove::await_destination() {
     if (const auto now = Clock::now();
         warned == Clock::time_point::min() || now - warned > seconds(10)) {
       warned = now;
-      spdlog::warn("'{}' stays stopped until {} says that it does not run there: {}",
-                   container_.name, peer_.name(), reason);
+      log::warn("'{}' stays stopped until {} says that it does not run there: {}", container_.name,
+                peer_.name(), reason);
     }
     changed_.wait_for(lock, kPause, [this] { return resolved_; });
   }
@@ -451,11 +451,11 @@ void PodmanMove::settle() {
       bring_back();
     }
     if (is_taken()) return remove_here();
-    spdlog::info("'{}' was being moved by a former ferryd, and goes on here", container_.name);
+    log::info("'{}' was being moved by a former ferryd, and goes on here", container_.name);
   } catch (const std::exception& failure) {
     if (host_.stopping) return;  // the next ferryd goes on
-    spdlog::error("'{}', which a former ferryd was moving, does not go on here: {}",
-                  container_.name, failure.what());
+    log::error("'{}', which a former ferryd was moving, does not go on here: {}", container_.name,
+               failure.what());
   }
   clear_up();
 }
@@ -469,8 +469,8 @@ void PodmanMove::remove_here() {
     if (error.empty()) error = problem;
   }
   if (!error.empty()) {
-    spdlog::error("'{}' has moved to {}, and podman cannot remove it here: {}", container_.name,
-                  peer_.name(), error);
+    log::error("'{}' has moved to {}, and podman cannot remove it here: {}", container_.name,
+               peer_.name(), error);
   }
   clear_up();
 }

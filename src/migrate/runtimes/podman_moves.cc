@@ -1,7 +1,6 @@
 #include "migrate/runtimes/podman_moves.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
+#include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/unit.h"
@@ -49,7 +49,7 @@ std::optional<PodmanContainer> PodmanMoves::find(const std::string& name,
   } catch (const Failure& failure) {
     // There may be a podman that nobody uses.
     if (is_podmans) throw;
-    spdlog::debug("{}", failure.what());
+    log::debug("{}", failure.what());
   }
   if (is_podmans) {
     throw Failure(fmt::format("podman has no container '{}' on {}", name, host_.name));
@@ -79,10 +79,10 @@ v1::GroupReport PodmanMoves::move(uid_t user, PodmanContainer container, const s
   }
   try {
     auto report = move->run(force, progress);
-    spdlog::info("'{}' moved to {}: blackout {:.1f} ms", move->name(), to, report.blackout_ms());
+    log::info("'{}' moved to {}: blackout {:.1f} ms", move->name(), to, report.blackout_ms());
     return report;
   } catch (const Failure& failure) {
-    spdlog::info("{}", failure.what());
+    log::info("{}", failure.what());
     throw;
   }
 }
@@ -272,7 +272,7 @@ void PodmanMoves::ask_source(PodmanArrival& arrival) const {
     if (reply.decision() == v1::DecisionReply::ABORTED) arrival.abort();
     if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival.source_is_at_work();
   } catch (const Failure& failure) {
-    spdlog::warn("'{}' waits for its source: {}", arrival.name(), failure.what());
+    log::warn("'{}' waits for its source: {}", arrival.name(), failure.what());
     arrival.source_is_silent();
   }
 }

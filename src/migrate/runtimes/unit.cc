@@ -1,6 +1,6 @@
 #include "migrate/runtimes/unit.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

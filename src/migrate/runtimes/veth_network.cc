@@ -1,7 +1,7 @@
 #include "migrate/runtimes/veth_network.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <net/if.h>
 #include <sys/mount.h>
 #include <unistd.h>
