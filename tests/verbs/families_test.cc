@@ -510,7 +510,7 @@ TEST_F(XrcFamily, ADumpGoesOnInAnotherContext) {
   int count = 0;
   const int size = ibv_dump_context(server, &count, nullptr, 0);
   ASSERT_GT(size, 0);
-  std::vector<char> dump(static_cast<std::size_t>(size));
+  std::vector<char> dump(static_cast<unsigned>(size));
   ASSERT_EQ(ibv_dump_context(server, &count, dump.data(), dump.size()), size);
   const std::uint32_t qp_number = server_qp->qp_num;
 
