@@ -1,18 +1,27 @@
 # How tests are registered: unit tests in shards, end-to-end tests each with a lab of its own.
 
-# ferry_unit_test(TARGET [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
+# For programs with Debian's gRPC, which is built without the thread sanitizer and hands objects from thread to thread
+# by atomics that the sanitizer does not see: the sanitizer reports races of code that is built with it only.
+set(FERRY_TSAN_OPTIONS ignore_noninstrumented_modules=1)
+
+# ferry_unit_test(TARGET [GRPC] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
 # registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its
 # share of the program's tests.
+#   GRPC     the program runs gRPC (FERRY_TSAN_OPTIONS)
 #   TIMEOUT  of a shard (300)
 #   LOCK     shards of tests with the same LOCK do not run at the same time
 #   NEEDS    what it runs or reads, and `scripts/test --changed` would not find by itself
 function(ferry_unit_test target)
-  cmake_parse_arguments(PARSE_ARGV 1 unit "" "SHARDS;TIMEOUT;LOCK" "NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 unit "GRPC" "SHARDS;TIMEOUT;LOCK" "NEEDS")
   if(NOT unit_SHARDS)
     set(unit_SHARDS 1)
   endif()
   if(NOT unit_TIMEOUT)
     set(unit_TIMEOUT 300)
+  endif()
+  set(options)
+  if(unit_GRPC)
+    set(options "TSAN_OPTIONS=${FERRY_TSAN_OPTIONS}")
   endif()
   math(EXPR last "${unit_SHARDS} - 1")
   foreach(index RANGE ${last})
@@ -20,7 +29,7 @@ function(ferry_unit_test target)
     set(name ${target}.${number})
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES LABELS "unit;gtest" TIMEOUT ${unit_TIMEOUT}
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${unit_SHARDS};GTEST_SHARD_INDEX=${index}")
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${unit_SHARDS};GTEST_SHARD_INDEX=${index};${options}")
     if(unit_NEEDS)
       set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${unit_NEEDS}")
     endif()

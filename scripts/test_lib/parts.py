@@ -114,6 +114,5 @@ PARTS = [
     Suite("end-to-end", "release", ["-L", "e2e"], END_TO_END_JOBS, end_to_end=True),
     Suite("asan+ubsan", "asan+ubsan", NOT_END_TO_END),
     Suite("tsan", "tsan", NOT_END_TO_END),
-    Suite("ferryd-tsan", "tsan", ["-L", "e2e"]),
     Suite("corpus", "fuzz", ["-L", "corpus"]),
 ]

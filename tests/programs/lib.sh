@@ -1,18 +1,19 @@
 # Sourced by the tests that run unmodified programs in the lab; bash only. A test says
 #
 #   source "$(dirname "$0")/lib.sh"
-#   use_lab NAME HOSTS [PROGRAM...]    makes the lab; it is removed however the test ends. Without root, or without one of
-#                                      the programs, the test is skipped (exit status 77)
+#   use_lab NAME HOSTS [PROGRAM...]    makes the lab; it is removed however the test ends. Without root, or without one
+#                                      of the programs, the test is skipped (exit status 77)
 #
 # and then one of:
-#   pair ...                           a server on h1 and a client on h2, not in containers: counted, goes on after a failure
+#   pair ...                           a server on h1 and a client on h2, not in containers: counted, goes on after a
+#                                      failure
 #   start, move, finishes ...          programs in containers, which can be moved: the first failure ends the test
 #
 # and last `summary`. Programs find their peer by eth (the names h1, h2), RDMA goes over rdma_of HOST, rdma6_of HOST.
 #
-# Nothing here depends on how fast the machine is: whoever needs that something has happened waits for it (`await` and its
-# kin), and a program that is moved runs until it is told (`expire`, `interrupt`), or counts messages that slow_rdma keeps
-# from going fast until fast_rdma.
+# Nothing here depends on how fast the machine is: whoever needs that something has happened waits for it (`await` and
+# its kin), and a program that is moved runs until it is told (`expire`, `interrupt`), or counts messages that slow_rdma
+# keeps from going fast until fast_rdma.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -37,13 +38,34 @@ fail() {
     "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
     # shellcheck disable=SC2016 # expanded on the host
     "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
-      [ ! -s "$log" ] || { echo "--- $(hostname): $log"; head -n 24 "$log"; echo ...; tail -n 6 "$log"; } | cut -c -400; done' >&2 || true
+      [ ! -s "$log" ] || {
+        echo "--- $(hostname): $log"
+        head -n 24 "$log"
+        echo ...
+        tail -n 6 "$log"
+      } | cut -c -400
+    done' >&2 || true
   done
   exit 1
 }
 
+# sanitizer_reports: what a ferryd that is built with a sanitizer has found.
+sanitizer_reports() {
+  local host
+  for ((host = 1; host <= hosts; host++)); do
+    # shellcheck disable=SC2016 # expanded on the host
+    "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/ferryd.log /tmp/ferryd-*/log; do
+      [ ! -e "$log" ] || sed -n "/Sanitizer:/,/^=====/p" "$log"; done' || true
+  done
+}
+
 remove_lab() {
-  local status=$?
+  local status=$? reports
+  reports=$(sanitizer_reports 2>/dev/null)
+  if [[ -n $reports ]]; then
+    printf 'FAILED: a ferryd says:\n%s\n' "$reports" >&2
+    status=1
+  fi
   "$lab" down || true
   rm -rf "$work"
   exit "$status"
@@ -72,8 +94,8 @@ summary() {
 
 on() { "$lab" exec "$1" -- "${@:2}"; }
 
-# shows PATTERN CMD...: the output of CMD has a line like this. Not `CMD | grep -q`: that ends at the first such line, and a CMD
-# that writes on then fails.
+# shows PATTERN CMD...: the output of CMD has a line like this. Not `CMD | grep -q`: that ends at the first such line,
+# and a CMD that writes on then fails.
 shows() {
   local output
   output=$("${@:2}") && grep -Eq -- "$1" <<<"$output"
@@ -167,7 +189,8 @@ ended_or() { "${@:2}" || ! kill -0 "$1" 2>/dev/null; }
 #   -f PATTERN  the pair must fail: neither ends well or is killed, and the client's output has a line like this
 #   -t SECONDS  how long each side may take (default 180)
 pair() {
-  local port=18515 ready='' by_output=false by_rdma_cm=false from_server='' from_client='' kill_server=false refusal='' limit=180
+  local port=18515 ready='' by_output=false by_rdma_cm=false from_server='' from_client='' kill_server=false
+  local refusal='' limit=180
   local option OPTIND=1 OPTARG server_words=() client_words=() condition what server started server_code=0 client_code=0
   while getopts 'p:r:ls:c:f:kt:' option; do
     case $option in
@@ -243,16 +266,20 @@ start() { "$lab" run "$1" "$2" -d -- "$ferry" run --netdev rdma0 -- "${@:3}"; }
 # await_listen HOST NAME [PORT]: waits until the program in a container listens.
 await_listen() { await "$2 on $1 listens on port ${3:-18515}" unless_ended "$1" "$2" listens "$2" "${3:-18515}"; }
 
-# unless_ended HOST NAME CMD...: CMD; the test fails if the program in a container has ended, for what it waits for cannot come.
+# unless_ended HOST NAME CMD...: CMD; the test fails if the program in a container has ended, for what it waits for
+# cannot come.
 unless_ended() {
   if "${@:3}"; then return 0; fi
-  if on "$1" test -e "/run/ferry/containers/$2/exit"; then fail "$2 on $1 has ended: $("$lab" logs "$2" | tail -n 3)"; fi
+  if on "$1" test -e "/run/ferry/containers/$2/exit"; then
+    fail "$2 on $1 has ended: $("$lab" logs "$2" | tail -n 3)"
+  fi
   return 1
 }
 
 # received HOST NAME: {"pid": packets received} of the programs of a container that use RDMA.
 received() {
-  on "$1" "$ferry" ps --json | jq -c --arg name "$2" '[.programs[] | select(.container == $name and (.devices | length > 0)) |
+  on "$1" "$ferry" ps --json | jq -c --arg name "$2" '[.programs[] |
+    select(.container == $name and (.devices | length > 0)) |
     {key: (.pid | tostring), value: ([.devices[].qps[].received_packets] | add // 0)}] | from_entries'
 }
 
@@ -262,7 +289,8 @@ await_traffic() {
   await "$2 on $1 receives" unless_ended "$1" "$2" receives_more "$1" "$2" "${3:-1}"
 }
 
-# receives_more HOST NAME COUNT: so many programs have received more than when this was first asked; `before` is the caller's.
+# receives_more HOST NAME COUNT: so many programs have received more than when this was first asked; `before` is the
+# caller's.
 receives_more() {
   local now
   now=$(received "$1" "$2") || return 1
@@ -271,7 +299,8 @@ receives_more() {
     '[to_entries[] | select(.value >= ($before[.key] // 0) + 50)] | length >= $count' >/dev/null <<<"$now"
 }
 
-# slow_rdma [RATE]: makes programs slow that count messages, not time. At 4 Mbit/s, 4 KiB both ways take 17 ms on any machine.
+# slow_rdma [RATE]: makes programs slow that count messages, not time. At 4 Mbit/s, 4 KiB both ways take 17 ms on any
+# machine.
 slow_rdma() {
   local host
   for ((host = 1; host <= hosts; host++)); do
@@ -279,8 +308,8 @@ slow_rdma() {
   done
 }
 
-# Changed, not deleted: packets that are queued or sent while a queueing discipline is deleted are lost, and ib_send_lat -e waits for ever
-# for a send's completion that comes after the answer.
+# Changed, not deleted: packets that are queued or sent while a queueing discipline is deleted are lost, and ib_send_lat
+# -e waits for ever for a send's completion that comes after the answer.
 fast_rdma() {
   local host
   for ((host = 1; host <= hosts; host++)); do
@@ -297,7 +326,8 @@ move() {
     ((.stop_ms + .dump_ms + .transfer_ms + .restore_ms + .commit_ms + .resume_ms - .blackout_ms) | fabs) < 0.01 and
     ([.stop_ms, .dump_ms, .transfer_ms, .restore_ms, .commit_ms, .resume_ms] | all(. >= 0))' \
     >/dev/null <<<"$report" || fail "the report of moving $1 to $3 contradicts itself: $report"
-  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms, RDMA \(.rdma_share_ms * 100 | round / 100) ms, \(.unacked_psns) PSNs unacknowledged"' <<<"$report"
+  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms, " +
+    "RDMA \(.rdma_share_ms * 100 | round / 100) ms, \(.unacked_psns) PSNs unacknowledged"' <<<"$report"
   last_report=$report
 }
 
@@ -306,7 +336,8 @@ move_group() {
   local report
   report=$(on "$1" "$ferry" move "${@:3}" --to "$2" --json) || fail "cannot move ${*:3} from $1 to $2"
   jq -e --arg from "$1" --arg to "$2" '.from == $from and .to == $to and ([.programs[].program] == $ARGS.positional) and
-    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
+    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and
+    all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
     --args "${@:3}" >/dev/null <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
   jq -r '"     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' <<<"$report"
 }
@@ -320,9 +351,10 @@ programs_of() {
   for name in "$@"; do
     host=$("$lab" ps | awk -v name="$name" '$1 == name && $3 == "running" { print $2 }')
     [[ -n $host ]] || continue
-    for pid in $(on "$host" "$ferry" ps --json | jq --arg name "$name" '.programs[] | select(.container == $name) | .pid'); do
+    while read -r pid; do
       echo "$host $name $pid"
-    done
+    done < <(on "$host" "$ferry" ps --json |
+      jq --arg name "$name" '.programs[] | select(.container == $name) | .pid')
   done
 }
 
@@ -341,9 +373,9 @@ alarm() {
   done < <(programs_of "$@")
 }
 
-# expire NAME...: ends perftest's programs whose time (-D) is not over, however slow the machine has been, and checks that
-# they end well. SIGALRM is their own clock: each leads on to the next phase of the run, of three. -u: an unknown exit
-# status (255) will do.
+# expire NAME...: ends perftest's programs whose time (-D) is not over, however slow the machine has been, and checks
+# that they end well. SIGALRM is their own clock: each leads on to the next phase of the run, of three. -u: an unknown
+# exit status (255) will do.
 expire() {
   local deadline=$((SECONDS + patience)) name status running unknown=0
   if [[ $1 == -u ]]; then
@@ -368,8 +400,8 @@ expire() {
   done
 }
 
-# ended_well STATUS OUTPUT: a program has. Debian's rping closes its event channel while its other thread may be about to wait
-# there, and then ends with 255 after all is done (later versions of rping wait for that thread).
+# ended_well STATUS OUTPUT: a program has. Debian's rping closes its event channel while its other thread may be about
+# to wait there, and then ends with 255 after all is done (later versions of rping wait for that thread).
 ended_well() {
   [[ $1 == 0 ]] || { [[ $1 == 255 && $2 == *'rdma_get_cm_event: Bad file descriptor' ]] &&
     ! grep -Eq 'failed|error|mismatch' <<<"$2"; }
@@ -384,7 +416,8 @@ finishes() {
 
 # lost_nothing NAME: the report of a stream_check --json that has ended says so.
 lost_nothing() {
-  "$lab" logs "$1" | jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' >/dev/null ||
+  "$lab" logs "$1" |
+    jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' >/dev/null ||
     fail "$1: $("$lab" logs "$1" | tail -n 20)"
 }
 
@@ -398,7 +431,8 @@ another() {
     on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" --api-socket "$folder/api" \
+    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" \
+    --api-socket "$folder/api" \
     --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
   await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
 }
