@@ -39,21 +39,20 @@ function(ferry_unit_test target)
   endforeach()
 endfunction()
 
-# ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [TIMEOUT SECONDS] [COST SECONDS] [ENVIRONMENT NAME=VALUE...]
+# ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [TIMEOUT SECONDS] [ENVIRONMENT NAME=VALUE...]
 #                [NEEDS FILE...])
 # registers a test with real programs, which runs as root. The test finds the binaries in FERRY_BIN, and names its lab
 # FERRY_LAB, as no other test does; several tests run at the same time. A test exits with 77 when it lacks something:
 # then it is skipped, and its last line says why.
 #   ALONE    nothing else may run meanwhile, and why
 #   TIMEOUT  900 unless given: three on a busy machine
-#   COST     what it takes if it takes long: the longest begin first
 #   NEEDS    as above
 # Sanitizer builds have none: a sanitizer's runtime cannot be preloaded into programs that are built without it.
 function(ferry_e2e_test name)
   if(FERRY_SANITIZE)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT;COST" "COMMAND;ENVIRONMENT;NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT" "COMMAND;ENVIRONMENT;NEEDS")
   if(NOT e2e_TIMEOUT)
     set(e2e_TIMEOUT 900)
   endif()
@@ -71,9 +70,6 @@ function(ferry_e2e_test name)
   endif()
   if(e2e_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-  endif()
-  if(e2e_COST)
-    set_tests_properties(${name} PROPERTIES COST ${e2e_COST})
   endif()
 endfunction()
 
