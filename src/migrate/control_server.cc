@@ -96,6 +96,12 @@ ControlServer::ControlServer(std::string path, ControlHandler& handler,
 }
 
 ControlServer::~ControlServer() {
+  shut_down();
+  ::unlink(path_.c_str());
+  ::unlink(programs_socket(path_).c_str());
+}
+
+void ControlServer::shut_down() {
   {
     std::unique_lock lock(mutex_);
     stopping_ = true;
@@ -104,10 +110,8 @@ ControlServer::~ControlServer() {
     for (auto& [raw, connection] : connections_) ::shutdown(connection->socket.get(), SHUT_RDWR);
     ended_.wait(lock, [this] { return connections_.empty(); });
   }
-  acceptor_.join();
-  programs_acceptor_.join();
-  ::unlink(path_.c_str());
-  ::unlink(programs_socket(path_).c_str());
+  if (acceptor_.joinable()) acceptor_.join();
+  if (programs_acceptor_.joinable()) programs_acceptor_.join();
 }
 
 std::string ControlServer::programs_folder(const std::string& socket) {

@@ -62,6 +62,9 @@ class ControlServer {
   // `connections_of_user`: most that a user other than root may have, and anybody in a container.
   ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
   ~ControlServer();
+  // Ends all connections and serves no more: when this returns the handler is called no more, and
+  // no process is registered.
+  void shut_down();
 
   const std::string& path() const { return path_; }
 

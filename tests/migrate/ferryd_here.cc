@@ -67,6 +67,7 @@ void FerrydHere::start() {
 void FerrydHere::stop() {
   host.stopping = true;
   if (server) server->Shutdown();
+  if (control) control->shut_down();  // it calls the daemon, and the daemon asks it to the last
   daemon.reset();
   whereabouts.reset();
   origins.reset();
