@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
-#include <regex>
-#include <sstream>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "agent/protocol.h"
@@ -29,6 +30,25 @@ bool is_shell_job(pid_t root) {
   const auto tree = process_tree(root);
   const pid_t session = ::getsid(root);
   return std::count(tree.begin(), tree.end(), session) == 0;
+}
+
+// What a line of CRIU's log says, if it tells of an error:
+//   (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
+// with -v2 and less without the time.
+std::optional<std::string_view> error_of_line(std::string_view line) {
+  const auto drop = [&](std::size_t count) { line.remove_prefix(std::min(count, line.size())); };
+  if (line.starts_with("(")) drop(line.find_first_not_of("0123456789.", 1) + 1);
+  drop(line.find_first_not_of(' '));
+  if (const auto digits = line.find_first_not_of("0123456789");
+      digits > 0 && digits != line.npos && line.substr(digits).starts_with(": ")) {
+    drop(digits + 2);
+  }
+  if (!line.starts_with("Error ")) return std::nullopt;
+  drop(6);
+  if (const auto place = line.find("): "); line.starts_with("(") && place != line.npos) {
+    drop(place + 3);
+  }
+  return line;
 }
 
 }  // namespace
@@ -135,26 +155,25 @@ std::string failure_of_criu(const std::string& command, int status, const std::s
 }
 
 int parse_criu_version(const std::string& output) {
-  std::smatch match;
-  static const std::regex pattern(R"(Version: (\d+)\.(\d+)(?:\.(\d+))?)");
-  if (!std::regex_search(output, match, pattern)) return 0;
-  const int patch = match[3].matched ? std::stoi(match[3]) : 0;
-  return std::stoi(match[1]) * 10000 + std::stoi(match[2]) * 100 + patch;
+  const std::size_t version = output.find("Version: ");
+  int major = 0, minor = 0, patch = 0;
+  if (version == output.npos ||
+      std::sscanf(output.c_str() + version, "Version: %4d.%4d.%4d", &major, &minor, &patch) < 2) {
+    return 0;
+  }
+  return major * 10000 + minor * 100 + patch;
 }
 
 std::string error_of_log(const std::string& path) {
-  // (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
-  // with -v2 and less: without the time
-  static const std::regex pattern(R"(^(?:\([0-9.]+\))?\s*(?:\d+: )?Error (?:\([^)]*\): )?(.*)$)");
   std::ifstream in(path);
   std::string first, ending;
   const auto is_ending = [](const std::string& text) {
     return text.starts_with("exited, status=") || text.starts_with("killed by signal ");
   };
   for (std::string line; std::getline(in, line);) {
-    std::smatch match;
-    if (!std::regex_match(line, match, pattern)) continue;
-    const std::string text = match[1];
+    const auto error = error_of_line(line);
+    if (!error) continue;
+    const std::string text(*error);
     // The first error is the cause, what follows it is how CRIU gave up. A limit that cannot be
     // raised is none. How a command has ended comes before what it was for.
     if (text.find("RLIMIT_NOFILE") != std::string::npos) continue;
