@@ -53,6 +53,7 @@ enum Flag {
   kSize,
   kSeconds,
   kMessages,
+  kRate,
   kDevice,
   kGid,
   kMtu,
@@ -74,6 +75,7 @@ constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
                              {"size", required_argument, nullptr, kSize},
                              {"seconds", required_argument, nullptr, kSeconds},
                              {"messages", required_argument, nullptr, kMessages},
+                             {"rate", required_argument, nullptr, kRate},
                              {"device", required_argument, nullptr, kDevice},
                              {"gid-index", required_argument, nullptr, kGid},
                              {"mtu", required_argument, nullptr, kMtu},
@@ -104,6 +106,8 @@ between two completions.
   --size BYTES      largest message, 64 to 1048576 (16384)     client
   --seconds S       how long (10); 0: until SIGINT or SIGTERM  client
   --messages N      per queue pair, op and direction, instead of --seconds   client
+  --rate N          messages per second, per queue pair and direction, at most;
+                    between them both sides sleep              client
   --ops LIST        of send,write,read (all)                   client
   --device NAME     RDMA device (the first)
   --gid-index I     (the first RoCEv2 GID, IPv4 preferred)
@@ -145,6 +149,7 @@ Options parse_options(int argc, char** argv, bool* help) {
       case kMessages:
         options.messages = number<uint64_t>("messages", optarg, 1, uint64_t{1} << 40);
         break;
+      case kRate: options.rate = number<uint32_t>("rate", optarg, 1, kMaxRate); break;
       case kDevice: options.device = optarg; break;
       case kGid: options.gid_index = number<int>("gid-index", optarg, 0, 255); break;
       case kMtu: options.mtu = mtu(optarg); break;
@@ -161,8 +166,8 @@ Options parse_options(int argc, char** argv, bool* help) {
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");
       default: throw Failure(std::string(argv[optind - 1]) + ": unknown option; see --help");
     }
-    client_option |=
-        flag == kQps || flag == kSize || flag == kSeconds || flag == kMessages || flag == kOpList;
+    client_option |= flag == kQps || flag == kSize || flag == kSeconds || flag == kMessages ||
+                     flag == kRate || flag == kOpList;
   }
   if (optind < argc) options.host = argv[optind++];
   if (optind < argc) throw Failure(std::string(argv[optind]) + ": one HOST only; see --help");
@@ -171,7 +176,7 @@ Options parse_options(int argc, char** argv, bool* help) {
   }
   if (options.host.empty() && client_option) {
     throw Failure(
-        "the client decides about --qps, --size, --seconds, --messages and --ops; "
+        "the client decides about --qps, --size, --seconds, --messages, --rate and --ops; "
         "give them there");
   }
   return options;

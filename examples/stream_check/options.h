@@ -29,11 +29,13 @@ struct Options {
   uint32_t max_length = 16384;
   double seconds = 10;    // 0: until a signal; not used when messages is set
   uint64_t messages = 0;  // per QP, op and direction; 0: no limit
+  uint32_t rate = 0;      // messages per second, per QP and direction; 0: no limit
   std::array<bool, kOps> ops = {true, true, true, false};
 };
 
 inline constexpr uint32_t kMaxQps = 1024;
 inline constexpr uint32_t kMaxMaxLength = 1 << 20;
+inline constexpr uint32_t kMaxRate = 1'000'000;
 
 // Throws Failure on wrong usage. `help` is set when only the usage text was asked for.
 Options parse_options(int argc, char** argv, bool* help);

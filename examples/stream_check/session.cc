@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <random>
 
 namespace stream_check {
@@ -34,8 +35,8 @@ void Session::agree() {
       refusal = "version " + std::to_string(hello.version) + ", the server has " +
                 std::to_string(kProtocolVersion) + "; use the same stream_check on both sides";
     } else if (hello.qps == 0 || hello.qps > kMaxQps || hello.max_length < kMinLength ||
-               hello.max_length > kMaxMaxLength) {
-      refusal = "qps or size out of range";
+               hello.max_length > kMaxMaxLength || hello.rate > kMaxRate) {
+      refusal = "qps, size or rate out of range";
     }
     if (!refusal.empty()) {
       peer_->send(RecordType::kRefused, refusal.data(), refusal.size());
@@ -44,12 +45,14 @@ void Session::agree() {
     options_.qps = hello.qps;
     options_.max_length = hello.max_length;
     options_.messages = hello.messages;
+    options_.rate = hello.rate;
     for (size_t op = 0; op < kOps; ++op) options_.ops[op] = hello.ops >> op & 1;
   } else {
     hello.session = std::random_device()();
     hello.qps = options_.qps;
     hello.max_length = options_.max_length;
     hello.messages = options_.messages;
+    hello.rate = options_.rate;
     for (size_t op = 0; op < kOps; ++op) hello.ops |= uint32_t{options_.ops[op]} << op;
     peer_->send(RecordType::kHello, &hello, sizeof hello);
   }
@@ -117,10 +120,10 @@ Outcome Session::run() {
         seen = poll_completions();
       }
     }
-    for (const auto& stream : streams_) stream->post(stopping_);
+    for (const auto& stream : streams_) stream->post(stopping_, budget());
     empty_polls = seen == 0 ? empty_polls + 1 : 0;
     if (seen == 0 && armed_) wait_for_event();
-    if (empty_polls >= kEmptyPollsBeforeYield && !armed_) sched_yield();
+    if (empty_polls >= kEmptyPollsBeforeYield && !armed_) rest();
 
     const int64_t now = monotonic_ns();
     if (now >= next_tick || now < next_tick - 2 * kTickMs * 1'000'000) {
@@ -138,6 +141,20 @@ Outcome Session::run() {
   }
   if (!outcome_.compared) call_error("the peer ended without a verdict");
   return outcome_;
+}
+
+uint64_t Session::budget() const {
+  if (options_.rate == 0) return std::numeric_limits<uint64_t>::max();
+  return static_cast<uint64_t>(time_.seconds() * options_.rate);
+}
+
+// Between two polls in vain. With a rate nothing will come soon: there is time to sleep.
+void Session::rest() {
+  if (options_.rate == 0) {
+    sched_yield();
+  } else {
+    poll(nullptr, 0, 1);
+  }
 }
 
 size_t Session::poll_completions() {

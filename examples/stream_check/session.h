@@ -55,6 +55,8 @@ class Session {
 
  private:
   void agree();
+  uint64_t budget() const;  // messages that each stream may have sent by now
+  void rest();
   size_t poll_completions();
   void wait_for_event();
   void housekeeping(int64_t now_ns);

@@ -17,7 +17,7 @@
 
 namespace stream_check {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 enum class RecordType : uint32_t {
   kHello = 1,     // client: Hello
@@ -36,7 +36,7 @@ struct Hello {
   uint32_t max_length = 0;
   uint64_t messages = 0;
   uint32_t ops = 0;  // bit n: Op n
-  uint32_t unused = 0;
+  uint32_t rate = 0;
 };
 
 struct Endpoint {

@@ -298,19 +298,26 @@ void Stream::post_chain(Chain* chain) {
   chain->count = 0;
 }
 
-void Stream::post(bool stopping) {
+uint64_t Stream::payload_sent() const {
+  const auto count = [this](Op op) { return sent_[static_cast<size_t>(op)]; };
+  return count(Op::kSend) + count(Op::kWrite) + count(Op::kRead);
+}
+
+void Stream::post(bool stopping, uint64_t budget) {
   if (failed_) return;
   publish_reads();
   Chain chain;
   constexpr Op kCycle[] = {Op::kSend, Op::kWrite, Op::kWrite, Op::kRead, Op::kWrite};
   constexpr size_t kCycleLength = std::size(kCycle);
   size_t refused = 0;
-  while (!stopping && refused < kCycleLength && outstanding() < kPayloadDepth &&
+  uint64_t sent = payload_sent();
+  while (!stopping && sent < budget && refused < kCycleLength && outstanding() < kPayloadDepth &&
          chain.count < Chain::kMax) {
     const Op op = kCycle[next_op_];
     next_op_ = (next_op_ + 1) % kCycleLength;
     if (may_post(op)) {
       append(&chain, op, 0);
+      ++sent;
       refused = 0;
     } else {
       ++refused;

@@ -75,8 +75,8 @@ class Stream {
   // INIT, receives posted, RTR, RTS. Throws Failure.
   void connect(const Endpoint& local, const Endpoint& peer, const QpEndpoint& qp);
 
-  // Posts what may be posted. No more payload after `stopping`.
-  void post(bool stopping);
+  // Posts what may be posted. No more payload after `stopping`, nor beyond `budget` messages of it.
+  void post(bool stopping, uint64_t budget);
   // A completion of this QP. Returns the payload bytes that it stands for.
   uint64_t complete(const ibv_wc& wc);
   void finish(const std::array<uint64_t, kOps>& sent_by_peer);
@@ -110,6 +110,7 @@ class Stream {
   void modify(ibv_qp_attr attr, int mask, const char* what);
   bool may_post(Op op) const;
   bool limit_reached() const;
+  uint64_t payload_sent() const;
   bool credits_due();
   Credits take_credits();
   void append(Chain* chain, Op op, uint8_t flags);
