@@ -9,9 +9,9 @@ source "$(dirname "$0")/../programs/lib.sh"
 # streams NAME CMD...: on h1, a stream_check to `server` on h2, and CMD beside it in the same container.
 streams() {
   # shellcheck disable=SC2016 # expanded there
-  start h1 "$1" sh -c 'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --qps 2 --json' sh \
-    "$FERRY_BIN" \
-    "$(address_of h2 server)" "${@:2}"
+  start h1 "$1" sh -c \
+    'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --rate 500 --qps 2 --json' sh \
+    "$FERRY_BIN" "$(address_of h2 server)" "${@:2}"
   await_traffic h1 "$1"
 }
 serves() {
