@@ -1,8 +1,9 @@
 # How tests are registered: unit tests in shards, end-to-end tests each with a lab of its own.
 
 # For programs with Debian's gRPC, which is built without the thread sanitizer and hands objects from thread to thread
-# by atomics that the sanitizer does not see: the sanitizer reports races of code that is built with it only.
-set(FERRY_TSAN_OPTIONS ignore_noninstrumented_modules=1)
+# by atomics that the sanitizer does not see: the sanitizer reports races of code that is built with it only. Children
+# that tests have forked start threads, which the sanitizer would refuse.
+set(FERRY_TSAN_OPTIONS ignore_noninstrumented_modules=1:die_after_fork=0)
 
 # ferry_unit_test(TARGET [GRPC] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
 # registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from test_lib import busy, changed, excerpt, parts, tree  # noqa: E402
 from test_lib.ctest import Progress  # noqa: E402
-from test_lib.preset import BuildFailed  # noqa: E402
+from test_lib.preset import BuildFailed, build  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -76,13 +76,13 @@ class Run:
             self.steps.append((name, time.monotonic() - began))
 
     def part(self, part):
-        if part.preset is not None:
-            with self.step(f"build {part.preset}"):
+        for preset in part.presets:
+            with self.step(f"build {preset}"):
                 try:
-                    part.build(REPOSITORY, self.logs)
+                    build(REPOSITORY, preset, self.logs)
                 except BuildFailed as failure:
                     print(excerpt.tail(failure.output, 40))
-                    self.failures.append((part.name, f"the {part.preset} build", str(failure)))
+                    self.failures.append((part.name, f"the {preset} build", str(failure)))
                     return
         with self.step(part.name):
             outcome = part.run(REPOSITORY, self.logs, Progress(), self.arguments)

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from test_lib import changed, ctest, excerpt, gtest, preset
+from test_lib import changed, ctest, excerpt, gtest
 
 END_TO_END_JOBS = 3  # they wait more than they compute
 UNIT_JOBS = 2
@@ -27,7 +27,7 @@ class Lint:
     """scripts/lint: rooms, lengths of lines, formats."""
 
     name = "lint"
-    preset = None
+    presets = []
     quick = True
 
     def run(self, repository, logs, _progress, _arguments):
@@ -42,18 +42,16 @@ class Lint:
 
 
 class Suite:
-    """Tests of one build, which ctest runs."""
+    """Tests of one build, which ctest runs. They may need other builds as well."""
 
-    def __init__(self, name, preset_name, labels, jobs=UNIT_JOBS, end_to_end=False, quick=False):
+    def __init__(self, name, preset_name, labels, jobs=UNIT_JOBS, end_to_end=False, quick=False, needs=()):
         self.name = name
         self.preset = preset_name
+        self.presets = [*needs, preset_name]
         self.labels = labels
         self.jobs = jobs
         self.end_to_end = end_to_end  # timed, and a failed test is run once more
         self.quick = quick
-
-    def build(self, repository, logs):
-        preset.build(repository, self.preset, logs)
 
     def run(self, repository, logs, progress, arguments):
         outcome = Outcome()
@@ -114,5 +112,6 @@ PARTS = [
     Suite("end-to-end", "release", ["-L", "e2e"], END_TO_END_JOBS, end_to_end=True),
     Suite("asan+ubsan", "asan+ubsan", NOT_END_TO_END),
     Suite("tsan", "tsan", NOT_END_TO_END),
+    Suite("moves under tsan", "tsan", ["-L", "e2e"], END_TO_END_JOBS, needs=["release"]),
     Suite("corpus", "fuzz", ["-L", "corpus"]),
 ]

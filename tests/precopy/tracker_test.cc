@@ -343,8 +343,8 @@ class Storm {
 TEST(Tracker, NothingIsMissedInStorms) {
   const char* given = std::getenv("FERRY_SEED");
   const unsigned long first = given != nullptr ? std::strtoul(given, nullptr, 10) : 1;
-#ifdef __SANITIZE_ADDRESS__
-  const unsigned long seeds = 1;  // each round looks through the terabytes that it maps
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+  const unsigned long seeds = 1;  // each round looks through the terabytes that the sanitizer maps
 #else
   const unsigned long seeds = given != nullptr ? 1 : 6;
 #endif
