@@ -241,9 +241,11 @@ void Arrival::restore() {
   host_.images->wait(token_, static_cast<int>(host_.limits.transfer.count()));
   rootfs_.reset();
   place_log();
+  std::unique_lock filling(filling_);
   std::unique_lock lock(mutex_);
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
   if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
+  filling.unlock();
   restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
   const bool ended = changed_.wait_for(

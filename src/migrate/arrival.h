@@ -129,7 +129,7 @@ class Arrival {
   std::optional<RootfsHelper> rootfs_;        // takes what was copied
   std::optional<precopy::PageStore> memory_;  // that was copied ahead
   std::optional<precopy::PageServer> pages_;  // gives it to CRIU
-  std::mutex filling_;                        // while it does
+  std::mutex filling_;                        // while it does; taken before mutex_
   ImageToken token_{};
   bool receiving_ = false;
 

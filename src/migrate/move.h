@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <future>
@@ -153,7 +154,8 @@ class Move {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool left_network_ = false, over_ = false;
+  std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
+  bool over_ = false;
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;
