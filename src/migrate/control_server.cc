@@ -91,6 +91,9 @@ ControlServer::ControlServer(std::string path, ControlHandler& handler,
   }
   listener_ = listen_on(path_);
   programs_listener_ = listen_on(programs_socket(path_));
+}
+
+void ControlServer::start() {
   acceptor_ = std::thread([this] { accept_loop(listener_, false); });
   programs_acceptor_ = std::thread([this] { accept_loop(programs_listener_, true); });
 }

@@ -58,10 +58,13 @@ class ControlHandler {
 
 class ControlServer {
  public:
-  // Replaces a stale socket; throws Failure when another ferryd lives on it.
-  // `connections_of_user`: most that a user other than root may have, and anybody in a container.
+  // Replaces a stale socket; throws Failure when another ferryd lives on it. Nobody is served yet:
+  // who connects waits. `connections_of_user`: most that a user other than root may have, and
+  // anybody in a container.
   ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
   ~ControlServer();
+  // From now on threads of this object call the handler.
+  void start();
   // Ends all connections and serves no more: when this returns the handler is called no more, and
   // no process is registered.
   void shut_down();

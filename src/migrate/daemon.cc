@@ -49,8 +49,7 @@ Daemon::Daemon(Host& host)
                             std::lock_guard lock(mutex_);
                             arrivals_[id] = std::move(arrival);
                           }}),
-      podman_(host, checkpoints_, [this](std::uint64_t id) { return arrival(id); }),
-      housekeeper_([this] { keep_house(); }) {}
+      podman_(host, checkpoints_, [this](std::uint64_t id) { return arrival(id); }) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -58,7 +57,7 @@ Daemon::~Daemon() {
     std::lock_guard lock(mutex_);
     ended_.notify_all();
   }
-  housekeeper_.join();
+  if (housekeeper_.joinable()) housekeeper_.join();
 }
 
 // --- former ferryds
@@ -74,6 +73,7 @@ void Daemon::recover() {
     }
   }
   clear_up_arrivals();
+  housekeeper_ = std::thread([this] { keep_house(); });
   std::lock_guard lock(mutex_);
   recovered_ = true;
   ended_.notify_all();
@@ -453,7 +453,7 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 }
 
 void Daemon::registered(pid_t pid) {
-  if (host_.whereabouts != nullptr) host_.whereabouts->registered(pid);
+  host_.whereabouts->registered(pid);
   checkpoints_.registered(pid);
   // It may be one that a former ferryd has given its sockets, or has not taken them from.
   std::vector<std::shared_ptr<Arrival>> arrivals;
@@ -473,7 +473,7 @@ void Daemon::registered(pid_t pid) {
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {
-  if (host_.whereabouts != nullptr) host_.whereabouts->locate(pid, question);
+  host_.whereabouts->locate(pid, question);
 }
 
 // --- housekeeping

@@ -235,7 +235,6 @@ int run(const Options& options) {
   host.control = &control;
   Whereabouts whereabouts(host);
   host.whereabouts = &whereabouts;
-  for (const auto& early : control.processes()) whereabouts.registered(early.pid);
   Redirector redirector(host);
   make_image_directory(options.images);
   const auto ferryd_service = make_ferryd_service(daemon, host);
@@ -252,6 +251,7 @@ int run(const Options& options) {
   const auto local_server =
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
+  control.start();
   log::info("ferryd {} of {} {}", kVersion, host.name,
             listen.empty() ? "serves this host only"
                            : fmt::format("listens on {}, {}", host.address,

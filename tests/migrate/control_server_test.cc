@@ -78,6 +78,7 @@ struct ControlServerTest : testing::Test {
 
 TEST_F(ControlServerTest, AProcessIsKnownWhileItsConnectionLives) {
   ControlServer server(path, handler);
+  server.start();
   {
     PlayedProcess process(path, {.slot = 51});
     ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
@@ -92,6 +93,7 @@ TEST_F(ControlServerTest, AProcessIsKnownWhileItsConnectionLives) {
 
 TEST_F(ControlServerTest, StopBringsTheSockets) {
   ControlServer server(path, handler);
+  server.start();
   PlayedProcess process(path, {.slot = 52});
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
   auto stopped = server.stop(process.pid(), {7, 1000}, milliseconds(1000));
@@ -106,6 +108,7 @@ TEST_F(ControlServerTest, StopBringsTheSockets) {
 
 TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
   ControlServer server(path, handler);
+  server.start();
   PlayedProcess process(path, {.mute = true, .slot = 53});
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
   EXPECT_NE(failure_of([&] {
@@ -119,6 +122,7 @@ TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
 TEST_F(ControlServerTest, CriusPluginIsAnswered) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root is answered";
   ControlServer server(path, handler);
+  server.start();
   EXPECT_EQ(ask(agent::MessageType::kPauseTree, agent::PauseTree{5}).error, "pause 5");
   EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{6}).error, "frozen 6");
   EXPECT_EQ(ask(agent::MessageType::kDumpFailed, agent::DumpFailed{6}).code, 5);
@@ -128,6 +132,7 @@ TEST_F(ControlServerTest, CriusPluginIsAnswered) {
 
 TEST_F(ControlServerTest, SurvivesGarbage) {
   ControlServer server(path, handler);
+  server.start();
   {
     const UniqueFd socket(agent::connect_to_ferryd());
     ASSERT_EQ(::write(socket.get(), "GET / HTTP/1.0\r\n\r\n", 18), 18);
@@ -147,6 +152,7 @@ TEST_F(ControlServerTest, SurvivesGarbage) {
 // What nobody has asked for is not kept: neither bytes nor descriptors.
 TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
   ControlServer server(path, handler);
+  server.start();
   const UniqueFd socket(agent::connect_to_ferryd());
   const auto count = [] {
     std::filesystem::directory_iterator files("/proc/self/fd");
@@ -171,6 +177,7 @@ TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
 
 TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
   ControlServer server(path, handler);
+  server.start();
   const UniqueFd socket(agent::connect_to_ferryd());
   ASSERT_EQ(agent::send_message(socket.get(), agent::MessageType::kRegister,
                                 agent::encode(agent::Register{})),
@@ -201,6 +208,7 @@ TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
 
 TEST_F(ControlServerTest, OutlivesWhatItsHandlerThrows) {
   ControlServer server(path, handler);
+  server.start();
   if (::geteuid() == 0) {
     EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{99}).error, "no memory");
   }
@@ -241,6 +249,7 @@ int ask_for_ticket(int socket, std::string* ticket) {
 
 TEST_F(ControlServerTest, ATicketIsOfTheUserOfItsConnection) {
   ControlServer server(path, handler);
+  server.start();
   std::string first, second;
   {
     const UniqueFd one(agent::connect_to_ferryd()), other(agent::connect_to_ferryd());
@@ -286,6 +295,7 @@ TEST_F(ControlServerTest, ATicketIsOfTheUserOfItsConnection) {
 TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
   ControlServer server(path, handler);
+  server.start();
   EXPECT_EQ(as_nobody(folder,
                       [&] {
                         const auto refused = [&](agent::MessageType type, const auto& body) {
@@ -307,6 +317,7 @@ TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
 // A container's root has user id 0 like the host's. It comes by the socket for programs.
 TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
   ControlServer server(path, handler);
+  server.start();
   const std::string inside = ControlServer::programs_socket(path);
   ::setenv(agent::kSocketVariable, inside.c_str(), 1);
   {
@@ -325,6 +336,7 @@ TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
 
 TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
   ControlServer server(path, handler, 2);
+  server.start();
   ::setenv(agent::kSocketVariable, ControlServer::programs_socket(path).c_str(), 1);
   const UniqueFd first(agent::connect_to_ferryd()), second(agent::connect_to_ferryd()),
       third(agent::connect_to_ferryd());
@@ -342,6 +354,7 @@ TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
 // The connection was inherited; the pid may be another process's by now.
 TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
   ControlServer server(path, handler);
+  server.start();
   int release[2];
   ASSERT_EQ(::pipe(release), 0);
   const pid_t process = ::fork();
@@ -372,6 +385,7 @@ TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
 TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
   ControlServer server(path, handler, 3);
+  server.start();
   EXPECT_EQ(as_nobody(folder,
                       [&] {
                         std::string ticket;
@@ -389,6 +403,7 @@ TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
 TEST_F(ControlServerTest, OneFerrydPerSocket) {
   folder.write("ferryd.sock", "stale");
   ControlServer server(path, handler);
+  server.start();
   EXPECT_NE(
       failure_of([&] { ControlServer second(path, handler); }).find("another ferryd is running"),
       std::string::npos);

@@ -61,6 +61,7 @@ void FerrydHere::start() {
   host.origins = origins.get();
   whereabouts = std::make_unique<Whereabouts>(host);
   host.whereabouts = whereabouts.get();
+  control->start();
   daemon->recover();
 }
 

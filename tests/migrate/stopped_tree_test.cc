@@ -23,6 +23,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(path, *this);
   std::unique_ptr<StoppedTree> tree = std::make_unique<StoppedTree>(*server, stand_ins, 77);
 
+  void SetUp() override { server->start(); }
   void TearDown() override { server.reset(); }
 
   agent::Done pause_tree(pid_t) override { return {}; }
