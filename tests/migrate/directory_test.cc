@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -133,13 +134,15 @@ class HostsCluster : public Cluster {
     explicit Service(std::string host_name) : host(std::move(host_name)) {}
     grpc::Status Locate(grpc::ServerContext*, const v1::LocateRequest* request,
                         v1::LocateReply* reply) override {
+      Directory* known = directory;
+      if (known == nullptr) return {grpc::StatusCode::UNAVAILABLE, "it is starting"};
       reply->set_host(host);
-      const auto place = directory->told(*from_message(request->origin()));
+      const auto place = known->told(*from_message(request->origin()));
       if (place) to_message(*place, reply->mutable_place());
       return grpc::Status::OK;
     }
     std::string host;
-    Directory* directory = nullptr;
+    std::atomic<Directory*> directory{nullptr};  // made when the server has its port, and serves
   };
   struct Node {
     int port = 0;

@@ -1,9 +1,15 @@
 #include "migrate/runtimes/host_network.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <string>
+#include <vector>
 
 #include "migrate/unique_fd.h"
 
@@ -52,7 +58,40 @@ TEST(HostNetworkTest, WhatIsNoSocketIsNone) {
   EXPECT_FALSE(parse_tcp_socket(line_of("0100", "00000000:0000", "0A")));
 }
 
-// This process, with a listener on all addresses, and then with a connection as well.
+// A process that has these descriptors and no others. This one has what other tests have left.
+class Holder {
+ public:
+  explicit Holder(const std::vector<int>& descriptors) {
+    int ends[2];
+    if (::pipe(ends) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      // Up first, out of the way of their new places.
+      std::vector<int> kept;
+      for (const int each : descriptors) kept.push_back(::fcntl(each, F_DUPFD, 512));
+      const int told = ::fcntl(ends[1], F_DUPFD, 512);
+      for (std::size_t i = 0; i < kept.size(); ++i) ::dup2(kept[i], static_cast<int>(i));
+      ::dup2(told, static_cast<int>(kept.size()));
+      ::close_range(static_cast<unsigned>(kept.size()) + 1, ~0u, 0);
+      ::close(static_cast<int>(kept.size()));
+      for (;;) ::pause();
+    }
+    ::close(ends[1]);
+    char none;
+    [[maybe_unused]] const ssize_t end = ::read(ends[0], &none, 1);  // until it has closed the rest
+    ::close(ends[0]);
+  }
+  ~Holder() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// A process with a listener on all addresses, and one with a connection as well.
 TEST(HostNetworkTest, AConnectionOfAProcessIsAnObstacleAndAListenerIsNot) {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -61,11 +100,11 @@ TEST(HostNetworkTest, AConnectionOfAProcessIsAnObstacleAndAListenerIsNot) {
   ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
   ASSERT_EQ(::listen(listener.get(), 1), 0);
   ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
-  EXPECT_EQ(obstacle_on_host_network(::getpid()), "");
+  EXPECT_EQ(obstacle_on_host_network(Holder({listener.get()}).pid()), "");
   const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(obstacle_on_host_network(::getpid()),
+  EXPECT_EQ(obstacle_on_host_network(Holder({listener.get(), client.get()}).pid()),
             "it is on the host's network and has a TCP connection (to port " +
                 std::to_string(ntohs(address.sin_port)) +
                 "), which cannot move to another address");
