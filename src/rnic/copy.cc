@@ -12,15 +12,17 @@
 #if defined(__x86_64__)
 
 // Leaf functions without a stack frame: whatever instruction between begin and end faults, going on
-// at ferry_copy_fault returns 1 to the caller. Microarchitectures with fast short `rep movsb` reach
-// the memory's bandwidth from a few hundred bytes on.
+// at ferry_copy_fault returns 1 to the caller.
+//
+// The two copies differ in whose words they keep whole: those that they load, or those that they
+// store. `rep movsb` keeps none of those that it loads when source and target are aligned
+// differently, and is slower then.
 extern "C" {
-__attribute__((visibility("hidden"))) int ferry_copy_bytes(void* to, const void* from,
-                                                           std::size_t length);
+__attribute__((visibility("hidden"))) int ferry_copy_from(void* to, const void* from,
+                                                          std::size_t length);
+__attribute__((visibility("hidden"))) int ferry_copy_to(void* to, const void* from,
+                                                        std::size_t length);
 __attribute__((visibility("hidden"))) int ferry_store_8(void* to, std::uint64_t value);
-__attribute__((visibility("hidden"))) int ferry_store_4(void* to, std::uint32_t value);
-__attribute__((visibility("hidden"))) int ferry_store_2(void* to, std::uint16_t value);
-__attribute__((visibility("hidden"))) int ferry_store_1(void* to, std::uint8_t value);
 __attribute__((visibility("hidden"))) int ferry_compare_swap(void* at, std::uint64_t compare,
                                                              std::uint64_t swap,
                                                              std::uint64_t* original);
@@ -34,79 +36,118 @@ __attribute__((visibility("hidden"))) extern const char ferry_copy_fault[];
 asm(R"(
   .pushsection .text.ferry_copy, "ax", @progbits
   .hidden ferry_copy_begin, ferry_copy_end, ferry_copy_fault
-  .hidden ferry_copy_bytes, ferry_store_8, ferry_store_4, ferry_store_2, ferry_store_1
-  .hidden ferry_compare_swap, ferry_fetch_add
+  .hidden ferry_copy_from, ferry_copy_to, ferry_store_8, ferry_compare_swap, ferry_fetch_add
   .globl ferry_copy_begin, ferry_copy_end, ferry_copy_fault
-  .globl ferry_copy_bytes, ferry_store_8, ferry_store_4, ferry_store_2, ferry_store_1
-  .globl ferry_compare_swap, ferry_fetch_add
-  .type ferry_copy_bytes, @function
+  .globl ferry_copy_from, ferry_copy_to, ferry_store_8, ferry_compare_swap, ferry_fetch_add
+  .type ferry_copy_from, @function
+  .type ferry_copy_to, @function
   .type ferry_store_8, @function
-  .type ferry_store_4, @function
-  .type ferry_store_2, @function
-  .type ferry_store_1, @function
   .type ferry_compare_swap, @function
   .type ferry_fetch_add, @function
-  .p2align 4
-ferry_copy_begin:
-ferry_copy_bytes:
+
+  .macro ferry_step load, value, store, bytes
+  \load (%rsi), \value
+  \store \value, (%rdi)
+  addq $\bytes, %rsi
+  addq $\bytes, %rdi
+  subq $\bytes, %rdx
+  .endm
+
+  # Steps of 1, 2, 4 and 8 bytes until `at` (with the low byte `low`) is a multiple of 16, then of
+  # 64 and 16, and back down for the rest.
+  .macro ferry_copy at, low
   .cfi_startproc
-  cmpq $16, %rdx
-  jb 3f
-  cmpq $384, %rdx
-  jb 1f
-  movq %rdx, %rcx
-  rep movsb
+  cmpq $8, %rdx
+  jne 1f
+  movq \at, %rax
+  andl $63, %eax
+  cmpl $56, %eax
+  ja 1f
+  movq (%rsi), %rax  # in one cache line: whole, however it is aligned
+  movq %rax, (%rdi)
   xorl %eax, %eax
   ret
 1:
-  movdqu (%rsi), %xmm0
-  movdqu %xmm0, (%rdi)
-  addq $16, %rsi
-  addq $16, %rdi
-  subq $16, %rdx
-  cmpq $16, %rdx
-  jae 1b
   testq %rdx, %rdx
+  jz 9f
+  testb $1, \low
   jz 2f
-  movdqu -16(%rsi,%rdx), %xmm0
-  movdqu %xmm0, -16(%rdi,%rdx)
-2:
-  xorl %eax, %eax
-  ret
-3:
-  testq %rdx, %rdx
-  jz 2b
-4:
   movzbl (%rsi), %eax
   movb %al, (%rdi)
   incq %rsi
   incq %rdi
   decq %rdx
-  jnz 4b
+2:
+  testb $2, \low
+  jz 3f
+  cmpq $2, %rdx
+  jb 8f
+  ferry_step movw, %ax, movw, 2
+3:
+  testb $4, \low
+  jz 4f
+  cmpq $4, %rdx
+  jb 8f
+  ferry_step movl, %eax, movl, 4
+4:
+  cmpq $16, %rdx
+  jb 7f
+  testb $8, \low
+  jz 5f
+  ferry_step movq, %rax, movq, 8
+5:
+  cmpq $64, %rdx
+  jb 6f
+  movdqu (%rsi), %xmm0
+  movdqu 16(%rsi), %xmm1
+  movdqu 32(%rsi), %xmm2
+  movdqu 48(%rsi), %xmm3
+  movdqu %xmm0, (%rdi)
+  movdqu %xmm1, 16(%rdi)
+  movdqu %xmm2, 32(%rdi)
+  movdqu %xmm3, 48(%rdi)
+  addq $64, %rsi
+  addq $64, %rdi
+  subq $64, %rdx
+  jmp 5b
+6:
+  cmpq $16, %rdx
+  jb 7f
+  ferry_step movdqu, %xmm0, movdqu, 16
+  jmp 6b
+7:
+  testb $8, %dl
+  jz 8f
+  ferry_step movq, %rax, movq, 8
+8:
+  testb $4, %dl
+  jz 1f
+  ferry_step movl, %eax, movl, 4
+1:
+  testb $2, %dl
+  jz 1f
+  ferry_step movw, %ax, movw, 2
+1:
+  testb $1, %dl
+  jz 9f
+  movzbl (%rsi), %eax
+  movb %al, (%rdi)
+9:
   xorl %eax, %eax
   ret
   .cfi_endproc
+  .endm
+
+  .p2align 4
+ferry_copy_begin:
+ferry_copy_from:
+  ferry_copy %rsi, %sil
+  .p2align 4
+ferry_copy_to:
+  ferry_copy %rdi, %dil
 ferry_store_8:
   .cfi_startproc
   movq %rsi, (%rdi)
-  xorl %eax, %eax
-  ret
-  .cfi_endproc
-ferry_store_4:
-  .cfi_startproc
-  movl %esi, (%rdi)
-  xorl %eax, %eax
-  ret
-  .cfi_endproc
-ferry_store_2:
-  .cfi_startproc
-  movw %si, (%rdi)
-  xorl %eax, %eax
-  ret
-  .cfi_endproc
-ferry_store_1:
-  .cfi_startproc
-  movb %sil, (%rdi)
   xorl %eax, %eax
   ret
   .cfi_endproc
@@ -131,6 +172,8 @@ ferry_copy_fault:
   movl $1, %eax
   ret
   .cfi_endproc
+  .purgem ferry_copy
+  .purgem ferry_step
   .popsection
 )");
 
@@ -153,6 +196,15 @@ bool copy_through_kernel(void* to, const void* from, std::size_t length, bool re
     length -= static_cast<std::size_t>(done);
   }
   return true;
+}
+
+// The last byte last.
+bool write_through_kernel(void* to, const void* from, std::size_t length) {
+  if (length == 0) return true;
+  auto* out = static_cast<std::byte*>(to);
+  const auto* in = static_cast<const std::byte*>(from);
+  return copy_through_kernel(out, in, length - 1, false) &&
+         copy_through_kernel(out + length - 1, in + length - 1, 1, false);
 }
 
 // Without a handler: the page is made present and writable first. What its owner does to it in
@@ -196,37 +248,14 @@ bool copy_from_application(void* to, const void* from, std::size_t length) {
   if (!handler_installed.load(std::memory_order_relaxed)) {
     return copy_through_kernel(to, from, length, true);
   }
-  return ferry_copy_bytes(to, from, length) == 0;
+  return ferry_copy_from(to, from, length) == 0;
 }
 
 bool copy_to_application(void* to, const void* from, std::size_t length) {
-  if (length == 0) return true;
-  auto* out = static_cast<std::byte*>(to);
-  const auto* in = static_cast<const std::byte*>(from);
   if (!handler_installed.load(std::memory_order_relaxed)) {
-    return copy_through_kernel(out, in, length - 1, false) &&
-           copy_through_kernel(out + length - 1, in + length - 1, 1, false);
+    return write_through_kernel(to, from, length);
   }
-  // x86 makes the stores of `rep movsb` visible before later stores, so program order suffices as
-  // release order.
-  const auto end = reinterpret_cast<std::uintptr_t>(out) + length;
-  if (length >= 8 && (end - 8) % 64 <= 56) {
-    std::uint64_t last;
-    std::memcpy(&last, in + length - 8, 8);
-    return ferry_copy_bytes(out, in, length - 8) == 0 && ferry_store_8(out + length - 8, last) == 0;
-  }
-  if (length == 4 && end % 4 == 0) {
-    std::uint32_t last;
-    std::memcpy(&last, in, 4);
-    return ferry_store_4(out, last) == 0;
-  }
-  if (length == 2 && end % 2 == 0) {
-    std::uint16_t last;
-    std::memcpy(&last, in, 2);
-    return ferry_store_2(out, last) == 0;
-  }
-  return ferry_copy_bytes(out, in, length - 1) == 0 &&
-         ferry_store_1(out + length - 1, static_cast<std::uint8_t>(in[length - 1])) == 0;
+  return ferry_copy_to(to, from, length) == 0;  // x86 makes stores visible in their order
 }
 
 bool compare_swap_application(void* at, std::uint64_t compare, std::uint64_t swap,
@@ -266,11 +295,7 @@ bool copy_from_application(void* to, const void* from, std::size_t length) {
 }
 
 bool copy_to_application(void* to, const void* from, std::size_t length) {
-  if (length == 0) return true;
-  auto* out = static_cast<std::byte*>(to);
-  const auto* in = static_cast<const std::byte*>(from);
-  return copy_through_kernel(out, in, length - 1, false) &&
-         copy_through_kernel(out + length - 1, in + length - 1, 1, false);
+  return write_through_kernel(to, from, length);
 }
 
 bool compare_swap_application(void* at, std::uint64_t compare, std::uint64_t swap,

@@ -10,12 +10,15 @@
 // the own process, which is slower (0.5 us) and never faults.
 namespace ferry::rnic {
 
+// Both copies read and write each 8, 4 and 2 aligned bytes of application memory that they have to
+// do with as a whole, from low addresses to high ones, as a NIC does: counters, locks and pointers
+// are never torn, and what programs poll, the last bytes, is written last. (So it is on x86-64 with
+// a handler; what goes through the kernel may be torn.)
+
 // Copies from application memory. False: it faulted; what `to` holds then is undefined.
 bool copy_from_application(void* to, const void* from, std::size_t length);
 
-// Copies to application memory. The last bytes (8 where they lie in one cache line, else one) are
-// stored last and as a whole: programs poll them. False: it faulted; a prefix may have been
-// written.
+// Copies to application memory. False: it faulted; a prefix may have been written.
 bool copy_to_application(void* to, const void* from, std::size_t length);
 
 // Atomic operations on 8 aligned bytes of application memory, by the processor's own instructions:

@@ -120,6 +120,58 @@ TEST_P(Copy, TruncatedFileMapping) {
   std::fclose(file);
 }
 
+#if defined(__x86_64__)
+// A program changes whole words while they are copied to or from its memory. The other side of the
+// copy is aligned as payloads in packets are.
+TEST(CopyWords, AreNeverTorn) {
+  const FaultHandler handler;
+  constexpr std::size_t kMost = 512;  // words
+  alignas(64) static std::uint64_t words[kMost];
+  alignas(64) static std::byte ones[2 * sizeof words], target[2 * sizeof words];
+  static const std::byte zeros[2 * sizeof words] = {};
+  std::memset(ones, 0xFF, sizeof ones);
+  const auto torn = [](std::uint64_t word) { return word != 0 && word != ~std::uint64_t{0}; };
+  for (const bool from : {true, false}) {
+    std::atomic<bool> over{false};
+    std::atomic<std::uint64_t> torn_there{0};
+    std::thread program([&] {
+      for (std::uint64_t value = 0; !over; value = ~value) {
+        for (std::size_t i = 0; i < 8; ++i) {
+          std::atomic_ref word(words[i]);
+          if (from) {
+            word.store(value, std::memory_order_relaxed);
+          } else if (i == 0 || i == 7) {  // of these no copy below writes a part
+            torn_there += torn(word.load(std::memory_order_relaxed));
+          }
+        }
+      }
+    });
+    std::uint64_t torn_here = 0;
+    for (const std::size_t length : {8u, 12u, 16u, 20u, 24u, 64u, 400u, 4096u}) {
+      for (const std::size_t offset : {0u, 1u, 4u, 12u, 28u}) {
+        for (int round = 0; round < 40'000; ++round) {
+          if (!from) {
+            ASSERT_TRUE(copy_to_application(words, (round % 2 ? ones : zeros) + offset, length));
+            continue;
+          }
+          ASSERT_TRUE(copy_from_application(target + offset, words, length));
+          for (std::size_t i = 0; i < length / 8; ++i) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, target + offset + 8 * i, 8);
+            torn_here += torn(word);
+          }
+        }
+      }
+    }
+    over = true;
+    program.join();
+    EXPECT_EQ(torn_here, 0u);
+    EXPECT_EQ(torn_there, 0u);
+    std::memset(words, 0, sizeof words);
+  }
+}
+#endif
+
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutHandler, Copy, ::testing::Bool());
 
 TEST(CopyFault, ElsewhereIsNotOurs) {
