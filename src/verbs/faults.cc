@@ -21,32 +21,47 @@ using Action = struct sigaction;
 constexpr int kSignals = 65;  // 1 to 64
 
 thread_local std::uint32_t handlers_run __attribute__((tls_model("initial-exec"))) = 0;
+// This thread is in fork() and has the table's lock.
+thread_local bool forking __attribute__((tls_model("initial-exec"))) = false;
 
 bool is_fault(int number) {
   return number == SIGSEGV || number == SIGBUS;
 }
 
+class AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    FERRY_NEXT(pthread_sigmask)(SIG_SETMASK, &all, &before_);
+  }
+  ~AllSignalsBlocked() { FERRY_NEXT(pthread_sigmask)(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 // The program's wishes. Writers hold the lock with all signals blocked, so a handler on the same
 // thread never waits for itself; handlers read without the lock.
 class Table {
  public:
+  void lock() {
+    if (forking) return;
+    while (locked_.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  void unlock() {
+    if (!forking) locked_.clear(std::memory_order_release);
+  }
+
   class Lock {
    public:
-    explicit Lock(Table& table) : table_(table) {
-      sigset_t all;
-      sigfillset(&all);
-      FERRY_NEXT(pthread_sigmask)(SIG_SETMASK, &all, &before_);
-      while (table_.locked_.test_and_set(std::memory_order_acquire)) {
-      }
-    }
-    ~Lock() {
-      table_.locked_.clear(std::memory_order_release);
-      FERRY_NEXT(pthread_sigmask)(SIG_SETMASK, &before_, nullptr);
-    }
+    explicit Lock(Table& table) : table_(table) { table_.lock(); }
+    ~Lock() { table_.unlock(); }
 
    private:
+    AllSignalsBlocked blocked_;
     Table& table_;
-    sigset_t before_;
   };
 
   // With the lock held.
@@ -104,8 +119,17 @@ bool has_function(const Action& action) {
          (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
+// To this thread again, with what it says of itself. When the handler returns, the kernel does with
+// the signal what its own table says then.
+void send_again(int number, siginfo_t* info) {
+  ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
+}
+
 void on_signal(int number, siginfo_t* info, void* context) {
-  call(table.read(number), number, info, context);
+  const Action program = table.read(number);
+  if (has_function(program)) return call(program, number, info, context);
+  // Another thread takes the handler away: the kernel's table has it, or had it a moment ago.
+  if (program.sa_handler == SIG_DFL) send_again(number, info);
 }
 
 // The default action: the process ends as it would without us, with the same signal and cause.
@@ -114,9 +138,7 @@ void die_of(int number, siginfo_t* info) {
   default_action.sa_handler = SIG_DFL;
   real_sigaction(number, &default_action, nullptr);
   // A fault happens again when we return. A signal that was sent must be sent again.
-  if (info->si_code <= 0) {
-    ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
-  }
+  if (info->si_code <= 0) send_again(number, info);
 }
 
 void on_fault(int number, siginfo_t* info, void* context) {
@@ -172,11 +194,17 @@ int change_action(int number, const Action* action, Action* old) {
     if (!table.active.load(std::memory_order_relaxed)) {
       if (real_sigaction(number, action ? &wanted : nullptr, &before) != 0) return -1;
     } else {
+      // A signal may come in between: ours first, so that what the kernel calls has a function.
       const Action program = table.get(number);
       const Action installed = installed_for(number, wanted);
-      if (real_sigaction(number, action ? &installed : nullptr, &before) != 0) return -1;
-      if (is_fault(number) || before.sa_sigaction == on_signal) before = program;
       if (action) table.set(number, wanted);
+      if (real_sigaction(number, action ? &installed : nullptr, &before) != 0) {
+        const int error = errno;
+        table.set(number, program);
+        errno = error;
+        return -1;
+      }
+      if (is_fault(number) || before.sa_sigaction == on_signal) before = program;
     }
   }
   if (old) *old = before;
@@ -230,6 +258,20 @@ void install_fault_handlers() {
     FERRY_NEXT(pthread_sigmask)(SIG_UNBLOCK, &faults, nullptr);
     rnic::set_fault_handler_installed(true);
   });
+}
+
+// A handler of this thread, or a preparation of somebody else for the fork, may change an action:
+// it finds the lock taken by its own thread and goes on.
+void fault_handlers_before_fork() {
+  const AllSignalsBlocked blocked;
+  table.lock();
+  forking = true;
+}
+
+void fault_handlers_after_fork() {
+  const AllSignalsBlocked blocked;
+  forking = false;
+  table.unlock();
 }
 
 void fault_handlers_in_child() {

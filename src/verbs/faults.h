@@ -12,6 +12,9 @@ namespace ferry::verbs {
 
 void install_fault_handlers();
 
+// Around fork(): no other thread is in the middle of a change, which the child would not finish.
+void fault_handlers_before_fork();
+void fault_handlers_after_fork();
 // In a child after fork(): its kernel's table and ours are copies that belong together.
 void fault_handlers_in_child();
 

@@ -18,15 +18,18 @@ void before() {
   rdma_cm_before_fork();
   lock_devices();
   if (Process* p = process_if_any()) p->mutex.lock();
+  fault_handlers_before_fork();
 }
 
 void after_in_parent() {
+  fault_handlers_after_fork();
   if (Process* p = process_if_any()) p->mutex.unlock();
   unlock_devices();
   rdma_cm_in_parent();
 }
 
 void after_in_child() {
+  fault_handlers_after_fork();
   unlock_devices();
   rdma_cm_in_child();
   Process* p = process_if_any();

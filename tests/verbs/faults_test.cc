@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "rig.h"
 #include "rnic/copy.h"
@@ -38,7 +40,7 @@ template <typename Body>
 int ends_by(Body body) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(5);
+    ::alarm(60);
     body();
     ::_exit(0);
   }
@@ -190,6 +192,50 @@ TEST_F(Faults, WrongNumbersAreRefused) {
   EXPECT_EQ(::sigaction(0, &action, nullptr), -1);
   EXPECT_EQ(::sigaction(1000, &action, nullptr), -1);
   EXPECT_EQ(::signal(1000, count_signal), SIG_ERR);
+}
+
+// Another thread changes what a signal does, while it comes again and again. SIGURG is ignored by
+// default.
+TEST_F(Faults, ASignalThatComesWhileItsHandlerIsTakenAwayFindsOneOfBoth) {
+  EXPECT_EQ(ends_by([] {
+              std::atomic<bool> over{false};
+              std::thread changes([&] {
+                for (int i = 0; i < 20'000; ++i) {
+                  for (const sighandler_t each : {SIG_DFL, count_signal, SIG_IGN, count_signal}) {
+                    ::signal(SIGURG, each);
+                  }
+                }
+                over = true;
+              });
+              while (!over) ::kill(::getpid(), SIGURG);
+              changes.join();
+              ::_exit(caught == SIGURG ? 7 : 8);
+            }),
+            1007);
+}
+
+TEST_F(Faults, AChildThatIsMadeWhileAnActionChangesCanChangeOne) {
+  std::atomic<bool> over{false};
+  std::thread changes([&] {
+    while (!over) ::signal(SIGURG, count_signal);
+  });
+  int status = 0;
+  for (int i = 0; i < 1'000 && status == 0; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::signal(SIGURG, SIG_IGN);
+      ::_exit(0);
+    }
+    // One that hangs does so with all signals blocked.
+    for (int ms = 0; ::waitpid(child, &status, WNOHANG) == 0; ++ms) {
+      if (ms == 60'000) ::kill(child, SIGKILL);
+      ::usleep(1000);
+    }
+  }
+  over = true;
+  changes.join();
+  EXPECT_EQ(status, 0);
+  ::signal(SIGURG, SIG_DFL);
 }
 
 }  // namespace
