@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,6 +38,11 @@ int Channel::open(bool close_on_exec) {
 bool Channel::is_mine(int descriptor) const {
   std::uint64_t device = 0, inode = 0;
   return identity(descriptor, &device, &inode) && device == device_ && inode == inode_;
+}
+
+bool Channel::is_abandoned() const {
+  pollfd end{write_end_, 0, 0};
+  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
 }
 
 void Channel::restored() {

@@ -35,6 +35,8 @@ class Channel {
 
   // The descriptor is still that of our pipe: the program may have put something else there.
   bool is_mine(int descriptor) const;
+  // The program has closed it, in whatever way.
+  bool is_abandoned() const;
   // After a restore the pipe is another one.
   void restored();
 

@@ -68,11 +68,13 @@ int Service::open(int flags) {
   return descriptor;
 }
 
-void Service::close(int descriptor) {
+bool Service::close(int descriptor) {
   auto lock = lock_running();
   const auto found = channels_.find(descriptor);
-  if (found == channels_.end()) return;
+  if (found == channels_.end()) return true;
   const std::shared_ptr<Channel> channel = found->second;
+  // The number may be another file's since dup2() or close_range().
+  if (!channel->is_mine(descriptor) && !channel->is_abandoned()) return false;
   channels_.erase(found);
   for (;;) {
     const auto of_channel = std::find_if(ids_.begin(), ids_.end(),
@@ -81,6 +83,7 @@ void Service::close(int descriptor) {
     destroy(of_channel->second);
   }
   end_command(lock);
+  return true;
 }
 
 std::shared_ptr<Channel> Service::channel_of(int descriptor) {

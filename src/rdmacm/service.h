@@ -75,8 +75,9 @@ class Service {
 
   // A descriptor for the program, or -1 and errno.
   int open(int flags);
-  // Destroys the IDs of the channel. The descriptor itself is the caller's to close.
-  void close(int descriptor);
+  // Destroys the IDs of the channel. The descriptor itself is the caller's to close. False: it is
+  // something else's now, and the channel lives on under another number.
+  bool close(int descriptor);
   // Before and after a blocking read of the descriptor. The errno value.
   int enter_wait(int descriptor);
   void leave_wait(int descriptor);

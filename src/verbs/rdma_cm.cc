@@ -26,11 +26,17 @@ std::atomic<rdmacm::Service*> the_service{nullptr};
 // Descriptors of rdma_cm: what every write() and close() of the program looks at first.
 constexpr int kMaxDescriptor = 1 << 16;
 std::array<std::atomic<std::uint64_t>, kMaxDescriptor / 64> ours;
+// The process whose they are. A child after vfork() shares this memory and has descriptors of its
+// own under the same numbers: what it closes stays open here.
+std::atomic<pid_t> owner{0};
 
-bool is_ours(int descriptor) {
+bool is_marked(int descriptor) {
   if (descriptor < 0 || descriptor >= kMaxDescriptor) return false;
   const auto word = ours[static_cast<unsigned>(descriptor) / 64].load(std::memory_order_relaxed);
   return word >> (descriptor % 64) & 1;
+}
+bool is_ours(int descriptor) {
+  return is_marked(descriptor) && owner.load(std::memory_order_relaxed) == ::getpid();
 }
 void set_ours(int descriptor, bool on) {
   auto& word = ours[static_cast<unsigned>(descriptor) / 64];
@@ -149,6 +155,7 @@ int open_rdma_cm(int flags) {
     return descriptor < 0 ? errno : 0;
   });
   if (error) return minus_one_or_errno(error);
+  owner.store(::getpid(), std::memory_order_relaxed);
   set_ours(descriptor, true);
   return descriptor;
 }
@@ -174,6 +181,7 @@ void rdma_cm_in_parent() {
 void rdma_cm_in_child() {
   if (locked_for_fork) locked_for_fork->abandon_in_child();
   the_service.store(nullptr, std::memory_order_release);
+  owner.store(::getpid(), std::memory_order_relaxed);
 }
 
 }  // namespace ferry::verbs
@@ -196,9 +204,9 @@ FERRY_EXPORT ssize_t write(int descriptor, const void* buffer, size_t size) {
 FERRY_EXPORT int close(int descriptor) {
   if (is_ours(descriptor)) {
     NotCancelled guard;
-    set_ours(descriptor, false);
     guarded([&] {
-      if (ferry::rdmacm::Service* s = rdma_cm_if_any()) s->close(descriptor);
+      ferry::rdmacm::Service* s = rdma_cm_if_any();
+      if (!s || s->close(descriptor)) set_ours(descriptor, false);
       return 0;
     });
   }

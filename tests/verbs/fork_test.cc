@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <rdma/rdma_user_cm.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,6 +93,76 @@ TEST_F(FullRig, RdmaCmOfTheParentFailsInAChild) {
   ::close(cm);
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+struct CmCommand {
+  rdma_ucm_create_id_resp answer{};
+  struct {
+    rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_CREATE_ID, sizeof(rdma_ucm_create_id),
+                            sizeof(rdma_ucm_create_id_resp)};
+    rdma_ucm_create_id body{};
+  } command;
+  CmCommand() {
+    command.body.uid = 1;
+    command.body.ps = RDMA_PS_TCP;
+    command.body.response = reinterpret_cast<std::uintptr_t>(&answer);
+  }
+  bool works(int cm) {
+    return ::write(cm, &command, sizeof command) == static_cast<ssize_t>(sizeof command);
+  }
+  // Whether the ID that `works` made is there still.
+  bool remains(int cm) {
+    rdma_ucm_destroy_id_resp gone{};
+    struct {
+      rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_DESTROY_ID, sizeof(rdma_ucm_destroy_id),
+                              sizeof gone};
+      rdma_ucm_destroy_id body{};
+    } destroy;
+    destroy.body.id = answer.id;
+    destroy.body.response = reinterpret_cast<std::uintptr_t>(&gone);
+    return ::write(cm, &destroy, sizeof destroy) == static_cast<ssize_t>(sizeof destroy);
+  }
+};
+
+// As launchers of programs do before they execute another: posix_spawn, and JDK 11's Runtime.exec.
+TEST_F(FullRig, WhatAChildAfterVforkClosesStaysOpen) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan does not know threads that it did not start";
+#endif
+  const int cm = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  CmCommand parent;
+  ASSERT_TRUE(parent.works(cm));
+  alignas(16) static char stack[1 << 16];
+  const pid_t child = ::clone(
+      [](void* descriptor) {
+        const int number = *static_cast<int*>(descriptor);
+        ::close(number);
+        if (::open("/dev/null", O_WRONLY) != number) return 1;
+        return ::write(number, "abc", 3) == 3 ? 0 : 2;
+      },
+      stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, const_cast<int*>(&cm));
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(parent.remains(cm));
+  EXPECT_EQ(::close(cm), 0);
+}
+
+// Its number belongs to something else, which is closed; the channel lives on under another one.
+TEST_F(FullRig, AnotherFilesEndUnderItsNumberIsNotItsOwn) {
+  const int cm = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  CmCommand command;
+  ASSERT_TRUE(command.works(cm));
+  const int kept = ::dup(cm);
+  const int null = ::open("/dev/null", O_WRONLY);
+  ASSERT_EQ(::dup2(null, cm), cm);
+  EXPECT_EQ(::close(cm), 0);
+  ASSERT_EQ(::dup2(kept, cm), cm);  // back again: as a launcher does that saves its descriptors
+  EXPECT_EQ(::close(kept), 0);
+  EXPECT_TRUE(command.remains(cm));
+  EXPECT_EQ(::close(cm), 0);
+  EXPECT_EQ(::close(null), 0);
 }
 
 TEST_F(FullRig, AChildsCallsFailWhateverTheParentHeld) {
