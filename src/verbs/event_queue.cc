@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "verbs/restart.h"
@@ -67,6 +68,18 @@ int EventQueue::take(Event* out) {
 void EventQueue::forget(const void* element) {
   std::lock_guard lock(mutex_);
   stale_bytes_ += std::erase_if(events_, [&](const Event& e) { return e.element == element; });
+  // Whoever polls the descriptor must not find it readable. read() would wait when a thread in
+  // take() was faster; that one has a byte of no event then.
+  while (stale_bytes_ > 0) {
+    char byte;
+    const iovec out{&byte, 1};
+    const ssize_t got = ::vmsplice(read_end_, &out, 1, SPLICE_F_NONBLOCK);
+    if (got == 1) {
+      --stale_bytes_;
+    } else if (got == 0 || errno != EINTR) {
+      return;
+    }
+  }
 }
 
 }  // namespace ferry::verbs

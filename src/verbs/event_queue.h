@@ -42,7 +42,7 @@ class EventQueue {
   int read_end_ = -1, write_end_ = -1;
   std::mutex mutex_;
   std::deque<Event> events_;
-  std::size_t stale_bytes_ = 0;  // bytes in the pipe whose events were forgotten
+  std::size_t stale_bytes_ = 0;  // bytes of forgotten events that threads in take() have read
 };
 
 }  // namespace ferry::verbs
