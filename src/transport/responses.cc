@@ -69,6 +69,10 @@ unsigned Connection::State::transmit_responses(unsigned budget) {
     Response& response = rsp.responses.front();
     const EmitResult result = send_response(response);
     if (result == EmitResult::kNoRoom) return sent;
+    if (result != EmitResult::kOk && response.duplicate) {
+      rsp.responses.erase(rsp.responses.begin());
+      continue;
+    }
     if (result != EmitResult::kOk) {
       const std::uint32_t psn = wire::psn_add(response.first_psn, response.sent);
       rsp.responses.clear();

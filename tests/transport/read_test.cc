@@ -161,6 +161,23 @@ TEST(Read, DuplicateIsExecutedAgainWhollyOrFromItsMiddle) {
   s.expect_silence();
 }
 
+TEST(Read, ALateDuplicateWhoseRegionIsGoneIsDropped) {
+  Script s;
+  s.inject(read_request(500, kRemote, 4));
+  s.expect(Opcode::kRcReadResponseOnly, 500);
+  s.host.refuse_region = true;  // deregistered
+  s.inject(read_request(500, kRemote, 4));
+  s.expect_silence();
+  s.host.refuse_region = false;  // registered, and not mapped any more
+  s.host.faulty.insert(kRemote);
+  s.inject(read_request(500, kRemote, 4));
+  s.expect_silence();
+  EXPECT_TRUE(s.host.events.empty());
+  s.host.faulty.clear();
+  s.inject(read_request(501, kRemote, 4));
+  s.expect(Opcode::kRcReadResponseOnly, 501);
+}
+
 TEST(Read, DoubledByTheNetworkTakesNoNewReadsPlace) {
   ScriptOptions options;
   options.rtr.max_dest_rd_atomic = 1;
