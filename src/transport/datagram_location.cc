@@ -15,6 +15,7 @@ namespace {
 
 constexpr unsigned kAskRepeats = 6;  // over 63 ms with the default back-off
 constexpr std::size_t kMaxAsks = 32, kMaxAnswers = 32;
+constexpr std::size_t kMaxAsksOfOthers = 16;  // of them, that packets of others have made us ask
 
 }  // namespace
 
@@ -27,7 +28,8 @@ bool Datagram::asking(const DatagramName& name) const {
 }
 
 void Datagram::ask(const DatagramName& name, const DatagramPlace& to, bool for_class, Time now) {
-  if (!settings_.enabled || asks_.size() >= kMaxAsks || asking(name)) return;
+  const std::size_t most = for_class ? kMaxAsks : kMaxAsksOfOthers;
+  if (!settings_.enabled || asks_.size() >= most || asking(name)) return;
   std::uint64_t nonce = 0;
   while (nonce == 0) nonce = host_.random();
   asks_.push_back({.name = name,
@@ -49,6 +51,7 @@ bool Datagram::route(const DatagramName& name, const DatagramSource& us, Time no
   }
   const LocationTable::Found found = locations_.find(name, now);
   *place = found.place;
+  locations_.sends(name, found.place.endpoint);
   if (found.stale) ask(name, found.place, true, now);
   if (!settings_.enabled || !is_moved(us)) return true;
   if (found.peer_class == PeerClass::kUnknown) {
@@ -119,7 +122,12 @@ void Datagram::handle_message(const wire::Packet& packet, const port::Endpoint& 
   if (message->type != MigrationType::kMoved) return;
   if (message->echo == 0) {
     // A hint of a stand-in that we sent to an old place: it names the QP, and no more is believed.
+    // Whom we did not send to has nothing to tell us.
     const DatagramName name{message->location.address, message->source_qpn};
+    if (!locations_.has_sent(name, from)) {
+      ++counters_.dropped_forged;
+      return;
+    }
     ask(name, locations_.find(name, now).place, false, now);
     return;
   }

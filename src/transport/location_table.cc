@@ -66,4 +66,22 @@ void LocationTable::unanswered(const DatagramName& name, Time now) {
   if (entry.peer_class != PeerClass::kFerry) entry.peer_class = PeerClass::kUnmodified;
 }
 
+std::size_t LocationTable::slot_of(const DatagramName& name) {
+  std::size_t hash = name.qpn;
+  for (const auto byte : name.gid.bytes) hash = hash * 31 + std::to_integer<std::size_t>(byte);
+  return hash % kSent;
+}
+
+void LocationTable::sends(const DatagramName& name, const port::Endpoint& to) {
+  if (sent_.empty()) sent_.resize(kSent);
+  Sent& sent = sent_[slot_of(name)];
+  if (sent.name != name || sent.to != to) sent = {name, to};
+}
+
+bool LocationTable::has_sent(const DatagramName& name, const port::Endpoint& to) const {
+  if (sent_.empty()) return false;
+  const Sent& sent = sent_[slot_of(name)];
+  return sent.name == name && sent.to == to;
+}
+
 }  // namespace ferry::transport

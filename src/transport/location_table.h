@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "port/endpoint.h"
 #include "transport/types.h"
@@ -43,6 +44,10 @@ class LocationTable {
   // `location`, after `epoch` stops; a QP's own epoch is not higher than that of its RNIC.
   void relocate(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,
                 Time now);
+  // Datagrams leave for this name, to that place; and whether some did. Each name shares its place
+  // in this memory with others: what was just sent is remembered, older things may not be.
+  void sends(const DatagramName& name, const port::Endpoint& to);
+  bool has_sent(const DatagramName& name, const port::Endpoint& to) const;
   std::size_t size() const { return entries_.size(); }
 
  private:
@@ -54,7 +59,15 @@ class LocationTable {
   };
   Entry& insert(const DatagramName& name, Time now);
 
+  struct Sent {
+    DatagramName name;
+    port::Endpoint to;
+  };
+  static constexpr std::size_t kSent = 256;
+  static std::size_t slot_of(const DatagramName& name);
+
   std::map<DatagramName, Entry> entries_;
+  std::vector<Sent> sent_;  // empty, or kSent of them
 };
 
 }  // namespace ferry::transport

@@ -313,11 +313,29 @@ TEST_F(DatagramTest, AMovedSenderKeepsItsNameAndIsBelievedOnlyByItsOldPlace) {
 TEST_F(DatagramTest, AHintIsAskedAboutAndNotBelieved) {
   const MigrationMessage hint{
       .type = MigrationType::kMoved, .source_qpn = kPeerQpn, .epoch = 9, .location = kPeer};
-  inject(hint, kOther);
-  next_message(MigrationType::kLocate, kPeer);
-  inject(hint, kOther);  // it is being asked
   post(1, 10, to_peer());
   next(Opcode::kUdSendOnly, kPeer);
+  inject(hint, kPeer);
+  next_message(MigrationType::kLocate, kPeer);
+  inject(hint, kPeer);  // it is being asked
+  post(2, 10, to_peer());
+  next(Opcode::kUdSendOnly, kPeer);
+}
+
+// Nobody makes us ask at an address of his choice, nor take up all questions.
+TEST_F(DatagramTest, AHintOfOneWhomWeDidNotSendToIsDropped) {
+  MigrationMessage hint{
+      .type = MigrationType::kMoved, .source_qpn = kPeerQpn, .epoch = 9, .location = kPeer};
+  inject(hint, kPeer);  // from there, as the packet says: but we have sent nothing there
+  post(1, 10, to_peer());
+  next(Opcode::kUdSendOnly, kPeer);
+  inject(hint, kOther);
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    hint.source_qpn = kPeerQpn + 1 + i;
+    inject(hint, kPeer);
+  }
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(qp->status().counters.dropped_forged, 42u);
 }
 
 TEST_F(DatagramTest, StoppedItOnlyQueues) {
