@@ -15,6 +15,8 @@ namespace {
 constexpr std::uint8_t kPorts = 1;
 // 4.096 us * 2^15 = 134 ms: the progress thread of a busy host may need that long to answer.
 constexpr std::uint8_t kAckDelay = 15;
+// No OUI is ours: rdma_rxe, which has none either, says the same. Programs take 0 for no device.
+constexpr std::uint32_t kVendor = 0xFFFFFF, kPart = 1, kHardware = 1;
 constexpr std::uint64_t kClockKhz = 1'000'000;  // Context::clock() counts nanoseconds
 
 }  // namespace
@@ -47,7 +49,10 @@ int Context::query_device(ibv_device_attr_ex* out) {
   if (adapter_.abandoned()) return ENODEV;
   *out = {};
   ibv_device_attr& a = out->orig_attr;
-  std::strncpy(a.fw_ver, "0.1.0", sizeof a.fw_ver - 1);
+  std::strncpy(a.fw_ver, FERRY_VERSION, sizeof a.fw_ver - 1);
+  a.vendor_id = kVendor;
+  a.vendor_part_id = kPart;
+  a.hw_ver = kHardware;
   a.node_guid = htobe64(guid_);
   a.sys_image_guid = a.node_guid;
   a.max_mr_size = ~std::uint64_t{0};

@@ -341,6 +341,7 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) try {
   }
   if (!qp.has_its_objects()) return EINVAL;
   qp.cap = init->cap;
+  qp.cap.max_inline_data = std::max(qp.cap.max_inline_data, QueuePair::kMinInline);
   if (const int error = QueuePair::grant(qp.type, qp.srq != nullptr, &qp.cap); error != 0) {
     return error;
   }

@@ -115,8 +115,10 @@ int QueuePair::take_data(const ibv_send_wr& wr, const transport::SendRequest& he
 
 int QueuePair::take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
                          const transport::SendRequest& head, bool post) {
-  constexpr unsigned kAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                               IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+  // A window gives no local access: LOCAL_WRITE means nothing, and kernel devices take it.
+  constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                               IBV_ACCESS_ZERO_BASED;
   const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
   const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
   if ((info.mw_access_flags & ~kAccess) != 0 || (info.mr == nullptr && info.length != 0) ||

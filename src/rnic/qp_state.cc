@@ -88,8 +88,12 @@ bool in_range(int value, int low, int high) {
 
 // Values of the attributes that the mask names.
 bool values_fit(const ibv_qp_attr& a, int mask, const AttributeLimits& limits) {
-  constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | kFlushGlobal;
+  // Programs give a QP the flags of their MRs, and kernel devices take them.
+  constexpr unsigned kOfRegions = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
+                                  IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING;
+  constexpr unsigned kAccess = kOfRegions | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                               IBV_ACCESS_REMOTE_ATOMIC | kFlushGlobal;
   if ((mask & IBV_QP_PORT) != 0 && !in_range(a.port_num, 1, limits.port_count)) return false;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && a.pkey_index >= limits.pkey_count) return false;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (a.qp_access_flags & ~kAccess) != 0) return false;

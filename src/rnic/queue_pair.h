@@ -38,6 +38,8 @@ class QueuePair final : public device::Qp,
   static constexpr int kMaxWr = 16384;
   static constexpr int kMaxSge = 30;
   static constexpr int kMaxInline = static_cast<int>(transport::kMaxInline);
+  // Granted unasked, as kernel devices do: programs post inline without having asked.
+  static constexpr std::uint32_t kMinInline = 64;
   static constexpr int kMaxRdAtomic = 16;
 
   static bool supports(ibv_qp_type type);

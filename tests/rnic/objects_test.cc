@@ -31,6 +31,14 @@ struct ObjectsTest : ::testing::Test, SimPair {
   }
 };
 
+// Programs tell by these whether there is a device, and which.
+TEST_F(ObjectsTest, TheDeviceHasAVendorAndAVersion) {
+  EXPECT_NE(reported.orig_attr.vendor_id, 0u);
+  EXPECT_NE(reported.orig_attr.vendor_part_id, 0u);
+  EXPECT_NE(reported.orig_attr.hw_ver, 0u);
+  EXPECT_STRNE(reported.orig_attr.fw_ver, "");
+}
+
 TEST_F(ObjectsTest, CompletionQueuesAndDomainsOfQpsAreBusy) {
   device::Qp* qp = a.create_qp();
   EXPECT_EQ(destroy(a.pd), EBUSY);

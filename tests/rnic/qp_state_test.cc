@@ -239,7 +239,8 @@ TEST(QpState, ValuesOutOfRange) {
       {"port 0", IBV_QPS_RESET, IBV_QPS_INIT, [](ibv_qp_attr* a) { a->port_num = 0; }},
       {"port 2", IBV_QPS_RESET, IBV_QPS_INIT, [](ibv_qp_attr* a) { a->port_num = 2; }},
       {"pkey index", IBV_QPS_RESET, IBV_QPS_INIT, [](ibv_qp_attr* a) { a->pkey_index = 1; }},
-      {"access", IBV_QPS_RESET, IBV_QPS_INIT, [](ibv_qp_attr* a) { a->qp_access_flags = 1u << 6; }},
+      {"access", IBV_QPS_RESET, IBV_QPS_INIT,
+       [](ibv_qp_attr* a) { a->qp_access_flags = 1u << 12; }},
       {"mtu 0", IBV_QPS_INIT, IBV_QPS_RTR,
        [](ibv_qp_attr* a) { a->path_mtu = static_cast<ibv_mtu>(0); }},
       {"mtu 6", IBV_QPS_INIT, IBV_QPS_RTR,
@@ -258,6 +259,12 @@ TEST(QpState, ValuesOutOfRange) {
       {"rnr retry", IBV_QPS_RTR, IBV_QPS_RTS, [](ibv_qp_attr* a) { a->rnr_retry = 8; }},
       {"rd atomic", IBV_QPS_RTR, IBV_QPS_RTS, [](ibv_qp_attr* a) { a->max_rd_atomic = 17; }},
   };
+  // Flags of regions mean nothing for a QP, and kernel devices take them.
+  ibv_qp_attr of_region = valid(IBV_QPS_RESET, IBV_QPS_INIT);
+  of_region.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
+                              IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING;
+  const int required = rows().at({IBV_QPS_RESET, IBV_QPS_INIT}).required | IBV_QP_STATE;
+  EXPECT_EQ(check(IBV_QPS_RESET, of_region, required), 0);
   for (const RangeCase& c : cases) {
     ibv_qp_attr a = valid(c.from, c.to);
     const int mask = rows().at({c.from, c.to}).required | IBV_QP_STATE;

@@ -87,17 +87,11 @@ TEST_F(FullRig, PostsGoToTheDevice) {
   EXPECT_EQ(bad, &wr);
 }
 
+// As libibverbs answers for devices without enhanced connection establishment.
 TEST_F(FullRig, NoVendorsOptionsAreTakenWhenConnecting) {
   ibv_ece ece{1, 2, 0};
-  EXPECT_EQ(ibv_query_ece(qp, &ece), 0);
-  EXPECT_EQ(ece.vendor_id, 0u);
-  EXPECT_EQ(ece.options, 0u);
-  ece = {0x02c9, 0x30000002, 0};
-  EXPECT_EQ(ibv_set_ece(qp, &ece), 0);
-  EXPECT_EQ(ece.vendor_id, 0u);  // what was accepted
-  EXPECT_EQ(ece.options, 0u);
-  ece = {0, 0, 1};
-  EXPECT_EQ(ibv_set_ece(qp, &ece), EINVAL);
+  EXPECT_EQ(ibv_query_ece(qp, &ece), EOPNOTSUPP);
+  EXPECT_EQ(ibv_set_ece(qp, &ece), EOPNOTSUPP);
   EXPECT_EQ(ibv_set_ece(qp, nullptr), EINVAL);
   EXPECT_EQ(ibv_query_ece(nullptr, &ece), EINVAL);
   EXPECT_EQ(ibv_query_qp_data_in_order(qp, IBV_WR_SEND, 0), 0);
