@@ -197,21 +197,22 @@ TEST_F(Faults, WrongNumbersAreRefused) {
 // Another thread changes what a signal does, while it comes again and again. SIGURG is ignored by
 // default.
 TEST_F(Faults, ASignalThatComesWhileItsHandlerIsTakenAwayFindsOneOfBoth) {
-  EXPECT_EQ(ends_by([] {
-              std::atomic<bool> over{false};
-              std::thread changes([&] {
-                for (int i = 0; i < 20'000; ++i) {
-                  for (const sighandler_t each : {SIG_DFL, count_signal, SIG_IGN, count_signal}) {
-                    ::signal(SIGURG, each);
-                  }
-                }
-                over = true;
-              });
-              while (!over) ::kill(::getpid(), SIGURG);
-              changes.join();
-              ::_exit(caught == SIGURG ? 7 : 8);
-            }),
-            1007);
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan takes the reader of a sequence lock, who looks again, for a race";
+#endif
+  std::atomic<bool> over{false};
+  std::thread changes([&] {
+    for (int i = 0; i < 20'000; ++i) {
+      for (const sighandler_t each : {SIG_DFL, count_signal, SIG_IGN, count_signal}) {
+        ::signal(SIGURG, each);
+      }
+    }
+    over = true;
+  });
+  while (!over) ::kill(::getpid(), SIGURG);
+  changes.join();
+  EXPECT_EQ(caught, SIGURG);
+  ::signal(SIGURG, SIG_DFL);
 }
 
 TEST_F(Faults, AChildThatIsMadeWhileAnActionChangesCanChangeOne) {
