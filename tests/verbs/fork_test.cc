@@ -53,48 +53,7 @@ TEST_F(FullRig, AChildsCallsFailAndDoNotHang) {
   EXPECT_EQ(ibv_dealloc_pd(another), 0);
 }
 
-TEST_F(FullRig, RdmaCmOfTheParentFailsInAChild) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "TSan does not let a child start threads";
-#endif
-  const int cm = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  ASSERT_GE(cm, 0);
-  rdma_ucm_create_id_resp answer{};
-  struct {
-    rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_CREATE_ID, sizeof(rdma_ucm_create_id),
-                            sizeof(rdma_ucm_create_id_resp)};
-    rdma_ucm_create_id body{};
-  } command;
-  command.body.uid = 1;
-  command.body.ps = RDMA_PS_TCP;
-  command.body.response = reinterpret_cast<std::uintptr_t>(&answer);
-  const auto size = static_cast<ssize_t>(sizeof command);
-  ASSERT_EQ(::write(cm, &command, sizeof command), size);
-  const int code = in_child([&] {
-    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 1;
-    command.header.cmd = RDMA_USER_CM_CMD_GET_EVENT;
-    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 2;
-    command.header.cmd = RDMA_USER_CM_CMD_CREATE_ID;
-    if (::close(cm) != 0) return 3;
-    const int own = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-    if (own < 0) return 4;
-    return ::write(own, &command, sizeof command) == size ? 0 : 5;
-  });
-  EXPECT_EQ(code, 0);
-  struct stat status;
-  ASSERT_EQ(::fstat(cm, &status), 0);
-  EXPECT_TRUE(S_ISCHR(status.st_mode));
-  EXPECT_EQ(::write(cm, &command, sizeof command), size);  // the parent goes on
-  // Whatever has its number afterwards is left alone.
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  ASSERT_EQ(::dup2(ends[1], cm), cm);
-  EXPECT_EQ(::write(cm, "abc", 3), 3);
-  ::close(cm);
-  ::close(ends[0]);
-  ::close(ends[1]);
-}
-
+// Makes an ID, and looks whether it is there.
 struct CmCommand {
   rdma_ucm_create_id_resp answer{};
   struct {
@@ -123,6 +82,40 @@ struct CmCommand {
     return ::write(cm, &destroy, sizeof destroy) == static_cast<ssize_t>(sizeof destroy);
   }
 };
+
+TEST_F(FullRig, RdmaCmOfTheParentFailsInAChild) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan does not let a child start threads";
+#endif
+  const int cm = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  ASSERT_GE(cm, 0);
+  CmCommand parent;
+  ASSERT_TRUE(parent.works(cm));
+  const int code = in_child([&] {
+    auto& command = parent.command;
+    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 1;
+    command.header.cmd = RDMA_USER_CM_CMD_GET_EVENT;
+    if (::write(cm, &command, sizeof command) != -1 || errno != ENODEV) return 2;
+    command.header.cmd = RDMA_USER_CM_CMD_CREATE_ID;
+    if (::close(cm) != 0) return 3;
+    const int own = ::open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+    if (own < 0) return 4;
+    return parent.works(own) ? 0 : 5;
+  });
+  EXPECT_EQ(code, 0);
+  struct stat status;
+  ASSERT_EQ(::fstat(cm, &status), 0);
+  EXPECT_TRUE(S_ISCHR(status.st_mode));
+  EXPECT_TRUE(parent.works(cm));  // it goes on
+  // Whatever has its number afterwards is left alone.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::dup2(ends[1], cm), cm);
+  EXPECT_EQ(::write(cm, "abc", 3), 3);
+  ::close(cm);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
 
 // As launchers of programs do before they execute another: posix_spawn, and JDK 11's Runtime.exec.
 TEST_F(FullRig, WhatAChildAfterVforkClosesStaysOpen) {
