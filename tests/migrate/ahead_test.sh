@@ -124,13 +124,13 @@ goes_on() {
       jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
 }
 
-# What fails while memory is copied ahead leaves the program as it was, never stopped.
 # How often a program of h1 has been stopped.
 epoch_of() {
   on h1 "$ferry" ps --json |
     jq --arg name "$1" '[.programs[] | select(.container == $name) | .devices[].qps[].epoch] | max'
 }
 
+# What fails while memory is copied ahead leaves the program as it was. Moves that are refused stop nobody.
 group_failures() {
   local epoch
   serve fas
