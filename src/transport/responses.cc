@@ -69,11 +69,11 @@ unsigned Connection::State::transmit_responses(unsigned budget) {
     Response& response = rsp.responses.front();
     const EmitResult result = send_response(response);
     if (result == EmitResult::kNoRoom) return sent;
-    if (result != EmitResult::kOk && response.duplicate) {
-      rsp.responses.erase(rsp.responses.begin());
-      continue;
-    }
     if (result != EmitResult::kOk) {
+      if (response.duplicate) {
+        rsp.responses.erase(rsp.responses.begin());
+        continue;
+      }
       const std::uint32_t psn = wire::psn_add(response.first_psn, response.sent);
       rsp.responses.clear();
       refuse(syndrome::kNakRemoteAccess, psn, Status::kLocalAccess);
