@@ -241,18 +241,22 @@ group_killed() {
   await 'h2 gives it up' has_given_up h2 kls
   ok 'what a killed ferryd had stopped goes on'
 
-  # The peer can only hear from the stand-in of the source, which is that of the next ferryd.
+  # The peer can only hear from the stand-in of the source, which is that of the next ferryd. It has something to ask
+  # for sure: what it sends does not arrive from before the stop on, so that a request of either side is unacknowledged.
   on h2 rm -f /tmp/go /tmp/restoring
-  on h1 "$ferry" move kls --to h2 >"$work/done" 2>&1 &
-  runner=$!
-  await 'h2 restores' on h2 test -e /tmp/restoring
-  pid=$(programs_of klc | cut -d ' ' -f 3)
-  kill -STOP "$pid"
   netns=$(on h3 jq -r .netns /run/ferry/containers/klc/config.json)
   on h3 nsenter --net="$netns" nft 'add table ip away
     add chain ip away in { type filter hook input priority 0; }
     add rule ip away in ip saddr 10.78.2.0/24 drop
     add chain ip away out { type filter hook output priority 0; }
+    add rule ip away out ip daddr 10.78.1.0/24 udp dport >= 4791 counter drop'
+  await 'what klc sends is dropped' shows 'packets [1-9]' on h3 nsenter --net="$netns" nft list chain ip away out
+  on h1 "$ferry" move kls --to h2 >"$work/done" 2>&1 &
+  runner=$!
+  await 'h2 restores' on h2 test -e /tmp/restoring
+  pid=$(programs_of klc | cut -d ' ' -f 3)
+  kill -STOP "$pid"
+  on h3 nsenter --net="$netns" nft 'flush chain ip away out
     add rule ip away out ip daddr 10.78.2.0/24 counter'
   on h2 touch /tmp/go
   wait "$runner" || fail "kls did not move: $(<"$work/done")"
