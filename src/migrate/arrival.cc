@@ -30,7 +30,7 @@ namespace {
 
 constexpr auto kDoubt = std::chrono::seconds(2);
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
-constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to end after an abort
+constexpr auto kCriuLimit = std::chrono::seconds(10);    // for CRIU to undo what is held
 constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
 constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
 
@@ -237,8 +237,9 @@ void Arrival::place_log() {
   if (error) throw Failure(fmt::format("cannot write {}: {}", container_->log, error.message()));
 }
 
-void Arrival::restore() {
-  host_.images->wait(token_, static_cast<int>(host_.limits.transfer.count()));
+void Arrival::restore(std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
+  host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   rootfs_.reset();
   place_log();
   std::unique_lock filling(filling_);
@@ -248,8 +249,8 @@ void Arrival::restore() {
   filling.unlock();
   restoring_ = true;
   criu_ = std::thread([this] { run_criu(); });
-  const bool ended = changed_.wait_for(
-      lock, host_.limits.restore, [this] { return held_ || decision_.decided() || criu_ended_; });
+  const bool ended = changed_.wait_until(
+      lock, deadline, [this] { return held_ || decision_.decided() || criu_ended_; });
   if (!ended) throw Failure("criu restore does not end");
   if (decision_.decided() || criu_ended_) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
@@ -423,11 +424,14 @@ void Arrival::undo(const std::string& reason) {
   clean_up();
 }
 
-// CRIU itself kills what it has restored; one that hangs is killed with it.
+// CRIU, which waits in its post-restore action, kills what it has restored; one that is somewhere
+// else may hang there, and is killed with it.
 void Arrival::end_criu() {
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, kCriuLimit, [this] { return criu_ended_; })) return;
-  for (const pid_t pid : process_tree(criu_pid_)) ::kill(pid, SIGKILL);
+  if (held_ && changed_.wait_for(lock, kCriuLimit, [this] { return criu_ended_; })) return;
+  // It may be about to be started.
+  while (!criu_ended_ && criu_pid_ == 0) changed_.wait_for(lock, std::chrono::milliseconds(10));
+  if (!criu_ended_) kill_tree(criu_pid_);
 }
 
 void Arrival::clean_up() {

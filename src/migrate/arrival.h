@@ -50,7 +50,7 @@ class Arrival {
 
   // The steps, called by the source. Throw Failure; then the caller aborts.
   std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
-  void restore();
+  void restore(std::chrono::milliseconds limit);  // of the source's
   // Of the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }

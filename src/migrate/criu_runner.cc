@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -92,7 +93,7 @@ std::string CriuRunner::page_socket_variable() {
   return fmt::format("{}={}", agent::kPageSocketVariable, kPageSocket);
 }
 
-std::string CriuRunner::dump(const Dump& dump) {
+std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
                    dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
                    "skip", "--libdir", paths_.plugin_folder, "--action-script",
@@ -114,7 +115,9 @@ std::string CriuRunner::dump(const Dump& dump) {
   }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
+  *criu = pid;
   const int status = wait_for(pid);
+  *criu = 0;
   if (status == 0) return {};
   return failure_of_criu("dump", status, dump.images);
 }
@@ -140,8 +143,18 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
   *criu = pid;
   const int status = wait_for(pid);
+  *criu = 0;
   if (status == 0) return {};
   return failure_of_criu("restore", status, restore.images);
+}
+
+void kill_scripts(pid_t criu) {
+  for (const pid_t pid : process_tree(criu)) {
+    std::ifstream variables(fmt::format("/proc/{}/environ", pid));
+    for (std::string variable; std::getline(variables, variable, '\0');) {
+      if (variable.starts_with("CRTOOLS_SCRIPT_ACTION=")) ::kill(pid, SIGKILL);
+    }
+  }
 }
 
 std::string failure_of_criu(const std::string& command, int status, const std::string& images) {

@@ -32,8 +32,8 @@ class CriuRunner {
     bool without_memory = false;  // private anonymous pages are left out (precopy/)
   };
   // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
-  // in one line.
-  std::string dump(const Dump& dump);
+  // in one line. `*criu` is CRIU's pid while it runs.
+  std::string dump(const Dump& dump, std::atomic<pid_t>* criu);
 
   struct Restore {
     std::string images;
@@ -42,7 +42,7 @@ class CriuRunner {
     bool without_memory = false;  // a precopy::PageServer has what the dump has left out
   };
   // Restores; ends when the tree runs (it is our child then), or everything is gone again.
-  // Empty, or what failed in one line. `*criu` becomes CRIU's pid.
+  // Empty, or what failed in one line. `*criu` is CRIU's pid while it runs.
   std::string restore(const Restore& restore, std::atomic<pid_t>* criu);
 
   const Paths& paths() const { return paths_; }
@@ -63,6 +63,10 @@ class CriuRunner {
   std::string problem_;
   bool looked_ = false;
 };
+
+// Kills the action scripts that run below a CRIU, or below a runtime that runs one: CRIU itself
+// undoes then what it has done, as after any script that fails.
+void kill_scripts(pid_t criu);
 
 // "4.2.1" of `criu --version` as 40201; 0 when there is none.
 int parse_criu_version(const std::string& output);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <array>
 #include <condition_variable>
 #include <cstddef>
@@ -97,6 +99,8 @@ class ImageSender {
 
   // Sends and waits for the reply; once. Throws Failure.
   ImageTotals send(const std::vector<ImageFile>& files);
+  // From another thread: whatever is under way fails at once.
+  void break_off() { ::shutdown(stream_.socket(), SHUT_RDWR); }
 
  private:
   int send_content(int file, std::uint64_t size, std::uint32_t* crc);

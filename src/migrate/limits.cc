@@ -22,6 +22,7 @@ constexpr std::array kLimits = {
     Limit{"stop", &Limits::stop, milliseconds(100), hours(1)},
     Limit{"transfer", &Limits::transfer, seconds(1), hours(24)},
     Limit{"restore", &Limits::restore, seconds(1), hours(24)},
+    Limit{"standstill", &Limits::standstill, seconds(1), hours(24)},
     Limit{"source", &Limits::source, seconds(1), hours(24)},
     Limit{"resume", &Limits::resume, milliseconds(100), hours(1)},
     Limit{"peers", &Limits::peers, milliseconds(0), hours(1)},

@@ -14,8 +14,12 @@ struct Limits {
   // machine, or one whose own processors are taken from it, keeps a thread waiting for seconds;
   // nothing is lost meanwhile.
   Time stop = std::chrono::seconds(10);
-  Time transfer = std::chrono::minutes(10);  // for an image to arrive
-  Time restore = std::chrono::minutes(5);    // for CRIU to restore it
+  Time transfer = std::chrono::seconds(45);  // for an image to arrive
+  Time restore = std::chrono::seconds(45);   // for CRIU to restore it
+  // From the start of CRIU's dump to the record of the commit, for all of it: then the move is
+  // given up. Shorter than peers stay Paused (transport::MigrationSettings::paused_limit), who
+  // would end their connections otherwise.
+  Time standstill = std::chrono::seconds(45);
   Time source = std::chrono::seconds(60);  // for a sign of an arrival's source; nothing is decided
   Time resume = std::chrono::seconds(30);  // from the commit to the program's word
   Time peers = std::chrono::seconds(3);    // for its peers to know, before the report is given

@@ -18,6 +18,7 @@ extern "C" {
 }
 
 #include "ferry.pb.h"
+#include "migrate/alarm.h"
 #include "migrate/arrival.h"
 #include "migrate/failure.h"
 #include "migrate/log.h"
@@ -40,6 +41,11 @@ constexpr seconds kStatusLimit{10};  // that a program may take to describe itse
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
 constexpr char kRootfsLog[] = "rootfs.out";
+constexpr seconds kBindLimit{20};
+// From the end of a standstill until the scripts of a CRIU that has not ended by itself are killed,
+// and from there until it is killed too, which its TCP connections may not survive.
+constexpr seconds kScriptGrace{2}, kCriuGrace{3};
+constexpr milliseconds kAnswerTime{500};  // that the destination's answer may be on its way
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes: else the stop is as short without
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
@@ -181,11 +187,7 @@ void Move::go() {
   in_group([this] {
     group_->need_open();
     tell("stop");
-    CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value()};
-    if (unit_.container) dump.netns = unit_.container->netns;
-    const std::string error =
-        unit_.container ? unit_.container->runtime->dump(*host_.criu, dump, *unit_.container)
-                        : host_.criu->dump(dump);
+    const std::string error = dump();
     end_dump_turn();
     if (group_->committed()) {
       if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name, error);
@@ -201,6 +203,7 @@ void Move::go() {
   }
   if (!decided) throw Failure("this ferryd is ending");
   if (group_->committed()) {
+    await_work();
     kill_rest();
     if (unit_.container) report_failure([&] { unit_.container->runtime->left(*unit_.container); });
     if (ahead_) {
@@ -214,12 +217,65 @@ void Move::go() {
       rootfs_last_ = rootfs_->sent_last();
     }
     rootfs_.reset();
+    sender_.reset();
     finish();
   } else {
-    ahead_.reset();
-    rootfs_.reset();
     roll_back();
   }
+}
+
+// Runs CRIU, for as long as a standstill may take.
+std::string Move::dump() {
+  standstill_end_ = Clock::now() + host_.limits.standstill;
+  Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
+  // Unless CRIU waits for the decision.
+  Alarm without_scripts(host_.limits.standstill + kScriptGrace, [this] {
+    if (group_->answer() == Answer::kAborted) kill_scripts(criu_);
+  });
+  Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
+    if (group_->answer() == Answer::kAborted) kill_tree(criu_);
+  });
+  CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value()};
+  if (!unit_.container) return host_.criu->dump(dump, &criu_);
+  dump.netns = unit_.container->netns;
+  return unit_.container->runtime->dump(*host_.criu, dump, *unit_.container, &criu_);
+}
+
+// What is left of the standstill.
+milliseconds Move::left() const {
+  return std::max(std::chrono::duration_cast<milliseconds>(standstill_end_ - Clock::now()),
+                  milliseconds(1));
+}
+
+// Without effect on a move that is promised: only its destination decides then.
+void Move::give_up_standstill() {
+  group_->failed(index_, fmt::format("it stood still for {} and its peers wait no longer (ferryd "
+                                     "--limit standstill=TIME)",
+                                     to_string(host_.limits.standstill)));
+  if (group_->answer() == Answer::kAborted) sender_->break_off();
+}
+
+// A call of CRIU's plugin or action script, which a CRIU that was killed leaves behind.
+class Move::AtWork {
+ public:
+  explicit AtWork(Move& move) : move_(move) {
+    std::lock_guard lock(move_.mutex_);
+    ++move_.at_work_;
+  }
+  ~AtWork() {
+    std::lock_guard lock(move_.mutex_);
+    --move_.at_work_;
+    move_.changed_.notify_all();
+  }
+  AtWork(const AtWork&) = delete;
+
+ private:
+  Move& move_;
+};
+
+void Move::await_work() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return at_work_ == 0; });
 }
 
 v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
@@ -427,6 +483,7 @@ void Move::prepare_there() {
 }
 
 void Move::pause_tree() {
+  const AtWork at_work(*this);
   group_->need_open();
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
@@ -441,7 +498,7 @@ void Move::pause_tree() {
     v1::BindReply reply;
     request.set_move_id(move_id_);
     for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
-    peer_.call(request, &reply, seconds(20));
+    peer_.call(request, &reply, std::min<milliseconds>(kBindLimit, left()));
     std::vector<NewPlace> places;
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
@@ -459,6 +516,7 @@ void Move::note_held(const std::vector<HeldProcess>& processes) {
 }
 
 void Move::frozen() {
+  const AtWork at_work(*this);
   // Meanwhile it may have become another program: a set-user-ID one.
   need_owner(user_, unit_.name, unit_.root);
   tree_.mark_frozen();
@@ -482,6 +540,7 @@ void Move::dump_failed() {
 }
 
 int Move::action(const std::string& name) {
+  const AtWork at_work(*this);
   try {
     if (name == "network-lock" && unit_.container) {
       left_network_ = true;
@@ -523,7 +582,6 @@ int Move::transfer_and_commit() {
   tree_.need_same_places(places);
   if (ahead_) ahead_->send_rest(*sender_, images_);
   image_ = sender_->send(files());
-  sender_.reset();
   transferred_ = Clock::now();
 
   group_->need_open();
@@ -531,7 +589,10 @@ int Move::transfer_and_commit() {
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
   restore.set_move_id(move_id_);
-  peer_.call(restore, &restored, host_.limits.restore + seconds(20));
+  const milliseconds limit = left();
+  restore.set_limit_ms(
+      static_cast<std::uint64_t>(std::max(limit - kAnswerTime, milliseconds(1)).count()));
+  peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
 
   host_.decisions->note(Journal::going(move_id_, {host_there_, places}));
@@ -588,6 +649,11 @@ void Move::roll_back() {
     // It aborts by itself: nothing is promised.
     log::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
   }
+  if (sender_) sender_->break_off();
+  await_work();
+  ahead_.reset();
+  rootfs_.reset();
+  sender_.reset();
   if (left_network_) {
     report_failure(
         [&] { unit_.container->runtime->switch_network("activate", unit_.container->instance); });

@@ -110,6 +110,11 @@ class Move {
   void copy_rootfs();
   void copy_memory();
   void need_go_on() const;
+  std::string dump();
+  std::chrono::milliseconds left() const;
+  void give_up_standstill();
+  class AtWork;
+  void await_work();
   void note_held(const std::vector<HeldProcess>& processes);
   int transfer_and_commit();
   int commit();
@@ -139,8 +144,8 @@ class Move {
   const std::string images_;
   std::mutex progress_mutex_;
   Progress progress_;
-  std::optional<ImageSender> sender_;
-  std::optional<CopyRootfs> rootfs_;  // as ahead_
+  std::optional<ImageSender> sender_;  // from prepare() until CRIU has ended
+  std::optional<CopyRootfs> rootfs_;   // as ahead_
   Clock::duration rootfs_time_{};
   std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
   std::optional<CopyAhead> ahead_;  // from prepare() until the program has gone or goes on
@@ -152,8 +157,12 @@ class Move {
   std::future<std::vector<NewPlace>> places_;
   std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
 
+  std::atomic<pid_t> criu_{0};        // from its start on
+  Clock::time_point standstill_end_;  // from before its start on
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts
   std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
   bool over_ = false;
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;

@@ -1,16 +1,20 @@
 #include "migrate/process_tree.h"
 
 #include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 #include "migrate/failure.h"
 
@@ -85,6 +89,23 @@ std::vector<pid_t> process_tree(pid_t root) {
     for (auto child = begin; child != end; ++child) tree.push_back(child->second);
   }
   return tree;
+}
+
+void kill_tree(pid_t root) {
+  constexpr int kLooks = 1000;  // a descendant may start others while it is being killed
+  if (root <= 0) return;
+  ::kill(root, SIGSTOP);
+  for (int look = 0; look < kLooks; ++look) {
+    bool all_dead = true;
+    for (const pid_t pid : process_tree(root)) {
+      if (pid == root || !is_alive(pid)) continue;
+      all_dead = false;
+      ::kill(pid, SIGKILL);
+    }
+    if (all_dead) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(root, SIGKILL);
 }
 
 std::vector<pid_t> ancestors(pid_t pid) {

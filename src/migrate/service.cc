@@ -185,7 +185,8 @@ grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::Rest
       reply->set_rdma_ns(*rdma_ns);
       return grpc::Status::OK;
     }
-    known(daemon_, request->move_id(), from)->restore();
+    known(daemon_, request->move_id(), from)
+        ->restore(std::chrono::milliseconds(request->limit_ms()));
     return grpc::Status::OK;
   });
 }

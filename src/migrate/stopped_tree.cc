@@ -251,6 +251,7 @@ void StoppedTree::write_command(Process& process, agent::ControlBlock::Command c
 
 void StoppedTree::mark_frozen() {
   std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStopped) throw Failure("the move was given up");
   for (auto& process : processes_) {
     if (process.frozen) continue;
     write_command(process, agent::ControlBlock::kFrozen);

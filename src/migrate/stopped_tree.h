@@ -46,7 +46,7 @@ class StoppedTree {
   // gives one line about the first that still cannot.
   void recover(const std::vector<HeldProcess>& processes, const std::string& netns);
   std::string reopen();
-  // All is frozen: marks the control blocks. Throws Failure.
+  // All is frozen: marks the control blocks. Throws Failure, also after roll_back().
   void mark_frozen();
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
   void roll_back();

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "migrate/failure.h"
+#include "migrate/process_tree.h"
 #include "migrate/unique_fd.h"
 
 extern char** environ;
@@ -146,7 +147,7 @@ Outcome run(const Command& command, std::chrono::milliseconds timeout) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) {
-      ::kill(pid, SIGKILL);
+      kill_tree(pid);
       break;
     }
     pollfd polls[3] = {

@@ -26,7 +26,7 @@ struct Outcome {
 };
 
 // Runs to the end. The caller ignores SIGPIPE: the program may not read all of its input.
-// After `timeout` it is killed (status 128 + SIGKILL).
+// After `timeout` it is killed with all that it has started (status 128 + SIGKILL).
 Outcome run(const Command& command, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 // Starts in the background with stdout and stderr appended to `output`. -errno when it cannot be

@@ -72,7 +72,8 @@ echo "(00.000001) Error (criu/a.c:1): the cause" >"$2/dump.log"
 env >"$2/env"
 exit 1)");
   CriuRunner runner({criu, "", "", "/the/socket"});
-  EXPECT_EQ(runner.dump({1, folder.path(), 77, ""}), "the cause");
+  std::atomic<pid_t> pid{0};
+  EXPECT_EQ(runner.dump({1, folder.path(), 77, ""}, &pid), "the cause");
   EXPECT_NE(folder.read("env").find("FERRY_MOVE_ID=77\n"), std::string::npos);
   EXPECT_NE(folder.read("env").find("FERRYD_SOCKET=/the/socket\n"), std::string::npos);
 }

@@ -80,6 +80,11 @@ struct DaemonTest : testing::Test {
     ImageSender("127.0.0.1", static_cast<std::uint16_t>(reply.image_port()), token)
         .send(image_files(image.path()));
   }
+  static v1::RestoreRequest restore() {
+    v1::RestoreRequest request;
+    request.set_limit_ms(10'000);
+    return request;
+  }
   std::string step(auto request, auto reply, std::uint64_t move_id) {
     request.set_move_id(move_id);
     return failure_of([&] { peer.call(request, &reply, seconds(10)); });
@@ -157,7 +162,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   std::thread post_restore([&] {
     while (there.daemon->action({"post-restore", root, 16}).code != 0 && !restored) ::usleep(1000);
   });
-  EXPECT_EQ(step(v1::RestoreRequest{}, v1::RestoreReply{}, 16), "");
+  EXPECT_EQ(step(restore(), v1::RestoreReply{}, 16), "");
   restored = true;
   EXPECT_EQ(step(v1::CommitRequest{}, v1::CommitReply{}, 16), "");
   post_restore.join();
@@ -225,7 +230,7 @@ TEST_F(DaemonTest, AGroupIsCommittedAsOne) {
       while (there.daemon->action({"post-restore", root, 61 + program}).code != 0) ::usleep(1000);
       ++passed;
     });
-    EXPECT_EQ(step(v1::RestoreRequest{}, v1::RestoreReply{}, 61 + program), "");
+    EXPECT_EQ(step(restore(), v1::RestoreReply{}, 61 + program), "");
     EXPECT_EQ(passed, 0);
     const auto shown = there.daemon->ps(0);
     EXPECT_EQ(shown.programs_size(), static_cast<int>(program) + 1);
@@ -247,7 +252,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
   image.write("x.img", "x");
   const auto reply = prepare(12);
   send_image(reply, image);
-  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 12)
+  EXPECT_NE(step(restore(), v1::RestoreReply{}, 12)
                 .find("cannot restore 'p': criu restore ended with status 1"),
             std::string::npos);
   EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 12), "");
@@ -258,8 +263,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
 TEST_F(DaemonTest, AnImageThatDoesNotComeIsNotWaitedForAnyLonger) {
   there.host.limits.transfer = milliseconds(50);
   prepare(16);
-  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 16)
-                .find("the transfer of the image does not end"),
+  EXPECT_NE(step(restore(), v1::RestoreReply{}, 16).find("the transfer of the image does not end"),
             std::string::npos);
 }
 
@@ -275,7 +279,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
   image.write("x.img", "x");
   const auto reply = prepare(17);
   send_image(reply, image);
-  EXPECT_NE(step(v1::RestoreRequest{}, v1::RestoreReply{}, 17).find("criu restore does not end"),
+  EXPECT_NE(step(restore(), v1::RestoreReply{}, 17).find("criu restore does not end"),
             std::string::npos);
   there.folder.write("enough", "");
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 17), "");

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "migrate/failure.h"
+#include "transport/transport.h"
 
 namespace ferry::migrate {
 namespace {
@@ -36,9 +37,10 @@ TEST(Limits, AreSetWithTheirUnits) {
 }
 
 TEST(Limits, NonsenseIsRefusedInOneLine) {
-  EXPECT_EQ(refusal("stops=1s"),
-            "there is no limit 'stops'; known: stop, transfer, restore, source, resume, peers, "
-            "stand-in, checkpoint, origin, lease");
+  EXPECT_EQ(
+      refusal("stops=1s"),
+      "there is no limit 'stops'; known: stop, transfer, restore, standstill, source, resume, "
+      "peers, stand-in, checkpoint, origin, lease");
   for (const char* text : {"stop", "stop=", "stop=1", "stop=s", "stop=-1s", "stop=1.5s", "stop=1 s",
                            "stop=99ms", "stop=61min", "stop=4294967296ms", "stop=1h"}) {
     EXPECT_EQ(refusal(text), std::string("--limit ") + text +
@@ -55,6 +57,15 @@ TEST(Limits, DefaultsAreInTheirRanges) {
     limits.*limit.value = {};
     set_limit(std::string(limit.name) + "=" + to_string(value), &limits);
     EXPECT_EQ(limits.*limit.value, value) << limit.name;
+  }
+}
+
+// Or they would end the connection: "a failed move leaves the program running" would not hold.
+TEST(Limits, WhatComesBeforeTheCommitIsShorterThanPeersWait) {
+  const Limits limits;
+  const auto peers_wait = transport::MigrationSettings().paused_limit;
+  for (const auto limit : {limits.stop, limits.transfer, limits.restore, limits.standstill}) {
+    EXPECT_LE(limit, peers_wait - 10s) << to_string(limit);
   }
 }
 

@@ -3,7 +3,7 @@
 # program stays stopped for too long, and when nobody hears that it goes on; what `ferry move` says when it does not
 # hear it. Needs root.
 #
-#   limits_test.sh [GROUP...]     groups: paused unheard word (default: all)
+#   limits_test.sh [GROUP...]     groups: paused unheard word hang (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -93,6 +93,77 @@ group_word() {
   ok 'a program of which no sign comes is said to be there, and goes on with the next ferryd'
 }
 
+# hang_at HOST POINT: CRIU, or its action script, does nothing more when it comes to that point, and ignores SIGTERM.
+hang_at() { on "$1" sh -c "rm -f /tmp/hanging; echo $2 >/tmp/hang"; }
+
+# A CRIU that hangs, wherever it does, costs nobody anything: the move is given up, and both ends go on.
+group_hang() {
+  local host point
+  # shellcheck disable=SC2016 # expanded by the script
+  for host in h1 h3; do
+    on "$host" sh -c 'cat >/tmp/hanging-criu && chmod 755 /tmp/hanging-criu' <<'SCRIPT'
+#!/bin/bash
+at() {
+  [[ $1 == "$(cat /tmp/hang)" ]] || return 0
+  trap '' TERM
+  touch /tmp/hanging
+  while :; do sleep 1; done
+}
+if [[ -n ${CRTOOLS_SCRIPT_ACTION:-} ]]; then
+  at "$CRTOOLS_SCRIPT_ACTION"
+  exec "$HANGING_ACTION"
+fi
+at "$1"
+words=()
+while (($# > 0)); do
+  words+=("$1")
+  if [[ $1 == --action-script ]]; then
+    export HANGING_ACTION=$2
+    words+=(/tmp/hanging-criu)
+    shift
+  fi
+  shift
+done
+exec /opt/ferry/bin/criu "${words[@]}"
+SCRIPT
+    hang_at "$host" nowhere
+    ferryd_with "$host" --criu /tmp/hanging-criu --limit standstill=2s
+  done
+  start h2 lhs "$FERRY_BIN/stream_check"
+  await_listen h2 lhs 18600
+  start h1 lhc "$FERRY_BIN/stream_check" "$(address_of h2 lhs)" --seconds 0 --rate 2000 --json
+  await_traffic h1 lhc
+  for point in dump network-lock post-dump; do
+    hang_at h1 "$point"
+    fails "'lhc' was not moved: it stood still for 2s" on h1 "$ferry" move lhc --to h3
+    on h1 test -e /tmp/hanging || fail "CRIU has not hung at $point"
+    await_traffic h1 lhc
+    ok "a CRIU that hangs at $point: the program goes on"
+  done
+  hang_at h1 nowhere
+  for point in restore setup-namespaces post-restore; do
+    hang_at h3 "$point"
+    fails "'lhc' was not moved: .*criu restore does not end" on h1 "$ferry" move lhc --to h3
+    on h3 test -e /tmp/hanging || fail "CRIU has not hung at $point"
+    await_traffic h1 lhc
+    await 'h3 gives it up' has_given_up h3 lhc
+    ok "a CRIU that hangs at $point: the program goes on at its source"
+  done
+  hang_at h3 nowhere
+  for host in h1 h3; do
+    ferryd_with "$host" --limit standstill=45s
+  done
+  [[ -z $(pgrep -f '[b]ash /tmp/hanging-criu') ]] ||
+    fail "a CRIU that hung is still there: $(pgrep -fa '[b]ash /tmp/hanging-criu')"
+  await_traffic h1 lhc
+  move lhc h1 h3
+  hit INT lhc
+  finishes lhc
+  finishes lhs
+  lost_nothing lhc
+  ok 'nothing was lost, and the program moves when CRIU works'
+}
+
 use_lab limit 3 ib_write_bw nft
-if (($# == 0)); then set -- paused unheard word; fi
+if (($# == 0)); then set -- paused unheard word hang; fi
 for group in "$@"; do "group_$group"; done

@@ -211,9 +211,6 @@ records() { on "$1" grep -c " $2 $3 " /var/tmp/ferry/decisions || true; }
 # has_recorded HOST SIDE WHAT COUNT: it has more of them.
 has_recorded() { (($(records "$1" "$2" "$3") > $4)); }
 
-# has_given_up HOST NAME: no arrival of it is left.
-has_given_up() { ! on "$1" test -e "/run/ferry/containers/$2"; }
-
 # sends_there NETNS: something in a namespace on h3 has sent packets to h2.
 sends_there() { shows 'packets [1-9]' on h3 nsenter --net="$1" nft list chain ip away out; }
 

@@ -62,6 +62,28 @@ TEST(ProcessTree, WhoHasEndedIsNotAlive) {
   EXPECT_FALSE(is_alive(child));
 }
 
+// Who ignores SIGTERM, and what it goes on to start, ends too.
+TEST(ProcessTree, IsKilledWithAllThatItStarts) {
+  const pid_t root = ::fork();
+  if (root == 0) {
+    ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGCHLD, SIG_IGN);
+    for (;;) {
+      if (::fork() == 0) {
+        for (;;) ::pause();
+      }
+      ::usleep(1000);
+    }
+  }
+  while (process_tree(root).size() < 4) ::usleep(1000);
+  const auto before = process_tree(root);
+  kill_tree(root);
+  int status = 0;
+  EXPECT_EQ(::waitpid(root, &status, 0), root);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  for (const pid_t pid : before) EXPECT_FALSE(is_alive(pid)) << pid;
+}
+
 TEST(ProcessTree, KnowsAncestorsAndNames) {
   Family family;
   const auto chain = ancestors(family.grandchild);

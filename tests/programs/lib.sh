@@ -260,6 +260,9 @@ fails() {
 # eth0 of a container.
 address_of() { on "$1" jq -r .eth0.address "/run/ferry/containers/$2/config.json"; }
 
+# has_given_up HOST NAME: no arrival of it is left.
+has_given_up() { ! on "$1" test -e "/run/ferry/containers/$2"; }
+
 # start HOST NAME CMD...: in a container, with Ferry.
 start() { "$lab" run "$1" "$2" -d -- "$ferry" run --netdev rdma0 -- "${@:3}"; }
 

@@ -18,6 +18,8 @@
 namespace ferry::migrate {
 namespace {
 
+constexpr std::chrono::seconds kHookLimit{10};  // a program may stand still meanwhile
+
 using nlohmann::json;
 
 std::string read_file(const std::string& path) {
@@ -170,8 +172,9 @@ std::optional<Containers::Rootfs> Containers::copied_rootfs(const Container&) {
   return std::nullopt;
 }
 
-std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&) {
-  return criu.dump(dump);
+std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
+                             std::atomic<pid_t>* pid) {
+  return criu.dump(dump, pid);
 }
 
 std::string Containers::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
@@ -231,7 +234,7 @@ void Containers::leave(const Container&) {}
 void Containers::left(const Container&) {}
 
 void Containers::switch_network(const std::string& command, const std::string& instance) {
-  const Outcome outcome = run({{hook_, command, instance}, {}, {}});
+  const Outcome outcome = run({{hook_, command, instance}, {}, {}}, kHookLimit);
   if (!outcome.ok()) {
     throw Failure(
         fmt::format("cannot {} the network of '{}': {}", command, instance, one_line(outcome.err)));

@@ -87,7 +87,7 @@ class Containers {
 
   // As CriuRunner's, which these here call.
   virtual std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
-                           const Container& container);
+                           const Container& container, std::atomic<pid_t>* pid);
   virtual std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                               const Container& container, std::atomic<pid_t>* pid);
 

@@ -408,7 +408,8 @@ Container Runc::arrive(const std::string& id, const std::string& source_json) {
   }
 }
 
-std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container& container) {
+std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container& container,
+                       std::atomic<pid_t>* runc) {
   Command command{
       {program_, "--root", root_, "--criu", criu.paths().criu, "checkpoint", "--tcp-established",
        "--image-path", dump.images, "--work-path", dump.images, container.name},
@@ -420,8 +421,15 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
   }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start runc: {}", error_text(-pid));
+  *runc = pid;
   const int status = wait_for(pid);
-  return status == 0 ? std::string() : failure_of_runc("checkpoint", dump.images, status);
+  *runc = 0;
+  if (status == 0) return {};
+  // A runc that was killed has left it frozen.
+  if (const auto state = read_state(state_of(container.name)); state && is_frozen(state->freezer)) {
+    run({{program_, "--root", root_, "resume", container.name}, {}, {}});
+  }
+  return failure_of_runc("checkpoint", dump.images, status);
 }
 
 std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
@@ -442,6 +450,7 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
     output.reset();
     *runc = pid;
     const int status = wait_for(pid);
+    *runc = 0;
     return status == 0 ? std::string() : failure_of_runc("restore", restore.images, status);
   } catch (const Failure& failure) {
     return failure.what();

@@ -39,8 +39,8 @@ class Runc : public Containers {
   Container arrive(const std::string& id, const std::string& source_json) override;
   Container with(const Container& container, const Extras& extras) override;
   std::optional<Rootfs> copied_rootfs(const Container& container) override;
-  std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump,
-                   const Container& container) override;
+  std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container& container,
+                   std::atomic<pid_t>* runc) override;
   std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                       const Container& container, std::atomic<pid_t>* pid) override;
   void forget(const Container& container) override;
