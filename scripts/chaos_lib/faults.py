@@ -1,7 +1,7 @@
 """What goes wrong during a move, and when.
 
 A fault comes before the move begins (point None), or at a point of CRIU's work (chaos_lib/criu). It may make that point
-fail. What it broke is mended MEND_SECONDS later, or when the move has ended, whichever is first.
+fail, or CRIU hang there. What it broke is mended MEND_SECONDS later, or when the move has ended, whichever is first.
 
 A killed host kills its programs, and that is no fault of Ferry's. So what dies here is what a move has to survive:
 ferryds, a destination that runs no other program, the link of any host. CRIU at the source is made to fail and is not
@@ -24,9 +24,14 @@ class Fault:
     act: typing.Callable = lambda move: None  # with .source and .target, FragileHosts, and .interrupt()
     point: str = None
     fails: bool = False  # the point does, then
+    hangs: bool = False  # it does, until ferryd kills it
     step: str = None  # where the move is rolled back; None: it may commit
     needs_empty_target: bool = False
     mended_at_end: bool = False
+
+    def answer(self):
+        """What CRIU is told at the point."""
+        return "fail" if self.fails else "hang" if self.hangs else "go"
 
     def host(self, move):
         """Whose CRIU reaches the point."""
@@ -69,6 +74,11 @@ FAULTS = (
           mended_at_end=True),
     Fault("the source has no room for the container's state", lambda move: move.source.fill(STATES), "post-dump",
           step="commit", mended_at_end=True),
+    Fault("CRIU hangs before its dump", point="dump", hangs=True, step="stop"),
+    Fault("CRIU hangs in its dump", point="network-lock", hangs=True, step="dump"),
+    Fault("CRIU hangs behind its dump", point="post-dump", hangs=True, step="dump"),
+    Fault("CRIU hangs before its restore", point="restore", hangs=True, step="restore"),
+    Fault("CRIU hangs behind its restore", point="post-restore", hangs=True, step="restore"),
     Fault("the source's ferryd dies behind the commit", lambda move: move.source.kill_ferryd(), "post-dump-after"),
     Fault("the target's ferryd dies behind the commit", lambda move: move.target.kill_ferryd(), "post-restore-after"),
     Fault("both ferryds die behind the restore",

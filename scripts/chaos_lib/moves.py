@@ -102,7 +102,7 @@ class Move:
     def _serve(self, host):
         if host.reached(self.fault.point):
             self._strike()
-            host.answer(self.fault.point, "fail" if self.fault.fails else "go")
+            host.answer(self.fault.point, self.fault.answer())
 
     def _mend(self):
         self._struck_at = None
