@@ -31,6 +31,22 @@ using test::FerrydHere;
 using test::Folder;
 using test::PlayedProcess;
 
+// A child that does nothing, and has nothing any more of what the ferryd in this process has open:
+// its lock would be held still when the next one starts.
+pid_t fork_idle() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close_range(3, ~0u, 0);
+    ::raise(SIGSTOP);
+    for (;;) ::pause();
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ::kill(child, SIGCONT);
+  return child;
+}
+
 struct DaemonTest : testing::Test {
   FerrydHere here{"here"}, there{"there"};
   Peer peer{there.host.address, nullptr};
@@ -412,12 +428,7 @@ TEST_F(DaemonTest, TheContainerOfAnAbortedMoveIsOnItsNetworkAgain) {
   const auto hook = here.folder.script("hook", "echo \"$1 $2\" >>" + here.folder.path("hooked"));
   std::destroy_at(&here.containers);
   std::construct_at(&here.containers, here.folder.path("containers"), hook);
-  const pid_t root = ::fork();
-  if (root == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::close_range(3, ~0u, 0);  // what is of the ferryd in this process
-    for (;;) ::pause();
-  }
+  const pid_t root = fork_idle();
   std::filesystem::create_directories(here.folder.path("containers/p"));
   here.folder.write("containers/p/config.json",
                     "{\"name\": \"p\", \"pid\": " + std::to_string(root) +
@@ -583,12 +594,7 @@ TEST_F(LeftTest, ANetworkThatIsGoneIsGivenUp) {
 // A program that was restored here, and committed; it asks for its socket when its ferryd is
 // another.
 TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
-  const pid_t root = ::fork();
-  if (root == 0) {
-    ::close_range(3, ~0u, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;) ::pause();
-  }
+  const pid_t root = fork_idle();
   device::Slot slot;
   slot.local = {PlayedProcess::address(), port::udp_port_of_slot(79)};
   slot.slot = 79;
