@@ -26,13 +26,6 @@ namespace {
 
 constexpr unsigned kNoRoom = 2;  // blocks: a file system with so few of them is full
 
-// Whether the session's leader, who holds the terminal, is outside the tree.
-bool is_shell_job(pid_t root) {
-  const auto tree = process_tree(root);
-  const pid_t session = ::getsid(root);
-  return std::count(tree.begin(), tree.end(), session) == 0;
-}
-
 // What a line of CRIU's log says, if it tells of an error:
 //   (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
 // with -v2 and less without the time.
@@ -96,7 +89,7 @@ std::string CriuRunner::page_socket_variable() {
 std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
                    dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
-                   "skip", "--libdir", paths_.plugin_folder, "--action-script",
+                   "skip", "--shell-job", "--libdir", paths_.plugin_folder, "--action-script",
                    paths_.action_script, "-v2", "--log-file", "dump.log"},
                   environment(dump.move_id),
                   {}};
@@ -108,7 +101,6 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
     command.argv.insert(command.argv.end(),
                         {"--external", fmt::format("net[{}]:ferry-net", status.st_ino)});
   }
-  if (is_shell_job(dump.root)) command.argv.push_back("--shell-job");
   if (dump.without_memory) {
     command.environment.push_back(page_socket_variable());
     command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", kPageSocket});
@@ -123,12 +115,14 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
 }
 
 std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu) {
-  Command command{
-      {paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached", "--pidfile",
-       "init.pid", "--tcp-established", "--manage-cgroups=ignore", "--libdir", paths_.plugin_folder,
-       "--action-script", paths_.action_script, "-v2", "--log-file", "restore.log"},
-      environment(restore.move_id),
-      {}};
+  Command command{{paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached",
+                   "--pidfile", "init.pid", "--shell-job", "--tcp-established",
+                   "--manage-cgroups=ignore", "--libdir", paths_.plugin_folder, "--action-script",
+                   paths_.action_script, "-v2", "--log-file", "restore.log"},
+                  environment(restore.move_id),
+                  {}};
+  // A program whose session's leader was outside of it, a shell, is in CRIU's session afterwards.
+  command.own_session = true;
   if (restore.without_memory) command.argv.push_back("--lazy-pages");
   UniqueFd netns;
   if (!restore.netns.empty()) {

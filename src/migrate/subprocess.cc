@@ -48,7 +48,9 @@ pid_t spawn(const Command& command, const Descriptors& descriptors) {
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const int session = command.own_session ? POSIX_SPAWN_SETSID : 0;
+  posix_spawnattr_setflags(
+      &attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | session));
 
   std::vector<char*> argv, environment;
   for (const auto& argument : command.argv) argv.push_back(const_cast<char*>(argument.c_str()));

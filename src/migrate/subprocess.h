@@ -17,6 +17,7 @@ struct Command {
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own
   std::string input;                     // stdin of run(); empty: /dev/null
   int descriptor = -1;                   // handed down as descriptor 3
+  bool own_session = false;              // it leads one; else it is of ferryd's
 };
 
 struct Outcome {
