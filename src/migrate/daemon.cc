@@ -167,6 +167,11 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                                 netdev, request.program()));
     }
   }
+  const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};
+  if (const auto taken = find_taken(ids, host_.name, request.program(), host_.is_taken);
+      !taken.empty()) {
+    throw Failure(taken);
+  }
 }
 
 std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,

@@ -11,6 +11,7 @@
 #include "migrate/dump_turn.h"
 #include "migrate/image_stream.h"
 #include "migrate/limits.h"
+#include "migrate/process_ids.h"
 #include "migrate/runtimes/container.h"
 #include "migrate/stand_in_host.h"
 
@@ -44,6 +45,7 @@ struct Host {
   Origins* origins = nullptr;
   Whereabouts* whereabouts = nullptr;
   DumpTurns dump_turns;
+  IsTaken is_taken = is_taken_here;  // process ids
   std::atomic<bool> stopping{false};
 
   // Bytes that an arriving program may take.

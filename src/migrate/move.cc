@@ -26,7 +26,9 @@ extern "C" {
 #include "migrate/obstacles.h"
 #include "migrate/origins.h"
 #include "migrate/parallel.h"
+#include "migrate/process_ids.h"
 #include "migrate/process_tree.h"
+#include "migrate/runtimes/host_network.h"
 #include "migrate/settle.h"
 #include "migrate/stand_in_term.h"
 #include "migrate/whereabouts.h"
@@ -329,6 +331,10 @@ void Move::check_here_and_there() {
     throw Failure(problem);
   }
   if (const auto obstacle = find_obstacle(unit_.root); !obstacle.empty()) throw Failure(obstacle);
+  if (!unit_.container) {
+    const auto obstacle = obstacle_on_host_network(unit_.root);
+    if (!obstacle.empty()) throw Failure(obstacle);
+  }
   v1::CheckRequest request;
   request.set_version(host_.version);
   request.set_host(host_.name);
@@ -356,6 +362,7 @@ void Move::check_here_and_there() {
   request.set_image_bytes(image_bytes());
   host_.need_room_for_images(request.image_bytes());
   for (const auto& file : files_to_find()) request.add_files(file);
+  for (const pid_t id : ids_of_host(unit_.root)) request.add_ids(id);
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();

@@ -21,6 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::size_t kMostNames = 1 << 20;     // bytes of names that a host is asked for
 constexpr std::uint64_t kGhostLimit = 1 << 20;  // CRIU's own
+constexpr unsigned kPseudoterminal = 136;       // major number, of slaves
 constexpr std::string_view kDeleted = " (deleted)";
 
 template <std::size_t N>
@@ -116,6 +117,7 @@ class Look {
       }
     }
     look_at_unix_sockets();
+    look_at_terminals();
   }
 
   const std::vector<std::string>& found() const { return found_; }
@@ -180,6 +182,28 @@ class Look {
     }
   }
 
+  // A terminal's other side, a window or sshd, stays where it is.
+  void look_at_terminals() {
+    std::set<unsigned> ours;  // numbers of pseudoterminals whose masters are inside
+    for (const auto& all : descriptors_) {
+      for (const auto& descriptor : all) {
+        if (descriptor.terminal >= 0) ours.insert(static_cast<unsigned>(descriptor.terminal));
+      }
+    }
+    for (std::size_t i = 0; i < tree_.size(); ++i) {
+      for (const auto& descriptor : descriptors_[i]) {
+        const auto& file = descriptor.file;
+        const bool is_terminal = S_ISCHR(file.mode) && file.major == kPseudoterminal;
+        if (!is_terminal || ours.contains(file.minor)) continue;
+        add(tree_[i],
+            fmt::format("descriptor {} ({}) is a terminal, whose other side is outside of the "
+                        "program; start it with nohup, and its input and output in files",
+                        descriptor.number, printable(descriptor.target)));
+        return;
+      }
+    }
+  }
+
   // Of a UNIX socket; else 0.
   static std::uint64_t inode_of(const Descriptor& descriptor) {
     std::uint64_t inode = 0;
@@ -218,8 +242,8 @@ std::string obstacle_in(const Descriptor& descriptor, const std::set<int>& mount
   if (descriptor.target.starts_with("pipe:") && (descriptor.flags & O_DIRECT) != 0) {
     return "is a pipe in packet mode, which CRIU cannot move";
   }
-  if ((S_ISREG(mode) || S_ISDIR(mode)) && is_named(descriptor.target) && !mounts.empty() &&
-      !mounts.contains(descriptor.mount)) {
+  if ((S_ISREG(mode) || S_ISDIR(mode) || S_ISCHR(mode)) && is_named(descriptor.target) &&
+      !mounts.empty() && !mounts.contains(descriptor.mount)) {
     return "is of a mount that the program does not see";
   }
   return {};

@@ -64,6 +64,8 @@ void read_info(const std::string& path, Descriptor* descriptor) {
       words >> descriptor->mount;
     } else if (key == "lock:") {
       descriptor->is_locked = true;
+    } else if (key == "tty-index:") {
+      words >> descriptor->terminal;
     } else if (key == "iff:") {
       words >> descriptor->interface;
     }

@@ -27,6 +27,7 @@ struct Descriptor {
   int mount = -1;        // its id in mountinfo
   bool is_locked = false;
   std::string interface;  // of a tun device
+  int terminal = -1;      // number of the slave, of the master of a pseudoterminal
   FileFacts file;
 };
 std::vector<Descriptor> descriptors_of(pid_t pid);

@@ -26,6 +26,7 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   host.stand_ins = &stand_ins;
   host.decisions = &decisions;
   host.images = &images;
+  host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
   host.criu = &*criu;
   start();
 }

@@ -3,12 +3,14 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "migrate/process_facts.h"
 #include "migrate/process_tree.h"
@@ -81,23 +83,33 @@ std::string obstacle_on_host_network(pid_t root) {
   for (const pid_t pid : process_tree(root)) {
     for (const auto& descriptor : descriptors_of(pid)) sockets.insert(descriptor.target);
   }
+  std::vector<TcpSocket> ours;
   for (const char* const table : {"tcp", "tcp6"}) {
     std::ifstream lines(fmt::format("/proc/{}/net/{}", root, table));
     for (std::string line; std::getline(lines, line);) {
       const auto socket = parse_tcp_socket(line);
-      if (!socket || !sockets.contains(fmt::format("socket:[{}]", socket->inode))) continue;
-      if (!socket->listens) {
-        return fmt::format(
-            "it is on the host's network and has a TCP connection (to port {}), which cannot move "
-            "to another address",
-            socket->peer_port);
+      if (socket && sockets.contains(fmt::format("socket:[{}]", socket->inode))) {
+        ours.push_back(*socket);
       }
-      if (!socket->is_anywhere) {
-        return fmt::format(
-            "it is on the host's network and listens at {}, port {}, which stays here; let it "
-            "listen at all addresses",
-            socket->address, socket->port);
-      }
+    }
+  }
+  for (const auto& socket : ours) {
+    if (socket.listens && !socket.is_anywhere) {
+      return fmt::format(
+          "it is on the host's network and listens at {}, port {}, which stays here; let it listen "
+          "at all addresses",
+          socket.address, socket.port);
+    }
+    const bool is_inside = std::any_of(ours.begin(), ours.end(), [&](const TcpSocket& other) {
+      return socket.is_anywhere && other.is_anywhere && other.port == socket.peer_port &&
+             other.peer_port == socket.port;
+    });
+    // A socket that is bound only has no peer.
+    if (!socket.listens && !is_inside && socket.peer_port != 0) {
+      return fmt::format(
+          "it is on the host's network and has a TCP connection (to port {}), which cannot move to "
+          "another address",
+          socket.peer_port);
     }
   }
   return {};

@@ -6,7 +6,8 @@
 #include <optional>
 #include <string>
 
-// Containers on their host's network: what they have at its addresses, which stay where they are.
+// Programs and containers on their host's network: what they have at its addresses, which stay
+// where they are.
 namespace ferry::migrate {
 
 // A line of /proc/net/tcp or tcp6.
@@ -19,8 +20,8 @@ struct TcpSocket {
 };
 std::optional<TcpSocket> parse_tcp_socket(const std::string& line);
 
-// Why the processes of a container cannot go on at another host's addresses, in one line; empty: they
-// can.
+// Why the processes of the tree cannot go on at another host's addresses, in one line; empty: they
+// can. A connection over loopback with both ends inside moves.
 std::string obstacle_on_host_network(pid_t root);
 
 }  // namespace ferry::migrate
