@@ -90,6 +90,16 @@ void DecisionLog::record(Side side, const Record& record) {
 
 Written DecisionLog::write(Side side, const Record& record, std::string* error) {
   std::lock_guard lock(mutex_);
+  for (const auto move : record.moves) {
+    const auto* entry = journal_.find(move, side);
+    if (entry == nullptr || entry->decision() != Decision::kConfirmed ||
+        record.decision == Decision::kConfirmed) {
+      continue;
+    }
+    *error = fmt::format("the destination of move {:016x} has confirmed it: '{}' is there", move,
+                         entry->record->program);
+    return Written::kNot;
+  }
   const std::string line = Journal::decision(side, record);
   const Written written = append(line, true, error);
   if (written == Written::kDurable) journal_.take(line);

@@ -31,7 +31,7 @@ class DecisionLog {
   // Throws Failure.
   explicit DecisionLog(const std::string& directory);
 
-  // Throws Failure when it could not be made durable.
+  // Throws Failure when it could not be made durable, or its move is confirmed.
   void record(Side side, const Record& record);
   // The same for who has to know whether a failed record may be found later. `error` gets one line.
   Written write(Side side, const Record& record, std::string* error);

@@ -410,6 +410,10 @@ Journal::Taken Journal::take(const std::string& line) {
 void Journal::keep(Side side, const Record& record) {
   for (const auto move : record.moves) {
     Entry& entry = entries_[{move, side}];
+    // The program lives at the destination: nobody's later word brings it back.
+    if (entry.decision() == Decision::kConfirmed && record.decision != Decision::kConfirmed) {
+      continue;
+    }
     entry.record = record;
     if (record.decision == Decision::kAborted && entry.notes.empty()) entries_.erase({move, side});
   }

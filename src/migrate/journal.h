@@ -29,7 +29,7 @@
 // Moves that are decided as one, a group's, are one line: all of them are on record, or none.
 // `peer` is the other side's ferryd, NAME@ADDRESS:PORT (peer.h), "-" when it need not be asked;
 // names are percent-encoded. A line whose CRC is wrong, a torn one, is none. An aborted move
-// without notes is none either.
+// without notes is none either. What is confirmed stays so, whatever the lines behind it say.
 //
 //   note       side         body                 what it says
 //   held       source       Held                 stopped here; sockets, stand-ins' entries,

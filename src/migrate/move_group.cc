@@ -171,6 +171,11 @@ Answer MoveGroup::answer() const {
 
 void MoveGroup::resolve_abort() {
   std::lock_guard lock(mutex_);
+  // Its destination may have answered meanwhile.
+  if (decision_.decided()) {
+    throw Failure(fmt::format("{} {} decided just now: see ferry ps", names_of(programs_),
+                              is_alone() ? "was" : "were"));
+  }
   // On record first: a destination that asks later must not hear of the promise.
   host_.decisions->record(Side::kSource, record(Decision::kAborted));
   decision_.operator_aborts();

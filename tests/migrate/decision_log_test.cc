@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 
 #include "port/slot.h"
 #include "temporary.h"
@@ -50,6 +52,27 @@ TEST(DecisionLog, TheLastRecordCounts) {
   }
   EXPECT_FALSE(DecisionLog(folder.path()).decision(1, Side::kSource));
   EXPECT_EQ(DecisionLog(folder.path()).decision(2, Side::kSource), Decision::kConfirmed);
+}
+
+// An operator's word that comes when the destination has just answered.
+TEST(DecisionLog, WhatIsConfirmedIsNotAbortedAnyMore) {
+  Folder folder;
+  {
+    DecisionLog log(folder.path());
+    log.record(Side::kSource, {Decision::kCommitted, "p", "", {1, 2}});
+    log.record(Side::kSource, {Decision::kConfirmed, "p", "", {1, 2}});
+    std::string error;
+    EXPECT_EQ(log.write(Side::kSource, {Decision::kAborted, "p", "", {1, 2}}, &error),
+              Written::kNot);
+    EXPECT_NE(error.find("has confirmed it: 'p' is there"), std::string::npos) << error;
+    EXPECT_EQ(log.decision(1, Side::kSource), Decision::kConfirmed);
+  }
+  // A former version has written both.
+  std::ofstream(folder.path("decisions"), std::ios::app)
+      << Journal::decision(Side::kSource, {Decision::kAborted, "p", "", {1, 2}}) << '\n';
+  DecisionLog again(folder.path());
+  EXPECT_EQ(again.decision(1, Side::kSource), Decision::kConfirmed);
+  EXPECT_EQ(again.decision(2, Side::kSource), Decision::kConfirmed);
 }
 
 TEST(DecisionLog, ATornOrDamagedRecordIsNone) {
