@@ -26,13 +26,12 @@ std::chrono::nanoseconds read_clock(clockid_t clock) {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-// Names in a folder are durable when the folder is.
+}  // namespace
+
 bool sync_folder(const std::string& path) {
   const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder && ::fsync(folder.get()) == 0;
 }
-
-}  // namespace
 
 std::uint64_t new_move_id() {
   std::uint64_t id = 0;
@@ -52,8 +51,8 @@ Stamp stamp_now() {
   return {boot, read_clock(CLOCK_BOOTTIME), read_clock(CLOCK_REALTIME)};
 }
 
-DecisionLog::DecisionLog(const std::string& directory)
-    : directory_(directory), path_(directory + "/decisions") {
+DecisionLog::DecisionLog(const std::string& directory, SyncFolder sync)
+    : directory_(directory), path_(directory + "/decisions"), sync_folder_(std::move(sync)) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
@@ -78,7 +77,7 @@ DecisionLog::DecisionLog(const std::string& directory)
   }
   file_.reset(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!file_) throw Failure(fmt::format("cannot open {}: {}", path_, error_text(errno)));
-  if (::fchmod(file_.get(), 0600) != 0 || !sync_folder(directory)) {
+  if (::fchmod(file_.get(), 0600) != 0 || !sync_folder_(directory)) {
     throw Failure(fmt::format("cannot sync {}: {}", directory, error_text(errno)));
   }
 }
@@ -143,6 +142,10 @@ void DecisionLog::freed(std::uint64_t move_id, const port::Endpoint& origin) {
 }
 
 Written DecisionLog::append(const std::string& line, bool sync, std::string* error) {
+  if (sync && !named_ && !(named_ = sync_folder_(directory_))) {
+    *error = fmt::format("cannot sync {}: {}", directory_, error_text(errno));
+    return Written::kNot;
+  }
   // What a full disk has cut off earlier must not take this line with it.
   const std::string bytes = (torn_ ? "\n" : "") + line + '\n';
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
@@ -178,7 +181,8 @@ void DecisionLog::compact() {
     ::unlink(next.c_str());
     return;
   }
-  if (!sync_folder(directory_)) log::warn("cannot sync {}: {}", directory_, error_text(errno));
+  named_ = sync_folder_(directory_);
+  if (!named_) log::warn("cannot sync {}: {}", directory_, error_text(errno));
   file_ = std::move(file);
   torn_ = false;
   size_ = text.size();

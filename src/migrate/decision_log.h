@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -23,13 +24,17 @@ Stamp stamp_now();
 // A number that names one attempt. Throws Failure.
 std::uint64_t new_move_id();
 
+// Names in a folder are durable when the folder is. False, with errno: they may not be.
+bool sync_folder(const std::string& path);
+
 class DecisionLog {
  public:
   using Record = Journal::Record;
+  using SyncFolder = std::function<bool(const std::string& path)>;
 
   // Opens or makes `directory`/decisions. What cannot be read of it gets one line in the log.
   // Throws Failure.
-  explicit DecisionLog(const std::string& directory);
+  explicit DecisionLog(const std::string& directory, SyncFolder sync = sync_folder);
 
   // Throws Failure when it could not be made durable, or its move is confirmed.
   void record(Side side, const Record& record);
@@ -62,7 +67,9 @@ class DecisionLog {
   mutable std::mutex mutex_;
   const std::string directory_, path_;
   UniqueFd file_;
+  const SyncFolder sync_folder_;
   bool torn_ = false;  // the file does not end with a newline
+  bool named_ = true;  // it is found under its name after a crash; else its records are no good
   std::size_t size_ = 0, compact_above_ = kCompactAbove;
   Journal journal_;
 };
