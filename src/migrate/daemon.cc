@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <set>
 
 #include "ferry.pb.h"
@@ -37,6 +38,18 @@ void forget_processes(Held* held) {
   }
 }
 
+// Whoever has the process id now: a network that is named after a process is gone with it.
+void forget_networks_of_others(Held* held) {
+  constexpr std::string_view kProcesses = "/proc/";
+  if (!held->netns.starts_with(kProcesses)) return;
+  const pid_t pid = std::atoi(held->netns.c_str() + kProcesses.size());
+  if (pid == held->root && start_time(pid) == held->started) return;
+  for (const auto& process : held->processes) {
+    if (pid == process.pid && start_time(pid) == process.started) return;
+  }
+  held->netns = "/proc/0/ns/net";  // nobody's
+}
+
 }  // namespace
 
 Daemon::Daemon(Host& host)
@@ -66,6 +79,7 @@ void Daemon::recover() {
   for (auto& [key, entry] : host_.decisions->entries()) {
     try {
       if (entry.held && entry.held->boot != stamp_now().boot) forget_processes(&*entry.held);
+      if (entry.held) forget_networks_of_others(&*entry.held);
       recover(key.first, key.second, entry);
       if (entry.podman) podman_.recover(key.first, key.second, entry);
     } catch (const std::exception& failure) {

@@ -360,6 +360,10 @@ std::string Journal::over(std::uint64_t move, Side side) const {
     held.peer = entry->held->peer;
     held.netns = entry->held->netns;
     held.instance = entry->held->instance;
+    // Who its network may be named after.
+    held.boot = entry->held->boot;
+    held.root = entry->held->root;
+    held.started = entry->held->started;
   }
   std::vector<Place> origins;
   for (const auto& [origin, place] : entry->origins) origins.push_back(place);

@@ -105,7 +105,7 @@ class Journal {
   };
   struct Entry {
     std::optional<Record> record;
-    std::optional<Held> held;  // when over: netns, instance, program and peer
+    std::optional<Held> held;  // when over: without its processes
     std::optional<Going> going;
     std::optional<Stamp> since, left;
     std::map<port::Endpoint, Place> origins;  // slots that are kept for the life of their RNIC

@@ -463,6 +463,7 @@ struct LeftTest : DaemonTest {
   static constexpr std::uint64_t kMove = 0x51;
   const port::Address address = PlayedProcess::address();
   device::Slot old, now;
+  Held held;
   void leave(std::uint32_t slot, bool at_origin,
              transport::Time paused_limit = transport::MigrationSettings().paused_limit) {
     old.local = {address, port::udp_port_of_slot(slot)};
@@ -482,7 +483,6 @@ struct LeftTest : DaemonTest {
     now = old;
     now.entries.clear();
     now.local.address = port::Address::from_ipv4(0x7F4E0002);
-    Held held;
     held.program = "p";
     held.peer = "there@" + there.host.address;
     held.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {old}}}}});
@@ -523,6 +523,25 @@ TEST_F(LeftTest, ItsSlotIsKeptUntilItEnds) {
   there.directory->remove(next);
   EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
   EXPECT_TRUE(eventually([&] { return is_free(); }));
+}
+
+// Whoever has its process id later has another network.
+TEST_F(LeftTest, ANetworkThatIsNamedAfterAProcessIsGoneWithIt) {
+  const pid_t process = fork_idle();
+  held.boot = stamp_now().boot;
+  held.netns = "/proc/" + std::to_string(process) + "/ns/net";
+  held.root = process;
+  held.started = start_time(process);
+  leave(79, true);
+  here.restart();
+  EXPECT_FALSE(is_free());
+  held.started += 1;
+  here.decisions.note(Journal::held(kMove, Side::kSource, held));
+  here.restart();
+  EXPECT_TRUE(is_free());
+  EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
+  ::kill(process, SIGKILL);
+  ::waitpid(process, nullptr, 0);
 }
 
 TEST_F(LeftTest, TheTermGoesOnFromWhereItWas) {
