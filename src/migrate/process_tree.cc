@@ -31,6 +31,14 @@ struct Stat {
   std::uint64_t started = 0;
 };
 
+// Of the four in a line: real, effective, saved, file system. Nothing: they differ.
+std::optional<uid_t> same_id(std::istream& fields) {
+  uid_t real = 0, effective = 0, saved = 0, file_system = 0;
+  fields >> real >> effective >> saved >> file_system;
+  if (!fields || real != effective || real != saved || real != file_system) return std::nullopt;
+  return real;
+}
+
 // The name in the second field may contain blanks and parentheses.
 Stat stat_of(pid_t pid) {
   std::ifstream file(proc_path(pid, "stat"));
@@ -157,14 +165,26 @@ std::optional<pid_t> innermost_pid(pid_t pid) {
 
 std::optional<uid_t> owner_of(pid_t pid) {
   std::ifstream file(proc_path(pid, "status"));
+  std::optional<uid_t> user;
+  bool same_group = false;
+  std::uint64_t capabilities = ~std::uint64_t{0};
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("Uid:")) continue;
-    std::istringstream fields(line.substr(4));
-    uid_t real = 0, effective = 0, saved = 0, file_system = 0;
-    fields >> real >> effective >> saved >> file_system;
-    if (fields && real == effective && real == saved && real == file_system) return real;
+    std::istringstream fields(line.substr(line.find(':') + 1));
+    if (line.starts_with("Uid:")) {
+      user = same_id(fields);
+    } else if (line.starts_with("Gid:")) {
+      same_group = same_id(fields).has_value();
+    } else if (line.starts_with("CapPrm:")) {
+      fields >> std::hex >> capabilities;
+    }
   }
-  return std::nullopt;
+  // In a user namespace of its own it has them of that.
+  if (namespace_inode(pid, "user") != namespace_inode(::getpid(), "user")) capabilities = 0;
+  struct stat status {};  // root's, of a process that is not dumpable
+  const bool dumpable =
+      ::stat(proc_path(pid, "status").c_str(), &status) == 0 && status.st_uid == user;
+  if (!same_group || (capabilities != 0 && user != 0u) || !dumpable) return std::nullopt;
+  return user;
 }
 
 std::uint64_t resident_bytes(pid_t pid) {

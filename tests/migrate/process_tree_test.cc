@@ -151,19 +151,37 @@ TEST(ProcessTree, OwnerIsTheOneOfAllItsIds) {
   EXPECT_EQ(owner_of(::getpid()), ::getuid());
   EXPECT_FALSE(owner_of(0x3fffffff));
   if (::geteuid() != 0) return;
-  // As a set-user-ID program of root's that user 65534 has started; then one that gave root up.
-  for (const uid_t saved : {0u, 65534u}) {
+  constexpr uid_t kNobody = 65534;
+  const auto owner_after = [](auto change) {
     const pid_t child = ::fork();
     if (child == 0) {
-      if (::setresuid(65534, 65534, saved) == 0) ::raise(SIGSTOP);
+      if (change()) ::raise(SIGSTOP);
       ::_exit(1);
     }
     int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
-    EXPECT_EQ(owner_of(child), saved == 0 ? std::nullopt : std::optional<uid_t>(65534));
+    EXPECT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    EXPECT_TRUE(WIFSTOPPED(status));
+    const auto owner = owner_of(child);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-  }
+    return owner;
+  };
+  // As exec() leaves it: the kernel lets nobody else look into who has changed its ids.
+  const auto dumpable = [] { return ::prctl(PR_SET_DUMPABLE, 1) == 0; };
+  const auto nobody = [&](gid_t saved_group, uid_t saved_user) {
+    return ::setresgid(kNobody, kNobody, saved_group) == 0 &&
+           ::setresuid(kNobody, kNobody, saved_user) == 0 && dumpable();
+  };
+  EXPECT_EQ(owner_after([&] { return nobody(kNobody, kNobody); }), kNobody);
+  EXPECT_FALSE(owner_after([&] { return nobody(kNobody, 0); })) << "set-user-ID";
+  EXPECT_FALSE(owner_after([&] { return nobody(0, kNobody); })) << "set-group-ID";
+  EXPECT_FALSE(owner_after([&] {
+    return ::setresgid(kNobody, kNobody, kNobody) == 0 &&
+           ::setresuid(kNobody, kNobody, kNobody) == 0;
+  })) << "not dumpable";
+  EXPECT_FALSE(owner_after([&] {
+    return ::prctl(PR_SET_KEEPCAPS, 1) == 0 && nobody(kNobody, kNobody);
+  })) << "capabilities";
 }
 
 TEST(Printable, KeepsUtf8AndNothingElse) {
