@@ -295,7 +295,7 @@ int send_part(int socket, std::span<const std::byte> bytes, std::span<const int>
 // Fills `bytes`; descriptors that come along are appended. A message that has begun must be
 // finished in time.
 int receive_part(int socket, std::span<std::byte> bytes, std::vector<int>* descriptors,
-                 std::int64_t deadline) {
+                 const std::atomic<bool>* takes_descriptors, std::int64_t deadline) {
   while (!bytes.empty()) {
     const std::int64_t left = deadline - now_ms();
     if (left <= 0) return EPROTO;
@@ -307,8 +307,10 @@ int receive_part(int socket, std::span<std::byte> bytes, std::vector<int>* descr
     msghdr header{};
     header.msg_iov = &vector;
     header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
+    // Without room for them the kernel keeps descriptors to itself, and says so: MSG_CTRUNC.
+    const bool takes = takes_descriptors == nullptr || *takes_descriptors;
+    header.msg_control = takes ? control : nullptr;
+    header.msg_controllen = takes ? sizeof control : 0;
     const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got < 0) return errno;
@@ -319,19 +321,22 @@ int receive_part(int socket, std::span<std::byte> bytes, std::vector<int>* descr
       descriptors->resize(old + count);
       std::memcpy(descriptors->data() + old, CMSG_DATA(c), count * sizeof(int));
     }
-    if (header.msg_flags & MSG_CTRUNC) return EPROTO;
+    if ((header.msg_flags & MSG_CTRUNC) || descriptors->size() > kMaxDescriptors) return EPROTO;
     if (got == 0) return EPIPE;
     bytes = bytes.subspan(static_cast<std::size_t>(got));
   }
   return 0;
 }
 
-int receive_into(int socket, Message* out, int timeout_ms) {
+int receive_into(int socket, Message* out, int timeout_ms,
+                 const std::atomic<bool>* takes_descriptors) {
   if (int error = wait_for(socket, POLLIN, timeout_ms)) return error;
   const std::int64_t deadline = now_ms() + kMessageTimeMs;
   Header header;
   auto bytes = std::as_writable_bytes(std::span(&header, 1));
-  if (int error = receive_part(socket, bytes, &out->descriptors, deadline)) return error;
+  if (int error = receive_part(socket, bytes, &out->descriptors, takes_descriptors, deadline)) {
+    return error;
+  }
   if (header.magic != kMagic || header.length > kMaxBody) return EPROTO;
   out->type = static_cast<MessageType>(header.type);
   out->version = header.version;
@@ -340,9 +345,10 @@ int receive_into(int socket, Message* out, int timeout_ms) {
   while (out->body.size() < header.length) {
     const std::size_t old = out->body.size();
     out->body.resize(std::min<std::size_t>(header.length, old + kStep));
-    if (int error =
-            receive_part(socket, std::span(out->body).subspan(old), &out->descriptors, deadline))
+    if (int error = receive_part(socket, std::span(out->body).subspan(old), &out->descriptors,
+                                 takes_descriptors, deadline)) {
       return error;
+    }
   }
   return 0;
 }
@@ -515,9 +521,10 @@ int send_message(int socket, MessageType type, std::span<const std::byte> body,
   return send_part(socket, rest, descriptors);
 }
 
-int receive_message(int socket, Message* out, int timeout_ms) {
+int receive_message(int socket, Message* out, int timeout_ms,
+                    const std::atomic<bool>* takes_descriptors) {
   *out = Message{};
-  const int error = receive_into(socket, out, timeout_ms);
+  const int error = receive_into(socket, out, timeout_ms, takes_descriptors);
   if (error) close_descriptors(&out->descriptors);
   return error;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -295,10 +296,12 @@ int send_message(int socket, MessageType type, std::span<const std::byte> body,
                  std::span<const int> descriptors = {});
 // 0, errno, or EPIPE at the end of the stream. `timeout_ms` < 0: waits for ever; ETIMEDOUT: no
 // message began, the stream is intact. EPROTO: not our protocol, or a message that began and was
-// not finished within kMessageTime. After an error other than ETIMEDOUT the stream is of no more
-// use.
+// not finished within kMessageTime, or with more descriptors than kMaxDescriptors, or with any while
+// `takes_descriptors` is false (none of them is received then). After an error other than ETIMEDOUT
+// the stream is of no more use.
 inline constexpr int kMessageTimeMs = 5000;
-int receive_message(int socket, Message* out, int timeout_ms = -1);
+int receive_message(int socket, Message* out, int timeout_ms = -1,
+                    const std::atomic<bool>* takes_descriptors = nullptr);
 // A connected, close-on-exec socket to the ferryd of this host, or -errno.
 int connect_to_ferryd();
 

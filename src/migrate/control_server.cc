@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -43,6 +44,9 @@ struct ControlServer::Connection {
   std::mutex mutex;
   std::condition_variable arrived;
   std::optional<MessageType> awaited;  // the answer that somebody waits for; others are dropped
+  // One that brings them was asked for, and has not come yet. At any other time they would be ours
+  // for as long as a message takes, of anybody who likes to send them.
+  std::atomic<bool> takes_descriptors{false};
   std::deque<Message> answers;
   bool closed = false;
 
@@ -52,6 +56,11 @@ struct ControlServer::Connection {
 };
 
 namespace {
+
+
+bool brings_descriptors(MessageType type) {
+  return type == MessageType::kStopped || type == MessageType::kTracked;
+}
 
 // Programs of every user come here.
 void make_folder(const std::filesystem::path& folder) {
@@ -179,7 +188,9 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
 void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
   for (;;) {
     Message message;
-    const int error = agent::receive_message(connection->socket.get(), &message);
+    const int error = agent::receive_message(connection->socket.get(), &message, -1,
+                                             &connection->takes_descriptors);
+    if (brings_descriptors(message.type)) connection->takes_descriptors = false;
     if (error == 0 && message.version == agent::kVersion) {
       try {
         handle(connection, message);
@@ -356,6 +367,7 @@ Message ControlServer::ask(Connection& connection, MessageType type,
     for (auto& late : connection.answers) agent::close_descriptors(&late.descriptors);
     connection.answers.clear();
     connection.awaited = answer;
+    if (brings_descriptors(answer)) connection.takes_descriptors = true;
   }
   if (const int error = agent::send_message(connection.socket.get(), type, body, descriptors)) {
     throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <mutex>
@@ -149,30 +152,66 @@ TEST_F(ControlServerTest, SurvivesGarbage) {
   EXPECT_TRUE(server.processes().empty());
 }
 
-// What nobody has asked for is not kept: neither bytes nor descriptors.
+std::ptrdiff_t open_descriptors() {
+  std::filesystem::directory_iterator files("/proc/self/fd");
+  return std::distance(begin(files), end(files));
+}
+
 TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
   ControlServer server(path, handler);
   server.start();
   const UniqueFd socket(agent::connect_to_ferryd());
-  const auto count = [] {
-    std::filesystem::directory_iterator files("/proc/self/fd");
-    return std::distance(begin(files), end(files));
-  };
   agent::send_message(socket.get(), agent::MessageType::kRegister,
                       agent::encode(agent::Register{agent::kVersion, "me", 1}));
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
-  const auto before = count();
-  const int sent = socket.get();
   for (int i = 0; i < 20; ++i) {
     for (const auto type : {agent::MessageType::kStatusReply, agent::MessageType::kStopped,
                             static_cast<agent::MessageType>(7777)}) {
-      ASSERT_EQ(agent::send_message(sent, type, std::vector<std::byte>(100), {&sent, 1}), 0);
+      ASSERT_EQ(agent::send_message(socket.get(), type, std::vector<std::byte>(100)), 0);
     }
   }
-  agent::send_message(sent, agent::MessageType::kPeersKnow,
+  agent::send_message(socket.get(), agent::MessageType::kPeersKnow,
                       agent::encode(agent::PeersKnow{1, 4, {}, 0}));
   ASSERT_TRUE(eventually([&] { return handler.remaining == 4; }));  // it has read all of them
-  EXPECT_EQ(count(), before);
+  EXPECT_EQ(server.processes().size(), 1u);
+}
+
+// They would be ferryd's for as long as a message may take, of everybody who begins one.
+TEST_F(ControlServerTest, TakesNoDescriptorsThatItHasNotAskedFor) {
+  ControlServer server(path, handler);
+  server.start();
+  constexpr std::size_t kConnections = 10, kSent = 200;
+  std::vector<UniqueFd> sockets;
+  for (std::size_t i = 0; i < kConnections; ++i) sockets.emplace_back(agent::connect_to_ferryd());
+  const auto before = open_descriptors();
+  const std::vector<int> sent(kSent, sockets[0].get());
+  for (const auto& socket : sockets) {
+    // The first byte of a header.
+    char byte = 0x46;
+    iovec vector{&byte, 1};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(kSent * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(kSent * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), sent.data(), kSent * sizeof(int));
+    ASSERT_EQ(::sendmsg(socket.get(), &message, MSG_NOSIGNAL), 1);
+  }
+  const auto is_hung_up = [](const UniqueFd& socket) {
+    char byte = 0;
+    return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  };
+  std::ptrdiff_t most = before;
+  EXPECT_TRUE(eventually([&] {
+    most = std::max(most, open_descriptors());
+    return std::all_of(sockets.begin(), sockets.end(), is_hung_up);
+  }));
+  EXPECT_LT(most, before + static_cast<std::ptrdiff_t>(2 * kConnections + kSent));
 }
 
 TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
