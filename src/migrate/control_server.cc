@@ -34,10 +34,10 @@ struct ControlServer::Connection {
   UniqueFd socket;
   pid_t peer = 0;
   uid_t user = 0;
-  bool programs_only = false;       // came by the socket that containers have
-  std::uint64_t pid_namespace = 0;  // of `peer`, then; 0: not known
-  UniqueFd pidfd;                   // of `peer`: the number may be another process's one day
-  std::string ticket;               // guarded by the server's mutex
+  bool programs_only = false;   // came by the socket that containers have
+  std::uint64_t container = 0;  // outermost_pid_namespace() of `peer`, then; 0: not known
+  UniqueFd pidfd;               // of `peer`: the number may be another process's one day
+  std::string ticket;           // guarded by the server's mutex
   std::optional<FerryProcess> process;
 
   std::mutex asking;  // one question at a time
@@ -154,13 +154,15 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
   connection->peer = peer.pid;
   connection->user = peer.uid;
   connection->programs_only = programs_only;
-  if (programs_only) connection->pid_namespace = namespace_inode(peer.pid, "pid");
+  // Users make namespaces as they like. Root does not, who is that of a container here.
+  if (peer.uid == 0) connection->container = outermost_pid_namespace(peer.pid);
   connection->pidfd.reset(::pidfd_open(peer.pid, 0));
   // A thread and two descriptors of ours each: one user must not take them all, and no container.
   const auto others =
       std::count_if(connections_.begin(), connections_.end(), [&](const auto& each) {
-        return each.second->user == peer.uid && each.second->programs_only == programs_only &&
-               each.second->pid_namespace == connection->pid_namespace;
+        return each.second->user == peer.uid &&
+               (peer.uid != 0 || each.second->programs_only == programs_only) &&
+               each.second->container == connection->container;
       });
   if ((programs_only || peer.uid != 0) &&
       static_cast<std::size_t>(others) >= connections_of_user_) {

@@ -1,5 +1,7 @@
 #include "migrate/process_tree.h"
 
+#include <fcntl.h>
+#include <linux/nsfs.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -207,6 +209,20 @@ std::uint64_t namespace_inode(pid_t pid, const char* kind) {
   struct stat status {};
   if (::stat(proc_path(pid, std::string("ns/") + kind).c_str(), &status) != 0) return 0;
   return status.st_ino;
+}
+
+std::uint64_t outermost_pid_namespace(pid_t pid) {
+  const std::uint64_t ours = namespace_inode(::getpid(), "pid");
+  std::uint64_t outermost = namespace_inode(pid, "pid");
+  UniqueFd space(::open(proc_path(pid, "ns/pid").c_str(), O_RDONLY | O_CLOEXEC));
+  while (space && outermost != ours) {
+    UniqueFd parent(::ioctl(space.get(), NS_GET_PARENT));
+    struct stat status {};
+    if (!parent || ::fstat(parent.get(), &status) != 0 || status.st_ino == ours) break;
+    outermost = status.st_ino;
+    space = std::move(parent);
+  }
+  return outermost;
 }
 
 std::vector<pid_t> processes_named(const std::string& name) {

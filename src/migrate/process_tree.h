@@ -62,6 +62,9 @@ std::uint64_t anonymous_bytes(pid_t pid);
 // Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
 // when unknown.
 std::uint64_t namespace_inode(pid_t pid, const char* kind);
+// Of its pid namespace and those around it the one that is next to ours: the container's, whatever
+// its processes make inside of it. 0 when unknown.
+std::uint64_t outermost_pid_namespace(pid_t pid);
 
 // Every process in this mount namespace with this program name.
 std::vector<pid_t> processes_named(const std::string& name);

@@ -1,6 +1,7 @@
 #include "migrate/control_server.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -388,6 +389,46 @@ TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
   for (int i = 0; i < 5; ++i) many.emplace_back(agent::connect_to_ferryd());
   std::string ticket;
   EXPECT_EQ(ask_for_ticket(many.back().get(), &ticket), 0);
+}
+
+// As root of a container may, as often as it likes.
+TEST_F(ControlServerTest, NamespacesInAContainerBringItNoMoreConnections) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  ControlServer server(path, handler, 2);
+  server.start();
+  ::setenv(agent::kSocketVariable, ControlServer::programs_socket(path).c_str(), 1);
+  const pid_t container = ::fork();
+  if (container == 0) {
+    // Its init, and in three namespaces below a process each that connects.
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(2);
+    const pid_t init = ::fork();
+    if (init == 0) {
+      int last = 0;
+      for (int i = 0; i < 3; ++i) {
+        int told[2];
+        if (::pipe(told) != 0) ::_exit(3);
+        if (::fork() == 0) {
+          if (::unshare(CLONE_NEWPID) != 0) ::_exit(3);
+          if (::fork() != 0) {
+            for (;;) ::pause();
+          }
+          const int socket = agent::connect_to_ferryd();
+          agent::Message message;
+          const int error = agent::receive_message(socket, &message, i < 2 ? 200 : 10000);
+          if (::write(told[1], &error, sizeof error) < 0) ::_exit(4);
+          for (;;) ::pause();
+        }
+        if (::read(told[0], &last, sizeof last) != sizeof last) ::_exit(5);
+      }
+      ::_exit(last == EPIPE ? 0 : 6);
+    }
+    int status = 0;
+    ::waitpid(init, &status, 0);
+    ::_exit(WEXITSTATUS(status));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(container, &status, 0), container);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // The connection was inherited; the pid may be another process's by now.
