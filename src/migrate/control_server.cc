@@ -49,6 +49,8 @@ struct ControlServer::Connection {
   std::atomic<bool> takes_descriptors{false};
   std::deque<Message> answers;
   bool closed = false;
+  // Who waits for its status: one question for all, so that a mute process gets no more of them.
+  std::vector<TakeStatus> status_takers;
 
   ~Connection() {
     for (auto& message : answers) agent::close_descriptors(&message.descriptors);
@@ -57,6 +59,8 @@ struct ControlServer::Connection {
 
 namespace {
 
+constexpr std::size_t kMostTakers = 256;           // of the status of one process
+constexpr std::chrono::milliseconds kGlance{100};  // between looks whether a process has ended
 
 bool brings_descriptors(MessageType type) {
   return type == MessageType::kStopped || type == MessageType::kTracked;
@@ -311,6 +315,12 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     case MessageType::kAction:
       return done(agent::Action{}, [&](const auto& body) { return handler_.action(body); });
     default: {
+      if (message.type == MessageType::kStatusReply) {
+        if (!take_status(*connection, message)) {
+          log::warn("process {} gave a malformed answer", connection->peer);
+        }
+        return;
+      }
       std::lock_guard lock(connection->mutex);
       if (connection->awaited != message.type) return;
       connection->awaited.reset();
@@ -391,16 +401,95 @@ Message ControlServer::ask(Connection& connection, MessageType type,
   }
 }
 
-agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds timeout) {
-  const auto connection = find(pid);
-  Message message =
-      ask(*connection, MessageType::kStatus, {}, {}, MessageType::kStatusReply, timeout);
-  agent::close_descriptors(&message.descriptors);
-  agent::StatusReply reply;
-  if (!agent::parse(message.body, &reply)) {
-    throw Failure(fmt::format("process {} gave a malformed answer", pid));
+// Throws Failure: it has ended.
+void ControlServer::ask_status(Connection& connection, TakeStatus take) {
+  {
+    std::lock_guard lock(connection.mutex);
+    if (connection.closed) throw Failure(fmt::format("process {} has ended", connection.peer));
+    auto& takers = connection.status_takers;
+    takers.push_back(std::move(take));
+    if (takers.size() > kMostTakers) takers.erase(takers.begin());  // who has given up long ago
+    if (takers.size() > 1) return;
   }
-  return reply;
+  if (const int error = agent::send_message(connection.socket.get(), MessageType::kStatus, {})) {
+    throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));
+  }
+}
+
+// False when it is malformed: then whoever waits for it waits in vain.
+bool ControlServer::take_status(Connection& connection, const Message& message) {
+  std::vector<TakeStatus> takers;
+  {
+    std::lock_guard lock(connection.mutex);
+    takers.swap(connection.status_takers);
+  }
+  agent::StatusReply reply;
+  if (takers.empty()) return true;  // nobody has asked
+  if (!agent::parse(message.body, &reply)) return false;
+  for (const auto& take : takers) take(reply);
+  return true;
+}
+
+namespace {
+
+// Answers that somebody waits for, and their takers outlive him.
+struct Answers {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<pid_t, agent::StatusReply> replies;
+
+  ControlServer::TakeStatus taker(const std::shared_ptr<Answers>& self, pid_t pid) {
+    return [self, pid](const agent::StatusReply& reply) {
+      std::lock_guard lock(self->mutex);
+      self->replies[pid] = reply;
+      self->changed.notify_all();
+    };
+  }
+};
+
+}  // namespace
+
+agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto connection = find(pid);
+  const auto answers = std::make_shared<Answers>();
+  ask_status(*connection, answers->taker(answers, pid));
+  const auto glance = [&] {
+    return std::min(deadline, std::chrono::steady_clock::now() + kGlance);
+  };
+  std::unique_lock lock(answers->mutex);
+  while (!answers->changed.wait_until(lock, glance(), [&] { return !answers->replies.empty(); })) {
+    if (has_ended(connection->pidfd)) throw Failure(fmt::format("process {} has ended", pid));
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    throw Failure(fmt::format("process {} does not answer within {} ms", pid, timeout.count()));
+  }
+  return answers->replies.begin()->second;
+}
+
+std::map<pid_t, agent::StatusReply> ControlServer::statuses(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto answers = std::make_shared<Answers>();
+  std::size_t asked = 0;
+  for (const auto& process : processes()) {
+    if (is_halted(process.pid)) continue;
+    try {
+      ask_status(*find(process.pid), answers->taker(answers, process.pid));
+      ++asked;
+    } catch (const Failure&) {
+      // It has ended.
+    }
+  }
+  std::unique_lock lock(answers->mutex);
+  answers->changed.wait_until(lock, deadline, [&] { return answers->replies.size() >= asked; });
+  return answers->replies;
+}
+
+void ControlServer::describe(pid_t pid, TakeStatus take) {
+  try {
+    ask_status(*find(pid), std::move(take));
+  } catch (const Failure&) {
+    // It has ended.
+  }
 }
 
 UniqueFd ControlServer::track(pid_t pid, std::chrono::milliseconds timeout) {

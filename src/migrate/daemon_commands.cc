@@ -123,6 +123,7 @@ v1::PsReply Daemon::ps(uid_t user) {
   v1::PsReply reply;
   reply.set_host(host_.name);
   reply.set_injected_losses(host_.stand_ins->injected_losses());
+  const auto statuses = host_.control->statuses(std::chrono::seconds(2));
   for (const auto& process : host_.control->processes()) {
     auto* program = reply.add_programs();
     program->set_pid(process.pid);
@@ -141,9 +142,9 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_state("stopped");  // it could not answer
       continue;
     }
-    try {
-      to_message(host_.control->status(process.pid, std::chrono::seconds(2)), program);
-    } catch (const Failure&) {
+    if (const auto status = statuses.find(process.pid); status != statuses.end()) {
+      to_message(status->second, program);
+    } else {
       program->set_state("does not answer");
     }
   }

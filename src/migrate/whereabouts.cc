@@ -18,7 +18,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{200};
-constexpr milliseconds kStatus{2000};  // that a process may take to answer
+constexpr milliseconds kListeners{
+    500};  // that processes may take to answer: who asks waits for 1 s
 constexpr std::size_t kMaxQuestions = 4096;
 
 std::vector<device::Slot> slots_of(const agent::StatusReply& status) {
@@ -50,9 +51,7 @@ Whereabouts::~Whereabouts() {
 }
 
 void Whereabouts::registered(pid_t pid) {
-  std::lock_guard lock(mutex_);
-  registered_.push_back(pid);
-  changed_.notify_all();
+  host_.control->describe(pid, [this, pid](const agent::StatusReply& reply) { learn(pid, reply); });
 }
 
 void Whereabouts::arrived(const std::vector<device::Slot>& slots) {
@@ -75,14 +74,10 @@ void Whereabouts::left(const std::vector<pid_t>& pids, const std::vector<Place>&
   for (const Place& place : next) host_.directory->left(place);
 }
 
-void Whereabouts::learn(pid_t pid) {
+// In the thread of the process's connection.
+void Whereabouts::learn(pid_t pid, const agent::StatusReply& status) {
   UniqueFd pidfd(::pidfd_open(pid, 0));
-  std::vector<Place> places;
-  try {
-    places = places_of(slots_of(host_.control->status(pid, kStatus)), host_.name, host_.address);
-  } catch (const Failure&) {
-    return;  // it has ended, or is about to move and registers again
-  }
+  auto places = places_of(slots_of(status), host_.name, host_.address);
   if (places.empty()) return;
   for (const Place& place : places) host_.directory->put(place);
   std::lock_guard lock(mutex_);
@@ -91,15 +86,7 @@ void Whereabouts::learn(pid_t pid) {
 
 void Whereabouts::look() {
   std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    changed_.wait_for(lock, kLookEvery, [this] { return stopping_ || !registered_.empty(); });
-    while (!registered_.empty() && !stopping_) {
-      const pid_t pid = registered_.front();
-      registered_.pop_front();
-      lock.unlock();
-      learn(pid);
-      lock.lock();
-    }
+  while (!changed_.wait_for(lock, kLookEvery, [this] { return stopping_; })) {
     std::vector<Place> ended;
     std::erase_if(residents_, [&](const auto& entry) {
       if (!has_ended(entry.second.pidfd)) return false;
@@ -154,20 +141,16 @@ void Whereabouts::find() {
 
 std::vector<Place> Whereabouts::listeners(const port::Address& address, std::uint64_t service) {
   std::vector<Place> found;
-  for (const auto& process : host_.control->processes()) {
-    try {
-      const auto status = host_.control->status(process.pid, kStatus);
-      const bool listens =
-          std::any_of(status.services.begin(), status.services.end(), [&](const auto& name) {
-            return name.service == service &&
-                   (name.address == port::Address{} || name.address == address);
-          });
-      if (!listens) continue;
-      for (const auto& place : places_of(slots_of(status), host_.name, host_.address)) {
-        if (place.origin.address == address) found.push_back(place);
-      }
-    } catch (const Failure&) {
-      // One that does not answer now is asked again with the next request.
+  // One that does not answer now is asked again with the next request.
+  for (const auto& [pid, status] : host_.control->statuses(kListeners)) {
+    const bool listens =
+        std::any_of(status.services.begin(), status.services.end(), [&](const auto& name) {
+          return name.service == service &&
+                 (name.address == port::Address{} || name.address == address);
+        });
+    if (!listens) continue;
+    for (const auto& place : places_of(slots_of(status), host_.name, host_.address)) {
+      if (place.origin.address == address) found.push_back(place);
     }
   }
   return found;

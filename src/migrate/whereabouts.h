@@ -48,14 +48,13 @@ class Whereabouts {
   };
 
   void look();
-  void learn(pid_t pid);
+  void learn(pid_t pid, const agent::StatusReply& status);
   void find();
 
   Host& host_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::deque<pid_t> registered_;
   std::map<pid_t, Resident> residents_;
   std::deque<std::pair<pid_t, port::Endpoint>> questions_;
   std::thread looker_, finder_;

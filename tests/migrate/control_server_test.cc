@@ -11,11 +11,13 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 
 #include "migrate/net.h"
+#include "migrate/process_tree.h"
 #include "played_process.h"
 #include "temporary.h"
 
@@ -121,6 +123,53 @@ TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
             std::string::npos);
   // Its late answers do not confuse the next question.
   EXPECT_EQ(server.status(process.pid(), milliseconds(2000)).contexts.size(), 1u);
+}
+
+// Neither one that is halted nor one that says nothing keeps the answers of others from whoever asks
+// all, and none is asked again before it has answered.
+TEST_F(ControlServerTest, WhoAsksAllGetsTheAnswersOfThoseThatAnswer) {
+  ControlServer server(path, handler);
+  server.start();
+  const UniqueFd mute(agent::connect_to_ferryd());
+  agent::send_message(mute.get(), agent::MessageType::kRegister,
+                      agent::encode(agent::Register{agent::kVersion, "mute", 1}));
+  PlayedProcess halted(path, {.slot = 53}), honest(path, {.slot = 54});
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 3; }));
+  ::kill(halted.pid(), SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return is_halted(halted.pid()); }));
+  for (int i = 0; i < 3; ++i) {
+    std::map<pid_t, agent::StatusReply> replies;
+    ASSERT_TRUE(eventually([&] {
+      replies = server.statuses(milliseconds(100));
+      return !replies.empty();
+    }));
+    ASSERT_EQ(replies.size(), 1u);
+    EXPECT_EQ(replies.at(honest.pid()).contexts.at(0).device, "played0");
+  }
+  EXPECT_NE(failure_of([&] { server.status(::getpid(), milliseconds(100)); }).find("not answer"),
+            std::string::npos);
+  agent::Message question;
+  ASSERT_EQ(agent::receive_message(mute.get(), &question, 5000), 0);
+  EXPECT_EQ(question.type, agent::MessageType::kStatus);
+  EXPECT_EQ(agent::receive_message(mute.get(), &question, 0), ETIMEDOUT);
+  ::kill(halted.pid(), SIGCONT);
+}
+
+// What a process says of itself is waited for by nobody.
+TEST_F(ControlServerTest, ProcessesAreDescribedAsTheyAnswer) {
+  ControlServer server(path, handler);
+  server.start();
+  const UniqueFd mute(agent::connect_to_ferryd());
+  agent::send_message(mute.get(), agent::MessageType::kRegister,
+                      agent::encode(agent::Register{agent::kVersion, "mute", 1}));
+  PlayedProcess honest(path, {.slot = 55});
+  ASSERT_TRUE(eventually([&] { return server.processes().size() == 2; }));
+  std::atomic<int> described{0};
+  for (int i = 0; i < 1000; ++i) {
+    server.describe(::getpid(), [&](const agent::StatusReply&) { described = -1000; });
+  }
+  server.describe(honest.pid(), [&](const agent::StatusReply&) { ++described; });
+  EXPECT_TRUE(eventually([&] { return described == 1; }));
 }
 
 TEST_F(ControlServerTest, CriusPluginIsAnswered) {
