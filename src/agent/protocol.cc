@@ -132,6 +132,10 @@ requires Is<T, Claim> || Is<T, RestoreFailed>
 void visit(V& v, T& m) {
   v(m.note);
 }
+template <typename V, Is<Restored> T>
+void visit(V& v, T& m) {
+  v(m.note), v(m.pid);
+}
 template <typename V, Is<Ticket> T>
 void visit(V& v, T& m) {
   v(m.text);
@@ -406,6 +410,9 @@ std::vector<std::byte> encode(const Claim& m) {
 std::vector<std::byte> encode(const RestoreFailed& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Restored& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const Action& m) {
   return encode_body(m);
 }
@@ -465,6 +472,9 @@ bool parse(std::span<const std::byte> body, Claim* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, RestoreFailed* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Restored* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Action* out) {

@@ -91,6 +91,7 @@ enum class MessageType : std::uint16_t {
   kDone = 36,
   kClaim = 37,
   kRestoreFailed = 38,
+  kRestored = 39,
   kWhoAmI = 48,
   kTicket = 49,
 };
@@ -218,6 +219,10 @@ struct Claim {
 struct RestoreFailed {
   std::string note;
 };
+struct Restored {
+  std::string note;
+  std::int32_t pid = 0;
+};
 struct Action {
   std::string name;
   std::int32_t pid = 0;
@@ -251,6 +256,7 @@ std::vector<std::byte> encode(const Frozen&);
 std::vector<std::byte> encode(const DumpFailed&);
 std::vector<std::byte> encode(const Claim&);
 std::vector<std::byte> encode(const RestoreFailed&);
+std::vector<std::byte> encode(const Restored&);
 std::vector<std::byte> encode(const Action&);
 std::vector<std::byte> encode(const Done&);
 std::vector<std::byte> encode(const Ticket&);
@@ -271,6 +277,7 @@ bool parse(std::span<const std::byte> body, Frozen* out);
 bool parse(std::span<const std::byte> body, DumpFailed* out);
 bool parse(std::span<const std::byte> body, Claim* out);
 bool parse(std::span<const std::byte> body, RestoreFailed* out);
+bool parse(std::span<const std::byte> body, Restored* out);
 bool parse(std::span<const std::byte> body, Action* out);
 bool parse(std::span<const std::byte> body, Done* out);
 bool parse(std::span<const std::byte> body, Ticket* out);

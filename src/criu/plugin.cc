@@ -126,9 +126,17 @@ int checkpoint_devices(int pid) {
   return request(MessageType::kFrozen, ferry::agent::encode(ferry::agent::Frozen{pid}), "freeze");
 }
 
+// Before any process runs: ferryd gives what the checkpoint had to no others.
 int resume_devices_late(int pid) {
-  print_on_level(kInfo, "ferry: process %d runs\n", pid);
-  return 0;
+  print_on_level(kInfo, "ferry: process %d is about to run\n", pid);
+  if (claimed.empty()) return 0;
+  Done reply;
+  const auto body = ferry::agent::encode(ferry::agent::Restored{claimed, pid});
+  const int error = ferry::criu::ask(MessageType::kRestored, body, kTimeoutMs, &reply);
+  if (error == 0 && reply.code == 0) return 0;
+  print_on_level(kError, "Error (ferry): process %d stays without RDMA: %s\n", pid,
+                 error != 0 ? std::strerror(error) : reply.error.c_str());
+  return -1;
 }
 
 // What CRIU would serve pages to that a dump has left out: nobody, who has gone already. As a

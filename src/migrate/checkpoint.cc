@@ -380,6 +380,21 @@ void Checkpoints::restore_failed(pid_t, const std::string& text) {
   keeper.call(request, &reply, kAnswerLimit);
 }
 
+void Checkpoints::restored(pid_t pid, const std::string& text) {
+  const auto note = parse_note(text);
+  const auto claim = note ? claim_of(note->id) : nullptr;
+  if (!claim) throw Failure("the ferryd that knew of this restore is no more");
+  std::lock_guard lock(claim->waking);
+  claim->processes[pid] = start_time(pid);
+}
+
+// Ids of checkpoints are no secrets, and inner pids are anybody's in a namespace of one's own.
+bool Checkpoints::is_restored(Claim& claim, pid_t pid) {
+  std::lock_guard lock(claim.waking);
+  const auto found = claim.processes.find(pid);
+  return found != claim.processes.end() && found->second == start_time(pid);
+}
+
 bool Checkpoints::is_restoring(std::uint64_t id) {
   return claim_of(id) != nullptr;
 }
@@ -398,6 +413,11 @@ std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
   if (!claim) {
     if (!here) return std::nullopt;
     log::error("process {} was restored without CRIU's plugin: it stays stopped", pid);
+    return WakeUp{std::nullopt, 1000};
+  }
+  if (!is_restored(*claim, pid)) {
+    log::warn("process {} asks for the sockets of checkpoint {:016x}, which is not its own", pid,
+              id);
     return WakeUp{std::nullopt, 1000};
   }
   if (here && namespace_inode(pid, "net") == here->netns) {
@@ -481,6 +501,8 @@ void Checkpoints::bind(Claim& claim, pid_t pid) {
 bool Checkpoints::resumed(pid_t pid, std::uint64_t id) {
   const auto found = kept(id);
   if (!found) return false;
+  const auto claim = claim_of(id);
+  if (!found->tree->has_process(pid) && (!claim || !is_restored(*claim, pid))) return false;
   found->tree->resumed(innermost_pid(pid).value_or(pid));
   if (!found->tree->all_back()) return true;
   {

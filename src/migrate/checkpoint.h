@@ -95,6 +95,8 @@ class Checkpoints {
   // --- the restore. Throw Failure.
   void claim(pid_t criu, const std::string& note);
   void restore_failed(pid_t criu, const std::string& note);
+  // CRIU's word that this is one of the processes: nobody else gets what they had.
+  void restored(pid_t pid, const std::string& note);
   bool is_restoring(std::uint64_t id);
 
   // --- the processes. Nothing: of no checkpoint.
@@ -125,8 +127,9 @@ class Checkpoints {
     UniqueFd criu;  // pidfd
     Clock::time_point since = Clock::now();
     std::vector<NewPlace> old;
-    std::mutex waking;  // guards what follows
-    Held held;          // with bound sockets, when a process has come
+    std::mutex waking;                         // guards what follows
+    std::map<pid_t, std::uint64_t> processes;  // that CRIU has restored, and when they started
+    Held held;                                 // with bound sockets, when a process has come
     std::shared_ptr<Arrival> arrival;
   };
 
@@ -136,6 +139,7 @@ class Checkpoints {
   std::shared_ptr<Claim> claim_of(std::uint64_t id);
   void forget(const Kept& kept);
   void need_not_called_back(const Kept& kept, const std::string& by) const;
+  static bool is_restored(Claim& claim, pid_t pid);
   std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
 

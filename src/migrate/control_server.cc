@@ -312,6 +312,8 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       return done(agent::RestoreFailed{}, [&](const auto& body) {
         return handler_.restore_failed(connection->peer, body.note);
       });
+    case MessageType::kRestored:
+      return done(agent::Restored{}, [&](const auto& body) { return handler_.restored(body); });
     case MessageType::kAction:
       return done(agent::Action{}, [&](const auto& body) { return handler_.action(body); });
     default: {

@@ -47,6 +47,7 @@ class ControlHandler {
   virtual agent::Done dump_failed(pid_t pid) = 0;
   virtual agent::Done claim(pid_t criu, const std::string& note) = 0;
   virtual agent::Done restore_failed(pid_t criu, const std::string& note) = 0;
+  virtual agent::Done restored(const agent::Restored& process) = 0;
   virtual agent::Done action(const agent::Action& action) = 0;
   virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
   virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;

@@ -389,6 +389,11 @@ agent::Done Daemon::restore_failed(pid_t criu, const std::string& note) {
   return {};
 }
 
+agent::Done Daemon::restored(const agent::Restored& process) {
+  checkpoints_.restored(process.pid, process.note);
+  return {};
+}
+
 agent::Done Daemon::action(const agent::Action& action) {
   if (action.move_id == 0) return {};  // another's CRIU
   await_recovery();

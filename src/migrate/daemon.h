@@ -64,6 +64,7 @@ class Daemon : public ControlHandler {
   agent::Done dump_failed(pid_t pid) override;
   agent::Done claim(pid_t criu, const std::string& note) override;
   agent::Done restore_failed(pid_t criu, const std::string& note) override;
+  agent::Done restored(const agent::Restored& process) override;
   agent::Done action(const agent::Action& action) override;
   WakeUp awake(pid_t pid, const agent::Awake& awake) override;
   void resumed(pid_t pid, const agent::Resumed& resumed) override;

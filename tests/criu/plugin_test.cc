@@ -106,6 +106,7 @@ struct PluginTest : testing::Test {
   int call(int hook, int pid) { return reinterpret_cast<int (*)(int)>(plugin->hooks[hook])(pid); }
   int pause(int pid) { return call(CR_PLUGIN_HOOK__PAUSE_DEVICES, pid); }
   int checkpoint(int pid) { return call(CR_PLUGIN_HOOK__CHECKPOINT_DEVICES, pid); }
+  int resume(int pid) { return call(CR_PLUGIN_HOOK__RESUME_DEVICES_LATE, pid); }
 };
 
 TEST_F(PluginTest, StopsTheTreeOnceAndMarksItOnce) {
@@ -171,9 +172,15 @@ TEST_F(PluginTest, ClaimsWhatItRestores) {
   Image image;
   image.write("a note");
   EXPECT_EQ(plugin->init(CR_PLUGIN_STAGE__RESTORE), 0);
+  EXPECT_EQ(resume(101), 0);
   plugin->exit(CR_PLUGIN_STAGE__RESTORE, 0);
   const auto asked = ferryd.asked();
-  ASSERT_EQ(asked.size(), 1u);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_EQ(asked[1].type, MessageType::kRestored);
+  agent::Restored restored;
+  EXPECT_TRUE(agent::parse(asked[1].body, &restored));
+  EXPECT_EQ(restored.note, "a note");
+  EXPECT_EQ(restored.pid, 101);
   EXPECT_EQ(asked[0].type, MessageType::kClaim);
   agent::Claim claim;
   EXPECT_TRUE(agent::parse(asked[0].body, &claim));
@@ -253,7 +260,7 @@ TEST_F(PluginTest, OtherStagesAreNotItsBusiness) {
     plugin->init(stage);
     EXPECT_EQ(pause(100), 0);
     EXPECT_EQ(checkpoint(100), 0);
-    EXPECT_EQ(call(CR_PLUGIN_HOOK__RESUME_DEVICES_LATE, 100), 0);
+    EXPECT_EQ(resume(100), 0);
     plugin->exit(stage, -1);
   }
   EXPECT_TRUE(ferryd.asked().empty());

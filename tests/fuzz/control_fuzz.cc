@@ -50,6 +50,7 @@ void check_bodies(std::span<const std::byte> body) {
   check_body<agent::Action>(body);
   check_body<agent::Claim>(body);
   check_body<agent::RestoreFailed>(body);
+  check_body<agent::Restored>(body);
   check_body<agent::Done>(body);
 }
 

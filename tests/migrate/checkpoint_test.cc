@@ -5,6 +5,7 @@
 #include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "migrate/failure.h"
+#include "migrate/process_tree.h"
 #include "played_process.h"
 
 namespace ferry::migrate {
@@ -175,6 +176,43 @@ TEST_F(CheckpointTest, WhatIsTakenCannotBeCalledBack) {
   EXPECT_TRUE(taken);
   EXPECT_EQ(checkpoints.call_back(4712), Checkpoints::Fate::kTaken);
   here.host.stopping = true;  // it would answer peers for long
+}
+
+// Its id is public (it is in the command lines of podman), and any process can have any pid of its
+// own namespace: only CRIU, who has restored them, says which are its processes.
+TEST_F(CheckpointTest, StrangersGetNothingOfIt) {
+  std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
+                                       PlayedProcess::Behaviour{.slot = 83});
+  const std::string text = stop(*process);
+  const auto id = parse_note(text)->id;
+  const pid_t inner = innermost_pid(process->pid()).value();
+  process.reset();
+  here.daemon->claim(::getpid(), text);
+  const pid_t restored = ::fork(), stranger = restored == 0 ? 0 : ::fork();
+  if (restored == 0 || stranger == 0) {
+    ::close_range(3, ~0u, 0);
+    for (;;) ::pause();
+  }
+  EXPECT_EQ(failure_of([&] {
+              here.daemon->restored({"ferry-checkpoint 1\nid 1\nkeeper h@a\n", restored});
+            }),
+            "the ferryd that knew of this restore is no more");
+  here.daemon->restored({text, restored});
+  agent::Awake awake;
+  awake.move_id = id;
+  agent::Resumed resumed;
+  resumed.move_id = id;
+  EXPECT_FALSE(here.daemon->awake(stranger, awake).resume);
+  here.daemon->resumed(stranger, resumed);
+  EXPECT_FALSE(here.daemon->awake(stranger, awake).resume);
+  // It is there still for whom it is. (His pid is another here than in the image.)
+  EXPECT_EQ(here.decisions.entries().size(), 1u);
+  here.daemon->awake(restored, awake);
+  EXPECT_NE(inner, restored);
+  for (const pid_t pid : {restored, stranger}) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
 }
 
 TEST_F(CheckpointTest, ItIsForgottenWhenItsNewHostKnows) {

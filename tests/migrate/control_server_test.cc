@@ -40,6 +40,7 @@ struct Handler : ControlHandler {
   agent::Done dump_failed(pid_t) override { return {5, "no"}; }
   agent::Done claim(pid_t, const std::string&) override { return {}; }
   agent::Done restore_failed(pid_t, const std::string&) override { return {}; }
+  agent::Done restored(const agent::Restored&) override { return {}; }
   agent::Done action(const agent::Action& action) override {
     return {action.name == "post-dump" ? 1 : 0, action.name};
   }
@@ -417,6 +418,7 @@ TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
   EXPECT_EQ(ask(agent::MessageType::kPauseTree, agent::PauseTree{1}).code, EPERM);
   EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{1}).code, EPERM);
   EXPECT_EQ(ask(agent::MessageType::kDumpFailed, agent::DumpFailed{1}).code, EPERM);
+  EXPECT_EQ(ask(agent::MessageType::kRestored, agent::Restored{"", 1}).code, EPERM);
   EXPECT_EQ(ask(agent::MessageType::kAction, agent::Action{"post-restore", 1, 7}).code, EPERM);
   std::string ticket;
   const UniqueFd asker(agent::connect_to_ferryd());

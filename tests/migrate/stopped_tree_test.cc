@@ -31,6 +31,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   agent::Done dump_failed(pid_t) override { return {}; }
   agent::Done claim(pid_t, const std::string&) override { return {}; }
   agent::Done restore_failed(pid_t, const std::string&) override { return {}; }
+  agent::Done restored(const agent::Restored&) override { return {}; }
   agent::Done action(const agent::Action&) override { return {}; }
   WakeUp awake(pid_t pid, const agent::Awake& awake) override {
     EXPECT_EQ(awake.move_id, 77u);
