@@ -226,7 +226,7 @@ group_moved() {
 }
 
 # has_received HOST NAME COUNT: the programs of a container have received so many packets.
-has_received() { (($(received "$1" "$2" | jq add) >= $3)); }
+has_received() { (($(received "$1" "$2" | jq "add // 0") >= $3)); }
 
 # An endpoint and its peer, in mid-run.
 group_moved_endpoint() {
