@@ -254,7 +254,6 @@ bool Agent::answer_status(int socket) {
     }
     reply.contexts.push_back(std::move(status));
   });
-  if (Companion* companion = registry_.companion()) reply.services = companion->services();
   return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
 }
 

@@ -58,7 +58,7 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {
-  v(m.contexts), v(m.services);
+  v(m.contexts);
 }
 template <typename V, Is<ContextSlots> T>
 void visit(V& v, T& m) {
@@ -75,11 +75,6 @@ void visit(V& v, T& m) {
 template <typename V, Is<Located> T>
 void visit(V& v, T& m) {
   v(m.places);
-}
-template <typename V, Is<ListeningService> T>
-void visit(V& v, T& m) {
-  for (auto& byte : m.address.bytes) v(byte);
-  v(m.service);
 }
 template <typename V, Is<Stop> T>
 void visit(V& v, T& m) {

@@ -64,7 +64,7 @@ inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
 inline constexpr char kPageSocketVariable[] = "FERRY_PAGE_SOCKET";
 inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
 inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 4;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
 inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
 
@@ -126,16 +126,8 @@ struct ContextStatus {
   std::vector<CounterStatus> counters;
 };
 
-// What a process listens on over rdma_cm: a service ID at an address, as its program knows it;
-// zero: at all.
-struct ListeningService {
-  port::Address address;
-  std::uint64_t service = 0;
-};
-
 struct StatusReply {
   std::vector<ContextStatus> contexts;
-  std::vector<ListeningService> services;  // of rdma_cm
 };
 
 // Names of RNICs (device::Slot::origin) that are not where they were last known to be.

@@ -22,7 +22,6 @@ class Companion {
   // Returns when it holds no descriptor that a move cannot take along, and sends nothing any more.
   virtual void stop() = 0;
   virtual void resume() = 0;
-  virtual std::vector<ListeningService> services() { return {}; }
 };
 
 class Registry {

@@ -148,9 +148,12 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
   host.directory->met(source_, from_);
   std::vector<device::Slot*> slots;
   for (const auto& process : held.processes) {
-    if (start_time(process.pid) == process.started) tree_.push_back(process.pid);
     Process& added = processes_.emplace_back();
     added.inner_pid = process.place.inner_pid;
+    if (start_time(process.pid) == process.started) {
+      tree_.push_back(process.pid);
+      added.pid = process.pid;
+    }
     added.contexts = process.place.contexts;
     for (auto& context : added.contexts) {
       for (auto& slot : context.slots) slots.push_back(&slot);
@@ -346,8 +349,9 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
   }
   for (const pid_t pid : tree) {
     const auto inner_pid = innermost_pid(pid);
-    for (const auto& process : processes_) {
+    for (auto& process : processes_) {
       if (process.inner_pid != inner_pid) continue;
+      process.pid = pid;
       held.processes.push_back({pid, start_time(pid), 0, {process.inner_pid, process.contexts}});
     }
   }
@@ -401,7 +405,7 @@ void Arrival::connect() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& process : processes_) {
-      for (const auto& context : process.contexts) host_.whereabouts->arrived(context.slots);
+      host_.whereabouts->arrived(process.pid, process.contexts);
     }
   }
   if (!container_) return;

@@ -88,6 +88,7 @@ class Arrival {
  private:
   struct Process {
     pid_t inner_pid = 0;
+    pid_t pid = 0;  // in ours, when it is restored
     std::vector<agent::ContextSlots> contexts;
     bool back = false;
     std::uint64_t rdma_ns = 0;

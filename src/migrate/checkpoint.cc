@@ -176,11 +176,12 @@ std::string Checkpoints::stop(pid_t root) {
     kept_.emplace(kept->id, kept);
   }
   try {
-    kept->tree->stop(processes, host_.limits.stop, [&](const std::vector<HeldProcess>& stopped) {
-      kept->held.processes = stopped;
-      host_.decisions->note(Journal::held(kept->id, Side::kSource, kept->held));
-      host_.decisions->note(Journal::kept(kept->id));
-    });
+    kept->tree->stop(processes, *host_.residents, host_.limits.stop,
+                     [&](const std::vector<HeldProcess>& stopped) {
+                       kept->held.processes = stopped;
+                       host_.decisions->note(Journal::held(kept->id, Side::kSource, kept->held));
+                       host_.decisions->note(Journal::kept(kept->id));
+                     });
   } catch (const Failure&) {
     if (kept->tree->all_back()) forget(*kept);
     throw;

@@ -486,14 +486,6 @@ std::map<pid_t, agent::StatusReply> ControlServer::statuses(std::chrono::millise
   return answers->replies;
 }
 
-void ControlServer::describe(pid_t pid, TakeStatus take) {
-  try {
-    ask_status(*find(pid), std::move(take));
-  } catch (const Failure&) {
-    // It has ended.
-  }
-}
-
 UniqueFd ControlServer::track(pid_t pid, std::chrono::milliseconds timeout) {
   const auto connection = find(pid);
   const UniqueFd device(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));

@@ -436,6 +436,12 @@ bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
 }
 
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
+  WakeUp answer = decide(pid, awake);
+  if (answer.resume) host_.whereabouts->arrived(pid, answer.resume->contexts);
+  return answer;
+}
+
+WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
   const pid_t inner = innermost_pid(pid).value_or(pid);
   WakeUp answer;
   if (!is_of_move(pid, awake.move_id)) {
@@ -477,7 +483,6 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 }
 
 void Daemon::registered(pid_t pid) {
-  host_.whereabouts->registered(pid);
   checkpoints_.registered(pid);
   // It may be one that a former ferryd has given its sockets, or has not taken them from.
   std::vector<std::shared_ptr<Arrival>> arrivals;

@@ -233,7 +233,9 @@ int run(const Options& options) {
   // The lock of its socket keeps a second ferryd from everything below.
   ControlServer control(options.socket, daemon);
   host.control = &control;
-  Whereabouts whereabouts(host);
+  Residents residents(host.state_directory + "/residents");
+  host.residents = &residents;
+  Whereabouts whereabouts(host, residents);
   host.whereabouts = &whereabouts;
   Redirector redirector(host);
   make_image_directory(options.images);

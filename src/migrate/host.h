@@ -20,6 +20,7 @@ namespace ferry::migrate {
 class Credentials;
 class Directory;
 class Origins;
+class Residents;
 class Whereabouts;
 
 // What moves and arrivals share on this host. The objects are the daemon's.
@@ -43,6 +44,7 @@ struct Host {
   CriuRunner* criu = nullptr;
   Directory* directory = nullptr;
   Origins* origins = nullptr;
+  Residents* residents = nullptr;
   Whereabouts* whereabouts = nullptr;
   DumpTurns dump_turns;
   IsTaken is_taken = is_taken_here;  // process ids

@@ -495,7 +495,7 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(host_, unit_.root), host_.limits.stop,
+  tree_.stop(ferry_processes(host_, unit_.root), *host_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   stopped_ = Clock::now();
   tell("dump");

@@ -3,8 +3,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +22,7 @@
 #include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
+#include "migrate/process_tree.h"
 #include "migrate/stand_in_host.h"
 #include "migrate/subprocess.h"
 #include "migrate/unique_fd.h"
@@ -125,6 +131,47 @@ std::string rules() {
       kCriuMark);
 }
 
+bool is_udp(int descriptor) {
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         protocol == IPPROTO_UDP;
+}
+
+port::Endpoint bound_to(int descriptor) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  auto* const address = reinterpret_cast<sockaddr*>(&name);
+  if (::getsockname(descriptor, address, &length) != 0) return {};
+  if (name.ss_family == AF_INET) {
+    return {to_address(address), ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port)};
+  }
+  if (name.ss_family != AF_INET6) return {};
+  return {to_address(address), ntohs(reinterpret_cast<const sockaddr_in6&>(name).sin6_port)};
+}
+
+// Empty, or what is wrong with it.
+std::string doubt_of(const device::Slot& slot, std::uint64_t network,
+                     const std::vector<Place>& known) {
+  if (!is_udp(slot.descriptor)) return "it is no UDP socket";
+  if (bound_to(slot.descriptor) != slot.local ||
+      port::slot_of_udp_port(slot.local.udp_port) != slot.slot) {
+    return "it is bound elsewhere";
+  }
+  if (network == 0 || network_of_socket(slot.descriptor) != network) {
+    return "it is of another network namespace than the process";
+  }
+  if (!slot.has_origin() || slot.origin == slot.local) return {};
+  const auto place = std::find_if(known.begin(), known.end(), [&](const Place& candidate) {
+    return candidate.location == slot.local && candidate.origin == slot.origin;
+  });
+  if (place == known.end()) {
+    return fmt::format("its RNIC was not opened at {}", to_string(slot.origin));
+  }
+  if (slot.epoch <= place->epoch) return "it was given away before";
+  return {};
+}
+
 std::vector<device::Slot> bind_in(const std::string& netns, const std::string& netdev,
                                   const std::vector<device::Slot>& wanted, Want want) {
   std::vector<device::Slot> bound;
@@ -164,6 +211,26 @@ std::string reopen_slots(const std::string& netns, const std::vector<device::Slo
     problem = failure.what();
   }
   return problem;
+}
+
+std::uint64_t network_of_socket(int descriptor) {
+  const UniqueFd network(::ioctl(descriptor, SIOCGSKNS));
+  struct stat status {};
+  return network && ::fstat(network.get(), &status) == 0 ? status.st_ino : 0;
+}
+
+void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
+                    const std::vector<Place>& known, std::set<port::Endpoint>* seen) {
+  const std::uint64_t network = namespace_inode(pid, "net");
+  for (const auto& context : contexts) {
+    for (const auto& slot : context.slots) {
+      std::string doubt = doubt_of(slot, network, known);
+      if (doubt.empty() && !seen->insert(slot.local).second) doubt = "it comes twice";
+      if (doubt.empty()) continue;
+      throw Failure(fmt::format("process {} gives away a socket of {} that is not its own: {}", pid,
+                                to_string(slot.local), doubt));
+    }
+  }
 }
 
 void close_slots(std::vector<device::Slot>& slots) {

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "agent/protocol.h"
 #include "device/device.h"
+#include "migrate/directory.h"
 
 // Sockets in other network namespaces.
 namespace ferry::migrate {
@@ -23,6 +29,17 @@ std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::s
 // that address, in that slot, nowhere else. What could not be keeps -1. One line about the first of
 // those, empty when there is none.
 std::string reopen_slots(const std::string& netns, const std::vector<device::Slot*>& slots);
+
+// Inode of the network namespace of a socket; 0: not known.
+std::uint64_t network_of_socket(int descriptor);
+
+// Throws Failure unless what process `pid` says of the sockets that it gives away is what the kernel
+// and ferryd know: each is a UDP socket of the process's network namespace, bound to its slot's
+// address and port and to no other slot's in `seen`, which gets all of them. Its RNIC has the name
+// of that place, or the one that `known` has for it there, the process's places as ferryd has given
+// them, and has been stopped since.
+void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
+                    const std::vector<Place>& known, std::set<port::Endpoint>* seen);
 
 // Closes their descriptors.
 void close_slots(std::vector<device::Slot>& slots);

@@ -46,7 +46,7 @@ StoppedTree::~StoppedTree() {
   }
 }
 
-void StoppedTree::stop(const std::vector<FerryProcess>& processes,
+void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residents& residents,
                        std::chrono::milliseconds deadline, const Recorder& record) {
   const auto began = Clock::now();
   const agent::Stop request{move_id_, static_cast<std::uint32_t>(deadline.count())};
@@ -57,6 +57,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes,
     }));
   }
   std::vector<Process> stopped;
+  std::set<port::Endpoint> seen;
   std::string failure;
   const auto note = [&](const std::string& error) {
     if (failure.empty()) failure = error;
@@ -78,6 +79,8 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes,
       process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
       process.contexts = std::move(answer.contexts);
       stopped.push_back(std::move(process));
+      const pid_t pid = processes[i].pid;
+      need_own_slots(pid, stopped.back().contexts, residents.of(pid).places, &seen);
     } catch (const Failure& error) {
       note(error.what());
       control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it

@@ -14,6 +14,7 @@
 #include "migrate/control_server.h"
 #include "migrate/directory.h"
 #include "migrate/journal.h"
+#include "migrate/residents.h"
 #include "migrate/stand_in_host.h"
 #include "transport/transport.h"
 
@@ -37,10 +38,10 @@ class StoppedTree {
   // Gets what recover() needs, before any process lets go of its sockets. May throw Failure.
   using Recorder = std::function<void(const std::vector<HeldProcess>&)>;
 
-  // Stops the processes in parallel; the stand-ins answer when it returns. Throws Failure: then all
-  // go on where they were.
-  void stop(const std::vector<FerryProcess>& processes, std::chrono::milliseconds deadline,
-            const Recorder& record = {});
+  // Stops the processes in parallel; the stand-ins answer when it returns. What they say of their
+  // sockets must be true (slots.h). Throws Failure: then all go on where they were.
+  void stop(const std::vector<FerryProcess>& processes, const Residents& residents,
+            std::chrono::milliseconds deadline, const Recorder& record = {});
   // Instead of stop(): what a former ferryd had stopped, in the network namespace `netns`. The
   // stand-ins answer where the sockets can be opened again; reopen() tries the others once more and
   // gives one line about the first that still cannot.

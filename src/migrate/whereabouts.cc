@@ -1,16 +1,17 @@
 #include "migrate/whereabouts.h"
 
-#include <poll.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
-extern "C" {
-#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
-}
-
+#include "gsi/local.h"
 #include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/places.h"
+#include "migrate/process_facts.h"
+#include "migrate/process_tree.h"
+#include "migrate/slots.h"
 
 namespace ferry::migrate {
 namespace {
@@ -18,27 +19,33 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{200};
-constexpr milliseconds kListeners{
-    500};  // that processes may take to answer: who asks waits for 1 s
 constexpr std::size_t kMaxQuestions = 4096;
 
-std::vector<device::Slot> slots_of(const agent::StatusReply& status) {
-  std::vector<device::Slot> slots;
-  for (const auto& context : status.contexts) {
-    slots.insert(slots.end(), context.places.begin(), context.places.end());
+// Whether the process has a UNIX socket of one of these abstract names in its network namespace.
+bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
+  const UnixSockets sockets = unix_sockets(pid);
+  std::set<std::string> links;  // in /proc/PID/fd
+  for (const auto& [inode, name] : sockets.names) {
+    if (name.starts_with('@') && names.contains(name.substr(1))) {
+      links.insert(fmt::format("socket:[{}]", inode));
+    }
   }
-  return slots;
-}
-
-bool has_ended(const UniqueFd& pidfd) {
-  pollfd end{pidfd.get(), POLLIN, 0};
-  return !pidfd || ::poll(&end, 1, 0) > 0;
+  if (links.empty()) return false;
+  const auto descriptors = descriptors_of(pid);
+  return std::any_of(descriptors.begin(), descriptors.end(),
+                     [&](const Descriptor& each) { return links.contains(each.target); });
 }
 
 }  // namespace
 
-Whereabouts::Whereabouts(Host& host)
-    : host_(host), looker_([this] { look(); }), finder_([this] { find(); }) {}
+Whereabouts::Whereabouts(Host& host, Residents& residents) : host_(host), residents_(residents) {
+  // What a former ferryd told.
+  for (const auto& resident : residents_.all()) {
+    for (const Place& place : resident.places) host_.directory->put(place);
+  }
+  looker_ = std::thread([this] { look(); });
+  finder_ = std::thread([this] { find(); });
+}
 
 Whereabouts::~Whereabouts() {
   {
@@ -50,14 +57,19 @@ Whereabouts::~Whereabouts() {
   finder_.join();
 }
 
-void Whereabouts::registered(pid_t pid) {
-  host_.control->describe(pid, [this, pid](const agent::StatusReply& reply) { learn(pid, reply); });
-}
-
-void Whereabouts::arrived(const std::vector<device::Slot>& slots) {
-  for (const Place& place : places_of(slots, host_.name, host_.address)) {
-    host_.directory->put(place);
+void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts) {
+  Residents::Resident resident = residents_.of(pid);
+  resident.places.clear();
+  for (const auto& context : contexts) {
+    for (const Place& place : places_of(context.slots, host_.name, host_.address)) {
+      host_.directory->put(place);
+      resident.places.push_back(place);
+    }
+    for (const auto& slot : context.slots) {
+      if (slot.descriptor >= 0) resident.network = network_of_socket(slot.descriptor);
+    }
   }
+  if (pid != 0 && !resident.places.empty()) residents_.settle(resident);
 }
 
 void Whereabouts::ended(const std::vector<device::Slot>& slots) {
@@ -67,33 +79,14 @@ void Whereabouts::ended(const std::vector<device::Slot>& slots) {
 }
 
 void Whereabouts::left(const std::vector<pid_t>& pids, const std::vector<Place>& next) {
-  {
-    std::lock_guard lock(mutex_);
-    for (const pid_t pid : pids) residents_.erase(pid);
-  }
+  for (const pid_t pid : pids) residents_.forget(pid);
   for (const Place& place : next) host_.directory->left(place);
-}
-
-// In the thread of the process's connection.
-void Whereabouts::learn(pid_t pid, const agent::StatusReply& status) {
-  UniqueFd pidfd(::pidfd_open(pid, 0));
-  auto places = places_of(slots_of(status), host_.name, host_.address);
-  if (places.empty()) return;
-  for (const Place& place : places) host_.directory->put(place);
-  std::lock_guard lock(mutex_);
-  residents_[pid] = {std::move(pidfd), std::move(places)};
 }
 
 void Whereabouts::look() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLookEvery, [this] { return stopping_; })) {
-    std::vector<Place> ended;
-    std::erase_if(residents_, [&](const auto& entry) {
-      if (!has_ended(entry.second.pidfd)) return false;
-      ended.insert(ended.end(), entry.second.places.begin(), entry.second.places.end());
-      return true;
-    });
-    for (const Place& place : ended) host_.directory->remove(place);
+    for (const Place& place : residents_.take_ended()) host_.directory->remove(place);
   }
 }
 
@@ -139,19 +132,24 @@ void Whereabouts::find() {
   }
 }
 
-std::vector<Place> Whereabouts::listeners(const port::Address& address, std::uint64_t service) {
+std::vector<Place> Whereabouts::listeners(const port::Address& address,
+                                          std::uint64_t service) const {
   std::vector<Place> found;
-  // One that does not answer now is asked again with the next request.
-  for (const auto& [pid, status] : host_.control->statuses(kListeners)) {
-    const bool listens =
-        std::any_of(status.services.begin(), status.services.end(), [&](const auto& name) {
-          return name.service == service &&
-                 (name.address == port::Address{} || name.address == address);
-        });
-    if (!listens) continue;
-    for (const auto& place : places_of(slots_of(status), host_.name, host_.address)) {
-      if (place.origin.address == address) found.push_back(place);
+  for (const auto& resident : residents_.all()) {
+    std::vector<Place> places;
+    std::set<std::string> names{gsi::listener_name_any(service),
+                                gsi::listener_name(address, service)};
+    for (const Place& place : resident.places) {
+      if (place.origin.address != address) continue;
+      names.insert(gsi::listener_name(place.location.address, service));
+      places.push_back(place);
     }
+    // In a namespace of its own a process may take any name.
+    if (places.empty() || namespace_inode(resident.pid, "net") != resident.network ||
+        !has_socket_named(resident.pid, names)) {
+      continue;
+    }
+    found.insert(found.end(), places.begin(), places.end());
   }
   return found;
 }

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -14,21 +13,20 @@
 #include "agent/protocol.h"
 #include "migrate/directory.h"
 #include "migrate/host.h"
-#include "migrate/unique_fd.h"
+#include "migrate/residents.h"
 
 namespace ferry::migrate {
 
-// What this host tells the directory of its programs, from their registration to their end, and
-// what its programs are told of their peers.
+// What this host tells the directory of its programs, from their arrival to their end, and what its
+// programs are told of their peers.
 class Whereabouts {
  public:
-  explicit Whereabouts(Host& host);
+  Whereabouts(Host& host, Residents& residents);
   ~Whereabouts();
 
-  // Its RNICs that have been elsewhere are here. Asks the process, in the background.
-  void registered(pid_t pid);
-  // They are here before their process can say so: a move is committed.
-  void arrived(const std::vector<device::Slot>& slots);
+  // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
+  // 0: a process that is not known yet.
+  void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts);
   // They have ended, unless they are elsewhere by now.
   void ended(const std::vector<device::Slot>& slots);
   // Committed to be elsewhere: the end of the process here is not that of its RNICs.
@@ -38,24 +36,18 @@ class Whereabouts {
   void locate(pid_t pid, const agent::Locate& question);
 
   // The RNICs of this host that were opened at `address` and belong to a process that listens on an
-  // rdma_cm service there.
-  std::vector<Place> listeners(const port::Address& address, std::uint64_t service);
+  // rdma_cm service there, as the kernel says.
+  std::vector<Place> listeners(const port::Address& address, std::uint64_t service) const;
 
  private:
-  struct Resident {
-    UniqueFd pidfd;
-    std::vector<Place> places;
-  };
-
   void look();
-  void learn(pid_t pid, const agent::StatusReply& status);
   void find();
 
   Host& host_;
+  Residents& residents_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::map<pid_t, Resident> residents_;
   std::deque<std::pair<pid_t, port::Endpoint>> questions_;
   std::thread looker_, finder_;
 };

@@ -214,16 +214,6 @@ void* Service::thread_main(void* self) {
   return nullptr;
 }
 
-std::vector<Service::Listening> Service::listening() {
-  std::lock_guard lock(mutex_);
-  std::vector<Listening> services;
-  for (const auto& [handle, id] : ids_) {
-    if (id.state != Id::State::kListening) continue;
-    services.push_back({id.source.is_any() ? port::Address{} : id.source.ip, service_of(id)});
-  }
-  return services;
-}
-
 bool Service::has_interest() const {
   if (yields_ > 0 || !manager_) return false;
   if (manager_->size() > 0) return true;

@@ -104,12 +104,6 @@ class Service {
   // is sent any more; resume() goes on where the process is now.
   void stop();
   void resume();
-  // What the programs listen on. Also while stopped.
-  struct Listening {
-    port::Address address;  // zero: at all
-    cm::ServiceId service = 0;
-  };
-  std::vector<Listening> listening();
   // fork(): the lock is held across it, so that the child can close what it inherited: names and
   // ports that nobody serves there. The child's object is of no more use.
   void before_fork() { mutex_.lock(); }

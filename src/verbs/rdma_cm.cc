@@ -49,11 +49,6 @@ class MoveHooks final : public agent::Companion {
   explicit MoveHooks(rdmacm::Service& service) : service_(service) {}
   void stop() override { service_.stop(); }
   void resume() override { service_.resume(); }
-  std::vector<agent::ListeningService> services() override {
-    std::vector<agent::ListeningService> all;
-    for (const auto& [address, service] : service_.listening()) all.push_back({address, service});
-    return all;
-  }
 
  private:
   rdmacm::Service& service_;

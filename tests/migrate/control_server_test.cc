@@ -156,23 +156,6 @@ TEST_F(ControlServerTest, WhoAsksAllGetsTheAnswersOfThoseThatAnswer) {
   ::kill(halted.pid(), SIGCONT);
 }
 
-// What a process says of itself is waited for by nobody.
-TEST_F(ControlServerTest, ProcessesAreDescribedAsTheyAnswer) {
-  ControlServer server(path, handler);
-  server.start();
-  const UniqueFd mute(agent::connect_to_ferryd());
-  agent::send_message(mute.get(), agent::MessageType::kRegister,
-                      agent::encode(agent::Register{agent::kVersion, "mute", 1}));
-  PlayedProcess honest(path, {.slot = 55});
-  ASSERT_TRUE(eventually([&] { return server.processes().size() == 2; }));
-  std::atomic<int> described{0};
-  for (int i = 0; i < 1000; ++i) {
-    server.describe(::getpid(), [&](const agent::StatusReply&) { described = -1000; });
-  }
-  server.describe(honest.pid(), [&](const agent::StatusReply&) { ++described; });
-  EXPECT_TRUE(eventually([&] { return described == 1; }));
-}
-
 TEST_F(ControlServerTest, CriusPluginIsAnswered) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root is answered";
   ControlServer server(path, handler);

@@ -60,7 +60,9 @@ void FerrydHere::start() {
   host.directory = directory.get();
   origins = std::make_unique<Origins>(stand_ins, *directory);
   host.origins = origins.get();
-  whereabouts = std::make_unique<Whereabouts>(host);
+  residents.emplace(folder.path("residents"));
+  host.residents = &*residents;
+  whereabouts = std::make_unique<Whereabouts>(host, *residents);
   host.whereabouts = whereabouts.get();
   control->start();
   daemon->recover();

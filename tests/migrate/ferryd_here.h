@@ -12,6 +12,7 @@
 #include "migrate/host.h"
 #include "migrate/messages.h"
 #include "migrate/origins.h"
+#include "migrate/residents.h"
 #include "migrate/whereabouts.h"
 #include "temporary.h"
 
@@ -53,6 +54,7 @@ struct FerrydHere {
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Directory> directory;
   std::unique_ptr<Origins> origins;
+  std::optional<Residents> residents;
   std::unique_ptr<Whereabouts> whereabouts;
 };
 

@@ -39,6 +39,9 @@ class PlayedProcess {
     std::uint32_t slot = 0;  // of 127.78.0.1
     unsigned stop_ms = 0;    // that it takes to stop
     bool has_standard_peer = false;
+    std::uint32_t says_slot = 0;  // gives its socket away as one of this slot
+    port::Endpoint origin = {};   // says so of its RNIC, to whoever asks
+    std::uint32_t epoch = 0;      // this as well
   };
 
   PlayedProcess(const std::string& socket, Behaviour behaviour) {
@@ -80,6 +83,11 @@ class PlayedProcess {
     int error = 0;
     auto udp = port::UdpPort::bind(address(), behaviour.slot, &error);
     if (!udp) ::_exit(8);
+    device::Slot place;  // as it says
+    place.slot = behaviour.says_slot != 0 ? behaviour.says_slot : behaviour.slot;
+    place.local = {address(), port::udp_port_of_slot(place.slot)};
+    place.origin = behaviour.origin;
+    place.epoch = behaviour.epoch;
     const agent::Register registration{agent::kVersion, "played",
                                        reinterpret_cast<std::uint64_t>(&seen_->control)};
     int socket = connect(path);
@@ -88,7 +96,7 @@ class PlayedProcess {
       agent::Message message;
       if (agent::receive_message(socket, &message) != 0) ::_exit(7);
       if (message.type == agent::MessageType::kStatus) {
-        answer_status(socket);
+        answer_status(socket, place);
       } else if (message.type == agent::MessageType::kStop && !behaviour.mute) {
         agent::Stop stop;
         agent::parse(message.body, &stop);
@@ -105,9 +113,7 @@ class PlayedProcess {
           agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped));
           continue;
         }
-        device::Slot slot;
-        slot.local = udp->local();
-        slot.slot = udp->slot();
+        device::Slot slot = place;
         if (behaviour.has_standard_peer) {
           transport::StoppedPeer entry;
           entry.peer = {port::Address::from_ipv4(0x7F4E0002), port::kRoceUdpPort};
@@ -121,7 +127,7 @@ class PlayedProcess {
                             {&slot.descriptor, 1});
         int broken = agent::receive_message(socket, &message);
         while (broken == 0 && message.type == agent::MessageType::kStatus) {
-          answer_status(socket);
+          answer_status(socket, place);
           broken = agent::receive_message(socket, &message);
         }
         if (broken != 0 || (behaviour.clings && agent::receive_message(socket, &message) != 0)) {
@@ -135,14 +141,15 @@ class PlayedProcess {
         ::close(slot.descriptor);
         ++seen_->stopped;
         ::close(socket);  // ferryd waits for this
+        ++place.epoch;
         socket = come_back(path, stop.move_id, registration, slot.local);
       }
     }
   }
 
-  static void answer_status(int socket) {
+  static void answer_status(int socket, const device::Slot& place) {
     agent::StatusReply reply;
-    reply.contexts.push_back({"played0", "lo", {}});
+    reply.contexts.push_back({"played0", "lo", {}, {place}, {}});
     agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
   }
 

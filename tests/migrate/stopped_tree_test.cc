@@ -21,6 +21,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   std::string path = folder.path("ferryd.sock");
   StandInHost stand_ins;
   std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(path, *this);
+  Residents residents{folder.path("residents")};
   std::unique_ptr<StoppedTree> tree = std::make_unique<StoppedTree>(*server, stand_ins, 77);
 
   void SetUp() override { server->start(); }
@@ -50,7 +51,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
 TEST_F(StoppedTreeTest, AFrozenProcessComesBackWhenTheDumpFails) {
   PlayedProcess process(path, {.slot = 61});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   EXPECT_EQ(process.seen().stopped, 1);
   EXPECT_EQ(tree->timing().qps, 2u);
   EXPECT_EQ(tree->timing().unacked_psns, 3u);
@@ -78,7 +79,7 @@ TEST_F(StoppedTreeTest, AFrozenProcessComesBackWhenTheDumpFails) {
 TEST_F(StoppedTreeTest, AProcessThatWasNotFrozenIsToldToGoOn) {
   PlayedProcess process(path, {.slot = 62});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   tree->roll_back();
   EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
   EXPECT_EQ(process.seen().command, agent::ControlBlock::kGo);
@@ -89,7 +90,7 @@ TEST_F(StoppedTreeTest, ATreeStopsAsAWholeOrNotAtAll) {
   PlayedProcess good(path, {.slot = 63}), bad(path, {.stop_error = EBUSY, .slot = 64});
   await_processes(2);
   EXPECT_NE(failure_of([&] {
-              tree->stop(server->processes(), kDeadline);
+              tree->stop(server->processes(), residents, kDeadline);
             }).find("cannot stop: Device or resource busy"),
             std::string::npos);
   EXPECT_TRUE(eventually([&] { return good.seen().resumed == 1; }));
@@ -102,7 +103,7 @@ TEST_F(StoppedTreeTest, AMuteProcessHoldsNobodyBack) {
   PlayedProcess good(path, {.slot = 65}), mute(path, {.mute = true, .slot = 66});
   await_processes(2);
   EXPECT_NE(failure_of([&] {
-              tree->stop(server->processes(), milliseconds(300));
+              tree->stop(server->processes(), residents, milliseconds(300));
             }).find("does not answer"),
             std::string::npos);
   EXPECT_TRUE(eventually([&] { return good.seen().resumed == 1; }));
@@ -115,7 +116,7 @@ TEST_F(StoppedTreeTest, AProcessThatDoesNotLetGoKeepsItsSocketToItself) {
     PlayedProcess process(path, {.clings = true, .slot = 69});
     await_processes(1);
     EXPECT_NE(failure_of([&] {
-                tree->stop(server->processes(), milliseconds(4000));
+                tree->stop(server->processes(), residents, milliseconds(4000));
               }).find("does not let go"),
               std::string::npos);
     EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
@@ -126,10 +127,57 @@ TEST_F(StoppedTreeTest, AProcessThatDoesNotLetGoKeepsItsSocketToItself) {
   EXPECT_NE(port::UdpPort::bind(PlayedProcess::address(), 69, &error), nullptr) << error;
 }
 
+// The place of a socket is the kernel's word, and the name of its RNIC ferryd's.
+TEST_F(StoppedTreeTest, AProcessThatGivesAwayWhatIsAnothersGoesOn) {
+  const port::Endpoint elsewhere{port::Address::from_ipv4(0x0A4E0101), port::kRoceUdpPort};
+  const auto here = [](std::uint32_t slot) {
+    return port::Endpoint{PlayedProcess::address(), port::udp_port_of_slot(slot)};
+  };
+  struct Lie {
+    PlayedProcess::Behaviour behaviour;
+    std::string words;
+  };
+  const std::vector<Lie> lies{
+      {{.slot = 171, .says_slot = 172}, "it is bound elsewhere"},
+      {{.slot = 171, .origin = elsewhere, .epoch = ~0u}, "was not opened at 10.78.1.1:4791"},
+      {{.slot = 171, .origin = here(172), .epoch = 1}, "was not opened at 127.78.0.1:"}};
+  for (const auto& [behaviour, words] : lies) {
+    PlayedProcess process(path, behaviour);
+    await_processes(1);
+    const std::string failure =
+        failure_of([&] { tree->stop(server->processes(), residents, kDeadline); });
+    EXPECT_NE(failure.find("that is not its own"), std::string::npos) << failure;
+    EXPECT_NE(failure.find(words), std::string::npos) << failure;
+    EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+    EXPECT_EQ(process.seen().stopped, 0);
+    EXPECT_TRUE(tree->sockets().empty());
+  }
+  await_processes(0);
+}
+
+TEST_F(StoppedTreeTest, AProcessStopsUnderTheNameThatItWasGiven) {
+  const port::Endpoint origin{port::Address::from_ipv4(0x0A4E0101), port::kRoceUdpPort};
+  PlayedProcess process(path, {.slot = 173, .origin = origin, .epoch = 2});
+  await_processes(1);
+  const port::Endpoint here{PlayedProcess::address(), port::udp_port_of_slot(173)};
+  residents.settle({process.pid(), 1, {{origin, here, "h2", "", 2, false}}});
+  EXPECT_NE(failure_of([&] {
+              tree->stop(server->processes(), residents, kDeadline);
+            }).find("it was given away before"),
+            std::string::npos);
+  residents.settle({process.pid(), 1, {{origin, here, "h2", "", 1, false}}});
+  EXPECT_TRUE(eventually([&] { return process.seen().resumed == 1; }));
+  await_processes(1);
+  tree->stop(server->processes(), residents, kDeadline);
+  EXPECT_EQ(tree->sockets().at(0).contexts.at(0).slots.at(0).origin, origin);
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+}
+
 TEST_F(StoppedTreeTest, NewPlacesHaveASocketForEach) {
   PlayedProcess process(path, {.slot = 70});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   auto places = tree->sockets();
   EXPECT_TRUE(tree->fits(places));
   EXPECT_FALSE(tree->fits({}));
@@ -147,7 +195,7 @@ TEST_F(StoppedTreeTest, NewPlacesHaveASocketForEach) {
 TEST_F(StoppedTreeTest, AStandardPeerNeedsTheSamePlace) {
   PlayedProcess process(path, {.slot = 74, .has_standard_peer = true});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   auto places = tree->sockets();
   tree->need_same_places(places);
   places[0].contexts[0].slots[0].local.udp_port = port::udp_port_of_slot(75);
@@ -161,7 +209,7 @@ TEST_F(StoppedTreeTest, AStandardPeerNeedsTheSamePlace) {
 TEST_F(StoppedTreeTest, AfterTheCommitNobodyComesBack) {
   PlayedProcess process(path, {.slot = 67});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   tree->mark_frozen();
   auto places = tree->sockets();
   places[0].contexts[0].slots[0].local.address = port::Address::from_ipv4(0x0A000001);
@@ -174,7 +222,7 @@ TEST_F(StoppedTreeTest, AfterTheCommitNobodyComesBack) {
 TEST_F(StoppedTreeTest, AnAddressThatMovesAlongIsLeftAtOnce) {
   PlayedProcess process(path, {.slot = 68});
   await_processes(1);
-  tree->stop(server->processes(), kDeadline);
+  tree->stop(server->processes(), residents, kDeadline);
   tree->commit(tree->sockets(), {});
   EXPECT_TRUE(tree->expired());
   int error = 0;

@@ -1,0 +1,138 @@
+#include "migrate/whereabouts.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ferryd_here.h"
+#include "gsi/local.h"
+#include "migrate/process_tree.h"
+#include "migrate/slots.h"
+#include "migrate/unique_fd.h"
+#include "played_process.h"
+#include "port/slot.h"
+
+namespace ferry::migrate {
+namespace {
+
+using test::eventually;
+using test::FerrydHere;
+using test::PlayedProcess;
+
+constexpr std::uint64_t kService = 0x0000000001064E20;  // RDMA_PS_TCP, port 20000
+
+port::Endpoint at(std::uint32_t ip, std::uint32_t slot) {
+  return {port::Address::from_ipv4(ip), port::udp_port_of_slot(slot)};
+}
+
+const port::Endpoint kOrigin = at(0x0A4E0101, 0), kHere = at(0x0A4E0201, 3);
+
+// A process that has, or has not, a socket of this name.
+class Listener {
+ public:
+  explicit Listener(const std::string& name, bool own_network = false) {
+    int ready[2];
+    if (::pipe(ready) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(ready[1], 3);
+      ::close_range(4, ~0u, 0);
+      int error = own_network ? ::unshare(CLONE_NEWNET) : 0;
+      if (!name.empty()) gsi::open_receiver(name, &error);
+      const char byte = error == 0 ? 1 : 0;
+      (void)!::write(3, &byte, 1);
+      for (;;) ::pause();
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 1);
+    ::close(ready[0]);
+  }
+  ~Listener() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+struct WhereaboutsTest : testing::Test {
+  FerrydHere ferryd{"h2"};
+  const std::uint64_t network = namespace_inode(::getpid(), "net");
+
+  void settle(pid_t pid) { ferryd.residents->settle({pid, network, {place(1)}}); }
+  Place place(std::uint32_t epoch) const {
+    return {kOrigin, kHere, "h2", ferryd.host.address, epoch, false};
+  }
+  std::size_t listeners() {
+    return ferryd.whereabouts->listeners(kOrigin.address, kService).size();
+  }
+};
+
+// What a process says of itself when it is asked is for `ferry ps`.
+TEST_F(WhereaboutsTest, NobodyNamesItsOwnRnics) {
+  PlayedProcess liar(ferryd.folder.path("sock"), {.slot = 175, .origin = kOrigin, .epoch = ~0u});
+  ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() == 1; }));
+  const auto status = ferryd.control->status(liar.pid(), std::chrono::seconds(60));
+  ASSERT_EQ(status.contexts.at(0).places.at(0).origin, kOrigin);
+  EXPECT_EQ(ferryd.directory->told(kOrigin), std::nullopt);
+  ferryd.restart();
+  ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() <= 1; }));
+  EXPECT_EQ(ferryd.directory->told(kOrigin), std::nullopt);
+}
+
+TEST_F(WhereaboutsTest, WhatAFormerFerrydHasPlacedIsToldAgain) {
+  const Listener process("");
+  const auto slots = bind_slots("", "lo", {{-1, at(0x7F000001, 946), 946, kOrigin, 4, {}}});
+  ferryd.whereabouts->arrived(process.pid(), {{"lo", slots}});
+  ::close(slots[0].descriptor);
+  const auto told = [&] { return ferryd.directory->told(kOrigin); };
+  ASSERT_TRUE(told());
+  EXPECT_EQ(told()->epoch, 4u);
+  EXPECT_EQ(ferryd.residents->of(process.pid()).network, network);
+  ferryd.restart();
+  ASSERT_TRUE(told());
+  EXPECT_EQ(told()->epoch, 4u);
+  ::kill(process.pid(), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return told() && told()->ended; }));
+}
+
+TEST_F(WhereaboutsTest, TheKernelSaysWhoListens) {
+  for (const auto& name :
+       {gsi::listener_name_any(kService), gsi::listener_name(kOrigin.address, kService),
+        gsi::listener_name(kHere.address, kService)}) {
+    const Listener process(name);
+    EXPECT_EQ(listeners(), 0u) << name;  // it has not been elsewhere
+    settle(process.pid());
+    EXPECT_EQ(listeners(), 1u) << name;
+    EXPECT_TRUE(ferryd.whereabouts->listeners(kHere.address, kService).empty());
+    EXPECT_TRUE(ferryd.whereabouts->listeners(kOrigin.address, kService + 1).empty());
+    ::kill(process.pid(), SIGSTOP);
+    EXPECT_EQ(listeners(), 1u) << name;  // nobody waits for its answer
+  }
+}
+
+TEST_F(WhereaboutsTest, WhoDoesNotListenIsNotAListener) {
+  const Listener honest(gsi::listener_name_any(kService)), liar("");
+  settle(liar.pid());
+  EXPECT_EQ(listeners(), 0u);
+  const Listener other(gsi::listener_name(at(0x0A4E0301, 0).address, kService));
+  settle(other.pid());
+  EXPECT_EQ(listeners(), 0u);
+}
+
+// There it may take any name.
+TEST_F(WhereaboutsTest, ANetworkOfItsOwnMakesNoListener) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root makes network namespaces here";
+  const Listener process(gsi::listener_name_any(kService), true);
+  settle(process.pid());
+  EXPECT_EQ(listeners(), 0u);
+}
+
+}  // namespace
+}  // namespace ferry::migrate
