@@ -211,11 +211,21 @@ void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
                 connection->peer, message.version, agent::kVersion);
       agent::close_descriptors(&message.descriptors);
     }
-    std::lock_guard lock(connection->mutex);
-    connection->closed = true;
-    connection->arrived.notify_all();
+    close(*connection);
     return;
   }
+}
+
+// Whoever waits for an answer waits no longer.
+void ControlServer::close(Connection& connection) {
+  std::vector<TakeStatus> takers;
+  {
+    std::lock_guard lock(connection.mutex);
+    connection.closed = true;
+    connection.arrived.notify_all();
+    takers.swap(connection.status_takers);
+  }
+  for (const auto& take : takers) take(nullptr);
 }
 
 void ControlServer::register_process(const std::shared_ptr<Connection>& connection,
@@ -413,9 +423,8 @@ void ControlServer::ask_status(Connection& connection, TakeStatus take) {
     if (takers.size() > kMostTakers) takers.erase(takers.begin());  // who has given up long ago
     if (takers.size() > 1) return;
   }
-  if (const int error = agent::send_message(connection.socket.get(), MessageType::kStatus, {})) {
-    throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));
-  }
+  // Where this fails the connection ends, and with it the wait.
+  agent::send_message(connection.socket.get(), MessageType::kStatus, {});
 }
 
 // False when it is malformed: then whoever waits for it waits in vain.
@@ -428,7 +437,7 @@ bool ControlServer::take_status(Connection& connection, const Message& message) 
   agent::StatusReply reply;
   if (takers.empty()) return true;  // nobody has asked
   if (!agent::parse(message.body, &reply)) return false;
-  for (const auto& take : takers) take(reply);
+  for (const auto& take : takers) take(&reply);
   return true;
 }
 
@@ -439,11 +448,13 @@ struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<pid_t, agent::StatusReply> replies;
+  std::size_t ended = 0;
 
-  ControlServer::TakeStatus taker(const std::shared_ptr<Answers>& self, pid_t pid) {
-    return [self, pid](const agent::StatusReply& reply) {
+  static auto taker(const std::shared_ptr<Answers>& self, pid_t pid) {
+    return [self, pid](const agent::StatusReply* reply) {
       std::lock_guard lock(self->mutex);
-      self->replies[pid] = reply;
+      if (reply != nullptr) self->replies[pid] = *reply;
+      if (reply == nullptr) ++self->ended;
       self->changed.notify_all();
     };
   }
@@ -460,11 +471,13 @@ agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds ti
     return std::min(deadline, std::chrono::steady_clock::now() + kGlance);
   };
   std::unique_lock lock(answers->mutex);
-  while (!answers->changed.wait_until(lock, glance(), [&] { return !answers->replies.empty(); })) {
-    if (has_ended(connection->pidfd)) throw Failure(fmt::format("process {} has ended", pid));
+  const auto is_over = [&] { return answers->ended > 0 || !answers->replies.empty(); };
+  while (!answers->changed.wait_until(lock, glance(), is_over)) {
+    if (has_ended(connection->pidfd)) break;
     if (std::chrono::steady_clock::now() < deadline) continue;
     throw Failure(fmt::format("process {} does not answer within {} ms", pid, timeout.count()));
   }
+  if (answers->replies.empty()) throw Failure(fmt::format("process {} has ended", pid));
   return answers->replies.begin()->second;
 }
 
@@ -482,7 +495,8 @@ std::map<pid_t, agent::StatusReply> ControlServer::statuses(std::chrono::millise
     }
   }
   std::unique_lock lock(answers->mutex);
-  answers->changed.wait_until(lock, deadline, [&] { return answers->replies.size() >= asked; });
+  answers->changed.wait_until(lock, deadline,
+                              [&] { return answers->replies.size() + answers->ended >= asked; });
   return answers->replies;
 }
 

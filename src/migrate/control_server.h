@@ -87,10 +87,6 @@ class ControlServer {
   agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
   // Asks all at once: those that answer in time. Who is halted is not waited for.
   std::map<pid_t, agent::StatusReply> statuses(std::chrono::milliseconds timeout);
-  // Asks a process, and waits for nothing: `take` gets the answer, if one comes, in the thread of
-  // that process's connection.
-  using TakeStatus = std::function<void(const agent::StatusReply& reply)>;
-  void describe(pid_t pid, TakeStatus take);
   // A userfaultfd of the process, which tracks what it writes. Throws Failure.
   UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
   // STOP and its answer, with the descriptors in the slots (the caller's). Throws Failure.
@@ -106,6 +102,7 @@ class ControlServer {
 
  private:
   struct Connection;
+  using TakeStatus = std::function<void(const agent::StatusReply* reply)>;  // null: it has ended
 
   void accept_loop(const UniqueFd& listener, bool programs_only);
   void serve_new(UniqueFd socket, bool programs_only);
@@ -117,6 +114,7 @@ class ControlServer {
   std::shared_ptr<Connection> find(pid_t pid) const;
   static void ask_status(Connection& connection, TakeStatus take);
   static bool take_status(Connection& connection, const agent::Message& message);
+  static void close(Connection& connection);
   agent::Message ask(Connection& connection, agent::MessageType type,
                      std::span<const std::byte> body, std::span<const int> descriptors,
                      agent::MessageType answer, std::chrono::milliseconds timeout);
