@@ -257,6 +257,24 @@ bool share_a_slot(const Held& one, const Held& other) {
                      [&](const auto& slot) { return others.contains(slot); });
 }
 
+bool share_a_process(const Held& one, const Held& other) {
+  const auto is_in_other = [&](const HeldProcess& process) {
+    return std::any_of(other.processes.begin(), other.processes.end(), [&](const auto& each) {
+      return each.pid == process.pid && each.started == process.started;
+    });
+  };
+  return one.boot == other.boot &&
+         std::any_of(one.processes.begin(), one.processes.end(), is_in_other);
+}
+
+// Whether what is held now, in the slots of `entry`, shows that this is over. While there was no
+// ferryd anybody could take the slot of a program that is nowhere but in its checkpoint, or of which
+// nobody knows yet whether it goes on here.
+bool ends(const Held& now, const Journal::Entry& entry) {
+  const bool may_come_back = entry.kept || entry.decision() == Decision::kCommitted;
+  return !may_come_back || share_a_process(*entry.held, now);
+}
+
 int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -428,9 +446,8 @@ void Journal::keep(Side side, const Record& record) {
 void Journal::end_others_at(const Held& held, const Key& own) {
   std::vector<Key> others;
   for (const auto& [key, entry] : entries_) {
-    if (key != own && !entry.over && entry.held && share_a_slot(*entry.held, held)) {
-      others.push_back(key);
-    }
+    if (key == own || entry.over || !entry.held || !share_a_slot(*entry.held, held)) continue;
+    if (key.first == own.first || ends(held, entry)) others.push_back(key);
   }
   for (const auto& [move, side] : others) {
     if (side == Side::kSource) {
@@ -451,7 +468,9 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
     std::optional<Held> held;
     if (!read(body, &held)) return false;
     end_others_at(*held, {move, side});
-    entries_[{move, side}].held = std::move(held);
+    Entry& entry = entries_[{move, side}];
+    entry.held = std::move(held);
+    entry.held_as = held_++;
     return true;
   }
   if (note == "over") {
@@ -464,6 +483,7 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
     Entry& entry = entries_[{move, side}];
     entry.over = true;
     entry.held = std::move(held);
+    entry.held_as = held_++;
     entry.going.reset();
     entry.since.reset();
     entry.left.reset();
@@ -513,18 +533,24 @@ const Journal::Entry* Journal::find(std::uint64_t move, Side side) const {
 }
 
 std::string Journal::text() const {
+  std::vector<std::pair<Key, const Entry*>> in_order;
+  for (const auto& [key, entry] : entries_) in_order.emplace_back(key, &entry);
+  std::stable_sort(in_order.begin(), in_order.end(), [](const auto& one, const auto& other) {
+    return one.second->held_as < other.second->held_as;
+  });
   std::string text;
-  for (const auto& [key, entry] : entries_) {
+  for (const auto& each : in_order) {
+    const Entry& entry = *each.second;
     for (const auto& note : entry.notes) text += note + '\n';
     if (!entry.record) continue;
     // Of a group, those that are known still.
     Record record = *entry.record;
-    std::erase_if(record.moves, [&, side = key.second](const std::uint64_t move) {
+    std::erase_if(record.moves, [&, side = each.first.second](const std::uint64_t move) {
       const Entry* other = find(move, side);
       return other == nullptr || !other->record ||
              other->record->decision != entry.record->decision;
     });
-    text += decision(key.second, record) + '\n';
+    text += decision(each.first.second, record) + '\n';
   }
   return text;
 }

@@ -113,6 +113,7 @@ class Journal {
     bool kept = false;
     bool over = false;
     std::vector<std::string> notes;  // lines that add up to this
+    std::uint64_t held_as = 0;       // how many were held before: a later one may end an earlier
 
     std::optional<Decision> decision() const {
       return record ? std::optional(record->decision) : std::nullopt;
@@ -154,6 +155,7 @@ class Journal {
   void end_others_at(const Held& held, const Key& own);
 
   std::map<Key, Entry> entries_;
+  std::uint64_t held_ = 0;  // so many, ever
 };
 
 // The slots of `held` whose RNICs were opened there and go elsewhere: their places there.

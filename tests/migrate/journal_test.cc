@@ -185,6 +185,39 @@ TEST_F(JournalTest, ANewStopInASlotEndsTheOneBefore) {
   EXPECT_EQ(journal.entries().size(), 2u);
 }
 
+// While there was no ferryd another program took the slot, and is stopped there.
+TEST_F(JournalTest, WhoeverHasTheSlotOfACheckpointDoesNotEndIt) {
+  take(Journal::held(kMove, Side::kSource, held));
+  take(Journal::kept(kMove));
+  Held other = held;
+  other.root = other.processes[0].pid = 60;
+  for (const std::uint64_t move : {kMove - 1, kMove + 1}) {
+    for (const Side side : {Side::kSource, Side::kDestination}) {
+      take(Journal::held(move, side, other));
+      reread();
+      ASSERT_NE(journal.find(kMove, Side::kSource), nullptr);
+      EXPECT_TRUE(entry().held);
+      EXPECT_TRUE(journal.find(move, side)->held);
+    }
+  }
+  // It was restored here itself.
+  take(Journal::held(kMove, Side::kDestination, other));
+  EXPECT_EQ(journal.find(kMove, Side::kSource), nullptr);
+}
+
+TEST_F(JournalTest, WhoeverHasTheSlotOfAMoveInDoubtDoesNotDecideIt) {
+  take(Journal::held(kMove, Side::kSource, held));
+  decide(Side::kSource, Decision::kCommitted);
+  Held other = held;
+  other.root = other.processes[0].pid = 60;
+  take(Journal::held(kMove + 1, Side::kSource, other));
+  ASSERT_NE(journal.find(kMove, Side::kSource), nullptr);
+  EXPECT_EQ(entry().decision(), Decision::kCommitted);
+  decide(Side::kSource, Decision::kConfirmed);
+  take(Journal::held(kMove + 2, Side::kSource, other));
+  EXPECT_EQ(journal.find(kMove, Side::kSource), nullptr);
+}
+
 // The same of the arrival that brought the program here. A ferryd that took it for one that has not
 // got its sockets yet would open them, and keep them from the program when it goes on.
 TEST_F(JournalTest, AStopEndsTheArrivalThatWasBefore) {
