@@ -413,12 +413,12 @@ std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
   }
   if (!claim) {
     if (!here) return std::nullopt;
-    log::error("process {} was restored without CRIU's plugin: it stays stopped", pid);
+    log::warn_of(pid, "process {} was restored without CRIU's plugin: it stays stopped", pid);
     return WakeUp{std::nullopt, 1000};
   }
   if (!is_restored(*claim, pid)) {
-    log::warn("process {} asks for the sockets of checkpoint {:016x}, which is not its own", pid,
-              id);
+    log::warn_of(pid, "process {} asks for the sockets of checkpoint {:016x}, which is not its own",
+                 pid, id);
     return WakeUp{std::nullopt, 1000};
   }
   if (here && namespace_inode(pid, "net") == here->netns) {

@@ -170,8 +170,8 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
       });
   if ((programs_only || peer.uid != 0) &&
       static_cast<std::size_t>(others) >= connections_of_user_) {
-    log::warn("user {}{} has {} connections: no more", peer.uid,
-              programs_only ? " of a container" : "", others);
+    log::warn_of(peer.pid, "user {}{} has {} connections: no more", peer.uid,
+                 programs_only ? " of a container" : "", others);
     return;
   }
   connections_.emplace(connection.get(), connection);
@@ -201,14 +201,16 @@ void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
       try {
         handle(connection, message);
       } catch (const std::exception& failure) {
-        log::error("a message of process {}: {}", connection->peer, failure.what());
+        log::warn_of(connection->peer, "a message of process {}: {}", connection->peer,
+                     failure.what());
       }
       agent::close_descriptors(&message.descriptors);
       continue;
     }
     if (error == 0) {
-      log::warn("process {} speaks version {} of the control protocol, this ferryd version {}",
-                connection->peer, message.version, agent::kVersion);
+      log::warn_of(connection->peer,
+                   "process {} speaks version {} of the control protocol, this ferryd version {}",
+                   connection->peer, message.version, agent::kVersion);
       agent::close_descriptors(&message.descriptors);
     }
     close(*connection);
@@ -329,7 +331,7 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     default: {
       if (message.type == MessageType::kStatusReply) {
         if (!take_status(*connection, message)) {
-          log::warn("process {} gave a malformed answer", connection->peer);
+          log::warn_of(connection->peer, "process {} gave a malformed answer", connection->peer);
         }
         return;
       }

@@ -446,8 +446,8 @@ WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
   WakeUp answer;
   if (!is_of_move(pid, awake.move_id)) {
     answer.retry_ms = 1000;
-    log::warn("process {} asks for the sockets of move {:016x}, which is not its own", pid,
-              awake.move_id);
+    log::warn_of(pid, "process {} asks for the sockets of move {:016x}, which is not its own", pid,
+                 awake.move_id);
   } else if (const auto arriving = arrival(awake.move_id)) {
     answer.resume = arriving->wake(inner);
   } else if (const auto move = find_move(awake.move_id)) {
@@ -458,8 +458,8 @@ WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
     await_recovery();
     if (auto decided = checkpoints_.awake(pid, awake.move_id)) return std::move(*decided);
     answer.retry_ms = 1000;
-    log::warn("process {} woke up from move {:016x}, which this ferryd does not know", pid,
-              awake.move_id);
+    log::warn_of(pid, "process {} woke up from move {:016x}, which this ferryd does not know", pid,
+                 awake.move_id);
   }
   return answer;
 }
@@ -468,7 +468,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (!is_of_move(pid, resumed.move_id)) return;
   const pid_t inner = innermost_pid(pid).value_or(pid);
   if (resumed.error != 0) {
-    log::error("process {} cannot use its sockets: {}", pid, error_text(resumed.error));
+    log::warn_of(pid, "process {} cannot use its sockets: {}", pid, error_text(resumed.error));
   }
   if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
   if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);

@@ -3,8 +3,16 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <mutex>
+
+#include "migrate/allowance.h"
+#include "migrate/process_tree.h"
+
 namespace ferry::migrate::log {
 namespace {
+
+constexpr unsigned kAtOnce = 20;  // lines that a user's processes may cause
+constexpr std::chrono::seconds kEach{1};
 
 spdlog::level::level_enum level_of(Level level) {
   switch (level) {
@@ -21,6 +29,19 @@ void write(Level level, fmt::string_view format, fmt::format_args values) {
   spdlog::logger& logger = *spdlog::default_logger_raw();
   if (!logger.should_log(level_of(level))) return;
   logger.log(level_of(level), spdlog::string_view_t(fmt::vformat(format, values)));
+}
+
+bool may_cause_line(pid_t pid) {
+  static std::mutex mutex;
+  static Allowance allowance(kAtOnce, kEach);
+  const uid_t user = user_of(pid).value_or(0);
+  unsigned left_out = 0;
+  {
+    std::lock_guard lock(mutex);
+    if (!allowance.take(user, std::chrono::steady_clock::now(), &left_out)) return false;
+  }
+  if (left_out > 0) warn("{} lines about processes of user {} were left out", left_out, user);
+  return true;
 }
 
 void begin() {

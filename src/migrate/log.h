@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/core.h>
+#include <sys/types.h>
 
 // ferryd's log: a line for each call, written by spdlog, whose headers only log.cc reads. They make
 // every file that has them format numbers by itself.
@@ -25,6 +26,15 @@ void warn(fmt::format_string<Values...> format, Values&&... values) {
 template <typename... Values>
 void error(fmt::format_string<Values...> format, Values&&... values) {
   write(Level::kError, format, fmt::make_format_args(values...));
+}
+
+// Whether one more line that this process has caused, by what it sends, may be written. Each user
+// has so many at once and then one a second, so that nobody fills the disk with them; how many were
+// left out is said before the next.
+bool may_cause_line(pid_t pid);
+template <typename... Values>
+void warn_of(pid_t pid, fmt::format_string<Values...> format, Values&&... values) {
+  if (may_cause_line(pid)) write(Level::kWarn, format, fmt::make_format_args(values...));
 }
 
 // To stderr from here on, with the time; spdlog's default is stdout.

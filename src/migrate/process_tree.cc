@@ -165,6 +165,16 @@ std::optional<pid_t> innermost_pid(pid_t pid) {
   return std::nullopt;
 }
 
+std::optional<uid_t> user_of(pid_t pid) {
+  std::ifstream file(proc_path(pid, "status"));
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("Uid:")) continue;
+    uid_t real = 0;
+    if (std::istringstream(line.substr(4)) >> real) return real;
+  }
+  return std::nullopt;
+}
+
 std::optional<uid_t> owner_of(pid_t pid) {
   std::ifstream file(proc_path(pid, "status"));
   std::optional<uid_t> user;

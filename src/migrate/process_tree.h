@@ -47,6 +47,9 @@ std::optional<std::string> program_name(pid_t pid);
 // The pid in the innermost pid namespace, which is the same before and after a move.
 std::optional<pid_t> innermost_pid(pid_t pid);
 
+// The user who started it, whatever its other ids are; nothing when it is gone.
+std::optional<uid_t> user_of(pid_t pid);
+
 // The user that all of a process's ids are of (real, effective, saved, file system), when it has no
 // more rights than that user has given it, as for ptrace(2): nothing when its ids differ, those of
 // groups too (a set-user-ID or set-group-ID program), when it has capabilities or is not dumpable,
