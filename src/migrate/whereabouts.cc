@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{200};
-constexpr std::size_t kMaxQuestions = 4096;
+constexpr std::size_t kMaxQuestions = 1024;  // of one user
 
 // Whether the process has a UNIX socket of one of these abstract names in its network namespace.
 bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
@@ -91,24 +91,48 @@ void Whereabouts::look() {
 }
 
 void Whereabouts::locate(pid_t pid, const agent::Locate& question) {
+  const auto user = user_of(pid);
+  if (!user) return;  // it has ended
+  const Asker asker(*user, *user == 0 ? outermost_pid_namespace(pid) : 0);
   std::lock_guard lock(mutex_);
   for (const auto& name : question.names) {
-    const std::pair entry(pid, name);
-    if (questions_.size() >= kMaxQuestions) break;
-    if (std::find(questions_.begin(), questions_.end(), entry) == questions_.end()) {
-      questions_.push_back(entry);
+    auto& questions = questions_[asker];
+    const Question entry(pid, name);
+    if (questions.size() >= kMaxQuestions) break;
+    if (std::find(questions.begin(), questions.end(), entry) == questions.end()) {
+      questions.push_back(entry);
     }
   }
   changed_.notify_all();
 }
 
-// Everybody who asks for the same gets the same answer.
+// With mutex_, and a question there is.
+port::Endpoint Whereabouts::next_question() {
+  auto next = questions_.upper_bound(served_);
+  if (next == questions_.end()) next = questions_.begin();
+  served_ = next->first;
+  return next->second.front().second;
+}
+
+// With mutex_. Everybody who asks for the same gets the same answer.
+std::vector<pid_t> Whereabouts::take_askers(const port::Endpoint& name) {
+  std::vector<pid_t> askers;
+  for (auto& [asker, questions] : questions_) {
+    std::erase_if(questions, [&](const Question& question) {
+      if (question.second == name) askers.push_back(question.first);
+      return question.second == name;
+    });
+  }
+  std::erase_if(questions_, [](const auto& entry) { return entry.second.empty(); });
+  return askers;
+}
+
 void Whereabouts::find() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !questions_.empty(); });
     if (stopping_) return;
-    const port::Endpoint name = questions_.front().second;
+    const port::Endpoint name = next_question();
     lock.unlock();
     std::optional<Place> place;
     try {
@@ -117,12 +141,7 @@ void Whereabouts::find() {
       log::warn("cannot look for {}: {}", origin_text(name), failure.what());
     }
     lock.lock();
-    std::vector<pid_t> askers;
-    std::erase_if(questions_, [&](const auto& question) {
-      if (question.second != name) return false;
-      askers.push_back(question.first);
-      return true;
-    });
+    const auto askers = take_askers(name);
     if (!place) continue;
     lock.unlock();
     for (const pid_t pid : askers) {

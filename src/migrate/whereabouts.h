@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -32,7 +33,8 @@ class Whereabouts {
   // Committed to be elsewhere: the end of the process here is not that of its RNICs.
   void left(const std::vector<pid_t>& pids, const std::vector<Place>& next);
 
-  // Asks the directory, in the background; the answer goes to the process.
+  // Asks the directory, in the background; the answer goes to the process. Users are served in turn,
+  // and each container's root by itself: no one's questions delay all others'.
   void locate(pid_t pid, const agent::Locate& question);
 
   // The RNICs of this host that were opened at `address` and belong to a process that listens on an
@@ -40,15 +42,21 @@ class Whereabouts {
   std::vector<Place> listeners(const port::Address& address, std::uint64_t service) const;
 
  private:
+  using Asker = std::pair<uid_t, std::uint64_t>;  // its pid namespace as we see it, of root's
+  using Question = std::pair<pid_t, port::Endpoint>;
+
   void look();
   void find();
+  port::Endpoint next_question();
+  std::vector<pid_t> take_askers(const port::Endpoint& name);
 
   Host& host_;
   Residents& residents_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::deque<std::pair<pid_t, port::Endpoint>> questions_;
+  std::map<Asker, std::deque<Question>> questions_;  // none is empty
+  Asker served_{};                                   // last
   std::thread looker_, finder_;
 };
 

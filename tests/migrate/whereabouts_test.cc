@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <mutex>
+
 #include "ferryd_here.h"
 #include "gsi/local.h"
 #include "migrate/process_tree.h"
@@ -32,14 +35,16 @@ const port::Endpoint kOrigin = at(0x0A4E0101, 0), kHere = at(0x0A4E0201, 3);
 // A process that has, or has not, a socket of this name.
 class Listener {
  public:
-  explicit Listener(const std::string& name, bool own_network = false) {
+  enum class Of { kUs, kOwnNetwork, kNobody };
+  explicit Listener(const std::string& name, Of of = Of::kUs) {
     int ready[2];
     if (::pipe(ready) != 0) return;
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(ready[1], 3);
       ::close_range(4, ~0u, 0);
-      int error = own_network ? ::unshare(CLONE_NEWNET) : 0;
+      int error = of == Of::kOwnNetwork ? ::unshare(CLONE_NEWNET) : 0;
+      if (of == Of::kNobody) error = ::setuid(65534);
       if (!name.empty()) gsi::open_receiver(name, &error);
       const char byte = error == 0 ? 1 : 0;
       (void)!::write(3, &byte, 1);
@@ -129,9 +134,63 @@ TEST_F(WhereaboutsTest, WhoDoesNotListenIsNotAListener) {
 // There it may take any name.
 TEST_F(WhereaboutsTest, ANetworkOfItsOwnMakesNoListener) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root makes network namespaces here";
-  const Listener process(gsi::listener_name_any(kService), true);
+  const Listener process(gsi::listener_name_any(kService), Listener::Of::kOwnNetwork);
   settle(process.pid());
   EXPECT_EQ(listeners(), 0u);
+}
+
+// Answers nobody before it is let go.
+struct SlowDirectory : Directory {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<port::Endpoint> asked;
+  std::size_t allowed = 0;
+
+  std::optional<Place> lookup(const port::Endpoint& origin) override {
+    std::unique_lock lock(mutex);
+    asked.push_back(origin);
+    changed.wait(lock, [&] { return asked.size() <= allowed; });
+    return std::nullopt;
+  }
+  void allow(std::size_t count) {
+    std::lock_guard lock(mutex);
+    allowed = count;
+    changed.notify_all();
+  }
+  std::size_t count() {
+    std::lock_guard lock(mutex);
+    return asked.size();
+  }
+  void put(const Place&) override {}
+  void remove(const Place&) override {}
+  void left(const Place&) override {}
+  void watch(const port::Endpoint&, Watcher) override {}
+  void unwatch(const port::Endpoint&) override {}
+  std::optional<Place> told(const port::Endpoint&) const override { return std::nullopt; }
+};
+
+TEST_F(WhereaboutsTest, UsersAreServedInTurn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root starts processes of others";
+  SlowDirectory directory;
+  ferryd.host.directory = &directory;
+  {
+    Whereabouts whereabouts(ferryd.host, *ferryd.residents);
+    const Listener other("", Listener::Of::kNobody);
+    agent::Locate many;
+    for (std::uint32_t slot = 0; slot < 1000; ++slot) many.names.push_back(at(0x0A4E0101, slot));
+    whereabouts.locate(::getpid(), many);
+    whereabouts.locate(::getpid(), many);  // once is enough
+    EXPECT_TRUE(eventually([&] { return directory.count() == 1; }));
+    const port::Endpoint wanted = at(0x0A4E0901, 7);
+    whereabouts.locate(other.pid(), {{wanted}});
+    directory.allow(1);
+    EXPECT_TRUE(eventually([&] { return directory.count() == 2; }));
+    EXPECT_EQ(directory.asked[1], wanted);
+    directory.allow(2000);
+    EXPECT_TRUE(eventually([&] { return directory.count() == 1001; }));
+  }
+  ferryd.host.directory = ferryd.directory.get();
+  EXPECT_EQ(directory.count(), 1001u);
 }
 
 }  // namespace
