@@ -23,9 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint64_t kImageFactor = 2;         // image in memory beside the restored pages
-constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
-constexpr seconds kAskEvery{2};                   // sources of arrivals that are over
+constexpr std::uint64_t kImageFactor = 2;  // image in memory beside the restored pages
+constexpr seconds kAskEvery{2};            // sources of arrivals that are over
 
 // Their host was rebooted: other processes have their pids.
 void forget_processes(Held* held) {

@@ -65,7 +65,8 @@ struct Host {
   void need_room_for_images(std::uint64_t bytes) const;
 };
 
-inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
+inline constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes that stay free beside what arrives
+inline constexpr std::uint16_t kFerrydPort = 4780;       // TCP
 inline constexpr char kContainerLog[] =
     "container.log";  // of the image: what the container has written so far
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{2};    // between looks whether it goes on
 constexpr std::chrono::seconds kDoubt{3};        // that a source may take without being asked
 constexpr std::chrono::seconds kAnswerLimit{8};  // less than who asks waits for
-constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::milliseconds kLookEvery{100};
 constexpr std::chrono::seconds kRetryEvery{2};  // what podman could not remove
 
 PodmanNote note_of(const v1::PrepareRequest& request, const std::string& from) {
@@ -142,7 +142,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
   // One of a former ferryd's may be about to make it.
-  while (Podman::is_at_work(archive_) && !host_.stopping) std::this_thread::sleep_for(kPause);
+  while (Podman::is_at_work(archive_) && !host_.stopping) std::this_thread::sleep_for(kLookEvery);
   bool clear = false;
   while (!clear && !host_.stopping) {
     const std::string error = remove();
@@ -150,7 +150,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
     if (clear) break;
     log::error("'{}' does not arrive, and podman cannot remove it: {}", note_.name, error);
     for (auto until = Clock::now() + kRetryEvery; Clock::now() < until && !host_.stopping;) {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kLookEvery);
     }
   }
   if (clear) host_.decisions->forget(move_id_, Side::kDestination);

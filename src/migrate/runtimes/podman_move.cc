@@ -31,7 +31,6 @@ constexpr seconds kStatusLimit{10};  // that a program may take to describe itse
 constexpr milliseconds kPause{100};  // between looks and questions
 constexpr seconds kExitLimit{10};    // for podman to see that a container has ended
 constexpr std::size_t kPiece = 1 << 20;
-constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
                             std::chrono::steady_clock::time_point to) {

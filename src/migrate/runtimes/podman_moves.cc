@@ -17,7 +17,6 @@
 namespace ferry::migrate {
 namespace {
 
-constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes
 constexpr std::chrono::seconds kAskEvery{1};
 
 bool is_number(const std::string& text) {
