@@ -6,7 +6,7 @@ set(FERRY_TEST_HEADERS <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cs
   <map> <memory> <mutex> <optional> <span> <string> <thread> <vector>)
 
 # Code under test has the flags that it always has, and so have simulations, which are libraries.
-set(FERRY_TEST_FLAGS -O1 -g1)
+set(FERRY_TEST_FLAGS -O0 -g1)
 
 # ferry_compile_tests(): for all programs below tests/ that use GoogleTest, when all are there.
 function(ferry_compile_tests)
