@@ -144,7 +144,7 @@ not_ok() { # what
   printf 'FAILED: %s\n' "$1"
   for side in server client; do
     printf -- '--- %s\n' "$side"
-    tail -n 15 "$work/$side" 2>/dev/null || true
+    tail -n 40 "$work/$side" 2>/dev/null || true
   done
 }
 
