@@ -106,8 +106,13 @@ UnixSockets ask_for_unix_sockets() {
           if (peer != 0) sockets.peers[told->udiag_ino] = peer;
         } else if (field->nla_type == UNIX_DIAG_NAME && length > 0) {
           std::string name(data, length);
-          if (name[0] == '\0') name[0] = '@';
-          sockets.names[told->udiag_ino] = name.substr(0, name.find('\0'));
+          if (name[0] == '\0') {
+            name[0] = '@';
+          } else {
+            name = name.substr(0, name.find('\0'));
+            if (name.starts_with('@')) name.insert(0, "./");
+          }
+          sockets.names[told->udiag_ino] = std::move(name);
         }
         const std::ptrdiff_t step = NLA_ALIGN(field->nla_len);
         rest -= step;

@@ -53,7 +53,8 @@ pid_t tracer_of(pid_t pid);
 // Its first thread has ended, and others go on.
 bool is_headless(pid_t pid);
 
-// Of UNIX sockets, by inode: that of the socket at the other end, or the name a socket is bound to.
+// Of UNIX sockets, by inode: that of the socket at the other end, or the name a socket is bound to,
+// which is a path, or '@' and an abstract name of any bytes.
 struct UnixSockets {
   std::map<std::uint64_t, std::uint64_t> peers;
   std::map<std::uint64_t, std::string> names;

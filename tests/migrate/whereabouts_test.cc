@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
+#include <filesystem>
 #include <mutex>
 
 #include "ferryd_here.h"
@@ -36,7 +40,8 @@ const port::Endpoint kOrigin = at(0x0A4E0101, 0), kHere = at(0x0A4E0201, 3);
 class Listener {
  public:
   enum class Of { kUs, kOwnNetwork, kNobody };
-  explicit Listener(const std::string& name, Of of = Of::kUs) {
+  // `folder`: there it has the path '@' and the name, instead of the abstract name.
+  explicit Listener(const std::string& name, Of of = Of::kUs, const std::string& folder = {}) {
     int ready[2];
     if (::pipe(ready) != 0) return;
     pid_ = ::fork();
@@ -45,7 +50,11 @@ class Listener {
       ::close_range(4, ~0u, 0);
       int error = of == Of::kOwnNetwork ? ::unshare(CLONE_NEWNET) : 0;
       if (of == Of::kNobody) error = ::setuid(65534);
-      if (!name.empty()) gsi::open_receiver(name, &error);
+      if (!folder.empty()) {
+        error = bind_path(folder, "@" + name);
+      } else if (!name.empty()) {
+        gsi::open_receiver(name, &error);
+      }
       const char byte = error == 0 ? 1 : 0;
       (void)!::write(3, &byte, 1);
       for (;;) ::pause();
@@ -63,6 +72,17 @@ class Listener {
   pid_t pid() const { return pid_; }
 
  private:
+  static int bind_path(const std::string& folder, const std::string& path) {
+    std::filesystem::create_directories(folder + "/" + path);
+    std::filesystem::remove(folder + "/" + path);
+    if (::chdir(folder.c_str()) != 0) return errno;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path.c_str());
+    const int socket = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+    return ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  }
+
   pid_t pid_ = 0;
 };
 
@@ -128,6 +148,16 @@ TEST_F(WhereaboutsTest, WhoDoesNotListenIsNotAListener) {
   EXPECT_EQ(listeners(), 0u);
   const Listener other(gsi::listener_name(at(0x0A4E0301, 0).address, kService));
   settle(other.pid());
+  EXPECT_EQ(listeners(), 0u);
+}
+
+// Names that look like a listener's, and are others to the kernel.
+TEST_F(WhereaboutsTest, ANameThatLooksAlikeMakesNoListener) {
+  const std::string name = gsi::listener_name_any(kService);
+  const Listener longer(name + std::string(1, '\0')),
+      path(name, Listener::Of::kUs, ferryd.folder.path());
+  settle(longer.pid());
+  settle(path.pid());
   EXPECT_EQ(listeners(), 0u);
 }
 
