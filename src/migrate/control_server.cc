@@ -455,8 +455,11 @@ struct Answers {
   static auto taker(const std::shared_ptr<Answers>& self, pid_t pid) {
     return [self, pid](const agent::StatusReply* reply) {
       std::lock_guard lock(self->mutex);
-      if (reply != nullptr) self->replies[pid] = *reply;
-      if (reply == nullptr) ++self->ended;
+      if (reply != nullptr) {
+        self->replies[pid] = *reply;
+      } else {
+        ++self->ended;
+      }
       self->changed.notify_all();
     };
   }

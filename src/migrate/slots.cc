@@ -138,16 +138,12 @@ bool is_udp(int descriptor) {
          protocol == IPPROTO_UDP;
 }
 
-port::Endpoint bound_to(int descriptor) {
+port::Endpoint bound_to(int udp) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
   auto* const address = reinterpret_cast<sockaddr*>(&name);
-  if (::getsockname(descriptor, address, &length) != 0) return {};
-  if (name.ss_family == AF_INET) {
-    return {to_address(address), ntohs(reinterpret_cast<const sockaddr_in&>(name).sin_port)};
-  }
-  if (name.ss_family != AF_INET6) return {};
-  return {to_address(address), ntohs(reinterpret_cast<const sockaddr_in6&>(name).sin6_port)};
+  if (::getsockname(udp, address, &length) != 0) return {};
+  return {to_address(address), local_port(udp)};
 }
 
 // Empty, or what is wrong with it.

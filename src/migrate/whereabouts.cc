@@ -65,10 +65,12 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
       host_.directory->put(place);
       resident.places.push_back(place);
     }
-    for (const auto& slot : context.slots) {
-      if (slot.descriptor >= 0) resident.network = network_of_socket(slot.descriptor);
-    }
   }
+  // They are all of one network.
+  const auto descriptors = agent::descriptors_of(contexts);
+  const auto open = std::find_if(descriptors.begin(), descriptors.end(),
+                                 [](int descriptor) { return descriptor >= 0; });
+  if (open != descriptors.end()) resident.network = network_of_socket(*open);
   if (pid != 0 && !resident.places.empty()) residents_.settle(resident);
 }
 
