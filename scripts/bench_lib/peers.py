@@ -6,7 +6,7 @@ import re
 from demo_lib.failure import Failure
 from demo_lib.lab import last_line
 
-from .contest import SERVER
+from .contest import FERRY, SERVER
 
 
 def udp_latency(contest, size, rounds, *options):
@@ -55,9 +55,19 @@ def tcp_congestion_controls(contest):
     return contest.client_host.run(["cat", "/proc/sys/net/ipv4/tcp_available_congestion_control"])[1].split()
 
 
-def ucx_over_tcp(contest, test, size, count):
-    """ucx_perftest's messages a second over UCX's own TCP transport."""
-    command = ["env", "UCX_TLS=tcp", "UCX_NET_DEVICES=rdma", "UCX_WARN_UNUSED_ENV_VARS=n", "ucx_perftest"]
+def ucx_over_tcp(contest, test, size, count, starter=()):
+    """ucx_perftest's messages a second over UCX's own TCP transport; `starter`: what runs both sides' commands."""
+    return _ucx(contest, [*starter, "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=rdma"], test, size, count)
+
+
+def ucx_over_ferry(contest, test, size, count, starter=()):
+    """The same over RC."""
+    settings = ["env", "UCX_TLS=rc_verbs,ud_verbs,self", "UCX_NET_DEVICES=ferry0:1"]
+    return _ucx(contest, [*starter, *settings, *FERRY], test, size, count)
+
+
+def _ucx(contest, starter, test, size, count):
+    command = [*starter, "env", "UCX_WARN_UNUSED_ENV_VARS=n", "ucx_perftest"]
     client = [*command, SERVER, "-t", test, "-s", size, "-n", count, "-w", count // 10]
     out = contest.pair(command, client, 13337).client
     final = re.search(r"^Final:((?:\s+[\d.]+)+)\s*$", out, re.MULTILINE)

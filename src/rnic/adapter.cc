@@ -506,12 +506,13 @@ void Adapter::run_for_poller() {
   if (abandoned()) return;
   program_runs_.fetch_add(1, std::memory_order_relaxed);
   bool idle = true;
+  const transport::Time at = now();
   if (!suspended()) {
     Lock lock(*this, std::try_to_lock);
     if (!lock.owned()) return;
-    idle = run(now(), Caller::kProgram).received == 0;
+    idle = run(at, Caller::kProgram).received == 0;
   }
-  if (!poll_yields_.due(idle)) return;
+  if (!poll_yields_.due(idle, at)) return;
   poll_yields_.begins(now());
   sched_yield();
   poll_yields_.ended(now());
