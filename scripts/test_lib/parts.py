@@ -1,11 +1,13 @@
 """The parts of a test run: what is built for each, which tests it has, how many run at a time."""
 
+import os
 import subprocess
 
 from test_lib import changed, ctest, excerpt, gtest
 
-END_TO_END_JOBS = 3  # they wait more than they compute
-UNIT_JOBS = 2
+PROCESSORS = len(os.sched_getaffinity(0))
+UNIT_JOBS = max(2, PROCESSORS)
+END_TO_END_JOBS = max(3, PROCESSORS * 3 // 2)  # they wait more than they compute
 
 
 class Outcome:
