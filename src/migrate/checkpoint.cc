@@ -19,6 +19,7 @@ extern "C" {
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/unit.h"
+#include "migrate/whereabouts.h"
 
 namespace ferry::migrate {
 namespace {
@@ -186,6 +187,10 @@ std::string Checkpoints::stop(pid_t root) {
     if (kept->tree->all_back()) forget(*kept);
     throw;
   }
+  // The end of a process is not that of its RNICs from now on.
+  std::vector<pid_t> pids;
+  for (const auto& process : kept->held.processes) pids.push_back(process.pid);
+  host_.whereabouts->left(pids, {});
   if (guide.stopped) guide.stopped(kept->tree->timing());
   log::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}", processes.size(),
             root, kept->id);
@@ -539,6 +544,9 @@ void Checkpoints::keep_house() {
     log::info("nobody restores checkpoint {:016x} of '{}': it is forgotten", kept->id,
               kept->held.program);
     forget(*kept);
+    for (const auto& process : kept->held.processes) {
+      for (const auto& context : process.place.contexts) host_.whereabouts->ended(context.slots);
+    }
   }
 }
 

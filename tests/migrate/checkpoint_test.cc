@@ -215,6 +215,26 @@ TEST_F(CheckpointTest, StrangersGetNothingOfIt) {
   }
 }
 
+// CRIU ends the processes that it has dumped; peers look for their RNICs all the same.
+TEST_F(CheckpointTest, ItsRnicsEndWhenNobodyRestoresIt) {
+  Checkpoints checkpoints(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
+  const port::Endpoint origin{port::Address::from_ipv4(0x7F4E0009), port::udp_port_of_slot(3)};
+  const port::Endpoint place{PlayedProcess::address(), port::udp_port_of_slot(90)};
+  std::optional<PlayedProcess> process(
+      std::in_place, here.folder.path("sock"),
+      PlayedProcess::Behaviour{.slot = 90, .origin = origin, .epoch = 2});
+  here.whereabouts->arrived(process->pid(), {{"lo", {{-1, place, 90, origin, 1, {}}}}});
+  ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
+  checkpoints.stop(process->pid());
+  process.reset();
+  EXPECT_TRUE(here.residents->take_ended().empty());  // these would be told of as ended
+  ASSERT_TRUE(here.directory->told(origin));
+  EXPECT_FALSE(here.directory->told(origin)->ended);
+  here.host.limits.checkpoint = std::chrono::milliseconds(0);
+  checkpoints.keep_house();
+  EXPECT_TRUE(here.directory->told(origin)->ended);
+}
+
 TEST_F(CheckpointTest, ItIsForgottenWhenItsNewHostKnows) {
   FerrydHere there("h2");
   std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
