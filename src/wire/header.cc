@@ -76,6 +76,7 @@ constexpr std::array<Traits, 256> make_traits() {
   }
   table[static_cast<std::size_t>(Opcode::kCnp)] = kKnown;
   table[static_cast<std::size_t>(Opcode::kMigration)] = kKnown;
+  table[static_cast<std::size_t>(Opcode::kEnvelope)] = kKnown;
   const Traits moved = kKnown | kRequest | kDeth | kOriginEth;
   table[static_cast<std::size_t>(Opcode::kMovedSendOnly)] = moved;
   table[static_cast<std::size_t>(Opcode::kMovedSendOnlyImm)] = moved | kImmediate;

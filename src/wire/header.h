@@ -59,9 +59,11 @@ enum class Opcode : std::uint8_t {
   kUdSendOnly = 0x64,
   kUdSendOnlyImm = 0x65,
   kCnp = 0x81,  // congestion notification packet; ignored
-  // Manufacturer range (clause 9.2.1): one opcode for every migration message (migration.h), and
-  // the datagrams of a UD QP that has moved, which carry its virtual GID and QPN.
+  // Manufacturer range (clause 9.2.1): one opcode for every migration message (migration.h), one for
+  // packets that are passed on among the slots of an address (envelope.h), and the datagrams of a UD
+  // QP that has moved, which carry its virtual GID and QPN.
   kMigration = 0xC0,
+  kEnvelope = 0xC1,
   kMovedSendOnly = 0xC4,
   kMovedSendOnlyImm = 0xC5,
 };

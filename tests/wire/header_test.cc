@@ -94,6 +94,7 @@ constexpr Row kTable[] = {
     {0xBD, 32, true, true},
     // Migration
     {0xC0, 12, false, true},
+    {0xC1, 12, false, true},
 };
 
 std::vector<std::byte> encode(const Header& header, std::span<const std::byte> payload = {}) {
