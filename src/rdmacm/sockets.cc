@@ -9,6 +9,8 @@
 #include "cm/destination.h"
 #include "gsi/local.h"
 #include "gsi/packet.h"
+#include "port/udp_port.h"
+#include "wire/envelope.h"
 #include "wire/icrc.h"
 
 namespace ferry::rdmacm {
@@ -21,6 +23,12 @@ bool same_family(const port::Address& a, const port::Address& b) {
 }
 
 }  // namespace
+
+Sockets::Sockets(Devices& devices)
+    : devices_(devices),
+      holder_([](const port::Address& address,
+                 int* error) { return port::UdpPort::bind(address, 0, error); },
+              true) {}
 
 std::uint16_t Sockets::take_tag() {
   for (unsigned tries = 0; tag_ == 0 && tries < 1000; ++tries) {
@@ -99,25 +107,11 @@ bool Sockets::refresh(bool wanted) {
   for (auto& [owner, receiver] : receivers_) {
     if (receiver.descriptor < 0) missing |= open(receiver, false) != 0;
   }
-  if (!wanted) {
-    holders_.clear();
-    watch_.close();
-    return missing;
-  }
-  watch_.open();  // before the look at what is free
-  bool all_held = true;
+  std::vector<port::Address> held;
   for (const auto& [device, addresses] : devices_here_) {
-    for (const port::Address& address : addresses) {
-      if (holders_.contains(address)) continue;
-      if (auto port = port::UdpPort::bind(address, 0, &error)) {
-        holders_.emplace(address, std::move(port));
-      } else {
-        all_held = false;
-      }
-    }
+    if (wanted) held.insert(held.end(), addresses.begin(), addresses.end());
   }
-  if (all_held) watch_.close();
-  return missing || !all_held;
+  return !holder_.hold(held) || missing;
 }
 
 void Sockets::send(const cm::Datagram& d) {
@@ -136,8 +130,10 @@ void Sockets::add_to(std::vector<pollfd>* out) const {
   for (const auto& [owner, receiver] : receivers_) {
     if (receiver.descriptor >= 0) out->push_back({receiver.descriptor, POLLIN, 0});
   }
-  for (const auto& [address, port] : holders_) out->push_back({port->descriptor(), POLLIN, 0});
-  if (watch_.descriptor() >= 0) out->push_back({watch_.descriptor(), POLLIN, 0});
+  for (const auto& [address, port] : holder_.ports()) {
+    out->push_back({port->descriptor(), POLLIN, 0});
+  }
+  if (holder_.watch_descriptor() >= 0) out->push_back({holder_.watch_descriptor(), POLLIN, 0});
   for (const auto& [address, wire] : wires_) out->push_back({wire.descriptor(), 0, 0});
 }
 
@@ -160,14 +156,15 @@ void Sockets::receive(std::vector<cm::Datagram>* out,
       out->push_back(*datagram);
     }
   };
-  for (auto& [address, port] : holders_) {
+  for (auto& [address, port] : holder_.ports()) {
     std::array<port::Received, kMaxBatch> batch;
     const std::size_t count = port->receive(batch);
     for (std::size_t i = 0; i < count; ++i) {
       const port::Received& r = batch[i];
       if (!wire::verify(r.bytes, r.from, port->local(), r.ip_identification)) continue;
       const auto packet = wire::parse(r.bytes);
-      const auto mad = packet ? gsi::mad_of(*packet) : std::nullopt;
+      if (!packet || wire::pass_on(*port, *packet, r.bytes, r.from)) continue;
+      const auto mad = gsi::mad_of(*packet);
       if (!mad) continue;
       if (is_for_us(*mad, address)) {
         out->push_back({0, r.from.address, address, *mad});
@@ -175,6 +172,7 @@ void Sockets::receive(std::vector<cm::Datagram>* out,
         gsi::take(*mad, r.from.address, address);
       }
     }
+    port->flush();
   }
   drain(process_receiver_);
   for (const auto& [owner, receiver] : receivers_) drain(receiver.descriptor);
@@ -191,8 +189,7 @@ void Sockets::close() {
     receiver.descriptor = -1;
   }
   wires_.clear();
-  holders_.clear();
-  watch_.close();
+  holder_.let_go();
   devices_here_.clear();
 }
 

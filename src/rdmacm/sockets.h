@@ -9,10 +9,8 @@
 #include <vector>
 
 #include "cm/manager.h"
+#include "gsi/holder.h"
 #include "gsi/wire_socket.h"
-#include "port/slot.h"
-#include "port/udp_close_watch.h"
-#include "port/udp_port.h"
 #include "rdmacm/devices.h"
 
 // The sockets of rdma_cm: UNIX ones under whose names this process receives messages (gsi/local.h),
@@ -21,7 +19,7 @@ namespace ferry::rdmacm {
 
 class Sockets {
  public:
-  explicit Sockets(Devices& devices) : devices_(devices) {}
+  explicit Sockets(Devices& devices);
   ~Sockets() { close(); }
 
   // Takes a tag that no other process of the network namespace has. 0: none could be had.
@@ -41,10 +39,10 @@ class Sockets {
   // With `wanted`, tries to hold UDP port 4791 of every address; without, gives up what it holds.
   // Opens again what could not be opened. True: something is missing, try again in a while.
   bool refresh(bool wanted);
-  void stop_holding() { holders_.clear(); }
+  void stop_holding() { holder_.let_go(); }
   // A process of this host has given up UDP port 4791 of some address, and refresh() is to be
   // called.
-  bool port_was_freed() { return watch_.closed(port::kRoceUdpPort); }
+  bool port_was_freed() { return holder_.port_was_freed(); }
 
   // The present address for one that the process had when it bound: the same while the host has
   // it, else that of its interface (the process was moved).
@@ -52,7 +50,7 @@ class Sockets {
 
   void send(const cm::Datagram& datagram);
   void add_to(std::vector<pollfd>* out) const;
-  // Takes all that waits. Datagrams for others are passed on.
+  // Takes all that waits. What is for others is passed on.
   void receive(std::vector<cm::Datagram>* out, std::vector<gsi::WireSocket::Failure>* failures);
 
   // Closes everything; refresh() opens it again.
@@ -72,8 +70,7 @@ class Sockets {
   int process_receiver_ = -1;
   std::map<std::uint32_t, Receiver> receivers_;
   std::map<port::Address, gsi::WireSocket> wires_;
-  std::map<port::Address, std::unique_ptr<port::UdpPort>> holders_;
-  port::UdpCloseWatch watch_;                  // while others hold a port that is wanted
+  gsi::Holder holder_;
   std::vector<Devices::Listed> devices_here_;  // as of the last refresh()
 };
 
