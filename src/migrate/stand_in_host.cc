@@ -18,6 +18,7 @@
 #include "migrate/net.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
+#include "wire/envelope.h"
 #include "wire/header.h"
 #include "wire/icrc.h"
 #include "wire/psn.h"
@@ -163,6 +164,12 @@ std::optional<port::Endpoint> StandInHost::standard_peer(StandInId id) {
   return found == entries_.end() ? std::nullopt : found->second.stand_in->standard_peer();
 }
 
+bool StandInHost::meets_strangers(StandInId id) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  return found != entries_.end() && found->second.stand_in->meets_strangers();
+}
+
 bool StandInHost::expired(StandInId id) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
@@ -218,17 +225,19 @@ void StandInHost::serve(StandInId id, Entry& entry) {
       if (!wire::verify(packet.bytes, packet.from, entry.port->local(), packet.ip_identification)) {
         continue;
       }
-      if (const auto parsed = wire::parse(packet.bytes)) {
-        if (const auto mad = gsi::mad_of(*parsed)) {
-          if (entry.has_qp1) {
-            gsi::take_for_moved(*mad, packet.from.address, slot_address);
-          } else if (entry.slot == 0 && management_) {
-            management_(id, *mad, packet.from.address, slot_address);
-          }
-          continue;
+      const auto parsed = wire::parse(packet.bytes);
+      if (!parsed || wire::pass_on(*entry.port, *parsed, packet.bytes, packet.from)) continue;
+      if (const auto mad = gsi::mad_of(*parsed)) {
+        if (entry.has_qp1) {
+          gsi::take_for_moved(*mad, packet.from.address, slot_address);
+        } else if (entry.slot == 0 && management_) {
+          management_(id, *mad, packet.from.address, slot_address);
         }
-        entry.stand_in->handle_packet(*parsed, packet.from, now());
+        continue;
       }
+      const auto passed = wire::open_envelope(*parsed, packet.from, entry.port->local());
+      entry.stand_in->handle_packet(passed ? passed->packet : *parsed,
+                                    passed ? passed->from : packet.from, now());
     }
     entry.port->flush();
   }

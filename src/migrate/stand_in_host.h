@@ -46,6 +46,7 @@ class StandInHost {
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
   // A peer that speaks no migration messages, if it stands in for a QP of one.
   std::optional<port::Endpoint> standard_peer(StandInId id);
+  bool meets_strangers(StandInId id);
   // True when nobody needs it any more (or it does not exist).
   bool expired(StandInId id);
   // Closes the socket.

@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <future>
+#include <utility>
 
 #include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
+#include "port/slot.h"
 
 namespace ferry::migrate {
 namespace {
@@ -36,6 +38,7 @@ StoppedTree::StoppedTree(ControlServer& control, StandInHost& stand_ins, std::ui
     : control_(control), stand_ins_(stand_ins), move_id_(move_id) {}
 
 StoppedTree::~StoppedTree() {
+  let_ports_go();
   for (auto& process : processes_) {
     close_contexts(process.contexts);
     for (const auto& context : process.stand_ins) {
@@ -133,12 +136,40 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       failure = fmt::format("stopping took longer than {} ms", deadline.count());
     }
   }
-  if (failure.empty()) return;
+  if (failure.empty()) return hold_ports();
   phase_ = Phase::kRolledBack;
   for (auto& process : processes_) {
     if (!process.back) tell_to_go(process);
   }
   throw Failure(failure);
+}
+
+// A standard peer sends to UDP port 4791, whatever the slot. Who held that port for the others may
+// have been one of the processes. Where somebody has it still, he passes on. With mutex_.
+void StoppedTree::hold_ports() {
+  for (const auto& process : processes_) {
+    const std::string netns =
+        netns_.empty() ? fmt::format("/proc/{}/ns/net", process.process.pid) : netns_;
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      const auto& [netdev, slots] = process.contexts[c];
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        if (slots[s].slot == 0 || !stand_ins_.meets_strangers(process.stand_ins[c][s])) continue;
+        device::Slot port;
+        port.local = {slots[s].local.address, port::kRoceUdpPort};
+        std::vector<device::Slot> bound;
+        try {
+          bound = bind_same_slots(netns, netdev, {port});
+          holders_.push_back(stand_ins_.add(bound.front()));
+        } catch (const Failure&) {
+          close_slots(bound);
+        }
+      }
+    }
+  }
+}
+
+void StoppedTree::let_ports_go() {
+  for (const StandInId id : std::exchange(holders_, {})) stand_ins_.remove(id);
 }
 
 void StoppedTree::recover(const std::vector<HeldProcess>& processes, const std::string& netns) {
@@ -189,6 +220,7 @@ std::string StoppedTree::reopen_all() {
       slot->descriptor = -1;
     }
   }
+  hold_ports();
   return problem;
 }
 
@@ -329,6 +361,10 @@ void StoppedTree::resumed(pid_t inner_pid) {
     close_contexts(process.contexts);
     process.back = true;
   }
+  // Until then what comes there is passed on to those that are back, too.
+  const bool all = std::all_of(processes_.begin(), processes_.end(),
+                               [](const Process& process) { return process.back; });
+  if (all) let_ports_go();
 }
 
 bool StoppedTree::all_back() const {
@@ -376,6 +412,7 @@ std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlac
   std::lock_guard lock(mutex_);
   std::vector<Departed> departed;
   phase_ = Phase::kCommitted;
+  let_ports_go();
   for (auto& process : processes_) {
     const auto place = std::find_if(places.begin(), places.end(), [&](const NewPlace& candidate) {
       return candidate.inner_pid == process.inner_pid;

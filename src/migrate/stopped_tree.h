@@ -95,6 +95,8 @@ class StoppedTree {
 
   void note_limits(const Process& process);
   void take_over(Process& process);
+  void hold_ports();
+  void let_ports_go();
   std::string reopen_all();
   void give_up(Process& process);
   bool take_back(Process& process);
@@ -108,6 +110,7 @@ class StoppedTree {
   Phase phase_ = Phase::kStopped;
   std::vector<Process> processes_;
   std::set<StandInId> handed_over_;  // by commit()
+  std::vector<StandInId> holders_;   // of UDP port 4791, beside stand-ins of other slots
   std::string netns_;                // of recover()
   std::chrono::nanoseconds paused_limit_ = transport::MigrationSettings().paused_limit;
   Timing timing_;

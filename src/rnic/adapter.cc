@@ -11,6 +11,7 @@
 #include "rnic/progress_thread.h"
 #include "rnic/queue_pair.h"
 #include "rnic/shared_receive_queue.h"
+#include "wire/envelope.h"
 #include "wire/icrc.h"
 
 namespace ferry::rnic {
@@ -32,6 +33,11 @@ constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);
 // while the progress thread listens (reply_habit.h).
 constexpr transport::Time kEventful = std::chrono::milliseconds(10);
 constexpr transport::Time kLongestHold = std::chrono::milliseconds(1);
+// UDP port 4791 beside another slot: how often it is looked at, at most, whether it is needed, and
+// at least while it is; how often it is tried to get it where nobody tells that it was freed.
+constexpr transport::Time kLooksAtHeldPorts = std::chrono::milliseconds(50);
+constexpr transport::Time kNextLookAtHeldPorts = std::chrono::seconds(1);
+constexpr transport::Time kTriesToHoldPorts = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -63,9 +69,11 @@ Adapter::Lock::~Lock() {
   pthread_setcancelstate(cancel_state_, nullptr);
 }
 
-Adapter::Adapter(Environment& environment, const Settings& settings)
+Adapter::Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind,
+                 bool watches)
     : environment_(environment),
       settings_(settings),
+      holder_(std::move(bind), watches),
       qps_(new QueuePair* [1u << port::kSlotIndexBits] {}),
       next_index_(static_cast<std::uint32_t>(environment.random()) & port::kSlotIndexMask) {}
 
@@ -349,9 +357,9 @@ void Adapter::post(QueuePair* qp, bool under_way) {
   gatherer_.leaves(now());
 }
 
-void Adapter::handle(Lane& lane, const port::Received& received, transport::Time now) {
-  if (!wire::verify(received.bytes, received.from, lane.port->local(),
-                    received.ip_identification)) {
+void Adapter::handle(Lane& lane, port::Port& port, const port::Received& received,
+                     transport::Time now) {
+  if (!wire::verify(received.bytes, received.from, port.local(), received.ip_identification)) {
     ++drops_.bad_icrc;
     return;
   }
@@ -360,20 +368,42 @@ void Adapter::handle(Lane& lane, const port::Received& received, transport::Time
     ++drops_.malformed;
     return;
   }
-  const std::uint32_t qpn = packet->header.dest_qpn;
-  if (qpn == gsi::kQpn && lane.slot == 0 && management_) {
-    if (const auto mad = gsi::mad_of(*packet)) {
-      management_(*mad, received.from.address, lane.port->local().address);
-    }
+  if (QueuePair* qp = find(lane, packet->header.dest_qpn)) {
+    touch(qp);
+    qp->handle_packet(*packet, received.from, now);
+  } else {
+    handle_other(lane, port, received, *packet, now);
+  }
+}
+
+QueuePair* Adapter::find(const Lane& lane, std::uint32_t qpn) const {
+  QueuePair* qp = port::slot_of(qpn) == lane.slot ? qps_[port::index_of(qpn)] : nullptr;
+  return qp != nullptr && qp->serves(lane) ? qp : nullptr;
+}
+
+// What is for QP 1, for another slot, or was passed on to this one. Both ends of the latter look at
+// the port: who has slot 0 opens no envelope, and who has another slot passes on only what came to
+// the port that it holds beside it.
+void Adapter::handle_other(Lane& lane, port::Port& port, const port::Received& received,
+                           const wire::Packet& packet, transport::Time now) {
+  const port::Endpoint local = port.local();
+  if (packet.header.dest_qpn == gsi::kQpn && local.udp_port == port::kRoceUdpPort) {
+    const auto mad = management_ ? gsi::mad_of(packet) : std::nullopt;
+    if (mad) management_(*mad, received.from.address, local.address);
     return;
   }
-  QueuePair* qp = port::slot_of(qpn) == lane.slot ? qps_[port::index_of(qpn)] : nullptr;
-  if (qp == nullptr || !qp->serves(lane)) {
+  if (wire::pass_on(port, packet, received.bytes, received.from)) {
+    passed_on_ = true;
+    return;
+  }
+  const auto passed = wire::open_envelope(packet, received.from, local);
+  QueuePair* qp = passed ? find(lane, passed->packet.header.dest_qpn) : nullptr;
+  if (qp == nullptr) {
     ++drops_.unknown_qp;
     return;
   }
   touch(qp);
-  qp->handle_packet(*packet, received.from, now);
+  qp->handle_packet(passed->packet, passed->from, now);
 }
 
 void Adapter::handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
@@ -410,12 +440,14 @@ std::size_t Adapter::receive(transport::Time now, Caller caller, bool* more) {
     if (!listens(lane) || (lane.users == 0 && !all)) continue;
     for (unsigned batch = 0; batch < kReceiveBatchesPerPass; ++batch) {
       const std::size_t count = lane.port->receive(batch_);
-      for (std::size_t i = 0; i < count; ++i) handle(lane, batch_[i], now);
+      for (std::size_t i = 0; i < count; ++i) handle(lane, *lane.port, batch_[i], now);
       total += count;
       if (count < batch_.size()) break;
       if (batch + 1 == kReceiveBatchesPerPass) *more = true;
     }
+    if (passed_on_) flush_passed(*lane.port);
   }
+  if (!holder_.ports().empty()) total += receive_held(now, more);
   for (const auto& group : multicast_.groups()) {
     if (group->port == nullptr) continue;
     const std::size_t count = group->port->receive(batch_);
@@ -424,6 +456,66 @@ std::size_t Adapter::receive(transport::Time now, Caller caller, bool* more) {
     if (count == batch_.size()) *more = true;
   }
   return total;
+}
+
+// To this host: what it has no room for is lost.
+void Adapter::flush_passed(port::Port& port) {
+  passed_on_ = false;
+  port.flush();
+}
+
+std::size_t Adapter::receive_held(transport::Time now, bool* more) {
+  std::size_t total = 0;
+  for (const auto& [address, port] : holder_.ports()) {
+    const std::size_t count = port->receive(batch_);
+    for (std::size_t i = 0; i < count; ++i) {
+      handle(lanes_[lane_of(address)], *port, batch_[i], now);
+    }
+    total += count;
+    if (count == batch_.size()) *more = true;
+    if (passed_on_) flush_passed(*port);
+  }
+  return total;
+}
+
+void Adapter::meets_stranger(const Lane& lane) {
+  if (lane.port == nullptr || lane.slot == 0) return;
+  const transport::Time earliest = looked_at_held_ports_ + kLooksAtHeldPorts;
+  look_at_held_ports_at_ = std::min(look_at_held_ports_at_, std::max(now(), earliest));
+}
+
+void Adapter::let_go_of_ports() {
+  holder_.let_go();
+  awaits_port_ = false;
+  look_at_held_ports_at_ = transport::kNever;
+  looked_at_held_ports_ = kNotYet;
+}
+
+void Adapter::look_whether_port_was_freed() {
+  if (!suspended() && holder_.port_was_freed()) look_at_held_ports_at_ = now();
+}
+
+// Whether a peer answers as one of our kind is known soon, and is seen at the next look.
+void Adapter::look_at_held_ports(transport::Time now) {
+  looked_at_held_ports_ = now;
+  look_at_held_ports_at_ = transport::kNever;
+  std::vector<port::Address> wanted;
+  for (const Lane& lane : lanes_) {
+    if (lane.port == nullptr || lane.slot == 0) continue;
+    const bool strangers = std::any_of(qp_list_.begin(), qp_list_.end(), [&](const QueuePair* qp) {
+      return qp->serves(lane) && qp->hears_strangers();
+    });
+    if (strangers) wanted.push_back(lane.port->local().address);
+  }
+  const auto sockets = [this] {
+    return std::pair(holder_.ports().size(), holder_.watch_descriptor());
+  };
+  const auto before = sockets();
+  const bool all = holder_.hold(wanted);
+  if (sockets() != before) lanes_changed();  // the progress thread is to watch others
+  awaits_port_ = holder_.watch_descriptor() >= 0;
+  if (wanted.empty()) return;
+  look_at_held_ports_at_ = now + (all || awaits_port() ? kNextLookAtHeldPorts : kTriesToHoldPorts);
 }
 
 void Adapter::add_moderated(CompletionQueue* cq) {
@@ -436,6 +528,7 @@ transport::Deadlines Adapter::deadlines() const {
   transport::Deadlines next{timers_.next(), lenient_timers_.next()};
   for (const CompletionQueue* cq : moderated_) next.strict = std::min(next.strict, cq->event_at());
   if (resumes_resting()) next.strict = std::min(next.strict, resume_at_);
+  next.strict = std::min(next.strict, look_at_held_ports_at_);
   return next;
 }
 
@@ -478,6 +571,7 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
     resume_some(now);
   }
   gatherer_.passes(now, caller == Caller::kProgram);
+  if (look_at_held_ports_at_ <= now) look_at_held_ports(now);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
   if (!notified_.empty()) eventful_until_ = now + kEventful;

@@ -15,6 +15,7 @@
 
 #include "cm/message.h"
 #include "device/device.h"
+#include "gsi/holder.h"
 #include "port/port.h"
 #include "port/slot.h"
 #include "rnic/address_handle.h"
@@ -67,7 +68,8 @@ class Adapter {
   static constexpr transport::Time kSeekInterval = std::chrono::milliseconds(100);
   static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
 
-  Adapter(Environment& environment, const Settings& settings);
+  // The latter two are those of the holder().
+  Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
   ~Adapter();
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
@@ -104,10 +106,22 @@ class Adapter {
   using Management =
       std::function<void(const cm::Mad&, const port::Address& from, const port::Address& to)>;
   void set_management(Management management) { management_ = std::move(management); }
-  // True when packets of the lane must be taken as they come.
+  // True when packets of the lane must be taken as they come: also those that come to slot 0 for
+  // QP 1 or to be passed on.
   bool listens(const Lane& lane) const {
-    return lane.port != nullptr && (lane.users > 0 || (management_ && lane.slot == 0));
+    return lane.port != nullptr && (lane.users > 0 || lane.slot == 0);
   }
+
+  // UDP port 4791 of the lanes whose slot is another: where nobody else has it, this RNIC holds it
+  // while it has QPs that standard NICs may send to, so that these are reached.
+  gsi::Holder& holder() { return holder_; }
+  // A QP of the lane may be sent to from now on, by a peer of which it is not known whether it is of
+  // our kind: it is to be looked at whether the port is needed.
+  void meets_stranger(const Lane& lane);
+  // All lanes' are closed, for a stop; after it the QPs meet strangers anew.
+  void let_go_of_ports();
+  // Others may have let go of the port.
+  void look_whether_port_was_freed();
 
   // The virtual GIDs, by index: the addresses that the RNIC had when it was opened. Constant from
   // then on.
@@ -263,6 +277,8 @@ class Adapter {
   // A forked child: the RNIC is its parent's.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
+  // Others hold UDP port 4791, and it is told when it is freed.
+  bool awaits_port() const { return awaits_port_.load(std::memory_order_relaxed); }
 
  private:
   // kResuming: serving, and there are QPs that rest still.
@@ -274,7 +290,13 @@ class Adapter {
   void resume_in_turn(unsigned most);
   [[gnu::cold]] void resume_some(transport::Time now);  // now and then
   std::size_t receive(transport::Time now, Caller caller, bool* more);
-  void handle(Lane& lane, const port::Received& received, transport::Time now);
+  void handle(Lane& lane, port::Port& port, const port::Received& received, transport::Time now);
+  [[gnu::cold]] void handle_other(Lane& lane, port::Port& port, const port::Received& received,
+                                  const wire::Packet& packet, transport::Time now);
+  QueuePair* find(const Lane& lane, std::uint32_t qpn) const;
+  [[gnu::cold]] void flush_passed(port::Port& port);
+  std::size_t receive_held(transport::Time now, bool* more);
+  [[gnu::cold]] void look_at_held_ports(transport::Time now);
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
                         transport::Time now);
   void run_timers(transport::Time now);
@@ -297,6 +319,11 @@ class Adapter {
   std::mutex mutex_;
   std::array<Lane, kLanes> lanes_;
   std::vector<port::Address> gids_;
+  gsi::Holder holder_;
+  transport::Time look_at_held_ports_at_ = transport::kNever;
+  static constexpr transport::Time kNotYet = std::chrono::seconds(-1);
+  transport::Time looked_at_held_ports_ = kNotYet;
+  bool passed_on_ = false;  // to be flushed
   Management management_;
   std::unique_ptr<QueuePair*[]> qps_;  // by index
   std::vector<QueuePair*> qp_list_;
@@ -345,6 +372,7 @@ class Adapter {
   PollYields poll_yields_;
   std::atomic<Mode> mode_{Mode::kServing};
   std::atomic<bool> abandoned_{false};
+  std::atomic<bool> awaits_port_{false};
   std::array<port::Received, 64> batch_;
 };
 

@@ -18,7 +18,12 @@ Context::Context(const Options& options)
       netdev_(options.netdev),
       guid_(options.netdev.guid),
       max_mtu_(payload_mtu(options.netdev.mtu)),
-      adapter_(*options.environment, options.settings) {
+      adapter_(
+          *options.environment, options.settings,
+          [ports = ports_](const port::Address& address, int* error) {
+            return ports->bind(address, 0, error);
+          },
+          options.with_thread) {
   adapter_.set_gids(netdev_.addresses);
   adapter_.multicast().set_join(
       [ports = ports_](const port::Address& group, const port::Address& local, int* error) {

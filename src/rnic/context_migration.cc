@@ -183,6 +183,7 @@ int Context::detach(std::vector<device::Slot>* out) {
     out->push_back(std::move(slot));
   }
   adapter_.multicast().close();
+  adapter_.let_go_of_ports();
   return 0;
 }
 
@@ -242,6 +243,7 @@ void Context::abandon() {
     if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());
   }
   adapter_.multicast().abandon();
+  adapter_.holder().abandon();
 }
 
 }  // namespace ferry::rnic

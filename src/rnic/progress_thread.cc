@@ -176,10 +176,12 @@ void ProgressThread::main() {
 }
 
 ProgressThread::Wake ProgressThread::sleep_listening() {
-  std::array<pollfd, 2 + kLanes + MulticastGroups::kMaxGroups> descriptors;
+  constexpr nfds_t kFirstSocket = 3;
+  std::array<pollfd, kFirstSocket + 2 * kLanes + MulticastGroups::kMaxGroups> descriptors;
   descriptors[0] = {event_.load(), POLLIN, 0};
   descriptors[1] = {link_.descriptor(), POLLIN, 0};  // a negative one is passed over
-  nfds_t count = 2;
+  descriptors[2] = {-1, POLLIN, 0};
+  nfds_t count = kFirstSocket;
   transport::Time now, until;
   {
     Adapter::Lock lock(adapter_);
@@ -196,6 +198,10 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
       for (const auto& group : adapter_.multicast().groups()) {
         if (group->port != nullptr) descriptors[count++] = {group->port->descriptor(), POLLIN, 0};
       }
+      for (const auto& [address, port] : adapter_.holder().ports()) {
+        descriptors[count++] = {port->descriptor(), POLLIN, 0};
+      }
+      descriptors[2].fd = adapter_.holder().watch_descriptor();
     } else {
       until = transport::kNever;
     }
@@ -214,7 +220,11 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
     look_at_link();
     return Wake::kOther;
   }
-  for (nfds_t i = 2; i < count; ++i) {
+  if (descriptors[2].revents != 0) {
+    look_whether_port_was_freed();
+    return Wake::kOther;
+  }
+  for (nfds_t i = kFirstSocket; i < count; ++i) {
     if ((descriptors[i].revents & POLLOUT) != 0) return Wake::kOther;
   }
   return Wake::kPacket;
@@ -223,6 +233,11 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
 void ProgressThread::look_at_link() {
   bool up = false;
   if (link_.changed(&up)) link_changed_(up);
+}
+
+void ProgressThread::look_whether_port_was_freed() {
+  Adapter::Lock lock(adapter_);
+  adapter_.look_whether_port_was_freed();
 }
 
 bool ProgressThread::look(std::uint64_t runs) {
@@ -266,6 +281,10 @@ bool ProgressThread::work_waits() {
     pollfd socket{group->port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
+  for (const auto& [address, port] : adapter_.holder().ports()) {
+    pollfd socket{port->descriptor(), POLLIN, 0};
+    if (::poll(&socket, 1, 0) > 0) return true;
+  }
   return false;
 }
 
@@ -292,6 +311,7 @@ transport::Time ProgressThread::park() {
     pause(tick);
     prctl(PR_SET_TIMERSLACK, 0);
     look_at_link();
+    if (adapter_.awaits_port()) look_whether_port_was_freed();
     // It has polled all the time. If it has just ceased, the next look tells.
     if (adapter_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
       idle = 0;

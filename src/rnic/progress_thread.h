@@ -67,6 +67,7 @@ class ProgressThread {
   bool program_serves_itself();
   bool work_waits();
   void look_at_link();
+  void look_whether_port_was_freed();
   void pause(transport::Time time);
   // Returns how long it was parked.
   transport::Time park();

@@ -165,6 +165,7 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
   if (is_datagram()) {
     rtr.mtu = 128u << limits_.max_mtu;
     set_all_lanes(true);
+    meet_strangers();
     transport_->to_rtr(rtr, now);
     return 0;
   }
@@ -288,6 +289,20 @@ void QueuePair::resume(bool rollback, transport::Time now) {
   pacer_.set(pacer_.rate(), pacer_.burst());  // the clock may be another one
   transport_->resume(wire_qpn_, rollback, now);
   adapter_.touch(this);
+  meet_strangers();
+}
+
+bool QueuePair::hears_strangers() const {
+  const transport::TransportStatus status = transport_->status();
+  return status.state >= transport::QpState::kRtr && status.state != transport::QpState::kError &&
+         status.peer_class != transport::PeerClass::kFerry;
+}
+
+void QueuePair::meet_strangers() {
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Lane& lane = adapter_.lane(i);
+    if (is_datagram() || lane_ == &lane) adapter_.meets_stranger(lane);
+  }
 }
 
 }  // namespace ferry::rnic

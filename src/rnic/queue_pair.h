@@ -116,6 +116,8 @@ class QueuePair final : public device::Qp,
   bool load(wire::ByteReader& in);
   bool is_paced() const { return pacer_.rate() > 0; }
 
+  // Whether it may be sent to by somebody who is not of our kind, as far as is known.
+  bool hears_strangers() const;
   // A stop that comes while it is as it is now need not look at it.
   bool can_rest() const {
     return turn == Turn::kNone && !waiting && lane_ != nullptr && lane_->port != nullptr &&
@@ -132,6 +134,7 @@ class QueuePair final : public device::Qp,
   std::uint32_t resting_index = 0;  // "
 
  private:
+  void meet_strangers();
   // transport::Host
   transport::EmitResult emit(const transport::OutPacket& packet) override;
   bool take_receive(transport::ReceiveRequest* out) override;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <limits>
 
+#include "port/slot.h"
 #include "transport/connection_state.h"
 #include "transport/partition.h"
 #include "transport/timers.h"
@@ -29,13 +30,19 @@ void S::address(wire::Header& header, Opcode opcode, std::uint32_t psn) const {
 }
 
 EmitResult S::emit(OutPacket& packet) {
-  packet.to = peer;
+  packet.to = is_migration(packet.header) ? peer : peer_port();
   const EmitResult result = host.emit(packet);
   if (result == EmitResult::kOk) {
     ++counters.sent_packets;
     counters.sent_bytes += packet.length;
   }
   return result;
+}
+
+// A standard NIC's QPN says nothing of a slot.
+port::Endpoint S::peer_port() const {
+  return ferry() || !mig.presumed_standard ? peer
+                                           : port::Endpoint{peer.address, port::kRoceUdpPort};
 }
 
 // Everything of this incarnation but the queue's storage, the Stopped flag and the counters.

@@ -225,6 +225,8 @@ struct MigrationData : MigrationFlags {
   unsigned unanswered = 0;  // repetitions since the peer was last heard
 
   bool located = false;  // RESUME or MOVED has told where the peer is, since our own RESUME
+  // It has not answered at the UDP port of its QPN's slot: what is not Ferry's own goes to 4791.
+  bool presumed_standard = false;
 
   std::uint64_t hello_echo = 0;                   // for kDueHelloAck
   std::unique_ptr<StoppedAnswer> stopped_answer;  // for kDueStoppedAnswer; few QPs ever have one
@@ -399,6 +401,7 @@ struct Connection::State {
 
   // migration.cc
   bool ferry() const { return mig.peer_class == PeerClass::kFerry; }
+  port::Endpoint peer_port() const;  // for all but migration messages
   PeerRetries peer_retries() const;
   bool speaks() const { return kMovable && settings.enabled && receiving(); }
   void start_hello(Time now);

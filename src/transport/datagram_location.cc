@@ -51,7 +51,9 @@ bool Datagram::route(const DatagramName& name, const DatagramSource& us, Time no
   }
   const LocationTable::Found found = locations_.find(name, now);
   *place = found.place;
-  locations_.sends(name, found.place.endpoint);
+  // The QPN of a standard NIC says nothing of a slot.
+  if (!settings_.enabled) place->endpoint.udp_port = port::kRoceUdpPort;
+  locations_.sends(name, place->endpoint);
   if (found.stale) ask(name, found.place, true, now);
   if (!settings_.enabled || !is_moved(us)) return true;
   if (found.peer_class == PeerClass::kUnknown) {

@@ -15,6 +15,14 @@ namespace ferry::transport {
 using wire::MigrationMessage;
 using wire::MigrationType;
 
+namespace {
+
+// HELLOs without an answer, 15 ms, after which a peer is treated as a standard NIC. One of our kind
+// that is only late is reached at UDP port 4791 too.
+constexpr unsigned kHellosToStandardNic = 4;
+
+}  // namespace
+
 void Connection::State::start_hello(Time now) {
   if (!speaks() || mig.stopped || settings.hello_repeats == 0) return;
   mig.due |= kDueHello;
@@ -34,7 +42,7 @@ StoppedPeer Connection::State::stopped_peer() const {
   const StoppedTreatment treatment = treatment_of(peer_retries());
   return {.virtual_qpn = virtual_qpn,
           .wire_qpn = wire_qpn,
-          .peer = peer,
+          .peer = peer_port(),
           .peer_qpn = rtr.peer_qpn,
           .peer_wire_qpn = peer_wire_qpn,
           .peer_class = mig.peer_class,
@@ -255,6 +263,7 @@ void Connection::State::relocate(const port::Endpoint& location, std::uint32_t q
   if (mig.resume_pending) mig.due |= kDueResume;
   if (!ferry()) {
     mig.peer_class = PeerClass::kUnknown;
+    mig.presumed_standard = false;
     start_hello(now);
   }
 }
@@ -372,8 +381,11 @@ void Connection::State::migration_timeout(Time now) {
       mig.due |= kDueHello;
       count_unanswered();
       mig.hello.again(now, settings.hello_last);
+      const unsigned repeats = settings.hello_repeats - 1 - mig.hellos_left;
+      if (repeats >= kHellosToStandardNic) mig.presumed_standard = true;
     } else {
       mig.hello.stop();
+      mig.presumed_standard = true;
       if (mig.peer_class == PeerClass::kUnknown) mig.peer_class = PeerClass::kUnmodified;
     }
   }

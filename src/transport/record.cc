@@ -425,6 +425,7 @@ bool Connection::State::load(wire::ByteReader& in) {
   req.rd_atomics_in_flight.reserve(rts.max_rd_atomic);
   req.retries_left = rts.retry_count;
   req.rnr_retries_left = rts.rnr_retry;
+  mig.presumed_standard = settings.enabled && mig.peer_class == PeerClass::kUnmodified;
   // Not Stopped: what waits for a time begins at the next call that brings one.
   constexpr Time kAtOnce = Time::min();
   if (receiving() && settings.enabled && !mig.stopped) {

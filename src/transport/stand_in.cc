@@ -295,6 +295,12 @@ std::optional<port::Endpoint> StandIn::standard_peer() const {
   return std::nullopt;
 }
 
+bool StandIn::meets_strangers() const {
+  return std::any_of(state_->entries.begin(), state_->entries.end(), [](const auto& entry) {
+    return entry.second.qp.peer_class != PeerClass::kFerry;
+  });
+}
+
 bool StandIn::expired(Time now) const {
   const bool forwards = !state_->datagrams.empty() && now < state_->committed_at + kForwarding;
   return state_->committed && !forwards &&

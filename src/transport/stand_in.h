@@ -51,6 +51,8 @@ class StandIn {
   void peer_knows(std::uint32_t virtual_qpn, Time now);
   // The peer of a QP that speaks no migration messages; none: all do, or are still being asked.
   std::optional<port::Endpoint> standard_peer() const;
+  // Whether some peer may be a standard NIC, as far as is known.
+  bool meets_strangers() const;
   // Nobody can need it any more.
   bool expired(Time now) const;
 

@@ -15,6 +15,8 @@
 #include "temporary.h"
 #include "transport/connection.h"
 #include "transport/fake_host.h"
+#include "transport/stopped.h"
+#include "wire/bytes.h"
 #include "wire/header.h"
 #include "wire/icrc.h"
 
@@ -233,6 +235,66 @@ TEST_F(StandInHostTest, RefusesWhatItCannotServe) {
   EXPECT_NE(test::failure_of([&] { stand_ins.add(slot); }).find("malformed"), std::string::npos);
   EXPECT_EQ(::close(slot.descriptor), 0);  // still ours
   EXPECT_EQ(stand_ins.take_back(12345).descriptor, -1);
+}
+
+// A standard peer sends to UDP port 4791 what is for a QP of another slot. Who has slot 0 may run
+// on, be stopped, or be nobody: then ferryd holds the port.
+TEST(StandInHost, PassesOnWhatIsForAnotherSlot) {
+  const port::Endpoint here = endpoint(11, 45), nic = endpoint(12, 46);
+  const std::uint32_t qpn = port::make_qpn(45, 100);
+  transport::StoppedPeer stopped;
+  stopped.virtual_qpn = stopped.wire_qpn = qpn;
+  stopped.peer = {nic.address, port::kRoceUdpPort};
+  stopped.peer_qpn = stopped.peer_wire_qpn = 0x000321;
+  stopped.peer_class = transport::PeerClass::kUnmodified;
+  stopped.gets_rnr_naks = true;
+  stopped.rnr_timer = 1;
+  stopped.expected_psn = 5;
+  const auto bind = [](const port::Address& address, std::uint32_t slot) {
+    int error = 0;
+    const auto port = port::UdpPort::bind(address, slot, &error);
+    EXPECT_NE(port, nullptr) << error;
+    device::Slot result;
+    result.local = port->local();
+    result.slot = slot;
+    result.descriptor = port->release();
+    return result;
+  };
+  device::Slot slot = bind(here.address, 45);
+  wire::ByteWriter out(&slot.entries.emplace_back());
+  stopped.save(out);
+  StandInHost host;
+  const StandInId id = host.add(slot);
+  EXPECT_TRUE(host.meets_strangers(id));
+  const StandInId holder = host.add(bind(here.address, 0));
+  EXPECT_FALSE(host.meets_strangers(holder));
+
+  int error = 0;
+  const auto port = port::UdpPort::bind(nic.address, 0, &error);
+  ASSERT_NE(port, nullptr) << error;
+  wire::Header header;
+  header.opcode = wire::Opcode::kRcSendOnly;
+  header.dest_qpn = qpn;
+  header.psn = 5;
+  header.ack_request = true;
+  const port::Endpoint roce{here.address, port::kRoceUdpPort};
+  std::uint16_t identification = 0;
+  const auto bytes = port->reserve(roce, wire::packet_size(header.opcode, 0), &identification);
+  wire::encode_header(header, 0, bytes);
+  wire::seal(bytes, port->local(), roce, identification);
+  port->flush();
+
+  pollfd arrived{port->descriptor(), POLLIN, 0};
+  ASSERT_EQ(::poll(&arrived, 1, 20000), 1);
+  std::array<port::Received, 4> received;
+  ASSERT_EQ(port->receive(received), 1u);
+  EXPECT_EQ(received[0].from, here);
+  const auto answer = wire::parse(received[0].bytes);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->header.dest_qpn, 0x000321u);
+  EXPECT_EQ(answer->header.psn, 5u);
+  EXPECT_EQ(answer->header.aeth.syndrome, wire::syndrome::kRnrNak | 1);
+  EXPECT_EQ(host.counters(id).rnr_naks_sent, 1u);
 }
 
 // A process that moved away leaves the port of QP 1 behind: what others of its host are meant by

@@ -2,7 +2,7 @@
 # Moves programs whose peers know nothing of Ferry: their RNICs speak no migration messages (FERRY_MIGRATION=off). The
 # programs that move have an RDMA address of their own, which moves along. Needs root.
 #
-#   standard_test.sh [GROUP...]     groups: stream perftest ipv6 cm silence refused killed (default: all)
+#   standard_test.sh [GROUP...]     groups: stream perftest ipv6 cm silence slots refused killed (default: all)
 #
 # Prints one line per check; exits non-zero when one fails. Timeouts are long (2^18: 1 s), so that no result depends on
 # how busy the machine is.
@@ -193,6 +193,44 @@ time.sleep(1e6)'
   ok 'a standard peer that would give up is named, with the figures, before the program is stopped'
 }
 
+# opened_second NAME: a program in a container of h1 whose RNIC is not the first of its address. NAME is stream_check
+# towards `sls`; another program of the container has slot 0, and does nothing.
+opened_second() {
+  # shellcheck disable=SC2016 # expanded in the container
+  mover h1 "$1" sh -c 'ibv_rc_pingpong -g 0 -p 18700 &
+    until ss -Hltn | grep -q ":18700 "; do sleep 0.1; done
+    exec "$@"' sh "$FERRY_BIN/stream_check" "$(address_of h2 sls)" --timeout 18 --seconds 0 --qps 4 --json
+  await_traffic h1 "$1"
+  await 'the peer is known for what it is' knows_standard h1 "$1" 4
+  [[ $(qps_of h1 "$1" 'map(select(.peer_class == "unmodified"))[0].local') == *:61441 ]] ||
+    fail "$1 has not slot 1: $(qps_of h1 "$1" 'map(.local)')"
+}
+
+# Standard peers send to port 4791 only; who holds it passes on what is for another slot.
+group_slots() {
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/no-restore '[ "$1" != restore ] || exit 1
+    exec /opt/ferry/bin/criu "$@"'
+  standard h2 sls "$FERRY_BIN/stream_check" --timeout 18
+  await_listen h2 sls 18600
+  opened_second slc
+  move_there_and_back slc
+  ok 'a program in slot 1 moved with the one that has slot 0, beside a standard peer'
+  kill -9 "$(on h1 "$ferry" ps --json | jq '.programs[] | select(.name == "ibv_rc_pingpong") | .pid')"
+  await 'its RNIC holds port 4791 itself' shows ':4791 ' "$lab" exec slc -- ss -Hlun
+  await_traffic h1 slc
+  ferryd_with h3 --criu /tmp/no-restore
+  fails "'slc' was not moved: " on h1 "$ferry" move slc --to h3
+  await_traffic h1 slc
+  ferryd_with h3 --criu /opt/ferry/bin/criu
+  move_there_and_back slc
+  hit INT slc
+  finishes slc
+  finishes sls
+  lost_nothing slc
+  ok 'and alone, after a move that failed; nothing was lost, doubled or corrupted'
+}
+
 # A standard peer cannot ask where the program is: whatever ferryd dies, the address with its stand-in or its RNIC has
 # to be there again.
 group_killed() {
@@ -238,5 +276,5 @@ group_killed() {
 has_ended() { ! kill -0 "$1" 2>/dev/null; }
 
 use_lab stdpe 3 rping ucmatose ib_send_bw tcpdump tshark ethtool
-if (($# == 0)); then set -- stream perftest ipv6 cm silence refused killed; fi
+if (($# == 0)); then set -- stream perftest ipv6 cm silence slots refused killed; fi
 for group in "$@"; do "group_$group"; done

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "played_process.h"
 #include "temporary.h"
 
@@ -125,6 +127,32 @@ TEST_F(StoppedTreeTest, AProcessThatDoesNotLetGoKeepsItsSocketToItself) {
   // It has ended: nobody else holds the socket.
   int error = 0;
   EXPECT_NE(port::UdpPort::bind(PlayedProcess::address(), 69, &error), nullptr) << error;
+}
+
+// A standard peer sends to UDP port 4791 what is for this slot; whoever passed it on may be stopped.
+TEST_F(StoppedTreeTest, TheRocePortIsHeldForOtherSlotsUntilTheProcessIsBack) {
+  const auto is_free = [] {
+    int error = 0;
+    return port::UdpPort::bind(PlayedProcess::address(), 0, &error) != nullptr;
+  };
+  ASSERT_TRUE(eventually(is_free));
+  std::optional<PlayedProcess> process(
+      std::in_place, path, PlayedProcess::Behaviour{.slot = 80, .has_standard_peer = true});
+  await_processes(1);
+  std::vector<HeldProcess> held;
+  tree->stop(server->processes(), residents, kDeadline,
+             [&](const std::vector<HeldProcess>& stopped) { held = stopped; });
+  EXPECT_FALSE(is_free());
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return tree->all_back(); }));
+  EXPECT_TRUE(process->seen().same_socket);
+  EXPECT_TRUE(eventually(is_free));
+  // A ferryd that takes the stop over from a former one.
+  process.reset();
+  StoppedTree taken_over(*server, stand_ins, 7);
+  taken_over.recover(held, "/proc/self/ns/net");
+  EXPECT_TRUE(eventually([&] { return taken_over.reopen().empty(); }));
+  EXPECT_FALSE(is_free());
 }
 
 // The place of a socket is the kernel's word, and the name of its RNIC ferryd's.
