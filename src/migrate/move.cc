@@ -332,8 +332,9 @@ void Move::check_here_and_there() {
   }
   if (const auto obstacle = find_obstacle(unit_.root); !obstacle.empty()) throw Failure(obstacle);
   if (!unit_.container) {
-    const auto obstacle = obstacle_on_host_network(unit_.root);
-    if (!obstacle.empty()) throw Failure(obstacle);
+    for (const auto& look : {obstacle_on_host_network, find_obstacle_in_pipes}) {
+      if (const auto obstacle = look(unit_.root); !obstacle.empty()) throw Failure(obstacle);
+    }
   }
   v1::CheckRequest request;
   request.set_version(host_.version);

@@ -9,6 +9,8 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string_view>
 #include <thread>
 
@@ -221,6 +223,67 @@ class Look {
   std::vector<std::string> found_;
 };
 
+bool reads(const Descriptor& descriptor) {
+  return (descriptor.flags & O_ACCMODE) != O_WRONLY;
+}
+bool writes(const Descriptor& descriptor) {
+  return (descriptor.flags & O_ACCMODE) != O_RDONLY;
+}
+
+// What processes of a tree have open of a pipe.
+struct PipeEnds {
+  pid_t pid = 0;  // that was seen first
+  int number = -1;
+  bool reads = false, writes = false;
+
+  bool leads_to(const Descriptor& other) const {
+    return (!reads && migrate::reads(other)) || (!writes && migrate::writes(other));
+  }
+};
+
+std::vector<std::string> obstacles_in_pipes(pid_t root) {
+  const auto tree = process_tree(root);
+  std::map<std::string, PipeEnds> pipes;  // "pipe:[4711]"
+  for (const pid_t pid : tree) {
+    for (const auto& descriptor : descriptors_of(pid)) {
+      if (!descriptor.target.starts_with("pipe:[")) continue;
+      auto& ends =
+          pipes.try_emplace(descriptor.target, PipeEnds{pid, descriptor.number}).first->second;
+      ends.reads |= reads(descriptor);
+      ends.writes |= writes(descriptor);
+    }
+  }
+  std::erase_if(pipes, [](const auto& pipe) { return pipe.second.reads && pipe.second.writes; });
+  std::vector<std::string> found;
+  if (pipes.empty()) return found;
+  for (const pid_t pid : all_processes()) {
+    if (std::count(tree.begin(), tree.end(), pid) > 0 || is_below(pid, root)) continue;
+    for (const auto& descriptor : descriptors_of(pid)) {
+      const auto pipe = pipes.find(descriptor.target);
+      if (pipe == pipes.end() || !pipe->second.leads_to(descriptor)) continue;
+      const PipeEnds& inside = pipe->second;
+      found.push_back(fmt::format(
+          "process {} ({}): descriptor {} is a pipe to process {} ({}), outside of the program; "
+          "give it a file or /dev/null",
+          inside.pid, program_name(inside.pid).value_or("?"), inside.number, pid,
+          program_name(pid).value_or("?")));
+    }
+  }
+  return found;
+}
+
+// The first that is found twice.
+std::string lasting(const std::function<std::vector<std::string>()>& look) {
+  const auto first = look();
+  if (first.empty()) return {};
+  std::this_thread::sleep_for(kSecondLook);
+  const auto second = look();
+  for (const auto& obstacle : first) {
+    if (std::count(second.begin(), second.end(), obstacle) > 0) return obstacle;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string obstacle_in(const Descriptor& descriptor, const std::set<int>& mounts) {
@@ -254,14 +317,11 @@ std::string obstacle_in(const Mapping& mapping) {
 }
 
 std::string find_obstacle(pid_t root) {
-  const Look first(root);
-  if (first.found().empty()) return {};
-  std::this_thread::sleep_for(kSecondLook);
-  const Look second(root);
-  for (const auto& obstacle : first.found()) {
-    if (std::count(second.found().begin(), second.found().end(), obstacle) > 0) return obstacle;
-  }
-  return {};
+  return lasting([root] { return Look(root).found(); });
+}
+
+std::string find_obstacle_in_pipes(pid_t root) {
+  return lasting([root] { return obstacles_in_pipes(root); });
 }
 
 std::set<std::string> needed_files(pid_t root) {

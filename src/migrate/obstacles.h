@@ -18,6 +18,10 @@ namespace ferry::migrate {
 // way. What comes and goes is looked at twice, so it may take a moment.
 std::string find_obstacle(pid_t root);
 
+// The same for programs whose pipes nobody makes anew at the destination, as runtimes do for their
+// containers: a pipe to or from a process that stays.
+std::string find_obstacle_in_pipes(pid_t root);
+
 // Files and folders that a destination must have under the same names, because the programs of the
 // tree have them open or mapped: those in our own mount namespace, up to 1 MiB of names. Others are
 // the matter of who makes the program's mounts.

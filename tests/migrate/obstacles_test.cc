@@ -301,6 +301,61 @@ TEST(Obstacles, AUnixConnectionOutOfTheProgramIsOne) {
                    "(UNIX socket) is connected with " + path + ", outside of the program"));
 }
 
+// Pipes that this test was started with, whose other ends are somebody's. A child is to leave them.
+std::vector<int> inherited_pipes() {
+  std::vector<int> pipes;
+  for (int fd = 0; fd < 1024; ++fd) {
+    char target[16] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (::readlink(link.c_str(), target, sizeof target - 1) > 0 &&
+        std::string(target).starts_with("pipe:[")) {
+      pipes.push_back(fd);
+    }
+  }
+  return pipes;
+}
+bool leave(const std::vector<int>& descriptors) {
+  const int null = ::open("/dev/null", O_RDWR);
+  for (const int fd : descriptors) {
+    if (::dup2(null, fd) != fd) return false;
+  }
+  return true;
+}
+
+// It would end with SIGPIPE, or read the end of its input, at the destination.
+TEST(Obstacles, APipeToAProcessThatStaysIsOne) {
+  auto others = inherited_pipes();
+  int out[2], in[2];
+  ASSERT_EQ(::pipe(out), 0);
+  ASSERT_EQ(::pipe(in), 0);
+  const auto hold = [&](int kept) {
+    for (const int end : {out[0], out[1], in[0], in[1]}) {
+      if (end != kept) others.push_back(end);
+    }
+    return leave(others);
+  };
+  const Holder writer([&] { return hold(out[1]); });
+  const Holder reader([&] { return hold(in[0]); });
+  const std::string us = " is a pipe to process " + std::to_string(::getpid()) + " (";
+  EXPECT_TRUE(
+      says(find_obstacle_in_pipes(writer.pid()), "descriptor " + std::to_string(out[1]) + us));
+  EXPECT_TRUE(
+      says(find_obstacle_in_pipes(reader.pid()), "descriptor " + std::to_string(in[0]) + us));
+  EXPECT_EQ(find_obstacle(reader.pid()), "");  // runtimes make the pipes of containers anew
+  ::close(out[0]);
+  EXPECT_EQ(find_obstacle_in_pipes(writer.pid()), "");  // nothing is lost of it
+  for (const int end : {out[1], in[0], in[1]}) ::close(end);
+}
+
+TEST(Obstacles, APipeWithBothEndsInsideIsNone) {
+  const auto others = inherited_pipes();
+  const Holder holder([&] {
+    int ends[2];
+    return leave(others) && ::pipe(ends) == 0;
+  });
+  EXPECT_EQ(find_obstacle_in_pipes(holder.pid()), "");
+}
+
 TEST(Obstacles, WhoIsTracedCannotMove) {
   const Holder holder([] { return true; });
   ASSERT_EQ(::ptrace(PTRACE_SEIZE, holder.pid(), nullptr, nullptr), 0);
