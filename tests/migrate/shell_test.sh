@@ -124,6 +124,6 @@ group_ties() {
 }
 
 use_lab shell 3 jq ibv_rc_pingpong
-for host in h1 h2 h3; do boot "$host" "${host#h}00"; done
+for host in h1 h2 h3; do boot "$host" "${host#h}000"; done
 if (($# == 0)); then set -- nohup terminal ties; fi
 for group in "$@"; do "group_$group"; done
