@@ -146,6 +146,7 @@ std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
 // --- other ferryds
 
 void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
+  await_recovery();  // what did not arrive at a former ferryd is in nobody's way then
   if (!from.empty() && request.host() != from) {
     throw Failure(
         fmt::format("refused: it calls itself '{}', and its certificate is of {}; start its ferryd "

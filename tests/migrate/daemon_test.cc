@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -659,6 +660,32 @@ TEST_F(DaemonTest, AnArrivalThatWasNotCommittedIsClearedUp) {
   there.restart();
   EXPECT_EQ(there.folder.read("released"), "p.7\n");
   EXPECT_FALSE(there.containers.find("p"));
+}
+
+// Its name is free again as soon as anybody is told that ferryd would take a program of that name.
+TEST_F(DaemonTest, NobodyIsCheckedWhileAnArrivalIsClearedUp) {
+  const std::string begun = there.folder.path("begun");
+  const std::string go = there.folder.path("go");
+  const std::string hook =
+      there.folder.script("hook", "[ $1 = release ] || exit 0\ntouch " + begun + "\nuntil [ -e " +
+                                      go + " ]; do sleep 0.02; done\n");
+  there.containers = Containers(there.folder.path("containers"), hook);
+  std::filesystem::create_directories(there.folder.path("containers/p"));
+  there.folder.write("containers/p/config.json",
+                     R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");
+  const std::string address = there.host.address;
+  std::thread restart([&] { there.restart(); });
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(begun); }));
+  auto request = good_check();
+  request.set_container(true);
+  auto refused = std::async(std::launch::async, [&] {
+    v1::CheckReply reply;
+    return failure_of([&] { Peer(address, nullptr).call(request, &reply, seconds(20)); });
+  });
+  refused.wait_for(milliseconds(300));  // who does not wait has answered by now
+  there.folder.write("go", "");
+  EXPECT_EQ(refused.get(), "");
+  restart.join();
 }
 
 TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
