@@ -47,8 +47,9 @@ int command(int argc, char** argv) {
   move->add_flag("--copy-rootfs", rootfs,
                  "copy the root filesystem of a container of runc's as well");
   move->add_option("--stdio", stdio,
-                   "file there that the output of a container of runc's is appended to (default: "
-                   "stdio.log in its bundle)")
+                   "file there that output is appended to, of a program without a container that "
+                   "has a terminal, pipes or systemd's journal for its input and output, or of a "
+                   "container of runc's (default: stdio.log in its bundle)")
       ->check([](const std::string& file) {
         return file.starts_with('/') ? std::string() : "has to begin with /";
       })

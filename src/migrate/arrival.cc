@@ -22,6 +22,7 @@ extern "C" {
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
 #include "migrate/subprocess.h"
+#include "migrate/tty_image.h"
 #include "migrate/whereabouts.h"
 #include "precopy/pagemap_image.h"
 
@@ -240,11 +241,22 @@ void Arrival::place_log() {
   if (error) throw Failure(fmt::format("cannot write {}: {}", container_->log, error.message()));
 }
 
-void Arrival::restore(std::chrono::milliseconds limit) {
+void Arrival::redirect(const Redirection& stdio) {
+  for (const auto& stream : stdio.streams) {
+    stream_ends_.push_back({stream.id, end_for(stream, stdio.file)});
+  }
+  const bool has_terminal = std::any_of(
+      stdio.streams.begin(), stdio.streams.end(),
+      [](const OuterStream& stream) { return stream.kind == Outward::Kind::kTerminal; });
+  if (has_terminal) forget_sessions_of_terminals(images_);
+}
+
+void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio) {
   const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
   host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   rootfs_.reset();
   place_log();
+  redirect(stdio);
   std::unique_lock filling(filling_);
   std::unique_lock lock(mutex_);
   if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
@@ -262,11 +274,15 @@ void Arrival::restore(std::chrono::milliseconds limit) {
 }
 
 void Arrival::run_criu() {
-  const CriuRunner::Restore restore{
-      images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value()};
+  CriuRunner::Restore restore{
+      images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value(), {}};
+  for (const auto& end : stream_ends_) {
+    restore.inherited.push_back({end.id, end.descriptor.get()});
+  }
   const std::string error =
       container_ ? container_->runtime->restore(*host_.criu, restore, *container_, &criu_pid_)
                  : host_.criu->restore(restore, &criu_pid_);
+  stream_ends_.clear();  // they are the program's
   {
     std::lock_guard lock(filling_);
     pages_.reset();

@@ -19,7 +19,9 @@
 #include "migrate/messages.h"
 #include "migrate/rootfs_helper.h"
 #include "migrate/runtimes/container.h"
+#include "migrate/stdio_file.h"
 #include "migrate/stopped_tree.h"
+#include "migrate/unique_fd.h"
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 
@@ -50,7 +52,8 @@ class Arrival {
 
   // The steps, called by the source. Throw Failure; then the caller aborts.
   std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
-  void restore(std::chrono::milliseconds limit);  // of the source's
+  // `limit`: the source's.
+  void restore(std::chrono::milliseconds limit, const Redirection& stdio);
   // Of the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
@@ -116,6 +119,7 @@ class Arrival {
   void sum_up(v1::WatchEvent* event) const;
   void clean_up();
   void place_log();
+  void redirect(const Redirection& stdio);
   void push(v1::WatchEvent event);
 
   Host& host_;
@@ -131,6 +135,11 @@ class Arrival {
   std::optional<precopy::PageStore> memory_;  // that was copied ahead
   std::optional<precopy::PageServer> pages_;  // gives it to CRIU
   std::mutex filling_;                        // while it does; taken before mutex_
+  struct StreamEnd {
+    std::string id;
+    UniqueFd descriptor;
+  };
+  std::vector<StreamEnd> stream_ends_;  // for CRIU to give to the program
   ImageToken token_{};
   bool receiving_ = false;
 

@@ -101,6 +101,9 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
     command.argv.insert(command.argv.end(),
                         {"--external", fmt::format("net[{}]:ferry-net", status.st_ino)});
   }
+  for (const auto& name : dump.external) {
+    command.argv.insert(command.argv.end(), {"--external", name});
+  }
   if (dump.without_memory) {
     command.environment.push_back(page_socket_variable());
     command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", kPageSocket});
@@ -124,15 +127,21 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
   // A program whose session's leader was outside of it, a shell, is in CRIU's session afterwards.
   command.own_session = true;
   if (restore.without_memory) command.argv.push_back("--lazy-pages");
+  const auto inherit = [&command](int descriptor, const std::string& id) {
+    command.descriptors.push_back(descriptor);
+    command.argv.insert(
+        command.argv.end(),
+        {"--inherit-fd", fmt::format("fd[{}]:{}", 2 + command.descriptors.size(), id)});
+  };
   UniqueFd netns;
   if (!restore.netns.empty()) {
     netns.reset(::open(restore.netns.c_str(), O_RDONLY | O_CLOEXEC));
     if (!netns) {
       return fmt::format("no network namespace {}: {}", restore.netns, error_text(errno));
     }
-    command.descriptor = netns.get();
-    command.argv.insert(command.argv.end(), {"--inherit-fd", "fd[3]:ferry-net"});
+    inherit(netns.get(), "ferry-net");
   }
+  for (const auto& inherited : restore.inherited) inherit(inherited.descriptor, inherited.id);
   const pid_t pid = start(command, restore.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
   *criu = pid;

@@ -28,8 +28,9 @@ class CriuRunner {
     pid_t root = 0;
     std::string images;  // directory
     std::uint64_t move_id = 0;
-    std::string netns;            // path of the tree's own network namespace; empty: ours
-    bool without_memory = false;  // private anonymous pages are left out (precopy/)
+    std::string netns;                  // path of the tree's own network namespace; empty: ours
+    bool without_memory = false;        // private anonymous pages are left out (precopy/)
+    std::vector<std::string> external;  // what stays, as --external takes it
   };
   // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
   // in one line. `*criu` is CRIU's pid while it runs.
@@ -40,6 +41,11 @@ class CriuRunner {
     std::uint64_t move_id = 0;
     std::string netns;
     bool without_memory = false;  // a precopy::PageServer has what the dump has left out
+    struct Inherited {
+      std::string id;  // as --inherit-fd takes it
+      int descriptor = -1;
+    };
+    std::vector<Inherited> inherited;  // what the tree gets in place of what has stayed
   };
   // Restores; ends when the tree runs (it is our child then), or everything is gone again.
   // Empty, or what failed in one line. `*criu` is CRIU's pid while it runs.

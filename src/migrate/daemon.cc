@@ -14,6 +14,7 @@
 #include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"
+#include "migrate/stdio_file.h"
 #include "migrate/subprocess.h"
 #include "migrate/whereabouts.h"
 
@@ -181,6 +182,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                                 netdev, request.program()));
     }
   }
+  if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};
   if (const auto taken = find_taken(ids, host_.name, request.program(), host_.is_taken);
       !taken.empty()) {

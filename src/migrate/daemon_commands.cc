@@ -66,7 +66,7 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   if (programs.empty()) throw Failure("no program is named");
   const bool has_extras = options.extras.rootfs || !options.extras.stdio.empty();
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
-    throw Failure("--stdio is for the output of one container");
+    throw Failure("--stdio is for the output of one program");
   }
   if (auto container = find_podman(programs, options.runtime)) {
     if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
@@ -79,8 +79,12 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   std::vector<MoveGroup::Program> group;
   for (Unit& unit : find_units(user, programs, options.runtime)) {
     if (has_extras) {
-      if (!unit.container) throw Failure(fmt::format("'{}' {}", unit.name, kOnlyRunc));
-      unit.container = unit.container->runtime->with(*unit.container, options.extras);
+      if (unit.container) {
+        unit.container = unit.container->runtime->with(*unit.container, options.extras);
+      } else if (options.extras.rootfs) {
+        throw Failure(
+            fmt::format("'{}' is no container, whose root filesystem could be copied", unit.name));
+      }
     }
     group.push_back({new_move_id(), std::move(unit)});
   }

@@ -19,6 +19,7 @@ class PrepareRequest;
 class ProcessSlots;
 class Program;
 class PsReply;
+class Redirection;
 class TakeRequest;
 class UnclaimRequest;
 class WatchEvent;

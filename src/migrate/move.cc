@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -237,7 +238,13 @@ std::string Move::dump() {
   Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
     if (group_->answer() == Answer::kAborted) kill_tree(criu_);
   });
-  CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value()};
+  CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value(), {}};
+  if (redirects()) {
+    streams_ = outer_streams(unit_.root);
+    for (const auto& stream : streams_) {
+      if (auto name = external_name(stream); !name.empty()) dump.external.push_back(name);
+    }
+  }
   if (!unit_.container) return host_.criu->dump(dump, &criu_);
   dump.netns = unit_.container->netns;
   return unit_.container->runtime->dump(*host_.criu, dump, *unit_.container, &criu_);
@@ -330,10 +337,15 @@ void Move::check_here_and_there() {
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
     throw Failure(problem);
   }
-  if (const auto obstacle = find_obstacle(unit_.root); !obstacle.empty()) throw Failure(obstacle);
+  const OuterStreams streams = unit_.container ? OuterStreams::kRuntimes
+                               : redirects()   ? OuterStreams::kReplaced
+                                               : OuterStreams::kStay;
+  if (const auto obstacle = find_obstacle(unit_.root, streams); !obstacle.empty()) {
+    throw Failure(obstacle);
+  }
   if (!unit_.container) {
-    for (const auto& look : {obstacle_on_host_network, find_obstacle_in_pipes}) {
-      if (const auto obstacle = look(unit_.root); !obstacle.empty()) throw Failure(obstacle);
+    if (const auto obstacle = obstacle_on_host_network(unit_.root); !obstacle.empty()) {
+      throw Failure(obstacle);
     }
   }
   v1::CheckRequest request;
@@ -364,6 +376,14 @@ void Move::check_here_and_there() {
   host_.need_room_for_images(request.image_bytes());
   for (const auto& file : files_to_find()) request.add_files(file);
   for (const pid_t id : ids_of_host(unit_.root)) request.add_ids(id);
+  if (redirects()) {
+    if (outer_streams(unit_.root).empty()) {
+      throw Failure(
+          fmt::format("'{}' has nothing that --stdio could take: its input and output stay its own",
+                      unit_.name));
+    }
+    to_message({stdio_file(), {}}, request.mutable_stdio());
+  }
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
@@ -375,6 +395,19 @@ void Move::check_here_and_there() {
     throw Failure(
         fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name));
   }
+}
+
+// A container's is its runtime's matter.
+bool Move::redirects() const {
+  return !unit_.container && !options_.extras.stdio.empty();
+}
+
+StdioFile Move::stdio_file() const {
+  struct stat status {};
+  if (user_ != 0 && ::stat(fmt::format("/proc/{}", unit_.root).c_str(), &status) != 0) {
+    throw Failure(fmt::format("'{}' has ended", unit_.name));
+  }
+  return {options_.extras.stdio, user_, status.st_gid};
 }
 
 std::set<std::string> Move::files_to_find() const {
@@ -600,6 +633,7 @@ int Move::transfer_and_commit() {
   const milliseconds limit = left();
   restore.set_limit_ms(
       static_cast<std::uint64_t>(std::max(limit - kAnswerTime, milliseconds(1)).count()));
+  if (redirects()) to_message({stdio_file(), streams_}, restore.mutable_stdio());
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
 

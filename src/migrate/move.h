@@ -21,6 +21,7 @@
 #include "migrate/peer.h"
 #include "migrate/runtimes/unit.h"
 #include "migrate/standard_peers.h"
+#include "migrate/stdio_file.h"
 #include "migrate/stopped_tree.h"
 
 // The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
@@ -102,6 +103,8 @@ class Move {
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
+  bool redirects() const;
+  StdioFile stdio_file() const;
   std::set<std::string> files_to_find() const;
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
@@ -137,6 +140,7 @@ class Move {
   const uid_t user_;
   const MoveOptions options_;
   std::vector<agent::ContextSlots> kept_;  // what standard peers know of it
+  std::vector<OuterStream> streams_;       // that --stdio replaces, as of the start of the dump
   Peer& peer_;
   std::string host_there_;         // its name
   std::shared_ptr<void> network_;  // of the container: released when nobody has it any more

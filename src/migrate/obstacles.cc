@@ -10,11 +10,12 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "migrate/failure.h"
+#include "migrate/outward.h"
 #include "migrate/process_tree.h"
 
 namespace ferry::migrate {
@@ -23,7 +24,6 @@ namespace {
 constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::size_t kMostNames = 1 << 20;     // bytes of names that a host is asked for
 constexpr std::uint64_t kGhostLimit = 1 << 20;  // CRIU's own
-constexpr unsigned kPseudoterminal = 136;       // major number, of slaves
 constexpr std::string_view kDeleted = " (deleted)";
 
 template <std::size_t N>
@@ -94,32 +94,16 @@ struct Namespaces {
 // What is found in one look at a program.
 class Look {
  public:
-  explicit Look(pid_t root) : tree_(process_tree(root)), root_(root) {
+  Look(pid_t root, OuterStreams streams)
+      : files_(open_files(root)), root_(root), streams_(streams) {
     mounts_ = mount_ids(::getpid());
-    for (const pid_t pid : tree_) {
-      mounts_.merge(mount_ids(pid));
-      descriptors_.push_back(descriptors_of(pid));
+    for (const pid_t pid : files_.tree) mounts_.merge(mount_ids(pid));
+    for (std::size_t i = 0; i < files_.tree.size(); ++i) {
+      look_at_process(files_.tree[i]);
+      look_at_descriptors(files_.tree[i], files_.descriptors[i]);
+      look_at_memory(files_.tree[i]);
     }
-    for (std::size_t i = 0; i < tree_.size(); ++i) {
-      look_at_process(tree_[i]);
-      for (const auto& descriptor : descriptors_[i]) {
-        if (const auto text = obstacle_in(descriptor, mounts_); !text.empty()) {
-          add(tree_[i], fmt::format("descriptor {} ({}) {}", descriptor.number,
-                                    printable(name_of(descriptor)), text));
-        }
-      }
-      for (const auto& mapping : mappings_of(tree_[i])) {
-        if (const auto text = obstacle_in(mapping); !text.empty()) {
-          add(tree_[i],
-              fmt::format("memory at {} ({}) {}", mapping.range.substr(0, mapping.range.find('-')),
-                          printable(mapping.target), text));
-        } else if (mapping.target.starts_with("/SYSV") && shares_ipc()) {
-          add(tree_[i], "has System V shared memory, and no IPC namespace of its own");
-        }
-      }
-    }
-    look_at_unix_sockets();
-    look_at_terminals();
+    look_outward();
   }
 
   const std::vector<std::string>& found() const { return found_; }
@@ -136,6 +120,27 @@ class Look {
 
   bool shares_ipc() const {
     return namespace_inode(root_, "ipc") == namespace_inode(::getpid(), "ipc");
+  }
+
+  void look_at_descriptors(pid_t pid, const std::vector<Descriptor>& descriptors) {
+    for (const auto& descriptor : descriptors) {
+      if (const auto text = obstacle_in(descriptor, mounts_); !text.empty()) {
+        add(pid, fmt::format("descriptor {} ({}) {}", descriptor.number,
+                             printable(name_of(descriptor)), text));
+      }
+    }
+  }
+
+  void look_at_memory(pid_t pid) {
+    for (const auto& mapping : mappings_of(pid)) {
+      if (const auto text = obstacle_in(mapping); !text.empty()) {
+        add(pid,
+            fmt::format("memory at {} ({}) {}", mapping.range.substr(0, mapping.range.find('-')),
+                        printable(mapping.target), text));
+      } else if (mapping.target.starts_with("/SYSV") && shares_ipc()) {
+        add(pid, "has System V shared memory, and no IPC namespace of its own");
+      }
+    }
   }
 
   void look_at_process(pid_t pid) {
@@ -156,121 +161,51 @@ class Look {
     }
   }
 
-  // Both ends of a UNIX connection must move. Connections to us are the library's, which it leaves
-  // before the stop.
-  void look_at_unix_sockets() {
-    std::set<std::uint64_t> ours;
-    const auto add_to_ours = [&](const Descriptor& descriptor) {
-      if (const auto inode = inode_of(descriptor)) ours.insert(inode);
-    };
-    for (const auto& descriptor : descriptors_of(::getpid())) add_to_ours(descriptor);
-    for (const auto& all : descriptors_) std::for_each(all.begin(), all.end(), add_to_ours);
-    std::map<std::uint64_t, UnixSockets> sockets;  // by network namespace
-    for (std::size_t i = 0; i < tree_.size(); ++i) {
-      for (const auto& descriptor : descriptors_[i]) {
-        const auto inode = inode_of(descriptor);
-        if (inode == 0) continue;
-        const auto netns = namespace_inode(tree_[i], "net");
-        if (!sockets.contains(netns)) sockets[netns] = unix_sockets(tree_[i]);
-        const auto& here = sockets[netns];
-        const auto peer = here.peers.find(inode);
-        if (peer == here.peers.end() || ours.contains(peer->second)) continue;
-        const auto name = here.names.find(peer->second);
-        add(tree_[i],
-            fmt::format("descriptor {} (UNIX socket) is connected with {}, outside of the program",
-                        descriptor.number,
-                        name == here.names.end() ? "a socket" : printable(name->second)));
-      }
+  // Both ends of whatever connects two processes must move.
+  void look_outward() {
+    auto found = outward_unix_sockets(files_);
+    for (auto& terminal : outward_terminals(files_)) found.push_back(std::move(terminal));
+    if (streams_ != OuterStreams::kRuntimes) {
+      for (auto& pipe : outward_pipes(files_)) found.push_back(std::move(pipe));
+    }
+    std::set<std::string> standard;
+    for (const auto& outward : found) {
+      if (outward.is_standard()) standard.insert(outward.id);
+    }
+    for (const auto& outward : found) {
+      const bool is_stream = standard.contains(outward.id);
+      if (is_stream && streams_ == OuterStreams::kReplaced) continue;
+      add(outward.pid, text_of(outward, is_stream));
     }
   }
 
-  // A terminal's other side, a window or sshd, stays where it is.
-  void look_at_terminals() {
-    std::set<unsigned> ours;  // numbers of pseudoterminals whose masters are inside
-    for (const auto& all : descriptors_) {
-      for (const auto& descriptor : all) {
-        if (descriptor.terminal >= 0) ours.insert(static_cast<unsigned>(descriptor.terminal));
+  std::string text_of(const Outward& outward, bool is_stream) const {
+    const auto [what, way_out] = [&]() -> std::pair<std::string, std::string> {
+      switch (outward.kind) {
+        case Outward::Kind::kPipe:
+          return {"is a pipe to " + outward.other, "give it a file or /dev/null"};
+        case Outward::Kind::kTerminal:
+          return {fmt::format("({}) is a terminal of {}", printable(outward.descriptor.target),
+                              outward.other),
+                  "start it with nohup, and its input and output in files"};
+        default: return {"(UNIX socket) is connected with " + outward.other, ""};
       }
+    }();
+    std::string text =
+        fmt::format("descriptor {} {}, outside of the program", outward.descriptor.number, what);
+    if (!way_out.empty()) text += "; " + way_out;
+    if (is_stream && streams_ == OuterStreams::kStay) {
+      text += fmt::format("{} move it with --stdio FILE", way_out.empty() ? ";" : ", or");
     }
-    for (std::size_t i = 0; i < tree_.size(); ++i) {
-      for (const auto& descriptor : descriptors_[i]) {
-        const auto& file = descriptor.file;
-        const bool is_terminal = S_ISCHR(file.mode) && file.major == kPseudoterminal;
-        if (!is_terminal || ours.contains(file.minor)) continue;
-        add(tree_[i],
-            fmt::format("descriptor {} ({}) is a terminal, whose other side is outside of the "
-                        "program; start it with nohup, and its input and output in files",
-                        descriptor.number, printable(descriptor.target)));
-        return;
-      }
-    }
+    return text;
   }
 
-  // Of a UNIX socket; else 0.
-  static std::uint64_t inode_of(const Descriptor& descriptor) {
-    std::uint64_t inode = 0;
-    constexpr std::string_view kSocket = "socket:[";
-    if (descriptor.protocol.starts_with("UNIX") && descriptor.target.starts_with(kSocket)) {
-      inode = std::stoull(descriptor.target.substr(kSocket.size()));
-    }
-    return inode;
-  }
-
-  const std::vector<pid_t> tree_;
+  const OpenFiles files_;
   const pid_t root_;
+  const OuterStreams streams_;
   std::set<int> mounts_;
-  std::vector<std::vector<Descriptor>> descriptors_;  // of each process of the tree
   std::vector<std::string> found_;
 };
-
-bool reads(const Descriptor& descriptor) {
-  return (descriptor.flags & O_ACCMODE) != O_WRONLY;
-}
-bool writes(const Descriptor& descriptor) {
-  return (descriptor.flags & O_ACCMODE) != O_RDONLY;
-}
-
-// What processes of a tree have open of a pipe.
-struct PipeEnds {
-  pid_t pid = 0;  // that was seen first
-  int number = -1;
-  bool reads = false, writes = false;
-
-  bool leads_to(const Descriptor& other) const {
-    return (!reads && migrate::reads(other)) || (!writes && migrate::writes(other));
-  }
-};
-
-std::vector<std::string> obstacles_in_pipes(pid_t root) {
-  const auto tree = process_tree(root);
-  std::map<std::string, PipeEnds> pipes;  // "pipe:[4711]"
-  for (const pid_t pid : tree) {
-    for (const auto& descriptor : descriptors_of(pid)) {
-      if (!descriptor.target.starts_with("pipe:[")) continue;
-      auto& ends =
-          pipes.try_emplace(descriptor.target, PipeEnds{pid, descriptor.number}).first->second;
-      ends.reads |= reads(descriptor);
-      ends.writes |= writes(descriptor);
-    }
-  }
-  std::erase_if(pipes, [](const auto& pipe) { return pipe.second.reads && pipe.second.writes; });
-  std::vector<std::string> found;
-  if (pipes.empty()) return found;
-  for (const pid_t pid : all_processes()) {
-    if (std::count(tree.begin(), tree.end(), pid) > 0 || is_below(pid, root)) continue;
-    for (const auto& descriptor : descriptors_of(pid)) {
-      const auto pipe = pipes.find(descriptor.target);
-      if (pipe == pipes.end() || !pipe->second.leads_to(descriptor)) continue;
-      const PipeEnds& inside = pipe->second;
-      found.push_back(fmt::format(
-          "process {} ({}): descriptor {} is a pipe to process {} ({}), outside of the program; "
-          "give it a file or /dev/null",
-          inside.pid, program_name(inside.pid).value_or("?"), inside.number, pid,
-          program_name(pid).value_or("?")));
-    }
-  }
-  return found;
-}
 
 // The first that is found twice.
 std::string lasting(const std::function<std::vector<std::string>()>& look) {
@@ -316,12 +251,8 @@ std::string obstacle_in(const Mapping& mapping) {
   return obstacle_in_any(mapping.target, mapping.file);
 }
 
-std::string find_obstacle(pid_t root) {
-  return lasting([root] { return Look(root).found(); });
-}
-
-std::string find_obstacle_in_pipes(pid_t root) {
-  return lasting([root] { return obstacles_in_pipes(root); });
+std::string find_obstacle(pid_t root, OuterStreams streams) {
+  return lasting([=] { return Look(root, streams).found(); });
 }
 
 std::set<std::string> needed_files(pid_t root) {

@@ -14,13 +14,16 @@
 // where it was.
 namespace ferry::migrate {
 
+// What becomes of standard input, output and error that lead out of the program (outward.h).
+enum class OuterStreams {
+  kRuntimes,  // whoever runs the container makes its pipes anew
+  kStay,      // nobody does: they stand in the way, and the line names the way out
+  kReplaced,  // they get another end at the destination (stdio_file.h)
+};
+
 // One line that names the process and what it holds; empty when nothing is known that stands in the
 // way. What comes and goes is looked at twice, so it may take a moment.
-std::string find_obstacle(pid_t root);
-
-// The same for programs whose pipes nobody makes anew at the destination, as runtimes do for their
-// containers: a pipe to or from a process that stays.
-std::string find_obstacle_in_pipes(pid_t root);
+std::string find_obstacle(pid_t root, OuterStreams streams);
 
 // Files and folders that a destination must have under the same names, because the programs of the
 // tree have them open or mapped: those in our own mount namespace, up to 1 MiB of names. Others are

@@ -25,7 +25,7 @@ RootfsHelper::RootfsHelper(const std::string& program, Task task, const std::str
   socket_.reset(ends[0]);
   const UniqueFd theirs(ends[1]);
   Command command{{program, task == Task::kPack ? "pack" : "unpack", folder}, {}, {}};
-  command.descriptor = theirs.get();
+  command.descriptors = {theirs.get()};
   pid_ = start(command, log_);
   if (pid_ < 0) throw Failure(fmt::format("cannot start {}: {}", program, error_text(-pid_)));
 }

@@ -186,7 +186,7 @@ grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::Rest
       return grpc::Status::OK;
     }
     known(daemon_, request->move_id(), from)
-        ->restore(std::chrono::milliseconds(request->limit_ms()));
+        ->restore(std::chrono::milliseconds(request->limit_ms()), from_message(request->stdio()));
     return grpc::Status::OK;
   });
 }

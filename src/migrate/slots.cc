@@ -239,7 +239,7 @@ void close_slots(std::vector<device::Slot>& slots) {
 LockException::LockException(pid_t pid)
     : netns_(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC)) {
   Command command{{"nsenter", "--net=/proc/self/fd/3", "nft", "-f", "-"}, {}, rules()};
-  command.descriptor = netns_;
+  command.descriptors = {netns_};
   const Outcome outcome = run(command);
   if (!outcome.ok()) {
     log::warn("cannot let RoCE pass CRIU's network lock of process {}: {}", pid,
@@ -253,7 +253,7 @@ LockException::~LockException() {
       {"nsenter", "--net=/proc/self/fd/3", "nft", "delete", "table", "inet", "ferry_stand_in"},
       {},
       {}};
-  command.descriptor = netns_;
+  command.descriptors = {netns_};
   run(command);
   ::close(netns_);
 }

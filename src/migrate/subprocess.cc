@@ -41,8 +41,15 @@ pid_t spawn(const Command& command, const Descriptors& descriptors) {
   place(descriptors.in, 0, O_RDONLY);
   place(descriptors.out, 1, O_WRONLY);
   place(descriptors.err, 2, O_WRONLY);
-  if (command.descriptor >= 0) posix_spawn_file_actions_adddup2(&actions, command.descriptor, 3);
-  posix_spawn_file_actions_addclosefrom_np(&actions, command.descriptor >= 0 ? 4 : 3);
+  // Out of the way of the numbers that they get.
+  std::vector<UniqueFd> handed;
+  const int end = 3 + static_cast<int>(command.descriptors.size());
+  for (const int descriptor : command.descriptors) {
+    handed.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, end));
+    posix_spawn_file_actions_adddup2(&actions, handed.back().get(),
+                                     2 + static_cast<int>(handed.size()));
+  }
+  posix_spawn_file_actions_addclosefrom_np(&actions, end);
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);

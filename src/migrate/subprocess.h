@@ -8,15 +8,15 @@
 #include <string_view>
 #include <vector>
 
-// Programs that ferryd starts: they inherit no descriptors but 0 to 2 (and 3, when asked), and no
-// blocked signals.
+// Programs that ferryd starts: they inherit no descriptors but 0 to 2 and those that are handed down,
+// and no blocked signals.
 namespace ferry::migrate {
 
 struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own
   std::string input;                     // stdin of run(); empty: /dev/null
-  int descriptor = -1;                   // handed down as descriptor 3
+  std::vector<int> descriptors;          // handed down as 3, 4, ...
   bool own_session = false;              // it leads one; else it is of ferryd's
 };
 

@@ -111,7 +111,8 @@ void* rests(void*) {
 std::string await_obstacle(pid_t pid) {
   std::string found;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (found.empty() && std::chrono::steady_clock::now() < deadline) found = find_obstacle(pid);
+  while (found.empty() && std::chrono::steady_clock::now() < deadline)
+    found = find_obstacle(pid, OuterStreams::kRuntimes);
   return found;
 }
 
@@ -138,7 +139,7 @@ TEST(Obstacles, AProcessWithOrdinaryDescriptorsHasNone) {
            ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, shared, 0) != MAP_FAILED;
   });
   ASSERT_TRUE(holder.has());
-  EXPECT_EQ(find_obstacle(holder.pid()), "");
+  EXPECT_EQ(find_obstacle(holder.pid(), OuterStreams::kRuntimes), "");
 }
 
 struct Kind {
@@ -152,7 +153,7 @@ class KindOfDescriptor : public ::testing::TestWithParam<Kind> {};
 TEST_P(KindOfDescriptor, IsNamed) {
   const Holder holder(GetParam().hold);
   if (!holder.has()) GTEST_SKIP() << "this machine has no " << GetParam().name;
-  const std::string found = find_obstacle(holder.pid());
+  const std::string found = find_obstacle(holder.pid(), OuterStreams::kRuntimes);
   EXPECT_TRUE(says(found, "process " + std::to_string(holder.pid()) + " (migrate_test): "));
   EXPECT_TRUE(says(found, GetParam().text));
 }
@@ -236,7 +237,8 @@ TEST(Obstacles, AFileLockIsOne) {
   const Holder holder(
       [&] { return ::flock(::open(path.c_str(), O_RDWR | O_CREAT, 0600), LOCK_EX) == 0; });
   ASSERT_TRUE(holder.has());
-  EXPECT_TRUE(says(find_obstacle(holder.pid()), "(" + path + ") has a file lock"));
+  EXPECT_TRUE(
+      says(find_obstacle(holder.pid(), OuterStreams::kRuntimes), "(" + path + ") has a file lock"));
 }
 
 TEST(Obstacles, ADeletedFileIsOneWhenItHasOtherNamesOrIsLarge) {
@@ -248,7 +250,7 @@ TEST(Obstacles, ADeletedFileIsOneWhenItHasOtherNamesOrIsLarge) {
     return ::link(path.c_str(), other.c_str()) == 0 && ::unlink(path.c_str()) == 0;
   });
   ASSERT_TRUE(linked.has());
-  EXPECT_TRUE(says(find_obstacle(linked.pid()),
+  EXPECT_TRUE(says(find_obstacle(linked.pid(), OuterStreams::kRuntimes),
                    "(" + path + " (deleted)) was deleted, but lives on under another name"));
   const auto write_and_delete = [&](std::size_t size) {
     const std::vector<char> content(size, 'x');
@@ -257,10 +259,11 @@ TEST(Obstacles, ADeletedFileIsOneWhenItHasOtherNamesOrIsLarge) {
   };
   const Holder small([&] { return write_and_delete(1 << 20); });
   ASSERT_TRUE(small.has());
-  EXPECT_EQ(find_obstacle(small.pid()), "");
+  EXPECT_EQ(find_obstacle(small.pid(), OuterStreams::kRuntimes), "");
   const Holder large([&] { return write_and_delete((1 << 20) + 4096); });
   ASSERT_TRUE(large.has());
-  EXPECT_TRUE(says(find_obstacle(large.pid()), "CRIU takes deleted files of 1 MiB at most"));
+  EXPECT_TRUE(says(find_obstacle(large.pid(), OuterStreams::kRuntimes),
+                   "CRIU takes deleted files of 1 MiB at most"));
   const Holder mapped([&] {
     const int file = create();
     const bool is_mapped = ::ftruncate(file, 2 << 20) == 0 &&
@@ -270,7 +273,7 @@ TEST(Obstacles, ADeletedFileIsOneWhenItHasOtherNamesOrIsLarge) {
     return is_mapped && ::unlink(path.c_str()) == 0;
   });
   ASSERT_TRUE(mapped.has());
-  EXPECT_TRUE(says(find_obstacle(mapped.pid()), "memory at "));
+  EXPECT_TRUE(says(find_obstacle(mapped.pid(), OuterStreams::kRuntimes), "memory at "));
 }
 
 TEST(Obstacles, AUnixConnectionOutOfTheProgramIsOne) {
@@ -337,14 +340,36 @@ TEST(Obstacles, APipeToAProcessThatStaysIsOne) {
   const Holder writer([&] { return hold(out[1]); });
   const Holder reader([&] { return hold(in[0]); });
   const std::string us = " is a pipe to process " + std::to_string(::getpid()) + " (";
-  EXPECT_TRUE(
-      says(find_obstacle_in_pipes(writer.pid()), "descriptor " + std::to_string(out[1]) + us));
-  EXPECT_TRUE(
-      says(find_obstacle_in_pipes(reader.pid()), "descriptor " + std::to_string(in[0]) + us));
-  EXPECT_EQ(find_obstacle(reader.pid()), "");  // runtimes make the pipes of containers anew
+  EXPECT_TRUE(says(find_obstacle(writer.pid(), OuterStreams::kStay),
+                   "descriptor " + std::to_string(out[1]) + us));
+  EXPECT_TRUE(says(find_obstacle(reader.pid(), OuterStreams::kStay),
+                   "descriptor " + std::to_string(in[0]) + us));
+  EXPECT_EQ(find_obstacle(reader.pid(), OuterStreams::kRuntimes),
+            "");  // runtimes make the pipes of containers anew
   ::close(out[0]);
-  EXPECT_EQ(find_obstacle_in_pipes(writer.pid()), "");  // nothing is lost of it
+  EXPECT_EQ(find_obstacle(writer.pid(), OuterStreams::kStay), "");  // nothing is lost of it
   for (const int end : {out[1], in[0], in[1]}) ::close(end);
+}
+
+// What --stdio takes is none with it, and without it the line says so; other descriptors are not for it.
+TEST(Obstacles, AStandardStreamIsNoneWhenItIsReplaced) {
+  const auto others = inherited_pipes();
+  int out[2], other[2];
+  ASSERT_EQ(::pipe(out), 0);
+  ASSERT_EQ(::pipe(other), 0);
+  const auto hold = [&](bool other_too) {
+    const bool left = leave(others) && ::dup2(out[1], 1) == 1;
+    const int last = other_too ? other[0] : other[1];
+    return left && leave({out[0], out[1], last, other_too ? last : other[0]});
+  };
+  const Holder printer([&] { return hold(false); });
+  EXPECT_TRUE(says(find_obstacle(printer.pid(), OuterStreams::kStay),
+                   "; give it a file or /dev/null, or move it with --stdio FILE"));
+  EXPECT_EQ(find_obstacle(printer.pid(), OuterStreams::kReplaced), "");
+  const Holder both([&] { return hold(true); });
+  EXPECT_TRUE(says(find_obstacle(both.pid(), OuterStreams::kReplaced),
+                   "descriptor " + std::to_string(other[1]) + " is a pipe to process "));
+  for (const int end : {out[0], out[1], other[0], other[1]}) ::close(end);
 }
 
 TEST(Obstacles, APipeWithBothEndsInsideIsNone) {
@@ -353,13 +378,13 @@ TEST(Obstacles, APipeWithBothEndsInsideIsNone) {
     int ends[2];
     return leave(others) && ::pipe(ends) == 0;
   });
-  EXPECT_EQ(find_obstacle_in_pipes(holder.pid()), "");
+  EXPECT_EQ(find_obstacle(holder.pid(), OuterStreams::kStay), "");
 }
 
 TEST(Obstacles, WhoIsTracedCannotMove) {
   const Holder holder([] { return true; });
   ASSERT_EQ(::ptrace(PTRACE_SEIZE, holder.pid(), nullptr, nullptr), 0);
-  EXPECT_TRUE(says(find_obstacle(holder.pid()),
+  EXPECT_TRUE(says(find_obstacle(holder.pid(), OuterStreams::kRuntimes),
                    "is traced by process " + std::to_string(::getpid()) + " (migrate_test)"));
   EXPECT_EQ(::kill(holder.pid(), SIGKILL), 0);
 }
@@ -370,7 +395,7 @@ TEST(Obstacles, AProcessWhoseFirstThreadHasEndedCannotMove) {
     return ::pthread_create(&thread, nullptr, rests, nullptr) == 0;
   };
   const Holder whole(second_thread);
-  EXPECT_EQ(find_obstacle(whole.pid()), "");
+  EXPECT_EQ(find_obstacle(whole.pid(), OuterStreams::kRuntimes), "");
   const Holder headless(second_thread, Holder::FirstThread::kEnds);
   EXPECT_TRUE(says(await_obstacle(headless.pid()), "its first thread has ended, and others go on"));
 }
@@ -389,7 +414,8 @@ TEST(Obstacles, ANamespaceInsideOfTheProgramIsOne) {
     return ::read(ready[0], &byte, 1) == 1 && byte == 1;
   });
   if (!holder.has()) GTEST_SKIP() << "no namespaces without privileges";
-  EXPECT_TRUE(says(find_obstacle(holder.pid()), "has a namespace (uts) of its own"));
+  EXPECT_TRUE(says(find_obstacle(holder.pid(), OuterStreams::kRuntimes),
+                   "has a namespace (uts) of its own"));
 }
 
 TEST(Obstacles, ADescriptorOfAMountThatNobodySeesIsOne) {

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Moves programs that nobody put into a container: started from a shell, with nohup or in its terminal; or what they
-# need of their host is not there. Each host is a machine here, with process ids of its own, for a program keeps its
-# ids. Needs root.
+# Moves programs that nobody put into a container: started from a shell, with nohup or in its terminal, by ssh, or as a
+# service; or what they need of their host is not there. Each host is a machine here, with process ids of its own, for a
+# program keeps its ids. Needs root.
 #
-#   shell_test.sh [GROUP...]     groups: nohup terminal ties (default: all)
+#   shell_test.sh [GROUP...]     groups: nohup terminal ssh service ties (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -59,37 +59,94 @@ server() {
 }
 client() { echo "$ferry run --netdev rdma -- ibv_rc_pingpong -e -g 0 -n 2000000000 $(rdma_of h2)"; }
 
-# Of the client.
+# Of the client. Words behind are options of ferry move.
 goes_there_and_back() {
   local from to
   await 'the client runs' runs_on h1
   while read -r from to; do
-    machine "$from" "$ferry" move ibv_rc_pingpong --to "$to" >"$work/move" 2>&1 </dev/null || fail "$(<"$work/move")"
+    machine "$from" "$ferry" move ibv_rc_pingpong --to "$to" "$@" >"$work/move" 2>&1 </dev/null ||
+      fail "$(<"$work/move")"
     await "it goes on on $to" runs_on "$to"
   done <<<$'h1 h3\nh3 h1'
 }
+
+# /tmp/chatter on h1: the client, which says something now and then.
+chatter() {
+  on h1 sh -c 'cat >/tmp/chatter && chmod 755 /tmp/chatter' <<<"#!/bin/bash
+(while kill -0 \$\$ && sleep 0.2; do echo tick; done) &
+exec $(client)"
+}
+
+# prints_on HOST: what it says arrives in the file there that --stdio names.
+prints_on() { [[ $(on "$1" tail -n 1 /tmp/printed) == tick* ]]; }
+
+# redirected PATTERN: the client's input and output lead out of it. That is said before it is stopped, and with --stdio
+# it moves: its output goes to a file.
+redirected() {
+  await 'the client runs' runs_on h1
+  fails "$1.*, or move it with --stdio FILE|$1.*; move it with --stdio FILE" \
+    machine h1 "$ferry" move ibv_rc_pingpong --to h3
+  await 'it goes on' runs_on h1
+  fails 'there is no folder for --stdio /nowhere/printed' \
+    machine h1 "$ferry" move ibv_rc_pingpong --to h3 --stdio /nowhere/printed
+  goes_there_and_back --stdio /tmp/printed
+  await 'it printed on h3' prints_on h3
+  await 'it prints on h1' prints_on h1
+  machine h1 pkill -x ibv_rc_pingpong
+  machine h2 pkill -x ibv_rc_pingpong
+  await 'nobody is left who would copy its output' unless_copied
+}
+unless_copied() { ! machine h1 pgrep -x cat >/dev/null && ! machine h3 pgrep -x cat >/dev/null; }
 
 group_nohup() {
   server
   on h3 touch /tmp/out
   by_shell h1 "nohup $(client) >/tmp/out 2>&1 &"
+  await 'the client runs' runs_on h1
+  fails "'ibv_rc_pingpong' has nothing that --stdio could take" \
+    machine h1 "$ferry" move ibv_rc_pingpong --to h3 --stdio /tmp/printed
   goes_there_and_back
   machine h1 pkill -x ibv_rc_pingpong
   machine h2 pkill -x ibv_rc_pingpong
   ok 'a program that a shell has started with nohup moves there and back'
 }
 
-# An interactive shell's foreground job, whose terminal stays where it is: that is said before anything is stopped.
+# An interactive shell's foreground job: its terminal stays where it is.
 group_terminal() {
   server
-  by_shell h1 "script -qfc \"bash -ic '$(client); true'\" /tmp/typescript &"
-  await 'the client runs' runs_on h1
-  fails 'descriptor 0 \(/dev/pts/[0-9]+\) is a terminal, whose other side is outside .*; start it with nohup' \
-    machine h1 "$ferry" move ibv_rc_pingpong --to h3
-  await 'it goes on' runs_on h1
-  machine h1 pkill -x ibv_rc_pingpong
-  machine h2 pkill -x ibv_rc_pingpong
-  ok 'the foreground job of a shell in a terminal is refused'
+  chatter
+  by_shell h1 "script -qfc \"bash -ic '/tmp/chatter; true'\" /tmp/typescript &"
+  redirected 'descriptor 0 \(?/dev/pts/[0-9]+\)? is a terminal of a window or sshd, outside .*; start it with nohup'
+  ok 'the foreground job of a shell in a terminal leaves the terminal behind'
+}
+
+# A command that somebody runs by ssh, without a terminal: pipes to the server. Its root has a home of its own, so that
+# nobody's keys are touched.
+group_ssh() {
+  server
+  chatter
+  by_shell h1 'mkdir -p -m 700 /tmp/home/.ssh && cd /tmp/home && chown root /tmp/home/.ssh &&
+    sed "s,^root:.*,root:x:0:0:root:/tmp/home:/bin/bash," /etc/passwd >passwd && mount --bind passwd /etc/passwd &&
+    dropbearkey -t ed25519 -f host && dropbearkey -t ed25519 -f key &&
+    dropbearkey -y -f key | grep ^ssh- >.ssh/authorized_keys && chmod 600 .ssh/authorized_keys &&
+    dropbear -r host -s -p 127.0.0.1:2222 -P /tmp/home/pid'
+  on h3 mkdir /tmp/home # its folder
+  await 'the ssh server' shows ':2222 ' on h1 ss -Hltn
+  by_shell h1 'dbclient -y -i /tmp/home/key -p 2222 root@127.0.0.1 /tmp/chatter >/tmp/home/out 2>&1 &'
+  redirected 'descriptor [012] is a pipe to process [0-9]+ \(dropbear\), outside'
+  shows tick on h1 cat /tmp/home/out || fail 'ssh printed nothing before the move'
+  ok 'a program that was started by ssh moves, and leaves the connection behind'
+}
+
+# A service of systemd: its output is a connection to the journal.
+group_service() {
+  server
+  chatter
+  by_shell h1 'mkdir -p /run/systemd/journal && /lib/systemd/systemd-journald &'
+  await 'the journal listens' on h1 test -S /run/systemd/journal/stdout
+  by_shell h1 'systemd-cat -t chatter /tmp/chatter &'
+  redirected 'descriptor 1 \(UNIX socket\) is connected with /run/systemd/journal/stdout, outside'
+  ok 'a program whose output goes to the journal moves'
 }
 
 # What a program of the host has of it: addresses and process ids.
@@ -123,7 +180,7 @@ group_ties() {
   ok 'what a program needs of its host and would not find is said before it is stopped'
 }
 
-use_lab shell 3 jq ibv_rc_pingpong
+use_lab shell 3 jq ibv_rc_pingpong dropbear dbclient systemd-cat
 for host in h1 h2 h3; do boot "$host" "${host#h}000"; done
-if (($# == 0)); then set -- nohup terminal ties; fi
+if (($# == 0)); then set -- nohup terminal ssh service ties; fi
 for group in "$@"; do "group_$group"; done

@@ -37,15 +37,16 @@ TEST(Subprocess, EndsAfterItsTime) {
   EXPECT_EQ(run({{"sleep", "60"}, {}, {}}, milliseconds(50)).status, 128 + SIGKILL);
 }
 
-TEST(Subprocess, HandsDownOneDescriptorOnly) {
+// In their order, also where their own numbers are among those that they get.
+TEST(Subprocess, HandsDownTheDescriptorsThatItShallOnly) {
   Folder folder;
-  const int fd = ::open(folder.write("file", "text").c_str(), O_RDONLY);
-  const int other = ::dup(fd);
-  Command command{{"sh", "-c", "cat <&3; ls /proc/self/fd | wc -l"}, {}, {}};
-  command.descriptor = fd;
-  EXPECT_EQ(run(command).out, "text5\n");  // 0 to 3, and ls's own
-  ::close(fd);
-  ::close(other);
+  const int first = ::open(folder.write("first", "one").c_str(), O_RDONLY);
+  const int second = ::open(folder.write("second", "two").c_str(), O_RDONLY);
+  const int other = ::dup(first);
+  Command command{{"sh", "-c", "cat <&3; cat <&4; ls /proc/self/fd | wc -l"}, {}, {}};
+  command.descriptors = {second, first};
+  EXPECT_EQ(run(command).out, "twoone6\n");  // 0 to 4, and ls's own
+  for (const int fd : {first, second, other}) ::close(fd);
 }
 
 TEST(Subprocess, RunsInTheBackground) {

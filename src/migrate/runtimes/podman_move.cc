@@ -196,7 +196,8 @@ void PodmanMove::check(bool force) {
         "no process in it uses an RDMA device of Ferry's; plain `podman container checkpoint "
         "--export` and `restore --import` will do");
   }
-  if (const auto obstacle = find_obstacle(container.pid); !obstacle.empty()) {
+  if (const auto obstacle = find_obstacle(container.pid, OuterStreams::kRuntimes);
+      !obstacle.empty()) {
     throw Failure(obstacle);
   }
   if (const auto obstacle = exec_session(container); !obstacle.empty()) throw Failure(obstacle);

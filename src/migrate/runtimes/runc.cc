@@ -21,6 +21,7 @@
 #include "migrate/runtimes/bundle.h"
 #include "migrate/runtimes/host_network.h"
 #include "migrate/runtimes/veth_network.h"
+#include "migrate/stdio_file.h"
 #include "migrate/subprocess.h"
 
 namespace ferry::migrate {
@@ -117,18 +118,6 @@ void check_alone(pid_t root) {
   }
 }
 
-void check_stdio_file(const std::string& file) {
-  std::error_code error;
-  const fs::path path = file;
-  if (!path.is_absolute() || !fs::is_directory(path.parent_path(), error)) {
-    throw Failure(fmt::format("there is no folder for --stdio {}", printable(file)));
-  }
-  if (const auto status = fs::status(path, error);
-      fs::exists(status) && !fs::is_regular_file(status)) {
-    throw Failure(fmt::format("{}, of --stdio, is no regular file", printable(file)));
-  }
-}
-
 void make_folders(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -175,20 +164,6 @@ std::uint64_t disk_usage(const std::string& folder) {
   if (known.empty())
     throw Failure(fmt::format("cannot read {}: {}", folder, one_line(outcome.err)));
   return blocks * 512;
-}
-
-// The end to write to of a pipe whose other end goes to a file. Who writes there outlives this
-// ferryd, as the container does. Throws Failure.
-UniqueFd pipe_into(const std::string& file) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Failure("cannot make a pipe: " + error_text(errno));
-  UniqueFd read_end(ends[0]), write_end(ends[1]);
-  Command command{
-      {"sh", "-c", R"(exec 2>/dev/null; setsid cat <&3 3<&- >>"$1" &)", "sh", file}, {}, {}};
-  command.descriptor = read_end.get();
-  const Outcome outcome = run(command);
-  if (!outcome.ok()) throw Failure(fmt::format("cannot write {}: {}", file, one_line(outcome.err)));
-  return write_end;
 }
 
 // Why `runc COMMAND` has ended with this status: CRIU's reason, or runc's own.
@@ -358,7 +333,7 @@ void Runc::check_arrival(const std::string&, const std::string& id,
     std::optional<std::uint64_t> copied;
     if (source.contains("rootfs")) copied = source["rootfs"].at("bytes").get<std::uint64_t>();
     check_bundle(source.at("bundle"), source.at("config"), copied);
-    if (source.contains("stdio")) check_stdio_file(source["stdio"]);
+    if (source.contains("stdio")) check_stdio_file({source["stdio"], 0, 0});
     if (source.at("network").is_object()) check_veths(source.at("network"));
   } catch (const json::exception&) {
     throw Failure("malformed request");
@@ -443,7 +418,7 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                     {}};
     if (restore.without_memory) command.argv.insert(command.argv.end() - 1, "--lazy-pages");
     UniqueFd output;
-    if (record.at("piped")) output = pipe_into(log_of(record));
+    if (record.at("piped")) output = pipe_into({log_of(record), 0, 0});
     const pid_t pid = output ? start(command, fmt::format("/proc/self/fd/{}", output.get()))
                              : start(command, restore.images + "/criu.out");
     if (pid < 0) return fmt::format("cannot start runc: {}", error_text(-pid));

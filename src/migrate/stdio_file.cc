@@ -1,0 +1,143 @@
+#include "migrate/stdio_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "ferry.pb.h"
+#include "migrate/failure.h"
+#include "migrate/subprocess.h"
+
+namespace ferry::migrate {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A script, run with the rights of the file's user; "$1" is the file.
+Command with_rights(const StdioFile& file, const std::string& script) {
+  Command command;
+  if (file.user != 0) {
+    command.argv = {"setpriv",
+                    "--reuid",
+                    std::to_string(file.user),
+                    "--regid",
+                    std::to_string(file.group),
+                    "--clear-groups",
+                    "--inh-caps=-all"};
+  }
+  for (const auto& word : {std::string("sh"), std::string("-c"), script, std::string("sh")}) {
+    command.argv.push_back(word);
+  }
+  command.argv.push_back(file.path);
+  return command;
+}
+
+// Copies what comes from `source` to the file until nobody can write there any more.
+void copy_into(const StdioFile& file, const UniqueFd& source) {
+  Command command = with_rights(
+      file, R"(exec 4>>"$1" && exec 5<&3 3<&- && { setsid cat <&5 >&4 2>/dev/null 4>&- 5<&- & })");
+  command.descriptors = {source.get()};
+  const Outcome outcome = run(command);
+  if (!outcome.ok()) {
+    throw Failure(fmt::format("cannot write {}: {}", printable(file.path), one_line(outcome.err)));
+  }
+}
+
+UniqueFd connection_into(const StdioFile& file) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Failure("cannot make a socket: " + error_text(errno));
+  }
+  const UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  ::shutdown(ours.get(), SHUT_WR);
+  copy_into(file, ours);
+  return theirs;
+}
+
+// Nobody's controlling terminal: it hangs up when the process that copies ends, not before.
+UniqueFd terminal_into(const StdioFile& file) {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!master || ::unlockpt(master.get()) != 0) {
+    throw Failure("cannot make a pseudoterminal: " + error_text(errno));
+  }
+  UniqueFd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!slave || ::fchown(slave.get(), file.user, static_cast<gid_t>(-1)) != 0) {
+    throw Failure("cannot open a pseudoterminal: " + error_text(errno));
+  }
+  copy_into(file, master);
+  return slave;
+}
+
+}  // namespace
+
+Redirection from_message(const v1::Redirection& message) {
+  Redirection redirection{{message.file(), message.user(), message.group()}, {}};
+  for (const auto& stream : message.streams()) {
+    if (stream.kind() < 0 || stream.kind() > static_cast<int>(Outward::Kind::kTerminal)) {
+      throw Failure("malformed request");
+    }
+    redirection.streams.push_back(
+        {static_cast<Outward::Kind>(stream.kind()), stream.id(), stream.reads(), stream.writes()});
+  }
+  return redirection;
+}
+
+void to_message(const Redirection& redirection, v1::Redirection* message) {
+  message->set_file(redirection.file.path);
+  message->set_user(redirection.file.user);
+  message->set_group(redirection.file.group);
+  for (const auto& stream : redirection.streams) {
+    auto* added = message->add_streams();
+    added->set_kind(static_cast<v1::Redirection::Kind>(stream.kind));
+    added->set_id(stream.id);
+    added->set_reads(stream.reads);
+    added->set_writes(stream.writes);
+  }
+}
+
+void check_stdio_file(const StdioFile& file) {
+  std::error_code error;
+  const fs::path path = file.path;
+  if (!path.is_absolute() || !fs::is_directory(path.parent_path(), error)) {
+    throw Failure(fmt::format("there is no folder for --stdio {}", printable(file.path)));
+  }
+  if (const auto status = fs::status(path, error);
+      fs::exists(status) && !fs::is_regular_file(status)) {
+    throw Failure(fmt::format("{}, of --stdio, is no regular file", printable(file.path)));
+  }
+  const char* const script = R"(if [ -e "$1" ]; then test -w "$1"; else
+    cd "${1%/*}/" && test -w . ; fi)";
+  if (run(with_rights(file, script)).ok()) return;
+  throw Failure(
+      fmt::format("user {} may not write {}, of --stdio", file.user, printable(file.path)));
+}
+
+UniqueFd pipe_into(const StdioFile& file) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw Failure("cannot make a pipe: " + error_text(errno));
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  copy_into(file, read_end);
+  return write_end;
+}
+
+UniqueFd end_for(const OuterStream& stream, const StdioFile& file) {
+  switch (stream.kind) {
+    case Outward::Kind::kUnix: return connection_into(file);
+    case Outward::Kind::kTerminal: return terminal_into(file);
+    default: break;
+  }
+  if (stream.writes) return pipe_into(file);
+  UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) throw Failure("cannot open /dev/null: " + error_text(errno));
+  return nothing;
+}
+
+}  // namespace ferry::migrate
