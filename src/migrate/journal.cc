@@ -495,7 +495,14 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
   if (note == "podman") {
     std::optional<PodmanNote> podman;
     if (!body.empty() && !read(body, &podman)) return false;
-    if (podman || entries_.contains({move, side})) entries_[{move, side}].podman = podman;
+    const auto known = entries_.find({move, side});
+    if (podman) {
+      entries_[{move, side}].podman = podman;
+    } else if (known != entries_.end()) {
+      known->second.podman.reset();
+      // A container that was never stopped: nothing else is known of the move.
+      if (!known->second.held && !known->second.record) entries_.erase(known);
+    }
     return true;
   }
   // All others say more of what is held.

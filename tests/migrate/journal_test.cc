@@ -124,6 +124,10 @@ TEST_F(JournalTest, WhatPodmanHasIsNotedUntilItIsCleared) {
   EXPECT_FALSE(entry().podman);
   EXPECT_TRUE(entry().kept);
   take(Journal::forgotten(kMove, Side::kDestination));
+  // One that was never stopped is forgotten with it.
+  take(Journal::podman(kMove + 1, Side::kSource, {"c5213a", "a web", "h2@10.77.0.2:4780", {}}));
+  take(Journal::podman_is_clear(kMove + 1, Side::kSource));
+  EXPECT_EQ(journal.find(kMove + 1, Side::kSource), nullptr);
   // Of what is forgotten nothing can be cleared.
   take(Journal::podman_is_clear(kMove, Side::kDestination));
   EXPECT_EQ(journal.find(kMove, Side::kDestination), nullptr);
