@@ -234,9 +234,9 @@ ImageToken Daemon::prepare_podman(const v1::PrepareRequest& request, const std::
   return podman_.prepare(request, from);
 }
 
-std::optional<std::uint64_t> Daemon::restore_podman(std::uint64_t move_id,
+std::optional<std::uint64_t> Daemon::restore_podman(std::uint64_t move_id, milliseconds limit,
                                                     const std::string& from) {
-  return podman_.restore(move_id, from);
+  return podman_.restore(move_id, limit, from);
 }
 
 std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {

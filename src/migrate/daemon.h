@@ -46,7 +46,9 @@ class Daemon : public ControlHandler {
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
   ImageToken prepare_podman(const v1::PrepareRequest& request, const std::string& from);
   // Nothing: this is no move of podman's.
-  std::optional<std::uint64_t> restore_podman(std::uint64_t move_id, const std::string& from);
+  std::optional<std::uint64_t> restore_podman(std::uint64_t move_id,
+                                              std::chrono::milliseconds limit,
+                                              const std::string& from);
   std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
                                         const std::string& from);  // null: none
   Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);

@@ -85,4 +85,10 @@ std::string to_string(Limits::Time time) {
   return {};
 }
 
+std::string stood_still(Limits::Time standstill) {
+  return fmt::format(
+      "it stood still for {} and its peers wait no longer (ferryd --limit standstill=TIME)",
+      to_string(standstill));
+}
+
 }  // namespace ferry::migrate

@@ -45,4 +45,7 @@ void set_limit(const std::string& text, Limits* limits);
 // As set_limit() reads it, in the largest unit that needs no fraction.
 std::string to_string(Limits::Time time);
 
+// Why a move is given up when Limits::standstill is over.
+std::string stood_still(Limits::Time standstill);
+
 }  // namespace ferry::migrate

@@ -258,9 +258,7 @@ milliseconds Move::left() const {
 
 // Without effect on a move that is promised: only its destination decides then.
 void Move::give_up_standstill() {
-  group_->failed(index_, fmt::format("it stood still for {} and its peers wait no longer (ferryd "
-                                     "--limit standstill=TIME)",
-                                     to_string(host_.limits.standstill)));
+  group_->failed(index_, stood_still(host_.limits.standstill));
   if (group_->answer() == Answer::kAborted) sender_->break_off();
 }
 

@@ -181,12 +181,12 @@ grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindReq
 grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
                                     v1::RestoreReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    if (const auto rdma_ns = daemon_.restore_podman(request->move_id(), from)) {
+    const std::chrono::milliseconds limit(request->limit_ms());
+    if (const auto rdma_ns = daemon_.restore_podman(request->move_id(), limit, from)) {
       reply->set_rdma_ns(*rdma_ns);
       return grpc::Status::OK;
     }
-    known(daemon_, request->move_id(), from)
-        ->restore(std::chrono::milliseconds(request->limit_ms()), from_message(request->stdio()));
+    known(daemon_, request->move_id(), from)->restore(limit, from_message(request->stdio()));
     return grpc::Status::OK;
   });
 }

@@ -117,7 +117,7 @@ TEST_F(PodmanTest, ItIsCalledAsDocumented) {
   PodmanContainer web;
   web.id = kId;
   web.name = "web";
-  EXPECT_EQ(good.checkpoint(web, "/a"), "");
+  EXPECT_EQ(good.checkpoint(web, "/a", kLong), "");
   EXPECT_EQ(good.import("/a", kLong), "");
   EXPECT_EQ(good.restore(web, kLong), "");
   EXPECT_EQ(good.remove(kId, true), "");

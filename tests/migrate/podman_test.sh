@@ -2,7 +2,7 @@
 # ferry move of podman's containers (docs/containers.md): there and back, what fails on the way, and what is refused.
 # Needs root.
 #
-#   podman_test.sh [GROUP...]     groups: moved failed refused obstacles (default: all)
+#   podman_test.sh [GROUP...]     groups: moved failed hang refused obstacles (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
@@ -47,6 +47,74 @@ group_failed() {
   move pfc h1 h3
   ends_well h3 pfc pfs
   ok 'and moves after that'
+}
+
+# hang_at HOST VERB: the CRIU of runc's VERB does nothing from then on, and ignores SIGTERM.
+hang_at() { on "$1" sh -c "rm -f /run/hanging; echo $2 >/run/hang"; }
+hanging_criu() {
+  on "$1" sh -c 'cp -L /opt/ferry/bin/criu /run/real-criu && echo nowhere >/run/hang &&
+    cat >/run/hanging-criu && chmod 755 /run/hanging-criu && mount --bind /run/hanging-criu /opt/ferry/bin/criu' \
+    <<'SCRIPT'
+#!/bin/bash
+if [[ $(cat /proc/$PPID/comm) == runc && " $(tr '\0' ' ' </proc/$PPID/cmdline) " == *" $(cat /run/hang) "* ]]; then
+  trap '' TERM
+  touch /run/hanging
+  while :; do sleep 1; done
+fi
+exec /run/real-criu "$@"
+SCRIPT
+}
+gone_from() { has_nothing h3 "$1" && ! on h3 pgrep --ns $$ --nslist mnt -x conmon >/dev/null; }
+
+# podman, or CRIU below it, that hangs on either side is killed before the peers give up, and costs nobody anything.
+group_hang() {
+  local host line="^ferry: 'phc' was not moved: it stood still for 4s and its peers wait no longer"
+  prepare phs
+  contain h1 phc 7
+  for host in h1 h3; do
+    hanging_criu "$host"
+    ferryd_with "$host" --limit standstill=4s
+  done
+  uses_rdma h1 phc
+  hang_at h1 checkpoint
+  fails "$line" on h1 "$ferry" move phc --to h3
+  on h1 test -e /run/hanging || fail 'no CRIU has hung on h1'
+  hang_at h1 nowhere
+  goes_on_in h1 phc
+  ok 'a CRIU that hangs at the checkpoint: the container goes on'
+  podman_waiting h1 checkpoint
+  uses_rdma h1 phc
+  fails "$line" on h1 "$ferry" move phc --to h3
+  on h1 test -e /run/waiting || fail 'no podman has hung on h1'
+  goes_on_in h1 phc
+  ferryd_with h1 --podman "$PODMAN"
+  uses_rdma h1 phc
+  ok 'a podman that hangs at the checkpoint: the same'
+
+  # Time for the checkpoint, also on a busy machine.
+  ferryd_with h1 --limit standstill=12s
+  uses_rdma h1 phc
+  hang_at h3 restore
+  fails "^ferry: 'phc' was not moved: " on h1 "$ferry" move phc --to h3
+  on h3 test -e /run/hanging || fail 'no CRIU has hung on h3'
+  hang_at h3 nowhere
+  goes_on_in h1 phc
+  await 'nothing of it is left on h3' gone_from phc
+  ok 'a CRIU that hangs at the restore: it goes on at its source'
+  podman_waiting h3 restore
+  fails "^ferry: 'phc' was not moved: " on h1 "$ferry" move phc --to h3
+  on h3 test -e /run/waiting || fail 'no podman has hung on h3'
+  goes_on_in h1 phc
+  await 'nothing of it is left on h3' gone_from phc
+  ferryd_with h3 --podman "$PODMAN"
+  ok 'a podman that hangs at the restore: the same'
+
+  for host in h1 h3; do ferryd_with "$host" --limit standstill=45s; done
+  uses_rdma h1 phc
+  move phc h1 h3
+  goes_on_in h3 phc
+  ends_well h3 phc phs
+  ok 'nothing was lost, and it moves when nothing hangs'
 }
 
 group_refused() {
@@ -181,5 +249,5 @@ group_obstacles() {
 }
 
 use_podman
-if (($# == 0)); then set -- moved failed refused obstacles; fi
+if (($# == 0)); then set -- moved failed hang refused obstacles; fi
 for group in "$@"; do "group_$group"; done

@@ -1,6 +1,7 @@
 #include "migrate/runtimes/podman.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/bundle.h"
+#include "migrate/silence.h"
 #include "migrate/subprocess.h"
 
 namespace ferry::migrate {
@@ -21,9 +23,33 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::hours kCheckpointLimit{1};  // a disk may be slow, and nothing is lost
 constexpr char kPlugin[] = FERRY_CRIU_FOLDER "/ferry_plugin.so";
 constexpr std::size_t kIdDigits = 64;
+
+constexpr int kKilled = 128 + SIGKILL;
+constexpr char kNoEnd[] = "it does not end";
+
+std::vector<std::string> arguments_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+// A CRIU that was killed at its dump leaves the container's cgroup frozen.
+void thaw(pid_t pid) {
+  std::ifstream cgroups(fmt::format("/proc/{}/cgroup", pid));
+  for (std::string line; std::getline(cgroups, line);) {
+    // 7:freezer:/libpod_parent/libpod-ID, or 0::/machine.slice/libpod-ID.scope
+    const std::size_t path = line.rfind(':');
+    if (line.find(":freezer:") != line.npos) {
+      std::ofstream(fmt::format("/sys/fs/cgroup/freezer{}/freezer.state", line.substr(path + 1)))
+          << "THAWED";
+    } else if (line.starts_with("0::")) {
+      std::ofstream(fmt::format("/sys/fs/cgroup{}/cgroup.freeze", line.substr(path + 1))) << "0";
+    }
+  }
+}
 
 // "Error: no such container web" without its first word.
 std::string reason(const Outcome& outcome) {
@@ -182,24 +208,27 @@ std::uint64_t Podman::free_disk() const {
 }
 
 bool Podman::is_at_work(const std::string& archive) {
-  for (const pid_t pid : all_processes()) {
-    std::ifstream arguments(fmt::format("/proc/{}/cmdline", pid));
-    for (std::string argument; std::getline(arguments, argument, '\0');) {
-      if (argument == archive) return true;
-    }
-  }
-  return false;
+  const auto processes = all_processes();
+  return std::any_of(processes.begin(), processes.end(), [&](pid_t pid) {
+    const auto arguments = arguments_of(pid);
+    return std::count(arguments.begin(), arguments.end(), archive) > 0;
+  });
 }
 
 // Not compressed, which takes longer than it saves on a network of 1 Gbit/s (docs/containers.md).
-std::string Podman::checkpoint(const PodmanContainer& container, const std::string& archive) const {
+std::string Podman::checkpoint(const PodmanContainer& container, const std::string& archive,
+                               std::chrono::milliseconds timeout) const {
   const Outcome outcome =
       run({{command_, "container", "checkpoint", "--tcp-established", "--file-locks", "--compress",
             "none", "--export", archive, container.id},
            {},
            {}},
-          kCheckpointLimit);
+          timeout);
   if (outcome.ok()) return {};
+  if (outcome.status == kKilled) {
+    thaw(container.pid);
+    return kNoEnd;
+  }
   // runc's word is where the log is, and podman drops it.
   const std::string error = error_of_log(container.static_folder + "/dump.log");
   return error.empty() ? reason_of_criu(outcome) : error;
@@ -211,7 +240,7 @@ std::string Podman::restore(std::vector<std::string> arguments, const std::strin
   command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
   const Outcome outcome = run(command, timeout);
   if (outcome.ok()) return {};
-  return fmt::format("{}: {}", what, reason_of_criu(outcome));
+  return fmt::format("{}: {}", what, outcome.status == kKilled ? kNoEnd : reason_of_criu(outcome));
 }
 
 std::string Podman::restore(const PodmanContainer& container,
@@ -221,6 +250,19 @@ std::string Podman::restore(const PodmanContainer& container,
 
 std::string Podman::import(const std::string& archive, std::chrono::milliseconds timeout) const {
   return restore({"--import", archive}, "podman container restore", timeout);
+}
+
+void Podman::end_restore(const std::string& id) {
+  for (const pid_t pid : processes_named("conmon")) {
+    const auto arguments = arguments_of(pid);
+    if (std::count(arguments.begin(), arguments.end(), id) == 0) continue;
+    silence(pid);
+    kill_tree(pid);
+    // conmon -r /usr/bin/runc ...: podman does not know that it had come so far.
+    const auto option = std::find(arguments.begin(), arguments.end(), "-r");
+    if (arguments.end() - option < 2) continue;
+    run({{*(option + 1), "delete", "--force", id}, {}, {}});
+  }
 }
 
 std::string Podman::remove(const std::string& id, bool kill) const {

@@ -56,9 +56,15 @@ class Podman {
   static bool is_at_work(const std::string& archive);
 
   // Empty, or what failed in one line. `archive` may be a FIFO for the checkpoint, not for import.
-  std::string checkpoint(const PodmanContainer& container, const std::string& archive) const;
+  // After `timeout` podman is killed, with runc and CRIU below it, and the container goes on.
+  std::string checkpoint(const PodmanContainer& container, const std::string& archive,
+                         std::chrono::milliseconds timeout) const;
   std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout) const;
   std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
+  // Kills what a podman that was killed has left at the restore of a container on this host: conmon,
+  // which is not below podman, with runc, CRIU and the container below it. What was restored ends
+  // without a word to its TCP peers, as by silence().
+  static void end_restore(const std::string& id);
   // Also one that runs, with `kill`. One that is not there is removed.
   std::string remove(const std::string& id, bool kill) const;
   std::string remove_volume(const std::string& name) const;

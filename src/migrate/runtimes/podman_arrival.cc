@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "ferry.pb.h"
@@ -72,13 +73,16 @@ PodmanArrival::~PodmanArrival() {
   if (clearer_.joinable()) clearer_.join();
 }
 
-std::uint64_t PodmanArrival::restore() {
-  host_.images->wait(token_, static_cast<int>(host_.limits.transfer.count()));
+std::uint64_t PodmanArrival::restore(std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   std::unique_lock lock(mutex_);
   if (state_ != State::kWaiting) throw Failure("the move was aborted");
   state_ = State::kRestoring;
   lock.unlock();
-  const std::string error = podman_.import(archive_, host_.limits.restore);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  const std::string error = podman_.import(
+      archive_, std::clamp(left, std::chrono::milliseconds(1), host_.limits.restore));
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
   lock.lock();
@@ -89,7 +93,7 @@ std::uint64_t PodmanArrival::restore() {
   state_ = State::kRestored;
   since_ = Clock::now();
   changed_.notify_all();
-  const auto limit = since_ + host_.limits.resume;
+  const auto most = since_ + host_.limits.resume;
   while (state_ == State::kRestored || state_ == State::kTaken) {
     lock.unlock();
     if (const auto arrival = taken_(move_id_)) {
@@ -100,7 +104,7 @@ std::uint64_t PodmanArrival::restore() {
       }
     }
     lock.lock();
-    if (Clock::now() > limit) {
+    if (Clock::now() > most) {
       throw Failure(fmt::format("'{}' was restored and does not go on", note_.name));
     }
     changed_.wait_for(lock, kLook);
@@ -164,6 +168,8 @@ std::string PodmanArrival::remove() {
   try {
     if (const auto restored = podman_.find(note_.id); restored && restored->runs()) {
       silence(restored->pid);
+    } else {
+      Podman::end_restore(note_.id);
     }
   } catch (const Failure& failure) {
     return failure.what();

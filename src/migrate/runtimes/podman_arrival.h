@@ -42,7 +42,8 @@ class PodmanArrival {
   const ImageToken& token() const { return token_; }
 
   // Returns when it goes on here: the part of the blackout that was RDMA's, in ns. Throws Failure.
-  std::uint64_t restore();
+  // `limit`: the source's.
+  std::uint64_t restore(std::chrono::milliseconds limit);
   // kUnknown: ask again.
   Answer abort();
   // What came of asking its source.

@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <set>
 
 #include "ferry.pb.h"
+#include "migrate/alarm.h"
 #include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/obstacles.h"
@@ -27,9 +29,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
-constexpr milliseconds kPause{100};  // between looks and questions
-constexpr seconds kExitLimit{10};    // for podman to see that a container has ended
+constexpr seconds kStatusLimit{10};       // that a program may take to describe itself
+constexpr milliseconds kPause{100};       // between looks and questions
+constexpr seconds kExitLimit{10};         // for podman to see that a container has ended
+constexpr milliseconds kAnswerTime{500};  // that the destination's answer may be on its way
 constexpr std::size_t kPiece = 1 << 20;
 
 double milliseconds_between(std::chrono::steady_clock::time_point from,
@@ -297,8 +300,15 @@ void PodmanMove::checkpoint() {
   checkpoints_.guide({move_id_, container_.pid, stopped, taken});
   tell("stop");
   stopped_it_ = true;
-  auto podman =
-      std::async(std::launch::async, [this] { return podman_.checkpoint(container_, fifo_); });
+  standstill_end_ = Clock::now() + host_.limits.standstill;
+  std::atomic<bool> is_over{false};
+  std::optional<Alarm> over(std::in_place, host_.limits.standstill, [&] {
+    is_over = true;
+    sender_->break_off();
+  });
+  auto podman = std::async(std::launch::async, [this] {
+    return podman_.checkpoint(container_, fifo_, host_.limits.standstill);
+  });
   std::string broken;
   try {
     stream(podman);
@@ -307,9 +317,16 @@ void PodmanMove::checkpoint() {
   }
   const std::string error = podman.get();
   checkpoints_.unguide(move_id_);
+  if (is_over) throw Failure(stood_still(host_.limits.standstill));
   if (!error.empty()) throw Failure(fmt::format("podman container checkpoint: {}", error));
   if (!broken.empty()) throw Failure(broken);
-  image_ = sender_->send({});
+  try {
+    image_ = sender_->send({});
+  } catch (const Failure&) {
+    if (is_over) throw Failure(stood_still(host_.limits.standstill));
+    throw;
+  }
+  over.reset();
   sender_.reset();
   transferred_ = Clock::now();
 }
@@ -353,16 +370,47 @@ void PodmanMove::stream(std::future<std::string>& podman) {
   if (!broken.empty()) throw Failure(broken);
 }
 
+// What is left of the standstill.
+milliseconds PodmanMove::left() const {
+  return std::max(std::chrono::duration_cast<milliseconds>(standstill_end_ - Clock::now()),
+                  milliseconds(1));
+}
+
 // Returns when it goes on there.
 void PodmanMove::restore_there() {
   v1::RestoreRequest request;
   v1::RestoreReply reply;
   request.set_move_id(move_id_);
-  peer_.call(request, &reply, host_.limits.restore + host_.limits.resume + seconds(20));
-  if (!is_taken()) throw Failure(peer_.name() + " says that it goes on there, and it does not");
+  const milliseconds limit = left();
+  request.set_limit_ms(
+      static_cast<std::uint64_t>(std::max(limit - kAnswerTime, milliseconds(1)).count()));
+  std::uint64_t rdma_ns = 0;
+  try {
+    peer_.call(request, &reply, limit);
+    if (!is_taken()) throw Failure(peer_.name() + " says that it goes on there, and it does not");
+    rdma_ns = reply.rdma_ns();
+  } catch (const Failure&) {
+    if (!is_taken()) throw;
+    rdma_ns = await_word();
+  }
   std::lock_guard lock(mutex_);
   resumed_ = Clock::now();
-  rdma_ns_there_ = reply.rdma_ns();
+  rdma_ns_there_ = rdma_ns;
+}
+
+// It was taken at the last moment: nothing is to be given up any more, and the program's word may
+// take its own time. Throws Failure.
+std::uint64_t PodmanMove::await_word() {
+  const auto limit = Clock::now() + host_.limits.resume;
+  std::optional<std::uint64_t> rdma_ns;
+  hear(
+      peer_, move_id_,
+      [&](const v1::WatchEvent& event) {
+        if (event.has_resumed()) rdma_ns = event.resumed().rdma_ns();
+      },
+      [&] { return !rdma_ns && !host_.stopping && Clock::now() < limit; });
+  if (!rdma_ns) throw Failure("no sign of it");
+  return *rdma_ns;
 }
 
 // --- and back

@@ -71,7 +71,9 @@ class PodmanMove {
   void prepare();
   void checkpoint();
   void stream(std::future<std::string>& podman);
+  std::chrono::milliseconds left() const;
   void restore_there();
+  std::uint64_t await_word();
   void bring_back();
   void await_destination();
   void await_podman() const;
@@ -99,6 +101,7 @@ class PodmanMove {
   std::condition_variable changed_;
   bool taken_ = false, in_doubt_ = false, resolved_ = false, over_ = false;
   StoppedTree::Timing timing_;
+  Clock::time_point standstill_end_;
   Clock::time_point stopped_, dumped_, transferred_, restored_, resumed_;
   std::uint64_t rdma_ns_there_ = 0;
   ImageTotals image_;

@@ -187,9 +187,11 @@ ImageToken PodmanMoves::prepare(const v1::PrepareRequest& request, const std::st
   return arrival->token();
 }
 
-std::optional<std::uint64_t> PodmanMoves::restore(std::uint64_t move_id, const std::string& from) {
+std::optional<std::uint64_t> PodmanMoves::restore(std::uint64_t move_id,
+                                                  std::chrono::milliseconds limit,
+                                                  const std::string& from) {
   const auto arrival = arriving_from(move_id, from);
-  return arrival ? std::optional(arrival->restore()) : std::nullopt;
+  return arrival ? std::optional(arrival->restore(limit)) : std::nullopt;
 }
 
 std::optional<Answer> PodmanMoves::abort(std::uint64_t move_id, const std::string& from) {

@@ -31,7 +31,8 @@ class PodmanMoves {
   // --- other ferryds. Throw Failure.
   void check(const v1::CheckRequest& request) const;
   ImageToken prepare(const v1::PrepareRequest& request, const std::string& from);
-  std::optional<std::uint64_t> restore(std::uint64_t move_id, const std::string& from);
+  std::optional<std::uint64_t> restore(std::uint64_t move_id, std::chrono::milliseconds limit,
+                                       const std::string& from);
   std::optional<Answer> abort(std::uint64_t move_id, const std::string& from);
   std::optional<Answer> decision(std::uint64_t move_id) const;  // the source's
 
