@@ -402,10 +402,10 @@ bool Move::redirects() const {
 
 StdioFile Move::stdio_file() const {
   struct stat status {};
-  if (user_ != 0 && ::stat(fmt::format("/proc/{}", unit_.root).c_str(), &status) != 0) {
+  if (::stat(fmt::format("/proc/{}", unit_.root).c_str(), &status) != 0) {
     throw Failure(fmt::format("'{}' has ended", unit_.name));
   }
-  return {options_.extras.stdio, user_, status.st_gid};
+  return {options_.extras.stdio, user_, user_ == 0 ? 0 : status.st_gid, status.st_uid};
 }
 
 std::set<std::string> Move::files_to_find() const {

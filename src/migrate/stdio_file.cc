@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "ferry.pb.h"
 #include "migrate/failure.h"
@@ -17,7 +16,7 @@
 namespace ferry::migrate {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr int kNoFolder = 3, kNoFile = 4;  // exit statuses of the script that checks
 
 // A script, run with the rights of the file's user; "$1" is the file.
 Command with_rights(const StdioFile& file, const std::string& script) {
@@ -61,6 +60,13 @@ UniqueFd connection_into(const StdioFile& file) {
   return theirs;
 }
 
+void give_to_owner(const UniqueFd& end, const StdioFile& file) {
+  if (::fchown(end.get(), file.owner, static_cast<gid_t>(-1)) != 0) {
+    throw Failure(fmt::format("cannot give a pipe or terminal to user {}: {}", file.owner,
+                              error_text(errno)));
+  }
+}
+
 // Nobody's controlling terminal: it hangs up when the process that copies ends, not before.
 UniqueFd terminal_into(const StdioFile& file) {
   const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
@@ -68,9 +74,8 @@ UniqueFd terminal_into(const StdioFile& file) {
     throw Failure("cannot make a pseudoterminal: " + error_text(errno));
   }
   UniqueFd slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!slave || ::fchown(slave.get(), file.user, static_cast<gid_t>(-1)) != 0) {
-    throw Failure("cannot open a pseudoterminal: " + error_text(errno));
-  }
+  if (!slave) throw Failure("cannot open a pseudoterminal: " + error_text(errno));
+  give_to_owner(slave, file);
   copy_into(file, master);
   return slave;
 }
@@ -78,7 +83,7 @@ UniqueFd terminal_into(const StdioFile& file) {
 }  // namespace
 
 Redirection from_message(const v1::Redirection& message) {
-  Redirection redirection{{message.file(), message.user(), message.group()}, {}};
+  Redirection redirection{{message.file(), message.user(), message.group(), message.owner()}, {}};
   for (const auto& stream : message.streams()) {
     if (stream.kind() < 0 || stream.kind() > static_cast<int>(Outward::Kind::kTerminal)) {
       throw Failure("malformed request");
@@ -93,6 +98,7 @@ void to_message(const Redirection& redirection, v1::Redirection* message) {
   message->set_file(redirection.file.path);
   message->set_user(redirection.file.user);
   message->set_group(redirection.file.group);
+  message->set_owner(redirection.file.owner);
   for (const auto& stream : redirection.streams) {
     auto* added = message->add_streams();
     added->set_kind(static_cast<v1::Redirection::Kind>(stream.kind));
@@ -103,20 +109,17 @@ void to_message(const Redirection& redirection, v1::Redirection* message) {
 }
 
 void check_stdio_file(const StdioFile& file) {
-  std::error_code error;
-  const fs::path path = file.path;
-  if (!path.is_absolute() || !fs::is_directory(path.parent_path(), error)) {
-    throw Failure(fmt::format("there is no folder for --stdio {}", printable(file.path)));
-  }
-  if (const auto status = fs::status(path, error);
-      fs::exists(status) && !fs::is_regular_file(status)) {
-    throw Failure(fmt::format("{}, of --stdio, is no regular file", printable(file.path)));
-  }
-  const char* const script = R"(if [ -e "$1" ]; then test -w "$1"; else
-    cd "${1%/*}/" && test -w . ; fi)";
-  if (run(with_rights(file, script)).ok()) return;
-  throw Failure(
-      fmt::format("user {} may not write {}, of --stdio", file.user, printable(file.path)));
+  // What the user may not see is not there.
+  const char* const script = R"(folder=${1%/*}/
+    [ -d "$folder" ] || exit 3
+    if [ -e "$1" ]; then [ -f "$1" ] || exit 4; [ -w "$1" ] || exit 5
+    else [ -w "$folder" ] && [ -x "$folder" ] || exit 5; fi)";
+  const std::string name = printable(file.path);
+  const int status = file.path.starts_with('/') ? run(with_rights(file, script)).status : kNoFolder;
+  if (status == kNoFolder) throw Failure(fmt::format("there is no folder for --stdio {}", name));
+  if (status == kNoFile) throw Failure(fmt::format("{}, of --stdio, is no regular file", name));
+  if (status == 0) return;
+  throw Failure(fmt::format("user {} may not write {}, of --stdio", file.user, name));
 }
 
 UniqueFd pipe_into(const StdioFile& file) {
@@ -124,6 +127,7 @@ UniqueFd pipe_into(const StdioFile& file) {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw Failure("cannot make a pipe: " + error_text(errno));
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
+  give_to_owner(write_end, file);
   copy_into(file, read_end);
   return write_end;
 }

@@ -18,6 +18,7 @@ struct StdioFile {
   // With whose rights it is opened, and with those of no other group: root's, or a program's own.
   uid_t user = 0;
   gid_t group = 0;
+  uid_t owner = 0;  // the program's user, who may open what it gets anew (/dev/stdout)
 };
 
 // The streams of a program that lead out of it, and the file that its output goes to instead.

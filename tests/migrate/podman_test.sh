@@ -92,7 +92,7 @@ group_hang() {
   ok 'a podman that hangs at the checkpoint: the same'
 
   # Time for the checkpoint, also on a busy machine.
-  ferryd_with h1 --limit standstill=12s
+  ferryd_with h1 --limit standstill=20s
   uses_rdma h1 phc
   hang_at h3 restore
   fails "^ferry: 'phc' was not moved: " on h1 "$ferry" move phc --to h3

@@ -45,8 +45,8 @@ struct Container {
 // What a user may want of a container's move, if its runtime can do it.
 struct Extras {
   bool rootfs = false;  // its root filesystem is copied
-  std::string
-      stdio;  // file at the destination that its output is appended to; programs have it too
+  // File at the destination that its output is appended to. Programs without a container have it too.
+  std::string stdio;
 };
 
 // The containers of one runtime on this host, and what a move needs of who runs them. These here are

@@ -86,13 +86,12 @@ std::uint64_t PodmanArrival::restore(std::chrono::milliseconds limit) {
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
   lock.lock();
-  if (!error.empty()) {
-    clear(lock);
-    throw Failure(fmt::format("cannot restore '{}': {}", note_.name, error));
-  }
   state_ = State::kRestored;
   since_ = Clock::now();
   changed_.notify_all();
+  // Its processes may run, and may have taken the checkpoint, also when podman has failed or was
+  // killed: nothing of it is removed until its source, which calls it back first, says so.
+  if (!error.empty()) throw Failure(fmt::format("cannot restore '{}': {}", note_.name, error));
   const auto most = since_ + host_.limits.resume;
   while (state_ == State::kRestored || state_ == State::kTaken) {
     lock.unlock();

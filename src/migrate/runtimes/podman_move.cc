@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -32,6 +31,7 @@ using std::chrono::seconds;
 constexpr seconds kStatusLimit{10};       // that a program may take to describe itself
 constexpr milliseconds kPause{100};       // between looks and questions
 constexpr seconds kExitLimit{10};         // for podman to see that a container has ended
+constexpr seconds kPodmanGrace{5};        // from the end of a standstill until podman is killed
 constexpr milliseconds kAnswerTime{500};  // that the destination's answer may be on its way
 constexpr std::size_t kPiece = 1 << 20;
 
@@ -301,13 +301,14 @@ void PodmanMove::checkpoint() {
   tell("stop");
   stopped_it_ = true;
   standstill_end_ = Clock::now() + host_.limits.standstill;
-  std::atomic<bool> is_over{false};
-  std::optional<Alarm> over(std::in_place, host_.limits.standstill, [&] {
-    is_over = true;
-    sender_->break_off();
-  });
+  const auto need_time = [this] {
+    if (Clock::now() >= standstill_end_) throw Failure(stood_still(host_.limits.standstill));
+  };
+  // What podman writes is read to its end then, and sent nowhere.
+  std::optional<Alarm> over(std::in_place, host_.limits.standstill,
+                            [this] { sender_->break_off(); });
   auto podman = std::async(std::launch::async, [this] {
-    return podman_.checkpoint(container_, fifo_, host_.limits.standstill);
+    return podman_.checkpoint(container_, fifo_, host_.limits.standstill + kPodmanGrace);
   });
   std::string broken;
   try {
@@ -317,13 +318,13 @@ void PodmanMove::checkpoint() {
   }
   const std::string error = podman.get();
   checkpoints_.unguide(move_id_);
-  if (is_over) throw Failure(stood_still(host_.limits.standstill));
+  need_time();
   if (!error.empty()) throw Failure(fmt::format("podman container checkpoint: {}", error));
   if (!broken.empty()) throw Failure(broken);
   try {
     image_ = sender_->send({});
   } catch (const Failure&) {
-    if (is_over) throw Failure(stood_still(host_.limits.standstill));
+    need_time();
     throw;
   }
   over.reset();
@@ -403,12 +404,15 @@ void PodmanMove::restore_there() {
 std::uint64_t PodmanMove::await_word() {
   const auto limit = Clock::now() + host_.limits.resume;
   std::optional<std::uint64_t> rdma_ns;
-  hear(
-      peer_, move_id_,
-      [&](const v1::WatchEvent& event) {
-        if (event.has_resumed()) rdma_ns = event.resumed().rdma_ns();
-      },
-      [&] { return !rdma_ns && !host_.stopping && Clock::now() < limit; });
+  const auto is_needed = [&] { return !rdma_ns && !host_.stopping && Clock::now() < limit; };
+  const auto handle = [&](const v1::WatchEvent& event) {
+    if (event.has_resumed()) rdma_ns = event.resumed().rdma_ns();
+  };
+  // The destination may not have noted yet that it has it.
+  while (is_needed()) {
+    hear(peer_, move_id_, handle, is_needed);
+    if (!rdma_ns) std::this_thread::sleep_for(kPause);
+  }
   if (!rdma_ns) throw Failure("no sign of it");
   return *rdma_ns;
 }

@@ -333,7 +333,7 @@ void Runc::check_arrival(const std::string&, const std::string& id,
     std::optional<std::uint64_t> copied;
     if (source.contains("rootfs")) copied = source["rootfs"].at("bytes").get<std::uint64_t>();
     check_bundle(source.at("bundle"), source.at("config"), copied);
-    if (source.contains("stdio")) check_stdio_file({source["stdio"], 0, 0});
+    if (source.contains("stdio")) check_stdio_file({source["stdio"], 0, 0, 0});
     if (source.at("network").is_object()) check_veths(source.at("network"));
   } catch (const json::exception&) {
     throw Failure("malformed request");
@@ -418,7 +418,7 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                     {}};
     if (restore.without_memory) command.argv.insert(command.argv.end() - 1, "--lazy-pages");
     UniqueFd output;
-    if (record.at("piped")) output = pipe_into({log_of(record), 0, 0});
+    if (record.at("piped")) output = pipe_into({log_of(record), 0, 0, 0});
     const pid_t pid = output ? start(command, fmt::format("/proc/self/fd/{}", output.get()))
                              : start(command, restore.images + "/criu.out");
     if (pid < 0) return fmt::format("cannot start runc: {}", error_text(-pid));
