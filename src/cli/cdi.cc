@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "agent/protocol.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "cli/files.h"
 #include "cli/run.h"
 #include "migrate/control_server.h"
-#include "migrate/failure.h"
-#include "migrate/unique_fd.h"
 #include "oci/elf.h"
 #include "oci/layout.h"
 
@@ -33,8 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
-using migrate::error_text;
-using migrate::Failure;
 
 constexpr char kCdiVersion[] = "0.5.0";  // Debian 12's podman knows no later one
 constexpr char kKind[] = "ferry.dev/rnic";
@@ -69,7 +67,7 @@ std::map<std::string, std::string> host_verbs() {
     if (path.empty() && name == oci::kVerbs) return {};
     if (path.empty()) throw Failure(fmt::format("{} is missing on this host", name));
     found[name] = path;
-    const migrate::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     try {
       for (const auto& each : oci::read_elf(file.get()).needed) wanted.push_back(each);
     } catch (const oci::ElfError& error) {

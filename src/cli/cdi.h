@@ -10,7 +10,7 @@ inline constexpr char kCdiLibraries[] = "/var/lib/ferry-cdi";
 
 // `ferry cdi generate [--output FILE|--json]`: puts what containers need into a folder of
 // `libraries` that is named after its content, and writes the CDI specification of the device
-// ferry.dev/rnic=all; with `json` to stdout. Throws migrate::Failure.
+// ferry.dev/rnic=all; with `json` to stdout. Throws Failure.
 int cdi_generate(const std::string& libraries, const std::string& output, bool json);
 
 // `ferry cdi apply BUNDLE`: the same, into the config.json of a bundle, for runtimes that are used

@@ -20,21 +20,18 @@
 #include <memory>
 #include <sstream>
 
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "cli/files.h"
-#include "migrate/failure.h"
 #include "migrate/net.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::cli {
 namespace {
 
 using migrate::Certificate;
 using migrate::Days;
-using migrate::error_text;
-using migrate::Failure;
 using migrate::Identity;
 using migrate::KeyAndCertificate;
-using migrate::UniqueFd;
 
 constexpr Days kCaDays{3653};
 constexpr char kCaKey[] = "ca.key", kCaCertificate[] = "ca.pem";

@@ -11,7 +11,7 @@
 //   ferry host add HOST     HOST.ferry: key, certificate and the CA's certificate, one PEM file
 //   ferry host join FILE    puts the three into --tls-dir, where ferryd finds them
 //
-// All throw migrate::Failure, and change nothing then.
+// All throw Failure, and change nothing then.
 namespace ferry::cli {
 
 inline constexpr char kCaDirectory[] = "/etc/ferry/ca";

@@ -12,16 +12,14 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/protocol.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "cli/json.h"
 #include "ferry.grpc.pb.h"
 #include "migrate/api.h"
-#include "migrate/failure.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::cli {
 namespace {
-
-using migrate::Failure;
 
 constexpr int kTicketMs = 5000;
 constexpr int kLookMs = 100;  // between looks for a ferryd that starts
@@ -63,7 +61,7 @@ class Ferryd {
   grpc::ClientContext* context() { return &context_; }  // of one call
 
  private:
-  migrate::UniqueFd who_;
+  UniqueFd who_;
   grpc::ClientContext context_;
   std::unique_ptr<v1::Local::Stub> stub_;
 };
@@ -73,7 +71,7 @@ void throw_unless_ok(const grpc::Status& status) {
   if (status.error_code() == grpc::UNAVAILABLE) {
     throw Failure(fmt::format("no ferryd runs on this host ({}); start it", api_socket()));
   }
-  throw Failure(migrate::one_line(status.error_message()));
+  throw Failure(one_line(status.error_message()));
 }
 
 void print(const v1::MoveReport& report) {
@@ -155,11 +153,11 @@ void print(const v1::QueuePair& qp) {
 int move(const v1::MoveRequest& request, bool json, bool events) {
   const std::string& to = request.to();
   for (const auto& program : request.programs()) {
-    if (migrate::printable(program) != program) {
+    if (printable(program) != program) {
       throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
     }
   }
-  if (migrate::printable(to) != to) throw Failure("that is no name of a host; give its address");
+  if (printable(to) != to) throw Failure("that is no name of a host; give its address");
   Ferryd ferryd;
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;

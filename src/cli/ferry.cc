@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "base/command_line.h"
 #include "cli/cdi.h"
 #include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/run.h"
 #include "ferry.pb.h"
 #include "migrate/api.h"
-#include "migrate/command_line.h"
 
 namespace {
 
@@ -127,7 +127,7 @@ int command(int argc, char** argv) {
     std::cout << app.help();
     return 2;
   }
-  if (const auto status = ferry::migrate::parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = ferry::parse_command_line(app, argc, argv)) return *status;
 
   if (*move) {
     using Request = ferry::v1::MoveRequest;
@@ -149,7 +149,7 @@ int command(int argc, char** argv) {
   if (*generate) return ferry::cli::cdi_generate(libraries, output, json);
   if (*apply) return ferry::cli::cdi_apply(libraries, bundle);
   if (commit == abort) {
-    throw ferry::migrate::Failure("resolve needs --commit or --abort; see: ferry resolve --help");
+    throw ferry::Failure("resolve needs --commit or --abort; see: ferry resolve --help");
   }
   return ferry::cli::resolve(move_id, commit);
 }

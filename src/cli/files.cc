@@ -9,13 +9,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ferry::cli {
-
-using migrate::error_text;
-using migrate::Failure;
-using migrate::UniqueFd;
 
 Failure cannot(const std::string& what) {
   const int error = errno;

@@ -4,13 +4,13 @@
 
 #include <string>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
-// Files that commands read and write. All throw migrate::Failure.
+// Files that commands read and write. All throw Failure.
 namespace ferry::cli {
 
 // `what` and errno, in one line.
-migrate::Failure cannot(const std::string& what);
+Failure cannot(const std::string& what);
 
 std::string read_file(const std::string& path);
 void write_all(int file, const std::string& text, const std::string& path);

@@ -14,13 +14,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 namespace ferry::cli {
 namespace {
-
-using migrate::error_text;
-using migrate::Failure;
 
 constexpr char kRunUsage[] =
     "usage: ferry run [--netdev DEV] [--] PROGRAM [ARGS...]\n\n"

@@ -17,10 +17,10 @@
 #include <memory>
 #include <span>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
-#include "migrate/unique_fd.h"
 #include "wire/big_endian.h"
 
 namespace ferry::migrate {

@@ -14,9 +14,9 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "migrate/directory.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/places.h"
 #include "migrate/process_tree.h"

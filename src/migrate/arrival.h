@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "migrate/announcer.h"
 #include "migrate/arrival_group.h"
 #include "migrate/control_server.h"
@@ -21,7 +22,6 @@
 #include "migrate/runtimes/container.h"
 #include "migrate/stdio_file.h"
 #include "migrate/stopped_tree.h"
-#include "migrate/unique_fd.h"
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 

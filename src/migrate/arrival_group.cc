@@ -5,10 +5,10 @@
 #include <chrono>
 #include <thread>
 
+#include "base/failure.h"
+#include "base/parallel.h"
 #include "migrate/arrival.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
-#include "migrate/parallel.h"
 
 namespace ferry::migrate {
 namespace {

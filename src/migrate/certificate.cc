@@ -12,7 +12,7 @@
 #include <cctype>
 #include <ctime>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 namespace ferry::migrate {
 namespace {

@@ -13,8 +13,8 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"

@@ -20,7 +20,7 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"

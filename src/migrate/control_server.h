@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "agent/protocol.h"
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 // ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
 // registered, and what CRIU's plugin and action scripts ask. A peer's pid and user are the kernel's

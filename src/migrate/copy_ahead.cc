@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "precopy/pagemap_image.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/net.h"
 
 namespace ferry::migrate {

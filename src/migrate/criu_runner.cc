@@ -16,10 +16,10 @@
 #include <utility>
 
 #include "agent/protocol.h"
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/process_tree.h"
 #include "migrate/subprocess.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "migrate/directory.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"

@@ -1,8 +1,8 @@
 #include <fmt/core.h>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "migrate/daemon.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/ps.h"

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 
 namespace ferry::migrate {

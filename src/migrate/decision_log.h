@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "migrate/decision.h"
 #include "migrate/journal.h"
-#include "migrate/unique_fd.h"
 
 // The durable journal of this host (journal.h): one file, root's alone, for it has the keys of the
 // connections that stand-ins answer for. A decision is on the disk when record() returns, and with

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/failure.h"
 #include "migrate/etcd_directory.h"
-#include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/hosts_directory.h"
 #include "migrate/net.h"

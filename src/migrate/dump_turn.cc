@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/process_tree.h"
 
 namespace ferry::migrate {

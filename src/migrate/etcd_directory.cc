@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/failure.h"
 #include "etcd.grpc.pb.h"
 #include "migrate/credentials.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/places.h"

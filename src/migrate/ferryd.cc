@@ -19,12 +19,12 @@
 #include <optional>
 
 #include "agent/protocol.h"
+#include "base/command_line.h"
+#include "base/failure.h"
 #include "migrate/api.h"
-#include "migrate/command_line.h"
 #include "migrate/credentials.h"
 #include "migrate/daemon.h"
 #include "migrate/directory.h"
-#include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
@@ -348,7 +348,7 @@ int main(int argc, char** argv) {
       ->check(probability);
   app.add_option("--fault-seed", options.faults.seed, "of these losses")->capture_default_str();
   try {
-    if (const auto status = parse_command_line(app, argc, argv)) return *status;
+    if (const auto status = ferry::parse_command_line(app, argc, argv)) return *status;
     return run(options);
   } catch (const std::exception& failure) {
     std::cerr << "ferryd: " << failure.what() << '\n';

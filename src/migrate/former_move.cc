@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/origins.h"
 #include "migrate/peer.h"

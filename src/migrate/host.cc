@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/runc.h"
 

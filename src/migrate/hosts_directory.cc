@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/places.h"

@@ -19,7 +19,7 @@
 #include <system_error>
 #include <utility>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "wire/bytes.h"

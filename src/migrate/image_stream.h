@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "migrate/rootfs_helper.h"
 #include "migrate/stream.h"
-#include "migrate/unique_fd.h"
 #include "precopy/page_ranges.h"
 #include "precopy/page_store.h"
 

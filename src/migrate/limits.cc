@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 namespace ferry::migrate {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "base/failure.h"
 #include "migrate/allowance.h"
 #include "migrate/process_tree.h"
 
@@ -55,3 +56,15 @@ void end() {
 }
 
 }  // namespace ferry::migrate::log
+
+namespace ferry::migrate {
+
+void report_failure(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Failure& failure) {
+    log::error("{}", failure.what());
+  }
+}
+
+}  // namespace ferry::migrate

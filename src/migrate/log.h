@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <sys/types.h>
 
+#include <functional>
+
 // ferryd's log: a line for each call, written by spdlog, whose headers only log.cc reads. They make
 // every file that has them format numbers by itself.
 namespace ferry::migrate::log {
@@ -43,3 +45,10 @@ void begin();
 void end();
 
 }  // namespace ferry::migrate::log
+
+namespace ferry::migrate {
+
+// For what cannot be undone any more: a Failure of `call` goes to the log.
+void report_failure(const std::function<void()>& call);
+
+}  // namespace ferry::migrate

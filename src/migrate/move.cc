@@ -18,15 +18,15 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "base/alarm.h"
+#include "base/failure.h"
+#include "base/parallel.h"
 #include "ferry.pb.h"
-#include "migrate/alarm.h"
 #include "migrate/arrival.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/obstacles.h"
 #include "migrate/origins.h"
-#include "migrate/parallel.h"
 #include "migrate/process_ids.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/host_network.h"

@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/settle.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 #include "port/endpoint.h"
 
 namespace ferry::migrate {

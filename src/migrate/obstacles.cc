@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/outward.h"
 #include "migrate/process_tree.h"
 

@@ -1,6 +1,6 @@
 #include "migrate/origins.h"
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/places.h"
 #include "port/slot.h"

@@ -17,10 +17,10 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/log.h"
 #include "migrate/process_tree.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <string_view>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/process_tree.h"
 
 namespace ferry::migrate {

@@ -7,9 +7,9 @@
 #include <thread>
 #include <tuple>
 
+#include "base/failure.h"
 #include "ferry.grpc.pb.h"
 #include "migrate/credentials.h"
-#include "migrate/failure.h"
 #include "migrate/host.h"
 #include "migrate/net.h"
 #include "migrate/stream.h"

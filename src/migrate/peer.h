@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "migrate/messages.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 

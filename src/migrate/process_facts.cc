@@ -20,8 +20,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "migrate/process_tree.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 namespace {

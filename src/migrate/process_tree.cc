@@ -18,7 +18,7 @@
 #include <string_view>
 #include <thread>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 namespace ferry::migrate {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 // What /proc tells of processes. Everything here may be outdated the moment it is returned.
 namespace ferry::migrate {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/net.h"
 
 namespace ferry::migrate {

@@ -7,11 +7,11 @@
 #include <map>
 #include <vector>
 
+#include "base/failure.h"
 #include "cm/destination.h"
 #include "ferry.pb.h"
 #include "gsi/local.h"
 #include "gsi/wire_socket.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/origins.h"

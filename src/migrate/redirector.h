@@ -6,9 +6,9 @@
 #include <mutex>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "cm/message.h"
 #include "migrate/host.h"
-#include "migrate/unique_fd.h"
 #include "port/endpoint.h"
 
 namespace ferry::migrate {

@@ -12,8 +12,8 @@ extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
 }
 
+#include "base/failure.h"
 #include "migrate/decision_log.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/places.h"
 #include "migrate/process_tree.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "migrate/directory.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <fstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/subprocess.h"
 #include "rootfs/frames.h"

@@ -2,12 +2,12 @@
 
 #include <string_view>
 
+#include "base/failure.h"
 #include "ferry.grpc.pb.h"
 #include "migrate/api.h"
 #include "migrate/credentials.h"
 #include "migrate/daemon.h"
 #include "migrate/directory.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/obstacles.h"
 #include "migrate/places.h"

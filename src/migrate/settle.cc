@@ -2,8 +2,8 @@
 
 #include <thread>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/peer.h"
 
 namespace ferry::migrate {

@@ -7,11 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/log.h"
 #include "migrate/process_facts.h"
 #include "migrate/process_tree.h"
-#include "migrate/unique_fd.h"
 
 namespace ferry::migrate {
 namespace {

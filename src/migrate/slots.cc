@@ -19,13 +19,13 @@
 #include <memory>
 #include <thread>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"
 #include "migrate/stand_in_host.h"
 #include "migrate/subprocess.h"
-#include "migrate/unique_fd.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
 

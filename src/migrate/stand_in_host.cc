@@ -11,9 +11,9 @@
 #include <cstring>
 #include <limits>
 
+#include "base/failure.h"
 #include "gsi/local.h"
 #include "gsi/packet.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "port/slot.h"

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "cm/message.h"
 #include "device/device.h"
-#include "migrate/unique_fd.h"
 #include "port/loss.h"
 #include "port/port.h"
 #include "transport/stand_in.h"

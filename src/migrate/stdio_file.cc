@@ -9,8 +9,8 @@
 
 #include <cerrno>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/subprocess.h"
 
 namespace ferry::migrate {

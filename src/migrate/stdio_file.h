@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "migrate/messages.h"
 #include "migrate/outward.h"
-#include "migrate/unique_fd.h"
 
 // The file of --stdio: at the destination of a move it takes what the program prints, where the other ends of standard
 // output and error have stayed behind.

@@ -9,7 +9,7 @@
 #include <future>
 #include <utility>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/process_tree.h"

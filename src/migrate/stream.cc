@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "base/failure.h"
 #include "migrate/credentials.h"
-#include "migrate/failure.h"
 
 namespace ferry::migrate {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ferry::migrate {
 

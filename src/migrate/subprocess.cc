@@ -11,9 +11,9 @@
 #include <mutex>
 #include <set>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/process_tree.h"
-#include "migrate/unique_fd.h"
 
 extern char** environ;
 

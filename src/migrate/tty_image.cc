@@ -9,8 +9,8 @@
 #include <iterator>
 #include <optional>
 
+#include "base/failure.h"
 #include "criu_tty.pb.h"
-#include "migrate/failure.h"
 
 namespace ferry::migrate {
 namespace {

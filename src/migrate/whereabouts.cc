@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/failure.h"
 #include "gsi/local.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/places.h"
 #include "migrate/process_facts.h"

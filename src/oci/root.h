@@ -5,13 +5,11 @@
 #include <string_view>
 #include <utility>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 // A container's root filesystem, as its image and its mounts make it. Its links may point anywhere:
 // they are followed as the container would, never out of it.
 namespace ferry::oci {
-
-using migrate::UniqueFd;
 
 class Root {
  public:

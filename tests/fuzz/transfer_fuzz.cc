@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/failure.h"
 #include "input.h"
-#include "migrate/failure.h"
 #include "migrate/image_stream.h"
 #include "migrate/net.h"
 #include "precopy/page_store.h"
@@ -77,7 +77,7 @@ void run(const std::vector<std::byte>& stream) {
   static ImageReceiver receiver("127.0.0.1");
   precopy::PageStore memory(kLimit);
   const auto token = receiver.expect(folder.path(), kLimit, {}, &memory);
-  const migrate::UniqueFd socket = migrate::connect_tcp("127.0.0.1", receiver.port());
+  const UniqueFd socket = migrate::connect_tcp("127.0.0.1", receiver.port());
   std::vector<std::byte> bytes;
   wire::ByteWriter out(&bytes);
   out.put(migrate::kImageMagic);
@@ -95,7 +95,7 @@ void run(const std::vector<std::byte>& stream) {
   migrate::ImageTotals totals;
   try {
     totals = receiver.wait(token, 30'000);
-  } catch (const migrate::Failure&) {
+  } catch (const Failure&) {
     whole = false;
   }
   receiver.cancel(token);

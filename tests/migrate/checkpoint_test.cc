@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "ferryd_here.h"
-#include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "played_process.h"
 

@@ -17,9 +17,9 @@
 #include <string>
 #include <thread>
 
+#include "base/failure.h"
 #include "ferry.grpc.pb.h"
 #include "migrate/etcd_directory.h"
-#include "migrate/failure.h"
 #include "migrate/hosts_directory.h"
 #include "migrate/net.h"
 #include "migrate/places.h"

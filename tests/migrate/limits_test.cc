@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "transport/transport.h"
 
 namespace ferry::migrate {

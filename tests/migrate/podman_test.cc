@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "temporary.h"
 
 namespace ferry::migrate {

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "migrate/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ferry::migrate {
 namespace {

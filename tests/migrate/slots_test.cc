@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "migrate/net.h"
-#include "migrate/unique_fd.h"
 #include "port/slot.h"
 #include "temporary.h"
 

@@ -13,11 +13,11 @@
 #include <filesystem>
 #include <mutex>
 
+#include "base/unique_fd.h"
 #include "ferryd_here.h"
 #include "gsi/local.h"
 #include "migrate/process_tree.h"
 #include "migrate/slots.h"
-#include "migrate/unique_fd.h"
 #include "played_process.h"
 #include "port/slot.h"
 

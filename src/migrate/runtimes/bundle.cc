@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 namespace ferry::migrate {
 namespace {

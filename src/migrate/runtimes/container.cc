@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/subprocess.h"
 

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/failure.h"
 #include "migrate/criu_runner.h"
-#include "migrate/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/bundle.h"
 #include "migrate/silence.h"

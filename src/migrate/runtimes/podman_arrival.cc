@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/silence.h"
 

@@ -11,9 +11,9 @@
 #include <iterator>
 #include <set>
 
+#include "base/alarm.h"
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/alarm.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/obstacles.h"
 #include "migrate/process_tree.h"

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <set>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
-#include "migrate/failure.h"
 #include "migrate/log.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"

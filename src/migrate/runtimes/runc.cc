@@ -16,7 +16,8 @@
 #include <sstream>
 #include <thread>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "migrate/log.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/bundle.h"
 #include "migrate/runtimes/host_network.h"

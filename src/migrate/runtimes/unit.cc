@@ -7,7 +7,7 @@
 #include <charconv>
 #include <map>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/runc.h"
 

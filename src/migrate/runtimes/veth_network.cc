@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
+#include "base/unique_fd.h"
 #include "migrate/subprocess.h"
-#include "migrate/unique_fd.h"
 #include "port/slot.h"
 
 namespace ferry::migrate {

@@ -1,19 +1,9 @@
-#include "migrate/failure.h"
+#include "base/failure.h"
 
 #include <cstdint>
 #include <system_error>
 
-#include "migrate/log.h"
-
-namespace ferry::migrate {
-
-void report_failure(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Failure& failure) {
-    log::error("{}", failure.what());
-  }
-}
+namespace ferry {
 
 std::string error_text(int error) {
   return std::generic_category().message(error);
@@ -56,4 +46,4 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-}  // namespace ferry::migrate
+}  // namespace ferry

@@ -1,4 +1,4 @@
-#include "migrate/alarm.h"
+#include "base/alarm.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <memory>
 #include <semaphore>
 
-namespace ferry::migrate {
+namespace ferry {
 namespace {
 
 using std::chrono::hours;
@@ -42,4 +42,4 @@ TEST(Alarm, IsNotDestroyedWhileItRings) {
 }
 
 }  // namespace
-}  // namespace ferry::migrate
+}  // namespace ferry

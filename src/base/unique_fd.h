@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace ferry::migrate {
+namespace ferry {
 
 // A descriptor that is closed with its owner.
 class UniqueFd {
@@ -30,4 +30,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace ferry::migrate
+}  // namespace ferry

@@ -1,19 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <stdexcept>
 #include <string>
 
-namespace ferry::migrate {
+namespace ferry {
 
 // What ends a command of the tools: one line that says what failed, on what, and what to do.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-
-// For what cannot be undone any more: a Failure of `call` goes to the log.
-void report_failure(const std::function<void()>& call);
 
 // "No such file or directory" for ENOENT; thread-safe.
 std::string error_text(int error);
@@ -24,4 +20,4 @@ std::string printable(const std::string& text);
 // The first line of `text`, without trailing blanks.
 std::string one_line(const std::string& text);
 
-}  // namespace ferry::migrate
+}  // namespace ferry

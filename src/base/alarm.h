@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-namespace ferry::migrate {
+namespace ferry {
 
 // Calls `ring` once, in a thread of its own, when a time is over, unless the alarm is destroyed
 // before. `ring` throws nothing.
@@ -23,4 +23,4 @@ class Alarm {
   std::thread thread_;
 };
 
-}  // namespace ferry::migrate
+}  // namespace ferry

@@ -1,8 +1,8 @@
-#include "migrate/alarm.h"
+#include "base/alarm.h"
 
 #include <utility>
 
-namespace ferry::migrate {
+namespace ferry {
 
 Alarm::Alarm(std::chrono::milliseconds time, std::function<void()> ring)
     : thread_([this, deadline = std::chrono::steady_clock::now() + time, ring = std::move(ring)] {
@@ -22,4 +22,4 @@ Alarm::~Alarm() {
   thread_.join();
 }
 
-}  // namespace ferry::migrate
+}  // namespace ferry

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "migrate/failure.h"
+#include "base/failure.h"
 
-namespace ferry::migrate {
+namespace ferry {
 
 // Parses. Nothing: go on; else the exit status, after --help or --version was answered. Throws
 // Failure, the one line that says what is wrong.
@@ -34,4 +34,4 @@ inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** arg
   }
 }
 
-}  // namespace ferry::migrate
+}  // namespace ferry

@@ -4,7 +4,7 @@
 #include <future>
 #include <vector>
 
-namespace ferry::migrate {
+namespace ferry {
 
 // Calls step(item) for each of them, all at the same time, and returns when all have ended. Throws
 // what the first of them, in their order, has thrown.
@@ -28,4 +28,4 @@ void in_parallel(const Items& items, Step step) {
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace ferry::migrate
+}  // namespace ferry
