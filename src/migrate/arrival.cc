@@ -100,7 +100,8 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
   try {
     if (!request.container_json().empty()) {
-      container_ = host_.runtime(request.runtime()).arrive(program_, request.container_json());
+      container_ =
+          host_.runtimes->named(request.runtime()).arrive(program_, request.container_json());
     }
     const std::string netns = container_ ? container_->netns : std::string();
     for (const auto& message : request.kept()) {
@@ -134,7 +135,7 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
       program_(held.program),
       source_(held.peer.substr(held.peer.rfind('@') + 1)),
       from_(name_in(held.peer)),
-      container_(host.runtime_of(held.instance).find(held.program)),
+      container_(host.runtimes->of_instance(held.instance).find(held.program)),
       images_(host.images_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),

@@ -146,7 +146,7 @@ void Checkpoints::need_not_called_back(const Kept& kept, const std::string& by) 
 // --- the dump
 
 std::string Checkpoints::stop(pid_t root) {
-  const auto processes = ferry_processes(host_, root);
+  const auto processes = ferry_processes(*host_.control, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();
   Guide guide{new_move_id(), root, {}, {}};

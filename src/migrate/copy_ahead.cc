@@ -55,15 +55,18 @@ bool read_pages(pid_t pid, const PageRanges& pages, std::byte* to) {
 
 }  // namespace
 
-CopyAhead::CopyAhead(Host& host, pid_t root, const precopy::PlannerSettings& settings)
-    : host_(host), root_(root), planner_(settings), buffer_(ImageSender::kMostPages * kPage) {}
+CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings)
+    : control_(control),
+      root_(root),
+      planner_(settings),
+      buffer_(ImageSender::kMostPages * kPage) {}
 
 CopyAhead::~CopyAhead() = default;
 
 // Those of the tree that can be tracked: they have the library.
 void CopyAhead::find_processes() {
   const auto tree = process_tree(root_);
-  const auto known = host_.control->processes();
+  const auto known = control_.processes();
   for (const pid_t pid : tree) {
     const auto started = start_time(pid);
     const auto found = processes_.find(pid);
@@ -77,7 +80,7 @@ void CopyAhead::find_processes() {
       process.inner_pid = innermost_pid(pid).value_or(pid);
       process.started = started;
       process.tracker =
-          std::make_unique<precopy::Tracker>(pid, host_.control->track(pid, kTrackLimit).release());
+          std::make_unique<precopy::Tracker>(pid, control_.track(pid, kTrackLimit).release());
       processes_.emplace(pid, std::move(process));
     } catch (const Failure& failure) {
       log::warn("{}: its memory is not copied ahead", failure.what());

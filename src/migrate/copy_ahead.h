@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "migrate/host.h"
+#include "migrate/control_server.h"
 #include "migrate/image_stream.h"
 #include "precopy/planner.h"
 #include "precopy/tracker.h"
@@ -32,7 +32,7 @@ class CopyAhead {
     double blackout_ms = 0;            // estimate, if the program were stopped now
   };
 
-  CopyAhead(Host& host, pid_t root, const precopy::PlannerSettings& settings);
+  CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings);
   ~CopyAhead();
 
   // Rounds, until the program had better be stopped. `go_on` throws when that is not wanted any
@@ -62,7 +62,7 @@ class CopyAhead {
   std::uint64_t send(ImageSender& sender, Process& process, const precopy::PageRanges& pages,
                      bool all);
 
-  Host& host_;
+  ControlServer& control_;
   const pid_t root_;
   precopy::Planner planner_;
   std::map<pid_t, Process> processes_;

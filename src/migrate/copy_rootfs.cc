@@ -14,11 +14,11 @@ constexpr int kPasses = 2;
 
 }  // namespace
 
-CopyRootfs::CopyRootfs(const Host& host, pid_t root, const Containers::Rootfs& rootfs,
+CopyRootfs::CopyRootfs(const std::string& helper, pid_t root, const Rootfs& rootfs,
                        const std::string& log)
     : root_(root),
       total_(rootfs.bytes),
-      helper_(host.rootfs_helper, RootfsHelper::Task::kPack, rootfs.folder, log) {}
+      helper_(helper, RootfsHelper::Task::kPack, rootfs.folder, log) {}
 
 // As the container names them: those of other mounts are names of nothing in its root filesystem.
 void CopyRootfs::look_at_mappings() {

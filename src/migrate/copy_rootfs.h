@@ -7,10 +7,9 @@
 #include <set>
 #include <string>
 
-#include "migrate/host.h"
 #include "migrate/image_stream.h"
+#include "migrate/rootfs.h"
 #include "migrate/rootfs_helper.h"
-#include "migrate/runtimes/container.h"
 
 namespace ferry::migrate {
 
@@ -20,9 +19,8 @@ class CopyRootfs {
  public:
   using Tell = std::function<void(std::uint64_t bytes)>;
 
-  // `root`: the container's first process. Throws Failure.
-  CopyRootfs(const Host& host, pid_t root, const Containers::Rootfs& rootfs,
-             const std::string& log);
+  // `helper`: ferry-rootfs; `log`: its stderr. `root`: the container's first process. Throws Failure.
+  CopyRootfs(const std::string& helper, pid_t root, const Rootfs& rootfs, const std::string& log);
 
   // `go_on` throws when that is not wanted any more. Throws Failure.
   void run(ImageSender& sender, const Tell& tell, const std::function<void()>& go_on);

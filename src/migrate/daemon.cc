@@ -124,7 +124,7 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
 
 // What was restored, or was about to be, and was not committed never will be.
 void Daemon::clear_up_arrivals() {
-  for (const auto& container : host_.all_containers()) {
+  for (const auto& container : host_.runtimes->all_containers()) {
     if (container.state != "restoring" || !container.restored) continue;
     log::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
     report_failure([&] { container.runtime->switch_network("release", container.instance); });
@@ -173,7 +173,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
   host_.need_room_for_images(request.image_bytes());
   if (request.has_podman()) podman_.check(request);
   if (request.container()) {
-    host_.runtime(request.runtime())
+    host_.runtimes->named(request.runtime())
         .check_arrival(host_.name, request.program(), request.container_json());
   }
   for (const auto& netdev : request.netdevs()) {
@@ -207,7 +207,7 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
       if (id == request.move_id() ||
           (!request.container_json().empty() && other->program() == request.program() &&
            !other->is_over() &&
-           !host_.runtime(request.runtime()).name_is_free(request.program()))) {
+           !host_.runtimes->named(request.runtime()).name_is_free(request.program()))) {
         throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
       }
     }
@@ -418,7 +418,7 @@ agent::Done Daemon::action(const agent::Action& action) {
 // A former ferryd has called the hook's hold for it, which may have ended after this one's
 // activate.
 agent::Done Daemon::join_network_again(pid_t root) {
-  for (const auto& container : host_.all_containers()) {
+  for (const auto& container : host_.runtimes->all_containers()) {
     if (container.pid != root || container.state != "running") continue;
     try {
       container.runtime->switch_network("activate", container.instance);

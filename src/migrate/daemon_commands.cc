@@ -16,7 +16,7 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
   std::vector<Unit> units;
   for (const auto& program : programs) {
     try {
-      units.push_back(find_unit(host_, program, runtime));
+      units.push_back(find_unit({host_.name, *host_.runtimes, *host_.control}, program, runtime));
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
       throw Failure(
@@ -42,7 +42,7 @@ std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>&
 std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
                                                    const std::string& runtime) {
   for (const auto& program : programs) {
-    if (runtime.empty() && host_.containers->find(program)) continue;
+    if (runtime.empty() && host_.runtimes->hooked().find(program)) continue;
     auto container = podman_.find(program, runtime);
     if (!container) continue;
     if (programs.size() == 1) return container;
@@ -139,7 +139,7 @@ v1::PsReply Daemon::ps(uid_t user) {
     }
     if (const auto id = Podman::container_of(process.pid); !id.empty()) {
       program->set_container(id.substr(0, Podman::kShortId));
-    } else if (const auto container = host_.container_of(process.pid)) {
+    } else if (const auto container = host_.runtimes->container_of(process.pid)) {
       program->set_container(container->name);
     }
     if (is_halted(process.pid)) {

@@ -4,9 +4,9 @@
 
 #include "base/failure.h"
 #include "migrate/etcd_directory.h"
-#include "migrate/host.h"
 #include "migrate/hosts_directory.h"
 #include "migrate/net.h"
+#include "migrate/peer.h"
 
 namespace ferry::migrate {
 namespace {

@@ -30,6 +30,7 @@
 #include "migrate/net.h"
 #include "migrate/origins.h"
 #include "migrate/orphans.h"
+#include "migrate/peer.h"
 #include "migrate/redirector.h"
 #include "migrate/runtimes/runc.h"
 #include "migrate/service.h"
@@ -213,12 +214,12 @@ int run(const Options& options) {
   Containers containers(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
+  const Runtimes runtimes(host.name, containers, &runc);
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
   host.decisions = &decisions;
-  host.containers = &containers;
-  host.runc = &runc;
+  host.runtimes = &runtimes;
   host.stand_ins = &stand_ins;
   host.criu = &criu;
   std::optional<Credentials> for_etcd;
@@ -235,9 +236,9 @@ int run(const Options& options) {
   host.control = &control;
   Residents residents(host.state_directory + "/residents");
   host.residents = &residents;
-  Whereabouts whereabouts(host, residents);
+  Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
   host.whereabouts = &whereabouts;
-  Redirector redirector(host);
+  Redirector redirector(host.credentials, origins, stand_ins);
   make_image_directory(options.images);
   const auto ferryd_service = make_ferryd_service(daemon, host);
   const auto local_service = make_local_service(daemon, host);
@@ -262,7 +263,7 @@ int run(const Options& options) {
 
   // Last: should anything above fail, what former ferryds have left is untouched.
   daemon.recover();
-  Orphans orphans(host);
+  Orphans orphans(runtimes, host.stopping);
 
   int signal = 0;
   ::sigwait(&signals, &signal);

@@ -8,8 +8,8 @@
 
 #include "base/failure.h"
 #include "ferry.pb.h"
+#include "migrate/departed.h"
 #include "migrate/log.h"
-#include "migrate/origins.h"
 #include "migrate/peer.h"
 #include "migrate/process_tree.h"
 #include "migrate/settle.h"
@@ -32,7 +32,7 @@ std::chrono::nanoseconds now() {
 
 std::optional<Container> find_container(const Host& host, const Held& held) {
   if (held.instance.empty()) return std::nullopt;
-  auto container = host.runtime_of(held.instance).find(held.program);
+  auto container = host.runtimes->of_instance(held.instance).find(held.program);
   return container && container->instance == held.instance ? container : std::nullopt;
 }
 

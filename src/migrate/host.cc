@@ -4,11 +4,9 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/failure.h"
 #include "migrate/process_tree.h"
-#include "migrate/runtimes/runc.h"
 
 namespace ferry::migrate {
 
@@ -19,27 +17,6 @@ std::uint64_t Host::available() const {
 
 std::string Host::images_of(std::uint64_t move_id) const {
   return fmt::format("{}/{:016x}", image_directory, move_id);
-}
-
-Containers& Host::runtime(const std::string& wanted) const {
-  if (wanted.empty()) return *containers;
-  if (runc != nullptr && wanted == runc->runtime()) return *runc;
-  throw Failure(fmt::format("the ferryd of {} moves no containers of {}", name, printable(wanted)));
-}
-
-Containers& Host::runtime_of(const std::string& instance) const {
-  return runc != nullptr && Runc::has_made(instance) ? *runc : *containers;
-}
-
-std::vector<Container> Host::all_containers() const {
-  auto all = containers->all();
-  if (runc != nullptr) std::ranges::move(runc->all(), std::back_inserter(all));
-  return all;
-}
-
-std::optional<Container> Host::container_of(pid_t pid) const {
-  auto found = containers->of_process(pid);
-  return found || runc == nullptr ? found : runc->of_process(pid);
 }
 
 void Host::need_room_for_images(std::uint64_t bytes) const {

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "migrate/control_server.h"
 #include "migrate/criu_runner.h"
@@ -12,7 +10,7 @@
 #include "migrate/image_stream.h"
 #include "migrate/limits.h"
 #include "migrate/process_ids.h"
-#include "migrate/runtimes/container.h"
+#include "migrate/runtimes/runtimes.h"
 #include "migrate/stand_in_host.h"
 
 namespace ferry::migrate {
@@ -34,8 +32,7 @@ struct Host {
   std::string rootfs_helper;       // ferry-rootfs
   std::uint64_t memory_limit = 0;  // bytes that one arriving program may take; 0: what is free
   Limits limits;
-  Containers* containers = nullptr;  // those of the network hook
-  Containers* runc = nullptr;
+  const Runtimes* runtimes = nullptr;
   const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
   ControlServer* control = nullptr;
   StandInHost* stand_ins = nullptr;
@@ -53,20 +50,11 @@ struct Host {
   // Bytes that an arriving program may take.
   std::uint64_t available() const;
   std::string images_of(std::uint64_t move_id) const;
-
-  // By Containers::runtime(). Throws Failure when there is none of that name.
-  Containers& runtime(const std::string& name) const;
-  // Whose containers have instances like this.
-  Containers& runtime_of(const std::string& instance) const;
-  // Of all runtimes.
-  std::vector<Container> all_containers() const;
-  std::optional<Container> container_of(pid_t pid) const;
   // Throws Failure unless images of so many bytes find room.
   void need_room_for_images(std::uint64_t bytes) const;
 };
 
 inline constexpr std::uint64_t kHeadroom = 64ull << 20;  // bytes that stay free beside what arrives
-inline constexpr std::uint16_t kFerrydPort = 4780;       // TCP
 inline constexpr char kContainerLog[] =
     "container.log";  // of the image: what the container has written so far
 

@@ -23,10 +23,10 @@ extern "C" {
 #include "base/parallel.h"
 #include "ferry.pb.h"
 #include "migrate/arrival.h"
+#include "migrate/departed.h"
 #include "migrate/log.h"
 #include "migrate/net.h"
 #include "migrate/obstacles.h"
-#include "migrate/origins.h"
 #include "migrate/process_ids.h"
 #include "migrate/process_tree.h"
 #include "migrate/runtimes/host_network.h"
@@ -510,7 +510,7 @@ void Move::prepare_there() {
                   host_.credentials, peer_.identity());
   if (unit_.container) {
     if (const auto rootfs = unit_.container->runtime->copied_rootfs(*unit_.container)) {
-      rootfs_.emplace(host_, unit_.root, *rootfs, images_ + "/" + kRootfsLog);
+      rootfs_.emplace(host_.rootfs_helper, unit_.root, *rootfs, images_ + "/" + kRootfsLog);
     }
   }
   if (!ahead) return;
@@ -518,7 +518,7 @@ void Move::prepare_there() {
   if (options_.max_blackout_ms > 0) {
     settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
   }
-  ahead_.emplace(host_, unit_.root, settings);
+  ahead_.emplace(*host_.control, unit_.root, settings);
 }
 
 void Move::pause_tree() {
@@ -527,7 +527,7 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root)) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(host_, unit_.root), *host_.residents, host_.limits.stop,
+  tree_.stop(ferry_processes(*host_.control, unit_.root), *host_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   stopped_ = Clock::now();
   tell("dump");

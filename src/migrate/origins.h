@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "migrate/directory.h"
-#include "migrate/host.h"
 #include "migrate/limits.h"
 #include "migrate/stand_in_host.h"
 
@@ -57,12 +56,5 @@ class Origins {
   bool stopping_ = false;
   std::thread thread_;
 };
-
-// The network of a container that has left: released when nobody holds it any more.
-std::shared_ptr<void> hold_network(Host& host, const std::string& instance);
-
-// Origins::keep() with what the journal has to know of it: the RNIC has moved on, its slot is free.
-void keep_origin(Host& host, std::uint64_t move_id, StandInId stand_in, const Place& place,
-                 std::shared_ptr<void> network);
 
 }  // namespace ferry::migrate

@@ -71,8 +71,9 @@ UniqueFd process_of(const Container& container) {
 
 }  // namespace
 
-Orphans::Orphans(Host& host) : host_(host) {
-  for (const auto& container : host.all_containers()) {
+Orphans::Orphans(const Runtimes& runtimes, const std::atomic<bool>& stopping)
+    : stopping_(stopping) {
+  for (const auto& container : runtimes.all_containers()) {
     if (container.state != "running" || !container.restored) continue;
     watchers_.emplace_back([this, container] { watch(container); });
   }
@@ -87,9 +88,9 @@ void Orphans::watch(const Container& container) {
   if (const UniqueFd process = process_of(container)) {
     pollfd end{process.get(), POLLIN, 0};
     while (::poll(&end, 1, kGlanceMs) <= 0) {
-      if (host_.stopping) return;
+      if (stopping_) return;
     }
-    for (int i = 0; i < kReapLooks && !host_.stopping; ++i) {
+    for (int i = 0; i < kReapLooks && !stopping_; ++i) {
       if (const auto seen = status_of(process.get(), container.pid)) {
         status = *seen;
         break;

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "migrate/host.h"
 #include "migrate/runtimes/container.h"
+#include "migrate/runtimes/runtimes.h"
 
 // The containers that a former ferryd of this host restored: their programs have lost the parent
 // that would have told how they ended. Sees to it that their end is recorded all the same, and
@@ -17,14 +18,15 @@ class Orphans {
   // Status of a program that ended unseen, or on a kernel that does not tell (before 6.15).
   static constexpr int kUnknownStatus = 255;
 
-  explicit Orphans(Host& host);
-  // Host::stopping is set before.
+  // `stopping`: this ferryd ends; the next one tells how they end.
+  Orphans(const Runtimes& runtimes, const std::atomic<bool>& stopping);
+  // `stopping` is set before.
   ~Orphans();
 
  private:
   void watch(const Container& container);
 
-  Host& host_;
+  const std::atomic<bool>& stopping_;
   std::vector<std::thread> watchers_;
 };
 

@@ -10,7 +10,6 @@
 #include "base/failure.h"
 #include "ferry.grpc.pb.h"
 #include "migrate/credentials.h"
-#include "migrate/host.h"
 #include "migrate/net.h"
 #include "migrate/stream.h"
 

@@ -15,6 +15,8 @@ namespace ferry::migrate {
 
 class Credentials;
 
+inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
+
 // The ferryd of another host.
 class Peer {
  public:

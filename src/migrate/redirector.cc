@@ -27,9 +27,14 @@ constexpr std::size_t kMaxRequests = 1024;          // who asks more often asks 
 
 }  // namespace
 
-Redirector::Redirector(Host& host) : host_(host), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Redirector::Redirector(const Credentials* credentials, const Origins& origins,
+                       StandInHost& stand_ins)
+    : credentials_(credentials),
+      origins_(origins),
+      stand_ins_(stand_ins),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!event_) throw Failure("cannot start the redirector: " + error_text(errno));
-  host_.stand_ins->set_management(
+  stand_ins_.set_management(
       [this](StandInId id, const cm::Mad& mad, const port::Address& from, const port::Address& to) {
         std::lock_guard lock(mutex_);
         if (requests_.size() < kMaxRequests) requests_.push_back({id, mad, from, to});
@@ -40,7 +45,7 @@ Redirector::Redirector(Host& host) : host_(host), event_(::eventfd(0, EFD_CLOEXE
 }
 
 Redirector::~Redirector() {
-  host_.stand_ins->set_management({});
+  stand_ins_.set_management({});
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -53,7 +58,7 @@ Redirector::~Redirector() {
 // The names under which holders of UDP port 4791 on this host find us, one for each address that
 // some RNIC has left. An address of another network namespace has no holder that could.
 void Redirector::refresh() {
-  const auto addresses = host_.origins->addresses();
+  const auto addresses = origins_.addresses();
   std::erase_if(receivers_, [&](const auto& entry) { return !addresses.contains(entry.first); });
   for (const auto& address : addresses) {
     if (receivers_.contains(address)) continue;
@@ -95,14 +100,14 @@ void Redirector::handle(const Request& request) {
   question.set_address(request.to.bytes.data(), request.to.bytes.size());
   question.set_service(whom->service);
   std::map<std::string, std::string> hosts;
-  for (const Place& place : host_.origins->kept(request.to)) {
+  for (const Place& place : origins_.kept(request.to)) {
     hosts.emplace(place.ferryd, place.host);
   }
   if (hosts.empty()) return;  // stopped, and not yet gone: it is asked again
   std::optional<cm::Mad> answer = cm::answer_for_nobody(request.mad);
   for (const auto& [ferryd, host] : hosts) {
     v1::ListenerReply reply;
-    Peer peer(ferryd, host_.credentials, host);
+    Peer peer(ferryd, credentials_, host);
     if (!peer.try_call(question, &reply, kAnswer).ok()) {
       answer.reset();  // it may be there: silence, and the next request finds out
       continue;
@@ -117,7 +122,7 @@ void Redirector::handle(const Request& request) {
   }
   if (!answer) return;
   if (request.stand_in != 0) {
-    host_.stand_ins->send_management(request.stand_in, *answer, request.from);
+    stand_ins_.send_management(request.stand_in, *answer, request.from);
     return;
   }
   int error = 0;

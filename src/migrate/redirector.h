@@ -8,17 +8,20 @@
 
 #include "base/unique_fd.h"
 #include "cm/message.h"
-#include "migrate/host.h"
+#include "migrate/stand_in_host.h"
 #include "port/endpoint.h"
 
 namespace ferry::migrate {
+
+class Credentials;
+class Origins;
 
 // Answers connection requests (REQ, SIDR_REQ) for rdma_cm listeners that have left this host, at
 // the addresses that their programs still have: where to ask instead. It asks the hosts of the
 // RNICs that left which of them has the listener.
 class Redirector {
  public:
-  explicit Redirector(Host& host);
+  Redirector(const Credentials* credentials, const Origins& origins, StandInHost& stand_ins);
   ~Redirector();
 
  private:
@@ -32,7 +35,9 @@ class Redirector {
   void refresh();
   void handle(const Request& request);
 
-  Host& host_;
+  const Credentials* credentials_;  // for the ferryds that are asked
+  const Origins& origins_;
+  StandInHost& stand_ins_;
   UniqueFd event_;
   std::mutex mutex_;
   std::deque<Request> requests_;

@@ -38,10 +38,16 @@ bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
 
 }  // namespace
 
-Whereabouts::Whereabouts(Host& host, Residents& residents) : host_(host), residents_(residents) {
+Whereabouts::Whereabouts(std::string name, std::string ferryd, ControlServer& control,
+                         Directory& directory, Residents& residents)
+    : name_(std::move(name)),
+      ferryd_(std::move(ferryd)),
+      control_(control),
+      directory_(directory),
+      residents_(residents) {
   // What a former ferryd told.
   for (const auto& resident : residents_.all()) {
-    for (const Place& place : resident.places) host_.directory->put(place);
+    for (const Place& place : resident.places) directory_.put(place);
   }
   looker_ = std::thread([this] { look(); });
   finder_ = std::thread([this] { find(); });
@@ -61,8 +67,8 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
   Residents::Resident resident = residents_.of(pid);
   resident.places.clear();
   for (const auto& context : contexts) {
-    for (const Place& place : places_of(context.slots, host_.name, host_.address)) {
-      host_.directory->put(place);
+    for (const Place& place : places_of(context.slots, name_, ferryd_)) {
+      directory_.put(place);
       resident.places.push_back(place);
     }
   }
@@ -75,20 +81,20 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
 }
 
 void Whereabouts::ended(const std::vector<device::Slot>& slots) {
-  for (const Place& place : places_of(slots, host_.name, host_.address)) {
-    host_.directory->remove(place);
+  for (const Place& place : places_of(slots, name_, ferryd_)) {
+    directory_.remove(place);
   }
 }
 
 void Whereabouts::left(const std::vector<pid_t>& pids, const std::vector<Place>& next) {
   for (const pid_t pid : pids) residents_.forget(pid);
-  for (const Place& place : next) host_.directory->left(place);
+  for (const Place& place : next) directory_.left(place);
 }
 
 void Whereabouts::look() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLookEvery, [this] { return stopping_; })) {
-    for (const Place& place : residents_.take_ended()) host_.directory->remove(place);
+    for (const Place& place : residents_.take_ended()) directory_.remove(place);
   }
 }
 
@@ -138,7 +144,7 @@ void Whereabouts::find() {
     lock.unlock();
     std::optional<Place> place;
     try {
-      place = host_.directory->lookup(name);
+      place = directory_.lookup(name);
     } catch (const Failure& failure) {
       log::warn("cannot look for {}: {}", origin_text(name), failure.what());
     }
@@ -147,7 +153,7 @@ void Whereabouts::find() {
     if (!place) continue;
     lock.unlock();
     for (const pid_t pid : askers) {
-      host_.control->located(pid, {{{name, place->location, place->epoch}}});
+      control_.located(pid, {{{name, place->location, place->epoch}}});
     }
     lock.lock();
   }

@@ -7,13 +7,14 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "agent/protocol.h"
+#include "migrate/control_server.h"
 #include "migrate/directory.h"
-#include "migrate/host.h"
 #include "migrate/residents.h"
 
 namespace ferry::migrate {
@@ -22,7 +23,9 @@ namespace ferry::migrate {
 // programs are told of their peers.
 class Whereabouts {
  public:
-  Whereabouts(Host& host, Residents& residents);
+  // `name`, `ferryd`: of this host, as places have them.
+  Whereabouts(std::string name, std::string ferryd, ControlServer& control, Directory& directory,
+              Residents& residents);
   ~Whereabouts();
 
   // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
@@ -50,7 +53,9 @@ class Whereabouts {
   port::Endpoint next_question();
   std::vector<pid_t> take_askers(const port::Endpoint& name);
 
-  Host& host_;
+  const std::string name_, ferryd_;
+  ControlServer& control_;
+  Directory& directory_;
   Residents& residents_;
   std::mutex mutex_;
   std::condition_variable changed_;

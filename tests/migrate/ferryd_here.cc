@@ -22,7 +22,7 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   host.image_directory = folder.path("images");
   host.state_directory = folder.path("state");
   host.podman = folder.path("podman");  // none, unless a test makes one
-  host.containers = &containers;
+  host.runtimes = &runtimes.emplace(name, containers);
   host.stand_ins = &stand_ins;
   host.decisions = &decisions;
   host.images = &images;
@@ -62,7 +62,8 @@ void FerrydHere::start() {
   host.origins = origins.get();
   residents.emplace(folder.path("residents"));
   host.residents = &*residents;
-  whereabouts = std::make_unique<Whereabouts>(host, *residents);
+  whereabouts =
+      std::make_unique<Whereabouts>(host.name, host.address, *control, *directory, *residents);
   host.whereabouts = whereabouts.get();
   control->start();
   daemon->recover();

@@ -43,6 +43,7 @@ struct FerrydHere {
   Host host;
   DecisionLog decisions{folder.path("state")};
   Containers containers{folder.path("containers"), ""};
+  std::optional<Runtimes> runtimes;
   StandInHost stand_ins;
   ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
   std::optional<CriuRunner> criu{std::in_place,

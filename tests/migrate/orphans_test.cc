@@ -21,7 +21,8 @@ struct OrphansTest : testing::Test {
   Folder folder;
   Containers containers{folder.path("containers"),
                         folder.script("hook", "echo $1 $2 >>" + folder.path("calls") + "\n")};
-  Host host;
+  const Runtimes runtimes{"h1", containers};
+  std::atomic<bool> stopping{false};
   pid_t child = ::fork();
 
   void SetUp() override {
@@ -30,7 +31,6 @@ struct OrphansTest : testing::Test {
       ::pause();
       ::_exit(0);
     }
-    host.containers = &containers;
   }
   void TearDown() override { end(); }
 
@@ -61,11 +61,11 @@ TEST_F(OrphansTest, TellHowTheyEnd) {
   add("started-here", {{"restored", false}});
   add("left", {{"state", "moved"}});
   {
-    Orphans orphans(host);
+    Orphans orphans(runtimes, stopping);
     EXPECT_EQ(containers.find("a")->state, "running");
     end();
     EXPECT_TRUE(eventually([&] { return !exit_of("a").empty(); }));
-    host.stopping = true;
+    stopping = true;
   }
   // 255: a kernel that does not tell.
   EXPECT_TRUE(exit_of("a") == "143\n" || exit_of("a") == "255\n") << exit_of("a");
@@ -79,20 +79,20 @@ TEST_F(OrphansTest, AnEndThatNobodySawIsToldToo) {
   add("gone", {{"pid", 0x3FFFFF}});
   // Another process has its pid now.
   add("other", {{"netns", folder.write("netns", "")}});
-  Orphans orphans(host);
+  Orphans orphans(runtimes, stopping);
   EXPECT_TRUE(
       eventually([&] { return exit_of("gone") == "255\n" && exit_of("other") == "255\n"; }));
-  host.stopping = true;
+  stopping = true;
 }
 
 TEST_F(OrphansTest, WhatMovesOnHasNotEnded) {
   add("a", {});
   {
-    Orphans orphans(host);
+    Orphans orphans(runtimes, stopping);
     containers.set_state(*containers.find("a"), "moved", 0);
     end();
     ::usleep(50000);
-    host.stopping = true;
+    stopping = true;
   }
   EXPECT_EQ(containers.find("a")->state, "moved");
   EXPECT_EQ(exit_of("a"), "");

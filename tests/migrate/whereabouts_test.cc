@@ -202,9 +202,9 @@ struct SlowDirectory : Directory {
 TEST_F(WhereaboutsTest, UsersAreServedInTurn) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root starts processes of others";
   SlowDirectory directory;
-  ferryd.host.directory = &directory;
   {
-    Whereabouts whereabouts(ferryd.host, *ferryd.residents);
+    Whereabouts whereabouts("h1", ferryd.host.address, *ferryd.control, directory,
+                            *ferryd.residents);
     const Listener other("", Listener::Of::kNobody);
     agent::Locate many;
     for (std::uint32_t slot = 0; slot < 1000; ++slot) many.names.push_back(at(0x0A4E0101, slot));
@@ -219,7 +219,6 @@ TEST_F(WhereaboutsTest, UsersAreServedInTurn) {
     directory.allow(2000);
     EXPECT_TRUE(eventually([&] { return directory.count() == 1001; }));
   }
-  ferryd.host.directory = ferryd.directory.get();
   EXPECT_EQ(directory.count(), 1001u);
 }
 

@@ -168,7 +168,7 @@ Container Containers::with(const Container& container, const Extras&) {
   throw Failure(fmt::format("'{}' {}", container.name, kOnlyRunc));
 }
 
-std::optional<Containers::Rootfs> Containers::copied_rootfs(const Container&) {
+std::optional<Rootfs> Containers::copied_rootfs(const Container&) {
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "migrate/criu_runner.h"
+#include "migrate/rootfs.h"
 
 // The containers of this host: records in CONTAINERS/NAME/config.json, kept by who runs containers
 // (lab/lab) and rewritten by moves. The fields that ferryd uses:
@@ -79,11 +80,7 @@ class Containers {
 
   // On the source: what the user wants of the move beside. Throws Failure.
   virtual Container with(const Container& container, const Extras& extras);
-  // The root filesystem, when it is copied with the move.
-  struct Rootfs {
-    std::string folder;
-    std::uint64_t bytes = 0;  // on the source's disk
-  };
+  // When it is copied with the move.
   virtual std::optional<Rootfs> copied_rootfs(const Container& container);
 
   // As CriuRunner's, which these here call.

@@ -193,7 +193,7 @@ void PodmanMove::check(bool force) {
         "which stay here");
   }
   if (const auto problem = podman_.unusable(); !problem.empty()) throw Failure(problem);
-  const auto processes = ferry_processes(host_, container.pid);
+  const auto processes = ferry_processes(*host_.control, container.pid);
   if (processes.empty()) {
     throw Failure(
         "no process in it uses an RDMA device of Ferry's; plain `podman container checkpoint "

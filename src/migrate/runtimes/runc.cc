@@ -313,7 +313,7 @@ Container Runc::with(const Container& container, const Extras& extras) {
   return changed;
 }
 
-std::optional<Containers::Rootfs> Runc::copied_rootfs(const Container& container) {
+std::optional<Rootfs> Runc::copied_rootfs(const Container& container) {
   const json record = parsed(container.json);
   const auto rootfs = record.find("rootfs");
   if (rootfs == record.end()) return std::nullopt;
