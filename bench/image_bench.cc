@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "migrate/certificate.h"
-#include "migrate/credentials.h"
-#include "migrate/image_stream.h"
+#include "host/image/image_stream.h"
+#include "host/peers/certificate.h"
+#include "host/peers/credentials.h"
 
-namespace ferry::migrate {
+namespace ferry::host {
 namespace {
 
 constexpr std::size_t kBytes = 256u << 20;
@@ -86,6 +86,6 @@ void connection(benchmark::State& state) {
 BENCHMARK(connection)->ArgName("tls")->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
-}  // namespace ferry::migrate
+}  // namespace ferry::host
 
 BENCHMARK_MAIN();

@@ -17,7 +17,7 @@
 //   message = magic:32 version:16 type:16 length:32 body[length]
 //             little-endian; SCM_RIGHTS descriptors come with the first byte
 //
-// A process (agent/agent.cc)      ferryd (migrate/)
+// A process (agent/agent.cc)      ferryd (host/)
 //   REGISTER                  ->
 //                             <-  STATUS                      ferry ps
 //   STATUS_REPLY              ->
@@ -50,11 +50,11 @@
 //
 // The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
 // puts it into the image (kCheckpointFile), as it is, and gives it to the ferryd where the image is
-// restored (migrate/checkpoint.h).
+// restored (host/custody/checkpoint.h).
 //
 // The ferry command                                 ferryd
 //   WHO_AM_I                    ->
-//                               <-  TICKET: its calls (migrate/ferry.proto) carry it, and are the
+//                               <-  TICKET: its calls (host/peers/ferry.proto) carry it, and are the
 //   user's of this connection (SO_PEERCRED) while that lives
 namespace ferry::agent {
 

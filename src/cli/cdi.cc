@@ -24,7 +24,7 @@
 #include "base/unique_fd.h"
 #include "cli/files.h"
 #include "cli/run.h"
-#include "migrate/control_server.h"
+#include "host/control/control_server.h"
 #include "oci/elf.h"
 #include "oci/layout.h"
 
@@ -146,7 +146,7 @@ std::string put_libraries(const std::string& libraries) {
 // ferryd's socket for containers is in there, whenever there is a ferryd.
 std::string socket_folder() {
   const char* socket = std::getenv(agent::kSocketVariable);
-  const std::string folder = migrate::ControlServer::programs_folder(
+  const std::string folder = host::ControlServer::programs_folder(
       socket != nullptr && *socket != '\0' ? socket : agent::kSocketPath);
   make_folder(folder);
   return folder;

@@ -21,17 +21,18 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "base/net.h"
 #include "base/unique_fd.h"
 #include "cli/files.h"
-#include "migrate/net.h"
+#include "port/address_text.h"
 
 namespace ferry::cli {
 namespace {
 
-using migrate::Certificate;
-using migrate::Days;
-using migrate::Identity;
-using migrate::KeyAndCertificate;
+using host::Certificate;
+using host::Days;
+using host::Identity;
+using host::KeyAndCertificate;
 
 constexpr Days kCaDays{3653};
 constexpr char kCaKey[] = "ca.key", kCaCertificate[] = "ca.pem";
@@ -79,7 +80,7 @@ void add_addresses_of_name(Identity& identity, const std::string& name) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   for (; list != nullptr; list = list->ai_next) {
     if (is_global(list->ai_addr)) {
-      add_new(identity.addresses, migrate::to_string(migrate::to_address(list->ai_addr)));
+      add_new(identity.addresses, port::to_string(port::to_address(list->ai_addr)));
     }
   }
 }
@@ -90,7 +91,7 @@ void add_own_addresses(Identity& identity) {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   for (; list != nullptr; list = list->ifa_next) {
     if (list->ifa_addr != nullptr && is_global(list->ifa_addr)) {
-      add_new(identity.addresses, migrate::to_string(migrate::to_address(list->ifa_addr)));
+      add_new(identity.addresses, port::to_string(port::to_address(list->ifa_addr)));
     }
   }
 }
@@ -138,8 +139,8 @@ void install(const std::string& text, const std::string& tls_directory, bool rep
   const std::string certificate = pem_block(text, "CERTIFICATE", &at);
   const std::string ca = pem_block(text, "CERTIFICATE", &at);
   if (ca.empty()) throw Failure("that is no file from ferry host add");
-  const migrate::Credentials credentials(ca, certificate, key);  // they fit together
-  const std::string ca_file = tls_directory + "/" + migrate::kCaFile;
+  const host::Credentials credentials(ca, certificate, key);  // they fit together
+  const std::string ca_file = tls_directory + "/" + host::kCaFile;
   std::error_code ignored;
   if (!replace && std::filesystem::exists(ca_file, ignored) && read_file(ca_file) != ca) {
     throw Failure(fmt::format(
@@ -149,8 +150,8 @@ void install(const std::string& text, const std::string& tls_directory, bool rep
   make_private_directory(tls_directory);
   // host.pem is what ferryd looks for: last.
   write_file(ca_file, ca, 0600);
-  write_file(tls_directory + "/" + migrate::kKeyFile, key, 0600);
-  write_file(tls_directory + "/" + migrate::kCertificateFile, certificate, 0600);
+  write_file(tls_directory + "/" + host::kKeyFile, key, 0600);
+  write_file(tls_directory + "/" + host::kCertificateFile, certificate, 0600);
 }
 
 // The host's own `ferry host join`, over ssh: the key goes through its stdin, never to a disk here.
@@ -203,9 +204,9 @@ int ca_init(const NewHost& self, const std::string& ca_directory,
     throw Failure(
         fmt::format("there is a CA in {} already; add hosts to it: ferry host add", ca_directory));
   }
-  const KeyAndCertificate ca = migrate::make_ca("Ferry CA of " + name.substr(0, 40), kCaDays);
-  const auto own = migrate::make_host_certificate(ca, identity_of(self, name, add_own_addresses),
-                                                  Days(self.days));
+  const KeyAndCertificate ca = host::make_ca("Ferry CA of " + name.substr(0, 40), kCaDays);
+  const auto own =
+      host::make_host_certificate(ca, identity_of(self, name, add_own_addresses), Days(self.days));
   make_private_directory(ca_directory);
   write_file(ca_directory + "/" + kCaCertificate, ca.certificate, 0600);
   write_file(ca_directory + "/" + kCaKey, ca.key, 0600);
@@ -233,8 +234,7 @@ int host_add(const NewHost& host, const std::string& ca_directory) {
   const KeyAndCertificate ca = read_ca(ca_directory);
   const Identity identity =
       identity_of(host, name, [&](Identity& found) { add_addresses_of_name(found, name); });
-  const std::string text =
-      bundle(ca, migrate::make_host_certificate(ca, identity, Days(host.days)));
+  const std::string text = bundle(ca, host::make_host_certificate(ca, identity, Days(host.days)));
   if (by_ssh) {
     join_over_ssh(host.host, text);
     return 0;
@@ -270,7 +270,7 @@ int host_join(const std::string& file, const std::string& tls_directory, bool re
     text = read_file(file);
   }
   install(text, tls_directory, replace);
-  const auto credentials = migrate::Credentials::load(tls_directory);
+  const auto credentials = host::Credentials::load(tls_directory);
   fmt::print("{} is a host now; (re)start its ferryd{}\n", credentials.identity().name,
              file == "-" ? "" : fmt::format(", and remove {}", file));
   return 0;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "migrate/credentials.h"
+#include "host/peers/credentials.h"
 
 // Who may be a host: a CA in a directory of one host, a certificate in a directory of each.
 //

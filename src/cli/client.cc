@@ -16,7 +16,7 @@
 #include "base/unique_fd.h"
 #include "cli/json.h"
 #include "ferry.grpc.pb.h"
-#include "migrate/api.h"
+#include "host/peers/api.h"
 
 namespace ferry::cli {
 namespace {
@@ -26,8 +26,8 @@ constexpr int kLookMs = 100;  // between looks for a ferryd that starts
 constexpr std::chrono::seconds kStartLimit{5};
 
 std::string api_socket() {
-  const char* path = std::getenv(migrate::kApiVariable);
-  return path != nullptr && *path != '\0' ? path : migrate::kApiSocket;
+  const char* path = std::getenv(host::kApiVariable);
+  return path != nullptr && *path != '\0' ? path : host::kApiSocket;
 }
 
 // A channel to ferryd, and the connection that says whose calls they are.
@@ -43,7 +43,7 @@ class Ferryd {
         answer.type != agent::MessageType::kTicket || !agent::parse(answer.body, &ticket)) {
       throw Failure("the ferryd of this host does not answer; is it of this version?");
     }
-    context_.AddMetadata(migrate::kTicketKey, ticket.text);
+    context_.AddMetadata(host::kTicketKey, ticket.text);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLookMs);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "migrate/messages.h"
+#include "host/peers/messages.h"
 
 // Talks to the ferryd of this host.
 namespace ferry::cli {

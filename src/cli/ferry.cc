@@ -10,7 +10,7 @@
 #include "cli/client.h"
 #include "cli/run.h"
 #include "ferry.pb.h"
-#include "migrate/api.h"
+#include "host/peers/api.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ int command(int argc, char** argv) {
 
   CLI::App app("Runs programs with RDMA devices of Ferry's, and moves them between hosts.",
                "ferry");
-  app.set_version_flag("--version", std::string("ferry ") + ferry::migrate::kVersion);
+  app.set_version_flag("--version", std::string("ferry ") + ferry::host::kVersion);
   app.require_subcommand(1);
   app.add_subcommand("run", "runs a program with Ferry's RDMA devices (ferry run --help)");
   app.add_subcommand("lab",
@@ -74,7 +74,7 @@ int command(int argc, char** argv) {
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
   resolve->add_flag("--abort", abort, "the program goes on at the source")->excludes(yes);
   ferry::cli::NewHost host;
-  std::string ca_directory = ferry::cli::kCaDirectory, tls = ferry::migrate::kTlsDirectory, file;
+  std::string ca_directory = ferry::cli::kCaDirectory, tls = ferry::host::kTlsDirectory, file;
   bool replace = false;
   const auto new_host_options = [&](CLI::App* to_app) {
     to_app->add_option("--also", host.also, "another name or address of the host; can be repeated")

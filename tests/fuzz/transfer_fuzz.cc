@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/failure.h"
+#include "base/net.h"
+#include "host/image/image_stream.h"
 #include "input.h"
-#include "migrate/image_stream.h"
-#include "migrate/net.h"
 #include "precopy/page_store.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
@@ -15,7 +15,7 @@
 // The transfer of an image, as a ferryd takes it from another: pages that are copied ahead, what is
 // kept of them, rounds, files. Over a real connection of the loopback interface, without TLS.
 //
-//   input = { op:8 length:16 bytes[length] }    the stream behind its token (migrate/image_stream.h)
+//   input = { op:8 length:16 bytes[length] }    the stream behind its token (host/image/image_stream.h)
 //     op & 3 = 0   the bytes as they are
 //              1   a frame of ranges: behind it the crc32 of what follows its head
 //              2   the same, with as many pages of content as its head says
@@ -23,7 +23,7 @@
 namespace ferry::fuzz {
 namespace {
 
-using migrate::ImageReceiver;
+using host::ImageReceiver;
 
 constexpr std::uint64_t kLimit = 1 << 20;  // bytes: an input can ask for much more
 
@@ -77,11 +77,11 @@ void run(const std::vector<std::byte>& stream) {
   static ImageReceiver receiver("127.0.0.1");
   precopy::PageStore memory(kLimit);
   const auto token = receiver.expect(folder.path(), kLimit, {}, &memory);
-  const UniqueFd socket = migrate::connect_tcp("127.0.0.1", receiver.port());
+  const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());
   std::vector<std::byte> bytes;
   wire::ByteWriter out(&bytes);
-  out.put(migrate::kImageMagic);
-  out.put(migrate::kImageVersion);
+  out.put(host::kImageMagic);
+  out.put(host::kImageVersion);
   out.append(token.data(), token.size());
   bytes.insert(bytes.end(), stream.begin(), stream.end());
   for (std::size_t sent = 0; sent < bytes.size();) {
@@ -92,7 +92,7 @@ void run(const std::vector<std::byte>& stream) {
   }
   ::shutdown(socket.get(), SHUT_WR);
   bool whole = true;
-  migrate::ImageTotals totals;
+  host::ImageTotals totals;
   try {
     totals = receiver.wait(token, 30'000);
   } catch (const Failure&) {

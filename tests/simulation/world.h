@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "migrate/decision.h"
-#include "migrate/journal.h"
-#include "migrate/stand_in_term.h"
+#include "host/journal/decision.h"
+#include "host/journal/journal.h"
+#include "host/standin/stand_in_term.h"
 #include "port/slot.h"
 #include "program.h"
 #include "transport/stand_in.h"
@@ -21,8 +21,8 @@
 //
 // Real are the transport with its migration protocol and stand-ins (src/transport), the decision of
 // a move, the journal of a host with its lines, and the term of its stand-ins
-// (src/migrate/decision.h, journal.h, stand_in_term.h). Played are the
-// processes, CRIU, the calls between ferryds and the disks; they keep to what src/migrate and
+// (src/host/journal/decision.h, journal.h, stand_in_term.h). Played are the
+// processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and
 // src/criu do:
 //
 //   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
@@ -107,7 +107,7 @@ class World {
   struct Host;
   struct Reply {
     bool ok = false;
-    migrate::Answer answer = migrate::Answer::kUnknown;
+    host::Answer answer = host::Answer::kUnknown;
     Place place;
   };
   using Done = std::function<void(const std::optional<Reply>&)>;
@@ -131,14 +131,14 @@ class World {
   void reboot(int host);
   void cut(int a, int b);
   bool is_cut(int a, int b) const;
-  migrate::Written write(int host, const Ids& moves, migrate::Side side, migrate::Decision decision,
-                         Step step);
-  bool write_one(int host, const Ids& moves, migrate::Side side, migrate::Decision decision,
-                 Step step, migrate::Written* written);
-  void note_over(int host, MoveId move, migrate::Side side);
-  void note_forgotten(int host, MoveId move, migrate::Side side);
+  host::Written write(int host, const Ids& moves, host::Side side, host::Decision decision,
+                      Step step);
+  bool write_one(int host, const Ids& moves, host::Side side, host::Decision decision, Step step,
+                 host::Written* written);
+  void note_over(int host, MoveId move, host::Side side);
+  void note_forgotten(int host, MoveId move, host::Side side);
   void note_if_possible(int host, const std::string& line);
-  std::optional<migrate::Decision> on_record(int host, MoveId move, migrate::Side side) const;
+  std::optional<host::Decision> on_record(int host, MoveId move, host::Side side) const;
   void call(int from, int to, std::function<void(const Respond&)> handle, Done done);
 
   // world_source.cc
@@ -153,17 +153,17 @@ class World {
   void transfer(const std::shared_ptr<Move>& move);
   void drive(const std::shared_ptr<Group>& group);
   void finish(const std::shared_ptr<Group>& group);
-  migrate::SourceDecision recovered(int host, MoveId id) const;
+  host::SourceDecision recovered(int host, MoveId id) const;
   void abandon(const std::shared_ptr<Group>& group);
   void poll_dump(const std::shared_ptr<Copy>& copy, MoveId id);
   void thaw(const std::shared_ptr<Copy>& copy);
   void settle(int host, MoveId id);
   void decided(int host, MoveId id, bool committed);
   void keep_committed(int host, MoveId id);
-  migrate::Stamp stamp(int host) const;
+  host::Stamp stamp(int host) const;
   void stand_in(int host, MoveId id);
   void keep_stand_in(int host, MoveId id);
-  migrate::Answer source_says(int host, MoveId id) const;
+  host::Answer source_says(int host, MoveId id) const;
   void ask_commit(int from, int to, MoveId id, Done done);
 
   // world_destination.cc
@@ -171,7 +171,7 @@ class World {
   void restore(int host, MoveId id, int program, const std::shared_ptr<Image>& image,
                const Respond& respond);
   void commit(int host, MoveId id, const Respond& respond);
-  migrate::Answer abort(int host, MoveId id);
+  host::Answer abort(int host, MoveId id);
   void give_up(int host, ArrivalGroup& group);
   void forget_ended(int host, MoveId id);
   void poll_restore(const std::shared_ptr<Copy>& copy, MoveId id);
@@ -211,7 +211,7 @@ struct World::Group {
   Ids ids;
   std::vector<std::weak_ptr<Move>> moves;
   std::size_t checked = 0, prepared = 0;
-  migrate::SourceDecision decision;
+  host::SourceDecision decision;
 };
 
 struct World::Move {
@@ -228,7 +228,7 @@ struct World::Move {
 struct World::ArrivalGroup {
   explicit ArrivalGroup(std::size_t programs) : decision(programs) {}
   Ids ids;
-  migrate::DestinationDecision decision;
+  host::DestinationDecision decision;
   bool deciding = false;
 };
 
@@ -257,23 +257,23 @@ struct World::Host {
   Time bad_until{0};            // writing does not work
   Time away_since{0}, away{0};  // since then the ferryd was not there for so long, in all
   // Of the ferryd that runs.
-  migrate::Journal journal;
+  host::Journal journal;
   std::map<MoveId, std::shared_ptr<Move>> moves;
   std::map<MoveId, std::shared_ptr<Arrival>> arrivals;
   std::map<MoveId, std::weak_ptr<ArrivalGroup>> groups;  // by its first move
   std::map<MoveId, std::shared_ptr<StandInSocket>> stand_ins;
-  std::map<MoveId, migrate::StandInTerm> terms;  // of the committed ones
+  std::map<MoveId, host::StandInTerm> terms;  // of the committed ones
   std::set<MoveId> settling;
 
   void note(const std::string& line);
-  migrate::Journal read() const;
+  host::Journal read() const;
 };
 
 // One process with one slot, as the journal has it.
-migrate::Held held(const Copy::Place& place, int peer,
-                   const std::vector<std::vector<std::byte>>& entries = {});
-const device::Slot& slot_of(const migrate::NewPlace& place);
-Copy::Place place_of(const migrate::NewPlace& place);
-int peer_of(const migrate::Journal::Entry& entry);
+host::Held held(const Copy::Place& place, int peer,
+                const std::vector<std::vector<std::byte>>& entries = {});
+const device::Slot& slot_of(const host::NewPlace& place);
+Copy::Place place_of(const host::NewPlace& place);
+int peer_of(const host::Journal::Entry& entry);
 
 }  // namespace ferry::simulation

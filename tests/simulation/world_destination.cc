@@ -1,14 +1,14 @@
 #include "world.h"
 
-// The destination's side of a move: src/migrate/arrival.cc and daemon.cc, CRIU's restore, and how a
+// The destination's side of a move: src/host/move/arrival.cc and daemon.cc, CRIU's restore, and how a
 // process comes back (src/agent/agent.cc).
 namespace ferry::simulation {
 
-using migrate::Answer;
-using migrate::Decision;
-using migrate::DestinationDecision;
-using migrate::Side;
-using migrate::Written;
+using host::Answer;
+using host::Decision;
+using host::DestinationDecision;
+using host::Side;
+using host::Written;
 
 void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond& respond) {
   Host& host = *hosts_.at(number);
@@ -68,7 +68,7 @@ void World::restore(int number, MoveId id, int program, const std::shared_ptr<Im
         copy->load(*image);
         if (same) {
           hosts_[number]->note(
-              migrate::Journal::held(id, Side::kDestination, held(arrival->place, arrival->from)));
+              host::Journal::held(id, Side::kDestination, held(arrival->place, arrival->from)));
           arrival->group->decision.held(arrival->index);
           arrival->copy = copy;
           respond({.ok = true});
@@ -280,7 +280,7 @@ void World::report(const std::shared_ptr<Copy>& copy, MoveId id, int source) {
             }
             if (known) {
               term->second.program_left(events_.now(), transport::MigrationSettings().paused_limit);
-              hosts_[source]->note(migrate::Journal::left(id, stamp(source)));
+              hosts_[source]->note(host::Journal::left(id, stamp(source)));
             }
             // The source may not know of its own commit yet.
             const auto* entry = hosts_[source]->journal.find(id, Side::kSource);

@@ -3,9 +3,9 @@
 // What fails: ferryds, hosts, links between ferryds, disks.
 namespace ferry::simulation {
 
-using migrate::Decision;
-using migrate::Side;
-using migrate::Written;
+using host::Decision;
+using host::Side;
+using host::Written;
 
 const char* name_of(Step step) {
   static constexpr const char* kNames[] = {"check",    "prepare", "stop",      "taken",
@@ -20,27 +20,27 @@ const char* name_of(Fault fault) {
   return kNames[static_cast<std::size_t>(fault)];
 }
 
-migrate::Held held(const Copy::Place& place, int peer,
-                   const std::vector<std::vector<std::byte>>& entries) {
+host::Held held(const Copy::Place& place, int peer,
+                const std::vector<std::vector<std::byte>>& entries) {
   device::Slot slot;
   slot.local = place.at;
   slot.slot = place.slot;
   slot.entries = entries;
-  migrate::Held held;
+  host::Held held;
   held.peer = std::to_string(peer);
   held.processes.push_back({1, 1, 0, {1, {{"rdma", {slot}}}}});
   return held;
 }
 
-const device::Slot& slot_of(const migrate::NewPlace& place) {
+const device::Slot& slot_of(const host::NewPlace& place) {
   return place.contexts.at(0).slots.at(0);
 }
 
-Copy::Place place_of(const migrate::NewPlace& place) {
+Copy::Place place_of(const host::NewPlace& place) {
   return {slot_of(place).local, slot_of(place).slot};
 }
 
-int peer_of(const migrate::Journal::Entry& entry) {
+int peer_of(const host::Journal::Entry& entry) {
   return std::stoi(entry.held->peer);
 }
 
@@ -70,11 +70,11 @@ void World::note_over(int number, MoveId move, Side side) {
 
 void World::note_forgotten(int number, MoveId move, Side side) {
   if (hosts_.at(number)->journal.find(move, side) == nullptr) return;
-  note_if_possible(number, migrate::Journal::forgotten(move, side));
+  note_if_possible(number, host::Journal::forgotten(move, side));
 }
 
-migrate::Journal World::Host::read() const {
-  migrate::Journal read;
+host::Journal World::Host::read() const {
+  host::Journal read;
   for (std::size_t begin = 0; begin < disk.size();) {
     const std::size_t end = std::min(disk.find('\n', begin), disk.size());
     read.take(disk.substr(begin, end - begin));
@@ -83,7 +83,7 @@ migrate::Journal World::Host::read() const {
   return read;
 }
 
-migrate::Stamp World::stamp(int number) const {
+host::Stamp World::stamp(int number) const {
   return {hosts_.at(number)->boots, events_.now(), events_.now()};
 }
 
@@ -148,7 +148,7 @@ void World::restart(int number) {
   for (const auto& [key, entry] : entries) {
     const auto [id, side] = key;
     if (side == Side::kDestination) {
-      const auto decision = migrate::DestinationDecision::recovered(entry.decision());
+      const auto decision = host::DestinationDecision::recovered(entry.decision());
       if (!decision.committed()) {
         note_forgotten(number, id, side);
         continue;
@@ -258,7 +258,7 @@ bool World::write_one(int number, const Ids& moves, Side side, Decision decision
     *written = events_.chance(0.5) ? Written::kNot : Written::kUnknown;
     trace("FAULT: the disk of host " + std::to_string(number) + " fails at " + name_of(step));
   }
-  const std::string line = migrate::Journal::decision(side, {decision, "", "", moves});
+  const std::string line = host::Journal::decision(side, {decision, "", "", moves});
   if (*written == Written::kDurable || (*written == Written::kUnknown && events_.chance(0.5))) {
     host.disk += line + '\n';
     host.synced = host.disk.size();

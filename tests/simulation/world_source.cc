@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-// The source's side of a move: src/migrate/move.cc, stopped_tree.cc, settle.cc, and CRIU's dump.
+// The source's side of a move: src/host/move/move.cc, stopped_tree.cc, settle.cc, and CRIU's dump.
 namespace ferry::simulation {
 
-using migrate::Answer;
-using migrate::Decision;
-using migrate::Side;
-using migrate::SourceDecision;
-using migrate::Stamp;
-using migrate::Written;
+using host::Answer;
+using host::Decision;
+using host::Side;
+using host::SourceDecision;
+using host::Stamp;
+using host::Written;
 
 bool World::is_being_moved(const Host& host, int program) const {
   return std::any_of(host.moves.begin(), host.moves.end(), [program](const auto& item) {
@@ -141,7 +141,7 @@ void World::stop(const std::shared_ptr<Move>& move) {
   host.arrivals.erase(copy.move);
   copy.move = move->id;
   move->stopped = true;
-  host.note(migrate::Journal::held(move->id, Side::kSource, held(copy.place, move->to, entries)));
+  host.note(host::Journal::held(move->id, Side::kSource, held(copy.place, move->to, entries)));
   network_.stop_reading(copy.place.at);
   stand_in(move->from, move->id);
   events_.in(a_while(milliseconds(5)), [this, move] { freeze(move); });
@@ -202,7 +202,7 @@ void World::drive(const std::shared_ptr<Group>& group) {
         const auto move = weak.lock();
         if (!move) continue;
         const auto there = held(move->new_place, move->to).processes.at(0).place;
-        hosts_[group->from]->note(migrate::Journal::going(move->id, {"", {there}}));
+        hosts_[group->from]->note(host::Journal::going(move->id, {"", {there}}));
       }
       if (fault(Step::kRecord, group->from, group->to)) return;
       const Written written =
@@ -313,7 +313,7 @@ void World::settle(int number, MoveId id) {
         // What cannot be recorded is asked again by the next one.
         if (write(number, group, Side::kSource, record, Step::kCommitted) != Written::kDurable) {
           hosts_[number]->journal.take(
-              migrate::Journal::decision(Side::kSource, {record, "", "", group}));
+              host::Journal::decision(Side::kSource, {record, "", "", group}));
         }
         settled(decision.committed());
       });
@@ -332,19 +332,19 @@ void World::keep_committed(int number, MoveId id) {
   Host& host = *hosts_.at(number);
   const Stamp now = stamp(number);
   if (!host.journal.find(id, Side::kSource)->since) {
-    host.note(migrate::Journal::since(id, now));
+    host.note(host::Journal::since(id, now));
   }
   const auto& entry = *host.journal.find(id, Side::kSource);
   const auto socket = host.stand_ins.find(id);
   if (socket == host.stand_ins.end()) return;
   const Place place = place_of(entry.going->places.at(0));
-  const Time since = events_.now() - migrate::age_of(*entry.since, now);
+  const Time since = events_.now() - host::age_of(*entry.since, now);
   // The numbers of moves rise, as an RNIC's count of its stops does.
   const auto stops = static_cast<std::uint32_t>(id);
   socket->second->stand_in->committed(place.at, place.slot, stops, since);
-  const auto term = host.terms.emplace(id, migrate::StandInTerm(since)).first;
+  const auto term = host.terms.emplace(id, host::StandInTerm(since)).first;
   if (entry.left)
-    term->second.program_left(events_.now() - migrate::age_of(*entry.left, now),
+    term->second.program_left(events_.now() - host::age_of(*entry.left, now),
                               transport::MigrationSettings().paused_limit);
   keep_stand_in(number, id);
 }

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/unique_fd.h"
+
+namespace ferry {
+
+// "h2", "h2:4780", "10.0.0.2:4780", "[fd78::1]:4780" → host, port. Throws Failure.
+std::pair<std::string, std::uint16_t> split_host_port(const std::string& text,
+                                                      std::uint16_t default_port);
+
+// Numeric address of a host's name. Throws Failure ("unknown host ...").
+std::string resolve(const std::string& host);
+
+// "a.b.c.d:port" or "[v6]:port", as gRPC takes it.
+std::string join_host_port(const std::string& address, std::uint16_t port);
+
+// A connected TCP socket (TCP_NODELAY, close-on-exec), on which nothing waits for more than some
+// seconds. Throws Failure, also when nobody answers for so long.
+UniqueFd connect_tcp(const std::string& address, std::uint16_t port);
+
+// A listening TCP socket; port 0: any. Throws Failure.
+UniqueFd listen_tcp(const std::string& address, std::uint16_t port);
+
+// After accept() failed with `error`: false when the socket has been shut down. Else true, after a
+// rest: whatever is short, as descriptors, is not there sooner by asking at once.
+bool pause_after_accept(int error);
+
+// Numeric address of the other end, without port; an IPv4 one as such, also on an IPv6 socket.
+std::string remote_address(int socket);
+// The same from gRPC's notation ("ipv4:10.0.0.2:4780", "ipv6:%5Bfd78::1%5D:4780"); "" for others.
+std::string address_of_peer(const std::string& peer);
+
+// Bound port of a socket.
+std::uint16_t local_port(int socket);
+
+}  // namespace ferry

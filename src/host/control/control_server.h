@@ -1,0 +1,135 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "base/unique_fd.h"
+
+// ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
+// registered, and what CRIU's plugin and action scripts ask. A peer's pid and user are the kernel's
+// word (SO_PEERCRED), never the message's; a registration ends with its process, also when another
+// process holds the connection open.
+namespace ferry::host {
+
+// A running process with the library, as REGISTER or AWAKE announced it.
+struct FerryProcess {
+  pid_t pid = 0;  // in our pid namespace
+  std::uint64_t control_block = 0;
+  std::string build;
+};
+
+// The decision on a process that has woken up.
+struct WakeUp {
+  std::optional<agent::Resume>
+      resume;  // nothing: STAY. The server closes its descriptors when they were sent.
+  std::uint32_t retry_ms = 10;
+};
+
+// Called from the threads of the connections; every call may block.
+class ControlHandler {
+ public:
+  virtual ~ControlHandler() = default;
+  virtual agent::Done pause_tree(pid_t root) = 0;
+  virtual agent::Done frozen(pid_t pid) = 0;
+  virtual agent::Done dump_failed(pid_t pid) = 0;
+  virtual agent::Done claim(pid_t criu, const std::string& note) = 0;
+  virtual agent::Done restore_failed(pid_t criu, const std::string& note) = 0;
+  virtual agent::Done restored(const agent::Restored& process) = 0;
+  virtual agent::Done action(const agent::Action& action) = 0;
+  virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
+  virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;
+  virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
+  // These two must not wait for the process: its answers come through the same thread.
+  virtual void registered(pid_t pid) = 0;
+  // The answer, if there is one, goes back by ControlServer::located().
+  virtual void locate(pid_t pid, const agent::Locate& question) = 0;
+};
+
+class ControlServer {
+ public:
+  // Replaces a stale socket; throws Failure when another ferryd lives on it. Nobody is served yet:
+  // who connects waits. `connections_of_user`: most that a user other than root may have, and
+  // anybody in a container.
+  ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
+  ~ControlServer();
+  // From now on threads of this object call the handler.
+  void start();
+  // Ends all connections and serves no more: when this returns the handler is called no more, and
+  // no process is registered.
+  void shut_down();
+
+  const std::string& path() const { return path_; }
+
+  // Where a ferryd on this socket has another one of the same name, for programs alone: root there
+  // is nobody's root. Containers have this folder in the place of /run/ferry (cli/cdi.cc).
+  static std::string programs_folder(const std::string& socket);
+  static std::string programs_socket(const std::string& socket);
+
+  std::vector<FerryProcess> processes() const;
+
+  // The user whose connection was given this ticket, while that connection lives.
+  std::optional<uid_t> user_of(const std::string& ticket) const;
+
+  // Asks a process. Throws Failure (not registered, no answer in time).
+  agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
+  // Asks all at once: those that answer in time. Who is halted is not waited for.
+  std::map<pid_t, agent::StatusReply> statuses(std::chrono::milliseconds timeout);
+  // A userfaultfd of the process, which tracks what it writes. Throws Failure.
+  UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
+  // STOP and its answer, with the descriptors in the slots (the caller's). Throws Failure.
+  agent::Stopped stop(pid_t pid, const agent::Stop& request, std::chrono::milliseconds timeout);
+  // The stand-in answers. Returns when the process has let go of its sockets and of the connection
+  // (it is not registered any more). Throws Failure.
+  void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
+  // Tells a process where its peers are; one that has ended is told nothing.
+  void located(pid_t pid, const agent::Located& answer);
+  // Breaks the connection: a process that waits for stop_taken() goes on by itself, with its own
+  // sockets.
+  void drop(pid_t pid);
+
+ private:
+  struct Connection;
+  using TakeStatus = std::function<void(const agent::StatusReply* reply)>;  // null: it has ended
+
+  void accept_loop(const UniqueFd& listener, bool programs_only);
+  void serve_new(UniqueFd socket, bool programs_only);
+  void serve(const std::shared_ptr<Connection>& connection);
+  void handle(const std::shared_ptr<Connection>& connection, agent::Message& message);
+  void register_process(const std::shared_ptr<Connection>& connection,
+                        const agent::Register& registration);
+  std::string give_ticket(const std::shared_ptr<Connection>& connection);
+  std::shared_ptr<Connection> find(pid_t pid) const;
+  static void ask_status(Connection& connection, TakeStatus take);
+  static bool take_status(Connection& connection, const agent::Message& message);
+  static void close(Connection& connection);
+  agent::Message ask(Connection& connection, agent::MessageType type,
+                     std::span<const std::byte> body, std::span<const int> descriptors,
+                     agent::MessageType answer, std::chrono::milliseconds timeout);
+
+  std::string path_;
+  ControlHandler& handler_;
+  const std::size_t connections_of_user_;
+  UniqueFd lock_, listener_, programs_listener_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<pid_t, std::shared_ptr<Connection>> processes_;
+  std::map<Connection*, std::shared_ptr<Connection>> connections_;
+  std::map<std::string, uid_t> tickets_;
+  bool stopping_ = false;
+  std::thread acceptor_, programs_acceptor_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,554 @@
+#include "host/custody/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <sstream>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.pb.h"
+#include "host/control/caused_lines.h"
+#include "host/peers/peer.h"
+#include "host/proc/process_tree.h"
+#include "host/standin/whereabouts.h"
+#include "host/units/unit.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr char kFirstLine[] = "ferry-checkpoint 1";
+constexpr std::chrono::seconds kAnswerLimit{10};
+constexpr std::chrono::seconds kWakeLimit{10};   // from a CRIU that has gone to its processes
+constexpr char kNamedNetworks[] = "/run/netns";  // of ip-netns(8), and of most runtimes
+
+std::uint64_t inode_of(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+// The network namespace of a process by a path that outlives it, if there is one. Empty: our own.
+std::string network_of(pid_t pid) {
+  const std::uint64_t inode = namespace_inode(pid, "net");
+  if (inode == namespace_inode(::getpid(), "net")) return {};
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kNamedNetworks, ignored)) {
+    if (inode_of(entry.path()) == inode) return entry.path();
+  }
+  return fmt::format("/proc/{}/ns/net", pid);
+}
+
+// The first process of the restored tree: the highest in the pid namespace of this one of it.
+pid_t root_above(pid_t pid) {
+  const std::uint64_t inode = namespace_inode(pid, "pid");
+  if (inode == namespace_inode(::getpid(), "pid")) return pid;
+  pid_t root = pid;
+  for (const pid_t ancestor : ancestors(pid)) {
+    if (namespace_inode(ancestor, "pid") != inode) break;
+    root = ancestor;
+  }
+  return root;
+}
+
+bool is_running(const Held& held) {
+  return std::any_of(held.processes.begin(), held.processes.end(), [](const HeldProcess& process) {
+    return start_time(process.pid) == process.started && is_alive(process.pid);
+  });
+}
+
+}  // namespace
+
+// --- the note
+
+std::string to_text(const CheckpointNote& note) {
+  return fmt::format("{}\nid {:016x}\nprogram {}\nkeeper {}@{}\n", kFirstLine, note.id,
+                     note.program, note.host, note.ferryd);
+}
+
+std::optional<CheckpointNote> parse_note(const std::string& text) {
+  std::istringstream in(text);
+  std::string line;
+  if (!std::getline(in, line) || line != kFirstLine) return std::nullopt;
+  CheckpointNote note;
+  while (std::getline(in, line)) {
+    const std::size_t blank = line.find(' ');
+    if (blank == std::string::npos) return std::nullopt;
+    const std::string key = line.substr(0, blank), value = line.substr(blank + 1);
+    if (key == "id") {
+      const char* end = value.data() + value.size();
+      if (std::from_chars(value.data(), end, note.id, 16).ptr != end) return std::nullopt;
+    } else if (key == "program") {
+      note.program = printable(value);
+    } else if (key == "keeper") {
+      const std::size_t at = value.rfind('@');
+      if (at == std::string::npos) return std::nullopt;
+      note.host = printable(value.substr(0, at));
+      note.ferryd = value.substr(at + 1);
+    }
+  }
+  if (note.id == 0 || note.host.empty()) return std::nullopt;
+  return note;
+}
+
+// --- moves of ours
+
+void Checkpoints::guide(Guide guide) {
+  std::lock_guard lock(mutex_);
+  guides_[guide.id] = std::move(guide);
+}
+
+void Checkpoints::unguide(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  guides_.erase(id);
+}
+
+Checkpoints::Fate Checkpoints::call_back(std::uint64_t id) {
+  const auto taken_elsewhere = [&] {
+    const auto record = host_.decisions->find(id, Side::kSource);
+    return record && record->decision == Decision::kConfirmed &&
+           record->peer != host_.name + "@" + host_.address;
+  };
+  const auto found = kept(id);
+  if (!found) return taken_elsewhere() ? Fate::kTaken : Fate::kHere;
+  std::lock_guard lock(found->claiming);
+  if (taken_elsewhere()) return Fate::kTaken;
+  found->called_back = true;
+  const bool by_other = !found->claimed_by.empty() && found->claimed_by != host_.name;
+  return by_other ? Fate::kClaimed : Fate::kKept;
+}
+
+void Checkpoints::release(std::uint64_t id) {
+  const auto found = kept(id);
+  if (!found) return;
+  std::lock_guard lock(found->claiming);
+  found->claimed_by.clear();
+}
+
+void Checkpoints::give_up(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  claims_.erase(id);
+}
+
+// With its claiming.
+void Checkpoints::need_not_called_back(const Kept& kept, const std::string& by) const {
+  if (kept.called_back && by != host_.name) {
+    throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));
+  }
+}
+
+// --- the dump
+
+std::string Checkpoints::stop(pid_t root) {
+  const auto processes = ferry_processes(*host_.control, root);
+  if (processes.empty()) return {};
+  auto kept = std::make_shared<Kept>();
+  Guide guide{new_move_id(), root, {}, {}};
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, each] : guides_) {
+      if (each.root == root) guide = each;
+    }
+  }
+  kept->id = guide.id;
+  kept->gone = guide.taken;
+  kept->netns = namespace_inode(root, "net");
+  kept->held = {program_name(root).value_or("?"),
+                {},
+                network_of(root),
+                {},
+                stamp_now().boot,
+                root,
+                start_time(root),
+                {}};
+  if (!kept->held.netns.empty()) {
+    kept->exception = std::make_unique<LockException>(root);
+    kept->network.reset(::open(kept->held.netns.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  kept->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, kept->id);
+  {
+    std::lock_guard lock(mutex_);
+    kept_.emplace(kept->id, kept);
+  }
+  try {
+    kept->tree->stop(processes, *host_.residents, host_.limits.stop,
+                     [&](const std::vector<HeldProcess>& stopped) {
+                       kept->held.processes = stopped;
+                       host_.decisions->note(Journal::held(kept->id, Side::kSource, kept->held));
+                       host_.decisions->note(Journal::kept(kept->id));
+                     });
+  } catch (const Failure&) {
+    if (kept->tree->all_back()) forget(*kept);
+    throw;
+  }
+  // The end of a process is not that of its RNICs from now on.
+  std::vector<pid_t> pids;
+  for (const auto& process : kept->held.processes) pids.push_back(process.pid);
+  host_.whereabouts->left(pids, {});
+  if (guide.stopped) guide.stopped(kept->tree->timing());
+  log::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}", processes.size(),
+            root, kept->id);
+  return to_text({kept->id, kept->held.program, host_.name, host_.address});
+}
+
+bool Checkpoints::frozen(pid_t pid) {
+  const auto found = kept_of(pid);
+  if (found) found->tree->mark_frozen();
+  return found != nullptr;
+}
+
+bool Checkpoints::dump_failed(pid_t pid) {
+  const auto found = kept_of(pid);
+  if (found) found->tree->roll_back();
+  return found != nullptr;
+}
+
+// --- the keeper
+
+bool Checkpoints::is_here(const CheckpointNote& note) const {
+  return note.host == host_.name && note.ferryd == host_.address;
+}
+
+std::shared_ptr<Checkpoints::Kept> Checkpoints::kept(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  const auto found = kept_.find(id);
+  return found == kept_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Checkpoints::Kept> Checkpoints::kept_of(pid_t pid) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, kept] : kept_) {
+    if (kept->tree->has_process(pid) || is_below(pid, kept->held.root)) return kept;
+  }
+  return nullptr;
+}
+
+void Checkpoints::forget(const Kept& kept) {
+  host_.decisions->over(kept.id, Side::kSource);
+  std::shared_ptr<Kept> last;  // ends without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = kept_.find(kept.id);
+  if (found == kept_.end()) return;
+  last = std::move(found->second);
+  kept_.erase(found);
+}
+
+v1::ClaimReply Checkpoints::claimed(std::uint64_t id, const std::string& by) {
+  const auto found = kept(id);
+  if (!found) {
+    if (const auto record = host_.decisions->find(id, Side::kSource)) {
+      throw Failure(fmt::format("it was restored on {} already",
+                                record->peer.substr(0, record->peer.rfind('@'))));
+    }
+    // A restore elsewhere is forgotten as well, when nobody asks the old place any more.
+    throw Failure(fmt::format("its program has gone on since, on {} or elsewhere", host_.name));
+  }
+  if (is_running(found->held)) {
+    throw Failure(fmt::format("its program still runs on {}", host_.name));
+  }
+  std::lock_guard lock(found->claiming);
+  need_not_called_back(*found, by);
+  if (!found->claimed_by.empty() && found->claimed_by != by) {
+    throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
+  }
+  found->claimed_by = by;
+  v1::ClaimReply reply;
+  reply.set_program(found->held.program);
+  for (const auto& place : found->tree->sockets()) to_message(place, reply.add_processes());
+  return reply;
+}
+
+void Checkpoints::unclaimed(std::uint64_t id, const std::string& by) {
+  const auto found = kept(id);
+  if (!found) return;
+  std::lock_guard lock(found->claiming);
+  if (found->claimed_by == by) found->claimed_by.clear();
+}
+
+void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
+  const std::uint64_t id = request.checkpoint();
+  const std::string peer = by + "@" + request.ferryd();
+  const auto found = kept(id);
+  if (!found) {
+    // The first answer may have got lost.
+    const auto record = host_.decisions->find(id, Side::kSource);
+    if (record && record->peer == peer) return;
+    throw Failure("it is not kept any more");
+  }
+  std::lock_guard lock(found->claiming);
+  need_not_called_back(*found, by);
+  // A keeper that was started anew knows of no claim.
+  if (!found->claimed_by.empty() && found->claimed_by != by) {
+    throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
+  }
+  found->claimed_by = by;
+  Going going{by, {}};
+  for (const auto& place : request.processes()) going.places.push_back(from_message(place));
+  if (!found->tree->fits(going.places)) throw Failure("malformed request");
+  found->tree->need_same_places(going.places);
+  found->held.peer = host_.credentials != nullptr ? peer : "@" + request.ferryd();
+  host_.decisions->note(Journal::held(id, Side::kSource, found->held));
+  host_.decisions->note(Journal::going(id, going));
+  host_.decisions->record(Side::kSource, {Decision::kConfirmed, found->held.program, peer, {id}});
+  {
+    std::lock_guard other(mutex_);
+    kept_.erase(id);
+  }
+  log::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
+  if (by != host_.name && found->gone) found->gone();
+  const auto entries = host_.decisions->entries();
+  owner_.left(id, std::make_shared<FormerMove>(host_, id, entries.at({id, Side::kSource}),
+                                               std::move(found->tree)));
+}
+
+bool Checkpoints::recover(std::uint64_t id, const Journal::Entry& entry) {
+  if (!entry.kept || entry.record) return false;
+  if (is_running(*entry.held) && !entry.podman) return false;
+  auto kept = std::make_shared<Kept>();
+  kept->id = id;
+  kept->held = *entry.held;
+  kept->netns =
+      kept->held.netns.empty() ? namespace_inode(::getpid(), "net") : inode_of(kept->held.netns);
+  kept->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, id);
+  kept->tree->recover(kept->held.processes, kept->held.netns);
+  {
+    std::lock_guard lock(mutex_);
+    kept_.emplace(id, std::move(kept));
+  }
+  for (const auto& process : host_.control->processes()) registered(process.pid);
+  return true;
+}
+
+// --- the restore
+
+std::shared_ptr<Checkpoints::Claim> Checkpoints::claim_of(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  const auto found = claims_.find(id);
+  return found == claims_.end() ? nullptr : found->second;
+}
+
+void Checkpoints::claim(pid_t criu, const std::string& text) {
+  const auto note = parse_note(text);
+  if (!note) throw Failure(fmt::format("{} in the image is damaged", agent::kCheckpointFile));
+  const auto fail = [&](const std::string& reason) {
+    throw Failure(fmt::format("'{}' cannot go on from this checkpoint: {}", note->program, reason));
+  };
+  if (const auto other = claim_of(note->id)) {
+    if (!has_ended(other->criu) || Clock::now() - other->since < kWakeLimit) {
+      fail(fmt::format("it is being restored on {}", host_.name));
+    }
+  }
+  auto claim = std::make_shared<Claim>();
+  claim->note = *note;
+  claim->criu.reset(::pidfd_open(criu, 0));
+  try {
+    v1::ClaimReply reply;
+    if (is_here(*note)) {
+      reply = claimed(note->id, host_.name);
+    } else if (note->ferryd.empty() || host_.address.empty()) {
+      throw Failure(fmt::format("it was made on {}, and the ferryd of {} serves that host only",
+                                note->host, note->ferryd.empty() ? note->host : host_.name));
+    } else {
+      v1::ClaimRequest request;
+      request.set_checkpoint(note->id);
+      request.set_version(host_.version);
+      request.set_host(host_.name);
+      Peer keeper(note->ferryd, host_.credentials, note->host);
+      keeper.call(request, &reply, kAnswerLimit);
+    }
+    for (const auto& place : reply.processes()) claim->old.push_back(from_message(place));
+  } catch (const Failure& failure) {
+    fail(failure.what());
+  }
+  std::lock_guard lock(mutex_);
+  claims_[note->id] = std::move(claim);
+}
+
+void Checkpoints::restore_failed(pid_t, const std::string& text) {
+  const auto note = parse_note(text);
+  if (!note) return;
+  {
+    std::lock_guard lock(mutex_);
+    claims_.erase(note->id);
+  }
+  if (is_here(*note)) return unclaimed(note->id, host_.name);
+  v1::UnclaimRequest request;
+  v1::UnclaimReply reply;
+  request.set_checkpoint(note->id);
+  request.set_host(host_.name);
+  Peer keeper(note->ferryd, host_.credentials, note->host);
+  keeper.call(request, &reply, kAnswerLimit);
+}
+
+void Checkpoints::restored(pid_t pid, const std::string& text) {
+  const auto note = parse_note(text);
+  const auto claim = note ? claim_of(note->id) : nullptr;
+  if (!claim) throw Failure("the ferryd that knew of this restore is no more");
+  std::lock_guard lock(claim->waking);
+  claim->processes[pid] = start_time(pid);
+}
+
+// Ids of checkpoints are no secrets, and inner pids are anybody's in a namespace of one's own.
+bool Checkpoints::is_restored(Claim& claim, pid_t pid) {
+  std::lock_guard lock(claim.waking);
+  const auto found = claim.processes.find(pid);
+  return found != claim.processes.end() && found->second == start_time(pid);
+}
+
+bool Checkpoints::is_restoring(std::uint64_t id) {
+  return claim_of(id) != nullptr;
+}
+
+// --- the processes
+
+std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
+  const auto here = kept(id);
+  const auto claim = claim_of(id);
+  const pid_t inner = innermost_pid(pid).value_or(pid);
+  if (here && here->tree->has_process(pid)) {
+    // Its dump is over, or left it running.
+    here->tree->roll_back();
+    return WakeUp{here->tree->wake(inner)};
+  }
+  if (!claim) {
+    if (!here) return std::nullopt;
+    warn_of(pid, "process {} was restored without CRIU's plugin: it stays stopped", pid);
+    return WakeUp{std::nullopt, 1000};
+  }
+  if (!is_restored(*claim, pid)) {
+    warn_of(pid, "process {} asks for the sockets of checkpoint {:016x}, which is not its own", pid,
+            id);
+    return WakeUp{std::nullopt, 1000};
+  }
+  if (here && namespace_inode(pid, "net") == here->netns) {
+    // To the place where it was: it gets the sockets that its stand-ins have.
+    here->tree->roll_back();
+    return WakeUp{here->tree->wake(inner)};
+  }
+  try {
+    return WakeUp{wake(*claim, pid)};
+  } catch (const Failure& failure) {
+    log::error("'{}' cannot go on yet: {}", claim->note.program, failure.what());
+    return WakeUp{std::nullopt, 500};
+  }
+}
+
+std::optional<agent::Resume> Checkpoints::wake(Claim& claim, pid_t pid) {
+  std::lock_guard lock(claim.waking);
+  const std::uint64_t id = claim.note.id;
+  if (!claim.arrival) {
+    if (claim.held.processes.empty()) bind(claim, pid);
+    v1::TakeRequest request;
+    request.set_checkpoint(id);
+    request.set_host(host_.name);
+    request.set_ferryd(host_.address);
+    for (const auto& process : claim.held.processes) {
+      to_message(process.place, request.add_processes());
+    }
+    if (is_here(claim.note)) {
+      taken(request, host_.name);
+    } else {
+      v1::TakeReply reply;
+      Peer keeper(claim.note.ferryd, host_.credentials, claim.note.host);
+      keeper.call(request, &reply, kAnswerLimit);
+    }
+    // After the keeper's record: in the journal of one host this note ends that of the old place.
+    host_.decisions->note(Journal::held(id, Side::kDestination, claim.held));
+    host_.decisions->record(Side::kDestination,
+                            {Decision::kCommitted, claim.note.program, "", {id}});
+    claim.arrival = std::make_shared<Arrival>(host_, id, claim.held);
+    owner_.arrived(id, claim.arrival);
+    log::info("'{}' (process {}) goes on from checkpoint {:016x} of {}", claim.note.program,
+              claim.held.root, id, claim.note.host);
+  }
+  auto resume = claim.arrival->wake(innermost_pid(pid).value_or(pid));
+  std::lock_guard other(mutex_);
+  claims_.erase(id);  // the others ask the arrival
+  return resume;
+}
+
+// The sockets of all its processes.
+void Checkpoints::bind(Claim& claim, pid_t pid) {
+  const pid_t root = root_above(pid);
+  const std::string keeper = host_.credentials != nullptr ? claim.note.host : std::string();
+  Held held{claim.note.program, keeper + "@" + claim.note.ferryd,
+            network_of(pid),    {},
+            stamp_now().boot,   root,
+            start_time(root),   {}};
+  const auto tree = process_tree(root);
+  try {
+    for (const NewPlace& old : claim.old) {
+      HeldProcess& process = held.processes.emplace_back();
+      process.place.inner_pid = old.inner_pid;
+      for (const pid_t each : tree) {
+        if (innermost_pid(each) == old.inner_pid) process.pid = each;
+      }
+      process.started = start_time(process.pid);
+      for (const auto& context : old.contexts) {
+        process.place.contexts.push_back(
+            {context.netdev, bind_slots(held.netns, context.netdev, context.slots)});
+      }
+    }
+  } catch (const Failure&) {
+    for (auto& process : held.processes) {
+      for (auto& context : process.place.contexts) close_slots(context.slots);
+    }
+    throw;
+  }
+  claim.held = std::move(held);
+}
+
+bool Checkpoints::resumed(pid_t pid, std::uint64_t id) {
+  const auto found = kept(id);
+  if (!found) return false;
+  const auto claim = claim_of(id);
+  if (!found->tree->has_process(pid) && (!claim || !is_restored(*claim, pid))) return false;
+  found->tree->resumed(innermost_pid(pid).value_or(pid));
+  if (!found->tree->all_back()) return true;
+  {
+    std::lock_guard lock(mutex_);
+    claims_.erase(id);
+  }
+  forget(*found);
+  return true;
+}
+
+// One that has never let go of its sockets, or has them back from a former ferryd.
+void Checkpoints::registered(pid_t pid) {
+  std::shared_ptr<Kept> found;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, kept] : kept_) {
+      if (kept->tree->has_process(pid)) found = kept;
+    }
+  }
+  if (found) resumed(pid, found->id);
+}
+
+void Checkpoints::keep_house() {
+  std::vector<std::shared_ptr<Kept>> old;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, kept] : kept_) {
+      if (Clock::now() - kept->since > host_.limits.checkpoint) old.push_back(kept);
+    }
+  }
+  for (const auto& kept : old) {
+    if (is_running(kept->held)) continue;
+    log::info("nobody restores checkpoint {:016x} of '{}': it is forgotten", kept->id,
+              kept->held.program);
+    forget(*kept);
+    for (const auto& process : kept->held.processes) {
+      for (const auto& context : process.place.contexts) host_.whereabouts->ended(context.slots);
+    }
+  }
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/control/control_server.h"
+#include "host/journal/journal.h"
+#include "host/move/arrival.h"
+#include "host/move/former_move.h"
+#include "host/move/host.h"
+#include "host/peers/messages.h"
+#include "host/standin/slots.h"
+#include "host/standin/stopped_tree.h"
+
+// Checkpoints that somebody else's CRIU makes and restores: a container runtime's, a user's. Nobody
+// drives them from end to end, so who goes on is decided when somebody does:
+//
+//   the ferryd where it was made, its keeper        the ferryd where it is restored
+//     stopped, frozen: stand-ins answer
+//     kept ── a process of the tree runs on ──► it goes on here; the image is of no more use
+//       │  ◄─── Claim ────────────────────────────── CRIU is about to restore it
+//     claimed ── Unclaim (the restore failed) ──► kept
+//       │  ◄─── Take ─────────────────────────────── the restored processes are awake, with
+//       ▼                                            sockets that are bound
+//     gone: as after the commit of a move            they resume
+//
+// Keeper and restorer may be the same. A claim needs that nothing of the tree is alive, and there
+// is one at a time: so of all copies of an image, restored again and again, one has RDMA.
+namespace ferry::host {
+
+// What the image says of it (agent::kCheckpointFile).
+struct CheckpointNote {
+  std::uint64_t id = 0;
+  std::string program;
+  std::string host, ferryd;  // the keeper, address:port; empty: it serves its own host only
+
+  bool operator==(const CheckpointNote&) const = default;
+};
+std::string to_text(const CheckpointNote& note);
+// Nothing: it is not one.
+std::optional<CheckpointNote> parse_note(const std::string& text);
+
+class Checkpoints {
+ public:
+  // Gets what comes of checkpoints that were restored: they are moves from then on.
+  struct Owner {
+    std::function<void(std::uint64_t, std::shared_ptr<FormerMove>)> left;
+    std::function<void(std::uint64_t, std::shared_ptr<Arrival>)> arrived;
+  };
+  Checkpoints(Host& host, Owner owner) : host_(host), owner_(std::move(owner)) {}
+
+  // --- a move of ours by another's CRIU: the next dump of that tree is its checkpoint.
+  struct Guide {
+    std::uint64_t id = 0;
+    pid_t root = 0;
+    std::function<void(const StoppedTree::Timing&)> stopped;
+    std::function<void()> taken;  // elsewhere; on record
+  };
+  void guide(Guide guide);
+  void unguide(std::uint64_t id);
+  // From now on nobody but this host gets it.
+  enum class Fate : std::uint8_t {
+    kHere,     // nothing was stopped, or it goes on here
+    kKept,     // nobody else can have restored it
+    kClaimed,  // another host may have, and has to say how that ended
+    kTaken,    // another host has
+  };
+  Fate call_back(std::uint64_t id);
+  // Of kClaimed: the other host has nothing of it, or an operator says so.
+  void release(std::uint64_t id);
+  // On that other host: what was restored gets nothing any more.
+  void give_up(std::uint64_t id);
+
+  // --- the dump. A tree without Ferry processes gets no note. Throw Failure.
+  std::string stop(pid_t root);
+  bool frozen(pid_t pid);  // false: of no checkpoint
+  bool dump_failed(pid_t pid);
+
+  // --- the keeper. `by`: a host's name. Throw Failure.
+  v1::ClaimReply claimed(std::uint64_t id, const std::string& by);
+  void unclaimed(std::uint64_t id, const std::string& by);
+  void taken(const v1::TakeRequest& request, const std::string& by);
+  // What a former ferryd kept. False: its program is there still, and goes on. While podman may
+  // still be at the dump nobody knows yet, and it is kept.
+  bool recover(std::uint64_t id, const Journal::Entry& entry);
+
+  // --- the restore. Throw Failure.
+  void claim(pid_t criu, const std::string& note);
+  void restore_failed(pid_t criu, const std::string& note);
+  // CRIU's word that this is one of the processes: nobody else gets what they had.
+  void restored(pid_t pid, const std::string& note);
+  bool is_restoring(std::uint64_t id);
+
+  // --- the processes. Nothing: of no checkpoint.
+  std::optional<WakeUp> awake(pid_t pid, std::uint64_t id);
+  bool resumed(pid_t pid, std::uint64_t id);
+  void registered(pid_t pid);
+
+  // Gives up what nobody restores.
+  void keep_house();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Kept {
+    std::uint64_t id = 0;
+    Held held;
+    std::uint64_t netns = 0;  // inode
+    UniqueFd network;         // it lives on with its stand-ins
+    std::unique_ptr<StoppedTree> tree;
+    std::unique_ptr<LockException> exception;
+    std::function<void()> gone;  // taken by another host
+    std::mutex claiming;         // guards what follows
+    std::string claimed_by;
+    bool called_back = false;
+    const Clock::time_point since = Clock::now();
+  };
+  struct Claim {
+    CheckpointNote note;
+    UniqueFd criu;  // pidfd
+    Clock::time_point since = Clock::now();
+    std::vector<NewPlace> old;
+    std::mutex waking;                         // guards what follows
+    std::map<pid_t, std::uint64_t> processes;  // that CRIU has restored, and when they started
+    Held held;                                 // with bound sockets, when a process has come
+    std::shared_ptr<Arrival> arrival;
+  };
+
+  bool is_here(const CheckpointNote& note) const;
+  std::shared_ptr<Kept> kept(std::uint64_t id);
+  std::shared_ptr<Kept> kept_of(pid_t pid);
+  std::shared_ptr<Claim> claim_of(std::uint64_t id);
+  void forget(const Kept& kept);
+  void need_not_called_back(const Kept& kept, const std::string& by) const;
+  static bool is_restored(Claim& claim, pid_t pid);
+  std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
+  void bind(Claim& claim, pid_t pid);
+
+  Host& host_;
+  const Owner owner_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Kept>> kept_;
+  std::map<std::uint64_t, std::shared_ptr<Claim>> claims_;
+  std::map<std::uint64_t, Guide> guides_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host/control/control_server.h"
+#include "host/custody/checkpoint.h"
+#include "host/move/arrival.h"
+#include "host/move/former_move.h"
+#include "host/move/host.h"
+#include "host/move/move.h"
+#include "host/peers/messages.h"
+#include "host/podman/podman_moves.h"
+
+// What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
+// somebody else's CRIU (a container runtime's). It gives every message of the control
+// protocol to the one that it concerns.
+namespace ferry::host {
+
+class Daemon : public ControlHandler {
+ public:
+  explicit Daemon(Host& host);
+  ~Daemon() override;
+
+  // Takes up what former ferryds of this host have left, by the journal. Until then whoever asks
+  // for anything waits.
+  void recover();
+
+  // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
+  // Several programs move as one: all, or none.
+  v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
+                       const MoveOptions& options, const Move::Progress& progress);
+  // Of programs that are not the user's there is no more than /proc shows to everybody.
+  v1::PsReply ps(uid_t user);
+  void resolve(uid_t user, std::uint64_t move_id, bool commit);
+
+  // --- other ferryds; `from`: the name in the certificate of who asks, empty with --insecure. Only
+  // the source of a move may steer it. Throw Failure.
+  void check(const v1::CheckRequest& request, const std::string& from);
+  std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
+  ImageToken prepare_podman(const v1::PrepareRequest& request, const std::string& from);
+  // Nothing: this is no move of podman's.
+  std::optional<std::uint64_t> restore_podman(std::uint64_t move_id,
+                                              std::chrono::milliseconds limit,
+                                              const std::string& from);
+  std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
+                                        const std::string& from);  // null: none
+  Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);
+  Answer abort(std::uint64_t move_id, const std::string& from);
+  Answer decision(std::uint64_t move_id);  // the source's, of a destination that asks
+
+  // Of checkpoints that are kept here; `host`: who asks says so, and its certificate has to agree.
+  v1::ClaimReply claimed(const v1::ClaimRequest& request, const std::string& from);
+  void unclaimed(const v1::UnclaimRequest& request, const std::string& from);
+  void taken(const v1::TakeRequest& request, const std::string& from);
+
+  // --- the control protocol
+  agent::Done pause_tree(pid_t root) override;
+  agent::Done frozen(pid_t pid) override;
+  agent::Done dump_failed(pid_t pid) override;
+  agent::Done claim(pid_t criu, const std::string& note) override;
+  agent::Done restore_failed(pid_t criu, const std::string& note) override;
+  agent::Done restored(const agent::Restored& process) override;
+  agent::Done action(const agent::Action& action) override;
+  WakeUp awake(pid_t pid, const agent::Awake& awake) override;
+  void resumed(pid_t pid, const agent::Resumed& resumed) override;
+  void peers_know(pid_t pid, const agent::PeersKnow& peers) override;
+  void registered(pid_t pid) override;
+  void locate(pid_t pid, const agent::Locate& question) override;
+
+ private:
+  std::optional<PodmanContainer> find_podman(const std::vector<std::string>& programs,
+                                             const std::string& runtime);
+  std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs,
+                               const std::string& runtime);
+  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
+  std::shared_ptr<Move> move_of_root(pid_t root);
+  std::shared_ptr<Move> move_of_process(pid_t pid);
+  std::shared_ptr<Move> find_move(std::uint64_t move_id);
+  bool is_of_move(pid_t pid, std::uint64_t move_id);
+  WakeUp decide(pid_t pid, const agent::Awake& awake);
+  bool was_stopped_before(pid_t pid);
+  agent::Done join_network_again(pid_t root);
+  std::shared_ptr<FormerMove> former(std::uint64_t move_id);
+  void recover(std::uint64_t move_id, Side side, const Journal::Entry& entry);
+  void clear_up_arrivals();
+  void await_recovery();
+  Answer answer_of_former(std::uint64_t move_id);
+  void keep_house();
+  void ask_sources();
+  void forget_ended();
+
+  Host& host_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<std::uint64_t, std::shared_ptr<Move>> moves_;
+  std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
+  std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
+  Checkpoints checkpoints_;
+  PodmanMoves podman_;
+  bool recovered_ = false;
+  std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's
+  std::thread housekeeper_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,235 @@
+#include <fmt/core.h>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.pb.h"
+#include "host/ferryd/daemon.h"
+#include "host/ferryd/ps.h"
+#include "host/proc/process_tree.h"
+
+// What the ferry command asks of ferryd.
+namespace ferry::host {
+
+// What the user means, on this host and its own, and no program twice.
+std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>& programs,
+                                     const std::string& runtime) {
+  std::vector<Unit> units;
+  for (const auto& program : programs) {
+    try {
+      units.push_back(find_unit({host_.name, *host_.runtimes, *host_.control}, program, runtime));
+    } catch (const Failure& failure) {
+      if (programs.size() == 1) throw;
+      throw Failure(
+          fmt::format("{} (programs that move together are all on one host)", failure.what()));
+    }
+    const Unit& unit = units.back();
+    need_owner(user, unit.name, unit.root);
+    if (user != 0 && unit.container && !unit.container->runtime->runtime().empty()) {
+      throw Failure(fmt::format("'{}' is a container of {}'s, which only root may move", unit.name,
+                                unit.container->runtime->runtime()));
+    }
+    for (std::size_t other = 0; other + 1 < units.size(); ++other) {
+      if (is_below(unit.root, units[other].root) || is_below(units[other].root, unit.root)) {
+        throw Failure(fmt::format("'{}' and '{}' are of one program: name it once", programs[other],
+                                  program));
+      }
+    }
+  }
+  return units;
+}
+
+// Of those that are named one at most is podman's, and alone.
+std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
+                                                   const std::string& runtime) {
+  for (const auto& program : programs) {
+    if (runtime.empty() && host_.runtimes->hooked().find(program)) continue;
+    auto container = podman_.find(program, runtime);
+    if (!container) continue;
+    if (programs.size() == 1) return container;
+    throw Failure(
+        fmt::format("'{}' is a container of podman's, which moves alone", container->name));
+  }
+  return std::nullopt;
+}
+
+v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
+                             const std::string& to, const MoveOptions& options,
+                             const Move::Progress& progress) {
+  await_recovery();
+  if (host_.stopping) throw Failure("this ferryd is ending");
+  if (host_.images == nullptr) {
+    throw Failure(
+        fmt::format("the ferryd of {} serves this host only: it has no certificates; make "
+                    "them (ferry ca init, ferry host add) and start it anew",
+                    host_.name));
+  }
+  if (programs.empty()) throw Failure("no program is named");
+  const bool has_extras = options.extras.rootfs || !options.extras.stdio.empty();
+  if (programs.size() > 1 && !options.extras.stdio.empty()) {
+    throw Failure("--stdio is for the output of one program");
+  }
+  if (auto container = find_podman(programs, options.runtime)) {
+    if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
+    if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
+      throw Failure(fmt::format(
+          "'{}' is a container of podman's, whose memory cannot be copied ahead", container->name));
+    }
+    return podman_.move(user, std::move(*container), to, options.force, progress);
+  }
+  std::vector<MoveGroup::Program> group;
+  for (Unit& unit : find_units(user, programs, options.runtime)) {
+    if (has_extras) {
+      if (unit.container) {
+        unit.container = unit.container->runtime->with(*unit.container, options.extras);
+      } else if (options.extras.rootfs) {
+        throw Failure(
+            fmt::format("'{}' is no container, whose root filesystem could be copied", unit.name));
+      }
+    }
+    group.push_back({new_move_id(), std::move(unit)});
+  }
+  std::vector<std::shared_ptr<Move>> moves;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& program : group) {
+      for (const auto& [id, other] : moves_) {
+        if (other->unit().root == program.unit.root && !other->is_over() &&
+            other->group().undecided()) {
+          throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
+                                    program.unit.name, other->group().peer().name()));
+        }
+      }
+    }
+    const auto together = std::make_shared<MoveGroup>(host_, std::move(group), to);
+    for (std::size_t i = 0; i < together->programs().size(); ++i) {
+      moves.push_back(std::make_shared<Move>(host_, together, i, user, options));
+      moves_.emplace(moves.back()->move_id(), moves.back());
+    }
+  }
+  try {
+    const auto report = move_together(host_, moves, progress);
+    for (const auto& program : report.programs()) {
+      log::info("'{}' moved to {}: blackout {:.1f} ms", program.program(), program.to(),
+                program.blackout_ms());
+    }
+    return report;
+  } catch (const std::exception& failure) {
+    log::info("{}", failure.what());
+    std::lock_guard lock(mutex_);
+    for (const auto& move : moves) {
+      if (move->is_over()) moves_.erase(move->move_id());
+    }
+    throw;
+  }
+}
+
+v1::PsReply Daemon::ps(uid_t user) {
+  v1::PsReply reply;
+  reply.set_host(host_.name);
+  reply.set_injected_losses(host_.stand_ins->injected_losses());
+  const auto statuses = host_.control->statuses(std::chrono::seconds(2));
+  for (const auto& process : host_.control->processes()) {
+    auto* program = reply.add_programs();
+    program->set_pid(process.pid);
+    program->set_name(program_name(process.pid).value_or("?"));
+    program->set_state("running");
+    if (!is_owner(user, process.pid)) {
+      program->set_state("another user's");
+      continue;
+    }
+    if (const auto id = Podman::container_of(process.pid); !id.empty()) {
+      program->set_container(id.substr(0, Podman::kShortId));
+    } else if (const auto container = host_.runtimes->container_of(process.pid)) {
+      program->set_container(container->name);
+    }
+    if (is_halted(process.pid)) {
+      program->set_state("stopped");  // it could not answer
+      continue;
+    }
+    if (const auto status = statuses.find(process.pid); status != statuses.end()) {
+      to_message(status->second, program);
+    } else {
+      program->set_state("does not answer");
+    }
+  }
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, move] : moves_) {
+    const MoveGroup& group = move->group();
+    if (!group.undecided() || !is_owner(user, move->unit().root)) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(move->unit().root);
+    program->set_name(move->unit().name);
+    program->set_state(group.in_doubt() ? "in doubt" : "moving");
+    program->set_move_id(id);
+    if (!group.is_alone()) program->set_group(group.id());
+  }
+  for (const auto& [id, former] : formers_) {
+    if (!former->in_doubt() || !is_owner(user, former->root())) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(former->root());
+    program->set_name(former->program());
+    program->set_state("in doubt");
+    program->set_move_id(id);
+  }
+  for (const auto& [id, arrival] : arrivals_) {
+    if (!arrival->is_held() || !is_owner(user, arrival->root())) continue;
+    auto* program = reply.add_programs();
+    program->set_pid(arrival->root());
+    program->set_name(arrival->program());
+    program->set_state(arrival->in_doubt() ? "in doubt" : "arriving");
+    program->set_move_id(id);
+    program->set_group(arrival->group());
+  }
+  podman_.ps(user, &reply);
+  return reply;
+}
+
+void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
+  if (podman_.resolve(user, move_id, commit_it)) return;
+  if (const auto move = find_move(move_id); move && move->group().in_doubt()) {
+    for (const auto& program : move->group().programs()) {
+      need_owner(user, program.unit.name, program.unit.root);
+    }
+    if (commit_it) {
+      throw Failure(
+          "the move is committed here; if the program lives on at the destination, "
+          "there is nothing to decide: end its frozen copy by hand");
+    }
+    move->group().resolve_abort();
+    return;
+  }
+  if (const auto arriving = arrival(move_id); arriving && arriving->in_doubt()) {
+    std::vector<std::shared_ptr<Arrival>> group{arriving};
+    {
+      std::lock_guard lock(mutex_);
+      for (const auto& [id, other] : arrivals_) {
+        if (arriving->group() != 0 && other->group() == arriving->group()) group.push_back(other);
+      }
+    }
+    for (const auto& each : group) need_owner(user, each->program(), each->root());
+    std::string reason;
+    if (!commit_it) {
+      arriving->abort("an operator decided so");
+    } else if (arriving->commit(&reason) == Answer::kAborted) {
+      throw Failure(reason);
+    }
+    return;
+  }
+  const auto promise = former(move_id);
+  if (!promise || !promise->in_doubt()) {
+    throw Failure(fmt::format("no move {:016x} is in doubt on {}", move_id, host_.name));
+  }
+  if (user != 0) {
+    throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
+  }
+  if (commit_it) throw Failure("the move is committed here; decide it at its destination");
+  const auto record = host_.decisions->find(move_id, Side::kSource);
+  if (!record) return;
+  host_.decisions->record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
+  // Of a group, all.
+  for (const auto id : record->moves) {
+    if (const auto other = former(id)) other->resolve_abort();
+  }
+}
+
+}  // namespace ferry::host

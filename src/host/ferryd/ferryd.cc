@@ -1,0 +1,358 @@
+// ferryd: one per host. Decides and drives moves, and answers for stopped processes.
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <limits.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+#include <linux/magic.h>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "agent/protocol.h"
+#include "base/command_line.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "host/directory/directory.h"
+#include "host/ferryd/daemon.h"
+#include "host/ferryd/service.h"
+#include "host/move/host.h"
+#include "host/move/orphans.h"
+#include "host/peers/api.h"
+#include "host/peers/credentials.h"
+#include "host/peers/peer.h"
+#include "host/standin/origins.h"
+#include "host/standin/redirector.h"
+#include "host/standin/whereabouts.h"
+#include "host/units/runc/runc.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr Days kExpiresSoon{30};
+constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which inherit it
+constexpr int kArenas = 2;      // of malloc; see keep_heap_small()
+constexpr int kMappedBytes =
+    128 * 1024;  // from this size on, an allocation is a mapping of its own
+
+struct Options {
+  std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
+  std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
+              runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
+  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", podman = "podman",
+              directory = "ferryd://";
+  std::uint64_t memory_limit = 0;
+  port::Loss::Settings faults;
+  std::vector<std::string> limits;
+  bool insecure = false;
+};
+
+std::string folder_of_program() {
+  return std::filesystem::canonical("/proc/self/exe").parent_path();
+}
+
+// Beside the program in a build, in ../lib/ferry when installed.
+std::string companion(const std::string& name) {
+  const std::string here = folder_of_program();
+  const std::string installed = here + "/../lib/ferry/" + name;
+  return std::filesystem::exists(installed) ? installed : here + "/" + name;
+}
+
+std::string find_criu(const std::string& wanted) {
+  const std::string ours = "/opt/ferry/bin/criu";  // where scripts/setup puts one that works
+  return wanted == "criu" && std::filesystem::exists(ours) ? ours : wanted;
+}
+
+// Each move has threads of its own, and malloc gives threads up to eight arenas for each processor.
+// Every arena keeps what the largest move needed, pieces of images among it (1 MiB each, which
+// malloc takes from arenas once it has seen one freed, unless told from where on not to): 45 MB
+// resident after 240 moves and growing, of which 2 were in use. So: 28 MB after 999.
+void keep_heap_small() {
+  ::mallopt(M_ARENA_MAX, kArenas);
+  ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+}
+
+// Images of moves that a former ferryd left behind.
+void make_image_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  std::filesystem::create_directories(path, error);
+  if (error) throw Failure("cannot make " + path + ": " + error.message());
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) == 0 && status.f_type != TMPFS_MAGIC) {
+    log::warn("{} is not on a tmpfs: moves will be slow", path);
+  }
+}
+
+// gRPC's own errors, one line each. It tells of handshakes that failed in no other way.
+void log_grpc(gpr_log_func_args* entry) {
+  if (entry->severity < GPR_LOG_SEVERITY_ERROR) return;
+  const std::string text = one_line(entry->message);
+  if (text.starts_with("Handshake failed")) {
+    const std::size_t reason = text.rfind("::");
+    log::warn("refused a connection with another host: {}",
+              reason == std::string::npos ? text : text.substr(reason + 2));
+  } else {
+    log::warn("gRPC: {}", text);
+  }
+}
+
+std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* service,
+                                    std::shared_ptr<grpc::ServerCredentials> credentials) {
+  grpc::ServerBuilder builder;
+  int port = -1;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(address, std::move(credentials), &port);
+  builder.RegisterService(service);
+  auto server = builder.BuildAndStart();
+  if (!server || port < 0) throw Failure("cannot listen on " + address + "; is it in use?");
+  return server;
+}
+
+std::optional<Credentials> find_credentials(const Options& options) {
+  if (options.insecure || !Credentials::exist(options.tls)) return std::nullopt;
+  Credentials credentials = Credentials::load(options.tls);
+  const auto left =
+      std::chrono::duration_cast<Days>(credentials.end() - std::chrono::system_clock::now());
+  if (left < kExpiresSoon) {
+    log::warn(
+        "the certificate in {} expires in {} days; make another, on the CA's host: ferry "
+        "host add {}",
+        options.tls, left.count(), credentials.identity().name);
+  }
+  return credentials;
+}
+
+std::string name_of_host(const Options& options, const std::optional<Credentials>& credentials) {
+  if (credentials) {
+    const std::string& certified = credentials->identity().name;
+    if (!options.host.empty() && options.host != certified) {
+      throw Failure(
+          fmt::format("the certificate in {} is of {}, not of {}; leave --host away, or "
+                      "make another: ferry host add {}",
+                      options.tls, certified, options.host, options.host));
+    }
+    return certified;
+  }
+  char name[HOST_NAME_MAX + 1] = "";
+  if (options.host.empty()) ::gethostname(name, sizeof name - 1);
+  return options.host.empty() ? name : options.host;
+}
+
+// Empty: other hosts are not served.
+std::string address_for_others(const Options& options,
+                               const std::optional<Credentials>& credentials) {
+  if (options.listen.empty()) {
+    const bool known = credentials && !credentials->identity().addresses.empty();
+    return known ? credentials->identity().addresses.front() : std::string();
+  }
+  if (!credentials && !options.insecure) {
+    throw Failure(fmt::format(
+        "no certificates in {}, without which anybody could have programs restored here as root; "
+        "make them: ferry ca init, ferry host join (or leave --listen away to serve this host "
+        "only)",
+        options.tls));
+  }
+  return options.listen;
+}
+
+int run(const Options& options) {
+  if (::geteuid() != 0) throw Failure("ferryd needs root: it freezes and restores processes");
+  ::gpr_set_log_function(log_grpc);
+  const auto credentials = find_credentials(options);
+  const std::string listen = address_for_others(options, credentials);
+
+  // Images, records, and what CRIU writes: root's alone. A restored program has the mask of its
+  // own.
+  ::umask(0077);
+  // Threads inherit the mask: only sigwait() below sees these.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  // A limit of file sizes is a full disk: the write fails, and the move with it.
+  ::signal(SIGXFSZ, SIG_IGN);
+  // Programs that poll take every processor; a blackout must not wait for their time slices. CRIU
+  // gives what it restores the priority that it had.
+  ::setpriority(PRIO_PROCESS, 0, kPriority);
+  // Every program has a connection, and a stand-in a socket for each context.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  // Restored programs become our children: their exit status comes to us.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+
+  Host host;
+  host.name = name_of_host(options, credentials);
+  host.credentials = credentials ? &*credentials : nullptr;
+  if (!listen.empty()) {
+    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
+    host.address = join_host_port(resolve(listen_host), listen_port);
+  }
+  host.version = kVersion;
+  host.image_directory = options.images;
+  host.state_directory = options.state;
+  host.podman = options.podman;
+  host.memory_limit = options.memory_limit;
+  for (const auto& limit : options.limits) set_limit(limit, &host.limits);
+  DecisionLog decisions(options.state);
+  Containers containers(options.containers, options.hook);
+  StandInHost stand_ins(options.faults);
+  Runc runc(options.runc_records, options.runc, options.runc_root);
+  const Runtimes runtimes(host.name, containers, &runc);
+  CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
+                   companion("ferry-criu-action"), options.socket});
+  host.rootfs_helper = companion("ferry-rootfs");
+  host.decisions = &decisions;
+  host.runtimes = &runtimes;
+  host.stand_ins = &stand_ins;
+  host.criu = &criu;
+  std::optional<Credentials> for_etcd;
+  if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
+  const auto directory =
+      make_directory({options.directory, host.address, host.credentials,
+                      for_etcd ? &*for_etcd : host.credentials, host.limits.lease});
+  host.directory = directory.get();
+  Origins origins(stand_ins, *directory, host.limits.origin);
+  host.origins = &origins;
+  Daemon daemon(host);
+  // The lock of its socket keeps a second ferryd from everything below.
+  ControlServer control(options.socket, daemon);
+  host.control = &control;
+  Residents residents(host.state_directory + "/residents");
+  host.residents = &residents;
+  Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
+  host.whereabouts = &whereabouts;
+  Redirector redirector(host.credentials, origins, stand_ins);
+  make_image_directory(options.images);
+  const auto ferryd_service = make_ferryd_service(daemon, host);
+  const auto local_service = make_local_service(daemon, host);
+  std::optional<ImageReceiver> images;
+  std::unique_ptr<grpc::Server> ferryd_server;
+  if (!listen.empty()) {
+    host.images =
+        &images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
+    ferryd_server = serve(host.address, ferryd_service.get(),
+                          credentials ? credentials->server() : grpc::InsecureServerCredentials());
+  }
+  ::unlink(options.api.c_str());
+  const auto local_server =
+      serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
+  ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
+  control.start();
+  log::info("ferryd {} of {} {}", kVersion, host.name,
+            listen.empty() ? "serves this host only"
+                           : fmt::format("listens on {}, {}", host.address,
+                                         credentials ? "with certificates" : "INSECURE"));
+  if (const std::string problem = criu.unusable(); !problem.empty()) log::warn("{}", problem);
+
+  // Last: should anything above fail, what former ferryds have left is untouched.
+  daemon.recover();
+  Orphans orphans(runtimes, host.stopping);
+
+  int signal = 0;
+  ::sigwait(&signals, &signal);
+  log::info("ferryd of {} ends", host.name);
+  host.stopping = true;
+  const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(2);
+  local_server->Shutdown(soon);
+  if (ferryd_server) ferryd_server->Shutdown(soon);
+  // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
+  // record stands.
+  ::unlink(options.socket.c_str());
+  ::unlink(ControlServer::programs_socket(options.socket).c_str());
+  ::unlink(options.api.c_str());
+  log::end();
+  ::_exit(0);
+}
+
+}  // namespace
+}  // namespace ferry::host
+
+int main(int argc, char** argv) {
+  using namespace ferry::host;
+  keep_heap_small();  // before there are threads
+  ferry::log::begin();
+  Options options;
+  CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
+  app.set_version_flag("--version", std::string("ferryd ") + kVersion);
+  app.add_option("--host", options.host,
+                 "name of this host (default: its certificate's, else the system's)");
+  app.add_option("--listen", options.listen,
+                 "ADDRESS[:PORT] for other ferryds (default: the certificate's first address; "
+                 "without certificates none)");
+  app.add_option("--tls-dir", options.tls, "this host's certificate, from ferry host join")
+      ->capture_default_str();
+  app.add_flag("--insecure", options.insecure,
+               "neither show nor demand certificates: whoever reaches the port is root here");
+  app.add_option(
+         "--socket", options.socket,
+         "UNIX socket for programs and CRIU; containers have programs/ferryd.sock beside it")
+      ->capture_default_str();
+  app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")
+      ->capture_default_str();
+  app.add_option(
+         "--state-dir", options.state,
+         "the journal: decisions on moves, and what is held for them; must survive a restart")
+      ->capture_default_str();
+  app.add_option("--image-dir", options.images, "images under way, on a tmpfs")
+      ->capture_default_str();
+  app.add_option("--containers", options.containers, "records of this host's containers")
+      ->capture_default_str();
+  app.add_option("--runc", options.runc, "runc to use")->capture_default_str();
+  app.add_option("--runc-root", options.runc_root, "state of runc's containers, as its --root")
+      ->capture_default_str();
+  app.add_option("--runc-records", options.runc_records, "records of those that move")
+      ->capture_default_str();
+  app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
+      ->check(CLI::ExistingFile);
+  app.add_option(
+         "--directory", options.directory,
+         "who is where: etcd[s]://HOST:PORT[,...], or ferryd://HOST[:PORT],... to ask these "
+         "beside the hosts that this one has moved programs to and from")
+      ->capture_default_str();
+  app.add_option("--etcd-tls-dir", options.etcd_tls,
+                 "ca.pem, host.pem and host.key for etcds://, when not those of --tls-dir")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
+  app.add_option("--podman", options.podman, "podman to use, for ferry move CONTAINER")
+      ->capture_default_str();
+  app.add_option("--memory-limit", options.memory_limit,
+                 "most memory that an arriving program may take, e.g. 4G; 0: what is free")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option(
+         "--limit", options.limits,
+         "how long to wait for something, e.g. stand-in=15min; can be repeated; all of them "
+         "are in docs/settings.md")
+      ->type_name("NAME=TIME");
+  const CLI::Range probability(0.0, 1.0);
+  app.add_option("--fault-loss", options.faults.sending,
+                 "for tests: lose each packet that a stand-in sends with this probability")
+      ->check(probability);
+  app.add_option("--fault-receive-loss", options.faults.receiving,
+                 "for tests: the same of packets that reach a stand-in")
+      ->check(probability);
+  app.add_option("--fault-seed", options.faults.seed, "of these losses")->capture_default_str();
+  try {
+    if (const auto status = ferry::parse_command_line(app, argc, argv)) return *status;
+    return run(options);
+  } catch (const std::exception& failure) {
+    std::cerr << "ferryd: " << failure.what() << '\n';
+    return 1;
+  }
+}

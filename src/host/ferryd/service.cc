@@ -1,0 +1,317 @@
+#include "host/ferryd/service.h"
+
+#include <string_view>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.grpc.pb.h"
+#include "host/directory/directory.h"
+#include "host/directory/places.h"
+#include "host/ferryd/daemon.h"
+#include "host/move/settle.h"
+#include "host/peers/api.h"
+#include "host/peers/credentials.h"
+#include "host/standin/whereabouts.h"
+#include "host/units/obstacles.h"
+
+namespace ferry::host {
+namespace {
+
+// What fails on purpose is FAILED_PRECONDITION: callers tell it from a connection that broke.
+template <typename Call>
+grpc::Status guarded(Call call) {
+  try {
+    return call();
+  } catch (const std::exception& failure) {
+    return {grpc::FAILED_PRECONDITION, failure.what()};
+  }
+}
+
+// A call of another ferryd: `call` gets the name in its certificate.
+template <typename Call>
+grpc::Status answered(const grpc::ServerContext& context, Call call) {
+  return guarded([&] {
+    try {
+      return call(caller_of(context).name);
+    } catch (const std::exception& failure) {
+      if (std::string_view(failure.what()).starts_with("refused")) {
+        log::warn("a call from {}: {}", context.peer(), failure.what());
+      }
+      throw;
+    }
+  });
+}
+
+std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std::string& from) {
+  auto arrival = daemon.arrival_from(move_id, from);
+  if (!arrival) throw Failure("this move is not known here");
+  return arrival;
+}
+
+class FerrydService final : public v1::Ferryd::Service {
+ public:
+  FerrydService(Daemon& daemon, Host& host) : daemon_(daemon), host_(host) {}
+  grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
+                      v1::LocateReply* reply) override;
+  grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
+                        v1::ListenerReply* reply) override;
+  grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
+                     v1::ClaimReply* reply) override;
+  grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
+                       v1::UnclaimReply* reply) override;
+  grpc::Status Take(grpc::ServerContext* context, const v1::TakeRequest* request,
+                    v1::TakeReply* reply) override;
+  grpc::Status Check(grpc::ServerContext*, const v1::CheckRequest*, v1::CheckReply*) override;
+  grpc::Status Prepare(grpc::ServerContext*, const v1::PrepareRequest*, v1::PrepareReply*) override;
+  grpc::Status Bind(grpc::ServerContext*, const v1::BindRequest*, v1::BindReply*) override;
+  grpc::Status Restore(grpc::ServerContext*, const v1::RestoreRequest*, v1::RestoreReply*) override;
+  grpc::Status Commit(grpc::ServerContext*, const v1::CommitRequest*, v1::CommitReply*) override;
+  grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest*, v1::AbortReply*) override;
+  grpc::Status Watch(grpc::ServerContext*, const v1::WatchRequest*,
+                     grpc::ServerWriter<v1::WatchEvent>*) override;
+  grpc::Status Decision(grpc::ServerContext*, const v1::DecisionRequest*,
+                        v1::DecisionReply*) override;
+
+ private:
+  Daemon& daemon_;
+  Host& host_;
+};
+
+class LocalService final : public v1::Local::Service {
+ public:
+  LocalService(Daemon& daemon, const Host& host) : daemon_(daemon), host_(host) {}
+  grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
+                    grpc::ServerWriter<v1::MoveEvent>*) override;
+  grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
+  grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
+
+ private:
+  uid_t user_of(const grpc::ServerContext& context) const;
+
+  Daemon& daemon_;
+  const Host& host_;
+};
+
+grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
+                                   v1::LocateReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    const auto origin = from_message(request->origin());
+    if (!origin) throw Failure("malformed request");
+    reply->set_host(host_.name);
+    if (const auto place = host_.directory->told(*origin))
+      to_message(*place, reply->mutable_place());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Listener(grpc::ServerContext* context,
+                                     const v1::ListenerRequest* request, v1::ListenerReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    v1::Endpoint message;
+    message.set_address(request->address());
+    const auto address = from_message(message);
+    if (!address) throw Failure("malformed request");
+    for (const Place& place : host_.whereabouts->listeners(address->address, request->service())) {
+      to_message(place, reply->add_places());
+    }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
+                                  v1::ClaimReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    *reply = daemon_.claimed(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
+                                    v1::UnclaimReply*) {
+  return answered(*context, [&](const std::string& from) {
+    daemon_.unclaimed(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Take(grpc::ServerContext* context, const v1::TakeRequest* request,
+                                 v1::TakeReply*) {
+  return answered(*context, [&](const std::string& from) {
+    daemon_.taken(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckRequest* request,
+                                  v1::CheckReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    daemon_.check(*request, from);
+    for (auto& file : missing_files({request->files().begin(), request->files().end()})) {
+      reply->add_missing_files(std::move(file));
+    }
+    reply->set_version(host_.version);
+    reply->set_host(host_.name);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::PrepareRequest* request,
+                                    v1::PrepareReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    const ImageToken token = request->has_podman() ? daemon_.prepare_podman(*request, from)
+                                                   : daemon_.prepare(*request, from)->token();
+    reply->set_image_port(host_.images->port());
+    reply->set_image_token(token.data(), token.size());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindRequest* request,
+                                 v1::BindReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    std::vector<NewPlace> wanted;
+    for (const auto& process : request->processes()) wanted.push_back(from_message(process));
+    for (const auto& place : known(daemon_, request->move_id(), from)->bind(wanted)) {
+      to_message(place, reply->add_processes());
+    }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::RestoreRequest* request,
+                                    v1::RestoreReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    const std::chrono::milliseconds limit(request->limit_ms());
+    if (const auto rdma_ns = daemon_.restore_podman(request->move_id(), limit, from)) {
+      reply->set_rdma_ns(*rdma_ns);
+      return grpc::Status::OK;
+    }
+    known(daemon_, request->move_id(), from)->restore(limit, from_message(request->stdio()));
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Commit(grpc::ServerContext* context, const v1::CommitRequest* request,
+                                   v1::CommitReply*) {
+  return answered(*context, [&](const std::string& from) {
+    std::string reason;
+    const Answer answer = daemon_.commit(request->move_id(), from, &reason);
+    return commit_status(answer, reason);
+  });
+}
+
+grpc::Status FerrydService::Abort(grpc::ServerContext* context, const v1::AbortRequest* request,
+                                  v1::AbortReply*) {
+  return answered(*context, [&](const std::string& from) {
+    return abort_status(daemon_.abort(request->move_id(), from));
+  });
+}
+
+grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                                  grpc::ServerWriter<v1::WatchEvent>* writer) {
+  std::shared_ptr<Arrival> arrival;
+  const auto status = answered(*context, [&](const std::string& from) {
+    arrival = daemon_.arrival_from(request->move_id(), from);
+    return arrival ? grpc::Status::OK
+                   : grpc::Status(grpc::NOT_FOUND, "this move is not known here");
+  });
+  if (!status.ok()) return status;
+  bool all_know = false;
+  const auto tell = [&](const v1::WatchEvent& event) {
+    if (event.has_peers_know()) all_know = event.peers_know().remaining() == 0;
+    return writer->Write(event);
+  };
+  for (const auto& event : arrival->account()) tell(event);
+  while (!context->IsCancelled() && !host_.stopping) {
+    const auto event = arrival->next_event(std::chrono::milliseconds(500));
+    if (event) {
+      if (!tell(*event)) break;
+    } else if (all_know || arrival->is_over()) {
+      break;
+    }
+  }
+  // Who watches must not take the end of this ferryd for the end of the program.
+  if (host_.stopping) return {grpc::UNAVAILABLE, "this ferryd is ending"};
+  return grpc::Status::OK;
+}
+
+grpc::Status FerrydService::Decision(grpc::ServerContext* context,
+                                     const v1::DecisionRequest* request, v1::DecisionReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    switch (daemon_.decision(request->move_id())) {
+      case Answer::kCommitted: reply->set_decision(v1::DecisionReply::COMMITTED); break;
+      case Answer::kAborted: reply->set_decision(v1::DecisionReply::ABORTED); break;
+      case Answer::kUnknown: reply->set_decision(v1::DecisionReply::UNDECIDED); break;
+    }
+    return grpc::Status::OK;
+  });
+}
+
+MoveOptions options_of(const v1::MoveRequest& request) {
+  using Ahead = MoveOptions::Ahead;
+  Ahead ahead = Ahead::kBySize;
+  if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
+  if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
+  return {request.force(),
+          ahead,
+          request.max_blackout_ms(),
+          request.runtime(),
+          {request.copy_rootfs(), request.stdio()}};
+}
+
+// Who asks, by the ticket that its connection to the control socket was given.
+uid_t LocalService::user_of(const grpc::ServerContext& context) const {
+  const auto found = context.client_metadata().find(kTicketKey);
+  std::optional<uid_t> user;
+  if (found != context.client_metadata().end()) {
+    user = host_.control->user_of(std::string(found->second.data(), found->second.size()));
+  }
+  if (!user) throw Failure("nobody knows who asks; use the ferry command of this ferryd's version");
+  return *user;
+}
+
+grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequest* request,
+                                grpc::ServerWriter<v1::MoveEvent>* writer) {
+  return guarded([&] {
+    // Who asked may have gone; the move goes on.
+    const auto report =
+        daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
+                     request->to(), options_of(*request), [&](const v1::MoveProgress& progress) {
+                       v1::MoveEvent event;
+                       *event.mutable_progress() = progress;
+                       writer->Write(event);
+                     });
+    v1::MoveEvent event;
+    *event.mutable_report() = report;
+    writer->Write(event);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Ps(grpc::ServerContext* context, const v1::PsRequest*,
+                              v1::PsReply* reply) {
+  return guarded([&] {
+    *reply = daemon_.ps(user_of(*context));
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::ResolveRequest* request,
+                                   v1::ResolveReply*) {
+  return guarded([&] {
+    daemon_.resolve(user_of(*context), request->move_id(), request->commit());
+    return grpc::Status::OK;
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, Host& host) {
+  return std::make_shared<FerrydService>(daemon, host);
+}
+
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const Host& host) {
+  return std::make_shared<LocalService>(daemon, host);
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,218 @@
+#include "host/image/copy_ahead.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "host/proc/process_tree.h"
+#include "precopy/pagemap_image.h"
+
+namespace ferry::host {
+namespace {
+
+using precopy::kPage;
+using precopy::PageRanges;
+
+constexpr std::chrono::seconds kTrackLimit{5};  // for a program to give its userfaultfd
+// Beside programs on a busy machine; the stop is in no thread of this.
+constexpr int kAheadNice = 8;
+
+// The calling thread, for as long as this lives.
+class MakesWay {
+ public:
+  MakesWay() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kAheadNice); }
+  ~MakesWay() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 0); }
+};
+
+// Reads pages of another process, also those that it may not read itself. False: not all are there.
+bool read_pages(pid_t pid, const PageRanges& pages, std::byte* to) {
+  std::vector<iovec> remote;
+  for (const auto& [start, end] : pages) {
+    remote.push_back({reinterpret_cast<void*>(start), end - start});
+  }
+  const iovec local{to, pages.bytes()};
+  const ssize_t got = ::process_vm_readv(pid, &local, 1, remote.data(), remote.size(), 0);
+  if (got == static_cast<ssize_t>(pages.bytes())) return true;
+  const UniqueFd memory(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  for (const auto& [start, end] : pages) {
+    for (std::uint64_t at = start; at < end;) {
+      const ssize_t part = ::pread(memory.get(), to, end - at, static_cast<off_t>(at));
+      if (part < 0 && errno == EINTR) continue;
+      if (part <= 0) return false;
+      at += static_cast<std::uint64_t>(part);
+      to += part;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings)
+    : control_(control),
+      root_(root),
+      planner_(settings),
+      buffer_(ImageSender::kMostPages * kPage) {}
+
+CopyAhead::~CopyAhead() = default;
+
+// Those of the tree that can be tracked: they have the library.
+void CopyAhead::find_processes() {
+  const auto tree = process_tree(root_);
+  const auto known = control_.processes();
+  for (const pid_t pid : tree) {
+    const auto started = start_time(pid);
+    const auto found = processes_.find(pid);
+    if (found != processes_.end() && found->second.started == started) continue;
+    if (found != processes_.end()) processes_.erase(found);
+    const bool has_library = std::any_of(known.begin(), known.end(),
+                                         [&](const FerryProcess& each) { return each.pid == pid; });
+    if (!has_library || precopy::writes_unseen(pid)) continue;
+    try {
+      Process process;
+      process.inner_pid = innermost_pid(pid).value_or(pid);
+      process.started = started;
+      process.tracker =
+          std::make_unique<precopy::Tracker>(pid, control_.track(pid, kTrackLimit).release());
+      processes_.emplace(pid, std::move(process));
+    } catch (const Failure& failure) {
+      log::warn("{}: its memory is not copied ahead", failure.what());
+      processes_[pid].started = started;  // not asked again
+    }
+  }
+}
+
+// The pages, in frames. `all`: a page that cannot be read is a failure, not owed.
+std::uint64_t CopyAhead::send(ImageSender& sender, Process& process, const PageRanges& pages,
+                              bool all) {
+  std::uint64_t sent = 0;
+  PageRanges frame;
+  const auto flush = [&] {
+    if (frame.empty()) return;
+    if (read_pages(process.tracker->pid(), frame, buffer_.data())) {
+      sender.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
+      sent += frame.bytes();
+      process.sent.add(frame);
+    } else if (all) {
+      throw Failure(fmt::format("cannot read the memory of process {}", process.tracker->pid()));
+    } else {
+      process.owed.add(frame);
+    }
+    frame = {};
+  };
+  for (const auto& [start, end] : pages) {
+    for (std::uint64_t at = start; at < end;) {
+      const std::uint64_t room = ImageSender::kMostPages * kPage - frame.bytes();
+      const std::uint64_t to = std::min(end, at + room);
+      frame.add(at, to);
+      at = to;
+      if (frame.bytes() == ImageSender::kMostPages * kPage) flush();
+    }
+  }
+  flush();
+  sent_ += sent;
+  return sent;
+}
+
+std::uint64_t CopyAhead::send_round(ImageSender& sender) {
+  std::uint64_t sent = 0;
+  for (auto& [pid, process] : processes_) {
+    if (!process.tracker) continue;
+    precopy::Tracker::Look look;
+    try {
+      look = process.tracker->take();
+    } catch (const std::exception&) {
+      if (is_alive(pid)) throw;
+      continue;  // it has ended
+    }
+    PageRanges pages = process.owed.within(look.memory);
+    pages.add(look.dirty);
+    process.owed = {};
+    process.sent = process.sent.within(look.memory);
+    sender.send_kept(process.inner_pid, look.memory);
+    sent += send(sender, process, pages, false);
+  }
+  sender.end_round();
+  return sent;
+}
+
+void CopyAhead::run(ImageSender& sender, const std::function<void(const Progress&)>& tell,
+                    const std::function<void()>& go_on) {
+  using Clock = std::chrono::steady_clock;
+  const MakesWay nice;
+  for (;;) {
+    go_on();
+    find_processes();
+    precopy::Round round;
+    const auto began = Clock::now();
+    round.sent = send_round(sender);
+    round.time = Clock::now() - began;
+    for (auto& [pid, process] : processes_) {
+      if (!process.tracker || !is_alive(pid)) continue;
+      round.left += process.tracker->look().dirty.bytes();
+    }
+    for (const pid_t pid : process_tree(root_)) {
+      const std::uint64_t bytes = resident_bytes(pid);
+      const auto found = processes_.find(pid);
+      round.total += bytes;
+      // Sent in the stop, as a whole.
+      if (found == processes_.end() || !found->second.tracker) round.left += bytes;
+    }
+    const auto next = planner_.after(round);
+    sent_ahead_ = sent_;
+    tell({planner_.rounds(), sent_, round.left, planner_.dirty_rate(), planner_.rate(),
+          planner_.blackout().count()});
+    if (next == precopy::Planner::Next::kStop) return;
+    if (next == precopy::Planner::Next::kGiveUp) {
+      throw Failure(fmt::format(
+          "it would stand still for about {:.0f} ms: it writes {:.0f} MB/s, and {:.0f} "
+          "MB/s can be sent; raise --max-blackout",
+          planner_.blackout().count(), planner_.dirty_rate() / 1e6, planner_.rate() / 1e6));
+    }
+  }
+}
+
+void CopyAhead::send_last(ImageSender& sender) {
+  sender.tell_stop();
+  for (auto& [pid, process] : processes_) {
+    if (!process.tracker || start_time(pid) != process.started) continue;
+    if (precopy::writes_unseen(pid)) {
+      process.sent = {};  // rest() sends all of it
+      continue;
+    }
+    const auto look = process.tracker->look();
+    PageRanges pages = process.owed.within(look.memory);
+    pages.add(look.dirty);
+    process.sent = process.sent.within(look.memory);
+    send(sender, process, pages, true);
+  }
+}
+
+void CopyAhead::send_rest(ImageSender& sender, const std::string& images) {
+  auto wanted = precopy::pages_left_out(images);
+  if (wanted.empty()) return;
+  for (const pid_t pid : process_tree(root_)) {
+    const auto found = wanted.find(innermost_pid(pid).value_or(pid));
+    if (found == wanted.end()) continue;
+    Process& process = processes_[pid];
+    if (!process.tracker || process.started != start_time(pid)) {
+      process = {};
+      process.tracker = std::make_unique<precopy::Tracker>(pid, -1);
+      process.inner_pid = found->first;
+    }
+    PageRanges rest = found->second;
+    rest.remove(process.sent);
+    send(sender, process, rest, true);
+    wanted.erase(found);
+  }
+  if (!wanted.empty()) throw Failure("CRIU has dumped a process that is not of the program");
+}
+
+}  // namespace ferry::host

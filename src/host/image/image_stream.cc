@@ -1,0 +1,547 @@
+#include "host/image/image_stream.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "wire/bytes.h"
+#include "wire/crc32.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
+constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
+constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
+// Of a frame: a process has 65,530 mappings by default.
+constexpr std::size_t kMostRanges = 1 << 17;
+// Of who copies ahead: programs come first, on machines that are busy.
+constexpr int kAheadNice = 8;
+constexpr char kRootfs[] = "root filesystem";
+
+void set_timeouts(int socket, int seconds) {
+  const timeval idle{seconds, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &idle, sizeof idle);
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &idle, sizeof idle);
+}
+
+int receive_content(Stream& stream, int file, std::uint64_t size, std::uint32_t* crc,
+                    std::vector<std::byte>& buffer) {
+  *crc = wire::kCrc32Init;
+  while (size > 0) {
+    const std::size_t piece = std::min<std::uint64_t>(kPiece, size);
+    if (const int error = stream.receive(buffer.data(), piece)) return error;
+    *crc = wire::crc32_update(*crc, {buffer.data(), piece});
+    for (std::size_t done = 0; done < piece;) {
+      const ssize_t written = ::write(file, buffer.data() + done, piece - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      done += static_cast<std::size_t>(written);
+    }
+    size -= piece;
+  }
+  *crc = ~*crc;
+  return 0;
+}
+
+// From the first page on; the stop ends it.
+void make_way(bool ahead) {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ahead ? kAheadNice : 0);
+}
+
+// 0 or errno.
+int receive_ranges(Stream& stream, std::uint32_t count, std::uint32_t* crc,
+                   precopy::PageRanges* ranges) {
+  if (count > kMostRanges) return EBADMSG;
+  std::vector<std::byte> table(std::size_t{count} * 16);
+  if (const int error = stream.receive(table.data(), table.size())) return error;
+  *crc = wire::crc32_update(*crc, table);
+  wire::ByteReader in(table);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto start = in.get<std::uint64_t>(), end = in.get<std::uint64_t>();
+    const bool is_range = start < end && end <= precopy::kAddressEnd &&
+                          start % precopy::kPage == 0 && end % precopy::kPage == 0;
+    if (!is_range) return EBADMSG;
+    ranges->add(start, end);
+  }
+  return 0;
+}
+
+int receive_crc(Stream& stream, std::uint32_t crc) {
+  std::uint32_t expected = 0;
+  if (const int error = stream.receive(&expected, sizeof expected)) return error;
+  return ~crc == expected ? 0 : EBADMSG;
+}
+
+// A frame of pages, or of what is kept, behind its tag.
+int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::PageStore& memory) {
+  head.take(3);
+  const auto count = head.get<std::uint32_t>();
+  const auto process = head.get<std::int32_t>();
+  const auto pages = head.get<std::uint32_t>();
+  std::uint32_t crc = wire::kCrc32Init;
+  precopy::PageRanges ranges;
+  if (const int error = receive_ranges(stream, count, &crc, &ranges)) return error;
+  if (tag == 'K') {
+    if (const int error = receive_crc(stream, crc)) return error;
+    memory.keep(process, ranges);
+    return 0;
+  }
+  if (pages > ImageSender::kMostPages || ranges.bytes() != pages * precopy::kPage) return EBADMSG;
+  try {
+    for (const auto& [start, end] : ranges) {
+      for (std::uint64_t at = start; at < end;) {
+        const auto place = memory.put(process, at, end);
+        if (const int error = stream.receive(place.data(), place.size())) return error;
+        crc = wire::crc32_update(crc, place);
+        at += place.size();
+      }
+    }
+  } catch (const std::system_error& failure) {
+    return failure.code().value();
+  }
+  return receive_crc(stream, crc);
+}
+
+// A piece of a root filesystem, behind its tag.
+int receive_rootfs(Stream& stream, wire::ByteReader& head, RootfsHelper& rootfs,
+                   std::vector<std::byte>& buffer) {
+  head.take(3);
+  const auto size = head.get<std::uint32_t>();
+  if (size > ImageSender::kMostRootfs) return EBADMSG;
+  if (const int error = stream.receive(buffer.data(), size)) return error;
+  const std::span<const std::byte> piece(buffer.data(), size);
+  if (const int error = receive_crc(stream, wire::crc32_update(wire::kCrc32Init, piece))) {
+    return error;
+  }
+  return rootfs.unpack(piece);
+}
+
+int send_reply(Stream& stream, int error, std::uint64_t bytes) {
+  std::vector<std::byte> reply;
+  wire::ByteWriter out(&reply);
+  out.put(static_cast<std::uint32_t>(error));
+  out.put(std::uint32_t{0});
+  out.put(bytes);
+  return stream.send(reply.data(), reply.size());
+}
+
+std::vector<std::byte> file_head(char tag, const std::string& name, mode_t mode,
+                                 std::uint64_t size) {
+  std::vector<std::byte> head;
+  wire::ByteWriter out(&head);
+  out.put(tag);
+  out.put(static_cast<std::uint8_t>(name.size()));
+  out.put(static_cast<std::uint16_t>(mode & 07777));
+  out.put(std::uint32_t{0});
+  out.put(size);
+  out.append(name.data(), name.size());
+  return head;
+}
+
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+}  // namespace
+
+std::vector<ImageFile> image_files(const std::string& directory) {
+  std::vector<ImageFile> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.is_regular_file()) files.push_back({entry.path().filename(), entry.path()});
+  }
+  if (error) throw Failure(fmt::format("cannot read {}: {}", directory, error.message()));
+  return files;
+}
+
+ImageSender::ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
+                         const Credentials* credentials, const std::string& host)
+    : stream_(Stream::to_server(connect_tcp(address, port), credentials, host)) {
+  set_timeouts(stream_.socket(), kIdleSeconds);
+  std::vector<std::byte> head;
+  wire::ByteWriter out(&head);
+  out.put(kImageMagic);
+  out.put(kImageVersion);
+  out.append(token.data(), token.size());
+  totals_.stream_bytes = head.size();
+  if (const int error = stream_.send(head.data(), head.size())) {
+    throw Failure(fmt::format("cannot begin the transfer of the image: {}", error_text(error)));
+  }
+}
+
+// Sums and sends a file's content. 0 or errno.
+int ImageSender::send_content(int file, std::uint64_t size, std::uint32_t* crc) {
+  *crc = 0;  // of nothing
+  if (size == 0) return 0;
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+  if (map == MAP_FAILED) return errno;
+  const auto* bytes = static_cast<const std::byte*>(map);
+  std::uint32_t state = wire::kCrc32Init;
+  int error = 0;
+  for (std::uint64_t done = 0; done < size && error == 0;) {
+    const std::size_t piece = std::min<std::uint64_t>(kPiece, size - done);
+    state = wire::crc32_update(state, {bytes + done, piece});
+    error = stream_.send(bytes + done, piece, true);
+    done += piece;
+  }
+  ::munmap(map, size);
+  *crc = ~state;
+  return error;
+}
+
+ImageTotals ImageSender::send(const std::vector<ImageFile>& files) {
+  const auto put = [&](const std::vector<std::byte>& bytes, bool more) {
+    totals_.stream_bytes += bytes.size();
+    return stream_.send(bytes.data(), bytes.size(), more);
+  };
+  int error = 0;
+  std::vector<std::byte> bytes;
+  wire::ByteWriter out(&bytes);
+  for (const auto& file : files) {
+    if (error != 0) break;
+    const UniqueFd content(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (!content || ::fstat(content.get(), &status) != 0) {
+      throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+    }
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    error = put(file_head('F', file.name, status.st_mode, size), true);
+    std::uint32_t crc = 0;
+    if (error == 0) error = send_content(content.get(), size, &crc);
+    bytes.clear();
+    out.put(crc);
+    if (error == 0) error = put(bytes, true);
+    totals_.files += 1;
+    totals_.bytes += size;
+    totals_.stream_bytes += size;
+  }
+  bytes.clear();
+  out.put('E');
+  out.append("\0\0\0\0\0\0\0", 7);
+  out.put(totals_.files);
+  out.put(totals_.bytes);
+  if (error == 0) error = put(bytes, false);
+
+  receive_reply(error, totals_.bytes);
+  return totals_;
+}
+
+void ImageSender::send_rootfs(std::span<const std::byte> piece) {
+  while (!piece.empty()) {
+    const auto part = piece.first(std::min(piece.size(), kMostRootfs));
+    piece = piece.subspan(part.size());
+    std::vector<std::byte> head;
+    wire::ByteWriter out(&head);
+    out.put('T');
+    out.append("\0\0\0", 3);
+    out.put(static_cast<std::uint32_t>(part.size()));
+    out.put(std::uint64_t{0});
+    const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, part);
+    totals_.stream_bytes += head.size() + part.size() + sizeof crc;
+    int error = stream_.send(head.data(), head.size(), true);
+    if (error == 0) error = stream_.send(part.data(), part.size(), true);
+    if (error == 0) error = stream_.send(&crc, sizeof crc, false);
+    if (error != 0) receive_reply(error, 0, kRootfs);
+  }
+}
+
+void ImageSender::end_rootfs() {
+  const std::array<char, 16> frame{'U'};
+  totals_.stream_bytes += frame.size();
+  receive_reply(stream_.send(frame.data(), frame.size()), 0, kRootfs);
+}
+
+void ImageSender::send_piece(const std::string& name, std::span<const std::byte> content) {
+  const auto head = file_head('A', name, 0600, content.size());
+  const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, content);
+  totals_.files += 1;
+  totals_.bytes += content.size();
+  totals_.stream_bytes += head.size() + content.size() + sizeof crc;
+  int error = stream_.send(head.data(), head.size(), true);
+  if (error == 0) error = stream_.send(content.data(), content.size(), true);
+  if (error == 0) error = stream_.send(&crc, sizeof crc, false);
+  if (error != 0) receive_reply(error, 0);
+}
+
+int ImageSender::send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
+                             std::span<const std::byte> content) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(16 + 16 * ranges.count());
+  wire::ByteWriter out(&bytes);
+  out.put(tag);
+  out.append("\0\0\0", 3);
+  out.put(static_cast<std::uint32_t>(ranges.count()));
+  out.put(process);
+  out.put(static_cast<std::uint32_t>(content.size() / precopy::kPage));
+  const std::size_t head = bytes.size();
+  for (const auto& [start, end] : ranges) {
+    out.put(start);
+    out.put(end);
+  }
+  std::uint32_t crc =
+      wire::crc32_update(wire::kCrc32Init, {bytes.data() + head, bytes.size() - head});
+  crc = ~wire::crc32_update(crc, content);
+  totals_.stream_bytes += bytes.size() + content.size() + sizeof crc;
+  int error = stream_.send(bytes.data(), bytes.size(), true);
+  if (error == 0 && !content.empty()) error = stream_.send(content.data(), content.size(), true);
+  if (error == 0) error = stream_.send(&crc, sizeof crc, true);
+  return error;
+}
+
+void ImageSender::send_pages(std::int32_t process, const precopy::PageRanges& ranges,
+                             std::span<const std::byte> content) {
+  if (const int error = send_ranges('P', process, ranges, content)) receive_reply(error, 0);
+}
+
+void ImageSender::send_kept(std::int32_t process, const precopy::PageRanges& memory) {
+  if (memory.count() > kMostRanges) return;  // it keeps more than it needs
+  if (const int error = send_ranges('K', process, memory, {})) receive_reply(error, 0);
+}
+
+void ImageSender::end_round() {
+  const std::array<char, 16> frame{'R'};
+  totals_.stream_bytes += frame.size();
+  receive_reply(stream_.send(frame.data(), frame.size()), 0);
+}
+
+void ImageSender::tell_stop() {
+  const std::array<char, 16> frame{'S'};
+  totals_.stream_bytes += frame.size();
+  if (const int error = stream_.send(frame.data(), frame.size())) receive_reply(error, 0);
+}
+
+// `error`: of what was sent; `expected`: bytes of files that the receiver has. Throws Failure
+// unless all is well.
+void ImageSender::receive_reply(int error, std::uint64_t expected, const char* what) {
+  // The receiver's own error says more than the broken connection that follows from it.
+  std::vector<std::byte> reply(16);
+  const int reply_error = stream_.receive(reply.data(), reply.size());
+  wire::ByteReader in(reply);
+  const int theirs = static_cast<int>(in.get<std::uint32_t>());
+  in.get<std::uint32_t>();
+  const auto received = in.get<std::uint64_t>();
+  if (reply_error == 0 && theirs != 0) {
+    throw Failure(
+        fmt::format("the destination could not take the {}: {}", what, error_text(theirs)));
+  }
+  if (error == 0) error = reply_error;
+  if (error == 0 && received != expected) error = EBADMSG;
+  if (error != 0) {
+    throw Failure(fmt::format("the transfer of the {} broke off: {}", what, error_text(error)));
+  }
+}
+
+ImageReceiver::ImageReceiver(const std::string& address, const Credentials* credentials)
+    : credentials_(credentials), listener_(listen_tcp(address, 0)) {
+  port_ = local_port(listener_.get());
+  acceptor_ = std::thread([this] { accept_loop(); });
+}
+
+ImageReceiver::~ImageReceiver() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  for (auto& [token, transfer] : transfers_) {
+    if (transfer.socket >= 0) ::shutdown(transfer.socket, SHUT_RDWR);
+  }
+  changed_.wait(lock, [this] { return serving_ == 0; });
+  lock.unlock();
+  acceptor_.join();
+}
+
+ImageToken ImageReceiver::expect(const std::string& directory, std::uint64_t limit,
+                                 const std::string& host, precopy::PageStore* memory,
+                                 RootfsHelper* rootfs) {
+  ImageToken token;
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw Failure("cannot get random bytes for a transfer");
+  }
+  std::lock_guard lock(mutex_);
+  transfers_[token] = Transfer{directory, limit, host, memory, rootfs};
+  return token;
+}
+
+ImageTotals ImageReceiver::wait(const ImageToken& token, int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  const bool ended = changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
+    const auto found = transfers_.find(token);
+    return found == transfers_.end() || found->second.done;
+  });
+  const auto found = transfers_.find(token);
+  if (found == transfers_.end()) throw Failure("the transfer of the image was cancelled");
+  if (!ended) throw Failure("the transfer of the image does not end");
+  if (found->second.error != 0) {
+    throw Failure(
+        fmt::format("the transfer of the image failed: {}", error_text(found->second.error)));
+  }
+  return found->second.totals;
+}
+
+void ImageReceiver::cancel(const ImageToken& token) {
+  std::unique_lock lock(mutex_);
+  const auto found = transfers_.find(token);
+  if (found == transfers_.end()) return;
+  if (found->second.socket >= 0) ::shutdown(found->second.socket, SHUT_RDWR);
+  changed_.wait(lock, [&] { return found->second.socket < 0; });
+  transfers_.erase(found);
+  changed_.notify_all();
+}
+
+void ImageReceiver::accept_loop() {
+  for (;;) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket && !pause_after_accept(errno)) return;
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (!socket) continue;
+    const auto shared = std::make_shared<UniqueFd>(std::move(socket));
+    ++serving_;
+    try {
+      std::thread([this, shared] {
+        serve(std::move(*shared));
+        std::lock_guard done(mutex_);
+        --serving_;
+        changed_.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
+      log::warn("cannot take an image: {}", error.what());
+      --serving_;
+    }
+  }
+}
+
+void ImageReceiver::serve(UniqueFd socket) {
+  set_timeouts(socket.get(), kIdleSeconds);
+  const std::string address = remote_address(socket.get());
+  std::optional<Stream> stream;
+  try {
+    stream = Stream::to_client(std::move(socket), credentials_);
+  } catch (const Failure& failure) {
+    log::warn("refused {}, which would send an image: {}", address, failure.what());
+    return;
+  }
+  std::vector<std::byte> head(24);
+  if (stream->receive(head.data(), head.size()) != 0) return;
+  wire::ByteReader in(head);
+  const auto magic = in.get<std::uint32_t>();
+  const auto version = in.get<std::uint32_t>();
+  ImageToken token;
+  in.read(token.data(), token.size());
+  Transfer transfer;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = transfers_.find(token);
+    if (magic != kImageMagic || version != kImageVersion || found == transfers_.end() ||
+        found->second.busy || found->second.host != stream->peer() || stopping_) {
+      log::warn("refused {}, which would send an image that nobody expects from it", address);
+      return;
+    }
+    found->second.busy = true;
+    found->second.socket = stream->socket();
+    transfer = found->second;
+  }
+  ImageTotals totals;
+  const int error = receive_files(*stream, transfer, &totals);
+  {
+    std::lock_guard lock(mutex_);
+    Transfer& entry = transfers_.at(token);
+    entry.socket = -1;
+    entry.done = true;
+    entry.error = error;
+    entry.totals = totals;
+    changed_.notify_all();
+  }
+  send_reply(*stream, error, totals.bytes);
+  ::shutdown(stream->socket(), SHUT_WR);
+  // Unread bytes would turn the close into a reset, and the sender would lose the reply.
+  std::vector<std::byte> rest(kPiece);
+  while (::recv(stream->socket(), rest.data(), rest.size(), 0) > 0) continue;
+}
+
+int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals) {
+  set_timeouts(stream.socket(), kDumpSeconds);
+  std::vector<std::byte> buffer(kPiece);
+  std::uint64_t left = transfer.limit;
+  bool ahead = false, in_archive = false;
+  std::set<std::string> pieces;  // files that come in pieces
+  for (;;) {
+    std::array<std::byte, 16> head;
+    if (const int error = stream.receive(head.data(), head.size())) return error;
+    set_timeouts(stream.socket(), kIdleSeconds);
+    wire::ByteReader in(head);
+    const auto tag = in.get<char>();
+    if (tag == 'E') {
+      in.take(7);
+      std::uint64_t bytes = 0;
+      if (const int error = stream.receive(&bytes, sizeof bytes)) return error;
+      if (in_archive) return EBADMSG;
+      const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
+      return complete ? 0 : EBADMSG;
+    }
+    if (transfer.rootfs != nullptr && totals->files == 0 && (tag == 'T' || tag == 'U')) {
+      int error = tag == 'T' ? receive_rootfs(stream, in, *transfer.rootfs, buffer)
+                             : transfer.rootfs->end_archive();
+      in_archive = tag == 'T';
+      if (tag == 'U' && error == 0) error = send_reply(stream, 0, 0);
+      if (error != 0) return error;
+      set_timeouts(stream.socket(), kDumpSeconds);
+      continue;
+    }
+    if (transfer.memory != nullptr && totals->files == 0 && tag != 'F' && tag != 'A') {
+      if (tag == 'P' && !std::exchange(ahead, true)) make_way(true);
+      if (tag == 'S' && std::exchange(ahead, false)) make_way(false);
+      int error = EBADMSG;
+      if (tag == 'P' || tag == 'K') error = receive_memory(stream, tag, in, *transfer.memory);
+      if (tag == 'R') error = send_reply(stream, 0, 0);
+      if (tag == 'S') error = 0;
+      if (error != 0) return error;
+      set_timeouts(stream.socket(), kDumpSeconds);
+      continue;
+    }
+    if (tag != 'F' && tag != 'A') return EBADMSG;
+    std::string name(in.get<std::uint8_t>(), '\0');
+    const auto mode = in.get<std::uint16_t>();
+    in.get<std::uint32_t>();
+    const auto size = in.get<std::uint64_t>();
+    if (const int error = stream.receive(name.data(), name.size())) return error;
+    if (!is_file_name(name)) return EBADMSG;
+    const std::uint64_t ahead_bytes = transfer.memory != nullptr ? transfer.memory->bytes() : 0;
+    if (size > left || ahead_bytes > left - size) return ENOMEM;
+    left -= size;
+    const std::string path = transfer.directory + "/" + name;
+    // Pieces are only ever added to a file that has come in pieces, or to a new one.
+    const int how = tag == 'A' && pieces.contains(name) ? O_APPEND : O_CREAT | O_EXCL;
+    if (tag == 'A') pieces.insert(name);
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | how | O_NOFOLLOW | O_CLOEXEC, 0600));
+    // CRIU wants a log to have the mode that it had; the folder is root's alone.
+    if (!file || ::fchmod(file.get(), mode & 0777) != 0) return errno;
+    std::uint32_t crc = 0, expected = 0;
+    if (const int error = receive_content(stream, file.get(), size, &crc, buffer)) return error;
+    if (const int error = stream.receive(&expected, sizeof expected)) return error;
+    if (crc != expected) return EBADMSG;
+    totals->files += 1;
+    totals->bytes += size;
+  }
+}
+
+}  // namespace ferry::host

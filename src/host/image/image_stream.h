@@ -1,0 +1,164 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "host/image/rootfs_helper.h"
+#include "host/peers/stream.h"
+#include "precopy/page_ranges.h"
+#include "precopy/page_store.h"
+
+// Carries the files of an image from memory (tmpfs) to memory over a TCP connection beside gRPC's,
+// inside TLS where the host has credentials: a stream of its own, because every copy of an image
+// lengthens the blackout. Who may send is decided over gRPC: the receiver hands out a token for one
+// transfer, which it takes from the host that asked for it only.
+//
+// A program whose memory is copied ahead sends pages before its files, and again those that were
+// written since (precopy/); a container sends its root filesystem so (rootfs/).
+//
+//   stream = magic:32 version:32 token[16] { pages | kept | round | stop | root | whole }
+//            { file | piece } end
+//            little-endian
+//   pages  = 'P' reserved[3] ranges:32 process:32 pages:32 { start:64 end:64 } content crc32:32
+//            process: pid in its own pid namespace; content: of all ranges; crc32: of all behind
+//            the head
+//   kept   = 'K' reserved[3] ranges:32 process:32 reserved:32 { start:64 end:64 } crc32:32
+//            what the process still has of its memory: the receiver forgets the rest
+//   round  = 'R' reserved[15]    a round has ended; the receiver answers with a reply
+//   stop   = 'S' reserved[15]    the program stands still
+//   root   = 'T' reserved[3] size:32 reserved:64 content[size] crc32:32    size: kMostRootfs at most
+//            of an archive of the root filesystem
+//   whole  = 'U' reserved[15]    the archive has ended; the receiver answers with a reply
+//   file   = 'F' name_length:8 mode:16 reserved:32 size:64 name[name_length] content[size] crc32:32
+//            name: no '/', not "." or ".."
+//   piece  = 'A', else as a file: more of the file of that name, whose length is not known before
+//   end    = 'E' reserved[7] files:64 bytes:64    files: and pieces; bytes: sum of the contents
+//   reply  = error:32 reserved:32 bytes:64    error: errno of the receiver, 0: all is there
+namespace ferry::host {
+
+class Credentials;
+
+inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
+inline constexpr std::uint32_t kImageVersion = 4;
+
+using ImageToken = std::array<std::byte, 16>;
+
+struct ImageFile {
+  std::string name;  // at the receiver
+  std::string path;  // at the sender
+};
+
+struct ImageTotals {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;         // contents
+  std::uint64_t stream_bytes = 0;  // everything sent
+};
+
+// Every regular file of a directory.
+std::vector<ImageFile> image_files(const std::string& directory);
+
+// One transfer. Connects (and shows and demands certificates) before anything is frozen, so that
+// the blackout holds nothing but the image itself.
+class ImageSender {
+ public:
+  // `address` as for connect_tcp(); `host`: whom the receiver's certificate has to be for. Throws
+  // Failure.
+  ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
+              const Credentials* credentials = nullptr, const std::string& host = {});
+
+  // Memory, before send(). `content` has the pages of the ranges, one after the other, kMostPages
+  // at most. Throw Failure.
+  static constexpr std::size_t kMostPages = 256;
+  void send_pages(std::int32_t process, const precopy::PageRanges& ranges,
+                  std::span<const std::byte> content);
+  void send_kept(std::int32_t process, const precopy::PageRanges& memory);
+  // All that was sent so far is there when it returns.
+  void end_round();
+  void tell_stop();
+  std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
+
+  // The root filesystem, before send(). Throw Failure.
+  static constexpr std::size_t kMostRootfs = 256 << 10;
+  void send_rootfs(std::span<const std::byte> piece);
+  // All of the archive is there when it returns.
+  void end_rootfs();
+
+  // A file that is sent as it is written, piece by piece. Throws Failure.
+  void send_piece(const std::string& name, std::span<const std::byte> content);
+
+  // Sends and waits for the reply; once. Throws Failure.
+  ImageTotals send(const std::vector<ImageFile>& files);
+  // From another thread: whatever is under way fails at once.
+  void break_off() { ::shutdown(stream_.socket(), SHUT_RDWR); }
+
+ private:
+  int send_content(int file, std::uint64_t size, std::uint32_t* crc);
+  int send_ranges(char tag, std::int32_t process, const precopy::PageRanges& ranges,
+                  std::span<const std::byte> content);
+  void receive_reply(int error, std::uint64_t expected, const char* what = "image");
+
+  Stream stream_;
+  ImageTotals totals_;
+};
+
+// Takes transfers on a port of its own.
+class ImageReceiver {
+ public:
+  // Listens on `address` (numeric), any free port. Throws Failure.
+  explicit ImageReceiver(const std::string& address, const Credentials* credentials = nullptr);
+  ~ImageReceiver();
+
+  std::uint16_t port() const { return port_; }
+
+  // Allows one transfer into `directory`, which exists, from `host` (name in its certificate).
+  // `limit`: most bytes taken (then the sender gets ENOMEM). `memory`, `rootfs`: for pages and a
+  // root filesystem that come ahead, or none is taken; they belong to the transfer until that is
+  // over or cancelled.
+  ImageToken expect(const std::string& directory, std::uint64_t limit, const std::string& host = {},
+                    precopy::PageStore* memory = nullptr, RootfsHelper* rootfs = nullptr);
+  // Waits until the transfer is complete. Throws Failure if it failed, was cancelled, or does not
+  // end in time.
+  ImageTotals wait(const ImageToken& token, int timeout_ms);
+  // Ends a transfer that is no longer wanted; after the return nothing is written to its directory.
+  void cancel(const ImageToken& token);
+
+ private:
+  struct Transfer {
+    std::string directory;
+    std::uint64_t limit = 0;
+    std::string host;
+    precopy::PageStore* memory = nullptr;
+    RootfsHelper* rootfs = nullptr;
+    int socket = -1;  // while receiving
+    bool busy = false, done = false;
+    int error = 0;
+    ImageTotals totals;
+  };
+
+  void accept_loop();
+  void serve(UniqueFd socket);
+  static int receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals);
+
+  const Credentials* credentials_;
+  UniqueFd listener_;
+  std::uint16_t port_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<ImageToken, Transfer> transfers_;
+  unsigned serving_ = 0;
+  bool stopping_ = false;
+  std::thread acceptor_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+
+// How a move is decided (PROTOCOL.md, "A move decides once"): one state machine for each side,
+// without I/O, clock or locks. Its owner carries out next() and tells what came of it; ferryd and
+// the simulation of whole moves run the same code.
+//
+// Two-phase commit with presumed abort. The source's record is a promise: from then on only the
+// destination's answer decides. The destination's record is the commit.
+//
+//   source       open ─ restored ─► recording ─ durable ─► promised ─ committed there ─► committed
+//                 │                    │                      └────── aborted there ───► aborted
+//                 │                    └ unknown ─► revoking ─ aborted there ─► aborted
+//                 └ any failure ─► aborted
+//
+//   destination  open ─► held ─ the source has promised ─► recording ─ durable ─► committed
+//                 │       │                                    └ unknown ─► retracting ─► aborted
+//                 └───────┴ any failure, the source's abort ─► aborted
+//
+// A crash loses the state, not the record. recovered() gives the state that a side without memory
+// is in: no record is an abort, a promise is asked about again.
+//
+// A group of programs that move as one has one decision on each side, and one record: restored and
+// held count when all of its programs are, a failure of any of them is one of the group.
+namespace ferry::host {
+
+enum class Side : std::uint8_t { kSource, kDestination };
+
+// What the durable record of one side says. On the source's side kCommitted is the promise, and
+// kConfirmed that the destination has committed as well: nobody has to be asked any more.
+enum class Decision : std::uint8_t { kCommitted, kAborted, kConfirmed };
+
+// What came of writing a record.
+enum class Written : std::uint8_t {
+  kDurable,
+  kNot,      // certainly not on record
+  kUnknown,  // a later reader may find it or not
+};
+
+// What a ferryd says of a move when it is asked to commit or abort it.
+enum class Answer : std::uint8_t {
+  kCommitted,
+  kAborted,
+  kUnknown,  // no answer, or none that binds
+};
+
+class SourceDecision {
+ public:
+  enum class State : std::uint8_t { kOpen, kRecording, kPromised, kRevoking, kCommitted, kAborted };
+  enum class Step : std::uint8_t {
+    kNone,
+    kRecordCommit,  // → written()
+    kAskCommit,     // ask the destination to commit; → answered(), until it is not kUnknown
+    kAskAbort,      // the same
+  };
+
+  // What a source's ferryd without memory of the move goes by. It has to write no record that the
+  // move was aborted: none says the same.
+  static SourceDecision recovered(std::optional<Decision> record);
+
+  explicit SourceDecision(std::size_t programs = 1) : programs_(programs) {}
+
+  State state() const { return state_; }
+  Step next() const;
+
+  // The destination holds this one of the programs (from 0), frozen and silent.
+  void restored(std::size_t program = 0);
+  void failed();                 // something did, or somebody gave up; too late once promised
+  void written(Written result);  // of kRecordCommit
+  void answered(Answer answer);
+  // An operator's word that the destination will not go on with the program.
+  void operator_aborts();
+
+  bool decided() const { return state_ == State::kCommitted || state_ == State::kAborted; }
+  bool committed() const { return state_ == State::kCommitted; }
+  // The program may not run here, and only the destination (or an operator) can tell how it ends.
+  bool promised() const { return state_ == State::kPromised; }
+  // For a destination that asks. A promise is all that it needs.
+  Answer answer() const;
+
+ private:
+  std::size_t programs_;
+  std::set<std::size_t> restored_;
+  State state_ = State::kOpen;
+};
+
+class DestinationDecision {
+ public:
+  enum class State : std::uint8_t { kOpen, kHeld, kRecording, kRetracting, kCommitted, kAborted };
+  enum class Step : std::uint8_t {
+    kNone,
+    kRecordCommit,  // → written()
+    kRecordAbort,   // → written(), again while the result is kUnknown or kNot
+  };
+
+  static DestinationDecision recovered(std::optional<Decision> record);
+
+  explicit DestinationDecision(std::size_t programs = 1) : programs_(programs) {}
+
+  State state() const { return state_; }
+  Step next() const;
+
+  // Everything of this one of the programs (from 0) is restored, frozen and silent.
+  void held(std::size_t program = 0);
+  // Something failed here, or the source gave up. Too late once recording: then false.
+  bool failed();
+  // The source has promised, or an operator says so. False: nothing is held that could go on; the
+  // move is aborted then.
+  bool promised();
+  void written(Written result);
+
+  bool decided() const { return state_ == State::kCommitted || state_ == State::kAborted; }
+  bool committed() const { return state_ == State::kCommitted; }
+  bool waits() const { return state_ == State::kHeld; }  // for the source's decision
+  // For the source, who may let the program go on when it hears kAborted.
+  Answer answer() const;
+
+ private:
+  std::size_t programs_;
+  std::set<std::size_t> held_;
+  State state_ = State::kOpen;
+};
+
+}  // namespace ferry::host

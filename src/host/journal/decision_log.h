@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "host/journal/decision.h"
+#include "host/journal/journal.h"
+
+// The durable journal of this host (journal.h): one file, root's alone, for it has the keys of the
+// connections that stand-ins answer for. A decision is on the disk when record() returns, and with
+// it every note before it.
+namespace ferry::host {
+
+// This moment, for whoever reads it after a restart.
+Stamp stamp_now();
+
+// A number that names one attempt. Throws Failure.
+std::uint64_t new_move_id();
+
+// Names in a folder are durable when the folder is. False, with errno: they may not be.
+bool sync_folder(const std::string& path);
+
+class DecisionLog {
+ public:
+  using Record = Journal::Record;
+  using SyncFolder = std::function<bool(const std::string& path)>;
+
+  // Opens or makes `directory`/decisions. What cannot be read of it gets one line in the log.
+  // Throws Failure.
+  explicit DecisionLog(const std::string& directory, SyncFolder sync = sync_folder);
+
+  // Throws Failure when it could not be made durable, or its move is confirmed.
+  void record(Side side, const Record& record);
+  // The same for who has to know whether a failed record may be found later. `error` gets one line.
+  Written write(Side side, const Record& record, std::string* error);
+  // A line of journal.h. Throws Failure when it could not be written.
+  void note(const std::string& line);
+  // Nothing of the move is held here any more but the slots of origins. What fails is made up for
+  // by the next ferryd.
+  void over(std::uint64_t move_id, Side side);
+  // Nobody will ask how it was decided.
+  void forget(std::uint64_t move_id, Side side);
+  // The slot of an origin is not kept any more.
+  void freed(std::uint64_t move_id, const port::Endpoint& origin);
+
+  std::optional<Record> find(std::uint64_t move_id, Side side) const;
+  std::optional<Decision> decision(std::uint64_t move_id, Side side) const;
+  std::map<Journal::Key, Journal::Entry> entries() const;
+  // Moves that have arrived here and are over, and the ferryds of their sources, which may ask
+  // still.
+  std::vector<std::pair<std::uint64_t, std::string>> ended_arrivals() const;
+
+  static constexpr std::size_t kCompactAbove = 64 << 10;  // bytes
+
+ private:
+  Written append(const std::string& line, bool sync, std::string* error);
+  void note_quietly(const std::string& line);
+  void compact();
+
+  mutable std::mutex mutex_;
+  const std::string directory_, path_;
+  UniqueFd file_;
+  const SyncFolder sync_folder_;
+  bool torn_ = false;  // the file does not end with a newline
+  bool named_ = true;  // it is found under its name after a crash; else its records are no good
+  std::size_t size_ = 0, compact_above_ = kCompactAbove;
+  Journal journal_;
+};
+
+}  // namespace ferry::host

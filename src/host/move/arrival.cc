@@ -1,0 +1,648 @@
+#include "host/move/arrival.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.pb.h"
+#include "host/directory/directory.h"
+#include "host/directory/places.h"
+#include "host/proc/process_tree.h"
+#include "host/proc/subprocess.h"
+#include "host/standin/slots.h"
+#include "host/standin/whereabouts.h"
+#include "host/units/tty_image.h"
+#include "precopy/pagemap_image.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr auto kDoubt = std::chrono::seconds(2);
+constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
+constexpr auto kUndoLimit = std::chrono::seconds(10);    // for CRIU to undo what is held
+constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
+constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
+
+// Of NAME@ADDRESS.
+std::string name_in(const std::string& peer) {
+  return peer.substr(0, peer.rfind('@'));
+}
+
+}  // namespace
+
+agent::ContextSlots from_message(const v1::ContextSlots& message) {
+  agent::ContextSlots slots{message.netdev(), {}};
+  for (const auto& slot : message.slots()) {
+    device::Slot& added = slots.slots.emplace_back();
+    const auto local = from_message(slot.local());
+    if (!local) throw Failure("malformed address in a message between ferryds");
+    added.local = *local;
+    added.slot = slot.slot();
+    if (const auto origin = from_message(slot.origin())) added.origin = *origin;
+    added.epoch = slot.epoch();
+  }
+  return slots;
+}
+
+void to_message(const agent::ContextSlots& context, v1::ContextSlots* message) {
+  message->set_netdev(context.netdev);
+  for (const auto& slot : context.slots) {
+    auto* added = message->add_slots();
+    to_message(slot.local, added->mutable_local());
+    added->set_slot(slot.slot);
+    if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
+    added->set_epoch(slot.epoch);
+  }
+}
+
+NewPlace from_message(const v1::ProcessSlots& message) {
+  NewPlace place;
+  place.inner_pid = message.inner_pid();
+  for (const auto& context : message.contexts()) place.contexts.push_back(from_message(context));
+  return place;
+}
+
+void to_message(const NewPlace& place, v1::ProcessSlots* message) {
+  message->set_inner_pid(place.inner_pid);
+  for (const auto& context : place.contexts) to_message(context, message->add_contexts());
+}
+
+Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
+                 const std::string& from)
+    : host_(host),
+      group_(std::move(group)),
+      move_id_(request.move_id()),
+      group_id_(request.group().id()),
+      index_(request.group().program()),
+      program_(request.program()),
+      source_(request.source()),
+      from_(from),
+      images_(host.images_of(request.move_id())),
+      mutex_(group_->mutex),
+      changed_(group_->changed),
+      decision_(group_->decision) {
+  std::error_code error;
+  std::filesystem::create_directories(images_, error);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
+  std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
+  for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
+  try {
+    if (!request.container_json().empty()) {
+      container_ =
+          host_.runtimes->named(request.runtime()).arrive(program_, request.container_json());
+    }
+    const std::string netns = container_ ? container_->netns : std::string();
+    for (const auto& message : request.kept()) {
+      const auto kept = from_message(message);
+      auto bound = bind_same_slots(netns, kept.netdev, kept.slots);
+      std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
+    }
+    if (request.copy_ahead()) memory_.emplace(host_.available());
+    if (container_) {
+      if (const auto rootfs = container_->runtime->copied_rootfs(*container_)) {
+        rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
+                        images_ + "/rootfs.out");
+      }
+    }
+    token_ = host_.images->expect(images_, host_.available(), from_, memory_ ? &*memory_ : nullptr,
+                                  rootfs_ ? &*rootfs_ : nullptr);
+    receiving_ = true;
+    group_->join(*this);
+  } catch (const Failure&) {
+    clean_up();
+    throw;
+  }
+}
+
+Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
+    : host_(host),
+      group_(std::make_shared<ArrivalGroup>(host, 1, name_in(held.peer))),
+      move_id_(move_id),
+      group_id_(0),
+      index_(0),
+      program_(held.program),
+      source_(held.peer.substr(held.peer.rfind('@') + 1)),
+      from_(name_in(held.peer)),
+      container_(host.runtimes->of_instance(held.instance).find(held.program)),
+      images_(host.images_of(move_id)),
+      mutex_(group_->mutex),
+      changed_(group_->changed),
+      decision_(group_->decision),
+      restoring_(true),
+      held_(true),
+      criu_ended_(true),
+      root_(held.root) {
+  // Whatever was of its group is decided as it is.
+  decision_ = DestinationDecision::recovered(Decision::kCommitted);
+  if (container_ && container_->instance != held.instance) container_.reset();
+  host.directory->met(source_, from_);
+  std::vector<device::Slot*> slots;
+  for (const auto& process : held.processes) {
+    Process& added = processes_.emplace_back();
+    added.inner_pid = process.place.inner_pid;
+    if (start_time(process.pid) == process.started) {
+      tree_.push_back(process.pid);
+      added.pid = process.pid;
+    }
+    added.contexts = process.place.contexts;
+    for (auto& context : added.contexts) {
+      for (auto& slot : context.slots) slots.push_back(&slot);
+    }
+  }
+  if (start_time(root_) == held.started) {
+    // Those that cannot be opened are the program's already, as a rule.
+    reopen_slots(held.netns, slots);
+    if (container_ && container_->state == "restoring") {
+      report_failure([&] { container_->runtime->stage_state(*container_, "running", root_); });
+    }
+    connect();
+  }
+  criu_ = std::thread([this, started = held.started] { watch_former(started); });
+}
+
+Arrival::~Arrival() {
+  abort("ferryd ends");
+  group_->leave(*this);
+  if (criu_.joinable()) criu_.join();
+  for (auto& process : processes_) {
+    for (auto& context : process.contexts) close_slots(context.slots);
+  }
+  close_slots(reserved_);
+}
+
+// With mutex_. What was reserved, and the others as they can be had.
+agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
+  agent::ContextSlots bound{wanted.netdev, {}};
+  const std::string netns = container_ ? container_->netns : std::string();
+  try {
+    for (const auto& slot : wanted.slots) {
+      const auto reserved =
+          std::find_if(reserved_.begin(), reserved_.end(),
+                       [&](const device::Slot& held) { return held.local == slot.local; });
+      if (reserved == reserved_.end()) {
+        auto other = bind_slots(netns, wanted.netdev, {slot});
+        bound.slots.push_back(std::move(other.front()));
+        continue;
+      }
+      reserved->origin = slot.origin;
+      reserved->epoch = slot.epoch;
+      bound.slots.push_back(std::move(*reserved));
+      reserved_.erase(reserved);
+    }
+  } catch (const Failure&) {
+    close_slots(bound.slots);
+    throw;
+  }
+  return bound;
+}
+
+std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
+  std::vector<NewPlace> places;
+  for (const auto& place : wanted) {
+    NewPlace& bound = places.emplace_back();
+    bound.inner_pid = place.inner_pid;
+    std::lock_guard lock(mutex_);
+    if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(),
+                     [&](const Process& entry) { return entry.inner_pid == place.inner_pid; });
+    if (process == processes_.end() || !process->contexts.empty()) {
+      throw Failure(fmt::format("process {} is not expected here", place.inner_pid));
+    }
+    for (const auto& context : place.contexts) {
+      process->contexts.push_back(bind_context(context));
+    }
+    bound.contexts = process->contexts;
+  }
+  return places;
+}
+
+void Arrival::place_log() {
+  const std::string log = images_ + "/" + kContainerLog;
+  std::error_code error;
+  if (!container_ || container_->log.empty() || !std::filesystem::exists(log, error)) return;
+  std::filesystem::rename(log, container_->log, error);
+  if (error) {
+    error.clear();
+    std::filesystem::copy_file(log, container_->log,
+                               std::filesystem::copy_options::overwrite_existing, error);
+  }
+  if (error) throw Failure(fmt::format("cannot write {}: {}", container_->log, error.message()));
+}
+
+void Arrival::redirect(const Redirection& stdio) {
+  for (const auto& stream : stdio.streams) {
+    stream_ends_.push_back({stream.id, end_for(stream, stdio.file)});
+  }
+  const bool has_terminal = std::any_of(
+      stdio.streams.begin(), stdio.streams.end(),
+      [](const OuterStream& stream) { return stream.kind == Outward::Kind::kTerminal; });
+  if (has_terminal) forget_sessions_of_terminals(images_);
+}
+
+void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio) {
+  const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
+  host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
+  rootfs_.reset();
+  place_log();
+  redirect(stdio);
+  std::unique_lock filling(filling_);
+  std::unique_lock lock(mutex_);
+  if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+  if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
+  filling.unlock();
+  restoring_ = true;
+  criu_ = std::thread([this] { run_criu(); });
+  const bool ended = changed_.wait_until(
+      lock, deadline, [this] { return held_ || decision_.decided() || criu_ended_; });
+  if (!ended) throw Failure("criu restore does not end");
+  if (decision_.decided() || criu_ended_) {
+    throw Failure(fmt::format("cannot restore '{}': {}", program_,
+                              error_.empty() ? "the move was aborted" : error_));
+  }
+}
+
+void Arrival::run_criu() {
+  CriuRunner::Restore restore{
+      images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value(), {}};
+  for (const auto& end : stream_ends_) {
+    restore.inherited.push_back({end.id, end.descriptor.get()});
+  }
+  const std::string error =
+      container_ ? container_->runtime->restore(*host_.criu, restore, *container_, &criu_pid_)
+                 : host_.criu->restore(restore, &criu_pid_);
+  stream_ends_.clear();  // they are the program's
+  {
+    std::lock_guard lock(filling_);
+    pages_.reset();
+    memory_.reset();
+  }
+  bool committed = false;
+  {
+    std::unique_lock lock(mutex_);
+    criu_ended_ = true;
+    if (error_.empty()) error_ = error;
+    if (error_.empty()) error_ = "criu restore ended too early";
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !group_->deciding; });
+    committed = decision_.committed();
+  }
+  if (!committed) return;
+  if (!error.empty()) {
+    log::error("'{}' failed after its move was committed: {}", program_, error);
+    end_remains();
+    v1::WatchEvent event;
+    event.set_failed(error);
+    push(std::move(event));
+  }
+  watch_program();
+}
+
+// What CRIU left behind when it failed after the commit: unless it goes on all the same, it never
+// will, and would be waited for in vain.
+void Arrival::end_remains() {
+  std::unique_lock lock(mutex_);
+  adopt_child(root_);
+  const bool goes_on = changed_.wait_for(lock, kRemainsLimit, [this] {
+    return std::all_of(processes_.begin(), processes_.end(),
+                       [](const Process& process) { return process.back; });
+  });
+  if (!goes_on) ::kill(root_, SIGKILL);
+}
+
+// The program is not our child: who tells how a container ends is Orphans.
+void Arrival::watch_former(std::uint64_t started) {
+  const UniqueFd program(::pidfd_open(root_, 0));
+  pollfd end{program.get(), POLLIN, 0};
+  while (program && start_time(root_) == started && ::poll(&end, 1, kGlanceMs) <= 0) {
+    if (host_.stopping) return;
+  }
+  program_ended();
+}
+
+// Stands for the program's parent, until it ends or is killed because it has moved on.
+void Arrival::watch_program() {
+  host_.images->cancel(token_);
+  std::error_code ignored;
+  std::filesystem::remove_all(images_, ignored);
+  const int status = wait_for(root_);
+  bool ended_here = !container_;
+  report_failure([&] {
+    if (container_) ended_here = container_->runtime->end(*container_, status);
+  });
+  if (ended_here) {
+    log::info("'{}' (process {}) has ended with status {}", program_, root_, status);
+  }
+  program_ended();
+}
+
+void Arrival::program_ended() {
+  for (const auto& process : processes_) {
+    for (const auto& context : process.contexts) host_.whereabouts->ended(context.slots);
+  }
+  host_.decisions->over(move_id_, Side::kDestination);
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+// What the next ferryd needs, should it be committed. Throws Failure.
+void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
+  Held held{program_, from_ + "@" + source_, {}, {}, stamp_now().boot, root, start_time(root), {}};
+  if (container_) {
+    held.netns = container_->netns;
+    held.instance = container_->instance;
+  }
+  for (const pid_t pid : tree) {
+    const auto inner_pid = innermost_pid(pid);
+    for (auto& process : processes_) {
+      if (process.inner_pid != inner_pid) continue;
+      process.pid = pid;
+      held.processes.push_back({pid, start_time(pid), 0, {process.inner_pid, process.contexts}});
+    }
+  }
+  host_.decisions->note(Journal::held(move_id_, Side::kDestination, held));
+}
+
+int Arrival::action(const std::string& name, pid_t root) {
+  if (name != "post-restore") return 0;
+  auto tree = process_tree(root);  // all is frozen: nobody comes or goes
+  const std::string lacks = fill();
+  std::unique_lock lock(mutex_);
+  if (decision_.committed()) return 0;  // by a former ferryd, that could not answer any more
+  if (!restoring_ || held_ || decision_.decided()) return 1;
+  if (!lacks.empty()) {
+    error_ = lacks;
+    return 1;
+  }
+  try {
+    note_held(root, tree);
+  } catch (const Failure& failure) {
+    error_ = failure.what();
+    return 1;
+  }
+  decision_.held(index_);
+  held_ = true;
+  root_ = root;
+  tree_ = std::move(tree);
+  held_since_ = std::chrono::steady_clock::now();
+  changed_.notify_all();
+  group_->wait_until_decided(lock);
+  if (decision_.committed()) adopt_child(root_);
+  return decision_.committed() ? 0 : 1;
+}
+
+// What was copied ahead is in the program before anything is decided. Empty, or what failed.
+std::string Arrival::fill() {
+  std::lock_guard lock(filling_);
+  try {
+    if (pages_) pages_->fill(kFillLimit);
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+  return {};
+}
+
+void Arrival::stage() const {
+  if (container_) container_->runtime->stage_state(*container_, "running", root_);
+}
+
+void Arrival::connect() {
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& process : processes_) {
+      host_.whereabouts->arrived(process.pid, process.contexts);
+    }
+  }
+  if (!container_) return;
+  report_failure([&] { container_->runtime->publish_state(*container_); });
+  report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
+  if (!container_->netns.empty()) announcer_.emplace(container_->netns);
+}
+
+std::string Arrival::why_lost() const {
+  return fmt::format("cannot go on with '{}': {}", program_, error_);
+}
+
+// After the abort.
+void Arrival::undo(const std::string& reason) {
+  log::info("'{}' does not arrive: {}", program_, reason);
+  if (criu_.joinable()) {
+    end_criu();
+    criu_.join();
+  }
+  clean_up();
+}
+
+// CRIU, which waits in its post-restore action, kills what it has restored; one that is somewhere
+// else may hang there, and is killed with it.
+void Arrival::end_criu() {
+  std::unique_lock lock(mutex_);
+  if (held_ && changed_.wait_for(lock, kUndoLimit, [this] { return criu_ended_; })) return;
+  // It may be about to be started.
+  while (!criu_ended_ && criu_pid_ == 0) changed_.wait_for(lock, std::chrono::milliseconds(10));
+  if (!criu_ended_) kill_tree(criu_pid_);
+}
+
+void Arrival::clean_up() {
+  if (receiving_) host_.images->cancel(token_);
+  receiving_ = false;
+  rootfs_.reset();
+  memory_.reset();
+  for (auto& process : processes_) {
+    for (auto& context : process.contexts) close_slots(context.slots);
+  }
+  close_slots(reserved_);
+  if (container_) {
+    report_failure([&] { container_->runtime->switch_network("release", container_->instance); });
+    report_failure([&] { container_->runtime->forget(*container_); });
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(images_, ignored);
+  host_.decisions->forget(move_id_, Side::kDestination);
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  if (!decision_.committed()) return std::nullopt;
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid || process.back) continue;
+    for (auto& context : process.contexts) {
+      const bool all = std::all_of(context.slots.begin(), context.slots.end(),
+                                   [](const auto& slot) { return slot.descriptor >= 0; });
+      if (all) continue;
+      // Another process took a slot while there was no ferryd: it gets another.
+      try {
+        const std::string netns = container_ ? container_->netns : std::string();
+        close_slots(context.slots);
+        context.slots = bind_slots(netns, context.netdev, context.slots);
+      } catch (const Failure& failure) {
+        log::error("'{}' cannot go on yet: {}", program_, failure.what());
+        return std::nullopt;
+      }
+    }
+    agent::Resume resume{false, process.contexts};
+    for (auto& context : resume.contexts) {
+      for (auto& slot : context.slots) {
+        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+      }
+    }
+    return resume;
+  }
+  return std::nullopt;
+}
+
+void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
+  v1::WatchEvent event;
+  {
+    std::lock_guard lock(mutex_);
+    bool all = true;
+    std::uint64_t rdma_ns = 0;
+    for (auto& process : processes_) {
+      if (process.inner_pid == inner_pid) {
+        for (auto& context : process.contexts) close_slots(context.slots);
+        process.back = true;
+        process.rdma_ns = resumed.attach_ns + resumed.resume_ns;
+        changed_.notify_all();
+      }
+      all = all && process.back;
+      rdma_ns = std::max(rdma_ns, process.rdma_ns);
+    }
+    if (resumed.error != 0) {
+      event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
+                                   program_, error_text(resumed.error)));
+    } else if (all) {
+      event.mutable_resumed()->set_rdma_ns(rdma_ns);
+    } else {
+      return;
+    }
+  }
+  push(std::move(event));
+}
+
+void Arrival::registered(pid_t inner_pid) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(),
+                     [&](const Process& entry) { return entry.inner_pid == inner_pid; });
+    if (!decision_.committed() || process == processes_.end() || process->back) return;
+  }
+  resumed(inner_pid, {});
+}
+
+std::vector<v1::WatchEvent> Arrival::account() const {
+  std::lock_guard lock(mutex_);
+  std::vector<v1::WatchEvent> events;
+  const auto is_back = [](const Process& process) { return process.back; };
+  if (decision_.committed() && std::all_of(processes_.begin(), processes_.end(), is_back)) {
+    auto* resumed = events.emplace_back().mutable_resumed();
+    for (const auto& process : processes_) {
+      resumed->set_rdma_ns(std::max(resumed->rdma_ns(), process.rdma_ns));
+    }
+  }
+  const auto has_heard = [](const Process& process) { return process.heard; };
+  if (std::any_of(processes_.begin(), processes_.end(), has_heard)) {
+    sum_up(&events.emplace_back());
+    for (const auto& process : processes_) {
+      for (const auto qpn : process.known) events.back().mutable_peers_know()->add_qpns(qpn);
+    }
+  }
+  return events;
+}
+
+// With mutex_.
+void Arrival::sum_up(v1::WatchEvent* event) const {
+  auto* sum = event->mutable_peers_know();
+  for (const auto& process : processes_) {
+    sum->set_remaining(sum->remaining() + process.peers.remaining + (process.heard ? 0 : 1));
+    sum->set_retransmitted_packets(sum->retransmitted_packets() +
+                                   process.peers.retransmitted_packets);
+  }
+}
+
+void Arrival::peers_know(pid_t inner_pid, const agent::PeersKnow& peers) {
+  v1::WatchEvent event;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& process : processes_) {
+      if (process.inner_pid == inner_pid) {
+        process.peers = peers;
+        process.known.insert(peers.qpns.begin(), peers.qpns.end());
+        process.heard = true;
+      }
+    }
+    sum_up(&event);
+    for (const auto qpn : peers.qpns) event.mutable_peers_know()->add_qpns(qpn);
+  }
+  push(std::move(event));
+}
+
+void Arrival::push(v1::WatchEvent event) {
+  std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  changed_.notify_all();
+}
+
+std::optional<v1::WatchEvent> Arrival::next_event(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, timeout, [this] { return !events_.empty(); })) return std::nullopt;
+  auto event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+bool Arrival::has_process(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  return std::count(tree_.begin(), tree_.end(), pid) > 0;
+}
+
+bool Arrival::is_held() const {
+  std::lock_guard lock(mutex_);
+  return held_ && !decision_.decided();
+}
+
+bool Arrival::waits_long() const {
+  std::lock_guard lock(mutex_);
+  if (decision_.decided()) return false;
+  return std::chrono::steady_clock::now() - began_ > kDoubt;
+}
+
+void Arrival::source_is_silent() {
+  const bool give_up = std::chrono::steady_clock::now() - heard_source_ > host_.limits.source;
+  // What is held, and all of its group, may be committed at the source.
+  std::unique_lock lock(mutex_);
+  if (!give_up || decision_.state() != DestinationDecision::State::kOpen) return;
+  lock.unlock();
+  abort("there is no sign of its source");
+}
+
+bool Arrival::in_doubt() const {
+  std::lock_guard lock(mutex_);
+  return decision_.waits() && std::chrono::steady_clock::now() - held_since_ > kDoubt;
+}
+
+bool Arrival::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+pid_t Arrival::root() const {
+  std::lock_guard lock(mutex_);
+  return root_;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "host/control/control_server.h"
+#include "host/image/rootfs_helper.h"
+#include "host/journal/journal.h"
+#include "host/move/arrival_group.h"
+#include "host/move/host.h"
+#include "host/peers/messages.h"
+#include "host/standin/announcer.h"
+#include "host/standin/stopped_tree.h"
+#include "host/units/lab/container.h"
+#include "host/units/stdio_file.h"
+#include "precopy/page_server.h"
+#include "precopy/page_store.h"
+
+// The destination's side of one move:
+//
+//   prepared → restoring → held → committed → (the program ends or moves on)
+//      any of the first three → aborted
+//
+// Held: CRIU waits in its post-restore action; everything is restored, frozen and silent. From
+// there only the source's decision on its group leads on (arrival_group.h).
+namespace ferry::host {
+
+class Arrival {
+ public:
+  // Makes the network and room for the image. `from`: the source's name in its certificate. Throws
+  // Failure, and leaves nothing.
+  Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
+          const std::string& from);
+  // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
+  // processes their sockets if they ask still.
+  Arrival(Host& host, std::uint64_t move_id, const Held& held);
+  ~Arrival();
+
+  std::uint64_t move_id() const { return move_id_; }
+  const std::string& program() const { return program_; }
+  std::uint64_t group() const { return group_id_; }  // 0: it arrives alone
+  const ImageToken& token() const { return token_; }
+
+  // The steps, called by the source. Throw Failure; then the caller aborts.
+  std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
+  // `limit`: the source's.
+  void restore(std::chrono::milliseconds limit, const Redirection& stdio);
+  // Of the whole group.
+  Answer commit(std::string* reason) { return group_->commit(reason); }
+  Answer abort(const std::string& reason) { return group_->abort(reason); }
+
+  // CRIU's action scripts; the result is the script's exit status.
+  int action(const std::string& name, pid_t root);
+
+  // True for what was restored: another process may have the same pid in its own namespace.
+  bool has_process(pid_t pid) const;
+  // The processes.
+  std::optional<agent::Resume> wake(pid_t inner_pid);
+  void resumed(pid_t inner_pid, const agent::Resumed& resumed);
+  // It has its sockets: it has told a former ferryd so, if not this one.
+  void registered(pid_t inner_pid);
+  void peers_know(pid_t inner_pid, const agent::PeersKnow& peers);
+
+  // All that the source may have missed: what it was told before, or a former ferryd was.
+  std::vector<v1::WatchEvent> account() const;
+  // The next event for the source, waiting for it at most `timeout`.
+  std::optional<v1::WatchEvent> next_event(std::chrono::milliseconds timeout);
+
+  // Undecided for longer than a move takes: the source has to be asked whether it still goes on.
+  bool waits_long() const;
+  // What came of asking: it is at it, or does not answer.
+  void source_is_at_work() { heard_source_ = std::chrono::steady_clock::now(); }
+  void source_is_silent();
+
+  bool is_held() const;   // waits for the decision
+  bool in_doubt() const;  // has waited longer than a decision takes
+  bool is_over() const;   // aborted, or committed and the program is no longer ours to watch
+  pid_t root() const;
+  const std::string& source() const { return source_; }  // address:port
+  const std::string& from() const { return from_; }
+
+ private:
+  struct Process {
+    pid_t inner_pid = 0;
+    pid_t pid = 0;  // in ours, when it is restored
+    std::vector<agent::ContextSlots> contexts;
+    bool back = false;
+    std::uint64_t rdma_ns = 0;
+    agent::PeersKnow peers;         // latest
+    std::set<std::uint32_t> known;  // virtual QPNs whose peers know, so far
+    bool heard = false;
+  };
+
+  friend class ArrivalGroup;
+  // What comes before the record and can fail: throws Failure.
+  void stage() const;
+  // What comes after the commit: a failure is reported.
+  void connect();
+  std::string why_lost() const;
+  agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
+  void undo(const std::string& reason);
+  void run_criu();
+  std::string fill();
+  void end_criu();
+  void end_remains();
+  void watch_program();
+  void watch_former(std::uint64_t started);
+  void note_held(pid_t root, const std::vector<pid_t>& tree);
+  void program_ended();
+  void sum_up(v1::WatchEvent* event) const;
+  void clean_up();
+  void place_log();
+  void redirect(const Redirection& stdio);
+  void push(v1::WatchEvent event);
+
+  Host& host_;
+  const std::shared_ptr<ArrivalGroup> group_;
+  const std::uint64_t move_id_, group_id_;
+  const std::size_t index_;  // in the group
+  const std::string program_, source_, from_;
+  std::optional<Container> container_;
+  std::string images_;
+  std::vector<device::Slot> reserved_;  // before the program is stopped
+  std::optional<Announcer> announcer_;
+  std::optional<RootfsHelper> rootfs_;        // takes what was copied
+  std::optional<precopy::PageStore> memory_;  // that was copied ahead
+  std::optional<precopy::PageServer> pages_;  // gives it to CRIU
+  std::mutex filling_;                        // while it does; taken before mutex_
+  struct StreamEnd {
+    std::string id;
+    UniqueFd descriptor;
+  };
+  std::vector<StreamEnd> stream_ends_;  // for CRIU to give to the program
+  ImageToken token_{};
+  bool receiving_ = false;
+
+  // The group's.
+  std::mutex& mutex_;
+  std::condition_variable& changed_;
+  DestinationDecision& decision_;
+  bool restoring_ = false, held_ = false;
+  std::vector<Process> processes_;
+  std::list<v1::WatchEvent> events_;
+  std::string error_;  // why CRIU failed
+  bool criu_ended_ = false, over_ = false;
+  pid_t root_ = 0;
+  std::vector<pid_t> tree_;  // in our pid namespace
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point held_since_;
+  std::chrono::steady_clock::time_point heard_source_ = began_;  // the housekeeper's alone
+  std::atomic<pid_t> criu_pid_{0};
+  std::thread criu_;
+};
+
+// Between messages and structs. Malformed ones: Failure.
+agent::ContextSlots from_message(const v1::ContextSlots& message);
+void to_message(const agent::ContextSlots& context, v1::ContextSlots* message);
+NewPlace from_message(const v1::ProcessSlots& message);
+void to_message(const NewPlace& place, v1::ProcessSlots* message);
+
+}  // namespace ferry::host

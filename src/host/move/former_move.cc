@@ -1,0 +1,311 @@
+#include "host/move/former_move.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.pb.h"
+#include "host/move/departed.h"
+#include "host/move/settle.h"
+#include "host/peers/peer.h"
+#include "host/proc/process_tree.h"
+#include "host/standin/slots.h"
+#include "host/standin/stand_in_term.h"
+#include "host/standin/whereabouts.h"
+#include "port/slot.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{100};  // between looks and questions
+constexpr std::chrono::seconds kCriuLimit{10};    // for CRIU to kill what has left
+constexpr std::chrono::seconds kReopenEvery{1};   // sockets that could not be opened again
+constexpr std::chrono::seconds kWarnEvery{10};
+
+std::chrono::nanoseconds now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+std::optional<Container> find_container(const Host& host, const Held& held) {
+  if (held.instance.empty()) return std::nullopt;
+  auto container = host.runtimes->of_instance(held.instance).find(held.program);
+  return container && container->instance == held.instance ? container : std::nullopt;
+}
+
+// Networks are gone with a reboot: nobody will ever reach a stand-in there again.
+bool is_network_gone(const Held& held) {
+  std::error_code ignored;
+  return !held.netns.empty() && !std::filesystem::exists(held.netns, ignored);
+}
+
+}  // namespace
+
+void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry& entry) {
+  const Held& held = *entry.held;
+  std::shared_ptr<void> network;
+  if (!held.instance.empty()) network = hold_network(host, held.instance);
+  for (const auto& [origin, place] : entry.origins) {
+    device::Slot slot;
+    slot.local = slot.origin = origin;
+    slot.slot = port::slot_of_udp_port(origin.udp_port);
+    slot.epoch = place.epoch;
+    host.directory->left(place);
+    std::string problem = reopen_slots(held.netns, {&slot});
+    try {
+      if (problem.empty()) {
+        const StandInId id = host.stand_ins->add(slot);
+        host.stand_ins->committed(id, place.location,
+                                  port::slot_of_udp_port(place.location.udp_port), place.epoch);
+        keep_origin(host, move_id, id, place, network);
+        continue;
+      }
+    } catch (const Failure& failure) {
+      problem = failure.what();
+      ::close(slot.descriptor);
+    }
+    log::warn("the slot that '{}' was opened in is given up: {}", held.program, problem);
+    host.decisions->freed(move_id, origin);
+  }
+}
+
+FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+                       std::unique_ptr<StoppedTree> tree)
+    : host_(host),
+      move_id_(move_id),
+      entry_(entry),
+      held_(entry.held.value_or(Held{})),
+      program_(entry.held ? held_.program : entry.record->program),
+      container_(find_container(host, held_)),
+      tree_(tree ? std::move(tree)
+                 : std::make_unique<StoppedTree>(*host.control, *host.stand_ins, move_id)),
+      decision_(SourceDecision::recovered(entry.decision())) {
+  // One that was given is in its place.
+  if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
+  for (const auto& process : host.control->processes()) {
+    if (tree_->has_process(process.pid)) {
+      tree_->resumed(innermost_pid(process.pid).value_or(process.pid));
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+FormerMove::~FormerMove() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// False when this ferryd ends.
+bool FormerMove::pause() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPause);
+  return !host_.stopping;
+}
+
+void FormerMove::run() {
+  try {
+    if (decision_.promised()) settle();
+    if (host_.stopping) return;
+    if (decision_.committed()) {
+      depart();
+      follow();
+    } else {
+      roll_back();
+    }
+    if (!host_.stopping) finish();
+  } catch (const std::exception& failure) {
+    log::error("what is left of the move of '{}': {}", program_, failure.what());
+  }
+}
+
+// Asks the destination until it answers.
+void FormerMove::settle() {
+  const std::string peer = entry_.record->peer;
+  for (auto warned = std::chrono::steady_clock::time_point::min(); !host_.stopping;) {
+    std::string reason;
+    Answer answer = Answer::kUnknown;
+    try {
+      Peer destination = Peer::recorded(peer, host_.credentials);
+      answer = ask_to_commit(destination, move_id_, &reason);
+    } catch (const Failure& failure) {
+      reason = failure.what();
+    }
+    {
+      std::lock_guard lock(mutex_);
+      const bool by_operator = decision_.decided();
+      decision_.answered(answer);
+      if (decision_.decided()) {
+        in_doubt_ = false;
+        changed_.notify_all();
+        const Decision outcome = decision_.committed() ? Decision::kConfirmed : Decision::kAborted;
+        if (!by_operator) {
+          report_failure([&] {
+            host_.decisions->record(Side::kSource, {outcome, program_, "", entry_.record->moves});
+          });
+        }
+        return;
+      }
+      in_doubt_ = true;
+    }
+    if (const auto time = std::chrono::steady_clock::now();
+        warned == std::chrono::steady_clock::time_point::min() || time - warned > kWarnEvery) {
+      warned = time;
+      log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer,
+                reason);
+    }
+    pause();
+  }
+}
+
+// The peers of connections to come are told the way too, as long as the program lives anywhere.
+void FormerMove::depart() {
+  if (container_ && container_->state == "running") {
+    report_failure([&] { container_->runtime->set_state(*container_, "moved", 0); });
+  }
+  if (!held_.instance.empty()) network_ = hold_network(host_, held_.instance);
+  if (!entry_.since) {
+    report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
+  }
+  if (container_) report_failure([&] { container_->runtime->left(*container_); });
+  std::vector<Place> next;
+  for (const auto& [origin, place] : entry_.origins) next.push_back(place);
+  std::vector<pid_t> pids;
+  for (const auto& process : held_.processes) pids.push_back(process.pid);
+  host_.whereabouts->left(pids, next);
+}
+
+// Until no peer needs the stand-ins any more.
+void FormerMove::follow() {
+  const Stamp stamp = stamp_now();
+  const auto began = now();
+  const auto age = entry_.since ? age_of(*entry_.since, stamp) : std::chrono::nanoseconds(0);
+  StandInTerm term(began - age, host_.limits.stand_in);
+  if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_->paused_limit());
+  Place there;
+  if (entry_.going) there.host = entry_.going->host;
+  there.ferryd = held_.peer.substr(held_.peer.rfind('@') + 1);
+  // Those that cannot be opened now may be later: an address of a host that has just been booted.
+  auto open = [&, complained = false]() mutable {
+    const std::string problem = tree_->reopen();
+    if (!problem.empty() && !complained) {
+      log::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
+                is_network_gone(held_) ? "its network is gone" : problem);
+      complained = true;
+    }
+    if (!entry_.going) return;
+    for (const auto& gone : tree_->commit(entry_.going->places, there, age + (now() - began))) {
+      // It may have moved on since.
+      const auto place = entry_.origins.find(gone.place.origin);
+      if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
+      host_.stand_ins->committed(gone.stand_in, place->second.location,
+                                 port::slot_of_udp_port(place->second.location.udp_port),
+                                 place->second.epoch);
+      keep_origin(host_, move_id_, gone.stand_in, place->second, network_);
+      kept_.insert(place->first);
+    }
+  };
+  open();
+  const auto is_needed = [&] {
+    // Of a former version's move nothing is known but that it is decided.
+    const bool expired = entry_.held && tree_->expired();
+    return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
+  };
+  const auto handle = [&](const v1::WatchEvent& event) {
+    for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
+  };
+  // Who restored a checkpoint may not have got our word, and asks for it again then.
+  if (entry_.kept && entry_.going && entry_.going->host != host_.name && !entry_.left) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    std::string reason;
+    while (!host_.stopping && !term.over(false, now()) &&
+           ask_to_commit(destination, move_id_, &reason) == Answer::kUnknown) {
+      pause();
+    }
+  }
+  if (!entry_.left && !held_.peer.empty() && is_needed()) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    if (hear(destination, move_id_, handle, is_needed)) {
+      report_failure([&] { host_.decisions->note(Journal::left(move_id_, stamp_now())); });
+      term.program_left(now(), tree_->paused_limit());
+    }
+  }
+  for (auto opened = now(); is_needed(); pause()) {
+    if (now() - opened < kReopenEvery) continue;
+    opened = now();
+    open();
+  }
+  // CRIU has killed the tree, or was itself killed before.
+  for (const auto limit = began + kCriuLimit; !host_.stopping && now() < limit;) {
+    if (tree_->all_gone()) break;
+    pause();
+  }
+  for (const auto& process : held_.processes) {
+    if (start_time(process.pid) == process.started) ::kill(process.pid, SIGKILL);
+  }
+  if (root() != 0 && start_time(root()) == held_.started) ::kill(root(), SIGKILL);
+}
+
+void FormerMove::roll_back() {
+  tree_->roll_back();
+  if (container_ && container_->state == "moved") {
+    report_failure([&] { container_->runtime->set_state(*container_, "running", root()); });
+  }
+  if (container_ && !is_network_gone(held_) && start_time(root()) == held_.started) {
+    report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
+  }
+  while (!host_.stopping && !tree_->all_gone()) {
+    tree_->reopen();
+    pause();
+  }
+}
+
+void FormerMove::finish() {
+  for (const auto& [origin, place] : entry_.origins) {
+    if (!kept_.contains(origin)) host_.decisions->freed(move_id_, origin);
+  }
+  host_.decisions->over(move_id_, Side::kSource);
+  network_.reset();  // goes when nobody needs it
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+int FormerMove::action(const std::string& name) {
+  if (name == "network-unlock" && container_) {
+    try {
+      container_->runtime->switch_network("activate", container_->instance);
+    } catch (const Failure& failure) {
+      log::error("{}", failure.what());
+      return 1;
+    }
+  }
+  if (name != "post-dump") return 0;
+  std::unique_lock lock(mutex_);
+  while (!decision_.decided() && !host_.stopping) changed_.wait_for(lock, kPause);
+  if (!decision_.decided()) return EAGAIN;
+  return decision_.committed() ? 0 : 1;
+}
+
+Answer FormerMove::answer() const {
+  std::lock_guard lock(mutex_);
+  return decision_.answer();
+}
+
+bool FormerMove::in_doubt() const {
+  std::lock_guard lock(mutex_);
+  return in_doubt_ && !decision_.decided();
+}
+
+void FormerMove::resolve_abort() {
+  std::lock_guard lock(mutex_);
+  decision_.operator_aborts();
+  changed_.notify_all();
+}
+
+bool FormerMove::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+}  // namespace ferry::host

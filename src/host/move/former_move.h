@@ -1,0 +1,80 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "host/journal/decision.h"
+#include "host/journal/journal.h"
+#include "host/move/host.h"
+#include "host/standin/stopped_tree.h"
+
+// The source's side of a move that a former ferryd of this host has led, from the stop on, by the
+// journal. Its stand-ins answer again as soon as it exists; then, in a thread of its own:
+//
+//   promised ── asks the destination until it answers, or an operator decides
+//   committed ─ peers are told the way for what is left of the stand-ins' term, and those of
+//               origins and the container's network are kept for the life of the RNICs
+//   aborted ─── the processes get their sockets when they ask (AWAKE)
+namespace ferry::host {
+
+class FormerMove {
+ public:
+  // `tree`: when its stand-ins are there already (a checkpoint of this ferryd's that was restored).
+  FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+             std::unique_ptr<StoppedTree> tree = nullptr);
+  // Host::stopping is set before.
+  ~FormerMove();
+
+  const std::string& program() const { return program_; }
+  pid_t root() const { return held_.root; }
+
+  // CRIU's actions. post-dump waits for the decision; EAGAIN when this ferryd ends.
+  int action(const std::string& name);
+  std::optional<agent::Resume> wake(pid_t inner_pid) { return tree_->wake(inner_pid); }
+  // It uses its sockets again, or has never let go of them.
+  void resumed(pid_t inner_pid) { tree_->resumed(inner_pid); }
+  bool has_process(pid_t pid) const { return tree_->has_process(pid); }
+
+  // For a destination that asks.
+  Answer answer() const;
+  // A promise whose destination does not answer.
+  bool in_doubt() const;
+  // An operator's word that the destination will not go on, which is on record already.
+  void resolve_abort();
+  bool is_over() const;
+
+ private:
+  void run();
+  void settle();
+  void depart();
+  void follow();
+  void roll_back();
+  void finish();
+  bool pause();
+
+  Host& host_;
+  const std::uint64_t move_id_;
+  const Journal::Entry entry_;
+  const Held held_;
+  const std::string program_;
+  std::optional<Container> container_;
+  std::shared_ptr<void> network_;  // the thread's
+  std::set<port::Endpoint> kept_;  // by Origins
+  const std::unique_ptr<StoppedTree> tree_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  SourceDecision decision_;
+  bool in_doubt_ = false, over_ = false;
+  std::thread thread_;
+};
+
+// Again what a former ferryd's Origins kept of a move that is over: slots, and the network.
+void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry& entry);
+
+}  // namespace ferry::host

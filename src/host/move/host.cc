@@ -1,0 +1,34 @@
+#include "host/move/host.h"
+
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+
+#include "base/failure.h"
+#include "host/proc/process_tree.h"
+
+namespace ferry::host {
+
+std::uint64_t Host::available() const {
+  const std::uint64_t free = available_memory();
+  return memory_limit == 0 ? free : std::min(free, memory_limit);
+}
+
+std::string Host::images_of(std::uint64_t move_id) const {
+  return fmt::format("{}/{:016x}", image_directory, move_id);
+}
+
+void Host::need_room_for_images(std::uint64_t bytes) const {
+  constexpr std::uint64_t kBeside = 1 << 20;  // all that is not memory
+  struct statvfs room {};
+  if (::statvfs(image_directory.c_str(), &room) != 0) return;  // who writes there will see
+  const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
+  if (free >= bytes + kBeside) return;
+  throw Failure(
+      fmt::format("not enough room in {} on {}: {} MiB needed, {} MiB free; make some, or give "
+                  "another --image-dir",
+                  image_directory, name, (bytes + kBeside) >> 20, free >> 20));
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host/image/copy_ahead.h"
+#include "host/image/copy_rootfs.h"
+#include "host/image/image_stream.h"
+#include "host/move/host.h"
+#include "host/move/move_group.h"
+#include "host/peers/messages.h"
+#include "host/peers/peer.h"
+#include "host/standin/standard_peers.h"
+#include "host/standin/stopped_tree.h"
+#include "host/units/stdio_file.h"
+#include "host/units/unit.h"
+
+// The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
+// and action scripts call in from other threads while go() waits for `criu dump`:
+//
+//   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()            stop
+//                                          ├ frozen()                control blocks; what was
+//                                          │                         written since it was copied
+//                                          ├ action("network-lock")  the container leaves its
+//                                          │                         network, but for the stand-in,
+//                                          │                         where its address moves along
+//                                          └ action("post-dump")     transfer, restore, commit: all
+//                                                                    while the tree is frozen
+//
+// Any failure of any program of the group before the commit thaws the tree where it was.
+namespace ferry::host {
+
+// What the user wants of a move.
+struct MoveOptions {
+  enum class Ahead : std::uint8_t {
+    kBySize,  // memory of programs for which it pays
+    kAlways,
+    kNever,
+  };
+  bool force = false;  // also if a standard peer may give up meanwhile
+  Ahead copy_ahead = Ahead::kBySize;
+  double max_blackout_ms = 0;  // 0: no limit
+  std::string runtime;         // whose containers are meant; empty: anybody's
+  Extras extras;
+};
+
+class Move {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Not called any more when go() has ended.
+  using Progress = std::function<void(const v1::MoveProgress& progress)>;
+  // What came of it; for the report of the group.
+  struct Outcome {
+    std::shared_ptr<const v1::MoveReport> report;
+    Clock::time_point stopped, resumed;
+  };
+
+  // The one of the group's programs with this index. `user` asked for it: what is not its own when
+  // all is frozen does not move.
+  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
+       const MoveOptions& options);
+  // Waits for what goes on behind go().
+  ~Move();
+
+  std::uint64_t move_id() const { return program_.move_id; }
+  const Unit& unit() const { return program_.unit; }
+  MoveGroup& group() const { return *group_; }
+
+  // The steps, one after the other for the whole group; a failure is the group's. Before the stop:
+  void check(const Progress& progress);
+  void prepare();
+  void copy_ahead();
+  // From the stop to the peers' knowledge, or back: then, and when a step before has failed, the
+  // program runs here when this ends. Throws Failure for a program that moved and does not go on.
+  void go();
+  const Outcome& outcome() const { return outcome_; }  // when committed
+
+  // From the control server.
+  void pause_tree();  // throws Failure
+  void frozen();      // throws Failure
+  void dump_failed();
+  int action(const std::string& name);
+  std::optional<agent::Resume> wake(pid_t inner_pid);
+  void resumed(pid_t inner_pid);
+  bool has_process(pid_t pid) const { return tree_.has_process(pid); }
+
+  // True when nobody needs this object any more.
+  bool is_over() const;
+
+ private:
+  void tell(const std::string& phase, const CopyAhead::Progress* ahead = nullptr);
+  void tell_rootfs(std::uint64_t bytes);
+  void tell(v1::MoveProgress progress, const std::string& phase);
+  bool copies_ahead(std::uint64_t bytes) const;
+  void in_group(const std::function<void()>& step);
+  void check_here_and_there();
+  bool redirects() const;
+  StdioFile stdio_file() const;
+  std::set<std::string> files_to_find() const;
+  std::uint64_t image_bytes() const;
+  std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
+  std::vector<agent::ContextStatus> contexts() const;
+  void prepare_there();
+  void copy_rootfs();
+  void copy_memory();
+  void need_go_on() const;
+  std::string dump();
+  std::chrono::milliseconds left() const;
+  void give_up_standstill();
+  class AtWork;
+  void await_work();
+  void note_held(const std::vector<HeldProcess>& processes);
+  int transfer_and_commit();
+  int commit();
+  void depart(const std::vector<NewPlace>& places);
+  void roll_back();
+  void kill_rest();
+  void end_dump_turn();
+  void watch();
+  void handle(const v1::WatchEvent& event);
+  void finish();
+  v1::MoveReport report() const;
+  std::vector<ImageFile> files() const;
+
+  Host& host_;
+  const std::shared_ptr<MoveGroup> group_;
+  const std::size_t index_;
+  const MoveGroup::Program& program_;
+  const Unit& unit_;
+  const std::uint64_t move_id_;
+  const uid_t user_;
+  const MoveOptions options_;
+  std::vector<agent::ContextSlots> kept_;  // what standard peers know of it
+  std::vector<OuterStream> streams_;       // that --stdio replaces, as of the start of the dump
+  Peer& peer_;
+  std::string host_there_;         // its name
+  std::shared_ptr<void> network_;  // of the container: released when nobody has it any more
+  StoppedTree tree_;
+  const std::string images_;
+  std::mutex progress_mutex_;
+  Progress progress_;
+  std::optional<ImageSender> sender_;  // from prepare() until CRIU has ended
+  std::optional<CopyRootfs> rootfs_;   // as ahead_
+  Clock::duration rootfs_time_{};
+  std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
+  std::optional<CopyAhead> ahead_;  // from prepare() until the program has gone or goes on
+  Clock::duration ahead_time_{};
+  unsigned ahead_rounds_ = 0;
+  std::uint64_t ahead_bytes_ = 0, last_bytes_ = 0;
+  bool is_prepared_ = false;
+  DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
+  std::future<std::vector<NewPlace>> places_;
+  std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
+
+  std::atomic<pid_t> criu_{0};        // from its start on
+  Clock::time_point standstill_end_;  // from before its start on
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts
+  std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
+  bool over_ = false;
+  Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
+  ImageTotals image_;
+  bool is_resumed_ = false, heard_peers_ = false;
+  std::string failed_there_;
+  std::uint64_t rdma_ns_there_ = 0, retransmitted_ = 0;
+  std::uint32_t remaining_ = 0;
+  Outcome outcome_;
+  std::thread watcher_;
+};
+
+// Runs the moves of a group, which are all of it. Throws Failure: all its programs go on where they
+// were, or the message says where they are.
+v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
+                              const Move::Progress& progress);
+
+}  // namespace ferry::host

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host/units/lab/container.h"
+#include "host/units/runtimes.h"
+
+// The containers that a former ferryd of this host restored: their programs have lost the parent
+// that would have told how they ended. Sees to it that their end is recorded all the same, and
+// their network released.
+namespace ferry::host {
+
+class Orphans {
+ public:
+  // Status of a program that ended unseen, or on a kernel that does not tell (before 6.15).
+  static constexpr int kUnknownStatus = 255;
+
+  // `stopping`: this ferryd ends; the next one tells how they end.
+  Orphans(const Runtimes& runtimes, const std::atomic<bool>& stopping);
+  // `stopping` is set before.
+  ~Orphans();
+
+ private:
+  void watch(const Container& container);
+
+  const std::atomic<bool>& stopping_;
+  std::vector<std::thread> watchers_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,68 @@
+#include "host/move/settle.h"
+
+#include <thread>
+
+#include "base/failure.h"
+#include "ferry.pb.h"
+#include "host/peers/peer.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::seconds kAnswerLimit{10};
+constexpr std::chrono::milliseconds kPause{100};  // between questions
+constexpr std::chrono::seconds kHearing{5};       // before it is asked whether that is needed
+
+}  // namespace
+
+// Only the codes that the other side chooses bind; all others may come from the way there.
+
+Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason) {
+  v1::CommitRequest request;
+  v1::CommitReply reply;
+  request.set_move_id(move_id);
+  const auto status = destination.try_call(request, &reply, kAnswerLimit);
+  if (status.ok()) return Answer::kCommitted;
+  *reason = one_line(status.error_message());
+  return status.error_code() == grpc::ABORTED ? Answer::kAborted : Answer::kUnknown;
+}
+
+Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reason) {
+  v1::AbortRequest request;
+  v1::AbortReply reply;
+  request.set_move_id(move_id);
+  const auto status = destination.try_call(request, &reply, kAnswerLimit);
+  if (status.ok()) return Answer::kAborted;
+  *reason = one_line(status.error_message());
+  return status.error_code() == grpc::ALREADY_EXISTS ? Answer::kCommitted : Answer::kUnknown;
+}
+
+grpc::Status commit_status(Answer answer, const std::string& reason) {
+  switch (answer) {
+    case Answer::kCommitted: return grpc::Status::OK;
+    case Answer::kAborted: return {grpc::ABORTED, reason};
+    default: return {grpc::UNAVAILABLE, "it is not decided yet"};
+  }
+}
+
+grpc::Status abort_status(Answer answer) {
+  switch (answer) {
+    case Answer::kAborted: return grpc::Status::OK;
+    case Answer::kCommitted: return {grpc::ALREADY_EXISTS, "the move is committed"};
+    default: return {grpc::UNAVAILABLE, "it is not decided yet"};
+  }
+}
+
+bool hear(Peer& destination, std::uint64_t move_id,
+          const std::function<void(const v1::WatchEvent&)>& handle,
+          const std::function<bool()>& is_needed) {
+  while (is_needed()) {
+    const auto status = destination.watch(move_id, handle, kHearing);
+    // A ferryd that does not know the move, by its journal, has nothing of it any more.
+    if (status.ok() || status.error_code() == grpc::NOT_FOUND) return true;
+    if (status.error_code() != grpc::DEADLINE_EXCEEDED) std::this_thread::sleep_for(kPause);
+  }
+  return false;
+}
+
+}  // namespace ferry::host

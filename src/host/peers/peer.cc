@@ -1,0 +1,154 @@
+#include "host/peers/peer.h"
+
+#include <fmt/core.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cerrno>
+#include <thread>
+#include <tuple>
+
+#include "base/failure.h"
+#include "base/net.h"
+#include "ferry.grpc.pb.h"
+#include "host/peers/credentials.h"
+#include "host/peers/stream.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using Stub = v1::Ferryd::Stub;
+
+constexpr int kLooks = 4;  // at a ferryd that broke off
+constexpr milliseconds kBetweenLooks{100};
+
+template <typename Request, typename Reply>
+using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+// Told apart by their requests.
+constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,    &Stub::Locate,
+                              &Stub::Listener, &Stub::Check,   &Stub::Prepare, &Stub::Bind,
+                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision};
+
+}  // namespace
+
+struct Peer::Calls {
+  std::unique_ptr<Stub> stub;
+};
+
+Peer::Peer(const std::string& host, const Credentials* credentials, const std::string& identity)
+    : name_(host), credentials_(credentials) {
+  const auto [bare, port] = split_host_port(host, kFerrydPort);
+  identity_ = identity.empty() ? bare : identity;
+  port_ = port;
+  address_ = resolve(bare);
+  target_ = join_host_port(address_, port);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A shared pool would make this move wait out the back-off of an earlier one that found nobody.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
+  calls_ = std::make_unique<Calls>(v1::Ferryd::NewStub(grpc::CreateCustomChannel(
+      target_, credentials != nullptr ? credentials->channel() : grpc::InsecureChannelCredentials(),
+      arguments)));
+}
+
+Peer::~Peer() = default;
+
+Peer Peer::recorded(const std::string& record, const Credentials* credentials) {
+  const std::size_t at = record.rfind('@');
+  if (at == std::string::npos) return {record, credentials};
+  return {record.substr(at + 1), credentials, record.substr(0, at)};
+}
+
+template <typename Request, typename Reply>
+grpc::Status Peer::try_call(const Request& request, Reply* reply, milliseconds timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  return ((*calls_->stub).*std::get<Method<Request, Reply>>(kMethods))(&context, request, reply);
+}
+
+template grpc::Status Peer::try_call(const v1::ClaimRequest&, v1::ClaimReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::UnclaimRequest&, v1::UnclaimReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::TakeRequest&, v1::TakeReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::LocateRequest&, v1::LocateReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::ListenerRequest&, v1::ListenerReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::CheckRequest&, v1::CheckReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::PrepareRequest&, v1::PrepareReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::BindRequest&, v1::BindReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::RestoreRequest&, v1::RestoreReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::CommitRequest&, v1::CommitReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
+
+grpc::Status Peer::watch(std::uint64_t move_id,
+                         const std::function<void(const v1::WatchEvent&)>& handle,
+                         milliseconds timeout) {
+  v1::WatchRequest request;
+  request.set_move_id(move_id);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  const auto reader = calls_->stub->Watch(&context, request);
+  v1::WatchEvent event;
+  while (reader->Read(&event)) handle(event);
+  return reader->Finish();
+}
+
+// gRPC says the same for a ferryd that is not there and for one that is refused, or refuses us:
+// the handshake once more, step by step, tells them apart.
+std::string Peer::why_unavailable() const {
+  std::string reason;
+  for (int look = 0; look < kLooks; ++look) {
+    // One that is being killed accepts still and closes at once, as one that refuses does: only
+    // the former is gone at the next look.
+    if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
+    UniqueFd socket;
+    try {
+      socket = connect_tcp(address_, port_);
+    } catch (const Failure&) {
+      return fmt::format("there is no ferryd on {} ({}); start it there", name_, target_);
+    }
+    if (credentials_ == nullptr) {
+      reason = fmt::format(
+          "the ferryd of {} ({}) takes no calls without certificates, or has just ended", name_,
+          target_);
+    } else {
+      reason = why_broken_off(std::move(socket));
+    }
+  }
+  return reason;
+}
+
+std::string Peer::why_broken_off(UniqueFd socket) const {
+  try {
+    Stream stream = Stream::to_server(std::move(socket), credentials_, identity_, "h2");
+    // Whether our certificate will do is told after the handshake; else HTTP/2's settings come.
+    char first = 0;
+    const int error = stream.receive(&first, sizeof first);
+    // gRPC closes without an alert.
+    if (error == EACCES || error == EPIPE || error == ECONNRESET) {
+      return fmt::format(
+          "{} refuses this host's certificate, of {}: it is of another CA, or has expired; join "
+          "both to one: ferry host add",
+          name_, credentials_->identity().name);
+    }
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return fmt::format("the ferryd of {} ({}) broke off; see its log", name_, target_);
+}
+
+void Peer::throw_unless_ok(const grpc::Status& status) const {
+  switch (status.error_code()) {
+    case grpc::OK: return;
+    case grpc::UNAVAILABLE: throw Failure(why_unavailable());
+    case grpc::DEADLINE_EXCEEDED:
+      throw Failure(fmt::format("the ferryd of {} ({}) does not answer", name_, target_));
+    case grpc::UNIMPLEMENTED:
+      throw Failure(fmt::format(
+          "the ferryd of {} ({}) is of another version; install the same on both", name_, target_));
+    default: throw Failure(fmt::format("{}: {}", name_, one_line(status.error_message())));
+  }
+}
+
+}  // namespace ferry::host

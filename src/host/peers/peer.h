@@ -1,0 +1,65 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "host/peers/messages.h"
+
+namespace ferry::host {
+
+class Credentials;
+
+inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
+
+// The ferryd of another host.
+class Peer {
+ public:
+  // `host`: name or address, with or without port. Its certificate has to be for that name or
+  // address, or for `identity` when given; without credentials nothing is checked (--insecure).
+  // Throws Failure for an unknown host; does not connect yet.
+  Peer(const std::string& host, const Credentials* credentials, const std::string& identity = {});
+  ~Peer();
+
+  // As record() has it.
+  static Peer recorded(const std::string& record, const Credentials* credentials);
+
+  const std::string& name() const { return name_; }        // as the user wrote it
+  const std::string& address() const { return address_; }  // numeric, without port
+  const std::string& target() const { return target_; }    // numeric, with port
+  const std::string& identity() const { return identity_; }
+  std::string record() const { return identity_ + "@" + target_; }  // for recorded()
+
+  // Calls the method that takes such a request (ferry.proto). Throws Failure with the peer's one
+  // line, or that there is no ferryd.
+  template <typename Request, typename Reply>
+  void call(const Request& request, Reply* reply, std::chrono::milliseconds timeout) {
+    throw_unless_ok(try_call(request, reply, timeout));
+  }
+  // Defined in peer.cc, for each method.
+  template <typename Request, typename Reply>
+  grpc::Status try_call(const Request& request, Reply* reply, std::chrono::milliseconds timeout);
+  // Each event of a move that it tells of, until it has told all or `timeout` is over.
+  grpc::Status watch(std::uint64_t move_id,
+                     const std::function<void(const v1::WatchEvent&)>& handle,
+                     std::chrono::milliseconds timeout);
+
+ private:
+  struct Calls;
+
+  void throw_unless_ok(const grpc::Status& status) const;
+  std::string why_unavailable() const;
+  std::string why_broken_off(UniqueFd socket) const;
+
+  std::string name_, address_, target_, identity_;
+  std::uint16_t port_ = 0;
+  const Credentials* credentials_;
+  std::unique_ptr<Calls> calls_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,179 @@
+#include "host/peers/stream.h"
+
+#include <fmt/core.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "base/failure.h"
+#include "host/peers/credentials.h"
+
+namespace ferry::host {
+namespace {
+
+// Alerts (RFC 8446, 6.2) with which the other side says that our certificate will not do.
+bool is_refusal(unsigned long error) {
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+    case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
+    case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN: return true;
+    default: return false;
+  }
+}
+
+// Why a handshake that we began has failed.
+std::string refusal_of(SSL* ssl, const std::string& host) {
+  const long verdict = SSL_get_verify_result(ssl);
+  if (verdict != X509_V_OK) {
+    return fmt::format(
+        "refused: the certificate of {} is not of this host's CA ({}); join both to one: ferry "
+        "host add",
+        host, X509_verify_cert_error_string(verdict));
+  }
+  const unsigned long error = ERR_peek_error();
+  if (ERR_GET_REASON(error) == SSL_R_WRONG_VERSION_NUMBER ||
+      ERR_GET_REASON(error) == SSL_R_UNEXPECTED_MESSAGE) {
+    return fmt::format("{} does not speak TLS; was its ferryd started with --insecure?", host);
+  }
+  const std::string reason = openssl_error();
+  return fmt::format("{} breaks off the TLS handshake ({})", host,
+                     reason.empty() ? "it closed the connection" : reason);
+}
+
+}  // namespace
+
+void Stream::Free::operator()(SSL* ssl) const {
+  SSL_free(ssl);
+}
+
+void Stream::start(const Credentials& credentials) {
+  ssl_.reset(SSL_new(credentials.context()));
+  if (!ssl_ || SSL_set_fd(ssl_.get(), socket_.get()) != 1) {
+    throw Failure("cannot start TLS: " + openssl_error());
+  }
+}
+
+void Stream::take_peer() {
+  const Certificate shown(SSL_get1_peer_certificate(ssl_.get()));
+  if (shown) peer_ = identity_of(shown.get()).name;
+}
+
+Stream Stream::to_server(UniqueFd socket, const Credentials* credentials, const std::string& host,
+                         const std::string& protocol) {
+  Stream stream(std::move(socket));
+  if (credentials == nullptr) return stream;
+  stream.start(*credentials);
+  SSL* ssl = stream.ssl_.get();
+  if (!protocol.empty()) {
+    std::vector<unsigned char> list(1, static_cast<unsigned char>(protocol.size()));
+    list.insert(list.end(), protocol.begin(), protocol.end());
+    SSL_set_alpn_protos(ssl, list.data(), static_cast<unsigned>(list.size()));
+  }
+  ERR_clear_error();
+  if (SSL_connect(ssl) != 1) throw Failure(refusal_of(ssl, host));
+  stream.take_peer();
+  const Certificate shown(SSL_get1_peer_certificate(ssl));
+  if (X509_check_ip_asc(shown.get(), host.c_str(), 0) != 1 &&
+      X509_check_host(shown.get(), host.c_str(), host.size(), X509_CHECK_FLAG_NO_WILDCARDS,
+                      nullptr) != 1) {
+    throw Failure(fmt::format(
+        "refused: {} shows the certificate of {}, which is not for '{}'; make one that is, on the "
+        "CA's host: ferry host add {} --also {}",
+        host, stream.peer_, host, stream.peer_, host));
+  }
+  return stream;
+}
+
+Stream Stream::to_client(UniqueFd socket, const Credentials* credentials) {
+  Stream stream(std::move(socket));
+  if (credentials == nullptr) return stream;
+  stream.start(*credentials);
+  ERR_clear_error();
+  if (SSL_accept(stream.ssl_.get()) != 1) {
+    const long verdict = SSL_get_verify_result(stream.ssl_.get());
+    const std::string reason = openssl_error();
+    throw Failure(verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
+                  : reason.empty()     ? "it closed the connection"
+                                       : reason);
+  }
+  stream.take_peer();
+  return stream;
+}
+
+// errno of an operation that has not moved a byte.
+int Stream::error_of(int result) const {
+  const int system_error = errno;
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_ZERO_RETURN: return EPIPE;
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:  // a socket with a limit on waiting is not waited for again
+      return system_error == EINTR ? EINTR : ETIMEDOUT;
+    case SSL_ERROR_SYSCALL: return system_error != 0 ? system_error : EPIPE;
+    default: break;
+  }
+  const unsigned long error = ERR_peek_error();
+  ERR_clear_error();
+  if (is_refusal(error)) return EACCES;
+  return ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING ? EPIPE : EPROTO;
+}
+
+int Stream::send(const void* data, std::size_t size, bool more) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    std::size_t sent = 0;
+    if (ssl_) {
+      ERR_clear_error();
+      errno = 0;
+      if (const int result = SSL_write_ex(ssl_.get(), bytes, size, &sent); result != 1) {
+        if (const int error = error_of(result); error != EINTR) return error;
+        continue;
+      }
+    } else {
+      const ssize_t result =
+          ::send(socket_.get(), bytes, size, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+      if (result < 0 && errno == EINTR) continue;
+      if (result < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
+      sent = static_cast<std::size_t>(result);
+    }
+    bytes += sent;
+    size -= sent;
+  }
+  return 0;
+}
+
+int Stream::receive(void* data, std::size_t size) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    std::size_t received = 0;
+    if (ssl_) {
+      ERR_clear_error();
+      errno = 0;
+      if (const int result = SSL_read_ex(ssl_.get(), bytes, size, &received); result != 1) {
+        if (const int error = error_of(result); error != EINTR) return error;
+        continue;
+      }
+    } else {
+      const ssize_t result = ::recv(socket_.get(), bytes, size, MSG_WAITALL);
+      if (result < 0 && errno == EINTR) continue;
+      if (result < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
+      if (result == 0) return EPIPE;
+      received = static_cast<std::size_t>(result);
+    }
+    bytes += received;
+    size -= received;
+  }
+  return 0;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <openssl/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace ferry::host {
+
+class Credentials;
+
+// A TCP connection between ferryds, inside TLS 1.3 when this host has credentials. Blocking; the
+// socket's own timeouts hold. The process ignores SIGPIPE.
+class Stream {
+ public:
+  // Of the side that connected. `host`: whom the other's certificate has to be for. Without
+  // credentials there is no TLS. `protocol`: ALPN, or nothing. Throws Failure that says why the
+  // other is refused; who is refused by the other learns it from receive().
+  static Stream to_server(UniqueFd socket, const Credentials* credentials, const std::string& host,
+                          const std::string& protocol = {});
+  // Of the side that accepted; the other's certificate is one of the CA's. Throws Failure.
+  static Stream to_client(UniqueFd socket, const Credentials* credentials);
+
+  // Name in the other's certificate; empty without TLS.
+  const std::string& peer() const { return peer_; }
+  int socket() const { return socket_.get(); }
+
+  // All bytes, or errno: ETIMEDOUT, EPIPE at the end of the stream, EACCES when the other refuses
+  // our certificate, EPROTO when it breaks TLS. `more`: the next bytes follow at once.
+  int send(const void* data, std::size_t size, bool more = false);
+  int receive(void* data, std::size_t size);
+
+ private:
+  struct Free {
+    void operator()(SSL* ssl) const;
+  };
+
+  explicit Stream(UniqueFd socket) : socket_(std::move(socket)) {}
+  void start(const Credentials& credentials);
+  void take_peer();
+  int error_of(int result) const;
+
+  UniqueFd socket_;
+  std::unique_ptr<SSL, Free> ssl_;
+  std::string peer_;
+};
+
+}  // namespace ferry::host

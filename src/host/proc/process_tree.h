@@ -1,0 +1,78 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+// What /proc tells of processes. Everything here may be outdated the moment it is returned.
+namespace ferry::host {
+
+std::vector<pid_t> all_processes();
+
+// The process and all its descendants, parents before children; empty when there is no such
+// process.
+std::vector<pid_t> process_tree(pid_t root);
+
+// Kills the process, which starts others, and all its descendants, of which none escapes: it is
+// halted first, and ends last.
+void kill_tree(pid_t root);
+
+// The chain of parents, nearest first, without 0.
+std::vector<pid_t> ancestors(pid_t pid);
+
+// True for `root` itself too.
+bool is_below(pid_t pid, pid_t root);
+
+// False when it is gone, or has ended and only its parent has not noticed yet.
+bool is_alive(pid_t pid);
+
+// The same of the process behind a pidfd, for sure; true for none.
+bool has_ended(const UniqueFd& pidfd);
+
+// When it started, in clock ticks since the host did; 0 when it is gone. With the pid it names a
+// process for as long as the host is up.
+std::uint64_t start_time(pid_t pid);
+
+// True when a signal (SIGSTOP and its like) or a debugger holds it.
+bool is_halted(pid_t pid);
+
+// The program's name as the kernel has it (at most 15 bytes), printable(); nothing when it is gone.
+std::optional<std::string> program_name(pid_t pid);
+
+// The pid in the innermost pid namespace, which is the same before and after a move.
+std::optional<pid_t> innermost_pid(pid_t pid);
+
+// The user who started it, whatever its other ids are; nothing when it is gone.
+std::optional<uid_t> user_of(pid_t pid);
+
+// The user that all of a process's ids are of (real, effective, saved, file system), when it has no
+// more rights than that user has given it, as for ptrace(2): nothing when its ids differ, those of
+// groups too (a set-user-ID or set-group-ID program), when it has capabilities or is not dumpable,
+// or is gone.
+std::optional<uid_t> owner_of(pid_t pid);
+
+// Resident bytes.
+std::uint64_t resident_bytes(pid_t pid);
+
+// Those of them that are of no file.
+std::uint64_t anonymous_bytes(pid_t pid);
+
+// Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
+// when unknown.
+std::uint64_t namespace_inode(pid_t pid, const char* kind);
+// Of its pid namespace and those around it the one that is next to ours: the container's, whatever
+// its processes make inside of it. 0 when unknown.
+std::uint64_t outermost_pid_namespace(pid_t pid);
+
+// Every process in this mount namespace with this program name.
+std::vector<pid_t> processes_named(const std::string& name);
+
+// MemAvailable of /proc/meminfo, in bytes.
+std::uint64_t available_memory();
+
+}  // namespace ferry::host

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/limits.h"
+#include "host/directory/directory.h"
+#include "host/standin/stand_in_host.h"
+
+namespace ferry::host {
+
+// The QPN slots in which RNICs were opened on this host that have left it. Their stand-ins hold
+// them, and tell the way, as long as the RNIC lives anywhere: nobody else is ever given a (GID,
+// QPN) that some peer may know it by. The directory tells where it goes and when it ends.
+class Origins {
+ public:
+  Origins(StandInHost& stand_ins, Directory& directory,
+          std::chrono::milliseconds lost_limit = Limits().origin);
+  ~Origins();
+
+  // Takes over a committed stand-in. `held` is held as long as it is; `moved_on` gets the places
+  // that come after this one, and must not call back.
+  void keep(StandInId stand_in, const Place& place, std::shared_ptr<void> held,
+            std::function<void(const Place&)> moved_on = {});
+  // Of RNICs that were opened at this address.
+  std::vector<Place> kept(const port::Address& address) const;
+  std::set<port::Address> addresses() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Entry {
+    StandInId stand_in = 0;
+    Place place;
+    std::shared_ptr<void> held;
+    std::function<void(const Place&)> moved_on;
+    bool ended = false;
+    Clock::time_point lost = Clock::time_point::max();  // since
+  };
+
+  void heard(const port::Endpoint& origin, const std::optional<Place>& place);
+  void clear_up();
+
+  StandInHost& stand_ins_;
+  Directory& directory_;
+  const std::chrono::milliseconds lost_limit_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<port::Endpoint, Entry> entries_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,132 @@
+#include "host/standin/residents.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "host/directory/places.h"
+#include "host/journal/decision_log.h"
+#include "host/proc/process_tree.h"
+
+namespace ferry::host {
+
+using nlohmann::json;
+
+Residents::Residents(std::string path) : path_(std::move(path)) {
+  load();
+  std::lock_guard lock(mutex_);
+  save();  // whoever looks what a move leaves behind finds it there before
+}
+
+// Nothing at all when there are none; else
+// {"boot":7,"residents":[{"pid":4711,"started":815,"network":4026531840,
+//                         "places":[{"origin":"10.0.0.1/0","place":"{...}"}]}]}
+void Residents::load() {
+  std::ifstream file(path_);
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
+  try {
+    const json all = json::parse(file);
+    if (all.at("boot").get<std::uint64_t>() != stamp_now().boot) return;
+    for (const auto& each : all.at("residents")) {
+      Entry entry;
+      Resident& resident = entry.resident;
+      resident.pid = each.at("pid").get<pid_t>();
+      resident.network = each.at("network").get<std::uint64_t>();
+      entry.started = each.at("started").get<std::uint64_t>();
+      entry.process.reset(::pidfd_open(resident.pid, 0));
+      if (!entry.process || start_time(resident.pid) != entry.started) continue;
+      for (const auto& place : each.at("places")) {
+        const auto origin = parse_origin(place.at("origin").get<std::string>());
+        if (!origin) continue;
+        const auto parsed = parse_value(*origin, place.at("place").get<std::string>());
+        if (parsed) resident.places.push_back(*parsed);
+      }
+      entries_[resident.pid] = std::move(entry);
+    }
+  } catch (const json::exception& error) {
+    log::warn("{} is damaged, and ignored: {}", path_, error.what());
+  }
+}
+
+// With mutex_. Readers find the old file or the new one.
+void Residents::save() const {
+  json residents = json::array();
+  for (const auto& [pid, entry] : entries_) {
+    json places = json::array();
+    for (const Place& place : entry.resident.places) {
+      places.push_back({{"origin", origin_text(place.origin)}, {"place", value_text(place)}});
+    }
+    residents.push_back({{"pid", pid},
+                         {"started", entry.started},
+                         {"network", entry.resident.network},
+                         {"places", std::move(places)}});
+  }
+  std::string text;  // none: it takes no room of a disk that is full
+  if (!residents.empty()) {
+    text = json{{"boot", stamp_now().boot}, {"residents", std::move(residents)}}.dump() + "\n";
+  }
+  const std::string next = path_ + ".new";
+  const UniqueFd file(
+      ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::rename(next.c_str(), path_.c_str()) == 0) {
+    return;
+  }
+  log::warn("cannot write {}: {}", path_, error_text(errno));
+}
+
+void Residents::settle(const Resident& resident) {
+  std::lock_guard lock(mutex_);
+  Entry entry{resident, start_time(resident.pid), UniqueFd(::pidfd_open(resident.pid, 0))};
+  if (!entry.process) return;  // it has ended
+  Entry& known = entries_[resident.pid];
+  const bool is_news = known.started != entry.started || known.resident != resident;
+  known = std::move(entry);
+  if (is_news) save();
+}
+
+void Residents::forget(pid_t pid) {
+  std::lock_guard lock(mutex_);
+  if (entries_.erase(pid) > 0) save();
+}
+
+Residents::Resident Residents::of(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(pid);
+  if (found == entries_.end() || has_ended(found->second.process)) return {pid, 0, {}};
+  return found->second.resident;
+}
+
+std::vector<Residents::Resident> Residents::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Resident> all;
+  for (const auto& [pid, entry] : entries_) {
+    if (!has_ended(entry.process)) all.push_back(entry.resident);
+  }
+  return all;
+}
+
+std::vector<Place> Residents::take_ended() {
+  std::lock_guard lock(mutex_);
+  std::vector<Place> ended;
+  const auto erased = std::erase_if(entries_, [&](const auto& each) {
+    const Entry& entry = each.second;
+    if (!has_ended(entry.process)) return false;
+    ended.insert(ended.end(), entry.resident.places.begin(), entry.resident.places.end());
+    return true;
+  });
+  if (erased > 0) save();
+  return ended;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "host/directory/directory.h"
+
+namespace ferry::host {
+
+// Where the RNICs of this host's processes are that ferryd itself has given their sockets: after a
+// move, or a stop that was taken back. What a process says of the names of its RNICs is compared
+// with this. All of it is in a file, because processes live longer than a ferryd.
+class Residents {
+ public:
+  struct Resident {
+    pid_t pid = 0;
+    std::uint64_t network = 0;  // inode of the namespace of its sockets; 0: not known
+    std::vector<Place> places;
+
+    bool operator==(const Resident&) const = default;
+  };
+
+  // Takes up what the file says of processes that are still there. A file that cannot be read or
+  // written costs one line in the log each time: then the next ferryd does not know.
+  explicit Residents(std::string path);
+
+  // From now on these are the places of the process.
+  void settle(const Resident& resident);
+  // It has moved on.
+  void forget(pid_t pid);
+
+  // Without places when ferryd has given the process nothing.
+  Resident of(pid_t pid) const;
+  std::vector<Resident> all() const;
+  // Takes out those whose process has ended.
+  std::vector<Place> take_ended();
+
+ private:
+  struct Entry {
+    Resident resident;
+    std::uint64_t started = 0;
+    UniqueFd process;  // pidfd
+  };
+  void load();
+  void save() const;
+
+  const std::string path_;
+  mutable std::mutex mutex_;
+  std::map<pid_t, Entry> entries_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,490 @@
+#include "host/standin/stopped_tree.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <future>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "host/proc/process_tree.h"
+#include "host/standin/slots.h"
+#include "port/address_text.h"
+#include "port/slot.h"
+
+namespace ferry::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr StandInId kNone = ~StandInId{0};  // nor will there be one
+
+void close_contexts(std::vector<agent::ContextSlots>& contexts) {
+  for (auto& context : contexts) {
+    for (auto& slot : context.slots) {
+      if (slot.descriptor >= 0) ::close(slot.descriptor);
+      slot.descriptor = -1;
+    }
+  }
+}
+
+}  // namespace
+
+StoppedTree::StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id)
+    : control_(control), stand_ins_(stand_ins), move_id_(move_id) {}
+
+StoppedTree::~StoppedTree() {
+  let_ports_go();
+  for (auto& process : processes_) {
+    close_contexts(process.contexts);
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) {
+        if (!handed_over_.contains(id)) stand_ins_.remove(id);
+      }
+    }
+  }
+}
+
+void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residents& residents,
+                       std::chrono::milliseconds deadline, const Recorder& record) {
+  const auto began = Clock::now();
+  const agent::Stop request{move_id_, static_cast<std::uint32_t>(deadline.count())};
+  std::vector<std::future<agent::Stopped>> answers;
+  for (const auto& process : processes) {
+    answers.push_back(std::async(std::launch::async, [&, pid = process.pid] {
+      return control_.stop(pid, request, deadline);
+    }));
+  }
+  std::vector<Process> stopped;
+  std::set<port::Endpoint> seen;
+  std::string failure;
+  const auto note = [&](const std::string& error) {
+    if (failure.empty()) failure = error;
+  };
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    try {
+      agent::Stopped answer = answers[i].get();
+      if (answer.error != 0) {
+        note(fmt::format("process {} cannot stop: {}", processes[i].pid, error_text(answer.error)));
+        continue;
+      }
+      timing_.prepare_ns = std::max(timing_.prepare_ns, answer.prepare_ns);
+      timing_.rdma_ns = std::max(timing_.rdma_ns, answer.suspend_ns + answer.detach_ns);
+      timing_.qps += answer.qps;
+      timing_.unacked_psns += answer.unacked_psns;
+      Process process;
+      process.process = processes[i];
+      process.started = start_time(processes[i].pid);
+      process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
+      process.contexts = std::move(answer.contexts);
+      stopped.push_back(std::move(process));
+      const pid_t pid = processes[i].pid;
+      need_own_slots(pid, stopped.back().contexts, residents.of(pid).places, &seen);
+    } catch (const Failure& error) {
+      note(error.what());
+      control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
+    }
+  }
+  // A process near its deadline may already have gone on by itself.
+  if (failure.empty() && Clock::now() - began > deadline / 2) {
+    failure = fmt::format("stopping took longer than {} ms", deadline.count() / 2);
+  }
+  if (failure.empty() && record) {
+    try {
+      std::vector<HeldProcess> held;
+      for (const auto& process : stopped) {
+        held.push_back({process.process.pid,
+                        process.started,
+                        process.process.control_block,
+                        {process.inner_pid, process.contexts}});
+      }
+      record(held);
+    } catch (const Failure& error) {
+      failure = error.what();
+    }
+  }
+  if (!failure.empty()) {
+    for (auto& process : stopped) {
+      close_contexts(process.contexts);
+      control_.drop(process.process.pid);
+    }
+    throw Failure(failure);
+  }
+  timing_.began = began + std::chrono::nanoseconds(timing_.prepare_ns);
+
+  std::lock_guard lock(mutex_);
+  processes_ = std::move(stopped);
+  for (auto& process : processes_) {
+    try {
+      take_over(process);
+      control_.stop_taken(process.process.pid, deadline / 2);
+    } catch (const Failure& error) {
+      // It waits for our word still, or has ended: without a connection it goes on by itself, and
+      // nobody else may read from its sockets.
+      failure = error.what();
+      give_up(process);
+      control_.drop(process.process.pid);
+      process.back = true;
+      continue;
+    }
+    // Later than that it may have closed its connection because it had waited long enough.
+    if (Clock::now() - began > deadline) {
+      failure = fmt::format("stopping took longer than {} ms", deadline.count());
+    }
+  }
+  if (failure.empty()) return hold_ports();
+  phase_ = Phase::kRolledBack;
+  for (auto& process : processes_) {
+    if (!process.back) tell_to_go(process);
+  }
+  throw Failure(failure);
+}
+
+// A standard peer sends to UDP port 4791, whatever the slot. Who held that port for the others may
+// have been one of the processes. Where somebody has it still, he passes on. With mutex_.
+void StoppedTree::hold_ports() {
+  for (const auto& process : processes_) {
+    const std::string netns =
+        netns_.empty() ? fmt::format("/proc/{}/ns/net", process.process.pid) : netns_;
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      const auto& [netdev, slots] = process.contexts[c];
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        if (slots[s].slot == 0 || !stand_ins_.meets_strangers(process.stand_ins[c][s])) continue;
+        device::Slot port;
+        port.local = {slots[s].local.address, port::kRoceUdpPort};
+        std::vector<device::Slot> bound;
+        try {
+          bound = bind_same_slots(netns, netdev, {port});
+          holders_.push_back(stand_ins_.add(bound.front()));
+        } catch (const Failure&) {
+          close_slots(bound);
+        }
+      }
+    }
+  }
+}
+
+void StoppedTree::let_ports_go() {
+  for (const StandInId id : std::exchange(holders_, {})) stand_ins_.remove(id);
+}
+
+void StoppedTree::recover(const std::vector<HeldProcess>& processes, const std::string& netns) {
+  std::lock_guard lock(mutex_);
+  netns_ = netns;
+  for (const auto& held : processes) {
+    Process& process = processes_.emplace_back();
+    process.process = {held.pid, held.control_block, {}};
+    process.started = held.started;
+    process.inner_pid = held.place.inner_pid;
+    process.contexts = held.place.contexts;
+    for (const auto& context : process.contexts) {
+      process.stand_ins.emplace_back(context.slots.size(), 0);
+    }
+    note_limits(process);
+  }
+  reopen_all();
+}
+
+std::string StoppedTree::reopen() {
+  std::lock_guard lock(mutex_);
+  return reopen_all();
+}
+
+// With mutex_.
+std::string StoppedTree::reopen_all() {
+  std::vector<std::pair<device::Slot*, StandInId*>> missing;
+  std::vector<device::Slot*> slots;
+  for (auto& process : processes_) {
+    for (std::size_t c = 0; c < process.stand_ins.size() && !process.back; ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        if (process.stand_ins[c][s] != 0) continue;
+        missing.emplace_back(&process.contexts[c].slots[s], &process.stand_ins[c][s]);
+        slots.push_back(missing.back().first);
+      }
+    }
+  }
+  if (missing.empty()) return {};
+  std::string problem = reopen_slots(netns_, slots);
+  for (const auto& [slot, id] : missing) {
+    if (slot->descriptor < 0) continue;
+    try {
+      *id = stand_ins_.add(*slot);
+      slot->descriptor = -1;
+    } catch (const Failure& failure) {
+      problem = failure.what();
+      ::close(slot->descriptor);
+      slot->descriptor = -1;
+    }
+  }
+  hold_ports();
+  return problem;
+}
+
+// With mutex_.
+void StoppedTree::note_limits(const Process& process) {
+  for (const auto& context : process.contexts) {
+    for (const auto& slot : context.slots) {
+      for (const auto& entry : slot.entries) {
+        if (const auto limit = transport::paused_limit_of(entry)) {
+          paused_limit_ = std::max(paused_limit_, *limit);
+        }
+      }
+    }
+  }
+}
+
+std::chrono::nanoseconds StoppedTree::paused_limit() const {
+  std::lock_guard lock(mutex_);
+  return paused_limit_;
+}
+
+void StoppedTree::take_over(Process& process) {
+  note_limits(process);
+  for (auto& context : process.contexts) {
+    auto& ids = process.stand_ins.emplace_back();
+    for (auto& slot : context.slots) {
+      ids.push_back(stand_ins_.add(slot));
+      slot.descriptor = -1;
+      slot.entries.clear();
+    }
+  }
+}
+
+void StoppedTree::give_up(Process& process) {
+  for (const auto& context : process.stand_ins) {
+    for (const StandInId id : context) {
+      const device::Slot slot = stand_ins_.take_back(id);
+      if (slot.descriptor >= 0) ::close(slot.descriptor);
+    }
+  }
+  process.stand_ins.clear();
+  close_contexts(process.contexts);
+}
+
+// The tree may be frozen: only the kernel can reach the word.
+void StoppedTree::write_command(Process& process, agent::ControlBlock::Command command) {
+  agent::ControlBlock block;
+  iovec local{&block, sizeof block};
+  iovec remote{reinterpret_cast<void*>(process.process.control_block), sizeof block};
+  const pid_t pid = process.process.pid;
+  if (::process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof block ||
+      block.magic != agent::kMagic) {
+    throw Failure(
+        fmt::format("cannot read the control block of process {}: {}", pid, error_text(errno)));
+  }
+  block.command = command;
+  if (command == agent::ControlBlock::kFrozen) ++block.freezes;
+  if (::process_vm_writev(pid, &local, 1, &remote, 1, 0) != sizeof block) {
+    throw Failure(
+        fmt::format("cannot write the control block of process {}: {}", pid, error_text(errno)));
+  }
+}
+
+void StoppedTree::mark_frozen() {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStopped) throw Failure("the move was given up");
+  for (auto& process : processes_) {
+    if (process.frozen) continue;
+    write_command(process, agent::ControlBlock::kFrozen);
+    process.frozen = true;
+  }
+}
+
+void StoppedTree::roll_back() {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStopped) return;
+  phase_ = Phase::kRolledBack;
+  for (auto& process : processes_) {
+    if (!process.frozen) tell_to_go(process);
+  }
+}
+
+void StoppedTree::tell_to_go(Process& process) {
+  if (start_time(process.process.pid) != process.started) return;
+  try {
+    write_command(process, agent::ControlBlock::kGo);
+  } catch (const Failure& error) {
+    log::error("{}", error.what());
+  }
+}
+
+std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kRolledBack) return std::nullopt;
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid || process.back) continue;
+    if (!take_back(process)) return std::nullopt;
+    // Duplicates go out: who fails to take them may ask again.
+    agent::Resume resume{true, process.contexts};
+    for (auto& context : resume.contexts) {
+      for (auto& slot : context.slots) {
+        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+      }
+    }
+    return resume;
+  }
+  return std::nullopt;
+}
+
+// Into its slots; after a restart of ferryd somebody else may have one: then it gets another. False
+// when there is none: it has to ask again.
+bool StoppedTree::take_back(Process& process) {
+  for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+    auto& [netdev, slots] = process.contexts[c];
+    for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+      StandInId& id = process.stand_ins[c][s];
+      if (id != 0) {
+        slots[s] = stand_ins_.take_back(id);
+      } else if (slots[s].descriptor < 0) {
+        try {
+          slots[s] = bind_slots(netns_, netdev, {slots[s]}).front();
+        } catch (const Failure& failure) {
+          log::error("process {} stays stopped: {}", process.process.pid, failure.what());
+          return false;
+        }
+      }
+      id = 0;
+    }
+  }
+  process.stand_ins.clear();
+  return true;
+}
+
+void StoppedTree::resumed(pid_t inner_pid) {
+  std::lock_guard lock(mutex_);
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid) continue;
+    close_contexts(process.contexts);
+    process.back = true;
+  }
+  // Until then what comes there is passed on to those that are back, too.
+  const bool all = std::all_of(processes_.begin(), processes_.end(),
+                               [](const Process& process) { return process.back; });
+  if (all) let_ports_go();
+}
+
+bool StoppedTree::all_back() const {
+  std::lock_guard lock(mutex_);
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.back; });
+}
+
+bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
+  std::lock_guard lock(mutex_);
+  return std::equal(
+      processes_.begin(), processes_.end(), places.begin(), places.end(),
+      [](const Process& process, const NewPlace& place) {
+        return process.inner_pid == place.inner_pid &&
+               std::equal(process.contexts.begin(), process.contexts.end(), place.contexts.begin(),
+                          place.contexts.end(),
+                          [](const agent::ContextSlots& old, const agent::ContextSlots& now) {
+                            return old.slots.size() == now.slots.size();
+                          });
+      });
+}
+
+void StoppedTree::need_same_places(const std::vector<NewPlace>& places) const {
+  std::lock_guard lock(mutex_);
+  for (std::size_t p = 0; p < processes_.size(); ++p) {
+    const Process& process = processes_[p];
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        const port::Endpoint& old = process.contexts[c].slots[s].local;
+        if (places[p].contexts[c].slots[s].local == old) continue;
+        if (const auto peer = stand_ins_.standard_peer(process.stand_ins[c][s])) {
+          throw Failure(
+              fmt::format("peer {} speaks no migration messages and the address {} cannot move "
+                          "along: the peer was connected after the check; try again",
+                          to_string(peer->address), to_string(old)));
+        }
+      }
+    }
+  }
+}
+
+std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlace>& places,
+                                                       const Place& there,
+                                                       std::chrono::nanoseconds age) {
+  std::lock_guard lock(mutex_);
+  std::vector<Departed> departed;
+  phase_ = Phase::kCommitted;
+  let_ports_go();
+  for (auto& process : processes_) {
+    const auto place = std::find_if(places.begin(), places.end(), [&](const NewPlace& candidate) {
+      return candidate.inner_pid == process.inner_pid;
+    });
+    if (place == places.end()) continue;
+    for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
+      for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
+        const device::Slot& old = process.contexts[c].slots[s];
+        const device::Slot& slot = place->contexts.at(c).slots.at(s);
+        const StandInId id = process.stand_ins[c][s];
+        Departed gone{0, there};
+        gone.place.origin = old.origin;
+        gone.place.location = slot.local;
+        gone.place.epoch = old.epoch;
+        // An address that moves along is answered for by the new place itself.
+        if (slot.local == old.local) {
+          stand_ins_.remove(id);
+          process.stand_ins[c][s] = kNone;
+        } else {
+          stand_ins_.committed(id, slot.local, slot.slot, old.epoch, age);
+          const bool keeps = id != 0 && old.local == old.origin;
+          if (keeps && handed_over_.insert(id).second) gone.stand_in = id;
+        }
+        if (old.has_origin()) departed.push_back(std::move(gone));
+      }
+    }
+  }
+  return departed;
+}
+
+void StoppedTree::peer_knows(std::uint32_t virtual_qpn) {
+  std::lock_guard lock(mutex_);
+  for (const auto& process : processes_) {
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) stand_ins_.peer_knows(id, virtual_qpn);
+    }
+  }
+}
+
+bool StoppedTree::expired() {
+  std::lock_guard lock(mutex_);
+  for (const auto& process : processes_) {
+    for (const auto& context : process.stand_ins) {
+      for (const StandInId id : context) {
+        // One that is not there yet has nobody told.
+        if (id == 0 || !stand_ins_.expired(id)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<NewPlace> StoppedTree::sockets() const {
+  std::lock_guard lock(mutex_);
+  std::vector<NewPlace> places;
+  for (const auto& process : processes_) places.push_back({process.inner_pid, process.contexts});
+  return places;
+}
+
+bool StoppedTree::has_process(pid_t pid) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return process.process.pid == pid && process.started == start_time(pid);
+  });
+}
+
+bool StoppedTree::all_gone() const {
+  std::lock_guard lock(mutex_);
+  return std::all_of(processes_.begin(), processes_.end(), [](const Process& process) {
+    return process.back || process.started != start_time(process.process.pid);
+  });
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "host/control/control_server.h"
+#include "host/directory/directory.h"
+#include "host/journal/journal.h"
+#include "host/standin/residents.h"
+#include "host/standin/stand_in_host.h"
+#include "transport/transport.h"
+
+// The Ferry processes of one process tree from their stop to their rollback, or to the day when no
+// peer needs their stand-ins any more.
+namespace ferry::host {
+
+class StoppedTree {
+ public:
+  struct Timing {
+    std::chrono::steady_clock::time_point began;  // when the first QPs stopped, at the earliest
+    std::uint64_t prepare_ns = 0,
+                  rdma_ns = 0;  // longest of all processes; rdma: QPs stop, sockets are given away
+    std::uint32_t qps = 0, unacked_psns = 0;
+  };
+
+  StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id);
+  // Closes what is left; processes that were stopped and not told anything can then not come back.
+  ~StoppedTree();
+
+  // Gets what recover() needs, before any process lets go of its sockets. May throw Failure.
+  using Recorder = std::function<void(const std::vector<HeldProcess>&)>;
+
+  // Stops the processes in parallel; the stand-ins answer when it returns. What they say of their
+  // sockets must be true (slots.h). Throws Failure: then all go on where they were.
+  void stop(const std::vector<FerryProcess>& processes, const Residents& residents,
+            std::chrono::milliseconds deadline, const Recorder& record = {});
+  // Instead of stop(): what a former ferryd had stopped, in the network namespace `netns`. The
+  // stand-ins answer where the sockets can be opened again; reopen() tries the others once more and
+  // gives one line about the first that still cannot.
+  void recover(const std::vector<HeldProcess>& processes, const std::string& netns);
+  std::string reopen();
+  // All is frozen: marks the control blocks. Throws Failure, also after roll_back().
+  void mark_frozen();
+  // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
+  void roll_back();
+  // Answer to AWAKE: nothing while it is undecided or when the tree has moved.
+  std::optional<agent::Resume> wake(pid_t inner_pid);
+  // A process came back after a rollback.
+  void resumed(pid_t inner_pid);
+  // True when all came back, or none was stopped.
+  bool all_back() const;
+
+  // True when `places` has a socket for each of sockets(), in its order.
+  bool fits(const std::vector<NewPlace>& places) const;
+  // Throws Failure when a standard peer would not find its QP there. `places` fit.
+  void need_same_places(const std::vector<NewPlace>& places) const;
+  // After the commit, `age` ago; `places` fit.
+  // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
+  // caller's from then on. `there` has the host and ferryd of the new places.
+  struct Departed {
+    StandInId stand_in = 0;  // 0: not at its origin
+    Place place;             // the new one
+  };
+  std::vector<Departed> commit(const std::vector<NewPlace>& places, const Place& there,
+                               std::chrono::nanoseconds age = {});
+  void peer_knows(std::uint32_t virtual_qpn);
+  bool expired();
+  // How long a peer may go on to ask the stand-ins: the longest of the QPs' Paused limits.
+  std::chrono::nanoseconds paused_limit() const;
+
+  std::vector<NewPlace> sockets() const;  // what the new place has to offer
+  const Timing& timing() const { return timing_; }
+  bool has_process(pid_t pid) const;
+  // True when none of the processes that have not come back is there any more.
+  bool all_gone() const;
+
+ private:
+  enum class Phase { kStopped, kRolledBack, kCommitted };
+  struct Process {
+    FerryProcess process;
+    std::uint64_t started = 0;  // start_time()
+    pid_t inner_pid = 0;
+    std::vector<agent::ContextSlots> contexts;      // descriptors: only after a rollback
+    std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
+    bool frozen = false, back = false;
+  };
+
+  void note_limits(const Process& process);
+  void take_over(Process& process);
+  void hold_ports();
+  void let_ports_go();
+  std::string reopen_all();
+  void give_up(Process& process);
+  bool take_back(Process& process);
+  static void tell_to_go(Process& process);
+  static void write_command(Process& process, agent::ControlBlock::Command command);
+
+  ControlServer& control_;
+  StandInHost& stand_ins_;
+  const std::uint64_t move_id_;
+  mutable std::mutex mutex_;
+  Phase phase_ = Phase::kStopped;
+  std::vector<Process> processes_;
+  std::set<StandInId> handed_over_;  // by commit()
+  std::vector<StandInId> holders_;   // of UDP port 4791, beside stand-ins of other slots
+  std::string netns_;                // of recover()
+  std::chrono::nanoseconds paused_limit_ = transport::MigrationSettings().paused_limit;
+  Timing timing_;
+};
+
+}  // namespace ferry::host

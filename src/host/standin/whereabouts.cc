@@ -1,0 +1,184 @@
+#include "host/standin/whereabouts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "gsi/local.h"
+#include "host/directory/places.h"
+#include "host/proc/process_facts.h"
+#include "host/proc/process_tree.h"
+#include "host/standin/slots.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookEvery{200};
+constexpr std::size_t kMaxQuestions = 1024;  // of one user
+
+// Whether the process has a UNIX socket of one of these abstract names in its network namespace.
+bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
+  const UnixSockets sockets = unix_sockets(pid);
+  std::set<std::string> links;  // in /proc/PID/fd
+  for (const auto& [inode, name] : sockets.names) {
+    if (name.starts_with('@') && names.contains(name.substr(1))) {
+      links.insert(fmt::format("socket:[{}]", inode));
+    }
+  }
+  if (links.empty()) return false;
+  const auto descriptors = descriptors_of(pid);
+  return std::any_of(descriptors.begin(), descriptors.end(),
+                     [&](const Descriptor& each) { return links.contains(each.target); });
+}
+
+}  // namespace
+
+Whereabouts::Whereabouts(std::string name, std::string ferryd, ControlServer& control,
+                         Directory& directory, Residents& residents)
+    : name_(std::move(name)),
+      ferryd_(std::move(ferryd)),
+      control_(control),
+      directory_(directory),
+      residents_(residents) {
+  // What a former ferryd told.
+  for (const auto& resident : residents_.all()) {
+    for (const Place& place : resident.places) directory_.put(place);
+  }
+  looker_ = std::thread([this] { look(); });
+  finder_ = std::thread([this] { find(); });
+}
+
+Whereabouts::~Whereabouts() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  looker_.join();
+  finder_.join();
+}
+
+void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts) {
+  Residents::Resident resident = residents_.of(pid);
+  resident.places.clear();
+  for (const auto& context : contexts) {
+    for (const Place& place : places_of(context.slots, name_, ferryd_)) {
+      directory_.put(place);
+      resident.places.push_back(place);
+    }
+  }
+  // They are all of one network.
+  const auto descriptors = agent::descriptors_of(contexts);
+  const auto open = std::find_if(descriptors.begin(), descriptors.end(),
+                                 [](int descriptor) { return descriptor >= 0; });
+  if (open != descriptors.end()) resident.network = network_of_socket(*open);
+  if (pid != 0 && !resident.places.empty()) residents_.settle(resident);
+}
+
+void Whereabouts::ended(const std::vector<device::Slot>& slots) {
+  for (const Place& place : places_of(slots, name_, ferryd_)) {
+    directory_.remove(place);
+  }
+}
+
+void Whereabouts::left(const std::vector<pid_t>& pids, const std::vector<Place>& next) {
+  for (const pid_t pid : pids) residents_.forget(pid);
+  for (const Place& place : next) directory_.left(place);
+}
+
+void Whereabouts::look() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLookEvery, [this] { return stopping_; })) {
+    for (const Place& place : residents_.take_ended()) directory_.remove(place);
+  }
+}
+
+void Whereabouts::locate(pid_t pid, const agent::Locate& question) {
+  const auto user = user_of(pid);
+  if (!user) return;  // it has ended
+  const Asker asker(*user, *user == 0 ? outermost_pid_namespace(pid) : 0);
+  std::lock_guard lock(mutex_);
+  for (const auto& name : question.names) {
+    auto& questions = questions_[asker];
+    const Question entry(pid, name);
+    if (questions.size() >= kMaxQuestions) break;
+    if (std::find(questions.begin(), questions.end(), entry) == questions.end()) {
+      questions.push_back(entry);
+    }
+  }
+  changed_.notify_all();
+}
+
+// With mutex_, and a question there is.
+port::Endpoint Whereabouts::next_question() {
+  auto next = questions_.upper_bound(served_);
+  if (next == questions_.end()) next = questions_.begin();
+  served_ = next->first;
+  return next->second.front().second;
+}
+
+// With mutex_. Everybody who asks for the same gets the same answer.
+std::vector<pid_t> Whereabouts::take_askers(const port::Endpoint& name) {
+  std::vector<pid_t> askers;
+  for (auto& [asker, questions] : questions_) {
+    std::erase_if(questions, [&](const Question& question) {
+      if (question.second == name) askers.push_back(question.first);
+      return question.second == name;
+    });
+  }
+  std::erase_if(questions_, [](const auto& entry) { return entry.second.empty(); });
+  return askers;
+}
+
+void Whereabouts::find() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !questions_.empty(); });
+    if (stopping_) return;
+    const port::Endpoint name = next_question();
+    lock.unlock();
+    std::optional<Place> place;
+    try {
+      place = directory_.lookup(name);
+    } catch (const Failure& failure) {
+      log::warn("cannot look for {}: {}", origin_text(name), failure.what());
+    }
+    lock.lock();
+    const auto askers = take_askers(name);
+    if (!place) continue;
+    lock.unlock();
+    for (const pid_t pid : askers) {
+      control_.located(pid, {{{name, place->location, place->epoch}}});
+    }
+    lock.lock();
+  }
+}
+
+std::vector<Place> Whereabouts::listeners(const port::Address& address,
+                                          std::uint64_t service) const {
+  std::vector<Place> found;
+  for (const auto& resident : residents_.all()) {
+    std::vector<Place> places;
+    std::set<std::string> names{gsi::listener_name_any(service),
+                                gsi::listener_name(address, service)};
+    for (const Place& place : resident.places) {
+      if (place.origin.address != address) continue;
+      names.insert(gsi::listener_name(place.location.address, service));
+      places.push_back(place);
+    }
+    // In a namespace of its own a process may take any name.
+    if (places.empty() || namespace_inode(resident.pid, "net") != resident.network ||
+        !has_socket_named(resident.pid, names)) {
+      continue;
+    }
+    found.insert(found.end(), places.begin(), places.end());
+  }
+  return found;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "agent/protocol.h"
+#include "host/control/control_server.h"
+#include "host/directory/directory.h"
+#include "host/standin/residents.h"
+
+namespace ferry::host {
+
+// What this host tells the directory of its programs, from their arrival to their end, and what its
+// programs are told of their peers.
+class Whereabouts {
+ public:
+  // `name`, `ferryd`: of this host, as places have them.
+  Whereabouts(std::string name, std::string ferryd, ControlServer& control, Directory& directory,
+              Residents& residents);
+  ~Whereabouts();
+
+  // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
+  // 0: a process that is not known yet.
+  void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts);
+  // They have ended, unless they are elsewhere by now.
+  void ended(const std::vector<device::Slot>& slots);
+  // Committed to be elsewhere: the end of the process here is not that of its RNICs.
+  void left(const std::vector<pid_t>& pids, const std::vector<Place>& next);
+
+  // Asks the directory, in the background; the answer goes to the process. Users are served in turn,
+  // and each container's root by itself: no one's questions delay all others'.
+  void locate(pid_t pid, const agent::Locate& question);
+
+  // The RNICs of this host that were opened at `address` and belong to a process that listens on an
+  // rdma_cm service there, as the kernel says.
+  std::vector<Place> listeners(const port::Address& address, std::uint64_t service) const;
+
+ private:
+  using Asker = std::pair<uid_t, std::uint64_t>;  // its pid namespace as we see it, of root's
+  using Question = std::pair<pid_t, port::Endpoint>;
+
+  void look();
+  void find();
+  port::Endpoint next_question();
+  std::vector<pid_t> take_askers(const port::Endpoint& name);
+
+  const std::string name_, ferryd_;
+  ControlServer& control_;
+  Directory& directory_;
+  Residents& residents_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::map<Asker, std::deque<Question>> questions_;  // none is empty
+  Asker served_{};                                   // last
+  std::thread looker_, finder_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+// Runs CRIU with Ferry's plugin and action script.
+namespace ferry::host {
+
+class CriuRunner {
+ public:
+  struct Paths {
+    std::string criu;            // name in PATH, or path
+    std::string plugin_folder;   // has ferry_plugin.so and nothing else
+    std::string action_script;   // ferry-criu-action
+    std::string control_socket;  // what both talk to
+  };
+  explicit CriuRunner(Paths paths);
+
+  // Why CRIU cannot be used here, in one line; empty when it can. The answer of one look is kept.
+  std::string unusable();
+
+  struct Dump {
+    pid_t root = 0;
+    std::string images;  // directory
+    std::uint64_t move_id = 0;
+    std::string netns;                  // path of the tree's own network namespace; empty: ours
+    bool without_memory = false;        // private anonymous pages are left out (precopy/)
+    std::vector<std::string> external;  // what stays, as --external takes it
+  };
+  // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
+  // in one line. `*criu` is CRIU's pid while it runs.
+  std::string dump(const Dump& dump, std::atomic<pid_t>* criu);
+
+  struct Restore {
+    std::string images;
+    std::uint64_t move_id = 0;
+    std::string netns;
+    bool without_memory = false;  // a precopy::PageServer has what the dump has left out
+    struct Inherited {
+      std::string id;  // as --inherit-fd takes it
+      int descriptor = -1;
+    };
+    std::vector<Inherited> inherited;  // what the tree gets in place of what has stayed
+  };
+  // Restores; ends when the tree runs (it is our child then), or everything is gone again.
+  // Empty, or what failed in one line. `*criu` is CRIU's pid while it runs.
+  std::string restore(const Restore& restore, std::atomic<pid_t>* criu);
+
+  const Paths& paths() const { return paths_; }
+  // By which the plugin and the action script find this ferryd, and the move.
+  std::vector<std::string> environment(std::uint64_t move_id) const;
+  // After the post-dump of a dump without memory CRIU serves the pages on --ps-socket, to whoever
+  // asks for them: nobody does. The plugin makes this descriptor when the environment names it.
+  static constexpr char kPageSocket[] = "100";
+  static std::string page_socket_variable();
+
+  static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
+
+ private:
+  std::string find_problem();
+
+  const Paths paths_;
+  std::mutex mutex_;
+  std::string problem_;
+  bool looked_ = false;
+};
+
+// Kills the action scripts that run below a CRIU, or below a runtime that runs one: CRIU itself
+// undoes then what it has done, as after any script that fails.
+void kill_scripts(pid_t criu);
+
+// "4.2.1" of `criu --version` as 40201; 0 when there is none.
+int parse_criu_version(const std::string& output);
+
+// Why `criu COMMAND`, "dump" or "restore", has ended with this status, in one line.
+std::string failure_of_criu(const std::string& command, int status, const std::string& images);
+
+// The line that says best what went wrong, from a log of CRIU; without its time and file.
+std::string error_of_log(const std::string& path);
+
+}  // namespace ferry::host

@@ -1,0 +1,244 @@
+#include "host/units/lab/container.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/failure.h"
+#include "host/proc/process_tree.h"
+#include "host/proc/subprocess.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::seconds kHookLimit{10};  // a program may stand still meanwhile
+
+using nlohmann::json;
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return in ? text.str() : std::string();
+}
+
+// Readers see the old file or the new one, never a part: it is written beside, then put in place.
+void stage_file(const std::string& path, const std::string& text) {
+  std::ofstream out(path + ".new", std::ios::trunc);
+  out << text;
+  out.close();
+  if (out) return;
+  const int error = errno;
+  ::unlink((path + ".new").c_str());  // a part of it must never be put in place
+  throw Failure(fmt::format("cannot write {}: {}", path, error_text(error)));
+}
+
+void publish_file(const std::string& path) {
+  if (::rename((path + ".new").c_str(), path.c_str()) != 0) {
+    throw Failure(fmt::format("cannot replace {}: {}", path, error_text(errno)));
+  }
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  stage_file(path, text);
+  publish_file(path);
+}
+
+bool is_name(const std::string& name) {
+  return !name.empty() && name.find_first_of("/\n") == std::string::npos && name[0] != '.';
+}
+
+}  // namespace
+
+Container parse_container(const std::string& text) {
+  const json record = json::parse(text, nullptr, false);
+  if (!record.is_object()) throw Failure("a container's record is not JSON");
+  Container container;
+  container.json = text;
+  try {
+    container.name = record.at("name");
+    container.state = record.value("state", "");
+    container.netns = record.value("netns", "");
+    container.instance = record.value("instance", "");
+    container.log = record.value("log", "");
+    container.pid = record.value("pid", 0);
+    container.rdma_moves = record.value("rdma0_moves", false);
+    container.restored = record.value("restored", false);
+  } catch (const json::exception& error) {
+    throw Failure(fmt::format("a container's record is malformed: {}", error.what()));
+  }
+  return container;
+}
+
+Containers::Containers(std::string directory, std::string hook)
+    : directory_(std::move(directory)), hook_(std::move(hook)) {}
+
+std::optional<Container> Containers::recorded(const std::string& name) {
+  if (!is_name(name)) return std::nullopt;
+  const std::string folder = directory_ + "/" + name;
+  const std::string text = read_file(folder + "/config.json");
+  if (text.empty()) return std::nullopt;
+  try {
+    Container container = parse_container(text);
+    container.folder = folder;
+    container.runtime = this;
+    return container;
+  } catch (const Failure&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Container> Containers::find(const std::string& name) {
+  return recorded(name);
+}
+
+std::vector<Container> Containers::all() {
+  std::vector<Container> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
+    if (auto container = find(entry.path().filename())) found.push_back(std::move(*container));
+  }
+  return found;
+}
+
+std::optional<Container> Containers::of_process(pid_t pid) {
+  auto chain = ancestors(pid);
+  chain.push_back(pid);
+  for (auto& container : all()) {
+    if (container.state == "running" && std::count(chain.begin(), chain.end(), container.pid) > 0) {
+      return container;
+    }
+  }
+  return std::nullopt;
+}
+
+bool Containers::name_is_free(const std::string& name) {
+  const auto existing = find(name);
+  return !existing || existing->state == "moved" || existing->state == "exited";
+}
+
+void Containers::check_arrival(const std::string& host, const std::string& name,
+                               const std::string&) {
+  if (hook_.empty()) {
+    throw Failure(
+        fmt::format("the ferryd of {} has no --network-hook, which containers need", host));
+  }
+  if (!name_is_free(name)) {
+    throw Failure(fmt::format("{} has a container '{}' of its own", host, name));
+  }
+}
+
+Container Containers::arrive(const std::string& name, const std::string& source_json) {
+  if (!is_name(name)) throw Failure(fmt::format("'{}' is no name for a container", name));
+  const Outcome outcome = run({{hook_, "prepare", name}, {}, source_json});
+  if (!outcome.ok()) {
+    throw Failure(
+        fmt::format("cannot prepare the network of '{}': {}", name, one_line(outcome.err)));
+  }
+  json record = json::parse(outcome.out, nullptr, false);
+  if (record.is_object()) record["restored"] = true;
+  const std::string made = record.is_object() ? record.dump(2) + "\n" : outcome.out;
+  try {
+    return write_record(name, made);
+  } catch (const Failure&) {
+    switch_network("release", parse_container(made).instance);
+    throw;
+  }
+}
+
+Container Containers::write_record(const std::string& name, const std::string& json) {
+  Container container = parse_container(json);
+  container.runtime = this;
+  container.folder = directory_ + "/" + name;
+  std::error_code error;
+  std::filesystem::create_directories(container.folder, error);
+  std::filesystem::remove(container.folder + "/exit", error);
+  replace_file(container.folder + "/config.json", container.json);
+  return container;
+}
+
+Container Containers::with(const Container& container, const Extras&) {
+  throw Failure(fmt::format("'{}' {}", container.name, kOnlyRunc));
+}
+
+std::optional<Rootfs> Containers::copied_rootfs(const Container&) {
+  return std::nullopt;
+}
+
+std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
+                             std::atomic<pid_t>* pid) {
+  return criu.dump(dump, pid);
+}
+
+std::string Containers::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
+                                const Container&, std::atomic<pid_t>* pid) {
+  return criu.restore(restore, pid);
+}
+
+bool Containers::is_current(const Container& container) {
+  const auto now = recorded(container.name);
+  return now && now->instance == container.instance;
+}
+
+void Containers::set_state(const Container& container, const std::string& state, pid_t pid) {
+  stage_state(container, state, pid);
+  publish_state(container);
+}
+
+void Containers::stage_state(const Container& container, const std::string& state, pid_t pid) {
+  if (!is_current(container)) return;
+  json record = json::parse(read_file(container.folder + "/config.json"), nullptr, false);
+  if (!record.is_object()) return;
+  record["state"] = state;
+  record["pid"] = pid;
+  stage_file(container.folder + "/config.json", record.dump(2) + "\n");
+}
+
+void Containers::publish_state(const Container& container) {
+  const std::string path = container.folder + "/config.json";
+  if (is_current(container) && std::filesystem::exists(path + ".new")) publish_file(path);
+}
+
+bool Containers::end(const Container& container, int status) {
+  const auto now = recorded(container.name);
+  if (!now || now->instance != container.instance || now->state != "running") return false;
+  record_exit(container, status);
+  switch_network("release", container.instance);
+  return true;
+}
+
+void Containers::record_exit(const Container& container, int status) {
+  if (!is_current(container)) return;
+  // The state first: who waits for `exit` reads the state as well.
+  set_state(container, "exited", 0);
+  replace_file(container.folder + "/exit", fmt::format("{}\n", status));
+}
+
+void Containers::forget(const Container& container) {
+  if (!is_current(container)) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(container.folder, ignored);
+}
+
+// The record of who has started it says all.
+void Containers::leave(const Container&) {}
+
+// Its network may be needed for longer, by stand-ins.
+void Containers::left(const Container&) {}
+
+void Containers::switch_network(const std::string& command, const std::string& instance) {
+  const Outcome outcome = run({{hook_, command, instance}, {}, {}}, kHookLimit);
+  if (!outcome.ok()) {
+    throw Failure(
+        fmt::format("cannot {} the network of '{}': {}", command, instance, one_line(outcome.err)));
+  }
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ferry::host {
+
+inline constexpr char kPodmanArchive[] = "archive.tar";  // as it is sent
+
+// A container of podman's, as `podman container inspect` and its OCI configuration have it.
+struct PodmanContainer {
+  std::string id, name;
+  std::string status;  // "running", "exited", ...
+  pid_t pid = 0;
+  std::string image, image_name;      // image: its id
+  std::string pod;                    // id; empty: in none
+  bool removes_itself = false;        // --rm
+  std::string network_mode;           // "bridge", "host", "none", "ns:PATH", "container:ID", ...
+  std::vector<std::string> networks;  // of podman's own
+  std::vector<std::string> volumes;   // with names
+  std::vector<std::string> sources;   // of bind mounts, those that podman itself makes left out
+  std::string static_folder;          // where CRIU's logs are
+
+  bool runs() const { return status == "running"; }
+};
+
+// The podman command. What fails gives podman's own reason, and CRIU's where there is one.
+class Podman {
+ public:
+  // `command`: looked up in PATH, unless it has a slash.
+  explicit Podman(std::string command) : command_(std::move(command)) {}
+
+  static constexpr std::size_t kShortId = 12;  // digits of an id that people write
+
+  bool is_installed() const;
+  // Why it cannot checkpoint or restore programs with RDMA here, in one line; empty when it can.
+  std::string unusable() const;
+
+  // By name or id. Nothing: there is none. Throws Failure.
+  std::optional<PodmanContainer> find(const std::string& name) const;
+  // The id of the container that a process is in, by its cgroup. Empty: in none of podman's.
+  static std::string container_of(pid_t pid);
+  static std::vector<pid_t> processes_of(const std::string& id);
+
+  bool has_image(const std::string& id) const;
+  bool has_network(const std::string& name) const;
+  bool has_volume(const std::string& name) const;
+  std::uint64_t free_disk() const;  // bytes, where containers are kept
+
+  // Whether a podman, also one of a former ferryd's, has this archive under way.
+  static bool is_at_work(const std::string& archive);
+
+  // Empty, or what failed in one line. `archive` may be a FIFO for the checkpoint, not for import.
+  // After `timeout` podman is killed, with runc and CRIU below it, and the container goes on.
+  std::string checkpoint(const PodmanContainer& container, const std::string& archive,
+                         std::chrono::milliseconds timeout) const;
+  std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout) const;
+  std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
+  // Kills what a podman that was killed has left at the restore of a container on this host: conmon,
+  // which is not below podman, with runc, CRIU and the container below it. What was restored ends
+  // without a word to its TCP peers, as by silence().
+  static void end_restore(const std::string& id);
+  // Also one that runs, with `kill`. One that is not there is removed.
+  std::string remove(const std::string& id, bool kill) const;
+  std::string remove_volume(const std::string& name) const;
+
+ private:
+  std::string restore(std::vector<std::string> arguments, const std::string& what,
+                      std::chrono::milliseconds timeout) const;
+
+  const std::string command_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+
+#include "host/units/lab/container.h"
+
+// Containers of runc's. Their moves are as any (host/move/move.h), but runc is asked to have CRIU dump
+// and restore them: it knows of their mounts, cgroups and pipes. CRIU's own settings, which runc has no
+// options for, reach it by CRIU_CONFIG_FILE.
+//
+// A record (container.h), made when one leaves or arrives, has beside what is said there
+//
+//   bundle, config   the folder, and what its config.json says
+//   network          veth_network.h; null: the container is on the host's network
+//   piped            its stdout or stderr is a pipe, and has a file on the destination
+//   stdio            that file, when the user has named one
+//   rootfs           { folder, bytes }: the root filesystem is copied with the move
+//   made             files and folders of an arrival that go if it fails, the innermost first
+//
+// An instance is runc:ID:NUMBER.
+namespace ferry::host {
+
+class Runc : public Containers {
+ public:
+  // `program`: runc, in PATH or by path; `root`: as its --root.
+  Runc(std::string records, std::string program, std::string root);
+
+  static bool has_made(const std::string& instance) { return instance.starts_with("runc:"); }
+  std::string runtime() const override { return "runc"; }
+
+  // A running one, with a record of all that its destination has to know. Throws Failure when it
+  // cannot move: one line that says why.
+  Container describe(const std::string& host, const std::string& id);
+
+  std::optional<Container> find(const std::string& id) override;
+  std::vector<Container> all() override;
+  void check_arrival(const std::string& host, const std::string& id,
+                     const std::string& source_json) override;
+  Container arrive(const std::string& id, const std::string& source_json) override;
+  Container with(const Container& container, const Extras& extras) override;
+  std::optional<Rootfs> copied_rootfs(const Container& container) override;
+  std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container& container,
+                   std::atomic<pid_t>* runc) override;
+  std::string restore(CriuRunner& criu, const CriuRunner::Restore& restore,
+                      const Container& container, std::atomic<pid_t>* pid) override;
+  void forget(const Container& container) override;
+  void leave(const Container& container) override;
+  void left(const Container& container) override;
+  void switch_network(const std::string& command, const std::string& instance) override;
+
+ private:
+  std::string state_of(const std::string& id) const;
+  void remove(const Container& container);
+
+  const std::string program_, root_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "host/peers/messages.h"
+#include "host/units/outward.h"
+
+// The file of --stdio: at the destination of a move it takes what the program prints, where the other ends of standard
+// output and error have stayed behind.
+namespace ferry::host {
+
+struct StdioFile {
+  std::string path;
+  // With whose rights it is opened, and with those of no other group: root's, or a program's own.
+  uid_t user = 0;
+  gid_t group = 0;
+  uid_t owner = 0;  // the program's user, who may open what it gets anew (/dev/stdout)
+};
+
+// The streams of a program that lead out of it, and the file that its output goes to instead.
+struct Redirection {
+  StdioFile file;
+  std::vector<OuterStream> streams;
+};
+Redirection from_message(const v1::Redirection& message);
+void to_message(const Redirection& redirection, v1::Redirection* message);
+
+// Throws Failure when this file cannot be appended to, or made. Changes nothing.
+void check_stdio_file(const StdioFile& file);
+
+// The end to write to of a pipe whose other end goes to the file. The process that writes there outlives this ferryd,
+// as the program does. Throws Failure.
+UniqueFd pipe_into(const StdioFile& file);
+
+// What a program gets in place of one of its streams: input is at its end (of a terminal: never comes), output goes to
+// the file, by a process as of pipe_into(). Throws Failure.
+UniqueFd end_for(const OuterStream& stream, const StdioFile& file);
+
+}  // namespace ferry::host

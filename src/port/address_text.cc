@@ -1,0 +1,35 @@
+#include "port/address_text.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstring>
+
+namespace ferry::port {
+
+Address to_address(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return Address::from_ipv4(
+        ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr));
+  }
+  Address result;
+  std::memcpy(result.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, 16);
+  return result;
+}
+
+std::string to_string(const Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.is_ipv4())
+    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof text);
+  return text;
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const std::string address = to_string(endpoint.address);
+  const std::string port = ":" + std::to_string(endpoint.udp_port);
+  return endpoint.address.is_ipv4() ? address + port : "[" + address + "]" + port;
+}
+
+}  // namespace ferry::port

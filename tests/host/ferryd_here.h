@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "host/directory/directory.h"
+#include "host/ferryd/daemon.h"
+#include "host/move/host.h"
+#include "host/peers/api.h"
+#include "host/peers/credentials.h"
+#include "host/peers/messages.h"
+#include "host/standin/origins.h"
+#include "host/standin/residents.h"
+#include "host/standin/whereabouts.h"
+#include "temporary.h"
+
+namespace grpc {
+class Server;
+class Service;
+}  // namespace grpc
+
+namespace ferry::test {
+
+using namespace host;
+
+// A ferryd in this process, with a CRIU that only says its version. Its gRPC service is on a port
+// of the loopback interface.
+struct FerrydHere {
+  explicit FerrydHere(const std::string& name, std::optional<Credentials> shown = std::nullopt);
+  ~FerrydHere();
+
+  // As if it was killed and started again: what it had in memory and its sockets are gone.
+  void restart();
+  void start();
+  void stop();
+
+  // What it tells first to who watches a move.
+  v1::WatchEvent first_event(std::uint64_t move_id) const;
+
+  std::optional<Credentials> credentials;
+  Folder folder;
+  std::string criu_path;
+  Host host;
+  DecisionLog decisions{folder.path("state")};
+  Containers containers{folder.path("containers"), ""};
+  std::optional<Runtimes> runtimes;
+  StandInHost stand_ins;
+  ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
+  std::optional<CriuRunner> criu{std::in_place,
+                                 CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
+                                                   folder.path("criu"), folder.path("sock")}};
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<ControlServer> control;
+  std::shared_ptr<grpc::Service> service;
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Directory> directory;
+  std::unique_ptr<Origins> origins;
+  std::optional<Residents> residents;
+  std::unique_ptr<Whereabouts> whereabouts;
+};
+
+}  // namespace ferry::test

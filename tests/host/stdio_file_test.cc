@@ -1,0 +1,135 @@
+#include "host/units/stdio_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "ferry.pb.h"
+#include "host/move/settle.h"
+#include "played_process.h"
+#include "temporary.h"
+
+namespace ferry::host {
+namespace {
+
+using test::eventually;
+using test::failure_of;
+using test::Folder;
+
+constexpr uid_t kNobody = 65534;
+
+class EndFor : public ::testing::TestWithParam<Outward::Kind> {};
+
+TEST_P(EndFor, WritesToTheFile) {
+  const Folder folder;
+  const StdioFile file{folder.write("out", "before\n"), 0, 0, 0};
+  UniqueFd end = end_for({GetParam(), "", true, true}, file);
+  EXPECT_EQ(::isatty(end.get()) == 1, GetParam() == Outward::Kind::kTerminal);
+  ASSERT_EQ(::write(end.get(), "said", 4), 4);
+  // While it is open still: nobody waits for the end of the program to read what it says.
+  EXPECT_TRUE(eventually([&] { return folder.read("out") == "before\nsaid"; }));
+  ASSERT_EQ(::write(end.get(), ", and more", 10), 10);
+  end.reset();
+  EXPECT_TRUE(eventually([&] { return folder.read("out") == "before\nsaid, and more"; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EndFor,
+                         ::testing::Values(Outward::Kind::kPipe, Outward::Kind::kUnix,
+                                           Outward::Kind::kTerminal));
+
+TEST(EndFor, InputOfAPipeOrAConnectionIsAtItsEnd) {
+  const Folder folder;
+  const StdioFile file{folder.path("out"), 0, 0, 0};
+  for (const auto kind : {Outward::Kind::kPipe, Outward::Kind::kUnix}) {
+    const UniqueFd end = end_for({kind, "", true, false}, file);
+    char byte = 0;
+    EXPECT_EQ(::read(end.get(), &byte, 1), 0);
+  }
+}
+
+// Who opens /dev/stdout opens it anew.
+TEST(EndFor, IsTheProgramsOwnAlsoWhenRootMovesIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Folder folder;
+  for (const auto kind : {Outward::Kind::kPipe, Outward::Kind::kTerminal}) {
+    const UniqueFd end = end_for({kind, "", true, true}, {folder.path("out"), 0, 0, kNobody});
+    struct stat status {};
+    ASSERT_EQ(::fstat(end.get(), &status), 0);
+    EXPECT_EQ(status.st_uid, kNobody);
+  }
+}
+
+TEST(StdioFile, IsMadeWhereItIsNot) {
+  const Folder folder;
+  EXPECT_EQ(failure_of([&] { check_stdio_file({folder.path("new"), 0, 0, 0}); }), "");
+  EXPECT_FALSE(std::filesystem::exists(folder.path("new")));  // by a check
+  pipe_into({folder.path("new"), 0, 0, 0});
+  EXPECT_TRUE(std::filesystem::exists(folder.path("new")));
+}
+
+TEST(StdioFile, HasAFolderAndIsAFile) {
+  const Folder folder;
+  for (const auto& path : {folder.path("no/file"), std::string("file")}) {
+    EXPECT_EQ(failure_of([&] {
+                check_stdio_file({path, 0, 0, 0});
+              }),
+              "there is no folder for --stdio " + path);
+  }
+  EXPECT_EQ(failure_of([&] {
+              check_stdio_file({folder.path(), 0, 0, 0});
+            }),
+            folder.path() + ", of --stdio, is no regular file");
+}
+
+// ferryd is root: what a user names is opened as that user would.
+TEST(StdioFile, IsOpenedWithTheRightsOfItsUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Folder folder;
+  const StdioFile roots{folder.write("roots", "secret\n"), kNobody, kNobody, kNobody};
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(roots.path.c_str(), 0644), 0);
+  EXPECT_EQ(failure_of([&] { check_stdio_file(roots); }),
+            "user 65534 may not write " + roots.path + ", of --stdio");
+  EXPECT_NE(failure_of([&] { pipe_into(roots); }), "");
+  const StdioFile made{folder.path("made"), kNobody, kNobody, kNobody};
+  EXPECT_EQ(failure_of([&] { check_stdio_file(made); }),
+            "user 65534 may not write " + made.path + ", of --stdio");
+  // A link of the user's to root's file.
+  std::filesystem::create_symlink(roots.path, folder.path("link"));
+  EXPECT_NE(failure_of([&] {
+              check_stdio_file({folder.path("link"), kNobody, kNobody, kNobody});
+            }),
+            "");
+  EXPECT_EQ(folder.read("roots"), "secret\n");
+  ASSERT_EQ(::chown(folder.path().c_str(), kNobody, kNobody), 0);
+  EXPECT_EQ(failure_of([&] { check_stdio_file(made); }), "");
+  pipe_into(made);
+  struct stat status {};
+  ASSERT_EQ(::stat(made.path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, kNobody);
+  EXPECT_EQ(status.st_gid, kNobody);
+}
+
+TEST(Redirection, IsTheSameBehindTheNetwork) {
+  v1::Redirection message;
+  to_message({{"/out", 7, 8, 9}, {{Outward::Kind::kTerminal, "tty[8800:1a]", true, false}}},
+             &message);
+  const auto back = from_message(message);
+  EXPECT_EQ(back.file.path, "/out");
+  EXPECT_EQ(back.file.user, 7u);
+  EXPECT_EQ(back.file.group, 8u);
+  EXPECT_EQ(back.file.owner, 9u);
+  ASSERT_EQ(back.streams.size(), 1u);
+  EXPECT_EQ(back.streams[0].kind, Outward::Kind::kTerminal);
+  EXPECT_EQ(back.streams[0].id, "tty[8800:1a]");
+  EXPECT_TRUE(back.streams[0].reads && !back.streams[0].writes);
+  message.mutable_streams(0)->set_kind(static_cast<v1::Redirection::Kind>(3));
+  EXPECT_EQ(failure_of([&] { from_message(message); }), "malformed request");
+}
+
+}  // namespace
+}  // namespace ferry::host
