@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -16,6 +15,7 @@
 #include "agent/build_id.h"
 #include "agent/clock.h"
 #include "agent/userfaultfd.h"
+#include "base/own_thread.h"
 
 namespace ferry::agent {
 namespace {
@@ -157,18 +157,7 @@ Agent::~Agent() {
 int Agent::start() {
   std::lock_guard lock(mutex_);
   if (started_) return 0;
-  pthread_attr_t attributes;
-  if (int error = ::pthread_attr_init(&attributes)) return error;
-  ::pthread_attr_setstacksize(&attributes, 256 << 10);
-  // The mask is inherited: no signal of the program can be delivered here, not even at once.
-  sigset_t all, before;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV);
-  sigdelset(&all, SIGBUS);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = ::pthread_create(&thread_, &attributes, thread_main, this);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_attr_destroy(&attributes);
+  const int error = start_own_thread(&thread_, thread_main, this);
   started_ = error == 0;
   return error;
 }

@@ -4,13 +4,14 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "base/own_thread.h"
 
 // The thread, sockets and channels; a move.
 namespace ferry::rdmacm {
@@ -192,18 +193,7 @@ int Service::start_thread() {
   if (started_) return 0;
   event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (event_ < 0) return errno;
-  pthread_attr_t attributes;
-  if (const int error = ::pthread_attr_init(&attributes)) return error;
-  ::pthread_attr_setstacksize(&attributes, 256 << 10);
-  // The mask is inherited: no signal of the program can be delivered here.
-  sigset_t all, before;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV);
-  sigdelset(&all, SIGBUS);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = ::pthread_create(&thread_, &attributes, thread_main, this);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_attr_destroy(&attributes);
+  const int error = start_own_thread(&thread_, thread_main, this);
   started_ = error == 0;
   return error;
 }

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -11,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include "base/own_thread.h"
 
 namespace ferry::rnic {
 namespace {
@@ -29,7 +30,6 @@ constexpr unsigned kGraces = 4;
 // How long it looks for the next packet before it sleeps: what waking it costs, about.
 constexpr transport::Time kLook = std::chrono::microseconds(30);
 constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then at the link as well
-constexpr std::size_t kStackSize = 256 * 1024;
 
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
@@ -77,19 +77,7 @@ int ProgressThread::open_event() {
 int ProgressThread::start() {
   if (const int error = open_event(); error != 0) return error;
   link_.open();
-  // The program's signals are for its own threads; the two that a fault in the copy routine raises
-  // must stay open.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  sigdelset(&blocked, SIGSEGV);
-  sigdelset(&blocked, SIGBUS);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackSize);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  const int error = pthread_create(&thread_, &attributes, entry, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
+  const int error = start_own_thread(&thread_, entry, this);
   started_ = error == 0;
   return error;
 }

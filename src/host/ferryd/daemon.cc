@@ -14,6 +14,7 @@
 #include "host/control/caused_lines.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/ps.h"
+#include "host/move/settle.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/whereabouts.h"
@@ -249,9 +250,7 @@ std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
 
 std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::string& from) {
   auto found = arrival(move_id);
-  if (found && found->from() != from) {
-    throw Failure(fmt::format("refused: this is a move of {}, not of {}", found->from(), from));
-  }
+  if (found) need_source(found->from(), from);
   return found;
 }
 
@@ -553,14 +552,12 @@ void Daemon::ask_sources() {
   for (const auto& arrival : doubtful) {
     try {
       Peer source(arrival->source(), host_.credentials, arrival->from());
-      v1::DecisionRequest request;
-      v1::DecisionReply reply;
-      request.set_move_id(arrival->move_id());
-      source.call(request, &reply, seconds(1));
       std::string reason;
-      if (reply.decision() == v1::DecisionReply::COMMITTED) arrival->commit(&reason);
-      if (reply.decision() == v1::DecisionReply::ABORTED) arrival->abort("the source gave up");
-      if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival->source_is_at_work();
+      switch (ask_decision(source, arrival->move_id(), seconds(1))) {
+        case Answer::kCommitted: arrival->commit(&reason); break;
+        case Answer::kAborted: arrival->abort("the source gave up"); break;
+        case Answer::kUnknown: arrival->source_is_at_work(); break;
+      }
     } catch (const Failure& failure) {
       log::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
       arrival->source_is_silent();
@@ -580,11 +577,7 @@ void Daemon::forget_ended() {
     if (silent.contains(source)) continue;
     try {
       Peer peer = Peer::recorded(source, host_.credentials);
-      v1::DecisionRequest request;
-      v1::DecisionReply reply;
-      request.set_move_id(move_id);
-      peer.call(request, &reply, milliseconds(500));
-      if (reply.decision() == v1::DecisionReply::ABORTED) {
+      if (ask_decision(peer, move_id, milliseconds(500)) == Answer::kAborted) {
         host_.decisions->forget(move_id, Side::kDestination);
       }
     } catch (const Failure&) {

@@ -19,6 +19,7 @@ extern "C" {
 }
 
 #include "base/alarm.h"
+#include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
@@ -49,19 +50,7 @@ constexpr seconds kBindLimit{20};
 // From the end of a standstill until the scripts of a CRIU that has not ended by itself are killed,
 // and from there until it is killed too, which its TCP connections may not survive.
 constexpr seconds kScriptGrace{2}, kCriuGrace{3};
-constexpr milliseconds kAnswerTime{500};  // that the destination's answer may be on its way
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes: else the stop is as short without
-
-double milliseconds_between(std::chrono::steady_clock::time_point from,
-                            std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-std::uint64_t bytes_of_tree(pid_t root) {
-  std::uint64_t sum = 0;
-  for (const pid_t pid : process_tree(root)) sum += resident_bytes(pid);
-  return sum;
-}
 
 // CRIU holds the pages that it leaves out in pipes, whose descriptors are limited.
 bool can_leave_out(std::uint64_t bytes) {
@@ -230,7 +219,7 @@ void Move::go() {
 
 // Runs CRIU, for as long as a standstill may take.
 std::string Move::dump() {
-  standstill_end_ = Clock::now() + host_.limits.standstill;
+  standstill_.begin(host_.limits.standstill);
   Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
   // Unless CRIU waits for the decision.
   Alarm without_scripts(host_.limits.standstill + kScriptGrace, [this] {
@@ -249,12 +238,6 @@ std::string Move::dump() {
   if (!unit_.container) return host_.criu->dump(dump, &criu_);
   dump.netns = unit_.container->netns;
   return unit_.container->runtime->dump(*host_.criu, dump, *unit_.container, &criu_);
-}
-
-// What is left of the standstill.
-milliseconds Move::left() const {
-  return std::max(std::chrono::duration_cast<milliseconds>(standstill_end_ - Clock::now()),
-                  milliseconds(1));
 }
 
 // Without effect on a move that is promised: only its destination decides then.
@@ -357,7 +340,7 @@ void Move::check_here_and_there() {
     request.set_container_json(unit_.container->json);
   }
   for (const auto& program : group_->programs()) {
-    const std::uint64_t bytes = bytes_of_tree(program.unit.root);
+    const std::uint64_t bytes = resident_bytes_of_tree(program.unit.root);
     if (program.move_id == move_id_)
       request.set_resident_bytes(bytes);
     else
@@ -424,7 +407,7 @@ std::set<std::string> Move::files_to_find() const {
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
-    if (copies_ahead(bytes_of_tree(program.unit.root))) continue;
+    if (copies_ahead(resident_bytes_of_tree(program.unit.root))) continue;
     for (const pid_t pid : process_tree(program.unit.root)) sum += anonymous_bytes(pid);
   }
   return sum;
@@ -496,7 +479,7 @@ void Move::prepare_there() {
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
     request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
   }
-  const bool ahead = copies_ahead(bytes_of_tree(unit_.root));
+  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root));
   request.set_copy_ahead(ahead);
   if (unit_.container) unit_.container->runtime->leave(*unit_.container);
   is_prepared_ = true;  // also when the answer gets lost
@@ -538,7 +521,7 @@ void Move::pause_tree() {
     v1::BindReply reply;
     request.set_move_id(move_id_);
     for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
-    peer_.call(request, &reply, std::min<milliseconds>(kBindLimit, left()));
+    peer_.call(request, &reply, std::min<milliseconds>(kBindLimit, standstill_.left()));
     std::vector<NewPlace> places;
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
@@ -629,9 +612,8 @@ int Move::transfer_and_commit() {
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
   restore.set_move_id(move_id_);
-  const milliseconds limit = left();
-  restore.set_limit_ms(
-      static_cast<std::uint64_t>(std::max(limit - kAnswerTime, milliseconds(1)).count()));
+  const milliseconds limit = standstill_.left();
+  restore.set_limit_ms(static_cast<std::uint64_t>(Standstill::until_answer(limit).count()));
   if (redirects()) to_message({stdio_file(), streams_}, restore.mutable_stdio());
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();

@@ -17,6 +17,7 @@
 #include "host/image/image_stream.h"
 #include "host/move/host.h"
 #include "host/move/move_group.h"
+#include "host/move/standstill.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
 #include "host/standin/standard_peers.h"
@@ -114,7 +115,6 @@ class Move {
   void copy_memory();
   void need_go_on() const;
   std::string dump();
-  std::chrono::milliseconds left() const;
   void give_up_standstill();
   class AtWork;
   void await_work();
@@ -161,8 +161,8 @@ class Move {
   std::future<std::vector<NewPlace>> places_;
   std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
 
-  std::atomic<pid_t> criu_{0};        // from its start on
-  Clock::time_point standstill_end_;  // from before its start on
+  std::atomic<pid_t> criu_{0};  // from its start on
+  Standstill standstill_;       // from before its start on
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,5 +1,7 @@
 #include "host/move/settle.h"
 
+#include <fmt/core.h>
+
 #include <thread>
 
 #include "base/failure.h"
@@ -35,6 +37,23 @@ Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reaso
   if (status.ok()) return Answer::kAborted;
   *reason = one_line(status.error_message());
   return status.error_code() == grpc::ALREADY_EXISTS ? Answer::kCommitted : Answer::kUnknown;
+}
+
+Answer ask_decision(Peer& source, std::uint64_t move_id, std::chrono::milliseconds timeout) {
+  v1::DecisionRequest request;
+  v1::DecisionReply reply;
+  request.set_move_id(move_id);
+  source.call(request, &reply, timeout);
+  switch (reply.decision()) {
+    case v1::DecisionReply::COMMITTED: return Answer::kCommitted;
+    case v1::DecisionReply::ABORTED: return Answer::kAborted;
+    default: return Answer::kUnknown;
+  }
+}
+
+void need_source(const std::string& source, const std::string& from) {
+  if (source == from) return;
+  throw Failure(fmt::format("refused: this is a move of {}, not of {}", source, from));
 }
 
 grpc::Status commit_status(Answer answer, const std::string& reason) {

@@ -2,6 +2,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -17,6 +18,12 @@ class Peer;
 // Ask the destination of a move. `reason` gets one line for what is not kCommitted.
 Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason);
 Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reason);
+
+// Asks the source of a move. kUnknown: it is at it still. Throws Failure when it does not answer.
+Answer ask_decision(Peer& source, std::uint64_t move_id, std::chrono::milliseconds timeout);
+
+// Throws Failure unless `from`, who asks, is the source of the move (names in certificates).
+void need_source(const std::string& source, const std::string& from);
 
 // The same answers as a ferryd gives them.
 grpc::Status commit_status(Answer answer, const std::string& reason);

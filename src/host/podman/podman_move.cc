@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/alarm.h"
+#include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
@@ -28,23 +29,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStatusLimit{10};       // that a program may take to describe itself
-constexpr milliseconds kPause{100};       // between looks and questions
-constexpr seconds kExitLimit{10};         // for podman to see that a container has ended
-constexpr seconds kPodmanGrace{5};        // from the end of a standstill until podman is killed
-constexpr milliseconds kAnswerTime{500};  // that the destination's answer may be on its way
+constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
+constexpr milliseconds kPause{100};  // between looks and questions
+constexpr seconds kExitLimit{10};    // for podman to see that a container has ended
+constexpr seconds kPodmanGrace{5};   // from the end of a standstill until podman is killed
 constexpr std::size_t kPiece = 1 << 20;
-
-double milliseconds_between(std::chrono::steady_clock::time_point from,
-                            std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double, std::milli>(to - from).count();
-}
-
-std::uint64_t bytes_of_tree(pid_t root) {
-  std::uint64_t sum = 0;
-  for (const pid_t pid : process_tree(root)) sum += resident_bytes(pid);
-  return sum;
-}
 
 // The next ferryd has to find it.
 std::string fifo_of(const Host& host, std::uint64_t move_id) {
@@ -222,7 +211,7 @@ void PodmanMove::check(bool force) {
   request.set_version(host_.version);
   request.set_host(host_.name);
   request.set_program(container.name);
-  request.set_resident_bytes(bytes_of_tree(container.pid));
+  request.set_resident_bytes(resident_bytes_of_tree(container.pid));
   request.set_image_bytes(request.resident_bytes());
   if (const auto free = podman_.free_disk(); free < request.resident_bytes() + kHeadroom) {
     throw Failure(fmt::format("not enough disk for its checkpoint: {} MiB needed, {} MiB free",
@@ -300,9 +289,9 @@ void PodmanMove::checkpoint() {
   checkpoints_.guide({move_id_, container_.pid, stopped, taken});
   tell("stop");
   stopped_it_ = true;
-  standstill_end_ = Clock::now() + host_.limits.standstill;
+  standstill_.begin(host_.limits.standstill);
   const auto need_time = [this] {
-    if (Clock::now() >= standstill_end_) throw Failure(stood_still(host_.limits.standstill));
+    if (standstill_.is_over()) throw Failure(stood_still(host_.limits.standstill));
   };
   // What podman writes is read to its end then, and sent nowhere.
   std::optional<Alarm> over(std::in_place, host_.limits.standstill,
@@ -371,20 +360,13 @@ void PodmanMove::stream(std::future<std::string>& podman) {
   if (!broken.empty()) throw Failure(broken);
 }
 
-// What is left of the standstill.
-milliseconds PodmanMove::left() const {
-  return std::max(std::chrono::duration_cast<milliseconds>(standstill_end_ - Clock::now()),
-                  milliseconds(1));
-}
-
 // Returns when it goes on there.
 void PodmanMove::restore_there() {
   v1::RestoreRequest request;
   v1::RestoreReply reply;
   request.set_move_id(move_id_);
-  const milliseconds limit = left();
-  request.set_limit_ms(
-      static_cast<std::uint64_t>(std::max(limit - kAnswerTime, milliseconds(1)).count()));
+  const milliseconds limit = standstill_.left();
+  request.set_limit_ms(static_cast<std::uint64_t>(Standstill::until_answer(limit).count()));
   std::uint64_t rdma_ns = 0;
   try {
     peer_.call(request, &reply, limit);

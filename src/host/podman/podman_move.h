@@ -13,6 +13,7 @@
 #include "host/custody/checkpoint.h"
 #include "host/image/image_stream.h"
 #include "host/move/host.h"
+#include "host/move/standstill.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
 #include "host/units/podman/podman.h"
@@ -71,7 +72,6 @@ class PodmanMove {
   void prepare();
   void checkpoint();
   void stream(std::future<std::string>& podman);
-  std::chrono::milliseconds left() const;
   void restore_there();
   std::uint64_t await_word();
   void bring_back();
@@ -101,7 +101,7 @@ class PodmanMove {
   std::condition_variable changed_;
   bool taken_ = false, in_doubt_ = false, resolved_ = false, over_ = false;
   StoppedTree::Timing timing_;
-  Clock::time_point standstill_end_;
+  Standstill standstill_;
   Clock::time_point stopped_, dumped_, transferred_, restored_, resumed_;
   std::uint64_t rdma_ns_there_ = 0;
   ImageTotals image_;

@@ -10,6 +10,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/move/settle.h"
 #include "host/peers/peer.h"
 #include "host/proc/process_tree.h"
 #include "host/units/unit.h"
@@ -219,9 +220,7 @@ std::shared_ptr<PodmanArrival> PodmanMoves::arriving(std::uint64_t move_id) cons
 std::shared_ptr<PodmanArrival> PodmanMoves::arriving_from(std::uint64_t move_id,
                                                           const std::string& from) const {
   auto found = arriving(move_id);
-  if (found && found->from() != from) {
-    throw Failure(fmt::format("refused: this is a move of {}, not of {}", found->from(), from));
-  }
+  if (found) need_source(found->from(), from);
   return found;
 }
 
@@ -266,12 +265,9 @@ void PodmanMoves::keep_house() {
 void PodmanMoves::ask_source(PodmanArrival& arrival) const {
   try {
     Peer source(arrival.source(), host_.credentials, arrival.from());
-    v1::DecisionRequest request;
-    v1::DecisionReply reply;
-    request.set_move_id(arrival.move_id());
-    source.call(request, &reply, std::chrono::seconds(1));
-    if (reply.decision() == v1::DecisionReply::ABORTED) arrival.abort();
-    if (reply.decision() == v1::DecisionReply::UNDECIDED) arrival.source_is_at_work();
+    const Answer answer = ask_decision(source, arrival.move_id(), std::chrono::seconds(1));
+    if (answer == Answer::kAborted) arrival.abort();
+    if (answer == Answer::kUnknown) arrival.source_is_at_work();
   } catch (const Failure& failure) {
     log::warn("'{}' waits for its source: {}", arrival.name(), failure.what());
     arrival.source_is_silent();

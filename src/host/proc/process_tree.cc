@@ -206,6 +206,12 @@ std::uint64_t resident_bytes(pid_t pid) {
   return file ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
+std::uint64_t resident_bytes_of_tree(pid_t root) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : process_tree(root)) sum += resident_bytes(pid);
+  return sum;
+}
+
 std::uint64_t anonymous_bytes(pid_t pid) {
   return kilobytes_in(proc_path(pid, "status"), "RssAnon:") * 1024;
 }

@@ -58,6 +58,7 @@ std::optional<uid_t> owner_of(pid_t pid);
 
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
+std::uint64_t resident_bytes_of_tree(pid_t root);
 
 // Those of them that are of no file.
 std::uint64_t anonymous_bytes(pid_t pid);

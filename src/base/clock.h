@@ -1,0 +1,13 @@
+#pragma once
+
+#include <chrono>
+
+namespace ferry {
+
+// As reports have times.
+inline double milliseconds_between(std::chrono::steady_clock::time_point from,
+                                   std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+}  // namespace ferry

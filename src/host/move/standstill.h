@@ -1,0 +1,31 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace ferry::host {
+
+// How long a program may stand still: from the start of its dump to the record of the commit.
+class Standstill {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using milliseconds = std::chrono::milliseconds;
+
+  void begin(milliseconds limit) { end_ = Clock::now() + limit; }
+  bool is_over() const { return Clock::now() >= end_; }
+
+  // 1 ms at least, so that it can be the limit of a call.
+  milliseconds left() const {
+    return std::max(std::chrono::duration_cast<milliseconds>(end_ - Clock::now()), milliseconds(1));
+  }
+  // Of `left`, which a call of the destination may take: until when the destination has to answer.
+  static milliseconds until_answer(milliseconds left) {
+    constexpr milliseconds kAnswerTime{500};  // that the answer may be on its way
+    return std::max(left - kAnswerTime, milliseconds(1));
+  }
+
+ private:
+  Clock::time_point end_;
+};
+
+}  // namespace ferry::host
