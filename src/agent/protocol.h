@@ -50,7 +50,7 @@
 //
 // The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
 // puts it into the image (kCheckpointFile), as it is, and gives it to the ferryd where the image is
-// restored (host/custody/checkpoint.h).
+// restored (host/custody/custody.h).
 //
 // The ferry command                                 ferryd
 //   WHO_AM_I                    ->

@@ -12,7 +12,7 @@
 #include "wire/header.h"
 #include "wire/migration.h"
 
-// Answers for the QPs of a frozen or moved process (PROTOCOL.md "Stand-in"): a pure state machine
+// Answers for the QPs of a frozen or moved process (docs/wire.md, "Stopped"): a pure state machine
 // as Connection is; ferryd drives it with the process's sockets.
 namespace ferry::transport {
 

@@ -157,7 +157,7 @@ class Transport {
   virtual Deadlines deadlines() const = 0;
   Time next_deadline() const { return deadlines().first(); }
 
-  // --- Migration (PROTOCOL.md, docs/wire.md)
+  // --- Migration (docs/protocol.md, docs/wire.md)
   // Asks an unknown peer once more whether it is of our kind (HELLO). The RNIC waits for a moment
   // before stop().
   virtual void prepare(Time now) = 0;

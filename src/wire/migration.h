@@ -20,7 +20,7 @@ inline constexpr std::uint8_t kMigrationVersion = 1;
 enum class MigrationType : std::uint8_t {
   kHello = 1,
   kHelloAck = 2,
-  kHelloDone = 3,  // the third step of the handshake (PROTOCOL.md calls it ACK)
+  kHelloDone = 3,  // the third step of the handshake
   kPause = 4,
   kNakStopped = 5,
   kResume = 6,

@@ -30,7 +30,7 @@ if [ "$2" = broken.1 ]; then echo "no such bridge" >&2; exit 1; fi
 struct ContainersTest : testing::Test {
   Folder folder;
   std::string hook = folder.script("hook", kHook);
-  Containers containers{folder.path("containers"), hook};
+  Runtime containers{folder.path("containers"), hook};
 
   void add(const std::string& name, const json& record) {
     std::filesystem::create_directories(folder.path("containers/" + name));

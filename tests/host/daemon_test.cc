@@ -164,7 +164,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
                           "'{\"name\": \"p\", \"instance\": \"p.1\"}'\n"
                           "[ $1 != activate ] || { touch " +
                               die + "; sleep 0.5; }\n");
-  there.containers = Containers(there.folder.path("containers"), hook);
+  there.containers = Runtime(there.folder.path("containers"), hook);
   const pid_t root = ::fork();
   if (root == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -653,7 +653,7 @@ TEST_F(DaemonTest, AnArrivalThatWasNotCommittedIsClearedUp) {
   const std::string released = there.folder.path("released");
   const std::string hook =
       there.folder.script("hook", "[ $1 != release ] || echo $2 >" + released + "\n");
-  there.containers = Containers(there.folder.path("containers"), hook);
+  there.containers = Runtime(there.folder.path("containers"), hook);
   std::filesystem::create_directories(there.folder.path("containers/p"));
   there.folder.write("containers/p/config.json",
                      R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");
@@ -669,7 +669,7 @@ TEST_F(DaemonTest, NobodyIsCheckedWhileAnArrivalIsClearedUp) {
   const std::string hook =
       there.folder.script("hook", "[ $1 = release ] || exit 0\ntouch " + begun + "\nuntil [ -e " +
                                       go + " ]; do sleep 0.02; done\n");
-  there.containers = Containers(there.folder.path("containers"), hook);
+  there.containers = Runtime(there.folder.path("containers"), hook);
   std::filesystem::create_directories(there.folder.path("containers/p"));
   there.folder.write("containers/p/config.json",
                      R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");

@@ -264,7 +264,7 @@ TEST(DecisionLog, DoesNotGrowWithWhatIsOver) {
       if (move > 1) held.processes[0].place.contexts[0].slots[0].origin = {};
       Held arrived = held;
       arrived.netns = "/run/netns/arrived";  // no two have one slot
-      NewPlace there = held.processes[0].place;
+      ProcessSlots there = held.processes[0].place;
       there.contexts[0].slots[0].local.address = port::Address::from_ipv4(0x0A4E0202);
       log.note(Journal::held(move, Side::kSource, held));
       log.note(Journal::going(move, {"h2", {there}}));

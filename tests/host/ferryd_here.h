@@ -44,7 +44,7 @@ struct FerrydHere {
   std::string criu_path;
   Host host;
   DecisionLog decisions{folder.path("state")};
-  Containers containers{folder.path("containers"), ""};
+  Runtime containers{folder.path("containers"), ""};
   std::optional<Runtimes> runtimes;
   StandInHost stand_ins;
   ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};

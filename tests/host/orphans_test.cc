@@ -19,8 +19,8 @@ using test::Folder;
 
 struct OrphansTest : testing::Test {
   Folder folder;
-  Containers containers{folder.path("containers"),
-                        folder.script("hook", "echo $1 $2 >>" + folder.path("calls") + "\n")};
+  Runtime containers{folder.path("containers"),
+                     folder.script("hook", "echo $1 $2 >>" + folder.path("calls") + "\n")};
   const Runtimes runtimes{"h1", containers};
   std::atomic<bool> stopping{false};
   pid_t child = ::fork();

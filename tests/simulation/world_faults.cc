@@ -32,11 +32,11 @@ host::Held held(const Copy::Place& place, int peer,
   return held;
 }
 
-const device::Slot& slot_of(const host::NewPlace& place) {
+const device::Slot& slot_of(const host::ProcessSlots& place) {
   return place.contexts.at(0).slots.at(0);
 }
 
-Copy::Place place_of(const host::NewPlace& place) {
+Copy::Place place_of(const host::ProcessSlots& place) {
   return {slot_of(place).local, slot_of(place).slot};
 }
 

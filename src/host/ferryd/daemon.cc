@@ -56,15 +56,15 @@ void forget_networks_of_others(Held* held) {
 
 Daemon::Daemon(Host& host)
     : host_(host),
-      checkpoints_(host, {[this](std::uint64_t id, std::shared_ptr<FormerMove> former) {
-                            std::lock_guard lock(mutex_);
-                            formers_[id] = std::move(former);
-                          },
-                          [this](std::uint64_t id, std::shared_ptr<Arrival> arrival) {
-                            std::lock_guard lock(mutex_);
-                            arrivals_[id] = std::move(arrival);
-                          }}),
-      podman_(host, checkpoints_, [this](std::uint64_t id) { return arrival(id); }) {}
+      custody_(host, {[this](std::uint64_t id, std::shared_ptr<FormerMove> former) {
+                        std::lock_guard lock(mutex_);
+                        formers_[id] = std::move(former);
+                      },
+                      [this](std::uint64_t id, std::shared_ptr<Arrival> arrival) {
+                        std::lock_guard lock(mutex_);
+                        arrivals_[id] = std::move(arrival);
+                      }}),
+      podman_(host, custody_, [this](std::uint64_t id) { return arrival(id); }) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -99,7 +99,7 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
   if (side == Side::kSource) {
     if (entry.podman && !entry.held) return;  // it was not stopped
     if (entry.over) return keep_origins_again(host_, move_id, entry);
-    if (checkpoints_.recover(move_id, entry)) return;
+    if (custody_.recover(move_id, entry)) return;
     {
       std::lock_guard lock(mutex_);
       if (formers_.contains(move_id)) return;
@@ -256,7 +256,7 @@ std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::
 
 Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::string* reason) {
   if (const auto found = arrival_from(move_id, from)) return found->commit(reason);
-  if (checkpoints_.is_restoring(move_id)) return Answer::kUnknown;
+  if (custody_.is_restoring(move_id)) return Answer::kUnknown;
   // A ferryd that started anew knows nothing of it: what it had restored is gone.
   *reason = "the program is not there any more";
   return answer_of_former(move_id);
@@ -299,19 +299,19 @@ v1::ClaimReply Daemon::claimed(const v1::ClaimRequest& request, const std::strin
     throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
                               host_.name, host_.version, by, request.version()));
   }
-  return checkpoints_.claimed(request.checkpoint(), by);
+  return custody_.claimed(request.checkpoint(), by);
 }
 
 void Daemon::unclaimed(const v1::UnclaimRequest& request, const std::string& from) {
   await_recovery();
-  checkpoints_.unclaimed(request.checkpoint(), asker(request.host(), from));
+  custody_.unclaimed(request.checkpoint(), asker(request.host(), from));
 }
 
 void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
   await_recovery();
   const std::string by = asker(request.host(), from);
   host_.directory->met(request.ferryd(), from);
-  checkpoints_.taken(request, by);
+  custody_.taken(request, by);
 }
 
 // --- the control protocol
@@ -346,7 +346,7 @@ agent::Done Daemon::pause_tree(pid_t root) {
       move->pause_tree();
       return {};
     }
-    return {0, "", checkpoints_.stop(root)};
+    return {0, "", custody_.stop(root)};
   } catch (const std::exception& failure) {
     return {EIO, failure.what(), ""};
   }
@@ -356,7 +356,7 @@ agent::Done Daemon::frozen(pid_t pid) {
   try {
     if (const auto move = move_of_process(pid))
       move->frozen();
-    else if (!checkpoints_.frozen(pid) && was_stopped_before(pid))
+    else if (!custody_.frozen(pid) && was_stopped_before(pid))
       throw Failure("the ferryd that had stopped this program is no more");
     return {};
   } catch (const std::exception& failure) {
@@ -376,23 +376,23 @@ agent::Done Daemon::dump_failed(pid_t pid) {
   if (const auto move = move_of_process(pid))
     move->dump_failed();
   else
-    checkpoints_.dump_failed(pid);
+    custody_.dump_failed(pid);
   return {};
 }
 
 agent::Done Daemon::claim(pid_t criu, const std::string& note) {
   await_recovery();
-  checkpoints_.claim(criu, note);
+  custody_.claim(criu, note);
   return {};
 }
 
 agent::Done Daemon::restore_failed(pid_t criu, const std::string& note) {
-  checkpoints_.restore_failed(criu, note);
+  custody_.restore_failed(criu, note);
   return {};
 }
 
 agent::Done Daemon::restored(const agent::Restored& process) {
-  checkpoints_.restored(process.pid, process.note);
+  custody_.restored(process.pid, process.note);
   return {};
 }
 
@@ -458,7 +458,7 @@ WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
     answer.resume = left->wake(inner);
   } else {
     await_recovery();
-    if (auto decided = checkpoints_.awake(pid, awake.move_id)) return std::move(*decided);
+    if (auto decided = custody_.awake(pid, awake.move_id)) return std::move(*decided);
     answer.retry_ms = 1000;
     warn_of(pid, "process {} woke up from move {:016x}, which this ferryd does not know", pid,
             awake.move_id);
@@ -475,7 +475,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
   if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
   if (const auto left = former(resumed.move_id)) return left->resumed(inner);
-  checkpoints_.resumed(pid, resumed.move_id);
+  custody_.resumed(pid, resumed.move_id);
 }
 
 void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
@@ -485,7 +485,7 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 }
 
 void Daemon::registered(pid_t pid) {
-  checkpoints_.registered(pid);
+  custody_.registered(pid);
   // It may be one that a former ferryd has given its sockets, or has not taken them from.
   std::vector<std::shared_ptr<Arrival>> arrivals;
   std::vector<std::shared_ptr<FormerMove>> formers;
@@ -534,7 +534,7 @@ void Daemon::keep_house() {
     reap_orphans();
     ask_sources();
     forget_ended();
-    checkpoints_.keep_house();
+    custody_.keep_house();
     podman_.keep_house();
     lock.lock();
   }

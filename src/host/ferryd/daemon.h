@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
-#include "host/custody/checkpoint.h"
+#include "host/custody/custody.h"
 #include "host/move/arrival.h"
 #include "host/move/former_move.h"
 #include "host/move/host.h"
@@ -103,7 +103,7 @@ class Daemon : public ControlHandler {
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
-  Checkpoints checkpoints_;
+  Custody custody_;
   PodmanMoves podman_;
   bool recovered_ = false;
   std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's

@@ -211,7 +211,7 @@ int run(const Options& options) {
   host.memory_limit = options.memory_limit;
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   DecisionLog decisions(options.state);
-  Containers containers(options.containers, options.hook);
+  Runtime containers(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
   const Runtimes runtimes(host.name, containers, &runc);

@@ -169,7 +169,7 @@ grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::Prep
 grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindRequest* request,
                                  v1::BindReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    std::vector<NewPlace> wanted;
+    std::vector<ProcessSlots> wanted;
     for (const auto& process : request->processes()) wanted.push_back(from_message(process));
     for (const auto& place : known(daemon_, request->move_id(), from)->bind(wanted)) {
       to_message(place, reply->add_processes());

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-// How a move is decided (PROTOCOL.md, "A move decides once"): one state machine for each side,
+// How a move is decided (docs/protocol.md, "A move decides once"): one state machine for each side,
 // without I/O, clock or locks. Its owner carries out next() and tells what came of it; ferryd and
 // the simulation of whole moves run the same code.
 //

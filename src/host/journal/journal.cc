@@ -98,7 +98,7 @@ class Body {
     out_.put(static_cast<std::int64_t>(stamp.up.count()));
     out_.put(static_cast<std::int64_t>(stamp.wall.count()));
   }
-  void put(const NewPlace& place) {
+  void put(const ProcessSlots& place) {
     out_.put(static_cast<std::int32_t>(place.inner_pid));
     put(agent::encode(agent::Resume{false, place.contexts}));
   }
@@ -173,7 +173,7 @@ class BodyReader {
     stamp->up = std::chrono::nanoseconds(in_.get<std::int64_t>());
     stamp->wall = std::chrono::nanoseconds(in_.get<std::int64_t>());
   }
-  void get(NewPlace* place) {
+  void get(ProcessSlots* place) {
     place->inner_pid = in_.get<std::int32_t>();
     agent::Resume sockets;
     if (!agent::parse(in_.take(in_.get<std::uint32_t>()), &sockets)) in_.fail();
@@ -307,7 +307,7 @@ std::map<port::Endpoint, Place> origins_of(const Held& held, const Going& going,
   for (const auto& process : held.processes) {
     const auto there = std::find_if(
         going.places.begin(), going.places.end(),
-        [&](const NewPlace& place) { return place.inner_pid == process.place.inner_pid; });
+        [&](const ProcessSlots& place) { return place.inner_pid == process.place.inner_pid; });
     if (there == going.places.end()) continue;
     const auto& contexts = process.place.contexts;
     for (std::size_t c = 0; c < contexts.size() && c < there->contexts.size(); ++c) {

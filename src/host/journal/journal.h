@@ -62,7 +62,7 @@ struct Stamp {
 std::chrono::nanoseconds age_of(const Stamp& then, const Stamp& now);
 
 // Where the sockets of a process are, or are to be; without descriptors.
-struct NewPlace {
+struct ProcessSlots {
   pid_t inner_pid = 0;
   std::vector<agent::ContextSlots> contexts;
 };
@@ -71,7 +71,7 @@ struct HeldProcess {
   pid_t pid = 0;              // in ferryd's pid namespace
   std::uint64_t started = 0;  // as /proc tells: another process may have the pid later
   std::uint64_t control_block = 0;
-  NewPlace place;  // source: with the stand-ins' entries
+  ProcessSlots place;  // source: with the stand-ins' entries
 };
 
 struct Held {
@@ -85,7 +85,7 @@ struct Held {
 
 struct Going {
   std::string host;  // its name
-  std::vector<NewPlace> places;
+  std::vector<ProcessSlots> places;
 };
 
 // A container of podman's that moves.

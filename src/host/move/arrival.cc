@@ -67,14 +67,14 @@ void to_message(const agent::ContextSlots& context, v1::ContextSlots* message) {
   }
 }
 
-NewPlace from_message(const v1::ProcessSlots& message) {
-  NewPlace place;
+ProcessSlots from_message(const v1::ProcessSlots& message) {
+  ProcessSlots place;
   place.inner_pid = message.inner_pid();
   for (const auto& context : message.contexts()) place.contexts.push_back(from_message(context));
   return place;
 }
 
-void to_message(const NewPlace& place, v1::ProcessSlots* message) {
+void to_message(const ProcessSlots& place, v1::ProcessSlots* message) {
   message->set_inner_pid(place.inner_pid);
   for (const auto& context : place.contexts) to_message(context, message->add_contexts());
 }
@@ -208,10 +208,10 @@ agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
   return bound;
 }
 
-std::vector<NewPlace> Arrival::bind(const std::vector<NewPlace>& wanted) {
-  std::vector<NewPlace> places;
+std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted) {
+  std::vector<ProcessSlots> places;
   for (const auto& place : wanted) {
-    NewPlace& bound = places.emplace_back();
+    ProcessSlots& bound = places.emplace_back();
     bound.inner_pid = place.inner_pid;
     std::lock_guard lock(mutex_);
     if (restoring_ || decision_.decided()) throw Failure("the move was aborted");

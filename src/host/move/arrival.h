@@ -51,7 +51,7 @@ class Arrival {
   const ImageToken& token() const { return token_; }
 
   // The steps, called by the source. Throw Failure; then the caller aborts.
-  std::vector<NewPlace> bind(const std::vector<NewPlace>& wanted);
+  std::vector<ProcessSlots> bind(const std::vector<ProcessSlots>& wanted);
   // `limit`: the source's.
   void restore(std::chrono::milliseconds limit, const Redirection& stdio);
   // Of the whole group.
@@ -164,7 +164,7 @@ class Arrival {
 // Between messages and structs. Malformed ones: Failure.
 agent::ContextSlots from_message(const v1::ContextSlots& message);
 void to_message(const agent::ContextSlots& context, v1::ContextSlots* message);
-NewPlace from_message(const v1::ProcessSlots& message);
-void to_message(const NewPlace& place, v1::ProcessSlots* message);
+ProcessSlots from_message(const v1::ProcessSlots& message);
+void to_message(const ProcessSlots& place, v1::ProcessSlots* message);
 
 }  // namespace ferry::host

@@ -522,7 +522,7 @@ void Move::pause_tree() {
     request.set_move_id(move_id_);
     for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
     peer_.call(request, &reply, std::min<milliseconds>(kBindLimit, standstill_.left()));
-    std::vector<NewPlace> places;
+    std::vector<ProcessSlots> places;
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
   });
@@ -627,7 +627,7 @@ int Move::transfer_and_commit() {
 }
 
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
-void Move::depart(const std::vector<NewPlace>& places) {
+void Move::depart(const std::vector<ProcessSlots>& places) {
   Place there;
   there.host = host_there_;
   there.ferryd = peer_.target();

@@ -25,7 +25,7 @@
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
 
-// The source's side of the move of one program (PROTOCOL.md, "A move decides once"). CRIU's plugin
+// The source's side of the move of one program (docs/protocol.md, "A move decides once"). CRIU's plugin
 // and action scripts call in from other threads while go() waits for `criu dump`:
 //
 //   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()            stop
@@ -121,7 +121,7 @@ class Move {
   void note_held(const std::vector<HeldProcess>& processes);
   int transfer_and_commit();
   int commit();
-  void depart(const std::vector<NewPlace>& places);
+  void depart(const std::vector<ProcessSlots>& places);
   void roll_back();
   void kill_rest();
   void end_dump_turn();
@@ -158,7 +158,7 @@ class Move {
   std::uint64_t ahead_bytes_ = 0, last_bytes_ = 0;
   bool is_prepared_ = false;
   DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
-  std::future<std::vector<NewPlace>> places_;
+  std::future<std::vector<ProcessSlots>> places_;
   std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
 
   std::atomic<pid_t> criu_{0};  // from its start on

@@ -29,11 +29,10 @@ PodmanNote note_of(const v1::PrepareRequest& request, const std::string& from) {
 
 }  // namespace
 
-PodmanArrival::PodmanArrival(Host& host, Checkpoints& checkpoints, const Podman& podman,
-                             Taken taken, const v1::PrepareRequest& request,
-                             const std::string& from)
+PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
+                             const v1::PrepareRequest& request, const std::string& from)
     : host_(host),
-      checkpoints_(checkpoints),
+      custody_(custody),
       podman_(podman),
       taken_(std::move(taken)),
       move_id_(request.move_id()),
@@ -50,10 +49,10 @@ PodmanArrival::PodmanArrival(Host& host, Checkpoints& checkpoints, const Podman&
   token_ = host_.images->expect(folder_, host_.available(), from);
 }
 
-PodmanArrival::PodmanArrival(Host& host, Checkpoints& checkpoints, const Podman& podman,
-                             Taken taken, std::uint64_t move_id, const PodmanNote& note)
+PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
+                             std::uint64_t move_id, const PodmanNote& note)
     : host_(host),
-      checkpoints_(checkpoints),
+      custody_(custody),
       podman_(podman),
       taken_(std::move(taken)),
       move_id_(move_id),
@@ -140,7 +139,7 @@ Answer PodmanArrival::abort() {
 void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   state_ = State::kClearing;
   lock.unlock();
-  checkpoints_.give_up(move_id_);
+  custody_.give_up(move_id_);
   if (token_ != ImageToken{}) host_.images->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);

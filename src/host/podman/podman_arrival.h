@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "host/custody/checkpoint.h"
+#include "host/custody/custody.h"
 #include "host/image/image_stream.h"
 #include "host/move/arrival.h"
 #include "host/move/host.h"
@@ -26,10 +26,10 @@ class PodmanArrival {
   // The arrival that its processes have become by taking the checkpoint; null: they have not.
   using Taken = std::function<std::shared_ptr<Arrival>(std::uint64_t move_id)>;
 
-  PodmanArrival(Host& host, Checkpoints& checkpoints, const Podman& podman, Taken taken,
+  PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
                 const v1::PrepareRequest& request, const std::string& from);
   // Of a former ferryd that has not taken it: gives it up, in a thread of its own.
-  PodmanArrival(Host& host, Checkpoints& checkpoints, const Podman& podman, Taken taken,
+  PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
                 std::uint64_t move_id, const PodmanNote& note);
   // Host::stopping is set before, or it is over.
   ~PodmanArrival();
@@ -64,7 +64,7 @@ class PodmanArrival {
   std::string remove();
 
   Host& host_;
-  Checkpoints& checkpoints_;
+  Custody& custody_;
   const Podman& podman_;
   const Taken taken_;
   const std::uint64_t move_id_;

@@ -72,10 +72,10 @@ UniqueFd open_fifo(const std::string& path) {
 
 }  // namespace
 
-PodmanMove::PodmanMove(Host& host, Checkpoints& checkpoints, const Podman& podman,
+PodmanMove::PodmanMove(Host& host, Custody& custody, const Podman& podman,
                        PodmanContainer container, const std::string& to)
     : host_(host),
-      checkpoints_(checkpoints),
+      custody_(custody),
       podman_(podman),
       container_(std::move(container)),
       move_id_(new_move_id()),
@@ -83,10 +83,10 @@ PodmanMove::PodmanMove(Host& host, Checkpoints& checkpoints, const Podman& podma
       fifo_(fifo_of(host, move_id_)),
       of_former_(false) {}
 
-PodmanMove::PodmanMove(Host& host, Checkpoints& checkpoints, const Podman& podman,
-                       std::uint64_t move_id, const Journal::Entry& entry)
+PodmanMove::PodmanMove(Host& host, Custody& custody, const Podman& podman, std::uint64_t move_id,
+                       const Journal::Entry& entry)
     : host_(host),
-      checkpoints_(checkpoints),
+      custody_(custody),
       podman_(podman),
       move_id_(move_id),
       peer_(Peer::recorded(entry.podman->peer, host.credentials)),
@@ -286,7 +286,7 @@ void PodmanMove::checkpoint() {
     taken_ = true;
     changed_.notify_all();
   };
-  checkpoints_.guide({move_id_, container_.pid, stopped, taken});
+  custody_.guide({move_id_, container_.pid, stopped, taken});
   tell("stop");
   stopped_it_ = true;
   standstill_.begin(host_.limits.standstill);
@@ -306,7 +306,7 @@ void PodmanMove::checkpoint() {
     broken = failure.what();
   }
   const std::string error = podman.get();
-  checkpoints_.unguide(move_id_);
+  custody_.unguide(move_id_);
   need_time();
   if (!error.empty()) throw Failure(fmt::format("podman container checkpoint: {}", error));
   if (!broken.empty()) throw Failure(broken);
@@ -404,15 +404,15 @@ std::uint64_t PodmanMove::await_word() {
 // It runs here when this returns, unless it is taken: that is seen too late now and then. Throws
 // Failure.
 void PodmanMove::bring_back() {
-  const auto fate = checkpoints_.call_back(move_id_);
-  if (is_taken() || fate == Checkpoints::Fate::kTaken) {
+  const auto fate = custody_.call_back(move_id_);
+  if (is_taken() || fate == Custody::Fate::kTaken) {
     std::lock_guard lock(mutex_);
     taken_ = true;
     return;
   }
   // One that runs here has never been restored elsewhere.
-  const bool may_run_there = of_former_ && fate == Checkpoints::Fate::kKept;
-  if (fate == Checkpoints::Fate::kClaimed || may_run_there) {
+  const bool may_run_there = of_former_ && fate == Custody::Fate::kKept;
+  if (fate == Custody::Fate::kClaimed || may_run_there) {
     await_destination();
   } else if (is_prepared_) {
     std::string reason;
@@ -422,7 +422,7 @@ void PodmanMove::bring_back() {
                 reason);
     }
   }
-  checkpoints_.release(move_id_);
+  custody_.release(move_id_);
   if (!stopped_it_ && !of_former_) return;
   const std::string error = restore_here();
   if (!error.empty()) throw Failure(error);

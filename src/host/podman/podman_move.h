@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "host/custody/checkpoint.h"
+#include "host/custody/custody.h"
 #include "host/image/image_stream.h"
 #include "host/move/host.h"
 #include "host/move/standstill.h"
@@ -20,7 +20,7 @@
 
 // The source's side of the move of a container of podman's. podman makes the checkpoint and restores
 // it, and its processes run as soon as it has: so what decides is not a record of both sides but the
-// keeper of the checkpoint (checkpoint.h), which is this host:
+// keeper of the checkpoint (custody.h), which is this host:
 //
 //   check, prepare ─ podman container checkpoint ─ archive ► as it is written ─► the destination
 //   not claimed there ──► called back: it is restored here
@@ -37,10 +37,10 @@ class PodmanMove {
   using Progress = std::function<void(const v1::MoveProgress& progress)>;
 
   // Throws Failure when `to` is no host.
-  PodmanMove(Host& host, Checkpoints& checkpoints, const Podman& podman, PodmanContainer container,
+  PodmanMove(Host& host, Custody& custody, const Podman& podman, PodmanContainer container,
              const std::string& to);
   // Of a former ferryd: ends it, in a thread of its own.
-  PodmanMove(Host& host, Checkpoints& checkpoints, const Podman& podman, std::uint64_t move_id,
+  PodmanMove(Host& host, Custody& custody, const Podman& podman, std::uint64_t move_id,
              const Journal::Entry& entry);
   // Host::stopping is set before, or it is over.
   ~PodmanMove();
@@ -85,7 +85,7 @@ class PodmanMove {
   v1::GroupReport report() const;
 
   Host& host_;
-  Checkpoints& checkpoints_;
+  Custody& custody_;
   const Podman& podman_;
   PodmanContainer container_;
   const std::uint64_t move_id_;

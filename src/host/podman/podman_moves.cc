@@ -31,8 +31,8 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
-PodmanMoves::PodmanMoves(Host& host, Checkpoints& checkpoints, PodmanArrival::Taken taken)
-    : host_(host), checkpoints_(checkpoints), taken_(std::move(taken)), podman_(host.podman) {}
+PodmanMoves::PodmanMoves(Host& host, Custody& custody, PodmanArrival::Taken taken)
+    : host_(host), custody_(custody), taken_(std::move(taken)), podman_(host.podman) {}
 
 // --- the ferry command
 
@@ -74,7 +74,7 @@ v1::GroupReport PodmanMoves::move(uid_t user, PodmanContainer container, const s
       throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
                                 container.name, other->to()));
     }
-    move = std::make_shared<PodmanMove>(host_, checkpoints_, podman_, std::move(container), to);
+    move = std::make_shared<PodmanMove>(host_, custody_, podman_, std::move(container), to);
     moves_.emplace(move->move_id(), move);
   }
   try {
@@ -183,7 +183,7 @@ ImageToken PodmanMoves::prepare(const v1::PrepareRequest& request, const std::st
     }
   }
   const auto arrival =
-      std::make_shared<PodmanArrival>(host_, checkpoints_, podman_, taken_, request, from);
+      std::make_shared<PodmanArrival>(host_, custody_, podman_, taken_, request, from);
   arrivals_[request.move_id()] = arrival;
   return arrival->token();
 }
@@ -229,12 +229,12 @@ std::shared_ptr<PodmanArrival> PodmanMoves::arriving_from(std::uint64_t move_id,
 void PodmanMoves::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   std::lock_guard lock(mutex_);
   if (side == Side::kSource) {
-    moves_[move_id] = std::make_shared<PodmanMove>(host_, checkpoints_, podman_, move_id, entry);
+    moves_[move_id] = std::make_shared<PodmanMove>(host_, custody_, podman_, move_id, entry);
   } else if (entry.record) {
     host_.decisions->note(Journal::podman_is_clear(move_id, side));
   } else {
-    arrivals_[move_id] = std::make_shared<PodmanArrival>(host_, checkpoints_, podman_, taken_,
-                                                         move_id, *entry.podman);
+    arrivals_[move_id] =
+        std::make_shared<PodmanArrival>(host_, custody_, podman_, taken_, move_id, *entry.podman);
   }
 }
 

@@ -18,7 +18,7 @@ namespace ferry::host {
 
 class PodmanMoves {
  public:
-  PodmanMoves(Host& host, Checkpoints& checkpoints, PodmanArrival::Taken taken);
+  PodmanMoves(Host& host, Custody& custody, PodmanArrival::Taken taken);
 
   // --- the ferry command. Throw Failure.
   // The container that a user means by a name, an id, or a program or pid in it.
@@ -48,7 +48,7 @@ class PodmanMoves {
   void ask_source(PodmanArrival& arrival) const;
 
   Host& host_;
-  Checkpoints& checkpoints_;
+  Custody& custody_;
   const PodmanArrival::Taken taken_;
   const Podman podman_;
   mutable std::mutex mutex_;

@@ -17,7 +17,7 @@
 #include "port/port.h"
 #include "transport/stand_in.h"
 
-// Answers on the sockets of stopped processes (PROTOCOL.md, "Stand-in"): a thread that owns them
+// Answers on the sockets of stopped processes (docs/wire.md, "Stopped"): a thread that owns them
 // and a transport::StandIn for each.
 namespace ferry::host {
 

@@ -374,11 +374,11 @@ bool StoppedTree::all_back() const {
                      [](const Process& process) { return process.back; });
 }
 
-bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
+bool StoppedTree::fits(const std::vector<ProcessSlots>& places) const {
   std::lock_guard lock(mutex_);
   return std::equal(
       processes_.begin(), processes_.end(), places.begin(), places.end(),
-      [](const Process& process, const NewPlace& place) {
+      [](const Process& process, const ProcessSlots& place) {
         return process.inner_pid == place.inner_pid &&
                std::equal(process.contexts.begin(), process.contexts.end(), place.contexts.begin(),
                           place.contexts.end(),
@@ -388,7 +388,7 @@ bool StoppedTree::fits(const std::vector<NewPlace>& places) const {
       });
 }
 
-void StoppedTree::need_same_places(const std::vector<NewPlace>& places) const {
+void StoppedTree::need_same_places(const std::vector<ProcessSlots>& places) const {
   std::lock_guard lock(mutex_);
   for (std::size_t p = 0; p < processes_.size(); ++p) {
     const Process& process = processes_[p];
@@ -407,7 +407,7 @@ void StoppedTree::need_same_places(const std::vector<NewPlace>& places) const {
   }
 }
 
-std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlace>& places,
+std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<ProcessSlots>& places,
                                                        const Place& there,
                                                        std::chrono::nanoseconds age) {
   std::lock_guard lock(mutex_);
@@ -415,9 +415,9 @@ std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<NewPlac
   phase_ = Phase::kCommitted;
   let_ports_go();
   for (auto& process : processes_) {
-    const auto place = std::find_if(places.begin(), places.end(), [&](const NewPlace& candidate) {
-      return candidate.inner_pid == process.inner_pid;
-    });
+    const auto place = std::find_if(
+        places.begin(), places.end(),
+        [&](const ProcessSlots& candidate) { return candidate.inner_pid == process.inner_pid; });
     if (place == places.end()) continue;
     for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
       for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
@@ -466,9 +466,9 @@ bool StoppedTree::expired() {
   return true;
 }
 
-std::vector<NewPlace> StoppedTree::sockets() const {
+std::vector<ProcessSlots> StoppedTree::sockets() const {
   std::lock_guard lock(mutex_);
-  std::vector<NewPlace> places;
+  std::vector<ProcessSlots> places;
   for (const auto& process : processes_) places.push_back({process.inner_pid, process.contexts});
   return places;
 }

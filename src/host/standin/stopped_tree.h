@@ -59,9 +59,9 @@ class StoppedTree {
   bool all_back() const;
 
   // True when `places` has a socket for each of sockets(), in its order.
-  bool fits(const std::vector<NewPlace>& places) const;
+  bool fits(const std::vector<ProcessSlots>& places) const;
   // Throws Failure when a standard peer would not find its QP there. `places` fit.
-  void need_same_places(const std::vector<NewPlace>& places) const;
+  void need_same_places(const std::vector<ProcessSlots>& places) const;
   // After the commit, `age` ago; `places` fit.
   // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
   // caller's from then on. `there` has the host and ferryd of the new places.
@@ -69,14 +69,14 @@ class StoppedTree {
     StandInId stand_in = 0;  // 0: not at its origin
     Place place;             // the new one
   };
-  std::vector<Departed> commit(const std::vector<NewPlace>& places, const Place& there,
+  std::vector<Departed> commit(const std::vector<ProcessSlots>& places, const Place& there,
                                std::chrono::nanoseconds age = {});
   void peer_knows(std::uint32_t virtual_qpn);
   bool expired();
   // How long a peer may go on to ask the stand-ins: the longest of the QPs' Paused limits.
   std::chrono::nanoseconds paused_limit() const;
 
-  std::vector<NewPlace> sockets() const;  // what the new place has to offer
+  std::vector<ProcessSlots> sockets() const;  // what the new place has to offer
   const Timing& timing() const { return timing_; }
   bool has_process(pid_t pid) const;
   // True when none of the processes that have not come back is there any more.

@@ -10,14 +10,14 @@
 
 namespace ferry::host {
 
-Containers& Runtimes::named(const std::string& runtime) const {
+Runtime& Runtimes::named(const std::string& runtime) const {
   if (runtime.empty()) return hooked_;
   if (runc_ != nullptr && runtime == runc_->runtime()) return *runc_;
   throw Failure(
       fmt::format("the ferryd of {} moves no containers of {}", host_, printable(runtime)));
 }
 
-Containers& Runtimes::of_instance(const std::string& instance) const {
+Runtime& Runtimes::of_instance(const std::string& instance) const {
   return runc_ != nullptr && Runc::has_made(instance) ? *runc_ : hooked_;
 }
 

@@ -15,23 +15,23 @@ namespace ferry::host {
 class Runtimes {
  public:
   // `runc`: null when this host has none.
-  Runtimes(std::string host, Containers& hooked, Containers* runc = nullptr)
+  Runtimes(std::string host, Runtime& hooked, Runtime* runc = nullptr)
       : host_(std::move(host)), hooked_(hooked), runc_(runc) {}
 
   // That of the network hook.
-  Containers& hooked() const { return hooked_; }
-  // By Containers::runtime(). Throws Failure when there is none of that name.
-  Containers& named(const std::string& runtime) const;
+  Runtime& hooked() const { return hooked_; }
+  // By Runtime::runtime(). Throws Failure when there is none of that name.
+  Runtime& named(const std::string& runtime) const;
   // Whose containers have instances like this.
-  Containers& of_instance(const std::string& instance) const;
+  Runtime& of_instance(const std::string& instance) const;
 
   std::vector<Container> all_containers() const;
   std::optional<Container> container_of(pid_t pid) const;
 
  private:
   const std::string host_;
-  Containers& hooked_;
-  Containers* const runc_;
+  Runtime& hooked_;
+  Runtime* const runc_;
 };
 
 }  // namespace ferry::host

@@ -77,10 +77,10 @@ Container parse_container(const std::string& text) {
   return container;
 }
 
-Containers::Containers(std::string directory, std::string hook)
+Runtime::Runtime(std::string directory, std::string hook)
     : directory_(std::move(directory)), hook_(std::move(hook)) {}
 
-std::optional<Container> Containers::recorded(const std::string& name) {
+std::optional<Container> Runtime::recorded(const std::string& name) {
   if (!is_name(name)) return std::nullopt;
   const std::string folder = directory_ + "/" + name;
   const std::string text = read_file(folder + "/config.json");
@@ -95,11 +95,11 @@ std::optional<Container> Containers::recorded(const std::string& name) {
   }
 }
 
-std::optional<Container> Containers::find(const std::string& name) {
+std::optional<Container> Runtime::find(const std::string& name) {
   return recorded(name);
 }
 
-std::vector<Container> Containers::all() {
+std::vector<Container> Runtime::all() {
   std::vector<Container> found;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, ignored)) {
@@ -108,7 +108,7 @@ std::vector<Container> Containers::all() {
   return found;
 }
 
-std::optional<Container> Containers::of_process(pid_t pid) {
+std::optional<Container> Runtime::of_process(pid_t pid) {
   auto chain = ancestors(pid);
   chain.push_back(pid);
   for (auto& container : all()) {
@@ -119,13 +119,12 @@ std::optional<Container> Containers::of_process(pid_t pid) {
   return std::nullopt;
 }
 
-bool Containers::name_is_free(const std::string& name) {
+bool Runtime::name_is_free(const std::string& name) {
   const auto existing = find(name);
   return !existing || existing->state == "moved" || existing->state == "exited";
 }
 
-void Containers::check_arrival(const std::string& host, const std::string& name,
-                               const std::string&) {
+void Runtime::check_arrival(const std::string& host, const std::string& name, const std::string&) {
   if (hook_.empty()) {
     throw Failure(
         fmt::format("the ferryd of {} has no --network-hook, which containers need", host));
@@ -135,7 +134,7 @@ void Containers::check_arrival(const std::string& host, const std::string& name,
   }
 }
 
-Container Containers::arrive(const std::string& name, const std::string& source_json) {
+Container Runtime::arrive(const std::string& name, const std::string& source_json) {
   if (!is_name(name)) throw Failure(fmt::format("'{}' is no name for a container", name));
   const Outcome outcome = run({{hook_, "prepare", name}, {}, source_json});
   if (!outcome.ok()) {
@@ -153,7 +152,7 @@ Container Containers::arrive(const std::string& name, const std::string& source_
   }
 }
 
-Container Containers::write_record(const std::string& name, const std::string& json) {
+Container Runtime::write_record(const std::string& name, const std::string& json) {
   Container container = parse_container(json);
   container.runtime = this;
   container.folder = directory_ + "/" + name;
@@ -164,35 +163,35 @@ Container Containers::write_record(const std::string& name, const std::string& j
   return container;
 }
 
-Container Containers::with(const Container& container, const Extras&) {
+Container Runtime::with(const Container& container, const Extras&) {
   throw Failure(fmt::format("'{}' {}", container.name, kOnlyRunc));
 }
 
-std::optional<Rootfs> Containers::copied_rootfs(const Container&) {
+std::optional<Rootfs> Runtime::copied_rootfs(const Container&) {
   return std::nullopt;
 }
 
-std::string Containers::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
-                             std::atomic<pid_t>* pid) {
+std::string Runtime::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
+                          std::atomic<pid_t>* pid) {
   return criu.dump(dump, pid);
 }
 
-std::string Containers::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
-                                const Container&, std::atomic<pid_t>* pid) {
+std::string Runtime::restore(CriuRunner& criu, const CriuRunner::Restore& restore, const Container&,
+                             std::atomic<pid_t>* pid) {
   return criu.restore(restore, pid);
 }
 
-bool Containers::is_current(const Container& container) {
+bool Runtime::is_current(const Container& container) {
   const auto now = recorded(container.name);
   return now && now->instance == container.instance;
 }
 
-void Containers::set_state(const Container& container, const std::string& state, pid_t pid) {
+void Runtime::set_state(const Container& container, const std::string& state, pid_t pid) {
   stage_state(container, state, pid);
   publish_state(container);
 }
 
-void Containers::stage_state(const Container& container, const std::string& state, pid_t pid) {
+void Runtime::stage_state(const Container& container, const std::string& state, pid_t pid) {
   if (!is_current(container)) return;
   json record = json::parse(read_file(container.folder + "/config.json"), nullptr, false);
   if (!record.is_object()) return;
@@ -201,12 +200,12 @@ void Containers::stage_state(const Container& container, const std::string& stat
   stage_file(container.folder + "/config.json", record.dump(2) + "\n");
 }
 
-void Containers::publish_state(const Container& container) {
+void Runtime::publish_state(const Container& container) {
   const std::string path = container.folder + "/config.json";
   if (is_current(container) && std::filesystem::exists(path + ".new")) publish_file(path);
 }
 
-bool Containers::end(const Container& container, int status) {
+bool Runtime::end(const Container& container, int status) {
   const auto now = recorded(container.name);
   if (!now || now->instance != container.instance || now->state != "running") return false;
   record_exit(container, status);
@@ -214,26 +213,26 @@ bool Containers::end(const Container& container, int status) {
   return true;
 }
 
-void Containers::record_exit(const Container& container, int status) {
+void Runtime::record_exit(const Container& container, int status) {
   if (!is_current(container)) return;
   // The state first: who waits for `exit` reads the state as well.
   set_state(container, "exited", 0);
   replace_file(container.folder + "/exit", fmt::format("{}\n", status));
 }
 
-void Containers::forget(const Container& container) {
+void Runtime::forget(const Container& container) {
   if (!is_current(container)) return;
   std::error_code ignored;
   std::filesystem::remove_all(container.folder, ignored);
 }
 
 // The record of who has started it says all.
-void Containers::leave(const Container&) {}
+void Runtime::leave(const Container&) {}
 
 // Its network may be needed for longer, by stand-ins.
-void Containers::left(const Container&) {}
+void Runtime::left(const Container&) {}
 
-void Containers::switch_network(const std::string& command, const std::string& instance) {
+void Runtime::switch_network(const std::string& command, const std::string& instance) {
   const Outcome outcome = run({{hook_, command, instance}, {}, {}}, kHookLimit);
   if (!outcome.ok()) {
     throw Failure(

@@ -31,12 +31,12 @@ inline constexpr char kContainers[] = "/run/ferry/containers";
 inline constexpr char kOnlyRunc[] =
     "is no container of runc's, for which --copy-rootfs and --stdio are";
 
-class Containers;
+class Runtime;
 
 struct Container {
-  Containers* runtime = nullptr;  // whose it is
-  std::string folder;             // CONTAINERS/NAME
-  std::string json;               // the whole config
+  Runtime* runtime = nullptr;  // whose it is
+  std::string folder;          // CONTAINERS/NAME
+  std::string json;            // the whole config
   std::string name, state, netns, instance, log;
   pid_t pid = 0;
   bool rdma_moves = false;
@@ -52,11 +52,11 @@ struct Extras {
 
 // The containers of one runtime on this host, and what a move needs of who runs them. These here are
 // known by their records alone, and a hook of the host's makes their networks.
-class Containers {
+class Runtime {
  public:
   // `hook` is the network hook's path; empty when this host has none.
-  Containers(std::string directory, std::string hook);
-  virtual ~Containers() = default;
+  Runtime(std::string directory, std::string hook);
+  virtual ~Runtime() = default;
 
   // As requests name it; empty for these.
   virtual std::string runtime() const { return {}; }

@@ -196,7 +196,7 @@ std::vector<std::string> environment(const CriuRunner& criu, const std::string& 
 }  // namespace
 
 Runc::Runc(std::string records, std::string program, std::string root)
-    : Containers(std::move(records), {}), program_(std::move(program)), root_(std::move(root)) {}
+    : Runtime(std::move(records), {}), program_(std::move(program)), root_(std::move(root)) {}
 
 std::string Runc::state_of(const std::string& id) const {
   return root_ + "/" + id + "/state.json";
@@ -464,7 +464,7 @@ void Runc::forget(const Container& container) {
     run({{"find", rootfs->folder, "-xdev", "-mindepth", "1", "-delete"}, {}, {}}, kDiskLimit);
   }
   for (const std::string path : record.value("made", json::array())) fs::remove(path, ignored);
-  Containers::forget(container);
+  Runtime::forget(container);
 }
 
 void Runc::leave(const Container& container) {
@@ -476,7 +476,7 @@ void Runc::left(const Container& container) {
   if (!current || current->instance != container.instance) return;
   report_failure([&] { remove(container); });
   report_failure([&] { switch_network("release", container.instance); });
-  Containers::forget(container);
+  Runtime::forget(container);
 }
 
 void Runc::switch_network(const std::string& command, const std::string& instance) {

@@ -20,7 +20,7 @@
 // An instance is runc:ID:NUMBER.
 namespace ferry::host {
 
-class Runc : public Containers {
+class Runc : public Runtime {
  public:
   // `program`: runc, in PATH or by path; `root`: as its --root.
   Runc(std::string records, std::string program, std::string root);

@@ -48,14 +48,14 @@ std::string to_text(const CheckpointNote& note);
 // Nothing: it is not one.
 std::optional<CheckpointNote> parse_note(const std::string& text);
 
-class Checkpoints {
+class Custody {
  public:
   // Gets what comes of checkpoints that were restored: they are moves from then on.
   struct Owner {
     std::function<void(std::uint64_t, std::shared_ptr<FormerMove>)> left;
     std::function<void(std::uint64_t, std::shared_ptr<Arrival>)> arrived;
   };
-  Checkpoints(Host& host, Owner owner) : host_(host), owner_(std::move(owner)) {}
+  Custody(Host& host, Owner owner) : host_(host), owner_(std::move(owner)) {}
 
   // --- a move of ours by another's CRIU: the next dump of that tree is its checkpoint.
   struct Guide {
@@ -126,7 +126,7 @@ class Checkpoints {
     CheckpointNote note;
     UniqueFd criu;  // pidfd
     Clock::time_point since = Clock::now();
-    std::vector<NewPlace> old;
+    std::vector<ProcessSlots> old;
     std::mutex waking;                         // guards what follows
     std::map<pid_t, std::uint64_t> processes;  // that CRIU has restored, and when they started
     Held held;                                 // with bound sockets, when a process has come

@@ -1,4 +1,4 @@
-#include "host/custody/checkpoint.h"
+#include "host/custody/custody.h"
 
 #include <gtest/gtest.h>
 
@@ -127,54 +127,53 @@ TEST_F(CheckpointTest, OneOfAllRestoresGoesOn) {
 
 // A move by podman: who leads it may call the checkpoint back, and from then on no other host gets it.
 TEST_F(CheckpointTest, WhatIsCalledBackGoesOnHereOnly) {
-  using Fate = Checkpoints::Fate;
-  Checkpoints checkpoints(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
+  using Fate = Custody::Fate;
+  Custody custody(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
   std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
                                        PlayedProcess::Behaviour{.slot = 88});
   ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
   bool stopped = false;
-  checkpoints.guide({.id = 4711, .root = process->pid(), .stopped = [&](const auto& timing) {
-                       stopped = true;
-                       EXPECT_EQ(timing.qps, 2u);
-                     }});
-  EXPECT_EQ(checkpoints.call_back(4711), Fate::kHere);
-  EXPECT_EQ(parse_note(checkpoints.stop(process->pid()))->id, 4711u);
+  custody.guide({.id = 4711, .root = process->pid(), .stopped = [&](const auto& timing) {
+                   stopped = true;
+                   EXPECT_EQ(timing.qps, 2u);
+                 }});
+  EXPECT_EQ(custody.call_back(4711), Fate::kHere);
+  EXPECT_EQ(parse_note(custody.stop(process->pid()))->id, 4711u);
   EXPECT_TRUE(stopped);
   process.reset();
-  const auto places = checkpoints.claimed(4711, "h2");
-  EXPECT_EQ(checkpoints.call_back(4711), Fate::kClaimed);
+  const auto places = custody.claimed(4711, "h2");
+  EXPECT_EQ(custody.call_back(4711), Fate::kClaimed);
   // It may run on h2; it gets nothing any more, and nor does anybody else before h2 has answered.
   v1::TakeRequest request;
   request.set_checkpoint(4711);
   request.set_ferryd("127.0.0.1:1");
   *request.mutable_processes() = places.processes();
   const std::string given_up = "its move was given up, and it goes on on h1";
-  EXPECT_EQ(failure_of([&] { checkpoints.taken(request, "h2"); }), given_up);
-  EXPECT_EQ(failure_of([&] { checkpoints.claimed(4711, "h1"); }), "it is being restored on h2");
-  checkpoints.release(4711);
-  EXPECT_EQ(checkpoints.call_back(4711), Fate::kKept);
-  EXPECT_EQ(failure_of([&] { checkpoints.claimed(4711, "h2"); }), given_up);
-  EXPECT_EQ(checkpoints.claimed(4711, "h1").processes_size(), 1);
+  EXPECT_EQ(failure_of([&] { custody.taken(request, "h2"); }), given_up);
+  EXPECT_EQ(failure_of([&] { custody.claimed(4711, "h1"); }), "it is being restored on h2");
+  custody.release(4711);
+  EXPECT_EQ(custody.call_back(4711), Fate::kKept);
+  EXPECT_EQ(failure_of([&] { custody.claimed(4711, "h2"); }), given_up);
+  EXPECT_EQ(custody.claimed(4711, "h1").processes_size(), 1);
 }
 
 TEST_F(CheckpointTest, WhatIsTakenCannotBeCalledBack) {
   std::shared_ptr<FormerMove> left;
-  Checkpoints checkpoints(here.host,
-                          {[&](auto, auto former) { left = former; }, [](auto, const auto&) {}});
+  Custody custody(here.host, {[&](auto, auto former) { left = former; }, [](auto, const auto&) {}});
   std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
                                        PlayedProcess::Behaviour{.slot = 89});
   ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
   bool taken = false;
-  checkpoints.guide({.id = 4712, .root = process->pid(), .taken = [&] { taken = true; }});
-  checkpoints.stop(process->pid());
+  custody.guide({.id = 4712, .root = process->pid(), .taken = [&] { taken = true; }});
+  custody.stop(process->pid());
   process.reset();
   v1::TakeRequest request;
   request.set_checkpoint(4712);
   request.set_ferryd("127.0.0.1:1");
-  *request.mutable_processes() = checkpoints.claimed(4712, "h2").processes();
-  checkpoints.taken(request, "h2");
+  *request.mutable_processes() = custody.claimed(4712, "h2").processes();
+  custody.taken(request, "h2");
   EXPECT_TRUE(taken);
-  EXPECT_EQ(checkpoints.call_back(4712), Checkpoints::Fate::kTaken);
+  EXPECT_EQ(custody.call_back(4712), Custody::Fate::kTaken);
   here.host.stopping = true;  // it would answer peers for long
 }
 
@@ -217,7 +216,7 @@ TEST_F(CheckpointTest, StrangersGetNothingOfIt) {
 
 // CRIU ends the processes that it has dumped; peers look for their RNICs all the same.
 TEST_F(CheckpointTest, ItsRnicsEndWhenNobodyRestoresIt) {
-  Checkpoints checkpoints(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
+  Custody custody(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
   const port::Endpoint origin{port::Address::from_ipv4(0x7F4E0009), port::udp_port_of_slot(3)};
   const port::Endpoint place{PlayedProcess::address(), port::udp_port_of_slot(90)};
   std::optional<PlayedProcess> process(
@@ -225,13 +224,13 @@ TEST_F(CheckpointTest, ItsRnicsEndWhenNobodyRestoresIt) {
       PlayedProcess::Behaviour{.slot = 90, .origin = origin, .epoch = 2});
   here.whereabouts->arrived(process->pid(), {{"lo", {{-1, place, 90, origin, 1, {}}}}});
   ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
-  checkpoints.stop(process->pid());
+  custody.stop(process->pid());
   process.reset();
   EXPECT_TRUE(here.residents->take_ended().empty());  // these would be told of as ended
   ASSERT_TRUE(here.directory->told(origin));
   EXPECT_FALSE(here.directory->told(origin)->ended);
   here.host.limits.checkpoint = std::chrono::milliseconds(0);
-  checkpoints.keep_house();
+  custody.keep_house();
   EXPECT_TRUE(here.directory->told(origin)->ended);
 }
 

@@ -1,4 +1,4 @@
-#include "host/custody/checkpoint.h"
+#include "host/custody/custody.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -100,17 +100,17 @@ std::optional<CheckpointNote> parse_note(const std::string& text) {
 
 // --- moves of ours
 
-void Checkpoints::guide(Guide guide) {
+void Custody::guide(Guide guide) {
   std::lock_guard lock(mutex_);
   guides_[guide.id] = std::move(guide);
 }
 
-void Checkpoints::unguide(std::uint64_t id) {
+void Custody::unguide(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   guides_.erase(id);
 }
 
-Checkpoints::Fate Checkpoints::call_back(std::uint64_t id) {
+Custody::Fate Custody::call_back(std::uint64_t id) {
   const auto taken_elsewhere = [&] {
     const auto record = host_.decisions->find(id, Side::kSource);
     return record && record->decision == Decision::kConfirmed &&
@@ -125,20 +125,20 @@ Checkpoints::Fate Checkpoints::call_back(std::uint64_t id) {
   return by_other ? Fate::kClaimed : Fate::kKept;
 }
 
-void Checkpoints::release(std::uint64_t id) {
+void Custody::release(std::uint64_t id) {
   const auto found = kept(id);
   if (!found) return;
   std::lock_guard lock(found->claiming);
   found->claimed_by.clear();
 }
 
-void Checkpoints::give_up(std::uint64_t id) {
+void Custody::give_up(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   claims_.erase(id);
 }
 
 // With its claiming.
-void Checkpoints::need_not_called_back(const Kept& kept, const std::string& by) const {
+void Custody::need_not_called_back(const Kept& kept, const std::string& by) const {
   if (kept.called_back && by != host_.name) {
     throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));
   }
@@ -146,7 +146,7 @@ void Checkpoints::need_not_called_back(const Kept& kept, const std::string& by) 
 
 // --- the dump
 
-std::string Checkpoints::stop(pid_t root) {
+std::string Custody::stop(pid_t root) {
   const auto processes = ferry_processes(*host_.control, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();
@@ -198,13 +198,13 @@ std::string Checkpoints::stop(pid_t root) {
   return to_text({kept->id, kept->held.program, host_.name, host_.address});
 }
 
-bool Checkpoints::frozen(pid_t pid) {
+bool Custody::frozen(pid_t pid) {
   const auto found = kept_of(pid);
   if (found) found->tree->mark_frozen();
   return found != nullptr;
 }
 
-bool Checkpoints::dump_failed(pid_t pid) {
+bool Custody::dump_failed(pid_t pid) {
   const auto found = kept_of(pid);
   if (found) found->tree->roll_back();
   return found != nullptr;
@@ -212,17 +212,17 @@ bool Checkpoints::dump_failed(pid_t pid) {
 
 // --- the keeper
 
-bool Checkpoints::is_here(const CheckpointNote& note) const {
+bool Custody::is_here(const CheckpointNote& note) const {
   return note.host == host_.name && note.ferryd == host_.address;
 }
 
-std::shared_ptr<Checkpoints::Kept> Checkpoints::kept(std::uint64_t id) {
+std::shared_ptr<Custody::Kept> Custody::kept(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   const auto found = kept_.find(id);
   return found == kept_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Checkpoints::Kept> Checkpoints::kept_of(pid_t pid) {
+std::shared_ptr<Custody::Kept> Custody::kept_of(pid_t pid) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, kept] : kept_) {
     if (kept->tree->has_process(pid) || is_below(pid, kept->held.root)) return kept;
@@ -230,7 +230,7 @@ std::shared_ptr<Checkpoints::Kept> Checkpoints::kept_of(pid_t pid) {
   return nullptr;
 }
 
-void Checkpoints::forget(const Kept& kept) {
+void Custody::forget(const Kept& kept) {
   host_.decisions->over(kept.id, Side::kSource);
   std::shared_ptr<Kept> last;  // ends without the lock
   std::lock_guard lock(mutex_);
@@ -240,7 +240,7 @@ void Checkpoints::forget(const Kept& kept) {
   kept_.erase(found);
 }
 
-v1::ClaimReply Checkpoints::claimed(std::uint64_t id, const std::string& by) {
+v1::ClaimReply Custody::claimed(std::uint64_t id, const std::string& by) {
   const auto found = kept(id);
   if (!found) {
     if (const auto record = host_.decisions->find(id, Side::kSource)) {
@@ -265,14 +265,14 @@ v1::ClaimReply Checkpoints::claimed(std::uint64_t id, const std::string& by) {
   return reply;
 }
 
-void Checkpoints::unclaimed(std::uint64_t id, const std::string& by) {
+void Custody::unclaimed(std::uint64_t id, const std::string& by) {
   const auto found = kept(id);
   if (!found) return;
   std::lock_guard lock(found->claiming);
   if (found->claimed_by == by) found->claimed_by.clear();
 }
 
-void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
+void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
   const std::uint64_t id = request.checkpoint();
   const std::string peer = by + "@" + request.ferryd();
   const auto found = kept(id);
@@ -308,7 +308,7 @@ void Checkpoints::taken(const v1::TakeRequest& request, const std::string& by) {
                                                std::move(found->tree)));
 }
 
-bool Checkpoints::recover(std::uint64_t id, const Journal::Entry& entry) {
+bool Custody::recover(std::uint64_t id, const Journal::Entry& entry) {
   if (!entry.kept || entry.record) return false;
   if (is_running(*entry.held) && !entry.podman) return false;
   auto kept = std::make_shared<Kept>();
@@ -328,13 +328,13 @@ bool Checkpoints::recover(std::uint64_t id, const Journal::Entry& entry) {
 
 // --- the restore
 
-std::shared_ptr<Checkpoints::Claim> Checkpoints::claim_of(std::uint64_t id) {
+std::shared_ptr<Custody::Claim> Custody::claim_of(std::uint64_t id) {
   std::lock_guard lock(mutex_);
   const auto found = claims_.find(id);
   return found == claims_.end() ? nullptr : found->second;
 }
 
-void Checkpoints::claim(pid_t criu, const std::string& text) {
+void Custody::claim(pid_t criu, const std::string& text) {
   const auto note = parse_note(text);
   if (!note) throw Failure(fmt::format("{} in the image is damaged", agent::kCheckpointFile));
   const auto fail = [&](const std::string& reason) {
@@ -371,7 +371,7 @@ void Checkpoints::claim(pid_t criu, const std::string& text) {
   claims_[note->id] = std::move(claim);
 }
 
-void Checkpoints::restore_failed(pid_t, const std::string& text) {
+void Custody::restore_failed(pid_t, const std::string& text) {
   const auto note = parse_note(text);
   if (!note) return;
   {
@@ -387,7 +387,7 @@ void Checkpoints::restore_failed(pid_t, const std::string& text) {
   keeper.call(request, &reply, kAnswerLimit);
 }
 
-void Checkpoints::restored(pid_t pid, const std::string& text) {
+void Custody::restored(pid_t pid, const std::string& text) {
   const auto note = parse_note(text);
   const auto claim = note ? claim_of(note->id) : nullptr;
   if (!claim) throw Failure("the ferryd that knew of this restore is no more");
@@ -396,19 +396,19 @@ void Checkpoints::restored(pid_t pid, const std::string& text) {
 }
 
 // Ids of checkpoints are no secrets, and inner pids are anybody's in a namespace of one's own.
-bool Checkpoints::is_restored(Claim& claim, pid_t pid) {
+bool Custody::is_restored(Claim& claim, pid_t pid) {
   std::lock_guard lock(claim.waking);
   const auto found = claim.processes.find(pid);
   return found != claim.processes.end() && found->second == start_time(pid);
 }
 
-bool Checkpoints::is_restoring(std::uint64_t id) {
+bool Custody::is_restoring(std::uint64_t id) {
   return claim_of(id) != nullptr;
 }
 
 // --- the processes
 
-std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
+std::optional<WakeUp> Custody::awake(pid_t pid, std::uint64_t id) {
   const auto here = kept(id);
   const auto claim = claim_of(id);
   const pid_t inner = innermost_pid(pid).value_or(pid);
@@ -440,7 +440,7 @@ std::optional<WakeUp> Checkpoints::awake(pid_t pid, std::uint64_t id) {
   }
 }
 
-std::optional<agent::Resume> Checkpoints::wake(Claim& claim, pid_t pid) {
+std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
   std::lock_guard lock(claim.waking);
   const std::uint64_t id = claim.note.id;
   if (!claim.arrival) {
@@ -475,7 +475,7 @@ std::optional<agent::Resume> Checkpoints::wake(Claim& claim, pid_t pid) {
 }
 
 // The sockets of all its processes.
-void Checkpoints::bind(Claim& claim, pid_t pid) {
+void Custody::bind(Claim& claim, pid_t pid) {
   const pid_t root = root_above(pid);
   const std::string keeper = host_.credentials != nullptr ? claim.note.host : std::string();
   Held held{claim.note.program, keeper + "@" + claim.note.ferryd,
@@ -484,7 +484,7 @@ void Checkpoints::bind(Claim& claim, pid_t pid) {
             start_time(root),   {}};
   const auto tree = process_tree(root);
   try {
-    for (const NewPlace& old : claim.old) {
+    for (const ProcessSlots& old : claim.old) {
       HeldProcess& process = held.processes.emplace_back();
       process.place.inner_pid = old.inner_pid;
       for (const pid_t each : tree) {
@@ -505,7 +505,7 @@ void Checkpoints::bind(Claim& claim, pid_t pid) {
   claim.held = std::move(held);
 }
 
-bool Checkpoints::resumed(pid_t pid, std::uint64_t id) {
+bool Custody::resumed(pid_t pid, std::uint64_t id) {
   const auto found = kept(id);
   if (!found) return false;
   const auto claim = claim_of(id);
@@ -521,7 +521,7 @@ bool Checkpoints::resumed(pid_t pid, std::uint64_t id) {
 }
 
 // One that has never let go of its sockets, or has them back from a former ferryd.
-void Checkpoints::registered(pid_t pid) {
+void Custody::registered(pid_t pid) {
   std::shared_ptr<Kept> found;
   {
     std::lock_guard lock(mutex_);
@@ -532,7 +532,7 @@ void Checkpoints::registered(pid_t pid) {
   if (found) resumed(pid, found->id);
 }
 
-void Checkpoints::keep_house() {
+void Custody::keep_house() {
   std::vector<std::shared_ptr<Kept>> old;
   {
     std::lock_guard lock(mutex_);
