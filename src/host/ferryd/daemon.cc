@@ -340,6 +340,13 @@ std::shared_ptr<Move> Daemon::find_move(std::uint64_t move_id) {
   return found == moves_.end() ? nullptr : found->second;
 }
 
+// One side of a move is on this host, the other on another.
+std::shared_ptr<UnderWay> Daemon::under_way(std::uint64_t move_id) {
+  if (auto arriving = arrival(move_id)) return arriving;
+  if (auto move = find_move(move_id)) return move;
+  return former(move_id);
+}
+
 agent::Done Daemon::pause_tree(pid_t root) {
   try {
     if (const auto move = move_of_root(root)) {
@@ -399,11 +406,9 @@ agent::Done Daemon::restored(const agent::Restored& process) {
 agent::Done Daemon::action(const agent::Action& action) {
   if (action.move_id == 0) return {};  // another's CRIU
   await_recovery();
-  if (const auto move = find_move(action.move_id)) return {move->action(action.name), "", ""};
-  if (const auto arriving = arrival(action.move_id)) {
-    return {arriving->action(action.name, action.pid), "", ""};
+  if (const auto move = under_way(action.move_id)) {
+    return {move->action(action.name, action.pid), "", ""};
   }
-  if (const auto left = former(action.move_id)) return {left->action(action.name), "", ""};
   if (action.name == "post-restore") {
     return {answer_of_former(action.move_id) == Answer::kCommitted ? 0 : 1, "", ""};
   }
@@ -431,10 +436,8 @@ agent::Done Daemon::join_network_again(pid_t root) {
 
 // A move's id is no secret: the number of CRIU's image folder, which every user sees.
 bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
-  if (const auto arriving = arrival(move_id)) return arriving->has_process(pid);
-  if (const auto move = find_move(move_id)) return move->has_process(pid);
-  if (const auto left = former(move_id)) return left->has_process(pid);
-  return true;
+  const auto move = under_way(move_id);
+  return !move || move->has_process(pid);
 }
 
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
@@ -450,12 +453,8 @@ WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
     answer.retry_ms = 1000;
     warn_of(pid, "process {} asks for the sockets of move {:016x}, which is not its own", pid,
             awake.move_id);
-  } else if (const auto arriving = arrival(awake.move_id)) {
-    answer.resume = arriving->wake(inner);
-  } else if (const auto move = find_move(awake.move_id)) {
+  } else if (const auto move = under_way(awake.move_id)) {
     answer.resume = move->wake(inner);
-  } else if (const auto left = former(awake.move_id)) {
-    answer.resume = left->wake(inner);
   } else {
     await_recovery();
     if (auto decided = custody_.awake(pid, awake.move_id)) return std::move(*decided);
@@ -472,9 +471,7 @@ void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (resumed.error != 0) {
     warn_of(pid, "process {} cannot use its sockets: {}", pid, error_text(resumed.error));
   }
-  if (const auto arriving = arrival(resumed.move_id)) return arriving->resumed(inner, resumed);
-  if (const auto move = find_move(resumed.move_id)) return move->resumed(inner);
-  if (const auto left = former(resumed.move_id)) return left->resumed(inner);
+  if (const auto move = under_way(resumed.move_id)) return move->resumed(inner, resumed);
   custody_.resumed(pid, resumed.move_id);
 }
 
@@ -499,7 +496,7 @@ void Daemon::registered(pid_t pid) {
     if (arrival->has_process(pid)) arrival->registered(inner);
   }
   for (const auto& former : formers) {
-    if (former->has_process(pid)) former->resumed(inner);
+    if (former->has_process(pid)) former->resumed(inner, {});
   }
 }
 

@@ -83,6 +83,7 @@ class Daemon : public ControlHandler {
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);
   std::shared_ptr<Move> find_move(std::uint64_t move_id);
+  std::shared_ptr<UnderWay> under_way(std::uint64_t move_id);  // null: none
   bool is_of_move(pid_t pid, std::uint64_t move_id);
   WakeUp decide(pid_t pid, const agent::Awake& awake);
   bool was_stopped_before(pid_t pid);

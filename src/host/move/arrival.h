@@ -17,6 +17,7 @@
 #include "host/journal/journal.h"
 #include "host/move/arrival_group.h"
 #include "host/move/host.h"
+#include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/standin/announcer.h"
 #include "host/standin/stopped_tree.h"
@@ -34,7 +35,7 @@
 // there only the source's decision on its group leads on (arrival_group.h).
 namespace ferry::host {
 
-class Arrival {
+class Arrival : public UnderWay {
  public:
   // Makes the network and room for the image. `from`: the source's name in its certificate. Throws
   // Failure, and leaves nothing.
@@ -43,7 +44,7 @@ class Arrival {
   // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
   // processes their sockets if they ask still.
   Arrival(Host& host, std::uint64_t move_id, const Held& held);
-  ~Arrival();
+  ~Arrival() override;
 
   std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
@@ -59,13 +60,13 @@ class Arrival {
   Answer abort(const std::string& reason) { return group_->abort(reason); }
 
   // CRIU's action scripts; the result is the script's exit status.
-  int action(const std::string& name, pid_t root);
+  int action(const std::string& name, pid_t root) override;
 
   // True for what was restored: another process may have the same pid in its own namespace.
-  bool has_process(pid_t pid) const;
+  bool has_process(pid_t pid) const override;
   // The processes.
-  std::optional<agent::Resume> wake(pid_t inner_pid);
-  void resumed(pid_t inner_pid, const agent::Resumed& resumed);
+  std::optional<agent::Resume> wake(pid_t inner_pid) override;
+  void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
   // It has its sockets: it has told a former ferryd so, if not this one.
   void registered(pid_t inner_pid);
   void peers_know(pid_t inner_pid, const agent::PeersKnow& peers);

@@ -271,7 +271,7 @@ void FormerMove::finish() {
   over_ = true;
 }
 
-int FormerMove::action(const std::string& name) {
+int FormerMove::action(const std::string& name, pid_t) {
   if (name == "network-unlock" && container_) {
     try {
       container_->runtime->switch_network("activate", container_->instance);

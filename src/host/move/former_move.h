@@ -11,6 +11,7 @@
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
 #include "host/move/host.h"
+#include "host/move/under_way.h"
 #include "host/standin/stopped_tree.h"
 
 // The source's side of a move that a former ferryd of this host has led, from the stop on, by the
@@ -22,23 +23,23 @@
 //   aborted ─── the processes get their sockets when they ask (AWAKE)
 namespace ferry::host {
 
-class FormerMove {
+class FormerMove : public UnderWay {
  public:
   // `tree`: when its stand-ins are there already (a checkpoint of this ferryd's that was restored).
   FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
              std::unique_ptr<StoppedTree> tree = nullptr);
   // Host::stopping is set before.
-  ~FormerMove();
+  ~FormerMove() override;
 
   const std::string& program() const { return program_; }
   pid_t root() const { return held_.root; }
 
   // CRIU's actions. post-dump waits for the decision; EAGAIN when this ferryd ends.
-  int action(const std::string& name);
-  std::optional<agent::Resume> wake(pid_t inner_pid) { return tree_->wake(inner_pid); }
+  int action(const std::string& name, pid_t root) override;
+  std::optional<agent::Resume> wake(pid_t inner_pid) override { return tree_->wake(inner_pid); }
   // It uses its sockets again, or has never let go of them.
-  void resumed(pid_t inner_pid) { tree_->resumed(inner_pid); }
-  bool has_process(pid_t pid) const { return tree_->has_process(pid); }
+  void resumed(pid_t inner_pid, const agent::Resumed&) override { tree_->resumed(inner_pid); }
+  bool has_process(pid_t pid) const override { return tree_->has_process(pid); }
 
   // For a destination that asks.
   Answer answer() const;

@@ -562,7 +562,7 @@ void Move::dump_failed() {
   if (group_->answer() == Answer::kAborted) tree_.roll_back();
 }
 
-int Move::action(const std::string& name) {
+int Move::action(const std::string& name, pid_t) {
   const AtWork at_work(*this);
   try {
     if (name == "network-lock" && unit_.container) {
@@ -703,7 +703,7 @@ std::optional<agent::Resume> Move::wake(pid_t inner_pid) {
   return tree_.wake(inner_pid);
 }
 
-void Move::resumed(pid_t inner_pid) {
+void Move::resumed(pid_t inner_pid, const agent::Resumed&) {
   tree_.resumed(inner_pid);
   std::lock_guard lock(mutex_);
   changed_.notify_all();

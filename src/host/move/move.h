@@ -18,6 +18,7 @@
 #include "host/move/host.h"
 #include "host/move/move_group.h"
 #include "host/move/standstill.h"
+#include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
 #include "host/standin/standard_peers.h"
@@ -54,7 +55,7 @@ struct MoveOptions {
   Extras extras;
 };
 
-class Move {
+class Move : public UnderWay {
  public:
   using Clock = std::chrono::steady_clock;
   // Not called any more when go() has ended.
@@ -70,7 +71,7 @@ class Move {
   Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
        const MoveOptions& options);
   // Waits for what goes on behind go().
-  ~Move();
+  ~Move() override;
 
   std::uint64_t move_id() const { return program_.move_id; }
   const Unit& unit() const { return program_.unit; }
@@ -89,10 +90,10 @@ class Move {
   void pause_tree();  // throws Failure
   void frozen();      // throws Failure
   void dump_failed();
-  int action(const std::string& name);
-  std::optional<agent::Resume> wake(pid_t inner_pid);
-  void resumed(pid_t inner_pid);
-  bool has_process(pid_t pid) const { return tree_.has_process(pid); }
+  int action(const std::string& name, pid_t root) override;
+  std::optional<agent::Resume> wake(pid_t inner_pid) override;
+  void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
+  bool has_process(pid_t pid) const override { return tree_.has_process(pid); }
 
   // True when nobody needs this object any more.
   bool is_over() const;
