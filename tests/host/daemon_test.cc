@@ -688,6 +688,33 @@ TEST_F(DaemonTest, NobodyIsCheckedWhileAnArrivalIsClearedUp) {
   restart.join();
 }
 
+// podman is asked for that by a thread of its own.
+TEST_F(DaemonTest, NobodyIsCheckedWhileAContainerOfPodmansIsRemoved) {
+  const std::string begun = there.folder.path("begun");
+  const std::string go = there.folder.path("go");
+  const std::string removed = there.folder.path("removed");
+  there.folder.script(
+      "podman", "[ \"$1\" = rm ] || { echo 'no such container' >&2; exit 125; }\ntouch " + begun +
+                    "\nuntil [ -e " + go + " ]; do sleep 0.02; done\ntouch " + removed + "\n");
+  there.decisions.note(Journal::podman(62, Side::kDestination,
+                                       {"c5213a56e362", "web", "here@" + here.host.address, {}}));
+  there.restart();
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(begun); }));
+  auto request = good_check();
+  request.mutable_podman()->set_id("c5213a56e362");
+  request.mutable_podman()->set_name("web");
+  const std::string address = there.host.address;
+  auto is_removed = std::async(std::launch::async, [&] {
+    v1::CheckReply reply;
+    // What it answers depends on whether this machine has CRIU's plugin.
+    failure_of([&] { Peer(address, nullptr).call(request, &reply, seconds(20)); });
+    return std::filesystem::exists(removed);
+  });
+  is_removed.wait_for(milliseconds(300));  // who does not wait has answered by now
+  there.folder.write("go", "");
+  EXPECT_TRUE(is_removed.get());
+}
+
 TEST_F(DaemonTest, WhatIsCommittedCannotBeAborted) {
   there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {45}});
   std::string reason;

@@ -61,7 +61,7 @@ PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman,
       source_(note.peer.substr(note.peer.rfind('@') + 1)),
       folder_(host.images_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive),
-      state_(State::kRestoring) {
+      state_(State::kClearing) {
   clearer_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     clear(lock);
@@ -178,6 +178,11 @@ std::string PodmanArrival::remove() {
     if (error.empty()) error = problem;
   }
   return error;
+}
+
+void PodmanArrival::await_clear() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kAnswerLimit, [this] { return state_ != State::kClearing; });
 }
 
 void PodmanArrival::source_is_at_work() {

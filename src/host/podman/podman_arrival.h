@@ -49,6 +49,8 @@ class PodmanArrival {
   // What came of asking its source.
   void source_is_at_work();
   void source_is_silent();
+  // Waits until nothing of it is left here, if that is being done.
+  void await_clear();
   // Its source should be asked.
   bool waits_long() const;
   bool in_doubt() const;

@@ -131,6 +131,7 @@ bool PodmanMoves::resolve(uid_t user, std::uint64_t move_id, bool commit) {
 // Who asks puts this host's name before it.
 void PodmanMoves::check(const v1::CheckRequest& request) const {
   const auto& container = request.podman();
+  await_clear(container.id(), container.name());
   if (const auto problem = podman_.unusable(); !problem.empty()) throw Failure(problem);
   for (const auto& name : {container.name(), container.id()}) {
     if (const auto other = podman_.find(name)) {
@@ -170,6 +171,18 @@ void PodmanMoves::check(const v1::CheckRequest& request) const {
     throw Failure(fmt::format("not enough disk for '{}': {} MiB needed, {} MiB free",
                               container.name(), needed >> 20, free >> 20));
   }
+}
+
+// What did not arrive at a former ferryd is in nobody's way when it is gone.
+void PodmanMoves::await_clear(const std::string& id, const std::string& name) const {
+  std::vector<std::shared_ptr<PodmanArrival>> same;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [move_id, arrival] : arrivals_) {
+      if (arrival->id() == id || arrival->name() == name) same.push_back(arrival);
+    }
+  }
+  for (const auto& arrival : same) arrival->await_clear();
 }
 
 ImageToken PodmanMoves::prepare(const v1::PrepareRequest& request, const std::string& from) {

@@ -41,6 +41,7 @@ class PodmanMoves {
   void keep_house();
 
  private:
+  void await_clear(const std::string& id, const std::string& name) const;
   std::shared_ptr<PodmanMove> leaving(std::uint64_t move_id) const;
   std::shared_ptr<PodmanArrival> arriving(std::uint64_t move_id) const;
   std::shared_ptr<PodmanArrival> arriving_from(std::uint64_t move_id,
