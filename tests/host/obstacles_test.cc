@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <pty.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -370,6 +371,43 @@ TEST(Obstacles, AStandardStreamIsNoneWhenItIsReplaced) {
   EXPECT_TRUE(says(find_obstacle(both.pid(), OuterStreams::kReplaced),
                    "descriptor " + std::to_string(other[1]) + " is a pipe to process "));
   for (const int end : {out[0], out[1], other[0], other[1]}) ::close(end);
+}
+
+// Its terminal can be replaced; /dev/tty is that of its session, whose leader stays.
+TEST(Obstacles, TheControllingTerminalIsOneThatCannotBeReplaced) {
+  const auto others = inherited_pipes();
+  int master = -1, slave = -1, dev_tty = -1;
+  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  const auto hold = [&](bool opens_it) {
+    bool all = leave(others) && leave({master}) && ::setsid() > 0;
+    all = all && ::ioctl(slave, TIOCSCTTY, 0) == 0;
+    for (const int fd : {0, 1, 2}) all = all && ::dup2(slave, fd) == fd;
+    if (opens_it) dev_tty = ::open("/dev/tty", O_RDWR);
+    return all && (!opens_it || dev_tty >= 0);
+  };
+  const Holder without([&] { return hold(false); });
+  ASSERT_TRUE(without.has());
+  EXPECT_EQ(find_obstacle(without.pid(), OuterStreams::kReplaced), "");
+  ::close(slave);
+  ::close(master);
+  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  const Holder with([&] { return hold(true); });
+  ASSERT_TRUE(with.has());
+  const std::string found = find_obstacle(with.pid(), OuterStreams::kReplaced);
+  EXPECT_TRUE(says(found, " (/dev/tty) is its controlling terminal, outside of the program"));
+  EXPECT_TRUE(says(found, "; start it with setsid, so that it has none"));
+  ::close(slave);
+  ::close(master);
+  // One of the program's own, as script(1) has one for what it runs.
+  const Holder inside([&] {
+    const pid_t child = ::forkpty(&master, nullptr, nullptr, nullptr);
+    if (child != 0) return child > 0 && leave(others) && leave({0, 1, 2});
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!leave(others) || ::open("/dev/tty", O_RDWR) < 0) ::_exit(1);
+    for (;;) ::pause();
+  });
+  ASSERT_TRUE(inside.has());
+  EXPECT_EQ(find_obstacle(inside.pid(), OuterStreams::kReplaced), "");
 }
 
 TEST(Obstacles, APipeWithBothEndsInsideIsNone) {

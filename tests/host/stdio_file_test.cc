@@ -1,15 +1,21 @@
 #include "host/units/stdio_file.h"
+#include "host/proc/process_tree.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "ferry.pb.h"
 #include "host/move/settle.h"
+#include "host/proc/process_tree.h"
 #include "played_process.h"
 #include "temporary.h"
 
@@ -85,6 +91,53 @@ TEST(StdioFile, HasAFolderAndIsAFile) {
             folder.path() + ", of --stdio, is no regular file");
 }
 
+// A check that only looks at permissions would let them pass, and the move fail after the stop.
+TEST(StdioFile, IsOpenedByTheCheckAsItWillBe) {
+  const Folder folder;
+  const std::string busy = folder.path("busy");
+  std::filesystem::copy_file("/bin/sleep", busy);
+  const pid_t runs = ::fork();
+  if (runs == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::execl(busy.c_str(), "sleep", "600", nullptr);
+    ::_exit(127);
+  }
+  ASSERT_TRUE(eventually([&] { return program_name(runs) == "busy"; }));
+  EXPECT_EQ(failure_of([&] {
+              check_stdio_file({busy, 0, 0, 0});
+            }),
+            "user 0 cannot write " + busy + ", of --stdio: Text file busy; name another file");
+  ::kill(runs, SIGKILL);
+  ::waitpid(runs, nullptr, 0);
+  std::filesystem::create_symlink(folder.path("nothing"), folder.path("link"));
+  EXPECT_EQ(failure_of([&] {
+              check_stdio_file({folder.path("link"), 0, 0, 0});
+            }),
+            folder.path("link") + ", of --stdio, is a link to nothing; name the file itself");
+  ASSERT_EQ(::mkfifo(folder.path("fifo").c_str(), 0600), 0);  // a check does not wait for a reader
+  EXPECT_EQ(failure_of([&] {
+              check_stdio_file({folder.path("fifo"), 0, 0, 0});
+            }),
+            folder.path("fifo") + ", of --stdio, is no regular file");
+}
+
+// fs.protected_regular, 2 on Debian: what a user has put into a folder for all is nobody else's to open, not root's.
+TEST(StdioFile, OfAnotherUserInAFolderForAllIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  int level = 0;
+  std::ifstream("/proc/sys/fs/protected_regular") >> level;
+  if (level == 0) GTEST_SKIP() << "this machine lets everybody: fs.protected_regular is 0";
+  const Folder folder;
+  const std::string path = folder.write("out", "before\n");
+  ASSERT_EQ(::chmod(folder.path().c_str(), 01777), 0);
+  ASSERT_EQ(::chown(path.c_str(), kNobody, kNobody), 0);
+  EXPECT_EQ(failure_of([&] {
+              check_stdio_file({path, 0, 0, 0});
+            }),
+            "user 0 cannot write " + path + ", of --stdio: Permission denied; name another file");
+  EXPECT_EQ(failure_of([&] { check_stdio_file({path, kNobody, kNobody, 0}); }), "");
+}
+
 // ferryd is root: what a user names is opened as that user would.
 TEST(StdioFile, IsOpenedWithTheRightsOfItsUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
@@ -93,11 +146,13 @@ TEST(StdioFile, IsOpenedWithTheRightsOfItsUser) {
   ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
   ASSERT_EQ(::chmod(roots.path.c_str(), 0644), 0);
   EXPECT_EQ(failure_of([&] { check_stdio_file(roots); }),
-            "user 65534 may not write " + roots.path + ", of --stdio");
+            "user 65534 cannot write " + roots.path +
+                ", of --stdio: Permission denied; name another file");
   EXPECT_NE(failure_of([&] { pipe_into(roots); }), "");
   const StdioFile made{folder.path("made"), kNobody, kNobody, kNobody};
   EXPECT_EQ(failure_of([&] { check_stdio_file(made); }),
-            "user 65534 may not write " + made.path + ", of --stdio");
+            "user 65534 cannot write " + made.path +
+                ", of --stdio: Permission denied; name another file");
   // A link of the user's to root's file.
   std::filesystem::create_symlink(roots.path, folder.path("link"));
   EXPECT_NE(failure_of([&] {

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ std::string proc_path(pid_t pid, const std::string& name) {
 
 struct Stat {
   char state = 0;
-  pid_t parent = 0;  // 0: none, or the process is gone
+  pid_t parent = 0;       // 0: none, or the process is gone
+  unsigned terminal = 0;  // device number, as of stat(2)
   std::uint64_t started = 0;
 };
 
@@ -51,9 +53,13 @@ Stat stat_of(pid_t pid) {
   std::istringstream rest(line.substr(end + 1));
   Stat stat;
   rest >> stat.state >> stat.parent;
-  // Field 22; so far three were read.
   std::string skipped;
-  for (int field = 5; field < 22; ++field) rest >> skipped;
+  const auto skip_to = [&](int first, int field) {
+    for (int i = first; i < field; ++i) rest >> skipped;
+  };
+  skip_to(5, 7);
+  rest >> stat.terminal;
+  skip_to(8, 22);
   rest >> stat.started;
   return rest ? stat : Stat{};
 }
@@ -139,6 +145,12 @@ bool is_alive(pid_t pid) {
 
 std::uint64_t start_time(pid_t pid) {
   return stat_of(pid).started;
+}
+
+int controlling_pseudoterminal(pid_t pid) {
+  constexpr unsigned kPseudoterminal = 136;  // major number
+  const dev_t device = stat_of(pid).terminal;
+  return major(device) == kPseudoterminal ? static_cast<int>(minor(device)) : -1;
 }
 
 bool is_halted(pid_t pid) {

@@ -38,6 +38,10 @@ bool has_ended(const UniqueFd& pidfd);
 // process for as long as the host is up.
 std::uint64_t start_time(pid_t pid);
 
+// Number of the pseudoterminal that is the process's controlling terminal (/dev/tty); -1: it has
+// none, or one of another kind.
+int controlling_pseudoterminal(pid_t pid);
+
 // True when a signal (SIGSTOP and its like) or a debugger holds it.
 bool is_halted(pid_t pid);
 

@@ -25,6 +25,7 @@ constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::size_t kMostNames = 1 << 20;     // bytes of names that a host is asked for
 constexpr std::uint64_t kGhostLimit = 1 << 20;  // CRIU's own
 constexpr std::string_view kDeleted = " (deleted)";
+constexpr unsigned kDevTtyMajor = 5;
 
 template <std::size_t N>
 bool is_one_of(std::string_view text, const std::array<std::string_view, N>& known) {
@@ -161,8 +162,26 @@ class Look {
     }
   }
 
+  // What replaces a terminal is nobody's controlling terminal, which /dev/tty would be.
+  void look_at_dev_tty() {
+    const auto inside = terminals_inside(files_);
+    for (std::size_t i = 0; i < files_.tree.size(); ++i) {
+      const int terminal = controlling_pseudoterminal(files_.tree[i]);
+      if (terminal < 0 || inside.contains(static_cast<unsigned>(terminal))) continue;
+      for (const auto& descriptor : files_.descriptors[i]) {
+        const auto& file = descriptor.file;
+        if (!S_ISCHR(file.mode) || file.major != kDevTtyMajor || file.minor != 0) continue;
+        add(files_.tree[i],
+            fmt::format("descriptor {} (/dev/tty) is its controlling terminal, outside of the "
+                        "program; start it with setsid, so that it has none",
+                        descriptor.number));
+      }
+    }
+  }
+
   // Both ends of whatever connects two processes must move.
   void look_outward() {
+    if (streams_ == OuterStreams::kReplaced) look_at_dev_tty();
     auto found = outward_unix_sockets(files_);
     for (auto& terminal : outward_terminals(files_)) found.push_back(std::move(terminal));
     if (streams_ != OuterStreams::kRuntimes) {

@@ -123,13 +123,18 @@ std::vector<Outward> outward_unix_sockets(const OpenFiles& files) {
   return found;
 }
 
-std::vector<Outward> outward_terminals(const OpenFiles& files) {
-  std::set<unsigned> inside;  // numbers of pseudoterminals whose masters the program has
+std::set<unsigned> terminals_inside(const OpenFiles& files) {
+  std::set<unsigned> inside;
   for (const auto& all : files.descriptors) {
     for (const auto& descriptor : all) {
       if (descriptor.terminal >= 0) inside.insert(static_cast<unsigned>(descriptor.terminal));
     }
   }
+  return inside;
+}
+
+std::vector<Outward> outward_terminals(const OpenFiles& files) {
+  const auto inside = terminals_inside(files);
   std::vector<Outward> found;
   for (std::size_t i = 0; i < files.tree.size(); ++i) {
     for (const auto& descriptor : files.descriptors[i]) {

@@ -37,6 +37,8 @@ struct Outward {
 std::vector<Outward> outward_pipes(const OpenFiles& files);
 // UNIX connections, but for those to this process: they are the library's, which it leaves before the stop.
 std::vector<Outward> outward_unix_sockets(const OpenFiles& files);
+// Numbers of the pseudoterminals whose other sides the program has itself.
+std::set<unsigned> terminals_inside(const OpenFiles& files);
 // Pseudoterminals: a window or sshd has the other side.
 std::vector<Outward> outward_terminals(const OpenFiles& files);
 

@@ -16,7 +16,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr int kNoFolder = 3, kNoFile = 4;  // exit statuses of the script that checks
+constexpr int kNoFolder = 3, kNoFile = 4, kNoTarget = 5;  // exit statuses of the script that checks
 
 // A script, run with the rights of the file's user; "$1" is the file.
 Command with_rights(const StdioFile& file, const std::string& script) {
@@ -109,17 +109,29 @@ void to_message(const Redirection& redirection, v1::Redirection* message) {
 }
 
 void check_stdio_file(const StdioFile& file) {
-  // What the user may not see is not there.
+  // What the user may not see is not there. A file that is there is opened as it will be: permissions alone do not say
+  // whether that works (fs.protected_regular, a program that runs from it).
   const char* const script = R"(folder=${1%/*}/
     [ -d "$folder" ] || exit 3
-    if [ -e "$1" ]; then [ -f "$1" ] || exit 4; [ -w "$1" ] || exit 5
-    else [ -w "$folder" ] && [ -x "$folder" ] || exit 5; fi)";
+    if [ -e "$1" ]; then [ -f "$1" ] || exit 4; exec 4>>"$1"
+    elif [ -h "$1" ]; then exit 5
+    else [ -w "$folder" ] && [ -x "$folder" ] || { echo ": Permission denied" >&2; exit 2; }; fi)";
   const std::string name = printable(file.path);
-  const int status = file.path.starts_with('/') ? run(with_rights(file, script)).status : kNoFolder;
-  if (status == kNoFolder) throw Failure(fmt::format("there is no folder for --stdio {}", name));
-  if (status == kNoFile) throw Failure(fmt::format("{}, of --stdio, is no regular file", name));
-  if (status == 0) return;
-  throw Failure(fmt::format("user {} may not write {}, of --stdio", file.user, name));
+  Outcome outcome;
+  outcome.status = kNoFolder;
+  if (file.path.starts_with('/')) outcome = run(with_rights(file, script));
+  switch (outcome.status) {
+    case 0: return;
+    case kNoFolder: throw Failure(fmt::format("there is no folder for --stdio {}", name));
+    case kNoFile: throw Failure(fmt::format("{}, of --stdio, is no regular file", name));
+    case kNoTarget:
+      throw Failure(
+          fmt::format("{}, of --stdio, is a link to nothing; name the file itself", name));
+    default: break;
+  }
+  const std::string error = one_line(outcome.err);  // sh: 3: cannot create PATH: Text file busy
+  throw Failure(fmt::format("user {} cannot write {}, of --stdio: {}; name another file", file.user,
+                            name, error.substr(error.rfind(": ") + 2)));
 }
 
 UniqueFd pipe_into(const StdioFile& file) {
