@@ -183,6 +183,17 @@ TEST_F(StoppedTreeTest, AProcessThatGivesAwayWhatIsAnothersGoesOn) {
   await_processes(0);
 }
 
+// It comes back at once, while others are still asked: its next connection is left alone.
+TEST_F(StoppedTreeTest, AProcessThatIsRefusedIsDroppedOnce) {
+  PlayedProcess liar(path, {.slot = 174, .says_slot = 175});
+  PlayedProcess slow(path, {.slot = 176, .stop_ms = 300});
+  await_processes(2);
+  EXPECT_NE(failure_of([&] { tree->stop(server->processes(), residents, kDeadline); }), "");
+  EXPECT_TRUE(eventually([&] { return liar.seen().resumed == 1 && slow.seen().resumed == 1; }));
+  await_processes(2);
+  EXPECT_EQ(server->statuses(kDeadline).size(), 2u);
+}
+
 TEST_F(StoppedTreeTest, AProcessStopsUnderTheNameThatItWasGiven) {
   const port::Endpoint origin{port::Address::from_ipv4(0x0A4E0101), port::kRoceUdpPort};
   PlayedProcess process(path, {.slot = 173, .origin = origin, .epoch = 2});

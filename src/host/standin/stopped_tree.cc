@@ -25,12 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr StandInId kNone = ~StandInId{0};  // nor will there be one
 
 void close_contexts(std::vector<agent::ContextSlots>& contexts) {
-  for (auto& context : contexts) {
-    for (auto& slot : context.slots) {
-      if (slot.descriptor >= 0) ::close(slot.descriptor);
-      slot.descriptor = -1;
-    }
-  }
+  for (auto& context : contexts) close_slots(context.slots);
 }
 
 }  // namespace
@@ -83,11 +78,18 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
       process.contexts = std::move(answer.contexts);
       stopped.push_back(std::move(process));
+    } catch (const Failure& error) {
+      note(error.what());
+      control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
+      continue;
+    }
+    // Should it fail, all of these are dropped below, once: who is dropped comes back at once, and
+    // would lose its next connection too.
+    try {
       const pid_t pid = processes[i].pid;
       need_own_slots(pid, stopped.back().contexts, residents.of(pid).places, &seen);
     } catch (const Failure& error) {
       note(error.what());
-      control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
     }
   }
   // A process near its deadline may already have gone on by itself.
