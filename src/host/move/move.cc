@@ -27,6 +27,7 @@ extern "C" {
 #include "ferry.pb.h"
 #include "host/move/arrival.h"
 #include "host/move/departed.h"
+#include "host/move/report.h"
 #include "host/move/settle.h"
 #include "host/proc/process_ids.h"
 #include "host/proc/process_tree.h"
@@ -782,24 +783,9 @@ void Move::finish() {
 }
 
 v1::MoveReport Move::report() const {
-  const auto& timing = tree_.timing();
-  v1::MoveReport report;
-  report.set_program(unit_.name);
-  report.set_from(host_.name);
-  report.set_to(peer_.name());
-  report.set_blackout_ms(milliseconds_between(timing.began, resumed_));
-  report.set_stop_ms(milliseconds_between(timing.began, stopped_));
-  report.set_dump_ms(milliseconds_between(stopped_, dumped_));
-  report.set_transfer_ms(milliseconds_between(dumped_, transferred_));
-  report.set_restore_ms(milliseconds_between(transferred_, restored_));
-  report.set_commit_ms(milliseconds_between(restored_, committed_at_));
-  report.set_resume_ms(milliseconds_between(committed_at_, resumed_));
-  report.set_rdma_stop_ms(static_cast<double>(timing.rdma_ns) / 1e6);
-  report.set_rdma_resume_ms(static_cast<double>(rdma_ns_there_) / 1e6);
-  report.set_rdma_share_ms(report.rdma_stop_ms() + report.rdma_resume_ms());
-  report.set_unacked_psns(timing.unacked_psns);
-  report.set_image_bytes(image_.stream_bytes);
-  report.set_qps(timing.qps);
+  auto report = report_of(unit_.name, host_.name, peer_.name(), tree_.timing(),
+                          {stopped_, dumped_, transferred_, restored_, committed_at_, resumed_},
+                          rdma_ns_there_, image_);
   report.set_retransmitted_packets(retransmitted_);
   report.set_ahead_ms(std::chrono::duration<double, std::milli>(ahead_time_).count());
   report.set_ahead_rounds(ahead_rounds_);

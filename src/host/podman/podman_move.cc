@@ -12,10 +12,10 @@
 #include <set>
 
 #include "base/alarm.h"
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/move/report.h"
 #include "host/move/settle.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/standard_peers.h"
@@ -553,21 +553,9 @@ v1::GroupReport PodmanMove::report() const {
   group.set_from(host_.name);
   group.set_to(peer_.name());
   v1::MoveReport& report = *group.add_programs();
-  report.set_program(container_.name);
-  report.set_from(host_.name);
-  report.set_to(peer_.name());
-  report.set_blackout_ms(milliseconds_between(timing_.began, resumed_));
-  report.set_stop_ms(milliseconds_between(timing_.began, stopped_));
-  report.set_dump_ms(milliseconds_between(stopped_, dumped_));
-  report.set_transfer_ms(milliseconds_between(dumped_, transferred_));
-  report.set_restore_ms(milliseconds_between(transferred_, restored_));
-  report.set_resume_ms(milliseconds_between(restored_, resumed_));
-  report.set_rdma_stop_ms(static_cast<double>(timing_.rdma_ns) / 1e6);
-  report.set_rdma_resume_ms(static_cast<double>(rdma_ns_there_) / 1e6);
-  report.set_rdma_share_ms(report.rdma_stop_ms() + report.rdma_resume_ms());
-  report.set_unacked_psns(timing_.unacked_psns);
-  report.set_image_bytes(image_.stream_bytes);
-  report.set_qps(timing_.qps);
+  report = report_of(container_.name, host_.name, peer_.name(), timing_,
+                     {stopped_, dumped_, transferred_, restored_, restored_, resumed_},
+                     rdma_ns_there_, image_);
   group.set_blackout_ms(report.blackout_ms());
   return group;
 }
