@@ -112,23 +112,6 @@ bool pause_after_accept(int error) {
   return true;
 }
 
-std::string remote_address(int socket) {
-  sockaddr_storage name{};
-  socklen_t length = sizeof name;
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
-  char text[INET6_ADDRSTRLEN] = "";
-  if (name.ss_family == AF_INET6) {
-    const auto& address = reinterpret_cast<sockaddr_in6*>(&name)->sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(&address))
-      ::inet_ntop(AF_INET, address.s6_addr + 12, text, sizeof text);
-    else
-      ::inet_ntop(AF_INET6, &address, text, sizeof text);
-  } else if (name.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&name)->sin_addr, text, sizeof text);
-  }
-  return text;
-}
-
 std::string address_of_peer(const std::string& peer) {
   const bool is_ipv4 = peer.starts_with("ipv4:");
   if (!is_ipv4 && !peer.starts_with("ipv6:")) return {};

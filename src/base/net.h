@@ -29,9 +29,8 @@ UniqueFd listen_tcp(const std::string& address, std::uint16_t port);
 // rest: whatever is short, as descriptors, is not there sooner by asking at once.
 bool pause_after_accept(int error);
 
-// Numeric address of the other end, without port; an IPv4 one as such, also on an IPv6 socket.
-std::string remote_address(int socket);
-// The same from gRPC's notation ("ipv4:10.0.0.2:4780", "ipv6:%5Bfd78::1%5D:4780"); "" for others.
+// The numeric address in gRPC's notation ("ipv4:10.0.0.2:4780", "ipv6:%5Bfd78::1%5D:4780"), an IPv4
+// one as such, also on an IPv6 socket; "" for others.
 std::string address_of_peer(const std::string& peer);
 
 // Bound port of a socket.

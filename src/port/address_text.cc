@@ -26,6 +26,13 @@ std::string to_string(const Address& address) {
   return text;
 }
 
+std::string remote_address(int socket) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  return to_string(to_address(reinterpret_cast<sockaddr*>(&name)));
+}
+
 std::string to_string(const Endpoint& endpoint) {
   const std::string address = to_string(endpoint.address);
   const std::string port = ":" + std::to_string(endpoint.udp_port);

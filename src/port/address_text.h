@@ -14,6 +14,8 @@ Address to_address(const sockaddr* address);
 
 // "10.78.1.1", "fd78::1".
 std::string to_string(const Address& address);
+// Of the other end of a connected socket, without port; an IPv4 one as such, also on an IPv6 socket.
+std::string remote_address(int socket);
 // "10.78.1.1:4791", "[fd78::1]:4791".
 std::string to_string(const Endpoint& endpoint);
 

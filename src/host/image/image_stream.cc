@@ -22,6 +22,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "port/address_text.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
 
@@ -432,7 +433,7 @@ void ImageReceiver::accept_loop() {
 
 void ImageReceiver::serve(UniqueFd socket) {
   set_timeouts(socket.get(), kIdleSeconds);
-  const std::string address = remote_address(socket.get());
+  const std::string address = port::remote_address(socket.get());
   std::optional<Stream> stream;
   try {
     stream = Stream::to_client(std::move(socket), credentials_);
