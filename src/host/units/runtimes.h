@@ -11,7 +11,7 @@
 namespace ferry::host {
 
 // The runtimes of this host, whose containers move: that of the network hook, and runc. podman is
-// none of these (runtimes/podman.h).
+// none of these (podman/podman.h).
 class Runtimes {
  public:
   // `runc`: null when this host has none.

@@ -117,9 +117,8 @@ void check_stdio_file(const StdioFile& file) {
     elif [ -h "$1" ]; then exit 5
     else [ -w "$folder" ] && [ -x "$folder" ] || { echo ": Permission denied" >&2; exit 2; }; fi)";
   const std::string name = printable(file.path);
-  Outcome outcome;
-  outcome.status = kNoFolder;
-  if (file.path.starts_with('/')) outcome = run(with_rights(file, script));
+  const Outcome outcome =
+      file.path.starts_with('/') ? run(with_rights(file, script)) : Outcome{kNoFolder, {}, {}};
   switch (outcome.status) {
     case 0: return;
     case kNoFolder: throw Failure(fmt::format("there is no folder for --stdio {}", name));
@@ -130,8 +129,9 @@ void check_stdio_file(const StdioFile& file) {
     default: break;
   }
   const std::string error = one_line(outcome.err);  // sh: 3: cannot create PATH: Text file busy
+  const std::size_t reason = error.rfind(": ");
   throw Failure(fmt::format("user {} cannot write {}, of --stdio: {}; name another file", file.user,
-                            name, error.substr(error.rfind(": ") + 2)));
+                            name, reason == error.npos ? error : error.substr(reason + 2)));
 }
 
 UniqueFd pipe_into(const StdioFile& file) {
