@@ -1,8 +1,10 @@
 #include "host/control/control_server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -514,15 +516,53 @@ TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
   EXPECT_EQ(ask_for_ticket(ours.get(), &ticket), 0);  // another's limit is not ours
 }
 
+// True when another process can serve there.
+bool is_free_for_another(const std::string& path, ControlHandler& handler) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const std::string failure = failure_of([&] { ControlServer another(path, handler); });
+    if (failure.empty()) ::_exit(0);
+    ::_exit(failure.find("another ferryd is running") != std::string::npos ? 1 : 2);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  EXPECT_TRUE(status == 0 || status == 1 << 8) << status;
+  return status == 0;
+}
+
 TEST_F(ControlServerTest, OneFerrydPerSocket) {
   folder.write("ferryd.sock", "stale");
   ControlServer server(path, handler);
   server.start();
-  EXPECT_NE(
-      failure_of([&] { ControlServer second(path, handler); }).find("another ferryd is running"),
-      std::string::npos);
+  EXPECT_FALSE(is_free_for_another(path, handler));
   PlayedProcess process(path, {.slot = 54});
   EXPECT_TRUE(eventually([&] { return server.processes().size() == 1; }));
+}
+
+// As of a ferryd that is killed between fork and exec.
+TEST_F(ControlServerTest, WhatAKilledOneHasForkedDoesNotHoldItsSocket) {
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t killed = ::fork();
+  if (killed == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ControlServer server(path, handler);
+    const pid_t forked = ::fork();
+    if (forked == 0) {
+      ::alarm(600);  // in case the test does not end it
+      for (;;) ::pause();
+    }
+    if (::write(ready[1], &forked, sizeof forked) != sizeof forked) ::_exit(1);
+    for (;;) ::pause();
+  }
+  pid_t left = 0;
+  ASSERT_EQ(::read(ready[0], &left, sizeof left), static_cast<ssize_t>(sizeof left));
+  EXPECT_FALSE(is_free_for_another(path, handler));
+  ::kill(killed, SIGKILL);
+  ::waitpid(killed, nullptr, 0);
+  EXPECT_TRUE(is_free_for_another(path, handler));
+  ::kill(left, SIGKILL);
+  for (const int end : ready) ::close(end);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -100,7 +99,12 @@ ControlServer::ControlServer(std::string path, ControlHandler& handler,
   make_folder(programs_folder(path_));
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  // A lock of this process alone, unlike that of flock(2): what a ferryd had just started when it was killed may live
+  // on for a moment with all its descriptors.
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(lock_.get(), F_SETLK, &lock) != 0) {
     throw Failure(fmt::format("another ferryd is running on {}; stop it first", path_));
   }
   listener_ = listen_on(path_);
