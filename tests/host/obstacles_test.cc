@@ -373,6 +373,15 @@ TEST(Obstacles, AStandardStreamIsNoneWhenItIsReplaced) {
   for (const int end : {out[0], out[1], other[0], other[1]}) ::close(end);
 }
 
+// Or it would be moved, and whoever asked would wait for output that goes elsewhere.
+TEST(Obstacles, NothingThatCouldBeReplacedIsOne) {
+  const auto others = inherited_pipes();
+  const Holder holder([&] { return leave(others) && leave({0, 1, 2}); });
+  EXPECT_EQ(find_obstacle(holder.pid(), OuterStreams::kStay), "");
+  EXPECT_TRUE(says(find_obstacle(holder.pid(), OuterStreams::kReplaced),
+                   " has nothing that --stdio could take: its input and output stay its own"));
+}
+
 // Its terminal can be replaced; /dev/tty is that of its session, whose leader stays.
 TEST(Obstacles, TheControllingTerminalIsOneThatCannotBeReplaced) {
   const auto others = inherited_pipes();
@@ -407,7 +416,8 @@ TEST(Obstacles, TheControllingTerminalIsOneThatCannotBeReplaced) {
     for (;;) ::pause();
   });
   ASSERT_TRUE(inside.has());
-  EXPECT_EQ(find_obstacle(inside.pid(), OuterStreams::kReplaced), "");
+  EXPECT_TRUE(says(find_obstacle(inside.pid(), OuterStreams::kReplaced),
+                   " has nothing that --stdio could take"));
 }
 
 TEST(Obstacles, APipeWithBothEndsInsideIsNone) {

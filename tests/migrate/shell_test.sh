@@ -103,7 +103,7 @@ group_nohup() {
   on h3 touch /tmp/out
   by_shell h1 "nohup $(client) >/tmp/out 2>&1 &"
   await 'the client runs' runs_on h1
-  fails "'ibv_rc_pingpong' has nothing that --stdio could take" \
+  fails 'process [0-9]+ \(ibv_rc_pingpong\): has nothing that --stdio could take' \
     machine h1 "$ferry" move ibv_rc_pingpong --to h3 --stdio /tmp/printed
   goes_there_and_back
   machine h1 pkill -x ibv_rc_pingpong

@@ -359,14 +359,7 @@ void Move::check_here_and_there() {
   host_.need_room_for_images(request.image_bytes());
   for (const auto& file : files_to_find()) request.add_files(file);
   for (const pid_t id : ids_of_host(unit_.root)) request.add_ids(id);
-  if (redirects()) {
-    if (outer_streams(unit_.root).empty()) {
-      throw Failure(
-          fmt::format("'{}' has nothing that --stdio could take: its input and output stay its own",
-                      unit_.name));
-    }
-    to_message({stdio_file(), {}}, request.mutable_stdio());
-  }
+  if (redirects()) to_message({stdio_file(), {}}, request.mutable_stdio());
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();

@@ -191,6 +191,11 @@ class Look {
     for (const auto& outward : found) {
       if (outward.is_standard()) standard.insert(outward.id);
     }
+    if (streams_ == OuterStreams::kReplaced && standard.empty()) {
+      add(root_,
+          "has nothing that --stdio could take: its input and output stay its own; move it "
+          "without");
+    }
     for (const auto& outward : found) {
       const bool is_stream = standard.contains(outward.id);
       if (is_stream && streams_ == OuterStreams::kReplaced) continue;

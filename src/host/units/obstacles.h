@@ -18,7 +18,7 @@ namespace ferry::host {
 enum class OuterStreams {
   kRuntimes,  // whoever runs the container makes its pipes anew
   kStay,      // nobody does: they stand in the way, and the line names the way out
-  kReplaced,  // they get another end at the destination (stdio_file.h)
+  kReplaced,  // they get another end at the destination (stdio_file.h); to have none is an obstacle
 };
 
 // One line that names the process and what it holds; empty when nothing is known that stands in the

@@ -2,7 +2,6 @@
 
 #include <sys/types.h>
 
-#include <set>
 #include <string>
 #include <vector>
 
