@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "ferry.pb.h"
@@ -28,6 +30,52 @@ using test::Folder;
 
 constexpr uid_t kNobody = 65534;
 
+// A file system of one page, which nobody else sees and which goes with the test.
+class SmallDisk {
+ public:
+  SmallDisk() {
+    const UniqueFd context(::fsopen("tmpfs", FSOPEN_CLOEXEC));
+    if (!context || ::fsconfig(context.get(), FSCONFIG_SET_STRING, "size", "4096", 0) != 0 ||
+        ::fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) {
+      return;
+    }
+    root_.reset(::fsmount(context.get(), FSMOUNT_CLOEXEC, 0));
+  }
+  bool is_there() const { return static_cast<bool>(root_); }
+  std::string path(const std::string& name) const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(root_.get()) + "/" +
+           name;
+  }
+  void fill() const {
+    std::ofstream(path("filler")) << std::string(4096, 'x');
+    EXPECT_EQ(std::filesystem::file_size(path("filler")), 4096u);
+  }
+  void make_room() const { std::filesystem::remove(path("filler")); }
+
+ private:
+  UniqueFd root_;
+};
+
+// What a ferryd that is started meanwhile would have as its log.
+class Log {
+ public:
+  Log() {
+    const UniqueFd file(::open(folder_.write("log", "").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    ::dup2(file.get(), STDERR_FILENO);
+  }
+  ~Log() { ::dup2(stderr_.get(), STDERR_FILENO); }
+  std::size_t count(const std::string& text) const {
+    const std::string log = folder_.read("log");
+    std::size_t found = 0;
+    for (auto at = log.find(text); at != log.npos; at = log.find(text, at + 1)) ++found;
+    return found;
+  }
+
+ private:
+  const Folder folder_;
+  const UniqueFd stderr_{::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)};
+};
+
 class EndFor : public ::testing::TestWithParam<Outward::Kind> {};
 
 TEST_P(EndFor, WritesToTheFile) {
@@ -41,6 +89,33 @@ TEST_P(EndFor, WritesToTheFile) {
   ASSERT_EQ(::write(end.get(), ", and more", 10), 10);
   end.reset();
   EXPECT_TRUE(eventually([&] { return folder.read("out") == "before\nsaid, and more"; }));
+}
+
+// The program waits, as it would for a terminal that nobody reads; it does not end, and nothing is lost.
+TEST_P(EndFor, WaitsWhileTheDiskIsFull) {
+  const SmallDisk disk;
+  if (!disk.is_there()) GTEST_SKIP() << "cannot make a tmpfs";
+  const StdioFile file{disk.path("out"), 0, 0, 0};
+  disk.fill();
+  const Log log;
+  UniqueFd end = end_for({GetParam(), "", true, true}, file);
+  ASSERT_EQ(::write(end.get(), "said", 4), 4);
+  const std::string said =
+      "cannot write " + file.path + ": No space left on device; what is printed waits";
+  ASSERT_TRUE(eventually([&] { return log.count(said) > 0; }));
+  ASSERT_EQ(::write(end.get(), ", and more", 10), 10);
+  EXPECT_EQ(std::filesystem::file_size(file.path), 0u);
+  disk.make_room();
+  // Nobody has to write for what waits.
+  const auto written = [&] {
+    std::ifstream in(file.path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_TRUE(eventually([&] { return written() == "said, and more"; }));
+  EXPECT_EQ(log.count("cannot write "), 1u);
+  ASSERT_EQ(::write(end.get(), ".", 1), 1);
+  end.reset();
+  EXPECT_TRUE(eventually([&] { return written() == "said, and more."; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EndFor,
@@ -89,6 +164,30 @@ TEST(StdioFile, HasAFolderAndIsAFile) {
               check_stdio_file({folder.path(), 0, 0, 0});
             }),
             folder.path() + ", of --stdio, is no regular file");
+}
+
+// It has ferryd's log, which a user could write to by tracing it.
+TEST(StdioFile, WhoCopiesIsNotItsUsersToTrace) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Folder folder;
+  ASSERT_EQ(::chown(folder.path().c_str(), kNobody, kNobody), 0);
+  const UniqueFd end = pipe_into({folder.path("out"), kNobody, kNobody, kNobody});
+  const auto target = [](pid_t pid, int fd) {
+    std::error_code ignored;
+    return std::filesystem::read_symlink(
+        "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd), ignored);
+  };
+  pid_t copies = 0;
+  for (const pid_t pid : all_processes()) {
+    if (program_name(pid) == "ferry-append" && target(pid, 3) == target(::getpid(), end.get())) {
+      copies = pid;
+    }
+  }
+  ASSERT_NE(copies, 0);
+  EXPECT_EQ(user_of(copies), kNobody);
+  struct stat status {};
+  ASSERT_EQ(::stat(("/proc/" + std::to_string(copies) + "/fd").c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, 0u);  // as of each process that is not dumpable
 }
 
 // A check that only looks at permissions would let them pass, and the move fail after the stop.

@@ -96,7 +96,7 @@ redirected() {
   machine h2 pkill -x ibv_rc_pingpong
   await 'nobody is left who would copy its output' unless_copied
 }
-unless_copied() { ! machine h1 pgrep -x cat >/dev/null && ! machine h3 pgrep -x cat >/dev/null; }
+unless_copied() { ! machine h1 pgrep -x ferry-append >/dev/null && ! machine h3 pgrep -x ferry-append >/dev/null; }
 
 group_nohup() {
   server

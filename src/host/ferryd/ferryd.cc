@@ -31,6 +31,7 @@
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
+#include "host/proc/subprocess.h"
 #include "host/standin/origins.h"
 #include "host/standin/redirector.h"
 #include "host/standin/whereabouts.h"
@@ -56,17 +57,6 @@ struct Options {
   std::vector<std::string> limits;
   bool insecure = false;
 };
-
-std::string folder_of_program() {
-  return std::filesystem::canonical("/proc/self/exe").parent_path();
-}
-
-// Beside the program in a build, in ../lib/ferry when installed.
-std::string companion(const std::string& name) {
-  const std::string here = folder_of_program();
-  const std::string installed = here + "/../lib/ferry/" + name;
-  return std::filesystem::exists(installed) ? installed : here + "/" + name;
-}
 
 std::string find_criu(const std::string& wanted) {
   const std::string ours = "/opt/ferry/bin/criu";  // where scripts/setup puts one that works

@@ -12,6 +12,9 @@
 // and no blocked signals.
 namespace ferry::host {
 
+// The path of what is Ferry's own and only for ferryd: beside it in a build, in ../lib/ferry when installed.
+std::string companion(const std::string& name);
+
 struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own

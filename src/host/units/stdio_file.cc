@@ -16,36 +16,40 @@
 namespace ferry::host {
 namespace {
 
-constexpr int kNoFolder = 3, kNoFile = 4, kNoTarget = 5;  // exit statuses of the script that checks
+// ferry-append (append/main.cc), at what it calls `task`.
+Command appender(const std::string& task, const StdioFile& file) {
+  return {{companion("ferry-append"), task, std::to_string(file.user), std::to_string(file.group),
+           file.path},
+          {},
+          {}};
+}
 
-// A script, run with the rights of the file's user; "$1" is the file.
-Command with_rights(const StdioFile& file, const std::string& script) {
-  Command command;
-  if (file.user != 0) {
-    command.argv = {"setpriv",
-                    "--reuid",
-                    std::to_string(file.user),
-                    "--regid",
-                    std::to_string(file.group),
-                    "--clear-groups",
-                    "--inh-caps=-all"};
+std::string no_folder(const StdioFile& file) {
+  return fmt::format("there is no folder for --stdio {}", printable(file.path));
+}
+
+// Why it failed: its exit status is errno.
+std::string reason(const Outcome& outcome, const StdioFile& file) {
+  const std::string name = printable(file.path);
+  switch (outcome.status) {
+    case ENOENT:
+    case ENOTDIR: return no_folder(file);
+    case EINVAL:
+    case EISDIR:
+    case ENXIO: return fmt::format("{}, of --stdio, is no regular file", name);
+    case ELOOP:
+      return fmt::format("{}, of --stdio, is a link to nothing; name the file itself", name);
+    default:
+      return fmt::format("user {} cannot write {}, of --stdio: {}; name another file", file.user,
+                         name, one_line(outcome.err));
   }
-  for (const auto& word : {std::string("sh"), std::string("-c"), script, std::string("sh")}) {
-    command.argv.push_back(word);
-  }
-  command.argv.push_back(file.path);
-  return command;
 }
 
 // Copies what comes from `source` to the file until nobody can write there any more.
 void copy_into(const StdioFile& file, const UniqueFd& source) {
-  Command command = with_rights(
-      file, R"(exec 4>>"$1" && exec 5<&3 3<&- && { setsid cat <&5 >&4 2>/dev/null 4>&- 5<&- & })");
-  command.descriptors = {source.get()};
-  const Outcome outcome = run(command);
-  if (!outcome.ok()) {
-    throw Failure(fmt::format("cannot write {}: {}", printable(file.path), one_line(outcome.err)));
-  }
+  Command command = appender("copy", file);
+  command.descriptors = {source.get(), STDERR_FILENO};
+  if (const Outcome outcome = run(command); !outcome.ok()) throw Failure(reason(outcome, file));
 }
 
 UniqueFd connection_into(const StdioFile& file) {
@@ -109,29 +113,10 @@ void to_message(const Redirection& redirection, v1::Redirection* message) {
 }
 
 void check_stdio_file(const StdioFile& file) {
-  // What the user may not see is not there. A file that is there is opened as it will be: permissions alone do not say
-  // whether that works (fs.protected_regular, a program that runs from it).
-  const char* const script = R"(folder=${1%/*}/
-    [ -d "$folder" ] || exit 3
-    if [ -e "$1" ]; then [ -f "$1" ] || exit 4; exec 4>>"$1"
-    elif [ -h "$1" ]; then exit 5
-    else [ -w "$folder" ] && [ -x "$folder" ] || { echo ": Permission denied" >&2; exit 2; }; fi)";
-  const std::string name = printable(file.path);
-  const Outcome outcome =
-      file.path.starts_with('/') ? run(with_rights(file, script)) : Outcome{kNoFolder, {}, {}};
-  switch (outcome.status) {
-    case 0: return;
-    case kNoFolder: throw Failure(fmt::format("there is no folder for --stdio {}", name));
-    case kNoFile: throw Failure(fmt::format("{}, of --stdio, is no regular file", name));
-    case kNoTarget:
-      throw Failure(
-          fmt::format("{}, of --stdio, is a link to nothing; name the file itself", name));
-    default: break;
+  if (!file.path.starts_with('/')) throw Failure(no_folder(file));
+  if (const Outcome outcome = run(appender("check", file)); !outcome.ok()) {
+    throw Failure(reason(outcome, file));
   }
-  const std::string error = one_line(outcome.err);  // sh: 3: cannot create PATH: Text file busy
-  const std::size_t reason = error.rfind(": ");
-  throw Failure(fmt::format("user {} cannot write {}, of --stdio: {}; name another file", file.user,
-                            name, reason == error.npos ? error : error.substr(reason + 2)));
 }
 
 UniqueFd pipe_into(const StdioFile& file) {

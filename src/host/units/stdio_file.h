@@ -29,11 +29,13 @@ struct Redirection {
 Redirection from_message(const v1::Redirection& message);
 void to_message(const Redirection& redirection, v1::Redirection* message);
 
-// Throws Failure when this file cannot be appended to, or made. Changes nothing.
+// Throws Failure when this file cannot be appended to: opens it as pipe_into() will. Where there is none it makes none,
+// but looks whether its folder takes one.
 void check_stdio_file(const StdioFile& file);
 
-// The end to write to of a pipe whose other end goes to the file. The process that writes there outlives this ferryd,
-// as the program does. Throws Failure.
+// The end to write to of a pipe whose other end goes to the file. The process that writes there, ferry-append, outlives
+// this ferryd, as the program does. While the file cannot be written, on a full disk, it waits, and the program for it;
+// ferryd's log says so. Throws Failure.
 UniqueFd pipe_into(const StdioFile& file);
 
 // What a program gets in place of one of its streams: input is at its end (of a terminal: never comes), output goes to
