@@ -73,7 +73,7 @@ no_archive() { on "$1" sh -c '! ls /run/ferry/images/* /var/tmp/ferry/podman-* >
 has_nothing() { ! pod "$1" container exists "$2" && no_archive "$1"; }
 
 # traces HOST: all that containers, moves, and what fails in them may leave there. remember HOST...: what it is now;
-# leaves_nothing HOST...: it is that again.
+# leaves_nothing HOST...: it is that again, but for an empty folder that a CRIU which is killed leaves in /tmp.
 traces() {
   local kind
   for kind in 'ps --all --format {{.Names}}' 'volume ls -q' 'images -q' 'network ls -q'; do
@@ -83,7 +83,7 @@ traces() {
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c '{ findmnt -rn -o TARGET | sort
       ls -A /run/netns /run/ferry/images /var/tmp /var/tmp/ferry /tmp 2>&1
-    } | sed "s/netns-[0-9a-f-]*/netns-OF-PODMAN/"
+    } | sed "s/netns-[0-9a-f-]*/netns-OF-PODMAN/; /^\.criu\.mntns\./d"
     ip -br link | sed "s/[@ ].*//" | sort
     nft -s list ruleset 2>/dev/null
     find /sys/fs/cgroup/ -name "libpod-*"

@@ -49,65 +49,111 @@ group_failed() {
   ok 'and moves after that'
 }
 
-# hang_at HOST VERB: the CRIU of runc's VERB does nothing from then on, and ignores SIGTERM.
-hang_at() { on "$1" sh -c "rm -f /run/hanging; echo $2 >/run/hang"; }
+# hanging_criu HOST: what stands for CRIU there, and for the action script of containers with `hanging`, hangs once at
+# the step that criu_hangs names: before CRIU does anything for a verb of runc's, or where CRIU is at an action.
 hanging_criu() {
-  on "$1" sh -c 'cp -L /opt/ferry/bin/criu /run/real-criu && echo nowhere >/run/hang &&
-    cat >/run/hanging-criu && chmod 755 /run/hanging-criu && mount --bind /run/hanging-criu /opt/ferry/bin/criu' \
-    <<'SCRIPT'
+  if on "$1" mountpoint -q /opt/ferry/bin/criu; then return 0; fi
+  on "$1" sh -c 'cp -L /opt/ferry/bin/criu /run/real-criu && echo nowhere >/run/step &&
+    cat >/run/hanging-criu && chmod 755 /run/hanging-criu && echo "action-script /run/hanging-criu" >/run/held.conf &&
+    mount --bind /run/hanging-criu /opt/ferry/bin/criu' <<'SCRIPT'
 #!/bin/bash
-if [[ $(cat /proc/$PPID/comm) == runc && " $(tr '\0' ' ' </proc/$PPID/cmdline) " == *" $(cat /run/hang) "* ]]; then
+at() {
+  [[ $1 == "$(cat /run/step)" ]] || return 0
   trap '' TERM
-  touch /run/hanging
+  echo nowhere >/run/step
+  touch /run/hung
   while :; do sleep 1; done
+}
+if [[ -n ${CRTOOLS_SCRIPT_ACTION:-} ]]; then
+  at "$CRTOOLS_SCRIPT_ACTION"
+  exit 0
+fi
+if [[ $(cat /proc/$PPID/comm) == runc ]]; then
+  mapfile -d '' -t words <"/proc/$PPID/cmdline"
+  for word in "${words[@]}"; do at "$word"; done
 fi
 exec /run/real-criu "$@"
 SCRIPT
 }
+readonly hanging=(--annotation org.criu.config=/run/held.conf)
+criu_hangs() { on "$1" sh -c "rm -f /run/hung; echo $2 >/run/step"; }
+podman_hangs() { podman_waiting "$@"; }
+has_hung() { on "$1" sh -c 'test -e /run/hung || test -e /run/waiting'; }
+
+# talk: an entrypoint with a TCP connection to h2 beside stream_check. talks: it goes on.
+readonly echo_port=7800
+talk() {
+  on h2 sh -c "setsid '$repository/tests/migrate/echo_peer.py' 10.77.0.2 $echo_port /run/echoed >/dev/null 2>&1 &"
+  await 'the peer of a TCP connection listens' listens h2 "$echo_port"
+  local words="exec 3<>/dev/tcp/10.77.0.2/$echo_port; while read -r -u 3 line; do echo \$line >&3; done & "
+  talking=(--entrypoint "[\"bash\", \"-c\", \"$words exec 3>&-; exec \\\"\$@\\\"\", \"bash\"]")
+}
+echoed() { on h2 cat /run/echoed; }
+has_echoed() {
+  local now
+  now=$(echoed)
+  [[ $now != broken* ]] || fail "the TCP connection is $now"
+  ((now > $1 + 5))
+}
+talks() { await 'its TCP connection goes on' has_echoed "$(echoed)"; }
+# has_stayed PID: phc was not even restored: its processes are those it had, and so is its TCP connection.
+has_stayed() {
+  [[ $(pod_pid h1 phc) == "$1" ]] || fail 'it has ended and was restored'
+  talks
+}
+
+# rules PID: of the firewall in its network.
+rules() { nsenter --net="/proc/$1/ns/net" sh -c 'iptables -S; ip6tables -S; nft list tables'; }
+has_rules() { [[ $(rules "$1") == "$2" ]]; }
+
 gone_from() { has_nothing h3 "$1" && ! on h3 pgrep --ns $$ --nslist mnt -x conmon >/dev/null; }
+
+# hangs HOST KIND STEP PATTERN: KIND, criu or podman, hangs at a STEP of the move of phc. `ferry move` says PATTERN, and
+# phc goes on on h1 with all that it has.
+hangs() {
+  on "$1" rm -f /run/hung /run/waiting
+  "$2_hangs" "$1" "$3"
+  uses_rdma h1 phc
+  fails "$4" on h1 "$ferry" move phc --to h3
+  has_hung "$1" || fail "no $2 has hung on $1"
+  if [[ $2 == podman ]]; then ferryd_with "$1" --podman "$PODMAN"; fi
+  goes_on_in h1 phc
+  await 'nothing of it is left on h3' gone_from phc
+  ok "$2 that hangs on $1 at $3: the container goes on"
+}
 
 # podman, or CRIU below it, that hangs on either side is killed before the peers give up, and costs nobody anything.
 group_hang() {
-  local host line="^ferry: 'phc' was not moved: it stood still for 4s and its peers wait no longer"
+  local host before pid line="^ferry: 'phc' was not moved: it stood still for"
   prepare phs
-  contain h1 phc 7
+  talk
   for host in h1 h3; do
     hanging_criu "$host"
     ferryd_with "$host" --limit standstill=4s
   done
-  uses_rdma h1 phc
-  hang_at h1 checkpoint
-  fails "$line" on h1 "$ferry" move phc --to h3
-  on h1 test -e /run/hanging || fail 'no CRIU has hung on h1'
-  hang_at h1 nowhere
-  goes_on_in h1 phc
-  ok 'a CRIU that hangs at the checkpoint: the container goes on'
-  podman_waiting h1 checkpoint
-  uses_rdma h1 phc
-  fails "$line" on h1 "$ferry" move phc --to h3
-  on h1 test -e /run/waiting || fail 'no podman has hung on h1'
-  goes_on_in h1 phc
-  ferryd_with h1 --podman "$PODMAN"
-  uses_rdma h1 phc
-  ok 'a podman that hangs at the checkpoint: the same'
+  contain h1 phc 7 "${hanging[@]}" "${talking[@]}"
+  pid=$(pod_pid h1 phc)
+  has_stayed "$pid"
+  hangs h1 criu checkpoint "$line 4s and its peers wait no longer"
+  has_stayed "$pid"
+  hangs h1 podman checkpoint "$line 4s and its peers wait no longer"
+  has_stayed "$pid"
 
-  # Time for the checkpoint, also on a busy machine.
+  # Time for the checkpoint, also on a busy machine. At its end CRIU has locked the network and stopped TCP.
   ferryd_with h1 --limit standstill=20s
-  uses_rdma h1 phc
-  hang_at h3 restore
-  fails "^ferry: 'phc' was not moved: " on h1 "$ferry" move phc --to h3
-  on h3 test -e /run/hanging || fail 'no CRIU has hung on h3'
-  hang_at h3 nowhere
-  goes_on_in h1 phc
-  await 'nothing of it is left on h3' gone_from phc
-  ok 'a CRIU that hangs at the restore: it goes on at its source'
-  podman_waiting h3 restore
-  fails "^ferry: 'phc' was not moved: " on h1 "$ferry" move phc --to h3
-  on h3 test -e /run/waiting || fail 'no podman has hung on h3'
-  goes_on_in h1 phc
-  await 'nothing of it is left on h3' gone_from phc
-  ferryd_with h3 --podman "$PODMAN"
-  ok 'a podman that hangs at the restore: the same'
+  # shellcheck disable=SC2016 # expanded there
+  nsenter --net="/proc/$pid/ns/net" sh -c 'for tables in iptables ip6tables; do
+    $tables -N OURS; $tables -A INPUT -j OURS; $tables -A OURS -p udp --dport 9 -j DROP; done'
+  before=$(rules "$pid")
+  remember h1
+  hangs h1 criu post-dump "$line 20s and its peers wait no longer"
+  has_stayed "$pid"
+  await "no rules are left but the container's own" has_rules "$pid" "$before"
+  leaves_nothing h1
+  ok 'so do its TCP connection and its firewall'
+  hangs h3 criu restore "^ferry: 'phc' was not moved: "
+  hangs h3 criu post-restore "^ferry: 'phc' was not moved: "
+  hangs h3 podman restore "^ferry: 'phc' was not moved: "
 
   for host in h1 h3; do ferryd_with "$host" --limit standstill=45s; done
   uses_rdma h1 phc

@@ -29,6 +29,7 @@ extern "C" {
 #include "host/move/departed.h"
 #include "host/move/report.h"
 #include "host/move/settle.h"
+#include "host/proc/broken_dump.h"
 #include "host/proc/process_ids.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/stand_in_term.h"
@@ -227,7 +228,7 @@ std::string Move::dump() {
     if (group_->answer() == Answer::kAborted) kill_scripts(criu_);
   });
   Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
-    if (group_->answer() == Answer::kAborted) kill_tree(criu_);
+    if (group_->answer() == Answer::kAborted) kill_dump(criu_, unit_.root);
   });
   CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value(), {}};
   if (redirects()) {
@@ -660,6 +661,7 @@ int Move::commit() {
 }
 
 void Move::roll_back() {
+  end_repair(unit_.root);  // somebody else may have killed CRIU
   tree_.roll_back();
   std::string reason;
   if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -105,6 +106,23 @@ std::vector<pid_t> process_tree(pid_t root) {
     for (auto child = begin; child != end; ++child) tree.push_back(child->second);
   }
   return tree;
+}
+
+void halt_tree(pid_t root) {
+  constexpr int kLooks = 1000;
+  std::set<pid_t> stopped;
+  for (int look = 0; look < kLooks; ++look) {
+    bool all_halted = true;
+    // A parent first: it starts no more children.
+    for (const pid_t pid : process_tree(root)) {
+      // One that a debugger holds, too: it would go on without it.
+      const bool is_new = stopped.insert(pid).second;
+      if (is_new) ::kill(pid, SIGSTOP);
+      if (is_new || (is_alive(pid) && !is_halted(pid))) all_halted = false;
+    }
+    if (all_halted) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void kill_tree(pid_t root) {

@@ -18,6 +18,10 @@ std::vector<pid_t> all_processes();
 // process.
 std::vector<pid_t> process_tree(pid_t root);
 
+// Stops the process, which starts others, and all its descendants, of which none escapes. When this
+// returns none of them runs, unless the kernel holds one in a call for longer than a second.
+void halt_tree(pid_t root);
+
 // Kills the process, which starts others, and all its descendants, of which none escapes: it is
 // halted first, and ends last.
 void kill_tree(pid_t root);

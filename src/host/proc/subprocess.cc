@@ -14,7 +14,6 @@
 
 #include "base/failure.h"
 #include "base/unique_fd.h"
-#include "host/proc/process_tree.h"
 
 extern char** environ;
 
@@ -133,7 +132,8 @@ void reap_orphans() {
   }
 }
 
-Outcome run(const Command& command, std::chrono::milliseconds timeout) {
+Outcome run(const Command& command, std::chrono::milliseconds timeout,
+            const std::function<void(pid_t)>& kill) {
   int in[2] = {-1, -1}, out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0) throw Failure("cannot make a pipe: " + error_text(errno));
   UniqueFd out_read(out[0]), out_write(out[1]);
@@ -163,7 +163,7 @@ Outcome run(const Command& command, std::chrono::milliseconds timeout) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) {
-      kill_tree(pid);
+      kill(pid);
       break;
     }
     pollfd polls[3] = {

@@ -3,10 +3,13 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "host/proc/process_tree.h"
 
 // Programs that ferryd starts: they inherit no descriptors but 0 to 2 and those that are handed down,
 // and no blocked signals.
@@ -30,8 +33,9 @@ struct Outcome {
 };
 
 // Runs to the end. The caller ignores SIGPIPE: the program may not read all of its input.
-// After `timeout` it is killed with all that it has started (status 128 + SIGKILL).
-Outcome run(const Command& command, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+// After `timeout` `kill` kills it with all that it has started (status 128 + SIGKILL).
+Outcome run(const Command& command, std::chrono::milliseconds timeout = std::chrono::seconds(60),
+            const std::function<void(pid_t)>& kill = kill_tree);
 
 // Starts in the background with stdout and stderr appended to `output`. -errno when it cannot be
 // started. The caller waits for it with wait_for().

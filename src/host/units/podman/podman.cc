@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "host/proc/broken_dump.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
@@ -34,21 +35,6 @@ std::vector<std::string> arguments_of(pid_t pid) {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   return arguments;
-}
-
-// A CRIU that was killed at its dump leaves the container's cgroup frozen.
-void thaw(pid_t pid) {
-  std::ifstream cgroups(fmt::format("/proc/{}/cgroup", pid));
-  for (std::string line; std::getline(cgroups, line);) {
-    // 7:freezer:/libpod_parent/libpod-ID, or 0::/machine.slice/libpod-ID.scope
-    const std::size_t path = line.rfind(':');
-    if (line.find(":freezer:") != line.npos) {
-      std::ofstream(fmt::format("/sys/fs/cgroup/freezer{}/freezer.state", line.substr(path + 1)))
-          << "THAWED";
-    } else if (line.starts_with("0::")) {
-      std::ofstream(fmt::format("/sys/fs/cgroup{}/cgroup.freeze", line.substr(path + 1))) << "0";
-    }
-  }
 }
 
 // "Error: no such container web" without its first word.
@@ -223,12 +209,15 @@ std::string Podman::checkpoint(const PodmanContainer& container, const std::stri
             "none", "--export", archive, container.id},
            {},
            {}},
-          timeout);
+          timeout, [&](pid_t podman) { kill_dump(podman, container.pid); });
   if (outcome.ok()) return {};
-  if (outcome.status == kKilled) {
+  // Also of a CRIU that somebody else has killed.
+  if (container_of(container.pid) == container.id) {
+    end_repair(container.pid);
+    remove_network_lock(container.pid);
     thaw(container.pid);
-    return kNoEnd;
   }
+  if (outcome.status == kKilled) return kNoEnd;
   // runc's word is where the log is, and podman drops it.
   const std::string error = error_of_log(container.static_folder + "/dump.log");
   return error.empty() ? reason_of_criu(outcome) : error;

@@ -56,9 +56,11 @@ class Podman {
   static bool is_at_work(const std::string& archive);
 
   // Empty, or what failed in one line. `archive` may be a FIFO for the checkpoint, not for import.
-  // After `timeout` podman is killed, with runc and CRIU below it, and the container goes on.
+  // After `timeout` podman is killed, with runc and CRIU below it. Where the checkpoint has failed
+  // the container goes on, with its TCP connections (broken_dump.h).
   std::string checkpoint(const PodmanContainer& container, const std::string& archive,
                          std::chrono::milliseconds timeout) const;
+  // `killed`: whether podman was killed after `timeout`. Then what it has left is for end_restore().
   std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout) const;
   std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
   // Kills what a podman that was killed has left at the restore of a container on this host: conmon,

@@ -18,6 +18,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "host/proc/broken_dump.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 #include "host/units/bundle.h"
@@ -402,8 +403,8 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
   *runc = 0;
   if (status == 0) return {};
   // A runc that was killed has left it frozen.
-  if (const auto state = read_state(state_of(container.name)); state && is_frozen(state->freezer)) {
-    run({{program_, "--root", root_, "resume", container.name}, {}, {}});
+  if (const auto state = read_state(state_of(container.name)); state && runs(*state)) {
+    thaw(state->pid);
   }
   return failure_of_runc("checkpoint", dump.images, status);
 }
