@@ -2,7 +2,7 @@
 # ferry move of podman's containers (docs/containers.md): there and back, what fails on the way, and what is refused.
 # Needs root.
 #
-#   podman_test.sh [GROUP...]     groups: moved failed hang refused obstacles (default: all)
+#   podman_test.sh [GROUP...]     groups: moved failed hang back refused obstacles (default: all)
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
@@ -163,6 +163,30 @@ group_hang() {
   ok 'nothing was lost, and it moves when nothing hangs'
 }
 
+# The same at the restore on the host where it was, when that on h3 has failed.
+group_back() {
+  local line="^ferry: 'phc' was not moved: h3: cannot restore 'phc': podman container restore: .*no ferryd answers here"
+  prepare pbs
+  for host in h1 h3; do hanging_criu "$host"; done
+  contain h1 phc 14 "${hanging[@]}"
+  ferryd_with h1 --limit restore=15s
+  uses_rdma h1 phc
+  remember h1
+  on h3 mv /run/ferry/ferryd.sock /run/ferry/hidden
+  hangs h1 criu restore "$line"
+  leaves_nothing h1
+  hangs h1 criu post-restore "$line"
+  leaves_nothing h1
+  hangs h1 podman restore "$line"
+  leaves_nothing h1
+  on h3 mv /run/ferry/hidden /run/ferry/ferryd.sock
+  uses_rdma h1 phc
+  move phc h1 h3
+  goes_on_in h3 phc
+  ends_well h3 phc pbs
+  ok 'and it moves when nothing hangs'
+}
+
 group_refused() {
   local pid
   prepare prs
@@ -295,5 +319,5 @@ group_obstacles() {
 }
 
 use_podman
-if (($# == 0)); then set -- moved failed hang refused obstacles; fi
+if (($# == 0)); then set -- moved failed hang back refused obstacles; fi
 for group in "$@"; do "group_$group"; done

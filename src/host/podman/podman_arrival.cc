@@ -167,7 +167,7 @@ std::string PodmanArrival::remove() {
     if (const auto restored = podman_.find(note_.id); restored && restored->runs()) {
       silence(restored->pid);
     } else {
-      Podman::end_restore(note_.id);
+      podman_.end_restore(note_.id);
     }
   } catch (const Failure& failure) {
     return failure.what();

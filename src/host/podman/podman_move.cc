@@ -450,7 +450,8 @@ void PodmanMove::await_destination() {
   }
 }
 
-// Empty, or what failed. It may never have stopped, or go on after a dump that failed.
+// Empty, or what failed. It may never have stopped, or go on after a dump that failed. A podman that
+// hangs gets a second chance: the checkpoint is still in its storage.
 std::string PodmanMove::restore_here() {
   const auto limit = Clock::now() + kExitLimit;
   auto now = podman_.find(container_.id);
@@ -461,7 +462,20 @@ std::string PodmanMove::restore_here() {
   }
   if (!now) return "podman has it no more";
   if (now->runs()) return {};
-  return podman_.restore(*now, host_.limits.restore);
+  bool killed = false;
+  std::string error = podman_.restore(*now, host_.limits.restore, &killed);
+  if (!killed) return error;
+  // From now on what was restored gets nothing; it may have everything already.
+  custody_.give_up(move_id_);
+  if (custody_.call_back(move_id_) == Custody::Fate::kHere) {
+    return error + "; its processes go on, but podman does not know of them: kill ends them";
+  }
+  podman_.end_restore(now->id);
+  if (host_.stopping) return error;
+  log::warn("'{}' is restored once more: {}", container_.name, error);
+  error = podman_.restore(*now, host_.limits.restore, &killed);
+  if (killed) podman_.end_restore(now->id);
+  return error;
 }
 
 // The podman of a former ferryd's may be at the checkpoint still: it waits for who reads what it

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "base/log.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
@@ -35,6 +37,34 @@ std::vector<std::string> arguments_of(pid_t pid) {
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
   return arguments;
+}
+
+// runc mounts the container's root filesystem for CRIU, and CRIU the cgroups, in the host's own mount
+// namespace: what is in these `runc delete` would delete, too. False: not all is gone.
+bool unmount_rest(const std::string& id) {
+  std::vector<std::string> targets;
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream fields(line);
+    std::string field, target;
+    fields >> field >> field >> field >> field >> target;
+    const std::size_t at = target.find('/' + id + '/');
+    if (at == std::string::npos) continue;
+    if (target.find("/criu-root", at) != std::string::npos ||
+        target.find("/.criu.cgyard.", at) != std::string::npos) {
+      targets.push_back(target);
+    }
+  }
+  bool all_gone = true;
+  // The innermost first.
+  for (auto target = targets.rbegin(); target != targets.rend(); ++target) {
+    if (::umount2(target->c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {
+      log::error("cannot unmount {}: {}", *target, error_text(errno));
+      all_gone = false;
+    }
+    ::rmdir(target->c_str());
+  }
+  return all_gone;
 }
 
 // "Error: no such container web" without its first word.
@@ -224,34 +254,39 @@ std::string Podman::checkpoint(const PodmanContainer& container, const std::stri
 }
 
 std::string Podman::restore(std::vector<std::string> arguments, const std::string& what,
-                            std::chrono::milliseconds timeout) const {
+                            std::chrono::milliseconds timeout, bool* killed) const {
   Command command{{command_, "container", "restore", "--tcp-established", "--file-locks"}, {}, {}};
   command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
   const Outcome outcome = run(command, timeout);
+  const bool no_end = outcome.status == kKilled;
+  if (killed != nullptr) *killed = no_end;
   if (outcome.ok()) return {};
-  return fmt::format("{}: {}", what, outcome.status == kKilled ? kNoEnd : reason_of_criu(outcome));
+  return fmt::format("{}: {}", what, no_end ? kNoEnd : reason_of_criu(outcome));
 }
 
-std::string Podman::restore(const PodmanContainer& container,
-                            std::chrono::milliseconds timeout) const {
-  return restore({container.id}, "podman container restore " + container.name, timeout);
+std::string Podman::restore(const PodmanContainer& container, std::chrono::milliseconds timeout,
+                            bool* killed) const {
+  return restore({container.id}, "podman container restore " + container.name, timeout, killed);
 }
 
 std::string Podman::import(const std::string& archive, std::chrono::milliseconds timeout) const {
-  return restore({"--import", archive}, "podman container restore", timeout);
+  return restore({"--import", archive}, "podman container restore", timeout, nullptr);
 }
 
-void Podman::end_restore(const std::string& id) {
+void Podman::end_restore(const std::string& id) const {
   for (const pid_t pid : processes_named("conmon")) {
     const auto arguments = arguments_of(pid);
     if (std::count(arguments.begin(), arguments.end(), id) == 0) continue;
     silence(pid);
     kill_tree(pid);
+    if (!unmount_rest(id)) continue;
     // conmon -r /usr/bin/runc ...: podman does not know that it had come so far.
     const auto option = std::find(arguments.begin(), arguments.end(), "-r");
     if (arguments.end() - option < 2) continue;
     run({{*(option + 1), "delete", "--force", id}, {}, {}});
   }
+  // Else its network would be there twice.
+  run({{command_, "container", "cleanup", "--", id}, {}, {}});
 }
 
 std::string Podman::remove(const std::string& id, bool kill) const {

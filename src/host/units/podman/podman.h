@@ -61,19 +61,21 @@ class Podman {
   std::string checkpoint(const PodmanContainer& container, const std::string& archive,
                          std::chrono::milliseconds timeout) const;
   // `killed`: whether podman was killed after `timeout`. Then what it has left is for end_restore().
-  std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout) const;
+  std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout,
+                      bool* killed = nullptr) const;
   std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
-  // Kills what a podman that was killed has left at the restore of a container on this host: conmon,
-  // which is not below podman, with runc, CRIU and the container below it. What was restored ends
-  // without a word to its TCP peers, as by silence().
-  static void end_restore(const std::string& id);
+  // Clears up what a podman that was killed has left at the restore of a container on this host:
+  // conmon, which is not below podman, with runc, CRIU and the container below it, their mounts, and
+  // the container's network. What was restored ends without a word to its TCP peers, as by silence().
+  // The container stays, stopped.
+  void end_restore(const std::string& id) const;
   // Also one that runs, with `kill`. One that is not there is removed.
   std::string remove(const std::string& id, bool kill) const;
   std::string remove_volume(const std::string& name) const;
 
  private:
   std::string restore(std::vector<std::string> arguments, const std::string& what,
-                      std::chrono::milliseconds timeout) const;
+                      std::chrono::milliseconds timeout, bool* killed) const;
 
   const std::string command_;
 };
