@@ -443,13 +443,15 @@ another() {
 # script FILE TEXT: an executable script on h3.
 script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
 
-# kill_ferryd HOST: start_ferryd starts it anew.
+# kill_ferryd HOST: start_ferryd starts it anew. It has ended when this returns, and holds nothing any more.
 kill_ferryd() {
   local pid
   pid=$(on "$1" cat /run/ferry/ferryd.pid)
   cp "/proc/$pid/cmdline" "$work/ferryd_$1"
   kill -9 "$pid"
+  await "the ferryd of $1 has ended" no_process "$pid"
 }
+no_process() { [[ ! -e /proc/$1 ]]; }
 
 # start_ferryd HOST [OPTION VALUE]: with the same arguments as the one that was killed, but this one.
 start_ferryd() {
