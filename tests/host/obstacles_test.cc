@@ -409,10 +409,17 @@ TEST(Obstacles, TheControllingTerminalIsOneThatCannotBeReplaced) {
   ::close(master);
   // One of the program's own, as script(1) has one for what it runs.
   const Holder inside([&] {
+    int opened[2];
+    char byte = 0;
+    if (::pipe(opened) != 0) return false;
     const pid_t child = ::forkpty(&master, nullptr, nullptr, nullptr);
-    if (child != 0) return child > 0 && leave(others) && leave({0, 1, 2});
+    if (child != 0) {
+      return child > 0 && leave(others) && leave({0, 1, 2}) && ::read(opened[0], &byte, 1) == 1;
+    }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!leave(others) || ::open("/dev/tty", O_RDWR) < 0) ::_exit(1);
+    if (!leave(others) || ::open("/dev/tty", O_RDWR) < 0 || ::write(opened[1], &byte, 1) != 1) {
+      ::_exit(1);
+    }
     for (;;) ::pause();
   });
   ASSERT_TRUE(inside.has());
