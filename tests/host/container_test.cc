@@ -1,4 +1,4 @@
-#include "host/units/lab/container.h"
+#include "host/units/lab/lab.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ if [ "$2" = broken.1 ]; then echo "no such bridge" >&2; exit 1; fi
 struct ContainersTest : testing::Test {
   Folder folder;
   std::string hook = folder.script("hook", kHook);
-  Runtime containers{folder.path("containers"), hook};
+  LabRuntime containers{folder.path("containers"), hook};
 
   void add(const std::string& name, const json& record) {
     std::filesystem::create_directories(folder.path("containers/" + name));
@@ -89,13 +89,13 @@ TEST_F(ContainersTest, APartOfARecordIsNeverPublished) {
 TEST_F(ContainersTest, KnowsWhoseAProcessIs) {
   add("a", {{"name", "a"}, {"state", "running"}, {"pid", ::getpid()}, {"instance", "a.1"}});
   add("b", {{"name", "b"}, {"state", "exited"}, {"pid", ::getpid()}, {"instance", "b.1"}});
-  ASSERT_TRUE(containers.of_process(::getpid()));
-  EXPECT_EQ(containers.of_process(::getpid())->name, "a");
-  EXPECT_FALSE(containers.of_process(1));
+  ASSERT_TRUE(containers.container_of(::getpid()));
+  EXPECT_EQ(containers.container_of(::getpid())->name, "a");
+  EXPECT_FALSE(containers.container_of(1));
 }
 
 TEST_F(ContainersTest, AnArrivalGetsItsNetworkFromTheHook) {
-  const auto arrived = containers.arrive("a", R"({"from": "source"})");
+  const auto arrived = containers.receive("a", R"({"from": "source"})");
   EXPECT_EQ(folder.read("source.json"), R"({"from": "source"})");
   EXPECT_EQ(arrived.instance, "a.9");
   EXPECT_EQ(record("a")["eth0"]["address"], "10.0.0.1");
@@ -113,7 +113,7 @@ TEST_F(ContainersTest, AnArrivalGetsItsNetworkFromTheHook) {
 }
 
 TEST_F(ContainersTest, AnOlderInstanceTouchesNothing) {
-  const auto old = containers.arrive("a", "{}");
+  const auto old = containers.receive("a", "{}");
   add("a", {{"name", "a"}, {"state", "running"}, {"pid", 5}, {"instance", "a.10"}});
   containers.set_state(old, "moved", 0);
   containers.record_exit(old, 1);
@@ -125,7 +125,7 @@ TEST_F(ContainersTest, AnOlderInstanceTouchesNothing) {
 TEST_F(ContainersTest, FailuresSayWhatTheHookSaid) {
   EXPECT_EQ(failure_of([&] { containers.switch_network("activate", "broken.1"); }),
             "cannot activate the network of 'broken.1': no such bridge");
-  EXPECT_NE(failure_of([&] { containers.arrive("../a", "{}"); }), "");
+  EXPECT_NE(failure_of([&] { containers.receive("../a", "{}"); }), "");
   EXPECT_NE(failure_of([] { parse_container("[]"); }), "");
   EXPECT_NE(failure_of([] { parse_container(R"({"name": 1})"); }), "");
   EXPECT_NE(failure_of([] { parse_container(R"({"name": "a", "pid": "x"})"); }), "");

@@ -264,7 +264,8 @@ TEST_F(CheckpointTest, ItIsForgottenWhenItsNewHostKnows) {
 
 TEST_F(CheckpointTest, NobodyIsBelievedToBeAnother) {
   EXPECT_EQ(failure_of([&] { here.daemon->claimed(asked_by("h2", 4711), "h3"); }),
-            "refused: it calls itself 'h2', and its certificate is of h3");
+            "refused: it calls itself 'h2', and its certificate is of h3; start its ferryd with "
+            "--host h3");
   auto request = asked_by("h2", 4711);
   request.set_version("0");
   EXPECT_NE(failure_of([&] { here.daemon->claimed(request, "h2"); }).find("install the same"),

@@ -57,6 +57,7 @@ struct DaemonTest : testing::Test {
     request.set_version(kVersion);
     request.set_host("here");
     request.set_program("p");
+    request.set_kind("process");
     request.set_resident_bytes(1 << 20);
     request.add_netdevs("lo");
     return request;
@@ -81,7 +82,8 @@ struct DaemonTest : testing::Test {
   v1::PrepareReply prepare(v1::PrepareRequest request, std::uint64_t move_id,
                            const std::string& source, const std::string& container) {
     v1::PrepareReply reply;
-    request.set_container_json(container);
+    request.set_kind(container.empty() ? "process" : "lab");
+    request.set_details(container);
     request.set_move_id(move_id);
     request.set_program("p");
     request.set_version(kVersion);
@@ -120,14 +122,15 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
   request = good_check();
   request.set_resident_bytes(1ull << 50);
   EXPECT_NE(check(request).find("not enough memory on there"), std::string::npos);
-  there.host.memory_limit = 1 << 20;
+  const ImageRoom small(there.folder.path("images"), "there", 1 << 20);
+  const ImageRoom* room = std::exchange(there.host.room, &small);
   EXPECT_NE(check(good_check()).find("not enough memory on there"), std::string::npos);
-  there.host.memory_limit = 0;
+  there.host.room = room;
   request = good_check();
   request.add_netdevs("nodev0");
   EXPECT_NE(check(request).find("there has no network interface nodev0"), std::string::npos);
   request = good_check();
-  request.set_container(true);
+  request.set_kind("lab");
   EXPECT_NE(check(request).find("no --network-hook"), std::string::npos);
   there.folder.script("criu", "echo Version: 3.17");
   there.criu.emplace(CriuRunner::Paths{there.criu_path, "", "", ""});
@@ -136,9 +139,9 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
 
 TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
   prepare(11);
-  EXPECT_TRUE(std::filesystem::exists(there.host.images_of(11)));
+  EXPECT_TRUE(std::filesystem::exists(there.host.room->folder_of(11)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 11), "");
-  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(11)));
+  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(11)));
   EXPECT_FALSE(there.decisions.decision(11, Side::kDestination));
   EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 11), "");
 }
@@ -146,7 +149,7 @@ TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
 // Whose ferryd has ended in the middle of a move, and started again.
 TEST_F(DaemonTest, AnArrivalThatItsSourceHasForgottenGoesAway) {
   prepare(15, here.host.address);
-  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(15)); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(15)); }));
 }
 
 // CRIU dies between its last word and ours. The program cannot go on any more: everybody must learn
@@ -164,7 +167,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
                           "'{\"name\": \"p\", \"instance\": \"p.1\"}'\n"
                           "[ $1 != activate ] || { touch " +
                               die + "; sleep 0.5; }\n");
-  there.containers = Runtime(there.folder.path("containers"), hook);
+  there.containers = LabRuntime(there.folder.path("containers"), hook);
   const pid_t root = ::fork();
   if (root == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -185,7 +188,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   post_restore.join();
   EXPECT_TRUE(eventually([&] { return there.containers.find("p")->state == "exited"; }));
   EXPECT_TRUE(eventually([&] { return there.folder.read("containers/p/exit") == "137\n"; }));
-  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(16)));
+  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(16)));
   EXPECT_NE(::kill(root, 0), 0);
 }
 
@@ -197,7 +200,7 @@ TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
       std::string::npos);
   for (const std::uint64_t id : {51, 52}) {
     EXPECT_FALSE(there.decisions.decision(id, Side::kDestination));
-    EXPECT_FALSE(std::filesystem::exists(there.host.images_of(id)));
+    EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(id)));
   }
 }
 
@@ -205,7 +208,7 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   prepare_in_group(53, 0);
   prepare_in_group(53, 1);
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 54), "");
-  EXPECT_FALSE(std::filesystem::exists(there.host.images_of(53)));
+  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(53)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 53), "");
   // Another group's size, or a program that is none of it.
   prepare_in_group(55, 0);
@@ -305,7 +308,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
 TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
   there.host.limits.source = milliseconds(50);
   prepare(18);
-  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.images_of(18)); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(18)); }));
   EXPECT_FALSE(there.decisions.decision(18, Side::kDestination));
 }
 
@@ -653,7 +656,7 @@ TEST_F(DaemonTest, AnArrivalThatWasNotCommittedIsClearedUp) {
   const std::string released = there.folder.path("released");
   const std::string hook =
       there.folder.script("hook", "[ $1 != release ] || echo $2 >" + released + "\n");
-  there.containers = Runtime(there.folder.path("containers"), hook);
+  there.containers = LabRuntime(there.folder.path("containers"), hook);
   std::filesystem::create_directories(there.folder.path("containers/p"));
   there.folder.write("containers/p/config.json",
                      R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");
@@ -669,7 +672,7 @@ TEST_F(DaemonTest, NobodyIsCheckedWhileAnArrivalIsClearedUp) {
   const std::string hook =
       there.folder.script("hook", "[ $1 = release ] || exit 0\ntouch " + begun + "\nuntil [ -e " +
                                       go + " ]; do sleep 0.02; done\n");
-  there.containers = Runtime(there.folder.path("containers"), hook);
+  there.containers = LabRuntime(there.folder.path("containers"), hook);
   std::filesystem::create_directories(there.folder.path("containers/p"));
   there.folder.write("containers/p/config.json",
                      R"({"name": "p", "state": "restoring", "restored": true, "instance": "p.7"})");
@@ -677,7 +680,7 @@ TEST_F(DaemonTest, NobodyIsCheckedWhileAnArrivalIsClearedUp) {
   std::thread restart([&] { there.restart(); });
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(begun); }));
   auto request = good_check();
-  request.set_container(true);
+  request.set_kind("lab");
   auto refused = std::async(std::launch::async, [&] {
     v1::CheckReply reply;
     return failure_of([&] { Peer(address, nullptr).call(request, &reply, seconds(20)); });
@@ -778,8 +781,8 @@ TEST_F(DaemonTest, FailuresLeaveTheProgramWhereItIs) {
             }).find("was not moved: criu dump ended too early"),
             std::string::npos);
   EXPECT_EQ(process.seen().stopped, 0);
-  EXPECT_TRUE(std::filesystem::is_empty(there.host.image_directory));
-  EXPECT_TRUE(std::filesystem::is_empty(here.host.image_directory));
+  EXPECT_TRUE(std::filesystem::is_empty(there.folder.path("images")));
+  EXPECT_TRUE(std::filesystem::is_empty(here.folder.path("images")));
   const auto ps = here.daemon->ps(0);
   ASSERT_EQ(ps.programs_size(), 1);
   EXPECT_EQ(ps.programs(0).state(), "running");

@@ -19,10 +19,10 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   host.name = name;
   host.credentials = credentials ? &*credentials : nullptr;
   host.version = kVersion;
-  host.image_directory = folder.path("images");
+  host.room = &room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
   host.podman = folder.path("podman");  // none, unless a test makes one
-  host.runtimes = &runtimes.emplace(name, containers);
+  host.units = &units.emplace(name, std::vector<UnitKind*>{&containers, &processes});
   host.stand_ins = &stand_ins;
   host.decisions = &decisions;
   host.images = &images;
@@ -59,7 +59,7 @@ void FerrydHere::start() {
   directory = make_directory({"ferryd://", host.address, host.credentials});
   host.directory = directory.get();
   origins = std::make_unique<Origins>(stand_ins, *directory);
-  host.origins = origins.get();
+  host.departed = &departed.emplace(*units, decisions, *origins, host.stopping);
   residents.emplace(folder.path("residents"));
   host.residents = &*residents;
   whereabouts =

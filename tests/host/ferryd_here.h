@@ -7,6 +7,7 @@
 
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
+#include "host/move/departed.h"
 #include "host/move/host.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -14,6 +15,8 @@
 #include "host/standin/origins.h"
 #include "host/standin/residents.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/lab/lab.h"
+#include "host/units/process/process_unit.h"
 #include "temporary.h"
 
 namespace grpc {
@@ -43,9 +46,11 @@ struct FerrydHere {
   Folder folder;
   std::string criu_path;
   Host host;
+  std::optional<ImageRoom> room;
   DecisionLog decisions{folder.path("state")};
-  Runtime containers{folder.path("containers"), ""};
-  std::optional<Runtimes> runtimes;
+  LabRuntime containers{folder.path("containers"), ""};
+  ProcessKind processes;
+  std::optional<Units> units;
   StandInHost stand_ins;
   ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
   std::optional<CriuRunner> criu{std::in_place,
@@ -57,6 +62,7 @@ struct FerrydHere {
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Directory> directory;
   std::unique_ptr<Origins> origins;
+  std::optional<Departed> departed;
   std::optional<Residents> residents;
   std::unique_ptr<Whereabouts> whereabouts;
 };

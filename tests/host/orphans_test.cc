@@ -1,4 +1,4 @@
-#include "host/move/orphans.h"
+#include "host/units/container/orphans.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "host/units/lab/lab.h"
 #include "played_process.h"
 #include "temporary.h"
 
@@ -19,9 +20,8 @@ using test::Folder;
 
 struct OrphansTest : testing::Test {
   Folder folder;
-  Runtime containers{folder.path("containers"),
-                     folder.script("hook", "echo $1 $2 >>" + folder.path("calls") + "\n")};
-  const Runtimes runtimes{"h1", containers};
+  LabRuntime containers{folder.path("containers"),
+                        folder.script("hook", "echo $1 $2 >>" + folder.path("calls") + "\n")};
   std::atomic<bool> stopping{false};
   pid_t child = ::fork();
 
@@ -61,7 +61,7 @@ TEST_F(OrphansTest, TellHowTheyEnd) {
   add("started-here", {{"restored", false}});
   add("left", {{"state", "moved"}});
   {
-    Orphans orphans(runtimes, stopping);
+    Orphans orphans(containers.all(), stopping);
     EXPECT_EQ(containers.find("a")->state, "running");
     end();
     EXPECT_TRUE(eventually([&] { return !exit_of("a").empty(); }));
@@ -79,7 +79,7 @@ TEST_F(OrphansTest, AnEndThatNobodySawIsToldToo) {
   add("gone", {{"pid", 0x3FFFFF}});
   // Another process has its pid now.
   add("other", {{"netns", folder.write("netns", "")}});
-  Orphans orphans(runtimes, stopping);
+  Orphans orphans(containers.all(), stopping);
   EXPECT_TRUE(
       eventually([&] { return exit_of("gone") == "255\n" && exit_of("other") == "255\n"; }));
   stopping = true;
@@ -88,7 +88,7 @@ TEST_F(OrphansTest, AnEndThatNobodySawIsToldToo) {
 TEST_F(OrphansTest, WhatMovesOnHasNotEnded) {
   add("a", {});
   {
-    Orphans orphans(runtimes, stopping);
+    Orphans orphans(containers.all(), stopping);
     containers.set_state(*containers.find("a"), "moved", 0);
     end();
     ::usleep(50000);

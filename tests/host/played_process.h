@@ -42,9 +42,10 @@ class PlayedProcess {
     std::uint32_t slot = 0;  // of 127.78.0.1
     unsigned stop_ms = 0;    // that it takes to stop
     bool has_standard_peer = false;
-    std::uint32_t says_slot = 0;  // gives its socket away as one of this slot
-    port::Endpoint origin = {};   // says so of its RNIC, to whoever asks
-    std::uint32_t epoch = 0;      // this as well
+    std::uint32_t says_slot = 0;        // gives its socket away as one of this slot
+    port::Endpoint origin = {};         // says so of its RNIC, to whoever asks
+    std::uint32_t epoch = 0;            // this as well
+    std::uint64_t comes_back_from = 0;  // this move: it has just been restored
   };
 
   PlayedProcess(const std::string& socket, Behaviour behaviour) {
@@ -88,8 +89,11 @@ class PlayedProcess {
 
   void play(const std::string& path, const Behaviour& behaviour) {
     int error = 0;
-    auto udp = port::UdpPort::bind(address(), behaviour.slot, &error);
-    if (!udp) ::_exit(8);
+    std::unique_ptr<port::UdpPort> udp;
+    if (behaviour.comes_back_from == 0) {
+      udp = port::UdpPort::bind(address(), behaviour.slot, &error);
+      if (!udp) ::_exit(8);
+    }
     device::Slot place;  // as it says
     place.slot = behaviour.says_slot != 0 ? behaviour.says_slot : behaviour.slot;
     place.local = {address(), port::udp_port_of_slot(place.slot)};
@@ -97,8 +101,13 @@ class PlayedProcess {
     place.epoch = behaviour.epoch;
     const agent::Register registration{agent::kVersion, "played",
                                        reinterpret_cast<std::uint64_t>(&seen_->control)};
-    int socket = connect(path);
-    agent::send_message(socket, agent::MessageType::kRegister, agent::encode(registration));
+    int socket = -1;
+    if (behaviour.comes_back_from == 0) {
+      socket = connect(path);
+      agent::send_message(socket, agent::MessageType::kRegister, agent::encode(registration));
+    } else {
+      socket = come_back(path, behaviour.comes_back_from, registration, place.local);
+    }
     for (;;) {
       agent::Message message;
       if (agent::receive_message(socket, &message) != 0) ::_exit(7);

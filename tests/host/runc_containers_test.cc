@@ -41,7 +41,7 @@ TEST_F(RuncTest, FindsWhatRuncKnows) {
   ASSERT_TRUE(runc.find("a"));
   EXPECT_EQ(runc.find("a")->pid, ::getpid());
   EXPECT_EQ(runc.find("a")->state, "running");
-  EXPECT_EQ(runc.of_process(::getpid())->name, "a");
+  EXPECT_EQ(runc.container_of(::getpid())->name, "a");
   EXPECT_EQ(runc.all().size(), 1u);
   for (const char* id : {"b", "", ".", "../runc/a", "a/b"}) EXPECT_FALSE(runc.find(id)) << id;
 }

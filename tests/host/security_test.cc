@@ -50,6 +50,7 @@ struct Security : testing::Test {
     request.set_host(host);
     request.set_program("p");
     request.add_netdevs("lo");
+    request.set_kind("process");
     return request;
   }
   std::string check(const Credentials* credentials, const std::string& identity = {},
@@ -61,6 +62,7 @@ struct Security : testing::Test {
   void prepare(const Credentials& from, std::uint64_t move_id, v1::PrepareReply* reply) {
     Peer peer(there.host.address, &from);
     v1::PrepareRequest request;
+    request.set_kind("process");
     request.set_move_id(move_id);
     request.set_program("p");
     request.set_version(kVersion);
@@ -165,9 +167,9 @@ TEST_F(Security, ImagesComeFromTheHostOfTheMove) {
   EXPECT_NE(send(nullptr, "there"), "");
   EXPECT_PRED2(is_line_with, send(&stranger, "there"), "is not of this host's CA");
   EXPECT_PRED2(is_line_with, send(&here, "elsewhere"), "which is not for 'elsewhere'");
-  EXPECT_TRUE(image_files(there.host.images_of(78)).empty());
+  EXPECT_TRUE(image_files(there.host.room->folder_of(78)).empty());
   EXPECT_EQ(send(&here, "there"), "");
-  EXPECT_EQ(image_files(there.host.images_of(78)).size(), 1u);
+  EXPECT_EQ(image_files(there.host.room->folder_of(78)).size(), 1u);
 }
 
 // What goes over the network is not what is in the image.

@@ -88,7 +88,7 @@ void Daemon::recover() {
       log::error("cannot take up move {:016x} of a former ferryd: {}", key.first, failure.what());
     }
   }
-  clear_up_arrivals();
+  host_.units->clear_up_arrivals();
   housekeeper_ = std::thread([this] { keep_house(); });
   std::lock_guard lock(mutex_);
   recovered_ = true;
@@ -124,16 +124,6 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
   arrivals_.emplace(move_id, std::move(arrival));
 }
 
-// What was restored, or was about to be, and was not committed never will be.
-void Daemon::clear_up_arrivals() {
-  for (const auto& container : host_.runtimes->all_containers()) {
-    if (container.state != "restoring" || !container.restored) continue;
-    log::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
-    report_failure([&] { container.runtime->switch_network("release", container.instance); });
-    report_failure([&] { container.runtime->forget(container); });
-  }
-}
-
 void Daemon::await_recovery() {
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return recovered_ || host_.stopping; });
@@ -148,35 +138,43 @@ std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
 
 // --- other ferryds
 
-void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
-  await_recovery();  // what did not arrive at a former ferryd is in nobody's way then
-  if (!from.empty() && request.host() != from) {
+// The name of the host that asks.
+static std::string asker(const std::string& said, const std::string& from) {
+  if (!from.empty() && said != from) {
     throw Failure(
         fmt::format("refused: it calls itself '{}', and its certificate is of {}; start its ferryd "
                     "with --host {}",
-                    printable(request.host()), from, from));
+                    printable(said), from, from));
   }
-  if (request.version() != host_.version) {
-    throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
-                              host_.name, host_.version, request.host(), request.version()));
-  }
+  return said;
+}
+
+void Daemon::need_same_version(const std::string& host, const std::string& version) const {
+  if (version == host_.version) return;
+  throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
+                            host_.name, host_.version, host, version));
+}
+
+void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
+  await_recovery();  // what did not arrive at a former ferryd is in nobody's way then
+  need_same_version(asker(request.host(), from), request.version());
   if (request.host() == host_.name) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
   }
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) throw Failure(problem);
   const std::uint64_t needed =
       kImageFactor * (request.resident_bytes() + request.group_bytes()) + kHeadroom;
-  if (const std::uint64_t free = host_.available(); needed > free) {
+  if (const std::uint64_t free = host_.room->available(); needed > free) {
     throw Failure(fmt::format("not enough memory on {} for '{}'{}: {} MiB needed, {} MiB free",
                               host_.name, request.program(),
                               request.group_bytes() > 0 ? " and those that move with it" : "",
                               needed >> 20, free >> 20));
   }
-  host_.need_room_for_images(request.image_bytes());
+  host_.room->need(request.image_bytes());
   if (request.has_podman()) podman_.check(request);
-  if (request.container()) {
-    host_.runtimes->named(request.runtime())
-        .check_arrival(host_.name, request.program(), request.container_json());
+  if (!request.has_podman()) {
+    host_.units->kind(request.kind())
+        .check_arrival(host_.name, request.program(), request.details());
   }
   for (const auto& netdev : request.netdevs()) {
     if (::if_nametoindex(netdev.c_str()) == 0) {
@@ -207,20 +205,22 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
     std::lock_guard lock(mutex_);
     for (const auto& [id, other] : arrivals_) {
       if (id == request.move_id() ||
-          (!request.container_json().empty() && other->program() == request.program() &&
-           !other->is_over() &&
-           !host_.runtimes->named(request.runtime()).name_is_free(request.program()))) {
+          (other->program() == request.program() && !other->is_over() &&
+           !host_.units->kind(request.kind()).name_is_free(request.program()))) {
         throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
       }
     }
     const std::size_t programs = std::max(request.group().programs(), 1u);
     auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
     group = known.lock();
-    if (!group) known = group = std::make_shared<ArrivalGroup>(host_, programs, from);
+    if (!group)
+      known = group =
+          std::make_shared<ArrivalGroup>(*host_.decisions, host_.stopping, programs, from);
     group->need(programs, from);
   }
   host_.directory->met(request.source(), from);
-  auto arrival = std::make_shared<Arrival>(host_, std::move(group), request, from);
+  auto unit = host_.units->kind(request.kind()).arrive(request.program(), request.details());
+  auto arrival = std::make_shared<Arrival>(host_, std::move(group), std::move(unit), request, from);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
   return arrival;
@@ -283,22 +283,10 @@ Answer Daemon::decision(std::uint64_t move_id) {
   return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
 }
 
-// The name of the host that asks.
-static std::string asker(const std::string& said, const std::string& from) {
-  if (!from.empty() && said != from) {
-    throw Failure(fmt::format("refused: it calls itself '{}', and its certificate is of {}",
-                              printable(said), from));
-  }
-  return said;
-}
-
 v1::ClaimReply Daemon::claimed(const v1::ClaimRequest& request, const std::string& from) {
   await_recovery();
   const std::string by = asker(request.host(), from);
-  if (request.version() != host_.version) {
-    throw Failure(fmt::format("{} runs Ferry {}, {} runs Ferry {}; install the same on both",
-                              host_.name, host_.version, by, request.version()));
-  }
+  need_same_version(by, request.version());
   return custody_.claimed(request.checkpoint(), by);
 }
 
@@ -319,7 +307,7 @@ void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
 std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (move->unit().root == root && move->group().undecided()) return move;
+    if (move->unit().root() == root && move->group().undecided()) return move;
   }
   return nullptr;
 }
@@ -327,7 +315,8 @@ std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
 std::shared_ptr<Move> Daemon::move_of_process(pid_t pid) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
-    if (move->group().undecided() && (move->has_process(pid) || is_below(pid, move->unit().root))) {
+    if (move->group().undecided() &&
+        (move->has_process(pid) || is_below(pid, move->unit().root()))) {
       return move;
     }
   }
@@ -423,13 +412,10 @@ agent::Done Daemon::action(const agent::Action& action) {
 // A former ferryd has called the hook's hold for it, which may have ended after this one's
 // activate.
 agent::Done Daemon::join_network_again(pid_t root) {
-  for (const auto& container : host_.runtimes->all_containers()) {
-    if (container.pid != root || container.state != "running") continue;
-    try {
-      container.runtime->switch_network("activate", container.instance);
-    } catch (const Failure& failure) {
-      return {1, failure.what(), ""};
-    }
+  try {
+    host_.units->join_network_again(root);
+  } catch (const Failure& failure) {
+    return {1, failure.what(), ""};
   }
   return {};
 }

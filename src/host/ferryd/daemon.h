@@ -75,10 +75,11 @@ class Daemon : public ControlHandler {
   void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
+  void need_same_version(const std::string& host, const std::string& version) const;
   std::optional<PodmanContainer> find_podman(const std::vector<std::string>& programs,
                                              const std::string& runtime);
-  std::vector<Unit> find_units(uid_t user, const std::vector<std::string>& programs,
-                               const std::string& runtime);
+  std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,
+                                             const MoveOptions& options);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
   std::shared_ptr<Move> move_of_root(pid_t root);
   std::shared_ptr<Move> move_of_process(pid_t pid);
@@ -90,7 +91,6 @@ class Daemon : public ControlHandler {
   agent::Done join_network_again(pid_t root);
   std::shared_ptr<FormerMove> former(std::uint64_t move_id);
   void recover(std::uint64_t move_id, Side side, const Journal::Entry& entry);
-  void clear_up_arrivals();
   void await_recovery();
   Answer answer_of_former(std::uint64_t move_id);
   void keep_house();

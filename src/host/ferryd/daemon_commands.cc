@@ -6,43 +6,45 @@
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/ps.h"
 #include "host/proc/process_tree.h"
+#include "host/units/container/container.h"
 
 // What the ferry command asks of ferryd.
 namespace ferry::host {
 
 // What the user means, on this host and its own, and no program twice.
-std::vector<Unit> Daemon::find_units(uid_t user, const std::vector<std::string>& programs,
-                                     const std::string& runtime) {
-  std::vector<Unit> units;
+std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
+                                                   const std::vector<std::string>& programs,
+                                                   const MoveOptions& options) {
+  std::vector<MoveGroup::Program> group;
   for (const auto& program : programs) {
+    Units::Found found;
     try {
-      units.push_back(find_unit({host_.name, *host_.runtimes, *host_.control}, program, runtime));
+      found = host_.units->find(*host_.control, program, options.kind);
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
       throw Failure(
           fmt::format("{} (programs that move together are all on one host)", failure.what()));
     }
-    const Unit& unit = units.back();
-    need_owner(user, unit.name, unit.root);
-    if (user != 0 && unit.container && !unit.container->runtime->runtime().empty()) {
-      throw Failure(fmt::format("'{}' is a container of {}'s, which only root may move", unit.name,
-                                unit.container->runtime->runtime()));
-    }
-    for (std::size_t other = 0; other + 1 < units.size(); ++other) {
-      if (is_below(unit.root, units[other].root) || is_below(units[other].root, unit.root)) {
+    found.unit->need_mover(user);
+    found.unit->want(options.extras);
+    const pid_t root = found.unit->root();
+    for (std::size_t other = 0; other < group.size(); ++other) {
+      const pid_t other_root = group[other].unit->root();
+      if (is_below(root, other_root) || is_below(other_root, root)) {
         throw Failure(fmt::format("'{}' and '{}' are of one program: name it once", programs[other],
                                   program));
       }
     }
+    group.push_back({new_move_id(), std::move(found.unit), std::move(found.processes)});
   }
-  return units;
+  return group;
 }
 
 // Of those that are named one at most is podman's, and alone.
 std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
                                                    const std::string& runtime) {
   for (const auto& program : programs) {
-    if (runtime.empty() && host_.runtimes->hooked().find(program)) continue;
+    if (runtime.empty() && host_.units->has(program)) continue;
     auto container = podman_.find(program, runtime);
     if (!container) continue;
     if (programs.size() == 1) return container;
@@ -68,7 +70,7 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
     throw Failure("--stdio is for the output of one program");
   }
-  if (auto container = find_podman(programs, options.runtime)) {
+  if (auto container = find_podman(programs, options.kind)) {
     if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
     if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
       throw Failure(fmt::format(
@@ -76,31 +78,21 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
     }
     return podman_.move(user, std::move(*container), to, options.force, progress);
   }
-  std::vector<MoveGroup::Program> group;
-  for (Unit& unit : find_units(user, programs, options.runtime)) {
-    if (has_extras) {
-      if (unit.container) {
-        unit.container = unit.container->runtime->with(*unit.container, options.extras);
-      } else if (options.extras.rootfs) {
-        throw Failure(
-            fmt::format("'{}' is no container, whose root filesystem could be copied", unit.name));
-      }
-    }
-    group.push_back({new_move_id(), std::move(unit)});
-  }
+  auto group = find_units(user, programs, options);
   std::vector<std::shared_ptr<Move>> moves;
   {
     std::lock_guard lock(mutex_);
     for (const auto& program : group) {
       for (const auto& [id, other] : moves_) {
-        if (other->unit().root == program.unit.root && !other->is_over() &&
+        if (other->unit().root() == program.unit->root() && !other->is_over() &&
             other->group().undecided()) {
           throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
-                                    program.unit.name, other->group().peer().name()));
+                                    program.unit->name(), other->group().peer().name()));
         }
       }
     }
-    const auto together = std::make_shared<MoveGroup>(host_, std::move(group), to);
+    const auto together = std::make_shared<MoveGroup>(*host_.decisions, host_.stopping,
+                                                      host_.credentials, std::move(group), to);
     for (std::size_t i = 0; i < together->programs().size(); ++i) {
       moves.push_back(std::make_shared<Move>(host_, together, i, user, options));
       moves_.emplace(moves.back()->move_id(), moves.back());
@@ -139,8 +131,8 @@ v1::PsReply Daemon::ps(uid_t user) {
     }
     if (const auto id = Podman::container_of(process.pid); !id.empty()) {
       program->set_container(id.substr(0, Podman::kShortId));
-    } else if (const auto container = host_.runtimes->container_of(process.pid)) {
-      program->set_container(container->name);
+    } else if (const auto name = host_.units->name_of(process.pid)) {
+      program->set_container(*name);
     }
     if (is_halted(process.pid)) {
       program->set_state("stopped");  // it could not answer
@@ -155,10 +147,10 @@ v1::PsReply Daemon::ps(uid_t user) {
   std::lock_guard lock(mutex_);
   for (const auto& [id, move] : moves_) {
     const MoveGroup& group = move->group();
-    if (!group.undecided() || !is_owner(user, move->unit().root)) continue;
+    if (!group.undecided() || !is_owner(user, move->unit().root())) continue;
     auto* program = reply.add_programs();
-    program->set_pid(move->unit().root);
-    program->set_name(move->unit().name);
+    program->set_pid(move->unit().root());
+    program->set_name(move->unit().name());
     program->set_state(group.in_doubt() ? "in doubt" : "moving");
     program->set_move_id(id);
     if (!group.is_alone()) program->set_group(group.id());
@@ -188,7 +180,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   if (podman_.resolve(user, move_id, commit_it)) return;
   if (const auto move = find_move(move_id); move && move->group().in_doubt()) {
     for (const auto& program : move->group().programs()) {
-      need_owner(user, program.unit.name, program.unit.root);
+      need_owner(user, program.unit->name(), program.unit->root());
     }
     if (commit_it) {
       throw Failure(

@@ -14,8 +14,10 @@
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <linux/magic.h>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <optional>
 
 #include "agent/protocol.h"
@@ -26,8 +28,8 @@
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
+#include "host/move/departed.h"
 #include "host/move/host.h"
-#include "host/move/orphans.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
@@ -35,6 +37,9 @@
 #include "host/standin/origins.h"
 #include "host/standin/redirector.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/container/orphans.h"
+#include "host/units/lab/lab.h"
+#include "host/units/process/process_unit.h"
 #include "host/units/runc/runc.h"
 
 namespace ferry::host {
@@ -195,21 +200,22 @@ int run(const Options& options) {
     host.address = join_host_port(resolve(listen_host), listen_port);
   }
   host.version = kVersion;
-  host.image_directory = options.images;
   host.state_directory = options.state;
   host.podman = options.podman;
-  host.memory_limit = options.memory_limit;
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
+  const ImageRoom room(options.images, host.name, options.memory_limit);
+  host.room = &room;
   DecisionLog decisions(options.state);
-  Runtime containers(options.containers, options.hook);
+  LabRuntime lab(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
-  const Runtimes runtimes(host.name, containers, &runc);
+  ProcessKind processes;
+  const Units units(host.name, {&runc, &lab, &processes});
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
   host.decisions = &decisions;
-  host.runtimes = &runtimes;
+  host.units = &units;
   host.stand_ins = &stand_ins;
   host.criu = &criu;
   std::optional<Credentials> for_etcd;
@@ -219,7 +225,8 @@ int run(const Options& options) {
                       for_etcd ? &*for_etcd : host.credentials, host.limits.lease});
   host.directory = directory.get();
   Origins origins(stand_ins, *directory, host.limits.origin);
-  host.origins = &origins;
+  const Departed departed(units, decisions, origins, host.stopping);
+  host.departed = &departed;
   Daemon daemon(host);
   // The lock of its socket keeps a second ferryd from everything below.
   ControlServer control(options.socket, daemon);
@@ -253,7 +260,9 @@ int run(const Options& options) {
 
   // Last: should anything above fail, what former ferryds have left is untouched.
   daemon.recover();
-  Orphans orphans(runtimes, host.stopping);
+  auto containers = lab.all();
+  std::ranges::move(runc.all(), std::back_inserter(containers));
+  Orphans orphans(containers, host.stopping);
 
   int signal = 0;
   ::sigwait(&signals, &signal);

@@ -1,6 +1,5 @@
 #include "host/move/arrival.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
@@ -79,8 +78,8 @@ void to_message(const ProcessSlots& place, v1::ProcessSlots* message) {
   for (const auto& context : place.contexts) to_message(context, message->add_contexts());
 }
 
-Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
-                 const std::string& from)
+Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+                 const v1::PrepareRequest& request, const std::string& from)
     : host_(host),
       group_(std::move(group)),
       move_id_(request.move_id()),
@@ -89,35 +88,29 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
       program_(request.program()),
       source_(request.source()),
       from_(from),
-      images_(host.images_of(request.move_id())),
+      unit_(std::move(unit)),
+      images_(host.room->folder_of(request.move_id())),
       mutex_(group_->mutex),
       changed_(group_->changed),
       decision_(group_->decision) {
-  std::error_code error;
-  std::filesystem::create_directories(images_, error);
-  if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
-  std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
   try {
-    if (!request.container_json().empty()) {
-      container_ =
-          host_.runtimes->named(request.runtime()).arrive(program_, request.container_json());
-    }
-    const std::string netns = container_ ? container_->netns : std::string();
+    std::error_code error;
+    std::filesystem::create_directories(images_, error);
+    if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
+    std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
     for (const auto& message : request.kept()) {
       const auto kept = from_message(message);
-      auto bound = bind_same_slots(netns, kept.netdev, kept.slots);
+      auto bound = bind_same_slots(unit_->netns(), kept.netdev, kept.slots);
       std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
     }
-    if (request.copy_ahead()) memory_.emplace(host_.available());
-    if (container_) {
-      if (const auto rootfs = container_->runtime->copied_rootfs(*container_)) {
-        rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
-                        images_ + "/rootfs.out");
-      }
+    if (request.copy_ahead()) memory_.emplace(host_.room->available());
+    if (const auto rootfs = unit_->copied_rootfs()) {
+      rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
+                      images_ + "/rootfs.out");
     }
-    token_ = host_.images->expect(images_, host_.available(), from_, memory_ ? &*memory_ : nullptr,
-                                  rootfs_ ? &*rootfs_ : nullptr);
+    token_ = host_.images->expect(images_, host_.room->available(), from_,
+                                  memory_ ? &*memory_ : nullptr, rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
   } catch (const Failure&) {
@@ -128,15 +121,15 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::Prep
 
 Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
     : host_(host),
-      group_(std::make_shared<ArrivalGroup>(host, 1, name_in(held.peer))),
+      group_(std::make_shared<ArrivalGroup>(*host.decisions, host.stopping, 1, name_in(held.peer))),
       move_id_(move_id),
       group_id_(0),
       index_(0),
       program_(held.program),
       source_(held.peer.substr(held.peer.rfind('@') + 1)),
       from_(name_in(held.peer)),
-      container_(host.runtimes->of_instance(held.instance).find(held.program)),
-      images_(host.images_of(move_id)),
+      unit_(host.units->known(held.program, held.instance)),
+      images_(host.room->folder_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),
       decision_(group_->decision),
@@ -146,7 +139,6 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
       root_(held.root) {
   // Whatever was of its group is decided as it is.
   decision_ = DestinationDecision::recovered(Decision::kCommitted);
-  if (container_ && container_->instance != held.instance) container_.reset();
   host.directory->met(source_, from_);
   std::vector<device::Slot*> slots;
   for (const auto& process : held.processes) {
@@ -164,9 +156,7 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
   if (start_time(root_) == held.started) {
     // Those that cannot be opened are the program's already, as a rule.
     reopen_slots(held.netns, slots);
-    if (container_ && container_->state == "restoring") {
-      report_failure([&] { container_->runtime->stage_state(*container_, "running", root_); });
-    }
+    report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
     connect();
   }
   criu_ = std::thread([this, started = held.started] { watch_former(started); });
@@ -185,14 +175,13 @@ Arrival::~Arrival() {
 // With mutex_. What was reserved, and the others as they can be had.
 agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
   agent::ContextSlots bound{wanted.netdev, {}};
-  const std::string netns = container_ ? container_->netns : std::string();
   try {
     for (const auto& slot : wanted.slots) {
       const auto reserved =
           std::find_if(reserved_.begin(), reserved_.end(),
                        [&](const device::Slot& held) { return held.local == slot.local; });
       if (reserved == reserved_.end()) {
-        auto other = bind_slots(netns, wanted.netdev, {slot});
+        auto other = bind_slots(unit_->netns(), wanted.netdev, {slot});
         bound.slots.push_back(std::move(other.front()));
         continue;
       }
@@ -230,16 +219,15 @@ std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted)
 }
 
 void Arrival::place_log() {
-  const std::string log = images_ + "/" + kContainerLog;
+  const std::string came = images_ + "/" + kContainerLog, log = unit_->log();
   std::error_code error;
-  if (!container_ || container_->log.empty() || !std::filesystem::exists(log, error)) return;
-  std::filesystem::rename(log, container_->log, error);
+  if (log.empty() || !std::filesystem::exists(came, error)) return;
+  std::filesystem::rename(came, log, error);
   if (error) {
     error.clear();
-    std::filesystem::copy_file(log, container_->log,
-                               std::filesystem::copy_options::overwrite_existing, error);
+    std::filesystem::copy_file(came, log, std::filesystem::copy_options::overwrite_existing, error);
   }
-  if (error) throw Failure(fmt::format("cannot write {}: {}", container_->log, error.message()));
+  if (error) throw Failure(fmt::format("cannot write {}: {}", log, error.message()));
 }
 
 void Arrival::redirect(const Redirection& stdio) {
@@ -275,14 +263,11 @@ void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio)
 }
 
 void Arrival::run_criu() {
-  CriuRunner::Restore restore{
-      images_, move_id_, container_ ? container_->netns : std::string(), memory_.has_value(), {}};
+  CriuRunner::Restore restore{images_, move_id_, {}, memory_.has_value(), {}};
   for (const auto& end : stream_ends_) {
     restore.inherited.push_back({end.id, end.descriptor.get()});
   }
-  const std::string error =
-      container_ ? container_->runtime->restore(*host_.criu, restore, *container_, &criu_pid_)
-                 : host_.criu->restore(restore, &criu_pid_);
+  const std::string error = unit_->restore(*host_.criu, std::move(restore), &criu_pid_);
   stream_ends_.clear();  // they are the program's
   {
     std::lock_guard lock(filling_);
@@ -338,10 +323,8 @@ void Arrival::watch_program() {
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   const int status = wait_for(root_);
-  bool ended_here = !container_;
-  report_failure([&] {
-    if (container_) ended_here = container_->runtime->end(*container_, status);
-  });
+  bool ended_here = false;
+  report_failure([&] { ended_here = unit_->end(status); });
   if (ended_here) {
     log::info("'{}' (process {}) has ended with status {}", program_, root_, status);
   }
@@ -360,10 +343,8 @@ void Arrival::program_ended() {
 // What the next ferryd needs, should it be committed. Throws Failure.
 void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
   Held held{program_, from_ + "@" + source_, {}, {}, stamp_now().boot, root, start_time(root), {}};
-  if (container_) {
-    held.netns = container_->netns;
-    held.instance = container_->instance;
-  }
+  held.netns = unit_->netns();
+  held.instance = unit_->instance();
   for (const pid_t pid : tree) {
     const auto inner_pid = innermost_pid(pid);
     for (auto& process : processes_) {
@@ -415,7 +396,7 @@ std::string Arrival::fill() {
 }
 
 void Arrival::stage() const {
-  if (container_) container_->runtime->stage_state(*container_, "running", root_);
+  unit_->stage(Unit::State::kRunning, root_);
 }
 
 void Arrival::connect() {
@@ -425,10 +406,9 @@ void Arrival::connect() {
       host_.whereabouts->arrived(process.pid, process.contexts);
     }
   }
-  if (!container_) return;
-  report_failure([&] { container_->runtime->publish_state(*container_); });
-  report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
-  if (!container_->netns.empty()) announcer_.emplace(container_->netns);
+  report_failure([&] { unit_->publish(); });
+  report_failure([&] { unit_->switch_network("activate"); });
+  if (!unit_->netns().empty()) announcer_.emplace(unit_->netns());
 }
 
 std::string Arrival::why_lost() const {
@@ -464,10 +444,8 @@ void Arrival::clean_up() {
     for (auto& context : process.contexts) close_slots(context.slots);
   }
   close_slots(reserved_);
-  if (container_) {
-    report_failure([&] { container_->runtime->switch_network("release", container_->instance); });
-    report_failure([&] { container_->runtime->forget(*container_); });
-  }
+  report_failure([&] { unit_->switch_network("release"); });
+  report_failure([&] { unit_->forget(); });
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   host_.decisions->forget(move_id_, Side::kDestination);
@@ -486,21 +464,14 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
       if (all) continue;
       // Another process took a slot while there was no ferryd: it gets another.
       try {
-        const std::string netns = container_ ? container_->netns : std::string();
         close_slots(context.slots);
-        context.slots = bind_slots(netns, context.netdev, context.slots);
+        context.slots = bind_slots(unit_->netns(), context.netdev, context.slots);
       } catch (const Failure& failure) {
         log::error("'{}' cannot go on yet: {}", program_, failure.what());
         return std::nullopt;
       }
     }
-    agent::Resume resume{false, process.contexts};
-    for (auto& context : resume.contexts) {
-      for (auto& slot : context.slots) {
-        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
-      }
-    }
-    return resume;
+    return agent::Resume{false, duplicates_of(process.contexts)};
   }
   return std::nullopt;
 }

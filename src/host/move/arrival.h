@@ -21,8 +21,8 @@
 #include "host/peers/messages.h"
 #include "host/standin/announcer.h"
 #include "host/standin/stopped_tree.h"
-#include "host/units/lab/container.h"
 #include "host/units/stdio_file.h"
+#include "host/units/unit.h"
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 
@@ -37,10 +37,10 @@ namespace ferry::host {
 
 class Arrival : public UnderWay {
  public:
-  // Makes the network and room for the image. `from`: the source's name in its certificate. Throws
-  // Failure, and leaves nothing.
-  Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, const v1::PrepareRequest& request,
-          const std::string& from);
+  // Makes room for the image. `unit`: UnitKind::arrive() has made it. `from`: the source's name in its
+  // certificate. Throws Failure, and leaves nothing, not the unit either.
+  Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+          const v1::PrepareRequest& request, const std::string& from);
   // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
   // processes their sockets if they ask still.
   Arrival(Host& host, std::uint64_t move_id, const Held& held);
@@ -128,7 +128,7 @@ class Arrival : public UnderWay {
   const std::uint64_t move_id_, group_id_;
   const std::size_t index_;  // in the group
   const std::string program_, source_, from_;
-  std::optional<Container> container_;
+  const std::shared_ptr<const Unit> unit_;
   std::string images_;
   std::vector<device::Slot> reserved_;  // before the program is stopped
   std::optional<Announcer> announcer_;

@@ -52,7 +52,7 @@ Written ArrivalGroup::write(Decision what, std::string* error) {
       return Written::kNot;
     }
   }
-  return host_.decisions->write(Side::kDestination, record, error);
+  return decisions_.write(Side::kDestination, record, error);
 }
 
 Answer ArrivalGroup::commit(std::string* reason) {
@@ -77,7 +77,7 @@ Answer ArrivalGroup::commit(std::string* reason) {
     }
     lock.lock();
     decision.written(written);
-    if (host_.stopping) break;
+    if (stopping_) break;
   }
   if (undecided && decision.committed()) {
     lock.unlock();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "host/journal/decision.h"
-#include "host/move/host.h"
+#include "host/journal/decision_log.h"
 
 namespace ferry::host {
 
@@ -17,9 +18,14 @@ class Arrival;
 // record for all of them. A program that arrives alone is a group of one.
 class ArrivalGroup {
  public:
-  // `from`: the source's name in its certificate.
-  ArrivalGroup(Host& host, std::size_t programs, std::string from)
-      : decision(programs), host_(host), programs_(programs), from_(std::move(from)) {}
+  // `stopping`: this ferryd ends. `from`: the source's name in its certificate.
+  ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping, std::size_t programs,
+               std::string from)
+      : decision(programs),
+        decisions_(decisions),
+        stopping_(stopping),
+        programs_(programs),
+        from_(std::move(from)) {}
 
   // Throws Failure unless it is what the source says of it.
   void need(std::size_t programs, const std::string& from) const;
@@ -47,7 +53,8 @@ class ArrivalGroup {
   void undo(const std::string& reason);
   std::vector<Arrival*> arrivals() const;
 
-  Host& host_;
+  DecisionLog& decisions_;
+  const std::atomic<bool>& stopping_;
   const std::size_t programs_;
   const std::string from_;
   std::vector<Arrival*> arrivals_;  // with the mutex

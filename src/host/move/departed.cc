@@ -2,28 +2,30 @@
 
 #include "base/failure.h"
 #include "base/log.h"
-#include "host/standin/origins.h"
+#include "host/journal/journal.h"
 
 namespace ferry::host {
 
-// A ferryd that ends leaves what it holds to the next.
+// Origins hold what is made here for longer than this object lives.
 
-std::shared_ptr<void> hold_network(Host& host, const std::string& instance) {
-  return {nullptr, [&host, instance](void*) {
-            if (host.stopping) return;
-            report_failure(
-                [&] { host.runtimes->of_instance(instance).switch_network("release", instance); });
+std::shared_ptr<void> Departed::hold_network(const std::string& instance) const {
+  if (instance.empty()) return nullptr;
+  return {nullptr, [&stopping = stopping_, &units = units_, instance](void*) {
+            if (stopping) return;
+            report_failure([&] { units.switch_network("release", instance); });
           }};
 }
 
-void keep_origin(Host& host, std::uint64_t move_id, StandInId stand_in, const Place& place,
-                 std::shared_ptr<void> network) {
-  std::shared_ptr<void> held(nullptr, [&host, move_id, origin = place.origin, network](void*) {
-    if (!host.stopping) host.decisions->freed(move_id, origin);
+void Departed::keep_origin(std::uint64_t move_id, StandInId stand_in, const Place& place,
+                           const std::shared_ptr<void>& network) const {
+  std::shared_ptr<void> held(nullptr, [&stopping = stopping_, &decisions = decisions_, move_id,
+                                       origin = place.origin, network](void*) {
+    if (!stopping) decisions.freed(move_id, origin);
   });
-  host.origins->keep(stand_in, place, std::move(held), [&host, move_id](const Place& next) {
-    report_failure([&] { host.decisions->note(Journal::next(move_id, next)); });
-  });
+  origins_.keep(stand_in, place, std::move(held),
+                [&decisions = decisions_, move_id](const Place& next) {
+                  report_failure([&] { decisions.note(Journal::next(move_id, next)); });
+                });
 }
 
 }  // namespace ferry::host

@@ -1,19 +1,39 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "host/move/host.h"
+#include "host/directory/directory.h"
+#include "host/journal/decision_log.h"
+#include "host/standin/origins.h"
+#include "host/units/units.h"
 
-// What stays at the source when a program has left.
 namespace ferry::host {
 
-// The network of a container that has left: released when nobody holds it any more.
-std::shared_ptr<void> hold_network(Host& host, const std::string& instance);
+// What stays at the source when a program has left, until nobody needs it any more. A ferryd that ends
+// leaves it to the next one.
+class Departed {
+ public:
+  // `stopping`: this ferryd ends.
+  Departed(const Units& units, DecisionLog& decisions, Origins& origins,
+           const std::atomic<bool>& stopping)
+      : units_(units), decisions_(decisions), origins_(origins), stopping_(stopping) {}
 
-// Origins::keep() with what the journal has to know of it: the RNIC has moved on, its slot is free.
-void keep_origin(Host& host, std::uint64_t move_id, StandInId stand_in, const Place& place,
-                 std::shared_ptr<void> network);
+  // The network of a unit, by its instance: released when nobody holds it any more. Null: it had none
+  // of its own.
+  std::shared_ptr<void> hold_network(const std::string& instance) const;
+
+  // Origins::keep() with what the journal has to know of it: the RNIC has moved on, its slot is free.
+  void keep_origin(std::uint64_t move_id, StandInId stand_in, const Place& place,
+                   const std::shared_ptr<void>& network) const;
+
+ private:
+  const Units& units_;
+  DecisionLog& decisions_;
+  Origins& origins_;
+  const std::atomic<bool>& stopping_;
+};
 
 }  // namespace ferry::host

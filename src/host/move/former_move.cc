@@ -30,12 +30,6 @@ std::chrono::nanoseconds now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-std::optional<Container> find_container(const Host& host, const Held& held) {
-  if (held.instance.empty()) return std::nullopt;
-  auto container = host.runtimes->of_instance(held.instance).find(held.program);
-  return container && container->instance == held.instance ? container : std::nullopt;
-}
-
 // Networks are gone with a reboot: nobody will ever reach a stand-in there again.
 bool is_network_gone(const Held& held) {
   std::error_code ignored;
@@ -46,8 +40,7 @@ bool is_network_gone(const Held& held) {
 
 void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry& entry) {
   const Held& held = *entry.held;
-  std::shared_ptr<void> network;
-  if (!held.instance.empty()) network = hold_network(host, held.instance);
+  const std::shared_ptr<void> network = host.departed->hold_network(held.instance);
   for (const auto& [origin, place] : entry.origins) {
     device::Slot slot;
     slot.local = slot.origin = origin;
@@ -60,7 +53,7 @@ void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry&
         const StandInId id = host.stand_ins->add(slot);
         host.stand_ins->committed(id, place.location,
                                   port::slot_of_udp_port(place.location.udp_port), place.epoch);
-        keep_origin(host, move_id, id, place, network);
+        host.departed->keep_origin(move_id, id, place, network);
         continue;
       }
     } catch (const Failure& failure) {
@@ -79,7 +72,7 @@ FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& 
       entry_(entry),
       held_(entry.held.value_or(Held{})),
       program_(entry.held ? held_.program : entry.record->program),
-      container_(find_container(host, held_)),
+      unit_(host.units->known(held_.program, held_.instance)),
       tree_(tree ? std::move(tree)
                  : std::make_unique<StoppedTree>(*host.control, *host.stand_ins, move_id)),
       decision_(SourceDecision::recovered(entry.decision())) {
@@ -161,14 +154,12 @@ void FormerMove::settle() {
 
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
 void FormerMove::depart() {
-  if (container_ && container_->state == "running") {
-    report_failure([&] { container_->runtime->set_state(*container_, "moved", 0); });
-  }
-  if (!held_.instance.empty()) network_ = hold_network(host_, held_.instance);
+  report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0); });
+  network_ = host_.departed->hold_network(held_.instance);
   if (!entry_.since) {
     report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
   }
-  if (container_) report_failure([&] { container_->runtime->left(*container_); });
+  report_failure([&] { unit_->left(); });
   std::vector<Place> next;
   for (const auto& [origin, place] : entry_.origins) next.push_back(place);
   std::vector<pid_t> pids;
@@ -202,7 +193,7 @@ void FormerMove::follow() {
       host_.stand_ins->committed(gone.stand_in, place->second.location,
                                  port::slot_of_udp_port(place->second.location.udp_port),
                                  place->second.epoch);
-      keep_origin(host_, move_id_, gone.stand_in, place->second, network_);
+      host_.departed->keep_origin(move_id_, gone.stand_in, place->second, network_);
       kept_.insert(place->first);
     }
   };
@@ -249,11 +240,9 @@ void FormerMove::follow() {
 
 void FormerMove::roll_back() {
   tree_->roll_back();
-  if (container_ && container_->state == "moved") {
-    report_failure([&] { container_->runtime->set_state(*container_, "running", root()); });
-  }
-  if (container_ && !is_network_gone(held_) && start_time(root()) == held_.started) {
-    report_failure([&] { container_->runtime->switch_network("activate", container_->instance); });
+  report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root()); });
+  if (!is_network_gone(held_) && start_time(root()) == held_.started) {
+    report_failure([&] { unit_->switch_network("activate"); });
   }
   while (!host_.stopping && !tree_->all_gone()) {
     tree_->reopen();
@@ -272,9 +261,9 @@ void FormerMove::finish() {
 }
 
 int FormerMove::action(const std::string& name, pid_t) {
-  if (name == "network-unlock" && container_) {
+  if (name == "network-unlock") {
     try {
-      container_->runtime->switch_network("activate", container_->instance);
+      unit_->switch_network("activate");
     } catch (const Failure& failure) {
       log::error("{}", failure.what());
       return 1;

@@ -63,7 +63,7 @@ class FormerMove : public UnderWay {
   const Journal::Entry entry_;
   const Held held_;
   const std::string program_;
-  std::optional<Container> container_;
+  const std::shared_ptr<const Unit> unit_;
   std::shared_ptr<void> network_;  // the thread's
   std::set<port::Endpoint> kept_;  // by Origins
   const std::unique_ptr<StoppedTree> tree_;

@@ -3,11 +3,9 @@
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,6 +25,7 @@ extern "C" {
 #include "ferry.pb.h"
 #include "host/move/arrival.h"
 #include "host/move/departed.h"
+#include "host/move/image_way.h"
 #include "host/move/report.h"
 #include "host/move/settle.h"
 #include "host/proc/broken_dump.h"
@@ -34,8 +33,7 @@ extern "C" {
 #include "host/proc/process_tree.h"
 #include "host/standin/stand_in_term.h"
 #include "host/standin/whereabouts.h"
-#include "host/units/host_network.h"
-#include "host/units/obstacles.h"
+#include "host/units/outward.h"
 #include "port/address_text.h"
 
 namespace ferry::host {
@@ -44,7 +42,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
 constexpr char kRootfsLog[] = "rootfs.out";
@@ -72,13 +69,13 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
       group_(std::move(group)),
       index_(program),
       program_(group_->programs().at(program)),
-      unit_(program_.unit),
+      unit_(*program_.unit),
       move_id_(program_.move_id),
       user_(user),
       options_(options),
       peer_(group_->peer()),
       tree_(*host.control, *host.stand_ins, move_id_),
-      images_(host.images_of(move_id_)) {}
+      images_(host.room->folder_of(move_id_)) {}
 
 Move::~Move() {
   if (watcher_.joinable()) watcher_.join();
@@ -115,7 +112,7 @@ void Move::tell_rootfs(std::uint64_t bytes) {
 }
 
 void Move::tell(v1::MoveProgress progress, const std::string& phase) {
-  progress.set_program(unit_.name);
+  progress.set_program(unit_.name());
   progress.set_phase(phase);
   std::lock_guard lock(progress_mutex_);
   if (progress_) progress_(progress);
@@ -185,7 +182,7 @@ void Move::go() {
     const std::string error = dump();
     end_dump_turn();
     if (group_->committed()) {
-      if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name, error);
+      if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name(), error);
     } else {
       throw Failure(error.empty() ? "criu dump ended too early" : error);
     }
@@ -200,7 +197,7 @@ void Move::go() {
   if (group_->committed()) {
     await_work();
     kill_rest();
-    if (unit_.container) report_failure([&] { unit_.container->runtime->left(*unit_.container); });
+    report_failure([&] { unit_.left(); });
     if (ahead_) {
       ahead_rounds_ = ahead_->rounds();
       ahead_bytes_ = ahead_->sent_ahead();
@@ -228,18 +225,16 @@ std::string Move::dump() {
     if (group_->answer() == Answer::kAborted) kill_scripts(criu_);
   });
   Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
-    if (group_->answer() == Answer::kAborted) kill_dump(criu_, unit_.root);
+    if (group_->answer() == Answer::kAborted) kill_dump(criu_, unit_.root());
   });
-  CriuRunner::Dump dump{unit_.root, images_, move_id_, {}, ahead_.has_value(), {}};
-  if (redirects()) {
-    streams_ = outer_streams(unit_.root);
+  CriuRunner::Dump dump{unit_.root(), images_, move_id_, {}, ahead_.has_value(), {}};
+  if (unit_.redirects_to(user_)) {
+    streams_ = outer_streams(unit_.root());
     for (const auto& stream : streams_) {
       if (auto name = external_name(stream); !name.empty()) dump.external.push_back(name);
     }
   }
-  if (!unit_.container) return host_.criu->dump(dump, &criu_);
-  dump.netns = unit_.container->netns;
-  return unit_.container->runtime->dump(*host_.criu, dump, *unit_.container, &criu_);
+  return unit_.dump(*host_.criu, std::move(dump), &criu_);
 }
 
 // Without effect on a move that is promised: only its destination decides then.
@@ -321,28 +316,15 @@ void Move::check_here_and_there() {
   if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
     throw Failure(problem);
   }
-  const OuterStreams streams = unit_.container ? OuterStreams::kRuntimes
-                               : redirects()   ? OuterStreams::kReplaced
-                                               : OuterStreams::kStay;
-  if (const auto obstacle = find_obstacle(unit_.root, streams); !obstacle.empty()) {
-    throw Failure(obstacle);
-  }
-  if (!unit_.container) {
-    if (const auto obstacle = obstacle_on_host_network(unit_.root); !obstacle.empty()) {
-      throw Failure(obstacle);
-    }
-  }
+  unit_.need_movable();
   v1::CheckRequest request;
   request.set_version(host_.version);
   request.set_host(host_.name);
-  request.set_program(unit_.name);
-  request.set_container(unit_.container.has_value());
-  if (unit_.container) {
-    request.set_runtime(unit_.container->runtime->runtime());
-    request.set_container_json(unit_.container->json);
-  }
+  request.set_program(unit_.name());
+  request.set_kind(unit_.kind());
+  request.set_details(unit_.details());
   for (const auto& program : group_->programs()) {
-    const std::uint64_t bytes = resident_bytes_of_tree(program.unit.root);
+    const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
     if (program.move_id == move_id_)
       request.set_resident_bytes(bytes);
     else
@@ -353,57 +335,35 @@ void Move::check_here_and_there() {
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
   std::set<std::string> netdevs;
   for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
-  if (!unit_.container || unit_.container->netns.empty()) {
+  if (unit_.netns().empty()) {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
   request.set_image_bytes(image_bytes());
-  host_.need_room_for_images(request.image_bytes());
-  for (const auto& file : files_to_find()) request.add_files(file);
-  for (const pid_t id : ids_of_host(unit_.root)) request.add_ids(id);
-  if (redirects()) to_message({stdio_file(), {}}, request.mutable_stdio());
+  host_.room->need(request.image_bytes());
+  for (const auto& file : unit_.needed_files()) request.add_files(file);
+  for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
+  if (const auto file = unit_.redirects_to(user_)) {
+    to_message({*file, {}}, request.mutable_stdio());
+  }
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
   if (reply.missing_files().empty()) return;
   // What was open for a moment is not needed.
-  const auto files = files_to_find();
+  const auto files = unit_.needed_files();
   for (const auto& file : reply.missing_files()) {
     if (!files.contains(file)) continue;
     throw Failure(
-        fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name));
+        fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name()));
   }
-}
-
-// A container's is its runtime's matter.
-bool Move::redirects() const {
-  return !unit_.container && !options_.extras.stdio.empty();
-}
-
-StdioFile Move::stdio_file() const {
-  struct stat status {};
-  if (::stat(fmt::format("/proc/{}", unit_.root).c_str(), &status) != 0) {
-    throw Failure(fmt::format("'{}' has ended", unit_.name));
-  }
-  return {options_.extras.stdio, user_, user_ == 0 ? 0 : status.st_gid, status.st_uid};
-}
-
-std::set<std::string> Move::files_to_find() const {
-  auto files = needed_files(unit_.root);
-  // What is the container's own is made there.
-  if (unit_.container) {
-    std::erase_if(files, [this](const std::string& file) {
-      return file.starts_with(unit_.container->folder + "/") || file == unit_.container->log;
-    });
-  }
-  return files;
 }
 
 // Of those whose memory goes into their images, not ahead of them.
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
-    if (copies_ahead(resident_bytes_of_tree(program.unit.root))) continue;
-    for (const pid_t pid : process_tree(program.unit.root)) sum += anonymous_bytes(pid);
+    if (copies_ahead(resident_bytes_of_tree(program.unit->root()))) continue;
+    for (const pid_t pid : process_tree(program.unit->root())) sum += anonymous_bytes(pid);
   }
   return sum;
 }
@@ -412,17 +372,17 @@ std::uint64_t Move::image_bytes() const {
 // patient. Gives what it has looked at.
 std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   const auto deadline = Clock::now() + kHelloLimit;
-  auto contexts = this->contexts();
+  auto contexts = contexts_of(*host_.control, program_.processes);
   auto peers = peers_of(contexts);
   while (!peers.undecided.empty() && Clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(20));
-    contexts = this->contexts();
+    contexts = contexts_of(*host_.control, program_.processes);
     peers = peers_of(contexts);
   }
   auto& standard = peers.standard;
   standard.insert(standard.end(), peers.undecided.begin(), peers.undecided.end());
   if (standard.empty()) return contexts;
-  if (!unit_.container || !unit_.container->rdma_moves) {
+  if (!unit_.rdma_moves()) {
     throw Failure(fmt::format(
         "{} speaks no migration messages and the address {} cannot move along: it belongs to the "
         "host; move programs whose RDMA address is their container's own, or try again when the "
@@ -431,24 +391,10 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   }
   if (const auto line = impatient(standard, expected); !line.empty()) {
     if (!options_.force) throw Failure(line);
-    log::warn("'{}' moves all the same: {}", unit_.name, line);
+    log::warn("'{}' moves all the same: {}", unit_.name(), line);
   }
   kept_ = places_to_keep(contexts);
   return contexts;
-}
-
-std::vector<agent::ContextStatus> Move::contexts() const {
-  std::vector<agent::ContextStatus> found;
-  for (const auto& process : unit_.processes) {
-    if (is_halted(process.pid)) {
-      throw Failure(fmt::format(
-          "process {} is stopped, by a signal or a debugger; let it run (kill -CONT {}) to move it",
-          process.pid, process.pid));
-    }
-    auto status = host_.control->status(process.pid, kStatusLimit);
-    std::move(status.contexts.begin(), status.contexts.end(), std::back_inserter(found));
-  }
-  return found;
 }
 
 void Move::prepare_there() {
@@ -458,14 +404,12 @@ void Move::prepare_there() {
   std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
   v1::PrepareRequest request;
   request.set_move_id(move_id_);
-  request.set_program(unit_.name);
+  request.set_program(unit_.name());
   request.set_version(host_.version);
   request.set_source(host_.address);
-  if (unit_.container) {
-    request.set_runtime(unit_.container->runtime->runtime());
-    request.set_container_json(unit_.container->json);
-  }
-  for (const auto& process : unit_.processes) {
+  request.set_kind(unit_.kind());
+  request.set_details(unit_.details());
+  for (const auto& process : program_.processes) {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
   }
   for (const auto& context : kept_) to_message(context, request.add_kept());
@@ -474,39 +418,31 @@ void Move::prepare_there() {
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
     request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
   }
-  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root));
+  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root()));
   request.set_copy_ahead(ahead);
-  if (unit_.container) unit_.container->runtime->leave(*unit_.container);
+  unit_.leave();
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
   peer_.call(request, &reply, seconds(60));
-  ImageToken token;
-  if (reply.image_token().size() != token.size() || reply.image_port() > 0xFFFF) {
-    throw Failure(peer_.name() + " gave a malformed answer");
-  }
-  std::memcpy(token.data(), reply.image_token().data(), token.size());
-  sender_.emplace(peer_.address(), static_cast<std::uint16_t>(reply.image_port()), token,
-                  host_.credentials, peer_.identity());
-  if (unit_.container) {
-    if (const auto rootfs = unit_.container->runtime->copied_rootfs(*unit_.container)) {
-      rootfs_.emplace(host_.rootfs_helper, unit_.root, *rootfs, images_ + "/" + kRootfsLog);
-    }
+  open_image_way(peer_, reply, host_.credentials, &sender_);
+  if (const auto rootfs = unit_.copied_rootfs()) {
+    rootfs_.emplace(host_.rootfs_helper, unit_.root(), *rootfs, images_ + "/" + kRootfsLog);
   }
   if (!ahead) return;
   precopy::PlannerSettings settings;
   if (options_.max_blackout_ms > 0) {
     settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
   }
-  ahead_.emplace(*host_.control, unit_.root, settings);
+  ahead_.emplace(*host_.control, unit_.root(), settings);
 }
 
 void Move::pause_tree() {
   const AtWork at_work(*this);
   group_->need_open();
-  for (const pid_t pid : process_tree(unit_.root)) {
+  for (const pid_t pid : process_tree(unit_.root())) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(*host_.control, unit_.root), *host_.residents, host_.limits.stop,
+  tree_.stop(ferry_processes(*host_.control, unit_.root()), *host_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   stopped_ = Clock::now();
   tell("dump");
@@ -524,24 +460,22 @@ void Move::pause_tree() {
 }
 
 void Move::note_held(const std::vector<HeldProcess>& processes) {
-  Held held{unit_.name, peer_.record(),         {},       {}, stamp_now().boot,
-            unit_.root, start_time(unit_.root), processes};
-  if (unit_.container) {
-    held.netns = unit_.container->netns;
-    held.instance = unit_.container->instance;
-  }
+  Held held{unit_.name(), peer_.record(),           {},       {}, stamp_now().boot,
+            unit_.root(), start_time(unit_.root()), processes};
+  held.netns = unit_.netns();
+  held.instance = unit_.instance();
   host_.decisions->note(Journal::held(move_id_, Side::kSource, held));
 }
 
 void Move::frozen() {
   const AtWork at_work(*this);
   // Meanwhile it may have become another program: a set-user-ID one.
-  need_owner(user_, unit_.name, unit_.root);
+  need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
   if (ahead_) ahead_->send_last(*sender_);
   // Before CRIU makes folders of its own there.
   if (rootfs_) rootfs_->send_last(*sender_);
-  auto turn = host_.dump_turns.take(unit_.root);
+  auto turn = host_.dump_turns.take(unit_.root());
   group_->need_open();
   std::lock_guard lock(mutex_);
   dump_turn_ = std::move(turn);
@@ -560,11 +494,11 @@ void Move::dump_failed() {
 int Move::action(const std::string& name, pid_t) {
   const AtWork at_work(*this);
   try {
-    if (name == "network-lock" && unit_.container) {
+    if (name == "network-lock") {
       left_network_ = true;
-      unit_.container->runtime->switch_network("hold", unit_.container->instance);
-    } else if (name == "network-unlock" && unit_.container) {
-      unit_.container->runtime->switch_network("activate", unit_.container->instance);
+      unit_.switch_network("hold");
+    } else if (name == "network-unlock") {
+      unit_.switch_network("activate");
       left_network_ = false;
     } else if (name == "post-dump") {
       dumped_ = Clock::now();
@@ -583,9 +517,7 @@ std::vector<ImageFile> Move::files() const {
   std::erase_if(files, [](const ImageFile& file) {
     return file.name == "criu.out" || file.name == kRootfsLog;
   });
-  if (unit_.container && !unit_.container->log.empty()) {
-    files.push_back({kContainerLog, unit_.container->log});
-  }
+  if (const std::string log = unit_.log(); !log.empty()) files.push_back({kContainerLog, log});
   return files;
 }
 
@@ -609,7 +541,9 @@ int Move::transfer_and_commit() {
   restore.set_move_id(move_id_);
   const milliseconds limit = standstill_.left();
   restore.set_limit_ms(static_cast<std::uint64_t>(Standstill::until_answer(limit).count()));
-  if (redirects()) to_message({stdio_file(), streams_}, restore.mutable_stdio());
+  if (const auto file = unit_.redirects_to(user_)) {
+    to_message({*file, streams_}, restore.mutable_stdio());
+  }
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
 
@@ -628,23 +562,24 @@ void Move::depart(const std::vector<ProcessSlots>& places) {
   there.ferryd = peer_.target();
   const auto departed = tree_.commit(places, there);
   std::vector<pid_t> pids;
-  for (const auto& process : unit_.processes) pids.push_back(process.pid);
+  for (const auto& process : program_.processes) pids.push_back(process.pid);
   std::vector<Place> next;
   for (const auto& gone : departed) next.push_back(gone.place);
   host_.whereabouts->left(pids, next);
   report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
   std::lock_guard lock(mutex_);
-  if (unit_.container) network_ = hold_network(host_, unit_.container->instance);
+  network_ = host_.departed->hold_network(unit_.instance());
   for (const auto& gone : departed) {
-    if (gone.stand_in != 0) keep_origin(host_, move_id_, gone.stand_in, gone.place, network_);
+    if (gone.stand_in == 0) continue;
+    host_.departed->keep_origin(move_id_, gone.stand_in, gone.place, network_);
   }
 }
 
 // The answer to the post-dump action.
 int Move::commit() {
-  // The supervisor of the container sees its program killed: it must know why. What can fail of it
+  // The supervisor of a container sees its program killed: it must know why. What can fail of it
   // comes before the decision.
-  if (unit_.container) unit_.container->runtime->stage_state(*unit_.container, "moved", 0);
+  unit_.stage(Unit::State::kMoved, 0);
   const int result = group_->commit(index_);
   if (result == 0) {
     std::lock_guard lock(mutex_);
@@ -653,15 +588,15 @@ int Move::commit() {
   } else if (result != EAGAIN) {
     // The abort is final: what fails here is reported only.
     report_failure([&] {
-      if (unit_.container)
-        unit_.container->runtime->set_state(*unit_.container, "running", unit_.root);
+      unit_.stage(Unit::State::kRunning, unit_.root());
+      unit_.publish();
     });
   }
   return result;
 }
 
 void Move::roll_back() {
-  end_repair(unit_.root);  // somebody else may have killed CRIU
+  end_repair(unit_.root());  // somebody else may have killed CRIU
   tree_.roll_back();
   std::string reason;
   if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
@@ -674,12 +609,11 @@ void Move::roll_back() {
   rootfs_.reset();
   sender_.reset();
   if (left_network_) {
-    report_failure(
-        [&] { unit_.container->runtime->switch_network("activate", unit_.container->instance); });
+    report_failure([&] { unit_.switch_network("activate"); });
   }
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
-    log::error("'{}' has not come back after its move failed", unit_.name);
+    log::error("'{}' has not come back after its move failed", unit_.name());
   }
   over_ = true;
   lock.unlock();
@@ -762,7 +696,7 @@ void Move::finish() {
   if (!resumed || !failed_there_.empty()) {
     lock.unlock();
     std::filesystem::remove_all(images_, ignored);
-    throw Failure(fmt::format("'{}' is on {} now, but does not go on there: {}", unit_.name,
+    throw Failure(fmt::format("'{}' is on {} now, but does not go on there: {}", unit_.name(),
                               peer_.name(), resumed ? failed_there_ : "no sign of it"));
   }
   if (tree_.timing().qps > 0) {
@@ -778,7 +712,7 @@ void Move::finish() {
 }
 
 v1::MoveReport Move::report() const {
-  auto report = report_of(unit_.name, host_.name, peer_.name(), tree_.timing(),
+  auto report = report_of(unit_.name(), host_.name, peer_.name(), tree_.timing(),
                           {stopped_, dumped_, transferred_, restored_, committed_at_, resumed_},
                           rdma_ns_there_, image_);
   report.set_retransmitted_packets(retransmitted_);

@@ -51,7 +51,7 @@ struct MoveOptions {
   bool force = false;  // also if a standard peer may give up meanwhile
   Ahead copy_ahead = Ahead::kBySize;
   double max_blackout_ms = 0;  // 0: no limit
-  std::string runtime;         // whose containers are meant; empty: anybody's
+  std::string kind;            // whose units are meant, by UnitKind::kind(); empty: anybody's
   Extras extras;
 };
 
@@ -74,7 +74,7 @@ class Move : public UnderWay {
   ~Move() override;
 
   std::uint64_t move_id() const { return program_.move_id; }
-  const Unit& unit() const { return program_.unit; }
+  const Unit& unit() const { return unit_; }
   MoveGroup& group() const { return *group_; }
 
   // The steps, one after the other for the whole group; a failure is the group's. Before the stop:
@@ -105,12 +105,8 @@ class Move : public UnderWay {
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
   void check_here_and_there();
-  bool redirects() const;
-  StdioFile stdio_file() const;
-  std::set<std::string> files_to_find() const;
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
-  std::vector<agent::ContextStatus> contexts() const;
   void prepare_there();
   void copy_rootfs();
   void copy_memory();

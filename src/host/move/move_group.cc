@@ -11,7 +11,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kGlance{100};  // between looks at Host::stopping, and questions
+constexpr std::chrono::milliseconds kGlance{100};  // between looks at stopping_, and questions
 
 }  // namespace
 
@@ -19,15 +19,18 @@ std::string names_of(const std::vector<MoveGroup::Program>& programs) {
   std::string names;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     if (i > 0) names += i + 1 < programs.size() ? ", " : " and ";
-    names += fmt::format("'{}'", programs[i].unit.name);
+    names += fmt::format("'{}'", programs[i].unit->name());
   }
   return names;
 }
 
-MoveGroup::MoveGroup(Host& host, std::vector<Program> programs, const std::string& to)
-    : host_(host),
+MoveGroup::MoveGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
+                     const Credentials* credentials, std::vector<Program> programs,
+                     const std::string& to)
+    : decisions_(decisions),
+      stopping_(stopping),
       programs_(std::move(programs)),
-      peer_(to, host.credentials),
+      peer_(to, credentials),
       decision_(programs_.size()) {}
 
 void MoveGroup::failed(std::size_t program, const std::string& reason) {
@@ -35,7 +38,8 @@ void MoveGroup::failed(std::size_t program, const std::string& reason) {
   decision_.failed();
   if (!culprit_) culprit_ = program;
   if (culprit_ == program && failure_.empty() && !reason.empty()) {
-    failure_ = is_alone() ? reason : fmt::format("'{}': {}", programs_[program].unit.name, reason);
+    failure_ =
+        is_alone() ? reason : fmt::format("'{}': {}", programs_[program].unit->name(), reason);
   }
   changed_.notify_all();
 }
@@ -48,7 +52,7 @@ void MoveGroup::need_open() const {
 DecisionLog::Record MoveGroup::record(Decision decision) const {
   DecisionLog::Record record{decision, {}, {}, {}};
   for (const auto& program : programs_) {
-    record.program += (record.program.empty() ? "" : ", ") + program.unit.name;
+    record.program += (record.program.empty() ? "" : ", ") + program.unit->name();
     record.moves.push_back(program.move_id);
   }
   if (decision == Decision::kCommitted) record.peer = peer_.record();
@@ -61,7 +65,7 @@ int MoveGroup::commit(std::size_t program) {
   // Who was the last decides for all.
   if (decision_.state() == SourceDecision::State::kRecording) return decide(lock);
   while (!decision_.decided()) {
-    if (host_.stopping) return EAGAIN;
+    if (stopping_) return EAGAIN;
     changed_.wait_for(lock, kGlance);
   }
   return decision_.committed() ? 0 : 1;
@@ -75,7 +79,7 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
     if (step == SourceDecision::Step::kRecordCommit) {
       const auto written =
           leave_addresses(&refusal)
-              ? host_.decisions->write(Side::kSource, record(Decision::kCommitted), &refusal)
+              ? decisions_.write(Side::kSource, record(Decision::kCommitted), &refusal)
               : Written::kNot;
       if (written == Written::kDurable) publish_moved();
       lock.lock();
@@ -95,7 +99,7 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
     is_first = false;
     in_doubt_ = true;
     // The record stands: who comes after us asks the destination.
-    if (host_.stopping) return EAGAIN;
+    if (stopping_) return EAGAIN;
     changed_.wait_for(lock, kGlance, [this] { return decision_.decided(); });
     if (decision_.decided()) refusal = "an operator decided so";
   }
@@ -107,8 +111,7 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   // Decided: what fails here is reported only.
   report_failure([&] {
-    host_.decisions->record(Side::kSource,
-                            record(committed ? Decision::kConfirmed : Decision::kAborted));
+    decisions_.record(Side::kSource, record(committed ? Decision::kConfirmed : Decision::kAborted));
   });
   return committed ? 0 : 1;
 }
@@ -117,10 +120,7 @@ int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
 bool MoveGroup::leave_addresses(std::string* error) const {
   try {
     for (const auto& program : programs_) {
-      const auto& container = program.unit.container;
-      if (container && container->rdma_moves) {
-        container->runtime->switch_network("deactivate", container->instance);
-      }
+      if (program.unit->rdma_moves()) program.unit->switch_network("deactivate");
     }
     return true;
   } catch (const Failure& failure) {
@@ -132,15 +132,13 @@ bool MoveGroup::leave_addresses(std::string* error) const {
 // Supervisors see their containers' programs killed: they must know why.
 void MoveGroup::publish_moved() const {
   for (const auto& program : programs_) {
-    if (!program.unit.container) continue;
-    report_failure(
-        [&] { program.unit.container->runtime->publish_state(*program.unit.container); });
+    report_failure([&] { program.unit->publish(); });
   }
 }
 
 bool MoveGroup::wait_until_decided() const {
   std::unique_lock lock(mutex_);
-  while (!decision_.decided() && !host_.stopping) changed_.wait_for(lock, kGlance);
+  while (!decision_.decided() && !stopping_) changed_.wait_for(lock, kGlance);
   return decision_.decided();
 }
 
@@ -177,7 +175,7 @@ void MoveGroup::resolve_abort() {
                               is_alone() ? "was" : "were"));
   }
   // On record first: a destination that asks later must not hear of the promise.
-  host_.decisions->record(Side::kSource, record(Decision::kAborted));
+  decisions_.record(Side::kSource, record(Decision::kAborted));
   decision_.operator_aborts();
   changed_.notify_all();
 }

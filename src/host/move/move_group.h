@@ -1,15 +1,17 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "host/journal/decision.h"
-#include "host/move/host.h"
+#include "host/journal/decision_log.h"
 #include "host/peers/peer.h"
 #include "host/units/unit.h"
 
@@ -22,11 +24,14 @@ class MoveGroup {
  public:
   struct Program {
     std::uint64_t move_id = 0;
-    Unit unit;
+    std::shared_ptr<const Unit> unit;
+    std::vector<FerryProcess> processes;
   };
 
-  // Throws Failure when `to` is no host.
-  MoveGroup(Host& host, std::vector<Program> programs, const std::string& to);
+  // `stopping`: this ferryd ends. `credentials`: none: nothing is checked. Throws Failure when `to` is
+  // no host.
+  MoveGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
+            const Credentials* credentials, std::vector<Program> programs, const std::string& to);
 
   const std::vector<Program>& programs() const { return programs_; }
   std::uint64_t id() const { return programs_.front().move_id; }
@@ -62,7 +67,8 @@ class MoveGroup {
   bool leave_addresses(std::string* error) const;
   void publish_moved() const;
 
-  Host& host_;
+  DecisionLog& decisions_;
+  const std::atomic<bool>& stopping_;
   const std::vector<Program> programs_;
   Peer peer_;
   mutable std::mutex mutex_;

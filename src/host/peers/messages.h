@@ -15,6 +15,7 @@ class MoveReport;
 class MoveRequest;
 class Place;
 class PodmanContainer;
+class PrepareReply;
 class PrepareRequest;
 class ProcessSlots;
 class Program;

@@ -39,14 +39,14 @@ PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman,
       note_(note_of(request, from)),
       from_(from),
       source_(request.source()),
-      folder_(host.images_of(move_id_)),
+      folder_(host.room->folder_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive) {
   host_.decisions->note(Journal::podman(move_id_, Side::kDestination, note_));
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) throw Failure(fmt::format("cannot make {}: {}", folder_, error.message()));
   std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
-  token_ = host_.images->expect(folder_, host_.available(), from);
+  token_ = host_.images->expect(folder_, host_.room->available(), from);
 }
 
 PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
@@ -59,7 +59,7 @@ PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman,
       note_(note),
       from_(note.peer.substr(0, note.peer.rfind('@'))),
       source_(note.peer.substr(note.peer.rfind('@') + 1)),
-      folder_(host.images_of(move_id_)),
+      folder_(host.room->folder_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive),
       state_(State::kClearing) {
   clearer_ = std::thread([this] {

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <set>
@@ -15,6 +14,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/move/image_way.h"
 #include "host/move/report.h"
 #include "host/move/settle.h"
 #include "host/proc/process_tree.h"
@@ -29,7 +29,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStatusLimit{10};  // that a program may take to describe itself
 constexpr milliseconds kPause{100};  // between looks and questions
 constexpr seconds kExitLimit{10};    // for podman to see that a container has ended
 constexpr seconds kPodmanGrace{5};   // from the end of a standstill until podman is killed
@@ -147,21 +146,6 @@ v1::GroupReport PodmanMove::run(bool force, const Progress& progress) {
 
 // --- before the stop
 
-std::vector<agent::ContextStatus> PodmanMove::contexts(
-    const std::vector<FerryProcess>& processes) const {
-  std::vector<agent::ContextStatus> found;
-  for (const auto& process : processes) {
-    if (is_halted(process.pid)) {
-      throw Failure(fmt::format(
-          "process {} is stopped, by a signal or a debugger; let it run (kill -CONT {}) to move it",
-          process.pid, process.pid));
-    }
-    auto status = host_.control->status(process.pid, kStatusLimit);
-    std::move(status.contexts.begin(), status.contexts.end(), std::back_inserter(found));
-  }
-  return found;
-}
-
 void PodmanMove::check(bool force) {
   const PodmanContainer& container = container_;
   if (container.status == "paused") {
@@ -199,7 +183,7 @@ void PodmanMove::check(bool force) {
       throw Failure(obstacle);
     }
   }
-  const auto contexts = this->contexts(processes);
+  const auto contexts = contexts_of(*host_.control, processes);
   const Peers peers = peers_of(contexts);
   if (!peers.standard.empty() && !force) {
     throw Failure(
@@ -257,13 +241,7 @@ void PodmanMove::prepare() {
   is_prepared_ = true;  // also when the answer gets lost
   v1::PrepareReply reply;
   peer_.call(request, &reply, seconds(60));
-  ImageToken token;
-  if (reply.image_token().size() != token.size() || reply.image_port() > 0xFFFF) {
-    throw Failure(peer_.name() + " gave a malformed answer");
-  }
-  std::memcpy(token.data(), reply.image_token().data(), token.size());
-  sender_.emplace(peer_.address(), static_cast<std::uint16_t>(reply.image_port()), token,
-                  host_.credentials, peer_.identity());
+  open_image_way(peer_, reply, host_.credentials, &sender_);
 }
 
 // --- the way there

@@ -67,7 +67,6 @@ class PodmanMove {
 
   void tell(const std::string& phase);
   void check(bool force);
-  std::vector<agent::ContextStatus> contexts(const std::vector<FerryProcess>& processes) const;
   v1::PodmanContainer described() const;
   void prepare();
   void checkpoint();

@@ -231,6 +231,16 @@ void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
   }
 }
 
+std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextSlots>& contexts) {
+  auto duplicates = contexts;
+  for (auto& context : duplicates) {
+    for (auto& slot : context.slots) {
+      slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+    }
+  }
+  return duplicates;
+}
+
 void close_slots(std::vector<device::Slot>& slots) {
   for (auto& slot : slots) {
     if (slot.descriptor >= 0) ::close(slot.descriptor);

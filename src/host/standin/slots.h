@@ -41,6 +41,9 @@ std::uint64_t network_of_socket(int descriptor);
 void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
                     const std::vector<Place>& known, std::set<port::Endpoint>* seen);
 
+// The same with descriptors of their own, which the caller closes.
+std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextSlots>& contexts);
+
 // Closes their descriptors.
 void close_slots(std::vector<device::Slot>& slots);
 

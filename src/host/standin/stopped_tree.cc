@@ -1,6 +1,5 @@
 #include "host/standin/stopped_tree.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/uio.h>
 
@@ -322,13 +321,7 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
     if (process.inner_pid != inner_pid || process.back) continue;
     if (!take_back(process)) return std::nullopt;
     // Duplicates go out: who fails to take them may ask again.
-    agent::Resume resume{true, process.contexts};
-    for (auto& context : resume.contexts) {
-      for (auto& slot : context.slots) {
-        slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
-      }
-    }
-    return resume;
+    return agent::Resume{true, duplicates_of(process.contexts)};
   }
   return std::nullopt;
 }

@@ -197,7 +197,7 @@ std::vector<std::string> environment(const CriuRunner& criu, const std::string& 
 }  // namespace
 
 Runc::Runc(std::string records, std::string program, std::string root)
-    : Runtime(std::move(records), {}), program_(std::move(program)), root_(std::move(root)) {}
+    : Runtime(std::move(records)), program_(std::move(program)), root_(std::move(root)) {}
 
 std::string Runc::state_of(const std::string& id) const {
   return root_ + "/" + id + "/state.json";
@@ -342,7 +342,7 @@ void Runc::check_arrival(const std::string&, const std::string& id,
   }
 }
 
-Container Runc::arrive(const std::string& id, const std::string& source_json) {
+Container Runc::receive(const std::string& id, const std::string& source_json) {
   if (!is_id(id)) throw Failure(fmt::format("'{}' is no name for a container", printable(id)));
   json record = parsed(source_json);
   try {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "host/units/lab/container.h"
+#include "host/units/container/container.h"
 
 // Containers of runc's. Their moves are as any (host/move/move.h), but runc is asked to have CRIU dump
 // and restore them: it knows of their mounts, cgroups and pipes. CRIU's own settings, which runc has no
@@ -25,18 +25,17 @@ class Runc : public Runtime {
   // `program`: runc, in PATH or by path; `root`: as its --root.
   Runc(std::string records, std::string program, std::string root);
 
-  static bool has_made(const std::string& instance) { return instance.starts_with("runc:"); }
-  std::string runtime() const override { return "runc"; }
-
-  // A running one, with a record of all that its destination has to know. Throws Failure when it
-  // cannot move: one line that says why.
-  Container describe(const std::string& host, const std::string& id);
-
+  std::string kind() const override { return "runc"; }
+  bool has_made(const std::string& instance) const override {
+    return instance.starts_with("runc:");
+  }
+  bool is_only_roots() const override { return true; }
+  Container describe(const std::string& host, const std::string& id) override;
   std::optional<Container> find(const std::string& id) override;
   std::vector<Container> all() override;
   void check_arrival(const std::string& host, const std::string& id,
                      const std::string& source_json) override;
-  Container arrive(const std::string& id, const std::string& source_json) override;
+  Container receive(const std::string& id, const std::string& source_json) override;
   Container with(const Container& container, const Extras& extras) override;
   std::optional<Rootfs> copied_rootfs(const Container& container) override;
   std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container& container,

@@ -1,4 +1,4 @@
-#include "host/move/orphans.h"
+#include "host/units/container/orphans.h"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -71,9 +71,9 @@ UniqueFd process_of(const Container& container) {
 
 }  // namespace
 
-Orphans::Orphans(const Runtimes& runtimes, const std::atomic<bool>& stopping)
+Orphans::Orphans(const std::vector<Container>& containers, const std::atomic<bool>& stopping)
     : stopping_(stopping) {
-  for (const auto& container : runtimes.all_containers()) {
+  for (const auto& container : containers) {
     if (container.state != "running" || !container.restored) continue;
     watchers_.emplace_back([this, container] { watch(container); });
   }

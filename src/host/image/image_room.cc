@@ -1,4 +1,4 @@
-#include "host/move/host.h"
+#include "host/image/image_room.h"
 
 #include <fmt/core.h>
 #include <sys/statvfs.h>
@@ -10,25 +10,25 @@
 
 namespace ferry::host {
 
-std::uint64_t Host::available() const {
+std::uint64_t ImageRoom::available() const {
   const std::uint64_t free = available_memory();
-  return memory_limit == 0 ? free : std::min(free, memory_limit);
+  return memory_limit_ == 0 ? free : std::min(free, memory_limit_);
 }
 
-std::string Host::images_of(std::uint64_t move_id) const {
-  return fmt::format("{}/{:016x}", image_directory, move_id);
+std::string ImageRoom::folder_of(std::uint64_t move_id) const {
+  return fmt::format("{}/{:016x}", directory_, move_id);
 }
 
-void Host::need_room_for_images(std::uint64_t bytes) const {
+void ImageRoom::need(std::uint64_t bytes) const {
   constexpr std::uint64_t kBeside = 1 << 20;  // all that is not memory
   struct statvfs room {};
-  if (::statvfs(image_directory.c_str(), &room) != 0) return;  // who writes there will see
+  if (::statvfs(directory_.c_str(), &room) != 0) return;  // who writes there will see
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (free >= bytes + kBeside) return;
   throw Failure(
       fmt::format("not enough room in {} on {}: {} MiB needed, {} MiB free; make some, or give "
                   "another --image-dir",
-                  image_directory, name, (bytes + kBeside) >> 20, free >> 20));
+                  directory_, host_, (bytes + kBeside) >> 20, free >> 20));
 }
 
 }  // namespace ferry::host

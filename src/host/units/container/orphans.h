@@ -5,8 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "host/units/lab/container.h"
-#include "host/units/runtimes.h"
+#include "host/units/container/container.h"
 
 // The containers that a former ferryd of this host restored: their programs have lost the parent
 // that would have told how they ended. Sees to it that their end is recorded all the same, and
@@ -18,8 +17,8 @@ class Orphans {
   // Status of a program that ended unseen, or on a kernel that does not tell (before 6.15).
   static constexpr int kUnknownStatus = 255;
 
-  // `stopping`: this ferryd ends; the next one tells how they end.
-  Orphans(const Runtimes& runtimes, const std::atomic<bool>& stopping);
+  // `containers`: all of this host. `stopping`: this ferryd ends; the next one tells how they end.
+  Orphans(const std::vector<Container>& containers, const std::atomic<bool>& stopping);
   // `stopping` is set before.
   ~Orphans();
 

@@ -1,4 +1,4 @@
-#include "host/units/lab/container.h"
+#include "host/units/container/container.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -12,13 +12,12 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "base/log.h"
 #include "host/proc/process_tree.h"
-#include "host/proc/subprocess.h"
+#include "host/units/container/container_unit.h"
 
 namespace ferry::host {
 namespace {
-
-constexpr std::chrono::seconds kHookLimit{10};  // a program may stand still meanwhile
 
 using nlohmann::json;
 
@@ -51,11 +50,11 @@ void replace_file(const std::string& path, const std::string& text) {
   publish_file(path);
 }
 
-bool is_name(const std::string& name) {
+}  // namespace
+
+bool is_container_name(const std::string& name) {
   return !name.empty() && name.find_first_of("/\n") == std::string::npos && name[0] != '.';
 }
-
-}  // namespace
 
 Container parse_container(const std::string& text) {
   const json record = json::parse(text, nullptr, false);
@@ -77,11 +76,8 @@ Container parse_container(const std::string& text) {
   return container;
 }
 
-Runtime::Runtime(std::string directory, std::string hook)
-    : directory_(std::move(directory)), hook_(std::move(hook)) {}
-
 std::optional<Container> Runtime::recorded(const std::string& name) {
-  if (!is_name(name)) return std::nullopt;
+  if (!is_container_name(name)) return std::nullopt;
   const std::string folder = directory_ + "/" + name;
   const std::string text = read_file(folder + "/config.json");
   if (text.empty()) return std::nullopt;
@@ -95,10 +91,6 @@ std::optional<Container> Runtime::recorded(const std::string& name) {
   }
 }
 
-std::optional<Container> Runtime::find(const std::string& name) {
-  return recorded(name);
-}
-
 std::vector<Container> Runtime::all() {
   std::vector<Container> found;
   std::error_code ignored;
@@ -108,7 +100,7 @@ std::vector<Container> Runtime::all() {
   return found;
 }
 
-std::optional<Container> Runtime::of_process(pid_t pid) {
+std::optional<Container> Runtime::container_of(pid_t pid) {
   auto chain = ancestors(pid);
   chain.push_back(pid);
   for (auto& container : all()) {
@@ -124,34 +116,6 @@ bool Runtime::name_is_free(const std::string& name) {
   return !existing || existing->state == "moved" || existing->state == "exited";
 }
 
-void Runtime::check_arrival(const std::string& host, const std::string& name, const std::string&) {
-  if (hook_.empty()) {
-    throw Failure(
-        fmt::format("the ferryd of {} has no --network-hook, which containers need", host));
-  }
-  if (!name_is_free(name)) {
-    throw Failure(fmt::format("{} has a container '{}' of its own", host, name));
-  }
-}
-
-Container Runtime::arrive(const std::string& name, const std::string& source_json) {
-  if (!is_name(name)) throw Failure(fmt::format("'{}' is no name for a container", name));
-  const Outcome outcome = run({{hook_, "prepare", name}, {}, source_json});
-  if (!outcome.ok()) {
-    throw Failure(
-        fmt::format("cannot prepare the network of '{}': {}", name, one_line(outcome.err)));
-  }
-  json record = json::parse(outcome.out, nullptr, false);
-  if (record.is_object()) record["restored"] = true;
-  const std::string made = record.is_object() ? record.dump(2) + "\n" : outcome.out;
-  try {
-    return write_record(name, made);
-  } catch (const Failure&) {
-    switch_network("release", parse_container(made).instance);
-    throw;
-  }
-}
-
 Container Runtime::write_record(const std::string& name, const std::string& json) {
   Container container = parse_container(json);
   container.runtime = this;
@@ -165,20 +129,6 @@ Container Runtime::write_record(const std::string& name, const std::string& json
 
 Container Runtime::with(const Container& container, const Extras&) {
   throw Failure(fmt::format("'{}' {}", container.name, kOnlyRunc));
-}
-
-std::optional<Rootfs> Runtime::copied_rootfs(const Container&) {
-  return std::nullopt;
-}
-
-std::string Runtime::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
-                          std::atomic<pid_t>* pid) {
-  return criu.dump(dump, pid);
-}
-
-std::string Runtime::restore(CriuRunner& criu, const CriuRunner::Restore& restore, const Container&,
-                             std::atomic<pid_t>* pid) {
-  return criu.restore(restore, pid);
 }
 
 bool Runtime::is_current(const Container& container) {
@@ -226,17 +176,44 @@ void Runtime::forget(const Container& container) {
   std::filesystem::remove_all(container.folder, ignored);
 }
 
-// The record of who has started it says all.
-void Runtime::leave(const Container&) {}
+std::shared_ptr<Unit> Runtime::named(const std::string& host, const std::string& name) {
+  return std::make_shared<ContainerUnit>(*this, describe(host, name));
+}
 
-// Its network may be needed for longer, by stand-ins.
-void Runtime::left(const Container&) {}
+std::shared_ptr<Unit> Runtime::of_process(const std::string& host, pid_t pid) {
+  const auto container = container_of(pid);
+  return container ? named(host, container->name) : nullptr;
+}
 
-void Runtime::switch_network(const std::string& command, const std::string& instance) {
-  const Outcome outcome = run({{hook_, command, instance}, {}, {}}, kHookLimit);
-  if (!outcome.ok()) {
-    throw Failure(
-        fmt::format("cannot {} the network of '{}': {}", command, instance, one_line(outcome.err)));
+std::optional<std::string> Runtime::name_of(pid_t pid) {
+  const auto container = container_of(pid);
+  return container ? std::optional(container->name) : std::nullopt;
+}
+
+std::shared_ptr<Unit> Runtime::arrive(const std::string& name, const std::string& details) {
+  return std::make_shared<ContainerUnit>(*this, receive(name, details));
+}
+
+std::shared_ptr<Unit> Runtime::known(const std::string& name, const std::string& instance) {
+  auto container = find(name);
+  if (!container || container->instance != instance) return nullptr;
+  return std::make_shared<ContainerUnit>(*this, std::move(*container));
+}
+
+// What was restored, or was about to be, and was not committed never will be.
+void Runtime::clear_up_arrivals() {
+  for (const auto& container : all()) {
+    if (container.state != "restoring" || !container.restored) continue;
+    log::info("'{}' was arriving when the former ferryd ended, and does not", container.name);
+    report_failure([&] { switch_network("release", container.instance); });
+    report_failure([&] { forget(container); });
+  }
+}
+
+void Runtime::join_network_again(pid_t root) {
+  for (const auto& container : all()) {
+    if (container.pid != root || container.state != "running") continue;
+    switch_network("activate", container.instance);
   }
 }
 

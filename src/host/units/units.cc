@@ -1,0 +1,131 @@
+#include "host/units/units.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/failure.h"
+#include "host/proc/process_tree.h"
+
+namespace ferry::host {
+namespace {
+
+[[noreturn]] void not_ferry(const std::string& what) {
+  throw Failure(fmt::format(
+      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
+      "PROGRAM",
+      what));
+}
+
+std::optional<pid_t> pid_in(const std::string& text) {
+  pid_t pid = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, pid);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  return pid;
+}
+
+}  // namespace
+
+Units::Found Units::found(const ControlServer& control, std::shared_ptr<Unit> unit,
+                          const std::string& what) const {
+  Found found{std::move(unit), {}};
+  found.processes = ferry_processes(control, found.unit->root());
+  if (found.processes.empty()) {
+    // What whoever runs it says of its end may come later.
+    if (!is_alive(found.unit->root())) throw Failure(fmt::format("{} has ended", what));
+    not_ferry(what);
+  }
+  return found;
+}
+
+Units::Found Units::of_process(const ControlServer& control, pid_t pid) const {
+  for (auto* kind : kinds_) {
+    auto unit = kind->of_process(host_, pid);
+    if (!unit) continue;
+    const std::string what = name_of(pid) ? fmt::format("'{}'", unit->name())
+                                          : fmt::format("process {} ({})", pid, unit->name());
+    return found(control, std::move(unit), what);
+  }
+  throw Failure(fmt::format("there is no process {} on {}", pid, host_));
+}
+
+Units::Found Units::find(const ControlServer& control, const std::string& program,
+                         const std::string& wanted) const {
+  const std::string quoted = fmt::format("'{}'", program);
+  if (!wanted.empty()) return found(control, kind(wanted).named(host_, program), quoted);
+  for (auto* kind : kinds_) {
+    if (kind->has(program)) return found(control, kind->named(host_, program), quoted);
+  }
+  if (const auto pid = pid_in(program)) return of_process(control, *pid);
+  std::map<pid_t, Found> units;  // by root
+  std::string refusal;
+  for (const auto& process : control.processes()) {
+    if (program_name(process.pid) != program.substr(0, 15)) continue;
+    try {
+      Found unit = of_process(control, process.pid);
+      units.emplace(unit.unit->root(), std::move(unit));
+    } catch (const Failure& failure) {
+      if (is_alive(process.pid)) refusal = failure.what();  // else it has just ended
+    }
+  }
+  if (units.size() == 1) return std::move(units.begin()->second);
+  if (units.size() > 1) {
+    std::string candidates;
+    for (const auto& [root, unit] : units) {
+      if (!candidates.empty()) candidates += ", ";
+      candidates += name_of(root).value_or(std::to_string(root));
+    }
+    throw Failure(
+        fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host_, candidates));
+  }
+  if (!refusal.empty()) throw Failure(refusal);
+  const auto others = processes_named(program);
+  if (!others.empty()) not_ferry(fmt::format("'{}' (process {})", program, others.front()));
+  throw Failure(
+      fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program, host_));
+}
+
+bool Units::has(const std::string& name) const {
+  return std::any_of(kinds_.begin(), kinds_.end(), [&](auto* kind) { return kind->has(name); });
+}
+
+std::optional<std::string> Units::name_of(pid_t pid) const {
+  for (auto* kind : kinds_) {
+    if (auto name = kind->name_of(pid)) return name;
+  }
+  return std::nullopt;
+}
+
+UnitKind& Units::kind(const std::string& name) const {
+  for (auto* kind : kinds_) {
+    if (kind->kind() == name) return *kind;
+  }
+  throw Failure(fmt::format("the ferryd of {} moves no containers of {}", host_, printable(name)));
+}
+
+std::shared_ptr<Unit> Units::known(const std::string& name, const std::string& instance) const {
+  for (auto* kind : kinds_) {
+    if (!kind->has_made(instance)) continue;
+    if (auto unit = kind->known(name, instance)) return unit;
+  }
+  return kinds_.back()->known(name, instance);
+}
+
+void Units::switch_network(const std::string& command, const std::string& instance) const {
+  for (auto* kind : kinds_) {
+    if (kind->has_made(instance)) return kind->switch_network(command, instance);
+  }
+}
+
+void Units::clear_up_arrivals() const {
+  for (auto* kind : kinds_) kind->clear_up_arrivals();
+}
+
+void Units::join_network_again(pid_t root) const {
+  for (auto* kind : kinds_) kind->join_network_again(root);
+}
+
+}  // namespace ferry::host

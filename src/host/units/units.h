@@ -1,0 +1,59 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/control/control_server.h"
+#include "host/units/unit.h"
+
+namespace ferry::host {
+
+// What can move on this host, whoever runs it. podman's containers are none of these
+// (host/podman/podman_move.h).
+class Units {
+ public:
+  struct Found {
+    std::shared_ptr<Unit> unit;
+    std::vector<FerryProcess> processes;  // at least one
+  };
+
+  // `kinds`: in the order in which they are asked whose a process, or an instance, is. The lab, to which
+  // every instance belongs that no other kind has made, is the last but one; plain processes come last.
+  Units(std::string host, std::vector<UnitKind*> kinds)
+      : host_(std::move(host)), kinds_(std::move(kinds)) {}
+
+  // `program`: the name of a container (of the lab's, or of those of `kind`), a program's name, or a
+  // pid. A pid or program in a container means the container. `kind`: of which the unit is; empty: of
+  // any. Throws Failure when there is nothing of that name, or several, or it was not started with
+  // Ferry.
+  Found find(const ControlServer& control, const std::string& program,
+             const std::string& kind = {}) const;
+  // True when users mean one by this name alone, whether that runs or not.
+  bool has(const std::string& name) const;
+  // Of what a process belongs to; nothing: that has no name.
+  std::optional<std::string> name_of(pid_t pid) const;
+
+  // Throws Failure when there is none of that name.
+  UnitKind& kind(const std::string& name) const;
+
+  // One that a former ferryd had to do with, by the journal; plain processes when nothing else is
+  // known.
+  std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) const;
+  void switch_network(const std::string& command, const std::string& instance) const;
+  void clear_up_arrivals() const;
+  void join_network_again(pid_t root) const;
+
+ private:
+  Found found(const ControlServer& control, std::shared_ptr<Unit> unit,
+              const std::string& what) const;
+  Found of_process(const ControlServer& control, pid_t pid) const;
+
+  const std::string host_;
+  const std::vector<UnitKind*> kinds_;
+};
+
+}  // namespace ferry::host

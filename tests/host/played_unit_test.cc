@@ -1,0 +1,198 @@
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ferry.pb.h"
+#include "ferryd_here.h"
+#include "played_process.h"
+
+// A kind of unit that Ferry does not have, a machine that no CRIU dumps, moves from one ferryd to
+// another by what src/host/move asks of any unit.
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using test::eventually;
+using test::failure_of;
+using test::FerrydHere;
+using test::PlayedProcess;
+
+using Calls = std::vector<std::string>;
+
+class Machine;
+
+class Machines : public UnitKind {
+ public:
+  explicit Machines(FerrydHere& its_ferryd) : ferryd(its_ferryd) {}
+
+  std::string kind() const override { return "machine"; }
+  bool has(const std::string& name) override { return name == "vm" && process; }
+  std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
+  std::shared_ptr<Unit> of_process(const std::string&, pid_t) override { return nullptr; }
+  void check_arrival(const std::string&, const std::string& name,
+                     const std::string& details) override {
+    call("check " + name + " " + details);
+  }
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+
+  // Starts the process in the machine: the first of its own pid namespace, wherever that runs.
+  pid_t start(std::optional<std::uint64_t> move_id = {}) {
+    const UniqueFd outer(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+    EXPECT_EQ(::unshare(CLONE_NEWPID), 0);
+    process.emplace(ferryd.folder.path("sock"),
+                    PlayedProcess::Behaviour{.slot = 93, .comes_back_from = move_id.value_or(0)});
+    EXPECT_EQ(::setns(outer.get(), CLONE_NEWPID), 0);
+    return process->pid();
+  }
+
+  void call(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(text);
+  }
+  Calls calls() const {
+    std::lock_guard lock(mutex_);
+    return calls_;
+  }
+
+  FerrydHere& ferryd;
+  std::optional<PlayedProcess> process;
+  bool is_broken = false;  // it cannot restore
+
+ private:
+  mutable std::mutex mutex_;
+  Calls calls_;
+};
+
+class Machine : public Unit {
+ public:
+  Machine(Machines& machines, const std::string& name, pid_t root)
+      : Unit(name, root), machines_(machines) {}
+
+  std::string kind() const override { return "machine"; }
+  std::string details() const override { return "2 processors"; }
+  std::string instance() const override { return "machine:vm"; }
+  void switch_network(const std::string& command) const override { machines_.call(command); }
+  void stage(State state, pid_t) const override {
+    machines_.call(state == State::kMoved ? "stage moved" : "stage running");
+  }
+  void publish() const override { machines_.call("publish"); }
+
+  void want(const Extras&) override {}
+  void need_movable() const override { machines_.call("check"); }
+  std::set<std::string> needed_files() const override { return {}; }
+  void leave() const override { machines_.call("leave"); }
+  // What a machine does by itself, in place of CRIU, its plugin and its action script.
+  std::string dump(CriuRunner&, CriuRunner::Dump dump, std::atomic<pid_t>*) const override {
+    machines_.call("dump");
+    Daemon& daemon = *machines_.ferryd.daemon;
+    if (const auto paused = daemon.pause_tree(root()); paused.code != 0) return paused.error;
+    if (const auto frozen = daemon.frozen(root()); frozen.code != 0) return frozen.error;
+    daemon.action({"network-lock", root(), dump.move_id});
+    std::ofstream(dump.images + "/memory") << "all of it";
+    if (daemon.action({"post-dump", root(), dump.move_id}).code == 0) {
+      ::kill(root(), SIGKILL);
+      return {};
+    }
+    daemon.dump_failed(root());
+    daemon.action({"network-unlock", root(), dump.move_id});
+    return "the machine was not let go";
+  }
+  void left() const override { machines_.call("left"); }
+
+  std::string restore(CriuRunner&, CriuRunner::Restore restore,
+                      std::atomic<pid_t>*) const override {
+    machines_.call("restore");
+    if (machines_.is_broken) return "the machine has no luck today";
+    std::string memory;
+    std::getline(std::ifstream(restore.images + "/memory"), memory);
+    EXPECT_EQ(memory, "all of it");
+    const pid_t root = machines_.start(restore.move_id);
+    if (machines_.ferryd.daemon->action({"post-restore", root, restore.move_id}).code != 0) {
+      machines_.process.reset();
+      return "the machine was not let go on";
+    }
+    machines_.process->seen().control.command = agent::ControlBlock::kGo;
+    return {};
+  }
+  bool end(int) const override {
+    machines_.call("end");
+    return true;
+  }
+  void forget() const override { machines_.call("forget"); }
+
+ private:
+  Machines& machines_;
+};
+
+std::shared_ptr<Unit> Machines::named(const std::string&, const std::string& name) {
+  return std::make_shared<Machine>(*this, name, process->pid());
+}
+
+std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::string& details) {
+  call("arrive " + name + " " + details);
+  return std::make_shared<Machine>(*this, name, 0);
+}
+
+struct PlayedUnit : testing::Test {
+  FerrydHere here{"here"}, there{"there"};
+  Machines at_home{here}, abroad{there};
+
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    for (auto* machines : {&at_home, &abroad}) {
+      FerrydHere& ferryd = machines->ferryd;
+      ferryd.host.limits.peers = milliseconds(1);
+      ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{machines, &ferryd.processes});
+    }
+    at_home.start();
+    ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  }
+  v1::GroupReport move() {
+    return here.daemon->move(0, {"vm"}, there.host.address, {}, [](const auto&) {});
+  }
+};
+
+TEST_F(PlayedUnit, Moves) {
+  const auto report = move();
+  ASSERT_EQ(report.programs_size(), 1);
+  EXPECT_EQ(report.programs(0).program(), "vm");
+  EXPECT_EQ(report.programs(0).to(), there.host.address);
+  const auto& seen = abroad.process->seen();
+  EXPECT_TRUE(eventually([&] { return seen.resumed == 1; }));
+  EXPECT_FALSE(seen.rollback);
+  EXPECT_EQ(at_home.calls(),
+            (Calls{"check", "leave", "dump", "hold", "stage moved", "publish", "left"}));
+  EXPECT_EQ(abroad.calls(), (Calls{"check vm 2 processors", "arrive vm 2 processors", "restore",
+                                   "stage running", "publish", "activate"}));
+  ::kill(abroad.process->pid(), SIGKILL);
+  EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "end"; }));
+}
+
+TEST_F(PlayedUnit, GoesOnWhenItsDestinationFails) {
+  abroad.is_broken = true;
+  EXPECT_NE(failure_of([&] { move(); }).find("cannot restore 'vm': the machine has no luck today"),
+            std::string::npos);
+  const auto& seen = at_home.process->seen();
+  EXPECT_TRUE(eventually([&] { return seen.resumed == 1; }));
+  EXPECT_TRUE(seen.rollback && seen.same_socket);
+  const auto calls = at_home.calls();
+  EXPECT_EQ(calls.back(), "activate");
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "publish"), 0);
+  EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "forget"; }));
+  const auto theirs = abroad.calls();
+  EXPECT_EQ(theirs.at(theirs.size() - 2), "release");
+}
+
+}  // namespace
+}  // namespace ferry::host
