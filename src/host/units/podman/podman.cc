@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "host/proc/broken_dump.h"
+#include "host/proc/mounts.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
@@ -43,28 +43,22 @@ std::vector<std::string> arguments_of(pid_t pid) {
 // namespace: what is in these `runc delete` would delete, too. False: not all is gone.
 bool unmount_rest(const std::string& id) {
   std::vector<std::string> targets;
-  std::ifstream mounts("/proc/self/mountinfo");
-  for (std::string line; std::getline(mounts, line);) {
-    std::istringstream fields(line);
-    std::string field, target;
-    fields >> field >> field >> field >> field >> target;
-    const std::size_t at = target.find('/' + id + '/');
+  for (const auto& mount : all_mounts()) {
+    const std::size_t at = mount.target.find('/' + id + '/');
     if (at == std::string::npos) continue;
-    if (target.find("/criu-root", at) != std::string::npos ||
-        target.find("/.criu.cgyard.", at) != std::string::npos) {
-      targets.push_back(target);
+    if (mount.target.find("/criu-root", at) != std::string::npos ||
+        mount.target.find("/.criu.cgyard.", at) != std::string::npos) {
+      targets.push_back(mount.target);
     }
   }
-  bool all_gone = true;
-  // The innermost first.
-  for (auto target = targets.rbegin(); target != targets.rend(); ++target) {
-    if (::umount2(target->c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0) {
-      log::error("cannot unmount {}: {}", *target, error_text(errno));
-      all_gone = false;
-    }
-    ::rmdir(target->c_str());
+  try {
+    unmount_all(targets);
+  } catch (const Failure& failure) {
+    log::error("{}", failure.what());
+    return false;
   }
-  return all_gone;
+  for (const auto& target : targets) ::rmdir(target.c_str());
+  return true;
 }
 
 // "Error: no such container web" without its first word.

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+// What is mounted in the mount namespace of the calling thread.
+namespace ferry::host {
+
+struct Mount {
+  std::string target;   // where
+  std::string root;     // what of the file system is mounted there
+  std::string type;     // of the file system
+  std::string options;  // of the file system: rw,memory
+};
+
+// What lies below another comes after it.
+std::vector<Mount> all_mounts();
+
+// The targets that lie below the folder, which may be mounted on itself.
+std::vector<std::string> targets_below(const std::string& folder);
+
+// Unmounts what is there, whoever has it open. Mounts below one of the targets that are shared with
+// another place stay there. Throws Failure when not all could be unmounted.
+void unmount_all(const std::vector<std::string>& targets);
+
+}  // namespace ferry::host
