@@ -1,11 +1,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "host/proc/cgroups.h"
+#include "host/proc/mounts.h"
 #include "host/proc/process_tree.h"
+#include "host/proc/subprocess.h"
 #include "host/units/bundle.h"
 #include "host/units/runc/runc.h"
+#include "own_mounts.h"
 #include "temporary.h"
 
 namespace ferry::host {
@@ -69,6 +74,141 @@ TEST_F(RuncTest, WhatIsNotReadyToMoveIsRefused) {
   EXPECT_EQ(refusal("a"), "'a' cannot move: cannot read " + folder.path() + "/config.json");
   add("p", {"io.container.manager=libpod"});
   EXPECT_EQ(refusal("p"), "'p' cannot move: it is podman's, which has to know of it");
+}
+
+// As runc does it, for CRIU and for mount points in what is bound; it is killed before it writes its
+// state, or after that. Its `delete` is runc's own.
+constexpr char kKilledRunc[] = R"(
+case "$*" in
+*" restore "*)
+  cd FOLDER
+  mkdir -p runc/a/criu-root images/.criu.cgyard.1 || exit
+  mount --rbind bundle/rootfs runc/a/criu-root || exit
+  mount --bind data bundle/rootfs/data || exit
+  mount --bind data images/.criu.cgyard.1 || exit
+  mkdir CGROUPS
+  STATE
+  kill -9 $$ ;;
+*" delete "*) rm -r FOLDER/runc/a ;;
+esac
+)";
+
+struct KilledRuncTest : RuncTest {
+  const std::string name = "ferry-test-" + std::to_string(::getpid());
+  const std::vector<std::string> cgroups = cgroups_at("/" + name);
+  const std::string bundle = folder.path("bundle");
+
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    for (const char* made : {"bundle/rootfs/data", "bundle/rootfs/kept", "data", "kept"}) {
+      std::filesystem::create_directories(folder.path(made));
+    }
+    for (const char* made : {"data", "kept", "bundle/rootfs"}) {
+      folder.write(std::string(made) + "/file", made);
+    }
+  }
+
+  // `state`: how it writes that.
+  Runc killed_runc(const std::string& state) {
+    std::string text = kKilledRunc, all;
+    for (const auto& cgroup : cgroups) all += cgroup + " ";
+    const auto put = [&](const std::string& word, const std::string& value) {
+      for (std::size_t at; (at = text.find(word)) != std::string::npos;) {
+        text.replace(at, word.size(), value);
+      }
+    };
+    put("FOLDER", folder.path());
+    put("CGROUPS", all);
+    put("STATE", state);
+    return {folder.path("records"), folder.script("killed-runc", text), folder.path("runc")};
+  }
+
+  // An arrival whose runc is killed, and that is given up.
+  void arrive_in_vain(Runc& killed, const json& more = json::object()) {
+    json source = {
+        {"name", "a"},
+        {"bundle", bundle},
+        {"piped", false},
+        {"network", nullptr},
+        {"config", {{"root", {{"path", "rootfs"}}}, {"linux", {{"cgroupsPath", "/" + name}}}}}};
+    source.update(more);
+    const Container container = killed.receive("a", source.dump());
+    std::filesystem::create_directories(folder.path("images"));
+    CriuRunner criu({"criu", "", "", ""});
+    std::atomic<pid_t> pid = 0;
+    EXPECT_EQ(killed.restore(criu, {folder.path("images"), 1, "", false, {}}, container, &pid),
+              "runc restore ended with status 137");
+    EXPECT_EQ(targets_below(folder.path("runc")), std::vector<std::string>());
+    EXPECT_EQ(targets_below(folder.path("images")), std::vector<std::string>());
+    killed.forget(container);
+    EXPECT_FALSE(std::filesystem::exists(folder.path("runc/a")));
+    EXPECT_FALSE(std::filesystem::exists(folder.path("records/a")));
+    for (const auto& cgroup : cgroups) EXPECT_FALSE(std::filesystem::exists(cgroup)) << cgroup;
+    EXPECT_EQ(folder.read("data/file"), "data");
+    EXPECT_EQ(folder.read("kept/file"), "kept");
+  }
+};
+
+TEST_F(KilledRuncTest, LeavesTheRootFilesystemAndNothingElse) {
+  test::with_own_mounts([&] {
+    // The user's, and on a host that shares its mounts.
+    run({{"mount", "--bind", folder.path("kept"), folder.path("bundle/rootfs/kept")}, {}, {}});
+    run({{"mount", "--make-rshared", "/"}, {}, {}});
+    Runc killed = killed_runc("");
+    arrive_in_vain(killed);
+    EXPECT_EQ(folder.read("bundle/rootfs/file"), "bundle/rootfs");
+    EXPECT_EQ(targets_below(folder.path()),
+              std::vector<std::string>{folder.path("bundle/rootfs/kept")});
+  });
+}
+
+TEST_F(KilledRuncTest, LeavesItAlsoWhenItHadWrittenItsState) {
+  test::with_own_mounts([&] {
+    Runc killed = killed_runc(R"(echo '{"init_process_pid": 0, "init_process_start": 1,
+      "cgroup_paths": {}, "config": {"labels": []}, "external_descriptors": []}' >runc/a/state.json)");
+    arrive_in_vain(killed);
+    EXPECT_EQ(folder.read("bundle/rootfs/file"), "bundle/rootfs");
+    EXPECT_EQ(targets_below(folder.path()), std::vector<std::string>());
+  });
+}
+
+// What was copied goes, and not what is bound into it.
+TEST_F(KilledRuncTest, LeavesNoFilesThatCameWithIt) {
+  test::with_own_mounts([&] {
+    std::filesystem::remove_all(bundle);
+    Runc killed = killed_runc("");
+    run({{"sed", "-i", "/^case/i mkdir -p " + bundle + "/rootfs/data", folder.path("killed-runc")},
+         {},
+         {}});
+    arrive_in_vain(killed, {{"rootfs", {{"folder", bundle + "/rootfs"}, {"bytes", 1}}}});
+    EXPECT_FALSE(std::filesystem::exists(bundle));
+  });
+}
+
+TEST(Cgroups, AreRemovedWithAllThatIsInThem) {
+  const auto cgroups = cgroups_at("/ferry-test-" + std::to_string(::getpid()) + "/inner");
+  std::error_code error;
+  for (const auto& cgroup : cgroups) {
+    if (cgroup.find("/pids/") == std::string::npos && cgroups.size() > 1) continue;
+    const std::string outer = std::filesystem::path(cgroup).parent_path();
+    if (!std::filesystem::create_directories(cgroup, error)) GTEST_SKIP() << error.message();
+    const pid_t pid = start({{"sleep", "600"}, {}, {}}, "/dev/null");
+    std::ofstream(cgroup + "/cgroup.procs") << pid << std::flush;
+    EXPECT_TRUE(has_processes(cgroup));
+    EXPECT_FALSE(has_processes(outer));
+    remove_cgroup(outer);
+    EXPECT_FALSE(std::filesystem::exists(outer));
+    EXPECT_EQ(wait_for(pid), 128 + SIGKILL);
+  }
+}
+
+// Which begin at one's own if the path does.
+TEST(Cgroups, AreFoundAsRuncFindsThem) {
+  for (const auto& cgroup : cgroups_at("../../a/./b")) {
+    EXPECT_TRUE(cgroup.ends_with("/a/b")) << cgroup;
+    EXPECT_TRUE(has_processes(cgroup.substr(0, cgroup.size() - 4))) << cgroup;
+  }
+  EXPECT_FALSE(cgroups_at("/a").empty());
 }
 
 TEST(Bundles, OfTheNetworkAPathIsNeeded) {

@@ -327,6 +327,19 @@ group_rollback() {
     exec runc "$@"'
   fails "^ferry: 'rb' was not moved: .*cannot restore 'rb': " on h1 "$ferry" move --runc rb --to h3:4784
   still rb
+  # Its runc is killed halfway: it has made cgroups, and mounted the root filesystem for CRIU.
+  # shellcheck disable=SC2016
+  script /tmp/killing-criu 'case "$*" in "swrk 3")
+    until grep -q /rb /proc/self/cgroup; do sleep 0.01; done
+    kill -9 $PPID
+    exit 1 ;;
+    esac
+    exec criu "$@"'
+  another h3 4789 --criu /tmp/killing-criu --runc-records /tmp/ferryd-4789/runc
+  fails "^ferry: 'rb' was not moved: .*cannot restore 'rb': runc restore ended with status 137" on h1 "$ferry" move \
+    --runc rb --to h3:4789
+  still rb
+  on h3 test -x /run/bundles/rb/rootfs/bin/bash || fail 'files of the root filesystem on h3 were deleted'
   # It is restored there, and refused: the decision cannot be written down.
   on h3 sh -c 'mkdir -p /tmp/ferryd-4786/state && mount -t tmpfs -o size=4k none /tmp/ferryd-4786/state'
   another h3 4786 --runc-records /tmp/ferryd-4786/runc

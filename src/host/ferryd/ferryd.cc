@@ -33,6 +33,7 @@
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
+#include "host/proc/mounts.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/origins.h"
 #include "host/standin/redirector.h"
@@ -80,6 +81,7 @@ void keep_heap_small() {
 // Images of moves that a former ferryd left behind.
 void make_image_directory(const std::string& path) {
   std::error_code error;
+  report_failure([&] { unmount_all(targets_below(path)); });  // by a CRIU that was killed
   std::filesystem::remove_all(path, error);
   std::filesystem::create_directories(path, error);
   if (error) throw Failure("cannot make " + path + ": " + error.message());

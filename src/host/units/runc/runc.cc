@@ -19,6 +19,8 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "host/proc/broken_dump.h"
+#include "host/proc/cgroups.h"
+#include "host/proc/mounts.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 #include "host/units/bundle.h"
@@ -183,6 +185,43 @@ std::string failure_of_runc(const std::string& command, const std::string& image
                       : "runc: " + printable(said);
 }
 
+// Those of a container that are not there yet: runc makes them.
+std::vector<std::string> new_cgroups(const std::string& id, const json& config) {
+  const json settings = config.value("linux", json::object());
+  const std::string path = settings.value("cgroupsPath", "");
+  auto cgroups = cgroups_at(path.empty() ? id : path);
+  std::error_code ignored;
+  std::erase_if(cgroups, [&](const std::string& cgroup) { return fs::exists(cgroup, ignored); });
+  return cgroups;
+}
+
+// Unmounts from a root filesystem what was not mounted there when the container was about to come:
+// runc mounts there for a moment what config.json binds, so that mount points can be made in it.
+void clear_root(const json& root) {
+  const auto before = root.value("mounted", std::vector<std::string>());
+  auto targets = targets_below(root.value("folder", ""));
+  std::erase_if(targets, [&](const std::string& target) {
+    return std::count(before.begin(), before.end(), target) > 0;
+  });
+  unmount_all(targets);
+}
+
+void empty(const std::string& folder) {
+  // `find` would go on into what is of the same file system.
+  if (const auto targets = targets_below(folder); !targets.empty()) {
+    throw Failure(fmt::format("{} is not deleted: {} is mounted", folder, targets.front()));
+  }
+  run({{"find", folder, "-xdev", "-mindepth", "1", "-delete"}, {}, {}}, kDiskLimit);
+}
+
+// Throws Failure, and nothing is lost, if there is something in one of its folders.
+void remove_flat_folder(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) fs::remove(entry, error);
+  fs::remove(folder, error);
+  if (error) throw Failure(fmt::format("cannot delete {}: {}", folder, error.message()));
+}
+
 std::vector<std::string> environment(const CriuRunner& criu, const std::string& images,
                                      std::uint64_t move_id) {
   const std::string file = images + "/criu.conf";
@@ -199,8 +238,12 @@ std::vector<std::string> environment(const CriuRunner& criu, const std::string& 
 Runc::Runc(std::string records, std::string program, std::string root)
     : Runtime(std::move(records)), program_(std::move(program)), root_(std::move(root)) {}
 
+std::string Runc::folder_of(const std::string& id) const {
+  return root_ + "/" + id;
+}
+
 std::string Runc::state_of(const std::string& id) const {
-  return root_ + "/" + id + "/state.json";
+  return folder_of(id) + "/state.json";
 }
 
 std::optional<Container> Runc::find(const std::string& id) {
@@ -250,7 +293,7 @@ Container Runc::describe(const std::string& host, const std::string& id) {
     throw Failure(fmt::format("'{}' does not run on {}: it is stopped", id, host));
   }
   std::error_code ignored;
-  if (fs::exists(root_ + "/" + id + "/exec.fifo", ignored)) refuse("it was not started yet");
+  if (fs::exists(folder_of(id) + "/exec.fifo", ignored)) refuse("it was not started yet");
   if (is_frozen(state->freezer))
     refuse(fmt::format("it is paused; let it run: runc resume {}", id));
   if (state->is_libpods) refuse("it is podman's, which has to know of it");
@@ -328,7 +371,7 @@ void Runc::check_arrival(const std::string&, const std::string& id,
   if (run({{program_, "--version"}, {}, {}}).status == 127) {
     throw Failure(fmt::format("runc is missing ({}): install it", program_));
   }
-  if (std::error_code ignored; find(id) || fs::exists(root_ + "/" + id, ignored)) {
+  if (std::error_code ignored; find(id) || fs::exists(folder_of(id), ignored)) {
     throw Failure(fmt::format("there is a container '{}' already", id));
   }
   try {
@@ -355,6 +398,10 @@ Container Runc::receive(const std::string& id, const std::string& source_json) {
     std::error_code ignored;
     const bool lacks_config = !fs::exists(config, ignored);
     if (lacks_config) record["made"].push_back(config);
+    const json used = lacks_config ? record.at("config") : read_config(bundle);
+    record["cgroups"] = new_cgroups(id, used);
+    const std::string root = root_folder(bundle, used);
+    record["root"] = {{"folder", root}, {"mounted", targets_below(root)}};
     if (record.at("piped") && !fs::exists(log_of(record), ignored)) {
       record["made"].push_back(log_of(record));
     }
@@ -428,24 +475,39 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
     *runc = pid;
     const int status = wait_for(pid);
     *runc = 0;
-    return status == 0 ? std::string() : failure_of_runc("restore", restore.images, status);
+    if (status == 0) return {};
+    // One that was killed leaves what it has mounted, and CRIU's cgroups in the images' folder.
+    report_failure([&] { unmount_all(targets_below(folder_of(container.name))); });
+    report_failure([&] { unmount_all(targets_below(restore.images)); });
+    return failure_of_runc("restore", restore.images, status);
   } catch (const Failure& failure) {
     return failure.what();
   }
 }
 
-// What runc knows of a container that does not live here.
-void Runc::remove(const Container& container) {
+// What runc knows of a container that does not live here. `cgroups`: of one that has not arrived.
+void Runc::remove(const Container& container,
+                  const std::optional<std::vector<std::string>>& cgroups) {
+  const std::string folder = folder_of(container.name);
   const auto limit = std::chrono::steady_clock::now() + kEndLimit;
   std::error_code ignored;
-  // As a rule a runc is about to do it.
-  const auto is_there = [&] { return fs::exists(root_ + "/" + container.name, ignored); };
-  while (is_there() && std::chrono::steady_clock::now() < limit) {
-    const auto state = read_state(state_of(container.name));
-    if (state && !runs(*state)) break;
+  const auto is_there = [&] { return fs::exists(folder, ignored); };
+  // As a rule a runc is about to do it, unless it was killed.
+  const auto is_left = [&] {
+    if (const auto state = read_state(state_of(container.name))) return !runs(*state);
+    return cgroups && std::none_of(cgroups->begin(), cgroups->end(), has_processes);
+  };
+  while (is_there() && !is_left() && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(kGlance);
   }
+  // One that was killed early has told nobody of these.
+  for (const auto& cgroup : cgroups.value_or(std::vector<std::string>())) {
+    report_failure([&] { remove_cgroup(cgroup); });
+  }
   if (!is_there()) return;
+  // In its folder runc mounts the root filesystem for CRIU, whose files `runc delete` would delete.
+  unmount_all(targets_below(folder));
+  if (!fs::exists(state_of(container.name), ignored)) return remove_flat_folder(folder);
   const Outcome outcome =
       run({{program_, "--root", root_, "delete", "--force", container.name}, {}, {}});
   if (!outcome.ok() && is_there()) {
@@ -456,13 +518,17 @@ void Runc::remove(const Container& container) {
 void Runc::forget(const Container& container) {
   const auto current = recorded(container.name);
   if (!current || current->instance != container.instance) return;
-  report_failure([&] { remove(container); });
   std::error_code ignored;
   const json record = parsed(current->json);
   // Of one that lives here, or lived, nothing but its record goes.
-  const auto rootfs = current->state == "restoring" ? copied_rootfs(*current) : std::nullopt;
-  if (rootfs) {
-    run({{"find", rootfs->folder, "-xdev", "-mindepth", "1", "-delete"}, {}, {}}, kDiskLimit);
+  if (current->state == "restoring") {
+    report_failure([&] { remove(container, record.value("cgroups", std::vector<std::string>())); });
+    report_failure([&] { clear_root(record.value("root", json::object())); });
+    report_failure([&] {
+      if (const auto rootfs = copied_rootfs(*current)) empty(rootfs->folder);
+    });
+  } else {
+    report_failure([&] { remove(container, std::nullopt); });
   }
   for (const std::string path : record.value("made", json::array())) fs::remove(path, ignored);
   Runtime::forget(container);
@@ -475,7 +541,7 @@ void Runc::leave(const Container& container) {
 void Runc::left(const Container& container) {
   const auto current = recorded(container.name);
   if (!current || current->instance != container.instance) return;
-  report_failure([&] { remove(container); });
+  report_failure([&] { remove(container, std::nullopt); });
   report_failure([&] { switch_network("release", container.instance); });
   Runtime::forget(container);
 }

@@ -16,6 +16,8 @@
 //   stdio            that file, when the user has named one
 //   rootfs           { folder, bytes }: the root filesystem is copied with the move
 //   made             files and folders of an arrival that go if it fails, the innermost first
+//   cgroups          those of an arrival, which were not there before
+//   root             { folder, mounted }: the root filesystem, and what was mounted in it before
 //
 // An instance is runc:ID:NUMBER.
 namespace ferry::host {
@@ -48,8 +50,9 @@ class Runc : public Runtime {
   void switch_network(const std::string& command, const std::string& instance) override;
 
  private:
+  std::string folder_of(const std::string& id) const;
   std::string state_of(const std::string& id) const;
-  void remove(const Container& container);
+  void remove(const Container& container, const std::optional<std::vector<std::string>>& cgroups);
 
   const std::string program_, root_;
 };
