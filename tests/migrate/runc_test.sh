@@ -263,12 +263,12 @@ os.setxattr(\"etc/capable\", \"security.capability\", open(\"/run/capability\", 
   fails "^ferry: 'rc' was not moved: .*cannot restore 'rc': " on h1 "$ferry" move --runc rc --to h3:4782 --copy-rootfs
   nothing_came rc
   # The source's ferryd is killed while it copies.
-  mkfifo "$work/events"
-  on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --events >/dev/null 2>"$work/events" &
+  mkfifo "$work/copying"
+  on h1 "$ferry" move --runc rc --to h3 --copy-rootfs --events >/dev/null 2>"$work/copying" &
   runner=$!
   while read -r line; do
     if [[ $line == *'"phase":"copy rootfs"'* && -z ${last:-} ]]; then last=seen; kill_ferryd h1; fi
-  done <"$work/events"
+  done <"$work/copying"
   if wait "$runner"; then fail 'moved by a ferryd that was killed'; fi
   start_ferryd h1
   await 'the ferryd of h1 answers' answers h1
@@ -423,7 +423,7 @@ group_refused() {
   on h3 ip netns add rf
   refuses "'rf' was not moved: h3: there is a network namespace /run/netns/rf already" rf
   on h3 ip netns del rf
-  on h3 mkdir /run/runc /run/runc/rf
+  on h3 mkdir -p /run/runc/rf
   refuses "'rf' was not moved: h3: there is a container 'rf' already" rf
   on h3 rmdir /run/runc/rf
   on h3 ip link set dev brm name other
