@@ -21,6 +21,7 @@
 #include "base/net.h"
 #include "host/proc/process_tree.h"
 #include "played_process.h"
+#include "port/slot.h"
 #include "temporary.h"
 
 namespace ferry::host {

@@ -7,6 +7,7 @@
 #include "ferryd_here.h"
 #include "host/proc/process_tree.h"
 #include "played_process.h"
+#include "port/slot.h"
 
 namespace ferry::host {
 namespace {

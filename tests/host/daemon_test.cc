@@ -18,6 +18,8 @@
 #include "host/proc/process_tree.h"
 #include "host/standin/stand_in_term.h"
 #include "played_process.h"
+#include "port/slot.h"
+#include "port/udp_port.h"
 #include "temporary.h"
 #include "transport/stopped.h"
 
@@ -596,19 +598,19 @@ TEST_F(LeftTest, ALongPausedLimitMakesTheEndOfTheTermLonger) {
 
 TEST_F(LeftTest, ANetworkThatIsGoneIsGivenUp) {
   old.slot = 78;
-  Held held;
-  held.program = "p";
-  held.peer = "there@" + there.host.address;
-  held.netns = here.folder.path("no-such-namespace");
+  Held entry;
+  entry.program = "p";
+  entry.peer = "there@" + there.host.address;
+  entry.netns = here.folder.path("no-such-namespace");
   device::Slot slot;
   slot.local = slot.origin = {address, port::udp_port_of_slot(78)};
   slot.slot = 78;
   device::Slot there_slot = slot;
   there_slot.local.address = port::Address::from_ipv4(0x7F4E0002);
-  held.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {slot}}}}});
-  here.decisions.note(Journal::held(kMove, Side::kSource, held));
+  entry.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {slot}}}}});
+  here.decisions.note(Journal::held(kMove, Side::kSource, entry));
   here.decisions.note(Journal::going(kMove, {"there", {{5, {{"lo", {there_slot}}}}}}));
-  here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", held.peer, {kMove}});
+  here.decisions.record(Side::kSource, {Decision::kConfirmed, "p", entry.peer, {kMove}});
   here.restart();
   EXPECT_TRUE(eventually([&] { return is_forgotten(); }));
   EXPECT_TRUE(here.origins->kept(address).empty());

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "played_process.h"
+#include "port/slot.h"
+#include "port/udp_port.h"
 #include "temporary.h"
 
 namespace ferry::host {
