@@ -10,6 +10,7 @@
 
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
+#include "host/move/move_machine.h"
 #include "host/standin/stand_in_term.h"
 #include "port/slot.h"
 #include "program.h"
@@ -19,11 +20,12 @@
 // move while they send, with lost packets, crashes of ferryds, cuts of the links between them,
 // disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
 //
-// Real are the transport with its migration protocol and stand-ins (src/transport), the decision of
-// a move, the journal of a host with its lines, and the term of its stand-ins
-// (src/host/journal/decision.h, journal.h, stand_in_term.h). Played are the
-// processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and
-// src/criu do:
+// Real are the transport with its migration protocol and stand-ins (src/transport), the source's
+// side of a move from its check to its end (src/host/move/move_machine.h), the decision of both
+// sides, the journal of a host with its lines, and the term of its stand-ins
+// (src/host/journal/decision.h, journal.h, src/host/standin/stand_in_term.h). Played are the
+// processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and src/criu
+// do:
 //
 //   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
 //
@@ -146,30 +148,39 @@ class World {
   std::vector<std::shared_ptr<Move>> gather(int program);
   bool is_being_moved(const Host& host, int program) const;
   void outcome(MoveId id, bool committed);
+  void advance(const std::shared_ptr<Group>& group);
+  void begin(const std::shared_ptr<Move>& move, host::MoveMachine::Action action);
+  void begin(const std::shared_ptr<Group>& group, host::MoveMachine::Step step);
+  bool happened(const std::shared_ptr<Move>& move, host::MoveMachine::Event event);
+  void give_up(const std::shared_ptr<Group>& group);
+  bool leads(const Move& move) const;
   void check(const std::shared_ptr<Move>& move, unsigned tries);
   void prepare(const std::shared_ptr<Move>& move);
-  void stop(const std::shared_ptr<Move>& move);
+  void dump(const std::shared_ptr<Move>& move);
   void freeze(const std::shared_ptr<Move>& move);
   void transfer(const std::shared_ptr<Move>& move);
-  void drive(const std::shared_ptr<Group>& group);
-  void finish(const std::shared_ptr<Group>& group);
-  host::SourceDecision recovered(int host, MoveId id) const;
-  void abandon(const std::shared_ptr<Group>& group);
+  void restore(const std::shared_ptr<Move>& move);
+  void leave(const std::shared_ptr<Move>& move);
+  void give_back(const std::shared_ptr<Move>& move);
+  void record_promise(const std::shared_ptr<Group>& group);
+  void record_outcome(const std::shared_ptr<Group>& group);
+  void ask_commit(const std::shared_ptr<Group>& group);
+  void ask_abort(const std::shared_ptr<Group>& group);
+  void answered(const std::shared_ptr<Group>& group, const std::optional<Reply>& reply);
   void poll_dump(const std::shared_ptr<Copy>& copy, MoveId id);
   void thaw(const std::shared_ptr<Copy>& copy);
-  void settle(int host, MoveId id);
-  void decided(int host, MoveId id, bool committed);
-  void keep_committed(int host, MoveId id);
+  void recover(int host, MoveId id, const host::Journal::Entry& entry);
+  std::optional<host::Decision> promise_of(int host, MoveId id) const;
+  host::SourceDecision decision_of(int host, MoveId id) const;
   host::Stamp stamp(int host) const;
   void stand_in(int host, MoveId id);
-  void keep_stand_in(int host, MoveId id);
+  void follow(int host, MoveId id);
   host::Answer source_says(int host, MoveId id) const;
-  void ask_commit(int from, int to, MoveId id, Done done);
 
   // world_destination.cc
   void arrive(int host, const std::shared_ptr<Move>& move, const Respond& respond);
-  void restore(int host, MoveId id, int program, const std::shared_ptr<Image>& image,
-               const Respond& respond);
+  void restore_there(int host, MoveId id, int program, const std::shared_ptr<Image>& image,
+                     const Respond& respond);
   void commit(int host, MoveId id, const Respond& respond);
   host::Answer abort(int host, MoveId id);
   void give_up(int host, ArrivalGroup& group);
@@ -205,21 +216,24 @@ class World {
 
 // Moves that are decided as one; of a program that moves alone, one.
 struct World::Group {
-  explicit Group(std::size_t programs) : decision(programs) {}
+  explicit Group(host::MoveMachine&& its) : machine(std::move(its)) {}
   int from = 0, to = 0;
   unsigned life = 0;  // of the ferryd that leads it
-  Ids ids;
   std::vector<std::weak_ptr<Move>> moves;
-  std::size_t checked = 0, prepared = 0;
-  host::SourceDecision decision;
+  Ids record;  // the moves that its records are of
+  host::MoveMachine machine;
+  bool counts = true;      // its end is one to count
+  bool is_former = false;  // a former ferryd has led it
+  std::optional<Time> alarm_at;
 };
 
 struct World::Move {
   MoveId id = 0;
   int program = 0, from = 0, to = 0;
-  unsigned life = 0;  // of the ferryd that leads it
-  std::shared_ptr<Copy> copy;
+  unsigned life = 0;           // of the ferryd that leads it
+  std::shared_ptr<Copy> copy;  // not of a former ferryd's
   Place new_place;
+  std::shared_ptr<Image> image;
   std::shared_ptr<Group> group;
   std::size_t index = 0;  // in the group
   bool stopped = false;
@@ -263,7 +277,6 @@ struct World::Host {
   std::map<MoveId, std::weak_ptr<ArrivalGroup>> groups;  // by its first move
   std::map<MoveId, std::shared_ptr<StandInSocket>> stand_ins;
   std::map<MoveId, host::StandInTerm> terms;  // of the committed ones
-  std::set<MoveId> settling;
 
   void note(const std::string& line);
   host::Journal read() const;

@@ -20,11 +20,12 @@ void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond&
   arrival->place.at.udp_port = port::udp_port_of_slot(arrival->place.slot);
   arrival->heard = events_.now();
   if (network_.is_bound(arrival->place.at)) return respond({});
-  auto& known = host.groups[move->group->ids.front()];
+  const Ids& ids = move->group->record;
+  auto& known = host.groups[ids.front()];
   arrival->group = known.lock();
   if (!arrival->group) {
-    known = arrival->group = std::make_shared<ArrivalGroup>(move->group->ids.size());
-    arrival->group->ids = move->group->ids;
+    known = arrival->group = std::make_shared<ArrivalGroup>(ids.size());
+    arrival->group->ids = ids;
   }
   if (arrival->group->decision.decided()) return respond({});
   arrival->index = move->index;
@@ -34,8 +35,8 @@ void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond&
   respond({true, Answer::kUnknown, arrival->place});
 }
 
-void World::restore(int number, MoveId id, int program, const std::shared_ptr<Image>& image,
-                    const Respond& respond) {
+void World::restore_there(int number, MoveId id, int program, const std::shared_ptr<Image>& image,
+                          const Respond& respond) {
   Host& host = *hosts_.at(number);
   const auto found = host.arrivals.find(id);
   if (found == host.arrivals.end() || found->second->group->decision.decided()) {
@@ -248,18 +249,16 @@ std::optional<bool> World::wake(const std::shared_ptr<Copy>& copy) {
     arrival->second->taken = true;
     return false;
   }
-  bool aborted = false;
-  if (const auto move = host.moves.find(id); move != host.moves.end()) {
-    aborted = move->second->group->decision.decided() && !move->second->group->decision.committed();
-  } else {
-    const auto decision = recovered(copy->on, id);
-    aborted = decision.decided() && !decision.committed();
-  }
-  if (!aborted) return std::nullopt;
+  const auto decision = decision_of(copy->on, id);
+  if (!decision.decided() || decision.committed()) return std::nullopt;
   if (!network_.is_bound(copy->place.at)) network_.bind(copy->place.at);
   network_.stop_reading(copy->place.at);
   host.stand_ins.erase(id);
-  host.moves.erase(id);
+  if (const auto found = host.moves.find(id); found != host.moves.end()) {
+    const auto move = found->second;
+    host.moves.erase(found);
+    if (!happened(move, host::MoveMachine::Event::kReturned)) fail("it returns from nowhere");
+  }
   note_over(copy->on, id, Side::kSource);
   return true;
 }

@@ -126,7 +126,6 @@ void World::crash(int number) {
   host.groups.clear();
   host.stand_ins.clear();
   host.terms.clear();
-  host.settling.clear();
   // Peers of what it held give up after 4.3 s without an answer, however often it has died in them.
   constexpr Time kPatience = milliseconds(4300), kShortest = milliseconds(10),
                  kLongest = milliseconds(2000);
@@ -174,18 +173,13 @@ void World::restart(int number) {
       note_forgotten(number, id, side);
       continue;
     }
-    const auto decision = recovered(number, id);
     // Bound still: its process has never let go of it.
     const Place old = place_of(entry.held->processes.at(0).place);
     if (options_.without != Without::kStandInsAgain && !network_.is_bound(old.at)) {
       network_.bind(old.at);
       stand_in(number, id);
     }
-    if (decision.promised()) {
-      settle(number, id);
-    } else if (decision.committed()) {
-      keep_committed(number, id);
-    }
+    recover(number, id, entry);
   }
 }
 

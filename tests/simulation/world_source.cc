@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
-// The source's side of a move: src/host/move/move.cc, stopped_tree.cc, settle.cc, and CRIU's dump.
+// The source's side of a move: what a ferryd does for its MoveMachine (src/host/move/move.cc,
+// former_move.cc), and CRIU's dump.
 namespace ferry::simulation {
 
 using host::Answer;
 using host::Decision;
+using host::MoveMachine;
 using host::Side;
 using host::SourceDecision;
 using host::Stamp;
@@ -14,7 +16,7 @@ using host::Written;
 
 bool World::is_being_moved(const Host& host, int program) const {
   return std::any_of(host.moves.begin(), host.moves.end(), [program](const auto& item) {
-    return item.second->program == program && !item.second->group->decision.decided();
+    return item.second->program == program && !item.second->group->machine.decision().decided();
   });
 }
 
@@ -28,7 +30,7 @@ void World::order(int program, unsigned left) {
   }
   const auto moves = gather(program);
   if (moves.empty()) return again(milliseconds(200), left);
-  for (const auto& move : moves) check(move, 0);
+  for (const auto& move : moves) advance(move->group);
   again(events_.chance(0.5) ? milliseconds(20) : milliseconds(2000), left - 1);
 }
 
@@ -61,14 +63,16 @@ std::vector<std::shared_ptr<World::Move>> World::gather(int program) {
     move->life = host.life;
     move->copy = member;
     if (!group || !as_one) {
-      group = std::make_shared<Group>(as_one ? members.size() : 1);
+      const Time standstill =
+          events_.chance(0.2) ? events_.between(milliseconds(10), milliseconds(120)) : seconds(20);
+      group = std::make_shared<Group>(MoveMachine(as_one ? members.size() : 1, standstill));
       group->from = move->from;
       group->to = to;
       group->life = host.life;
     }
     move->group = group;
-    move->index = group->ids.size();
-    group->ids.push_back(move->id);
+    move->index = group->moves.size();
+    group->record.push_back(move->id);
     group->moves.push_back(move);
     together_[move->id] = first;
     host.moves.emplace(move->id, move);
@@ -92,11 +96,79 @@ void World::outcome(MoveId id, bool committed) {
   if (is_first && committed && (is_group || together_.at(id) != id)) ++totals_.groups_committed;
 }
 
+// --- the machine's owner
+
+void World::advance(const std::shared_ptr<Group>& group) {
+  if (hosts_[group->from]->life != group->life) return;
+  MoveMachine& machine = group->machine;
+  for (const auto& weak : group->moves) {
+    const auto move = weak.lock();
+    if (!move) continue;
+    const auto action = machine.next(move->index, events_.now());
+    if (action != MoveMachine::Action::kNone) begin(move, action);
+    if (hosts_[group->from]->life != group->life) return;
+  }
+  const auto step = machine.step(events_.now());
+  if (step != MoveMachine::Step::kNone) begin(group, step);
+  const auto at = machine.deadline();
+  if (!at || (group->alarm_at && *group->alarm_at <= *at)) return;
+  group->alarm_at = at;
+  events_.in(std::max(*at - events_.now(), Time(0)), [this, group, at = *at] {
+    if (group->alarm_at != at) return;
+    group->alarm_at.reset();
+    if (hosts_[group->from]->life != group->life) return;
+    group->machine.time_passed(events_.now());
+    advance(group);
+  });
+}
+
+void World::begin(const std::shared_ptr<Move>& move, MoveMachine::Action action) {
+  switch (action) {
+    case MoveMachine::Action::kNone: return;
+    case MoveMachine::Action::kCheck: return check(move, 0);
+    case MoveMachine::Action::kPrepare: return prepare(move);
+    case MoveMachine::Action::kCopyAhead: happened(move, MoveMachine::Event::kCopied); return;
+    case MoveMachine::Action::kDump: return dump(move);
+    case MoveMachine::Action::kTransfer: return transfer(move);
+    case MoveMachine::Action::kRestore: return restore(move);
+    case MoveMachine::Action::kLeave: return leave(move);
+    case MoveMachine::Action::kFollow: return follow(move->from, move->id);
+    case MoveMachine::Action::kReturn: return give_back(move);
+  }
+}
+
+void World::begin(const std::shared_ptr<Group>& group, MoveMachine::Step step) {
+  switch (step) {
+    case MoveMachine::Step::kNone: return;
+    case MoveMachine::Step::kRecordPromise: return record_promise(group);
+    case MoveMachine::Step::kAskCommit: return ask_commit(group);
+    case MoveMachine::Step::kAskAbort: return ask_abort(group);
+    case MoveMachine::Step::kRecordOutcome: return record_outcome(group);
+  }
+}
+
+bool World::happened(const std::shared_ptr<Move>& move, MoveMachine::Event event) {
+  const bool has_happened = move->group->machine.happened(move->index, event);
+  advance(move->group);
+  return has_happened;
+}
+
+// Something failed. It is too late when the promise is on record.
+void World::give_up(const std::shared_ptr<Group>& group) {
+  group->machine.failed();
+  advance(group);
+}
+
+bool World::leads(const Move& move) const {
+  return hosts_[move.from]->life == move.life && !move.group->machine.decision().decided();
+}
+
+// --- its actions
+
 void World::check(const std::shared_ptr<Move>& move, unsigned tries) {
-  Group& group = *move->group;
-  if (hosts_[move->from]->life != move->life || group.decision.decided()) return;
+  if (!leads(*move)) return;
   if (!move->copy->peers_are_known()) {
-    if (tries == 200) return abandon(move->group);
+    if (tries == 200) return give_up(move->group);
     move->copy->prepare();
     events_.in(milliseconds(20), [this, move, tries] { check(move, tries + 1); });
     return;
@@ -105,35 +177,28 @@ void World::check(const std::shared_ptr<Move>& move, unsigned tries) {
   call(
       move->from, move->to, [](const Respond& respond) { respond({.ok = true}); },
       [this, move](const auto& reply) {
-        if (!reply) return abandon(move->group);
-        if (++move->group->checked < move->group->ids.size()) return;
-        for (const auto& member : move->group->moves) {
-          if (const auto other = member.lock()) prepare(other);
-        }
+        if (!reply) return give_up(move->group);
+        happened(move, MoveMachine::Event::kChecked);
       });
 }
 
 void World::prepare(const std::shared_ptr<Move>& move) {
-  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kPrepare, move->from, move->to)) return;
   call(
       move->from, move->to,
       [this, move](const Respond& respond) { arrive(move->to, move, respond); },
       [this, move](const auto& reply) {
-        if (!reply || !reply->ok) return abandon(move->group);
+        if (!reply || !reply->ok) return give_up(move->group);
         move->new_place = reply->place;
-        if (++move->group->prepared < move->group->ids.size()) return;
-        for (const auto& member : move->group->moves) {
-          if (const auto other = member.lock()) stop(other);
-        }
+        happened(move, MoveMachine::Event::kPrepared);
       });
 }
 
-void World::stop(const std::shared_ptr<Move>& move) {
+// CRIU lets the ferryd stop the program, freezes it and writes its image.
+void World::dump(const std::shared_ptr<Move>& move) {
   Copy& copy = *move->copy;
-  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kStop, move->from, move->to)) return;
-  if (copy.dead || !copy.runs || copy.stopped) return abandon(move->group);
+  if (copy.dead || !copy.runs || copy.stopped) return give_up(move->group);
   Host& host = *hosts_[move->from];
   const auto entries = copy.stop();
   note_over(move->from, copy.move, Side::kDestination);  // that brought it here
@@ -144,11 +209,12 @@ void World::stop(const std::shared_ptr<Move>& move) {
   host.note(host::Journal::held(move->id, Side::kSource, held(copy.place, move->to, entries)));
   network_.stop_reading(copy.place.at);
   stand_in(move->from, move->id);
+  happened(move, MoveMachine::Event::kStopped);
   events_.in(a_while(milliseconds(5)), [this, move] { freeze(move); });
   fault(Step::kTaken, move->from, move->to);
 }
 
-// CRIU freezes the tree and tells its ferryd; without one the dump fails.
+// Without its ferryd the dump fails.
 void World::freeze(const std::shared_ptr<Move>& move) {
   const bool fails = faults_left_ > 0 && events_.chance(fault_probability_ / 4);
   if (fails) {
@@ -156,122 +222,152 @@ void World::freeze(const std::shared_ptr<Move>& move) {
     ++totals_.faults[std::size_t(Step::kTaken)][std::size_t(Fault::kCriu)];
   }
   const bool same = hosts_[move->from]->life == move->life;
-  if (fails && same) abandon(move->group);
-  if (!same || move->group->decision.decided()) return awake(move->copy);
+  if (fails && same) give_up(move->group);
+  if (!same || !happened(move, MoveMachine::Event::kFrozen)) return awake(move->copy);
   move->copy->runs = false;
   poll_dump(move->copy, move->id);
-  events_.in(a_while(milliseconds(30)), [this, move] { transfer(move); });
+  events_.in(a_while(milliseconds(30)), [this, move] {
+    if (leads(*move)) happened(move, MoveMachine::Event::kDumped);
+  });
 }
 
 void World::transfer(const std::shared_ptr<Move>& move) {
-  if (hosts_[move->from]->life != move->life || move->group->decision.decided()) return;
   if (fault(Step::kTransfer, move->from, move->to)) return;
-  auto image = std::make_shared<Image>(move->copy->image());
-  if (events_.chance(0.05)) kept_[move->id] = image;
+  move->image = std::make_shared<Image>(move->copy->image());
+  if (events_.chance(0.05)) kept_[move->id] = move->image;
+  happened(move, MoveMachine::Event::kTransferred);
+}
+
+void World::restore(const std::shared_ptr<Move>& move) {
   call(
       move->from, move->to,
-      [this, move, image](const Respond& respond) {
-        restore(move->to, move->id, move->program, image, respond);
+      [this, move](const Respond& respond) {
+        restore_there(move->to, move->id, move->program, move->image, respond);
       },
       [this, move](const auto& reply) {
-        if (!reply || !reply->ok) return abandon(move->group);
-        auto& decision = move->group->decision;
-        decision.restored(move->index);
-        if (decision.state() == SourceDecision::State::kRecording) drive(move->group);
+        if (!reply || !reply->ok) return give_up(move->group);
+        happened(move, MoveMachine::Event::kRestored);
       });
 }
 
-void World::ask_commit(int from, int to, MoveId id, Done done) {
+// The stand-in goes on for what is left of its term.
+void World::leave(const std::shared_ptr<Move>& move) {
+  const int number = move->from;
+  const MoveId id = move->id;
+  Host& host = *hosts_.at(number);
+  under_way_.erase(id);
+  trace("move " + std::to_string(id) + " is committed");
+  if (move->group->counts) ++totals_.commits;
+  const Stamp now = stamp(number);
+  if (!host.journal.find(id, Side::kSource)->since) {
+    host.note(host::Journal::since(id, now));
+  }
+  const auto& entry = *host.journal.find(id, Side::kSource);
+  if (const auto socket = host.stand_ins.find(id); socket != host.stand_ins.end()) {
+    const Place place = place_of(entry.going->places.at(0));
+    const Time since = events_.now() - host::age_of(*entry.since, now);
+    // The numbers of moves rise, as an RNIC's count of its stops does.
+    const auto stops = static_cast<std::uint32_t>(id);
+    socket->second->stand_in->committed(place.at, place.slot, stops, since);
+    const auto term = host.terms.emplace(id, host::StandInTerm(since)).first;
+    if (entry.left)
+      term->second.program_left(events_.now() - host::age_of(*entry.left, now),
+                                transport::MigrationSettings().paused_limit);
+  }
+  happened(move, MoveMachine::Event::kLeft);
+}
+
+// What was stopped waits for the word: its process asks (wake()).
+void World::give_back(const std::shared_ptr<Move>& move) {
+  trace("move " + std::to_string(move->id) + " is aborted");
+  if (move->group->counts) ++totals_.rollbacks;
+  under_way_.erase(move->id);
+  outcome(move->id, false);
+  if (move->group->is_former) return;
   call(
-      from, to, [this, to, id](const Respond& respond) { commit(to, id, respond); },
-      std::move(done));
-}
-
-void World::drive(const std::shared_ptr<Group>& group) {
-  if (hosts_[group->from]->life != group->life) return;
-  const auto answered = [this, group](const auto& reply) {
-    group->decision.answered(reply ? reply->answer : Answer::kUnknown);
-    if (options_.without == Without::kStayingFrozen && !reply) group->decision.operator_aborts();
-    if (group->decision.decided()) return drive(group);
-    events_.in(milliseconds(100), [this, group] { drive(group); });
-  };
-  switch (group->decision.next()) {
-    case SourceDecision::Step::kNone: return finish(group);
-    case SourceDecision::Step::kRecordCommit: {
-      for (const auto& weak : group->moves) {
-        const auto move = weak.lock();
-        if (!move) continue;
-        const auto there = held(move->new_place, move->to).processes.at(0).place;
-        hosts_[group->from]->note(host::Journal::going(move->id, {"", {there}}));
-      }
-      if (fault(Step::kRecord, group->from, group->to)) return;
-      const Written written =
-          write(group->from, group->ids, Side::kSource, Decision::kCommitted, Step::kRecord);
-      if (fault(Step::kRecorded, group->from, group->to)) return;
-      const bool revokes = options_.without != Without::kRevoking;
-      group->decision.written(written == Written::kUnknown && !revokes ? Written::kNot : written);
-      return drive(group);
-    }
-    case SourceDecision::Step::kAskCommit:
-      return ask_commit(group->from, group->to, group->ids.front(), answered);
-    case SourceDecision::Step::kAskAbort:
-      return call(
-          group->from, group->to,
-          [this, group](const Respond& respond) {
-            respond({true, abort(group->to, group->ids.front()), {}});
-          },
-          answered);
+      move->from, move->to,
+      [this, move](const Respond& respond) {
+        respond({true, abort(move->to, move->id), {}});
+      },
+      [](const auto&) {});
+  if (!move->stopped) {
+    hosts_[move->from]->moves.erase(move->id);
+    happened(move, MoveMachine::Event::kReturned);
   }
 }
 
-void World::finish(const std::shared_ptr<Group>& group) {
-  const bool committed = group->decision.committed();
-  if (fault(Step::kCommitted, group->from, group->to)) return;
-  write(group->from, group->ids, Side::kSource,
-        committed ? Decision::kConfirmed : Decision::kAborted, Step::kCommitted);
-  for (const MoveId id : group->ids) decided(group->from, id, committed);
-}
+// --- its steps
 
-// Something failed. It is too late when the promise is on record.
-void World::abandon(const std::shared_ptr<Group>& group) {
-  if (group->decision.decided()) return;
-  group->decision.failed();
-  if (!group->decision.decided()) return;
-  for (const auto& member : group->moves) {
-    const auto move = member.lock();
+void World::record_promise(const std::shared_ptr<Group>& group) {
+  for (const auto& weak : group->moves) {
+    const auto move = weak.lock();
     if (!move) continue;
-    trace("move " + std::to_string(move->id) + " is given up");
-    ++totals_.rollbacks;
-    under_way_.erase(move->id);
-    outcome(move->id, false);
-    call(
-        move->from, move->to,
-        [this, move](const Respond& respond) {
-          respond({true, abort(move->to, move->id), {}});
-        },
-        [](const auto&) {});
-    // What was stopped waits for the word: its process asks.
-    if (!move->stopped) hosts_[move->from]->moves.erase(move->id);
+    const auto there = held(move->new_place, move->to).processes.at(0).place;
+    hosts_[group->from]->note(host::Journal::going(move->id, {"", {there}}));
+  }
+  if (fault(Step::kRecord, group->from, group->to)) return;
+  const Written written =
+      write(group->from, group->record, Side::kSource, Decision::kCommitted, Step::kRecord);
+  if (fault(Step::kRecorded, group->from, group->to)) return;
+  const bool revokes = options_.without != Without::kRevoking;
+  group->machine.written(written == Written::kUnknown && !revokes ? Written::kNot : written);
+  advance(group);
+}
+
+void World::ask_commit(const std::shared_ptr<Group>& group) {
+  const MoveId id = group->moves.front().lock()->id;
+  // Another move of its group may have asked.
+  if (const auto record = promise_of(group->from, id); record == Decision::kConfirmed) {
+    return answered(group, Reply{true, Answer::kCommitted, {}});
+  }
+  call(
+      group->from, group->to,
+      [this, to = group->to, id](const Respond& respond) { commit(to, id, respond); },
+      [this, group](const auto& reply) { answered(group, reply); });
+}
+
+void World::ask_abort(const std::shared_ptr<Group>& group) {
+  const MoveId id = group->moves.front().lock()->id;
+  call(
+      group->from, group->to,
+      [this, to = group->to, id](const Respond& respond) {
+        respond({true, abort(to, id), {}});
+      },
+      [this, group](const auto& reply) { answered(group, reply); });
+}
+
+void World::answered(const std::shared_ptr<Group>& group, const std::optional<Reply>& reply) {
+  MoveMachine& machine = group->machine;
+  machine.answered(reply ? reply->answer : Answer::kUnknown, events_.now());
+  if (options_.without == Without::kStayingFrozen && !reply && !group->is_former) {
+    machine.operator_aborts();
+  }
+  if (group->is_former && machine.decision().decided()) ++totals_.settled;
+  advance(group);
+}
+
+void World::record_outcome(const std::shared_ptr<Group>& group) {
+  if (fault(Step::kCommitted, group->from, group->to)) return;
+  const auto record =
+      group->machine.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
+  // What cannot be recorded is asked again by the next ferryd.
+  if (write(group->from, group->record, Side::kSource, record, Step::kCommitted) !=
+      Written::kDurable) {
+    hosts_[group->from]->journal.take(
+        host::Journal::decision(Side::kSource, {record, "", "", group->record}));
   }
 }
+
+// --- CRIU, and what others hear
 
 // The post-dump action: CRIU asks until there is an answer.
 void World::poll_dump(const std::shared_ptr<Copy>& copy, MoveId id) {
   if (copy->dead) return;
-  Host& host = *hosts_.at(copy->on);
-  std::optional<bool> committed;
-  if (host.up) {
-    if (const auto move = host.moves.find(id); move != host.moves.end()) {
-      if (move->second->group->decision.decided())
-        committed = move->second->group->decision.committed();
-    } else {
-      const auto decision = recovered(copy->on, id);
-      if (decision.decided()) committed = decision.committed();
-    }
-  }
-  if (!committed) {
+  const SourceDecision decision =
+      hosts_.at(copy->on)->up ? decision_of(copy->on, id) : SourceDecision();
+  if (!decision.decided()) {
     events_.in(a_while(milliseconds(100)), [this, copy, id] { poll_dump(copy, id); });
-  } else if (*committed) {
+  } else if (decision.committed()) {
     outcome(id, true);
     copy->dead = true;
   } else {
@@ -284,85 +380,47 @@ void World::thaw(const std::shared_ptr<Copy>& copy) {
   awake(copy);
 }
 
-// A promise of a former ferryd: nobody knows whether the destination has committed.
-void World::settle(int number, MoveId id) {
+// A move that a former ferryd has led.
+void World::recover(int number, MoveId id, const host::Journal::Entry& entry) {
   Host& host = *hosts_.at(number);
-  host.settling.insert(id);
-  const auto settled = [this, number, id](bool committed) {
-    hosts_[number]->settling.erase(id);
-    ++totals_.settled;
-    decided(number, id, committed);
-  };
-  // Another move of its group may have asked.
-  if (const auto now = recovered(number, id); now.decided()) return settled(now.committed());
-  const auto& entry = *host.journal.find(id, Side::kSource);
-  ask_commit(
-      number, peer_of(entry), id,
-      [this, number, id, settled, group = entry.record->moves](const auto& reply) {
-        auto decision = recovered(number, id);
-        if (decision.decided()) return settled(decision.committed());
-        decision.answered(reply ? reply->answer : Answer::kUnknown);
-        if (!decision.decided()) {
-          const unsigned life = hosts_[number]->life;
-          events_.in(milliseconds(100), [this, number, id, life] {
-            if (hosts_[number]->life == life) settle(number, id);
-          });
-          return;
-        }
-        const auto record = decision.committed() ? Decision::kConfirmed : Decision::kAborted;
-        // What cannot be recorded is asked again by the next one.
-        if (write(number, group, Side::kSource, record, Step::kCommitted) != Written::kDurable) {
-          hosts_[number]->journal.take(
-              host::Journal::decision(Side::kSource, {record, "", "", group}));
-        }
-        settled(decision.committed());
-      });
+  auto group = std::make_shared<Group>(MoveMachine::recovered(promise_of(number, id)));
+  const auto& decision = group->machine.decision();
+  group->from = number;
+  group->to = peer_of(entry);
+  group->life = host.life;
+  group->record = entry.record ? entry.record->moves : Ids{id};
+  group->is_former = true;
+  group->counts = decision.promised();
+  auto move = std::make_shared<Move>();
+  move->id = id;
+  move->program = -1;
+  move->from = number;
+  move->to = group->to;
+  move->life = host.life;
+  move->group = group;
+  move->stopped = true;
+  group->moves.push_back(move);
+  host.moves.emplace(id, move);
+  advance(group);
 }
 
-void World::decided(int number, MoveId id, bool committed) {
-  Host& host = *hosts_.at(number);
-  under_way_.erase(id);
-  trace("move " + std::to_string(id) + (committed ? " is committed" : " is aborted"));
-  ++(committed ? totals_.commits : totals_.rollbacks);
-  if (committed && host.journal.find(id, Side::kSource) != nullptr) keep_committed(number, id);
+std::optional<Decision> World::promise_of(int number, MoveId id) const {
+  const auto record = on_record(number, id, Side::kSource);
+  const bool takes_it_for_the_commit = options_.without == Without::kAskingAgain;
+  if (takes_it_for_the_commit && record == Decision::kCommitted) return Decision::kConfirmed;
+  return record;
 }
 
-// The stand-in goes on for what is left of its term.
-void World::keep_committed(int number, MoveId id) {
-  Host& host = *hosts_.at(number);
-  const Stamp now = stamp(number);
-  if (!host.journal.find(id, Side::kSource)->since) {
-    host.note(host::Journal::since(id, now));
+SourceDecision World::decision_of(int number, MoveId id) const {
+  const Host& host = *hosts_.at(number);
+  if (const auto move = host.moves.find(id); move != host.moves.end()) {
+    return move->second->group->machine.decision();
   }
-  const auto& entry = *host.journal.find(id, Side::kSource);
-  const auto socket = host.stand_ins.find(id);
-  if (socket == host.stand_ins.end()) return;
-  const Place place = place_of(entry.going->places.at(0));
-  const Time since = events_.now() - host::age_of(*entry.since, now);
-  // The numbers of moves rise, as an RNIC's count of its stops does.
-  const auto stops = static_cast<std::uint32_t>(id);
-  socket->second->stand_in->committed(place.at, place.slot, stops, since);
-  const auto term = host.terms.emplace(id, host::StandInTerm(since)).first;
-  if (entry.left)
-    term->second.program_left(events_.now() - host::age_of(*entry.left, now),
-                              transport::MigrationSettings().paused_limit);
-  keep_stand_in(number, id);
+  return SourceDecision::recovered(promise_of(number, id));
 }
 
 Answer World::source_says(int number, MoveId id) const {
-  const Host& host = *hosts_.at(number);
-  if (const auto move = host.moves.find(id); move != host.moves.end()) {
-    return move->second->group->decision.answer();
-  }
-  return recovered(number, id).answer();
-}
-
-SourceDecision World::recovered(int number, MoveId id) const {
-  auto record = on_record(number, id, Side::kSource);
-  if (options_.without == Without::kAskingAgain && record == Decision::kCommitted) {
-    record = Decision::kConfirmed;
-  }
-  return SourceDecision::recovered(record);
+  return decision_of(number, id).answer();
 }
 
 // Answers on the old socket, by what the journal has.
@@ -393,7 +451,8 @@ void World::stand_in(int number, MoveId id) {
   });
 }
 
-void World::keep_stand_in(int number, MoveId id) {
+// Until no peer needs the stand-in any more.
+void World::follow(int number, MoveId id) {
   const unsigned life = hosts_[number]->life;
   events_.in(seconds(5), [this, number, id, life] {
     Host& host = *hosts_[number];
@@ -401,12 +460,14 @@ void World::keep_stand_in(int number, MoveId id) {
     if (host.life != life || socket == host.stand_ins.end()) return;
     socket->second->stand_in->handle_timeout(events_.now());
     const bool expired = socket->second->stand_in->expired(events_.now());
-    if (!host.terms.at(id).over(expired, events_.now())) return keep_stand_in(number, id);
+    if (!host.terms.at(id).over(expired, events_.now())) return follow(number, id);
     ++totals_.stand_ins_expired;
     network_.close(socket->second->place.at);
     host.stand_ins.erase(socket);
     host.terms.erase(id);
+    const auto move = host.moves.at(id);
     host.moves.erase(id);
+    if (!happened(move, MoveMachine::Event::kUnneeded)) fail("a move is over before it has gone");
     note_over(number, id, Side::kSource);
   });
 }

@@ -91,8 +91,9 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
         }
       }
     }
-    const auto together = std::make_shared<MoveGroup>(*host_.decisions, host_.stopping,
-                                                      host_.credentials, std::move(group), to);
+    const auto together =
+        std::make_shared<MoveGroup>(*host_.decisions, host_.limits.standstill, host_.stopping,
+                                    host_.credentials, std::move(group), to);
     for (std::size_t i = 0; i < together->programs().size(); ++i) {
       moves.push_back(std::make_shared<Move>(host_, together, i, user, options));
       moves_.emplace(moves.back()->move_id(), moves.back());

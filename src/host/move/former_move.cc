@@ -75,7 +75,7 @@ FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& 
       unit_(host.units->known(held_.program, held_.instance)),
       tree_(tree ? std::move(tree)
                  : std::make_unique<StoppedTree>(*host.control, *host.stand_ins, move_id)),
-      decision_(SourceDecision::recovered(entry.decision())) {
+      machine_(MoveMachine::recovered(entry.decision())) {
   // One that was given is in its place.
   if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
   for (const auto& process : host.control->processes()) {
@@ -99,57 +99,71 @@ bool FormerMove::pause() {
 
 void FormerMove::run() {
   try {
-    if (decision_.promised()) settle();
-    if (host_.stopping) return;
-    if (decision_.committed()) {
-      depart();
-      follow();
-    } else {
-      roll_back();
+    Lock lock(mutex_);
+    while (!host_.stopping && go_on(lock)) {
     }
+    lock.unlock();
     if (!host_.stopping) finish();
   } catch (const std::exception& failure) {
     log::error("what is left of the move of '{}': {}", program_, failure.what());
   }
 }
 
-// Asks the destination until it answers.
-void FormerMove::settle() {
-  const std::string peer = entry_.record->peer;
-  for (auto warned = std::chrono::steady_clock::time_point::min(); !host_.stopping;) {
-    std::string reason;
-    Answer answer = Answer::kUnknown;
-    try {
-      Peer destination = Peer::recorded(peer, host_.credentials);
-      answer = ask_to_commit(destination, move_id_, &reason);
-    } catch (const Failure& failure) {
-      reason = failure.what();
-    }
-    {
-      std::lock_guard lock(mutex_);
-      const bool by_operator = decision_.decided();
-      decision_.answered(answer);
-      if (decision_.decided()) {
-        in_doubt_ = false;
-        changed_.notify_all();
-        const Decision outcome = decision_.committed() ? Decision::kConfirmed : Decision::kAborted;
-        if (!by_operator) {
-          report_failure([&] {
-            host_.decisions->record(Side::kSource, {outcome, program_, "", entry_.record->moves});
-          });
-        }
-        return;
-      }
-      in_doubt_ = true;
-    }
-    if (const auto time = std::chrono::steady_clock::now();
-        warned == std::chrono::steady_clock::time_point::min() || time - warned > kWarnEvery) {
-      warned = time;
-      log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer,
-                reason);
-    }
-    pause();
+// The next that the machine wants, with the lock but while it is carried out. False: nothing more.
+bool FormerMove::go_on(Lock& lock) {
+  using Event = MoveMachine::Event;
+  if (const auto step = machine_.step(now()); step != MoveMachine::Step::kNone) {
+    decide(lock, step);
+    return true;
   }
+  const auto carry_out = [&](auto action, Event event) {
+    lock.unlock();
+    action();
+    lock.lock();
+    if (!host_.stopping) machine_.happened(0, event);
+    return true;
+  };
+  switch (machine_.next(0, now())) {
+    case MoveMachine::Action::kLeave: return carry_out([this] { depart(); }, Event::kLeft);
+    case MoveMachine::Action::kFollow: return carry_out([this] { follow(); }, Event::kUnneeded);
+    case MoveMachine::Action::kReturn: return carry_out([this] { roll_back(); }, Event::kReturned);
+    default: break;
+  }
+  const auto state = machine_.state(0);
+  if (state == MoveMachine::State::kOver || state == MoveMachine::State::kBack) return false;
+  changed_.wait_for(lock, kPause);  // before the destination is asked again
+  return true;
+}
+
+void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
+  if (step == MoveMachine::Step::kAskCommit) return ask(lock);
+  const auto outcome = machine_.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
+  lock.unlock();
+  report_failure([&] {
+    host_.decisions->record(Side::kSource, {outcome, program_, "", entry_.record->moves});
+  });
+  lock.lock();
+}
+
+void FormerMove::ask(Lock& lock) {
+  const std::string peer = entry_.record->peer;
+  std::string reason;
+  Answer answer = Answer::kUnknown;
+  lock.unlock();
+  try {
+    Peer destination = Peer::recorded(peer, host_.credentials);
+    answer = ask_to_commit(destination, move_id_, &reason);
+  } catch (const Failure& failure) {
+    reason = failure.what();
+  }
+  lock.lock();
+  machine_.answered(answer, now());
+  in_doubt_ = !machine_.decision().decided();
+  changed_.notify_all();
+  const auto time = std::chrono::steady_clock::now();
+  if (!in_doubt_ || time - warned_ < kWarnEvery) return;
+  warned_ = time;
+  log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer, reason);
 }
 
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
@@ -271,24 +285,25 @@ int FormerMove::action(const std::string& name, pid_t) {
   }
   if (name != "post-dump") return 0;
   std::unique_lock lock(mutex_);
-  while (!decision_.decided() && !host_.stopping) changed_.wait_for(lock, kPause);
-  if (!decision_.decided()) return EAGAIN;
-  return decision_.committed() ? 0 : 1;
+  const auto& decision = machine_.decision();
+  while (!decision.decided() && !host_.stopping) changed_.wait_for(lock, kPause);
+  if (!decision.decided()) return EAGAIN;
+  return decision.committed() ? 0 : 1;
 }
 
 Answer FormerMove::answer() const {
   std::lock_guard lock(mutex_);
-  return decision_.answer();
+  return machine_.decision().answer();
 }
 
 bool FormerMove::in_doubt() const {
   std::lock_guard lock(mutex_);
-  return in_doubt_ && !decision_.decided();
+  return in_doubt_ && !machine_.decision().decided();
 }
 
 void FormerMove::resolve_abort() {
   std::lock_guard lock(mutex_);
-  decision_.operator_aborts();
+  machine_.operator_aborts();
   changed_.notify_all();
 }
 

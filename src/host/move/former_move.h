@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -8,19 +9,20 @@
 #include <string>
 #include <thread>
 
-#include "host/journal/decision.h"
 #include "host/journal/journal.h"
 #include "host/move/host.h"
+#include "host/move/move_machine.h"
 #include "host/move/under_way.h"
 #include "host/standin/stopped_tree.h"
 
 // The source's side of a move that a former ferryd of this host has led, from the stop on, by the
-// journal. Its stand-ins answer again as soon as it exists; then, in a thread of its own:
+// journal. Its stand-ins answer again as soon as it exists; then a thread of its own carries out what
+// MoveMachine::recovered() wants:
 //
-//   promised ── asks the destination until it answers, or an operator decides
-//   committed ─ peers are told the way for what is left of the stand-ins' term, and those of
-//               origins and the container's network are kept for the life of the RNICs
-//   aborted ─── the processes get their sockets when they ask (AWAKE)
+//   kAskCommit ─ asks the destination until it answers, or an operator decides
+//   kFollow ──── peers are told the way for what is left of the stand-ins' term, and those of
+//                origins and the container's network are kept for the life of the RNICs
+//   kReturn ──── the processes get their sockets when they ask (AWAKE)
 namespace ferry::host {
 
 class FormerMove : public UnderWay {
@@ -50,8 +52,11 @@ class FormerMove : public UnderWay {
   bool is_over() const;
 
  private:
+  using Lock = std::unique_lock<std::mutex>;
   void run();
-  void settle();
+  bool go_on(Lock& lock);
+  void decide(Lock& lock, MoveMachine::Step step);
+  void ask(Lock& lock);
   void depart();
   void follow();
   void roll_back();
@@ -70,8 +75,9 @@ class FormerMove : public UnderWay {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  SourceDecision decision_;
+  MoveMachine machine_;
   bool in_doubt_ = false, over_ = false;
+  std::chrono::steady_clock::time_point warned_;
   std::thread thread_;
 };
 

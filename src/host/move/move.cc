@@ -79,7 +79,7 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
 
 Move::~Move() {
   if (watcher_.joinable()) watcher_.join();
-  if (over_) host_.decisions->over(move_id_, Side::kSource);
+  if (group_->is_over(index_)) host_.decisions->over(move_id_, Side::kSource);
 }
 
 void Move::in_group(const std::function<void()>& step) {
@@ -127,32 +127,64 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
   }
 }
 
-void Move::check(const Progress& progress) {
-  progress_ = progress;
-  in_group([this] {
-    tell("check");
-    check_here_and_there();
-  });
-}
-
-void Move::prepare() {
-  in_group([this] {
+// A step of the move, after which `event` has happened.
+void Move::attempt(MoveMachine::Event event, const std::function<void()>& step) {
+  in_group([&] {
     group_->need_open();
-    tell("prepare");
-    prepare_there();
+    step();
+    group_->happened(index_, event);
   });
 }
 
-void Move::copy_ahead() {
-  in_group([this] {
-    // Memory changes faster than files.
-    if (rootfs_) copy_rootfs();
-    if (ahead_) copy_memory();
-  });
+void Move::run(const Progress& progress) {
+  using Action = MoveMachine::Action;
+  using Event = MoveMachine::Event;
+  progress_ = progress;
+  for (bool is_done = false; !is_done;) {
+    switch (group_->next(index_, MoveGroup::Worker::kMove)) {
+      case Action::kCheck:
+        attempt(Event::kChecked, [this] {
+          tell("check");
+          check_here_and_there();
+        });
+        break;
+      case Action::kPrepare:
+        attempt(Event::kPrepared, [this] {
+          tell("prepare");
+          prepare_there();
+        });
+        break;
+      case Action::kCopyAhead:
+        attempt(Event::kCopied, [this] {
+          // Memory changes faster than files.
+          if (rootfs_) copy_rootfs();
+          if (ahead_) copy_memory();
+        });
+        break;
+      case Action::kDump: in_group([this] { dump(); }); break;
+      case Action::kReturn:
+        roll_back();
+        group_->happened(index_, Event::kReturned);
+        is_done = true;
+        break;
+      case Action::kFollow:
+        end_here();
+        is_done = true;
+        break;
+      default:  // this ferryd ends: too late for a promise, which the next one asks about
+        group_->failed(index_, "this ferryd is ending");
+        is_done = group_->undecided();
+    }
+  }
+  {
+    std::lock_guard lock(progress_mutex_);
+    progress_ = nullptr;
+  }
+  if (group_->undecided()) throw Failure("this ferryd is ending");
+  if (group_->committed()) finish();
 }
 
 void Move::copy_rootfs() {
-  group_->need_open();
   const auto began = Clock::now();
   tell_rootfs(0);
   rootfs_->run(
@@ -175,49 +207,36 @@ void Move::need_go_on() const {
   if (host_.stopping) throw Failure("this ferryd is ending");
 }
 
-void Move::go() {
-  in_group([this] {
-    group_->need_open();
-    tell("stop");
-    const std::string error = dump();
-    end_dump_turn();
-    if (group_->committed()) {
-      if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name(), error);
-    } else {
-      throw Failure(error.empty() ? "criu dump ended too early" : error);
-    }
-  });
-  // CRIU may have been killed while the group is in doubt.
-  const bool decided = group_->wait_until_decided();
-  {
-    std::lock_guard lock(progress_mutex_);
-    progress_ = nullptr;
+void Move::dump() {
+  group_->need_open();
+  tell("stop");
+  const std::string error = run_criu();
+  end_dump_turn();
+  if (!group_->committed()) throw Failure(error.empty() ? "criu dump ended too early" : error);
+  if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name(), error);
+}
+
+// The program has gone: nothing of it is left to run here.
+void Move::end_here() {
+  await_work();
+  kill_rest();
+  report_failure([&] { unit_.left(); });
+  if (ahead_) {
+    ahead_rounds_ = ahead_->rounds();
+    ahead_bytes_ = ahead_->sent_ahead();
+    last_bytes_ = ahead_->sent_last();
   }
-  if (!decided) throw Failure("this ferryd is ending");
-  if (group_->committed()) {
-    await_work();
-    kill_rest();
-    report_failure([&] { unit_.left(); });
-    if (ahead_) {
-      ahead_rounds_ = ahead_->rounds();
-      ahead_bytes_ = ahead_->sent_ahead();
-      last_bytes_ = ahead_->sent_last();
-    }
-    ahead_.reset();
-    if (rootfs_) {
-      rootfs_ahead_ = rootfs_->sent_ahead();
-      rootfs_last_ = rootfs_->sent_last();
-    }
-    rootfs_.reset();
-    sender_.reset();
-    finish();
-  } else {
-    roll_back();
+  ahead_.reset();
+  if (rootfs_) {
+    rootfs_ahead_ = rootfs_->sent_ahead();
+    rootfs_last_ = rootfs_->sent_last();
   }
+  rootfs_.reset();
+  sender_.reset();
 }
 
 // Runs CRIU, for as long as a standstill may take.
-std::string Move::dump() {
+std::string Move::run_criu() {
   standstill_.begin(host_.limits.standstill);
   Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
   // Unless CRIU waits for the decision.
@@ -239,7 +258,7 @@ std::string Move::dump() {
 
 // Without effect on a move that is promised: only its destination decides then.
 void Move::give_up_standstill() {
-  group_->failed(index_, stood_still(host_.limits.standstill));
+  group_->time_passed(index_);
   if (group_->answer() == Answer::kAborted) sender_->break_off();
 }
 
@@ -275,14 +294,11 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
     std::lock_guard lock(one_at_a_time);
     progress(message);
   };
-  in_parallel(moves, [&](const auto& move) { move->check(in_turn); });
-  in_parallel(moves, [](const auto& move) { move->prepare(); });
-  in_parallel(moves, [](const auto& move) { move->copy_ahead(); });
   std::set<std::string> failures;
   std::size_t failed = 0;
   in_parallel(moves, [&](const auto& move) {
     try {
-      move->go();
+      move->run(in_turn);
     } catch (const Failure& failure) {
       std::lock_guard lock(one_at_a_time);
       failures.insert(failure.what());
@@ -444,6 +460,7 @@ void Move::pause_tree() {
   }
   tree_.stop(ferry_processes(*host_.control, unit_.root()), *host_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
+  group_->happened(index_, MoveMachine::Event::kStopped);
   stopped_ = Clock::now();
   tell("dump");
   // While CRIU dumps, the destination binds the new sockets.
@@ -476,7 +493,7 @@ void Move::frozen() {
   // Before CRIU makes folders of its own there.
   if (rootfs_) rootfs_->send_last(*sender_);
   auto turn = host_.dump_turns.take(unit_.root());
-  group_->need_open();
+  group_->happened(index_, MoveMachine::Event::kFrozen);
   std::lock_guard lock(mutex_);
   dump_turn_ = std::move(turn);
 }
@@ -503,7 +520,7 @@ int Move::action(const std::string& name, pid_t) {
     } else if (name == "post-dump") {
       dumped_ = Clock::now();
       end_dump_turn();
-      return transfer_and_commit();
+      return after_dump();
     }
     return 0;
   } catch (const std::exception& failure) {
@@ -523,18 +540,47 @@ std::vector<ImageFile> Move::files() const {
 
 // Answer to the post-dump action: 0 kills the tree here, EAGAIN leaves it frozen and CRIU asks
 // again, anything else thaws it.
-int Move::transfer_and_commit() {
-  if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
-  const auto places = places_.get();
+int Move::after_dump() {
+  using Action = MoveMachine::Action;
+  using Event = MoveMachine::Event;
+  group_->happened(index_, Event::kDumped);
+  for (;;) {
+    switch (group_->next(index_, MoveGroup::Worker::kDump)) {
+      case Action::kTransfer:
+        transfer();
+        group_->happened(index_, Event::kTransferred);
+        break;
+      case Action::kRestore:
+        restore();
+        group_->happened(index_, Event::kRestored);
+        break;
+      case Action::kLeave:
+        report_failure([this] { leave(); });
+        group_->happened(index_, Event::kLeft);
+        return 0;
+      default:
+        if (group_->undecided()) return EAGAIN;
+        // The abort is final: what fails here is reported only.
+        report_failure([&] {
+          unit_.stage(Unit::State::kRunning, unit_.root());
+          unit_.publish();
+        });
+        return 1;
+    }
+  }
+}
+
+void Move::transfer() {
+  there_ = places_.get();
   tell("transfer");
-  group_->need_open();
-  if (!tree_.fits(places)) throw Failure(peer_.name() + " gave a malformed answer");
-  tree_.need_same_places(places);
+  if (!tree_.fits(there_)) throw Failure(peer_.name() + " gave a malformed answer");
+  tree_.need_same_places(there_);
   if (ahead_) ahead_->send_rest(*sender_, images_);
   image_ = sender_->send(files());
   transferred_ = Clock::now();
+}
 
-  group_->need_open();
+void Move::restore() {
   tell("restore");
   v1::RestoreRequest restore;
   v1::RestoreReply restored;
@@ -547,20 +593,29 @@ int Move::transfer_and_commit() {
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
 
-  host_.decisions->note(Journal::going(move_id_, {host_there_, places}));
+  host_.decisions->note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
   watcher_ = std::thread([this] { watch(); });
-  const int result = commit();
-  if (result == 0) depart(places);
-  return result;
+  // The supervisor of a container sees its program killed: it must know why. What can fail of it
+  // comes before the decision.
+  unit_.stage(Unit::State::kMoved, 0);
+}
+
+void Move::leave() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_resumed_) committed_at_ = group_->decided_at();
+    tell("resume");
+  }
+  depart();
 }
 
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
-void Move::depart(const std::vector<ProcessSlots>& places) {
+void Move::depart() {
   Place there;
   there.host = host_there_;
   there.ferryd = peer_.target();
-  const auto departed = tree_.commit(places, there);
+  const auto departed = tree_.commit(there_, there);
   std::vector<pid_t> pids;
   for (const auto& process : program_.processes) pids.push_back(process.pid);
   std::vector<Place> next;
@@ -573,26 +628,6 @@ void Move::depart(const std::vector<ProcessSlots>& places) {
     if (gone.stand_in == 0) continue;
     host_.departed->keep_origin(move_id_, gone.stand_in, gone.place, network_);
   }
-}
-
-// The answer to the post-dump action.
-int Move::commit() {
-  // The supervisor of a container sees its program killed: it must know why. What can fail of it
-  // comes before the decision.
-  unit_.stage(Unit::State::kMoved, 0);
-  const int result = group_->commit(index_);
-  if (result == 0) {
-    std::lock_guard lock(mutex_);
-    if (!is_resumed_) committed_at_ = group_->decided_at();
-    tell("resume");
-  } else if (result != EAGAIN) {
-    // The abort is final: what fails here is reported only.
-    report_failure([&] {
-      unit_.stage(Unit::State::kRunning, unit_.root());
-      unit_.publish();
-    });
-  }
-  return result;
 }
 
 void Move::roll_back() {
@@ -615,7 +650,6 @@ void Move::roll_back() {
   if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
     log::error("'{}' has not come back after its move failed", unit_.name());
   }
-  over_ = true;
   lock.unlock();
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
@@ -640,8 +674,7 @@ void Move::resumed(pid_t inner_pid, const agent::Resumed&) {
 }
 
 bool Move::is_over() const {
-  std::lock_guard lock(mutex_);
-  return over_;
+  return group_->is_over(index_);
 }
 
 // Listens to the destination from before the commit until no peer needs the stand-in.
@@ -661,11 +694,13 @@ void Move::watch() {
   while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));
   }
-  if (host_.stopping) return;  // the next ferryd goes on
-  std::shared_ptr<void> network;
-  std::lock_guard lock(mutex_);
-  network.swap(network_);  // goes when nobody needs it, after the lock
-  over_ = true;
+  if (host_.stopping) return;     // the next ferryd goes on
+  std::shared_ptr<void> network;  // goes when nobody needs it, after the lock
+  {
+    std::lock_guard lock(mutex_);
+    network.swap(network_);
+  }
+  group_->unneeded(index_);
 }
 
 void Move::handle(const v1::WatchEvent& event) {

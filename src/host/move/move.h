@@ -26,10 +26,11 @@
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
 
-// The source's side of the move of one program (docs/protocol.md, "A move decides once"). CRIU's plugin
-// and action scripts call in from other threads while go() waits for `criu dump`:
+// The source's side of the move of one program (docs/protocol.md, "A move decides once"): carries out
+// what the group's MoveMachine wants for it. CRIU's plugin and action scripts call in from other
+// threads while run() waits for `criu dump`:
 //
-//   check, prepare, copy_ahead ─ criu dump ┬ pause_tree()            stop
+//   check, prepare, copy ahead ─ criu dump ┬ pause_tree()            stop
 //                                          ├ frozen()                control blocks; what was
 //                                          │                         written since it was copied
 //                                          ├ action("network-lock")  the container leaves its
@@ -58,7 +59,7 @@ struct MoveOptions {
 class Move : public UnderWay {
  public:
   using Clock = std::chrono::steady_clock;
-  // Not called any more when go() has ended.
+  // Not called any more when run() has ended.
   using Progress = std::function<void(const v1::MoveProgress& progress)>;
   // What came of it; for the report of the group.
   struct Outcome {
@@ -70,20 +71,16 @@ class Move : public UnderWay {
   // all is frozen does not move.
   Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
        const MoveOptions& options);
-  // Waits for what goes on behind go().
+  // Waits for what goes on behind run().
   ~Move() override;
 
   std::uint64_t move_id() const { return program_.move_id; }
   const Unit& unit() const { return unit_; }
   MoveGroup& group() const { return *group_; }
 
-  // The steps, one after the other for the whole group; a failure is the group's. Before the stop:
-  void check(const Progress& progress);
-  void prepare();
-  void copy_ahead();
-  // From the stop to the peers' knowledge, or back: then, and when a step before has failed, the
-  // program runs here when this ends. Throws Failure for a program that moved and does not go on.
-  void go();
+  // From the check to the peers' knowledge, or back: a failure is the group's, and then the program
+  // runs here when this ends. Throws Failure for a program that moved and does not go on.
+  void run(const Progress& progress);
   const Outcome& outcome() const { return outcome_; }  // when committed
 
   // From the control server.
@@ -104,6 +101,7 @@ class Move : public UnderWay {
   void tell(v1::MoveProgress progress, const std::string& phase);
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
+  void attempt(MoveMachine::Event event, const std::function<void()>& step);
   void check_here_and_there();
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
@@ -111,14 +109,18 @@ class Move : public UnderWay {
   void copy_rootfs();
   void copy_memory();
   void need_go_on() const;
-  std::string dump();
+  void dump();
+  std::string run_criu();
   void give_up_standstill();
   class AtWork;
   void await_work();
   void note_held(const std::vector<HeldProcess>& processes);
-  int transfer_and_commit();
-  int commit();
-  void depart(const std::vector<ProcessSlots>& places);
+  int after_dump();
+  void transfer();
+  void restore();
+  void leave();
+  void depart();
+  void end_here();
   void roll_back();
   void kill_rest();
   void end_dump_turn();
@@ -156,7 +158,8 @@ class Move : public UnderWay {
   bool is_prepared_ = false;
   DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<ProcessSlots>> places_;
-  std::vector<UniqueFd> pidfds_;  // of the whole tree, at the stop
+  std::vector<ProcessSlots> there_;  // what came of it
+  std::vector<UniqueFd> pidfds_;     // of the whole tree, at the stop
 
   std::atomic<pid_t> criu_{0};  // from its start on
   Standstill standstill_;       // from before its start on
@@ -165,7 +168,6 @@ class Move : public UnderWay {
   std::condition_variable changed_;
   unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts
   std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
-  bool over_ = false;
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;

@@ -13,6 +13,31 @@ namespace {
 
 constexpr std::chrono::milliseconds kGlance{100};  // between looks at stopping_, and questions
 
+using Action = MoveMachine::Action;
+using State = MoveMachine::State;
+using Worker = MoveGroup::Worker;
+
+std::optional<Worker> worker_of(Action action) {
+  switch (action) {
+    case Action::kNone: return std::nullopt;
+    case Action::kTransfer:
+    case Action::kRestore:
+    case Action::kLeave: return Worker::kDump;
+    default: return Worker::kMove;
+  }
+}
+
+// Whether the worker has nothing more to do for a program in this state.
+bool is_done(Worker worker, State state) {
+  switch (state) {
+    case State::kReturning: return worker == Worker::kDump;
+    case State::kBack:
+    case State::kGone:
+    case State::kOver: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 std::string names_of(const std::vector<MoveGroup::Program>& programs) {
@@ -24,18 +49,61 @@ std::string names_of(const std::vector<MoveGroup::Program>& programs) {
   return names;
 }
 
-MoveGroup::MoveGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
-                     const Credentials* credentials, std::vector<Program> programs,
-                     const std::string& to)
+MoveGroup::MoveGroup(DecisionLog& decisions, Limits::Time standstill,
+                     const std::atomic<bool>& stopping, const Credentials* credentials,
+                     std::vector<Program> programs, const std::string& to)
     : decisions_(decisions),
+      standstill_(standstill),
       stopping_(stopping),
       programs_(std::move(programs)),
       peer_(to, credentials),
-      decision_(programs_.size()) {}
+      machine_(programs_.size(), standstill) {}
+
+MoveMachine::Time MoveGroup::now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+MoveGroup::Action MoveGroup::next(std::size_t program, Worker worker) {
+  Lock lock(mutex_);
+  for (;;) {
+    if (worker == Worker::kDump) {
+      if (const auto step = machine_.step(now()); step != MoveMachine::Step::kNone) {
+        decide(lock, step);
+        continue;
+      }
+    }
+    if (worker_of(machine_.due(program)) == worker) return machine_.next(program, now());
+    if (is_done(worker, machine_.state(program))) return Action::kNone;
+    if (stopping_ && !decision().decided()) return Action::kNone;
+    changed_.wait_for(lock, kGlance);
+  }
+}
+
+void MoveGroup::happened(std::size_t program, Event event) {
+  std::lock_guard lock(mutex_);
+  if (!machine_.happened(program, event)) throw Failure("another program failed");
+  changed_.notify_all();
+}
 
 void MoveGroup::failed(std::size_t program, const std::string& reason) {
   std::lock_guard lock(mutex_);
-  decision_.failed();
+  machine_.failed();
+  note_failure(program, reason);
+}
+
+void MoveGroup::unneeded(std::size_t program) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return machine_.state(program) == State::kGone; });
+  machine_.happened(program, Event::kUnneeded);
+}
+
+void MoveGroup::time_passed(std::size_t program) {
+  std::lock_guard lock(mutex_);
+  if (machine_.time_passed(now())) note_failure(program, stood_still(standstill_));
+}
+
+// With mutex_.
+void MoveGroup::note_failure(std::size_t program, const std::string& reason) {
   if (!culprit_) culprit_ = program;
   if (culprit_ == program && failure_.empty() && !reason.empty()) {
     failure_ =
@@ -46,7 +114,7 @@ void MoveGroup::failed(std::size_t program, const std::string& reason) {
 
 void MoveGroup::need_open() const {
   std::lock_guard lock(mutex_);
-  if (decision_.decided() && !decision_.committed()) throw Failure("another program failed");
+  if (decision().decided() && !decision().committed()) throw Failure("another program failed");
 }
 
 DecisionLog::Record MoveGroup::record(Decision decision) const {
@@ -59,61 +127,55 @@ DecisionLog::Record MoveGroup::record(Decision decision) const {
   return record;
 }
 
-int MoveGroup::commit(std::size_t program) {
-  std::unique_lock lock(mutex_);
-  decision_.restored(program);
-  // Who was the last decides for all.
-  if (decision_.state() == SourceDecision::State::kRecording) return decide(lock);
-  while (!decision_.decided()) {
-    if (stopping_) return EAGAIN;
-    changed_.wait_for(lock, kGlance);
-  }
-  return decision_.committed() ? 0 : 1;
-}
-
-int MoveGroup::decide(std::unique_lock<std::mutex>& lock) {
-  std::string refusal;
-  bool is_first = true;
-  for (SourceDecision::Step step; (step = decision_.next()) != SourceDecision::Step::kNone;) {
-    lock.unlock();
-    if (step == SourceDecision::Step::kRecordCommit) {
-      const auto written =
-          leave_addresses(&refusal)
-              ? decisions_.write(Side::kSource, record(Decision::kCommitted), &refusal)
-              : Written::kNot;
-      if (written == Written::kDurable) publish_moved();
+void MoveGroup::decide(Lock& lock, MoveMachine::Step step) {
+  switch (step) {
+    case MoveMachine::Step::kNone: return;
+    case MoveMachine::Step::kRecordPromise: record_promise(lock); break;
+    case MoveMachine::Step::kAskCommit:
+    case MoveMachine::Step::kAskAbort: ask(lock, step); break;
+    case MoveMachine::Step::kRecordOutcome: {
+      const auto outcome = decision().committed() ? Decision::kConfirmed : Decision::kAborted;
+      lock.unlock();
+      // Decided: what fails here is reported only.
+      report_failure([&] { decisions_.record(Side::kSource, record(outcome)); });
       lock.lock();
-      decision_.written(written);
-      continue;
+      return;
     }
-    const Answer answer = step == SourceDecision::Step::kAskCommit
-                              ? ask_to_commit(peer_, id(), &refusal)
-                              : ask_to_abort(peer_, id(), &refusal);
-    lock.lock();
-    decision_.answered(answer);
-    if (decision_.decided()) break;
-    if (is_first) {
-      log::error("the move of {} is promised and {} does not answer: frozen until it does",
-                 names_of(programs_), peer_.name());
-    }
-    is_first = false;
-    in_doubt_ = true;
-    // The record stands: who comes after us asks the destination.
-    if (stopping_) return EAGAIN;
-    changed_.wait_for(lock, kGlance, [this] { return decision_.decided(); });
-    if (decision_.decided()) refusal = "an operator decided so";
   }
+  if (!decision().decided()) return;
   in_doubt_ = false;
   decided_at_ = std::chrono::steady_clock::now();
-  const bool committed = decision_.committed();
-  if (!committed && failure_.empty()) failure_ = refusal;
+  if (!decision().committed() && failure_.empty()) failure_ = refusal_;
   changed_.notify_all();
+}
+
+void MoveGroup::record_promise(Lock& lock) {
+  std::string refusal;
   lock.unlock();
-  // Decided: what fails here is reported only.
-  report_failure([&] {
-    decisions_.record(Side::kSource, record(committed ? Decision::kConfirmed : Decision::kAborted));
-  });
-  return committed ? 0 : 1;
+  const auto written = leave_addresses(&refusal)
+                           ? decisions_.write(Side::kSource, record(Decision::kCommitted), &refusal)
+                           : Written::kNot;
+  if (written == Written::kDurable) publish_moved();
+  lock.lock();
+  refusal_ = refusal;
+  machine_.written(written);
+}
+
+void MoveGroup::ask(Lock& lock, MoveMachine::Step step) {
+  std::string refusal;
+  lock.unlock();
+  const Answer answer = step == MoveMachine::Step::kAskCommit ? ask_to_commit(peer_, id(), &refusal)
+                                                              : ask_to_abort(peer_, id(), &refusal);
+  lock.lock();
+  const bool by_operator = decision().decided();
+  refusal_ = by_operator ? "an operator decided so" : refusal;
+  machine_.answered(answer, now());
+  if (decision().decided()) return;
+  if (!in_doubt_) {
+    log::error("the move of {} is promised and {} does not answer: frozen until it does",
+               names_of(programs_), peer_.name());
+  }
+  in_doubt_ = true;
 }
 
 // An address has one place: stand-ins have answered at those that move along until here.
@@ -138,18 +200,18 @@ void MoveGroup::publish_moved() const {
 
 bool MoveGroup::wait_until_decided() const {
   std::unique_lock lock(mutex_);
-  while (!decision_.decided() && !stopping_) changed_.wait_for(lock, kGlance);
-  return decision_.decided();
+  while (!decision().decided() && !stopping_) changed_.wait_for(lock, kGlance);
+  return decision().decided();
 }
 
 bool MoveGroup::undecided() const {
   std::lock_guard lock(mutex_);
-  return !decision_.decided();
+  return !decision().decided();
 }
 
 bool MoveGroup::committed() const {
   std::lock_guard lock(mutex_);
-  return decision_.committed();
+  return decision().committed();
 }
 
 std::chrono::steady_clock::time_point MoveGroup::decided_at() const {
@@ -164,25 +226,34 @@ bool MoveGroup::in_doubt() const {
 
 Answer MoveGroup::answer() const {
   std::lock_guard lock(mutex_);
-  return decision_.answer();
+  return decision().answer();
 }
 
 void MoveGroup::resolve_abort() {
   std::lock_guard lock(mutex_);
   // Its destination may have answered meanwhile.
-  if (decision_.decided()) {
+  if (decision().decided()) {
     throw Failure(fmt::format("{} {} decided just now: see ferry ps", names_of(programs_),
                               is_alone() ? "was" : "were"));
   }
   // On record first: a destination that asks later must not hear of the promise.
   decisions_.record(Side::kSource, record(Decision::kAborted));
-  decision_.operator_aborts();
+  machine_.operator_aborts();
+  in_doubt_ = false;
+  decided_at_ = std::chrono::steady_clock::now();
+  if (failure_.empty()) failure_ = "an operator decided so";
   changed_.notify_all();
 }
 
 std::string MoveGroup::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;
+}
+
+bool MoveGroup::is_over(std::size_t program) const {
+  std::lock_guard lock(mutex_);
+  const auto state = machine_.state(program);
+  return state == MoveMachine::State::kOver || state == MoveMachine::State::kBack;
 }
 
 }  // namespace ferry::host
