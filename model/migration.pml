@@ -4,7 +4,8 @@
  * Programs A, B and (with THREE) C have connections; a move takes a program from its place k to its place k + 1, on
  * another host, or is rolled back. Everything that can happen is one branch of the loop in `world` and atomic: a
  * program sends or stops, a ferryd decides, a message arrives, timers fire. Names are those of
- * src/transport/migration.cc, stopped.cc, stand_in.cc and src/host/move/move.cc, arrival.cc.
+ * src/transport/migration.cc, stopped.cc, stand_in.cc and src/host/move/move_machine.h, arrival_group.cc; walk_test.py
+ * compares one_move() with what the machines of both sides do.
  *
  *   MOVES_A, MOVES_B, MOVES_C    moves of each program at most, rolled back ones counted
  *   DATA_0 … DATA_3              requests that each QP sends
@@ -525,12 +526,12 @@ inline one_move() {
     MOVES_FAIL && FROZEN && program[p].source_record == NO_RECORD ->
     roll_back()
   }
-  :: d_step {                                  /* Move::commit */
-    FROZEN && program[p].destination == IS_HELD && program[p].source_record == NO_RECORD ->
+  :: d_step {                                  /* the source promises: it was held there, the last it has heard */
+    FROZEN && program[p].source_record == NO_RECORD ->
     program[p].source_record = COMMIT_RECORD;
     printf("program %d: committed at the source\n", p)
   }
-  :: d_step {                                  /* Arrival::commit */
+  :: d_step {                                  /* ArrivalGroup::commit */
     program[p].source_record == COMMIT_RECORD && program[p].destination == IS_HELD &&
     program[p].destination_record == NO_RECORD ->
     program[p].destination_record = COMMIT_RECORD;
