@@ -53,7 +53,7 @@ struct Agent::Halt {
   }
 
   struct Item {
-    device::Context* context;
+    device::MovableContext* context;
     ContextSlots slots;
     bool suspended = false, detached = false;
   };
@@ -125,7 +125,7 @@ struct Agent::Halt {
   }
 
   // 0, or errno and the sockets are closed.
-  static int attach(device::Context& context, const std::vector<device::Slot>& slots) {
+  static int attach(device::MovableContext& context, const std::vector<device::Slot>& slots) {
     const int error = context.attach(slots);
     if (error) close_all(slots);
     return error;

@@ -32,7 +32,7 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
-  // A context has something in device::Context::sought(): ferryd is asked. Any thread; never
+  // A context has something in device::MovableContext::sought(): ferryd is asked. Any thread; never
   // blocks.
   void seeks();
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "wire/bytes.h"
 
 // The control protocol between a Ferry process, the CRIU plugin and ferryd: messages over the UNIX

@@ -22,7 +22,7 @@ void Registry::Change::add(Entry entry) {
   registry_.entries_.push_back(std::move(entry));
 }
 
-void Registry::Change::remove(const device::Context* context) {
+void Registry::Change::remove(const device::MovableContext* context) {
   std::lock_guard lock(registry_.mutex_);
   std::erase_if(registry_.entries_, [&](const Entry& e) { return e.context == context; });
 }

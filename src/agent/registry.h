@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agent/protocol.h"
-#include "device/device.h"
+#include "device/movable.h"
 
 // The contexts of this process that a move takes along. verbs/ adds and removes them; the agent
 // walks them.
@@ -27,7 +27,7 @@ class Companion {
 class Registry {
  public:
   struct Entry {
-    device::Context* context = nullptr;
+    device::MovableContext* context = nullptr;
     std::string device, netdev;
   };
 
@@ -40,7 +40,7 @@ class Registry {
     Change(const Change&) = delete;
     Change& operator=(const Change&) = delete;
     void add(Entry entry);
-    void remove(const device::Context* context);
+    void remove(const device::MovableContext* context);
 
    private:
     Registry& registry_;

@@ -68,8 +68,9 @@ int Log::take_failure(const std::string& function) {
 
 // --- Context -------------------------------------------------------------------------------------
 
-FakeContext::FakeContext(std::shared_ptr<Log> log, EventSink& sink, std::uint64_t guid)
-    : log_(std::move(log)), sink_(sink) {
+FakeContext::FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves,
+                         std::uint64_t guid)
+    : log_(std::move(log)), sink_(sink), moves_(moves) {
   ibv_device_attr& a = device_attributes.orig_attr;
   a.node_guid = __builtin_bswap64(guid);
   a.max_qp = a.max_cq = a.max_mr = a.max_pd = 1024;
@@ -369,7 +370,7 @@ void FakeContext::seek(const port::Endpoint& name) {
     std::lock_guard lock(mutex_);
     sought_.push_back(name);
   }
-  sink_.seeks();
+  moves_.seeks();
 }
 
 void FakeContext::located(const port::Endpoint& name, const port::Endpoint& location,
@@ -394,11 +395,12 @@ int FakeRnic::query(PortFacts* out) {
   return 0;
 }
 
-std::unique_ptr<Context> FakeRnic::open(EventSink& sink, int* error) {
+std::unique_ptr<MovableContext> FakeRnic::open_movable(EventSink& sink, MoveSink& moves,
+                                                       int* error) {
   log_->add("open", name_);
   *error = log_->take_failure("open");
   if (*error != 0) return nullptr;
-  auto context = std::make_unique<FakeContext>(log_, sink, guid_);
+  auto context = std::make_unique<FakeContext>(log_, sink, moves, guid_);
   last_opened_ = context.get();
   return context;
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 
 // A device that does nothing but keep account: the recording fake of the tests. Every call is
 // recorded, results are what the test asked for, completions are those that it pushes, and nothing
@@ -189,9 +189,9 @@ class FakeQp final : public Qp {
   std::vector<Received> received_;
 };
 
-class FakeContext final : public Context {
+class FakeContext final : public MovableContext {
  public:
-  FakeContext(std::shared_ptr<Log> log, EventSink& sink, std::uint64_t guid);
+  FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves, std::uint64_t guid);
   ~FakeContext() override;
 
   int query_device(ibv_device_attr_ex* out) override;
@@ -250,6 +250,7 @@ class FakeContext final : public Context {
 
   std::shared_ptr<Log> log_;
   EventSink& sink_;
+  MoveSink& moves_;
   std::mutex mutex_;
   std::map<Object*, std::unique_ptr<Object>> objects_;
   std::uint32_t next_key_ = 0x100;
@@ -261,7 +262,7 @@ class FakeContext final : public Context {
   std::vector<Located> told_;
 };
 
-class FakeRnic final : public Rnic {
+class FakeRnic final : public MovableRnic {
  public:
   FakeRnic(std::shared_ptr<Log> log, std::string name, std::string netdev, std::uint64_t guid)
       : log_(std::move(log)), name_(std::move(name)), netdev_(std::move(netdev)), guid_(guid) {}
@@ -269,7 +270,8 @@ class FakeRnic final : public Rnic {
   const std::string& netdev() const override { return netdev_; }
   std::uint64_t guid() const override { return guid_; }
   int query(PortFacts* out) override;
-  std::unique_ptr<Context> open(EventSink& sink, int* error) override;
+  std::unique_ptr<MovableContext> open_movable(EventSink& sink, MoveSink& moves,
+                                               int* error) override;
 
   // The context that was opened last; it belongs to whoever opened it.
   FakeContext* last_opened() const { return last_opened_; }

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "wire/bytes.h"
 
 // The frame of every record of an image (docs/image.md), whatever device wrote it:

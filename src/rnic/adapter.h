@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cm/message.h"
-#include "device/device.h"
+#include "device/objects.h"
 #include "gsi/holder.h"
 #include "port/port.h"
 #include "port/slot.h"

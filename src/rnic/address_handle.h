@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "device/device.h"
+#include "device/objects.h"
 #include "rnic/memory.h"
 #include "transport/types.h"
 

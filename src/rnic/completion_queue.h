@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/device.h"
+#include "device/objects.h"
 #include "rnic/memory.h"
 
 // Completion queues (IBTA vol. 1 clause 11.4.2).

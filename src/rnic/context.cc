@@ -30,7 +30,9 @@ Context::Context(const Options& options)
         return ports->join(group, local, error);
       });
   adapter_.set_management(options.management);
-  adapter_.set_seeker([this] { sink_.seeks(); });
+  adapter_.set_seeker([moves = options.moves] {
+    if (moves != nullptr) moves->seeks();
+  });
 }
 
 // The first slot that is free on every address: a QPN says nothing of the family.

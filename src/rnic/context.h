@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "device/record.h"
 #include "rnic/adapter.h"
 #include "rnic/address_handle.h"
@@ -20,10 +20,11 @@
 namespace ferry::rnic {
 
 // One RNIC of a process: its objects, its engine, and a QPN slot of its own.
-class Context final : public device::Context {
+class Context final : public device::MovableContext {
  public:
   struct Options {
     device::EventSink* sink = nullptr;
+    device::MoveSink* moves = nullptr;  // may be
     Environment* environment = nullptr;
     std::shared_ptr<PortSource> ports;
     Settings settings;

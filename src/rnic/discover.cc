@@ -10,7 +10,7 @@
 namespace ferry::rnic {
 namespace {
 
-class NetdevRnic final : public device::Rnic {
+class NetdevRnic final : public device::MovableRnic {
  public:
   NetdevRnic(std::string name, Netdev netdev, const Settings& settings)
       : name_(std::move(name)), netdev_(std::move(netdev)), settings_(settings) {}
@@ -28,9 +28,12 @@ class NetdevRnic final : public device::Rnic {
     return 0;
   }
 
-  std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override try {
+  std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
+                                                       device::MoveSink& moves, int* error) override
+      try {
     Context::Options options;
     options.sink = &sink;
+    options.moves = &moves;
     options.environment = &system_environment();
     options.ports = udp_port_source(settings_);
     options.settings = settings_;
@@ -50,9 +53,9 @@ class NetdevRnic final : public device::Rnic {
 
 }  // namespace
 
-std::vector<std::unique_ptr<device::Rnic>> discover() try {
+std::vector<std::unique_ptr<device::MovableRnic>> discover() try {
   const Settings settings = settings_from_environment();
-  std::vector<std::unique_ptr<device::Rnic>> rnics;
+  std::vector<std::unique_ptr<device::MovableRnic>> rnics;
   for (Netdev& netdev : list_netdevs(settings)) {
     rnics.push_back(std::make_unique<NetdevRnic>("ferry" + std::to_string(rnics.size()),
                                                  std::move(netdev), settings));

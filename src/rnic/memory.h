@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/device.h"
+#include "device/objects.h"
 #include "transport/types.h"
 
 // Protection domains, memory regions and memory windows (IBTA vol. 1 clause 10.6).

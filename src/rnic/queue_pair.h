@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "rnic/adapter.h"
 #include "rnic/address_handle.h"
 #include "rnic/completion_queue.h"

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "device/device.h"
+#include "device/objects.h"
 #include "rnic/completion_queue.h"
 #include "rnic/memory.h"
 #include "rnic/receive_queue.h"

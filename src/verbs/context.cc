@@ -79,7 +79,7 @@ int open_context(Device& device, ibv_context** out) {
   int error = 0;
   {
     rdmacm::Service::Yield yield(rdma_cm_if_any());
-    context->device = context->rnic->open(*context, &error);
+    context->device = context->rnic->open_movable(*context, *context, &error);
   }
   if (!context->device) return error ? error : EIO;
   fill_shell(*context, &device.device);

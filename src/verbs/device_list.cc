@@ -50,7 +50,7 @@ void describe(Device& d, const device::Rnic& rnic) {
   print_to(d.device.ibdev_path, "/sys/class/infiniband/%.60s", name);
 }
 
-Device& device_for(Known& all, std::unique_ptr<device::Rnic> rnic) {
+Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
   for (Device& d : all.devices) {
     if (rnic->name() == d.device.name) {
       *d.rnic = std::move(rnic);  // open contexts keep theirs
@@ -59,7 +59,7 @@ Device& device_for(Known& all, std::unique_ptr<device::Rnic> rnic) {
   }
   Device& d = all.devices.emplace_back();
   describe(d, *rnic);
-  d.rnic = new std::shared_ptr<device::Rnic>(std::move(rnic));
+  d.rnic = new std::shared_ptr<device::MovableRnic>(std::move(rnic));
   return d;
 }
 
@@ -115,7 +115,7 @@ Device* device_of(ibv_device* device) {
 }
 
 // On another host a device has other addresses.
-std::shared_ptr<device::Rnic> rnic_of(const Device& device) {
+std::shared_ptr<device::MovableRnic> rnic_of(const Device& device) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
   const auto freezes = std::atomic_ref<std::uint32_t>(control_block.freezes).load();
@@ -133,7 +133,7 @@ void unlock_devices() {
   known().mutex.unlock();
 }
 
-void visit_devices(const std::function<void(const Device&, device::Rnic&)>& visit) {
+void visit_devices(const std::function<void(const Device&, device::MovableRnic&)>& visit) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
   if (all.devices.empty()) {

@@ -3,7 +3,7 @@
 
 namespace ferry::verbs {
 
-std::vector<std::unique_ptr<device::Rnic>> discover_rnics() {
+std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
   return rnic::discover();
 }
 

@@ -60,7 +60,7 @@ int deregister(Context& context, Mr* mr) {
   return 0;
 }
 
-// On failure the MR is as before, whatever the reason (device.h).
+// On failure the MR is as before, whatever the reason (device/objects.h).
 int reregister(Context& context, Mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length,
                unsigned access) {
   if (int error = usable(context)) return error;

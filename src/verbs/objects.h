@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "verbs/event_queue.h"
 
 // The structs that the application sees, each the first member of one of ours, with the device
@@ -26,8 +26,9 @@ struct Device {
   ibv_device device;
   const void* ops;
   std::byte provider_fields[256];
-  unsigned number;                      // of its node, uverbsN
-  std::shared_ptr<device::Rnic>* rnic;  // the latest that was discovered; under the list's mutex
+  unsigned number;  // of its node, uverbsN
+  std::shared_ptr<device::MovableRnic>*
+      rnic;  // the latest that was discovered; under the list's mutex
 };
 
 struct Context;
@@ -42,7 +43,7 @@ struct ContextShell {
   Context* self;
 };
 
-struct Context : device::EventSink {
+struct Context : device::EventSink, device::MoveSink {
   Context();
   ~Context() override;
   Context(const Context&) = delete;
@@ -54,13 +55,13 @@ struct Context : device::EventSink {
   void seeks() override;
 
   ContextShell shell{};
-  std::shared_ptr<device::Rnic> rnic;
+  std::shared_ptr<device::MovableRnic> rnic;
   EventQueue async_events;
   std::unique_ptr<std::byte[]>
       private_page;  // what code of the stock library may find behind verbs_context.priv
-  std::unique_ptr<device::Context> device;  // ends before what it reports to
-  std::atomic<bool> abandoned{false};       // belongs to the parent of this process
-  std::atomic<bool> dumped{false};          // by ibv_dump_context: Stopped for good
+  std::unique_ptr<device::MovableContext> device;  // ends before what it reports to
+  std::atomic<bool> abandoned{false};              // belongs to the parent of this process
+  std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
   // Reference counts of channels, PDs, MRs and XRC domains, and what follows. Taken before the
   // device's locks.
   std::mutex mutex;

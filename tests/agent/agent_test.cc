@@ -26,14 +26,14 @@ struct Conversation : ::testing::Test {
   int listener = -1;
   int peer = -1;
   std::shared_ptr<device::fake::Log> log = std::make_shared<device::fake::Log>();
-  struct : device::EventSink {
+  struct : device::EventSink, device::MoveSink {
     void completion(device::Cq&) override {}
     void asynchronous(ibv_event_type, device::Object*) override {}
     void seeks() override { agent->seeks(); }
     Agent* agent = nullptr;
   } sink;
   device::fake::FakeRnic rnic{log, "fake0", "eth9", 1};
-  std::unique_ptr<device::Context> context;
+  std::unique_ptr<device::MovableContext> context;
   FakeContext* fake = nullptr;
   Registry registry;
   ControlBlock control;
@@ -44,7 +44,7 @@ struct Conversation : ::testing::Test {
     path = directory + "/ferryd.sock";
     ::setenv(kSocketVariable, path.c_str(), 1);
     int error = 0;
-    context = rnic.open(sink, &error);
+    context = rnic.open_movable(sink, sink, &error);
     fake = rnic.last_opened();
     device::Pd* pd;
     device::Cq* cq;

@@ -16,8 +16,8 @@ std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
 
 TEST(Registry, KeepsContextsInOrder) {
   Registry registry;
-  auto* a = reinterpret_cast<device::Context*>(8);
-  auto* b = reinterpret_cast<device::Context*>(16);
+  auto* a = reinterpret_cast<device::MovableContext*>(8);
+  auto* b = reinterpret_cast<device::MovableContext*>(16);
   {
     Registry::Change change(registry);
     change.add({a, "ferry0", "rdma0"});

@@ -11,8 +11,8 @@ device::fake::FakeRnic* latest = nullptr;
 
 }  // namespace
 
-std::vector<std::unique_ptr<device::Rnic>> discover_rnics() {
-  std::vector<std::unique_ptr<device::Rnic>> all;
+std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
+  std::vector<std::unique_ptr<device::MovableRnic>> all;
   for (int i = 0; i < discovered; ++i) {
     auto rnic = std::make_unique<device::fake::FakeRnic>(
         fake_log(), "fake" + std::to_string(i), "eth" + std::to_string(9 + i),

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
+#include "device/movable.h"
 #include "host/directory/directory.h"
 #include "host/peers/messages.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agent/protocol.h"
-#include "device/device.h"
+#include "device/movable.h"
 #include "host/directory/directory.h"
 
 // Sockets in other network namespaces.

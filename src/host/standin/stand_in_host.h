@@ -12,7 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "cm/message.h"
-#include "device/device.h"
+#include "device/movable.h"
 #include "port/loss.h"
 #include "port/port.h"
 #include "transport/stand_in.h"

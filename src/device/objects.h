@@ -6,15 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "port/endpoint.h"
-
-// The boundary: what any RNIC must offer Ferry. verbs/ owns every struct that the application sees
-// and talks to an RNIC only through these classes; the RNIC of our own (rnic/), the recording fake
-// of the tests (device/fake.h) and, later, a commodity RNIC implement them.
+// The boundary: what any RNIC has, and all that a commodity RNIC need offer. verbs/ owns every
+// struct that the application sees and talks to an RNIC only through these classes; movable.h has
+// what an RNIC must offer besides so that its programs can move. The RNIC of our own (rnic/) and
+// the recording fake of the tests (device/fake.h) implement both.
 //
 // Vocabulary is that of libibverbs, so that a commodity RNIC needs no translation; ibv_qp_init_attr
 // and the like, which hold pointers to application structs, are replaced by structs that hold
@@ -44,7 +42,7 @@ class Xrcd : public Object {};
 
 class Mr : public Object {
  public:
-  virtual std::uint32_t lkey() const = 0;  // index | random | consumer:8, not guessable
+  virtual std::uint32_t lkey() const = 0;
   virtual std::uint32_t rkey() const = 0;
 };
 
@@ -175,67 +173,7 @@ class EventSink {
   // IBV_EVENT_QP_* with `object` a Qp, IBV_EVENT_CQ_ERR with a Cq, IBV_EVENT_SRQ_* with a Srq, port
   // and device events with null.
   virtual void asynchronous(ibv_event_type type, Object* object) = 0;
-  // Context::sought() has something.
-  virtual void seeks() {}
 };
-
-// --- migration -----------------------------------------------------------------------------------
-
-// How long the peer of a connection repeats its requests: attributes of its QP, as ibv_qp_attr has
-// them. They are not on the wire: agreed on over rdma_cm (known), or assumed.
-struct PeerRetries {
-  std::uint8_t timeout = 0, retry_count = 0, rnr_retry = 0;
-  std::uint8_t known = 0;  // 0 or 1
-};
-
-// What `ferry ps` shows of a QP; addresses are wire addresses, QPNs without "wire" are virtual.
-struct QpStatus {
-  std::uint32_t qpn = 0, wire_qpn = 0, peer_qpn = 0, peer_wire_qpn = 0;
-  std::uint8_t type = 0;        // ibv_qp_type
-  std::uint8_t state = 0;       // ibv_qp_state
-  std::uint8_t migration = 0;   // 0 none, 1 Stopped, 2 Paused
-  std::uint8_t peer_class = 0;  // 0 unknown, 1 ferry, 2 unmodified
-  port::Endpoint local, peer;
-  std::uint32_t epoch = 0, next_psn = 0, first_unacked_psn = 0, expected_psn = 0;
-  std::uint8_t resume_pending = 0;
-  std::uint64_t sent_packets = 0, received_packets = 0, sent_bytes = 0, received_bytes = 0;
-  std::uint64_t retransmitted_packets = 0, timeouts = 0, rnr_naks = 0, dropped = 0;
-  // The latest pause: nanoseconds between the last packet from the peer before it and the first
-  // after it; 0: none yet.
-  std::uint64_t last_pause_ns = 0;
-  PeerRetries peer_retries;
-};
-
-// One socket that passes to the stand-in (or comes back from it), with the QPs it served.
-struct Slot {
-  int descriptor = -1;  // owned by whoever holds the struct
-  port::Endpoint local;
-  std::uint32_t slot = 0;
-  // The RNIC's name for life: the virtual GID of this family and the UDP port of the slot where it
-  // was opened; port 0: it has none of this family. `epoch` counts its stops.
-  port::Endpoint origin;
-  std::uint32_t epoch = 0;
-  bool has_origin() const { return origin.udp_port != 0; }
-  std::vector<std::vector<std::byte>>
-      entries;  // stand-in entries (transport/stand_in.h); empty on the way back
-};
-
-// Objects of a dump (TardiS, table 2). The values are part of the image format.
-enum class ObjectType : std::uint16_t {
-  kContext = 0,
-  kPd = 1,
-  kMr = 2,
-  kCq = 3,
-  kQp = 5,
-  kCompChannel = 6,
-  kSrq = 7,
-  kXrcd = 8,
-  kMw = 9,
-  kAh = 10
-};
-
-// Commands of ibv_restore_object (TardiS, listing 1).
-enum class RestoreCommand : int { kCreate = 1, kRefill = 2, kMrKeys = 3 };
 
 // What an RNIC has counted since it was opened. The names are those of the files that the kernel
 // shows: counters/ (clause 16.1.3.5, port_xmit_data and port_rcv_data in words of 4 bytes) and
@@ -279,48 +217,12 @@ class Context {
   // EBUSY while other objects use it; the object lives on then.
   virtual int destroy(Object* object) = 0;
 
-  // Finds out of which kind the peers of unknown class are (waits some milliseconds at most),
-  // before a stop.
-  virtual void prepare() = 0;
-  // Every QP becomes Stopped; `unacked_psns` counts what was sent and not acknowledged, over all
-  // QPs. From here on verbs work on memory only.
-  virtual int suspend(std::uint32_t* unacked_psns) = 0;
-  // After suspend(): gives the sockets away and closes every descriptor of the RNIC.
-  virtual int detach(std::vector<Slot>* out) = 0;
-  // The way back: takes sockets (on the same host after a rollback, bound on another host after a
-  // move).
-  virtual int attach(std::vector<Slot> slots) = 0;
-  // After attach(), or after suspend() alone: QPs go on, and tell their peers (RESUME).
-  virtual void resume(bool rollback) = 0;
   // A child after fork(): the RNIC belongs to the parent; every call fails with ENODEV-like errors,
   // nothing hangs.
   virtual void abandon() = 0;
   // The process ends without closing it: what the RNIC owes its peers at once is sent.
   virtual void leave() {}
 
-  // One record per object, device-independent (docs/image.md), of a suspended context.
-  virtual int describe(std::vector<std::byte>* out, int* count) = 0;
-  // Restores one object from its record. kCreate makes it (and gives it in *object), kRefill brings
-  // the queues and the transport's state of *object back, kMrKeys gives an MR (*object, registered
-  // by the caller with kCreate or reg_mr) the keys of the record. EINVAL: malformed; ENOENT: names
-  // an object not restored yet.
-  virtual int restore(ObjectType type, RestoreCommand command, std::span<const std::byte> record,
-                      Object** object) = 0;
-
-  virtual void status(std::vector<QpStatus>* out) = 0;
-  // rdma_cm has told the peer of this QP (virtual QPN) what to use. False: there is no such QP.
-  virtual bool set_peer_retries(std::uint32_t /*qpn*/, const PeerRetries& /*peer*/) {
-    return false;
-  }
-  // Where the RNIC is: its slots, without descriptors and entries. None while it has given them
-  // away.
-  virtual void places(std::vector<Slot>* /*out*/) {}
-  // The names (Slot::origin) of RNICs that peers of this one's QPs belong to and that do not answer
-  // where they were last known to be; each once. EventSink::seeks() told that there are some.
-  virtual void sought(std::vector<port::Endpoint>* /*out*/) {}
-  // What a directory says of one: it is at `location`, after `epoch` stops.
-  virtual void located(const port::Endpoint& /*name*/, const port::Endpoint& /*location*/,
-                       std::uint32_t /*epoch*/) {}
   // Appends them. What it does not count, it leaves out.
   virtual void counters(std::vector<Counter>* /*out*/) {}
 };
