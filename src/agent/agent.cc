@@ -21,6 +21,7 @@ namespace ferry::agent {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetry{1000};        // between looks for a ferryd
 constexpr std::uint32_t kStopMs = 5000;     // deadline of a STOP that names none
@@ -54,13 +55,14 @@ struct Agent::Halt {
 
   struct Item {
     device::MovableContext* context;
-    ContextSlots slots;
-    bool suspended = false, detached = false;
+    std::string netdev;
+    device::Parcel parcel;  // while it is parked
+    bool quiesced = false, parked = false;
   };
 
   // 0 or errno.
-  int run(Stopped* reply) {
-    registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, {e.netdev, {}}}); });
+  int run(Clock::time_point deadline, Stopped* reply) {
+    registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, e.netdev, {}}); });
     std::int64_t start = now_ns();
     for (Item& item : items) item.context->prepare();
     reply->qps = count_qps();
@@ -71,26 +73,21 @@ struct Agent::Halt {
     start = now_ns();
     for (Item& item : items) {
       std::uint32_t unacked = 0;
-      if (int error = item.context->suspend(&unacked)) return error;
-      item.suspended = true;
+      if (int error = item.context->quiesce(deadline - Clock::now(), &unacked)) return error;
+      item.quiesced = true;
       reply->unacked_psns += unacked;
     }
     reply->suspend_ns = since(start);
 
     start = now_ns();
     for (Item& item : items) {
-      if (int error = item.context->detach(&item.slots.slots)) return error;
-      item.detached = true;
+      if (int error = item.context->park(&item.parcel)) return error;
+      item.parked = true;
     }
     reply->detach_ns = since(start);
     for (Item& item : items) {
-      // Entries are for the stand-in alone.
-      ContextSlots& all = reply->contexts.emplace_back(ContextSlots{item.slots.netdev, {}});
-      for (device::Slot& slot : item.slots.slots) {
-        auto entries = std::exchange(slot.entries, {});
-        all.slots.push_back(slot);
-        all.slots.back().entries = std::move(entries);
-      }
+      ContextSlots& given = reply->contexts.emplace_back(ContextSlots{item.netdev, {}});
+      if (!rnic::to_slots(item.parcel, &given.slots)) return EPROTO;
     }
     return 0;
   }
@@ -103,8 +100,8 @@ struct Agent::Halt {
 
   void roll_back() noexcept {
     for (Item& item : items) {
-      if (item.detached) attach(*item.context, item.slots.slots);
-      if (item.suspended) item.context->resume(/*rollback=*/true);
+      if (item.parked) unpark(*item.context, item.parcel);
+      if (item.quiesced) item.context->resume(/*rollback=*/true);
     }
     resume_companion();
     released = true;
@@ -118,20 +115,17 @@ struct Agent::Halt {
   // ferryd has duplicates of the sockets: ours are closed.
   void give_away() {
     for (Item& item : items) {
-      close_all(item.slots.slots);
-      item.slots.slots.clear();
+      close_descriptors(&item.parcel.descriptors);
+      item.parcel = {};
     }
     released = true;
   }
 
   // 0, or errno and the sockets are closed.
-  static int attach(device::MovableContext& context, const std::vector<device::Slot>& slots) {
-    const int error = context.attach(slots);
-    if (error) close_all(slots);
+  static int unpark(device::MovableContext& context, device::Parcel& parcel) {
+    const int error = context.unpark(parcel);
+    if (error) close_descriptors(&parcel.descriptors);
     return error;
-  }
-  static void close_all(const std::vector<device::Slot>& slots) {
-    for (const device::Slot& slot : slots) ::close(slot.descriptor);
   }
 
   Registry& registry;
@@ -235,7 +229,7 @@ bool Agent::answer_status(int socket) {
     status.device = entry.device;
     status.netdev = entry.netdev;
     entry.context->status(&status.qps);
-    entry.context->places(&status.places);
+    rnic::to_slots(entry.context->place(), &status.places);
     std::vector<device::Counter> counters;
     entry.context->counters(&counters);
     for (const auto& counter : counters) {
@@ -294,14 +288,14 @@ int Agent::stop(int socket, const Message& message) {
   reply.move_id = request.move_id;
   Halt halt(registry_);
   const std::uint32_t limit_ms = request.deadline_ms ? request.deadline_ms : kStopMs;
-  const auto deadline = std::chrono::steady_clock::now() + milliseconds(limit_ms);
+  const auto deadline = Clock::now() + milliseconds(limit_ms);
   if (!understood) {
     reply.error = EPROTO;
   } else if (!registry_.begin_stop(deadline)) {
     reply.error = EBUSY;
   } else {
     halt.begun = true;
-    reply.error = halt.run(&reply);
+    reply.error = halt.run(deadline, &reply);
   }
   if (reply.error) {
     halt.roll_back();
@@ -315,7 +309,7 @@ int Agent::stop(int socket, const Message& message) {
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
   peers_.stopped(registry_);  // while ferryd takes the sockets
   for (;;) {
-    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto left = deadline - Clock::now();
     const auto left_ms = std::chrono::duration_cast<milliseconds>(left).count();
     Message answer;
     if (receive_message(socket, &answer, static_cast<int>(std::max<long>(left_ms, 0)))) return -2;
@@ -370,7 +364,8 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   reply.move_id = move_id;
   std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
-    const int error = Halt::attach(*halt.items[i].context, resume.contexts[i].slots);
+    device::Parcel parcel = rnic::to_parcel(resume.contexts[i].slots);
+    const int error = Halt::unpark(*halt.items[i].context, parcel);
     if (error && !reply.error) reply.error = error;
   }
   reply.attach_ns = since(start);

@@ -15,7 +15,7 @@ class PeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Between suspend() and resume(): remembers which QPs will have to tell a peer.
+  // Between quiesce() and resume(): remembers which QPs will have to tell a peer.
   void stopped(Registry& registry);
   // The QPs go on, and have begun to tell.
   void resumed(std::uint64_t move_id);

@@ -16,7 +16,7 @@ namespace ferry::agent {
 namespace {
 
 using device::QpStatus;
-using device::Slot;
+using rnic::Slot;
 
 // The fields of each body, once for both directions: `v` is a Writer or a Reader.
 template <typename V>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/movable.h"
+#include "rnic/slot.h"
 #include "wire/bytes.h"
 
 // The control protocol between a Ferry process, the CRIU plugin and ferryd: messages over the UNIX
@@ -24,7 +25,7 @@
 //                             <-  TRACK + /dev/userfaultfd    its memory is to be copied ahead
 //   TRACKED + descriptor      ->    a userfaultfd of the process, which closes its own: CRIU dumps
 //                                   no process that holds one
-//                             <-  STOP                        prepare, suspend, detach
+//                             <-  STOP                        prepare, quiesce, park
 //   STOPPED + descriptors     ->
 //                             <-  STOP_TAKEN                  the stand-in answers; the process
 //                                   closes its connection and holds no descriptor
@@ -122,7 +123,7 @@ struct CounterStatus {  // device::Counter
 struct ContextStatus {
   std::string device, netdev;
   std::vector<device::QpStatus> qps;
-  std::vector<device::Slot> places;  // without descriptors and entries
+  std::vector<rnic::Slot> places;  // without descriptors and entries
   std::vector<CounterStatus> counters;
 };
 
@@ -130,7 +131,7 @@ struct StatusReply {
   std::vector<ContextStatus> contexts;
 };
 
-// Names of RNICs (device::Slot::origin) that are not where they were last known to be.
+// Names of RNICs (rnic::Slot::origin) that are not where they were last known to be.
 struct Locate {
   std::vector<port::Endpoint> names;
 };
@@ -146,7 +147,7 @@ struct Located {
 // Per context: the sockets it gave away. Descriptors travel beside the message, in order.
 struct ContextSlots {
   std::string netdev;
-  std::vector<device::Slot> slots;
+  std::vector<rnic::Slot> slots;
 };
 
 struct Stop {

@@ -282,26 +282,26 @@ void FakeContext::prepare() {
   log_->add("prepare");
 }
 
-int FakeContext::suspend(std::uint32_t* out) {
-  log_->add("suspend");
-  if (const int error = log_->take_failure("suspend"); error != 0) return error;
+int FakeContext::quiesce(std::chrono::nanoseconds, std::uint32_t* out) {
+  log_->add("quiesce");
+  if (const int error = log_->take_failure("quiesce"); error != 0) return error;
   suspended_ = true;
   *out = unacked_psns;
   return 0;
 }
 
-int FakeContext::detach(std::vector<Slot>* out) {
-  log_->add("detach");
-  if (const int error = log_->take_failure("detach"); error != 0) return error;
+int FakeContext::park(Parcel* out) {
+  log_->add("park");
+  if (const int error = log_->take_failure("park"); error != 0) return error;
   if (!suspended_) return EINVAL;
-  *out = std::exchange(slots, {});
+  *out = std::exchange(parcel, {});
   return 0;
 }
 
-int FakeContext::attach(std::vector<Slot> taken) {
-  log_->add("attach", std::to_string(taken.size()));
-  if (const int error = log_->take_failure("attach"); error != 0) return error;
-  slots = std::move(taken);
+int FakeContext::unpark(const Parcel& taken) {
+  log_->add("unpark", std::to_string(taken.descriptors.size()));
+  if (const int error = log_->take_failure("unpark"); error != 0) return error;
+  parcel = taken;
   return 0;
 }
 
@@ -351,12 +351,8 @@ void FakeContext::status(std::vector<QpStatus>* out) {
   }
 }
 
-void FakeContext::places(std::vector<Slot>* out) {
-  for (const Slot& slot : slots) {
-    Slot& place = out->emplace_back(slot);
-    place.descriptor = -1;
-    place.entries.clear();
-  }
+Parcel FakeContext::place() {
+  return {parcel.kind, {}, parcel.bytes};
 }
 
 void FakeContext::sought(std::vector<port::Endpoint>* out) {

@@ -211,9 +211,9 @@ class FakeContext final : public MovableContext {
   std::uint64_t clock() const override { return now; }
   int destroy(Object* object) override;
   void prepare() override;
-  int suspend(std::uint32_t* unacked_psns) override;
-  int detach(std::vector<Slot>* out) override;
-  int attach(std::vector<Slot> slots) override;
+  int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) override;
+  int park(Parcel* out) override;
+  int unpark(const Parcel& taken) override;
   void resume(bool rollback) override;
   void abandon() override;
   int describe(std::vector<std::byte>* out, int* count) override;
@@ -221,7 +221,7 @@ class FakeContext final : public MovableContext {
               Object** object) override;
   void status(std::vector<QpStatus>* out) override;
   void counters(std::vector<Counter>* out) override;
-  void places(std::vector<Slot>* out) override;
+  Parcel place() override;
   void sought(std::vector<port::Endpoint>* out) override;
   void located(const port::Endpoint& name, const port::Endpoint& location,
                std::uint32_t epoch) override;
@@ -234,7 +234,7 @@ class FakeContext final : public MovableContext {
   std::uint64_t now = 5000000007;  // clock()
   std::vector<Counter> counted;
   std::uint32_t unacked_psns = 0;
-  std::vector<Slot> slots;  // what detach() gives away; afterwards, what attach() took
+  Parcel parcel;  // what park() gives away; afterwards, what unpark() took
   std::atomic<std::uint8_t> resume_pending{0};  // of every QP, in status()
   // A name that the next sought() gives, and the places that located() told.
   void seek(const port::Endpoint& name);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,18 +40,16 @@ struct QpStatus {
   PeerRetries peer_retries;
 };
 
-// One socket that passes to the stand-in (or comes back from it), with the QPs it served.
-struct Slot {
-  int descriptor = -1;  // owned by whoever holds the struct
-  port::Endpoint local;
-  std::uint32_t slot = 0;
-  // The RNIC's name for life: the virtual GID of this family and the UDP port of the slot where it
-  // was opened; port 0: it has none of this family. `epoch` counts its stops.
-  port::Endpoint origin;
-  std::uint32_t epoch = 0;
-  bool has_origin() const { return origin.udp_port != 0; }
-  std::vector<std::vector<std::byte>>
-      entries;  // stand-in entries (transport/stand_in.h); empty on the way back
+// Of which kind a device is: who understands its parcels. The values are part of messages and
+// images.
+enum class Kind : std::uint16_t { kFerry = 1 };  // rnic/
+
+// What a parked context leaves with ferryd, and what it is given to go on with. It is opaque to all
+// but those who know devices of its kind.
+struct Parcel {
+  Kind kind = Kind::kFerry;
+  std::vector<int> descriptors;  // owned by whoever holds the struct
+  std::vector<std::byte> bytes;
 };
 
 // Objects of a dump (TardiS, table 2). The values are part of the image format.
@@ -83,18 +82,20 @@ class MovableContext : public Context {
   // Finds out of which kind the peers of unknown class are (waits some milliseconds at most),
   // before a stop.
   virtual void prepare() = 0;
-  // Every QP becomes Stopped; `unacked_psns` counts what was sent and not acknowledged, over all
-  // QPs. From here on verbs work on memory only.
-  virtual int suspend(std::uint32_t* unacked_psns) = 0;
-  // After suspend(): gives the sockets away and closes every descriptor of the RNIC.
-  virtual int detach(std::vector<Slot>* out) = 0;
-  // The way back: takes sockets (on the same host after a rollback, bound on another host after a
-  // move).
-  virtual int attach(std::vector<Slot> slots) = 0;
-  // After attach(), or after suspend() alone: QPs go on, and tell their peers (RESUME).
+  // Every QP becomes Stopped, and waits at most so long for what is under way; `unacked_psns` counts
+  // what was sent and not acknowledged, over all QPs. From here on verbs work on memory only. On
+  // failure the context goes on.
+  virtual int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) = 0;
+  // After quiesce(): closes every descriptor of the RNIC but those of the parcel, which it gives
+  // away.
+  virtual int park(Parcel* out) = 0;
+  // The way back: takes a parcel (the same on the same host after a rollback, another one on another
+  // host after a move). On failure its descriptors stay the caller's.
+  virtual int unpark(const Parcel& parcel) = 0;
+  // After unpark(), or after quiesce() alone: QPs go on, and tell their peers (RESUME).
   virtual void resume(bool rollback) = 0;
 
-  // One record per object, device-independent (docs/image.md), of a suspended context.
+  // One record per object, device-independent (docs/image.md), of a quiesced context.
   virtual int describe(std::vector<std::byte>* out, int* count) = 0;
   // Restores one object from its record. kCreate makes it (and gives it in *object), kRefill brings
   // the queues and the transport's state of *object back, kMrKeys gives an MR (*object, registered
@@ -108,10 +109,9 @@ class MovableContext : public Context {
   virtual bool set_peer_retries(std::uint32_t /*qpn*/, const PeerRetries& /*peer*/) {
     return false;
   }
-  // Where the RNIC is: its slots, without descriptors and entries. None while it has given them
-  // away.
-  virtual void places(std::vector<Slot>* /*out*/) {}
-  // The names (Slot::origin) of RNICs that peers of this one's QPs belong to and that do not answer
+  // Where the RNIC is, as a parcel without descriptors; it says nothing while it is parked.
+  virtual Parcel place() = 0;
+  // The names of RNICs that peers of this one's QPs belong to and that do not answer
   // where they were last known to be; each once. MoveSink::seeks() told that there are some.
   virtual void sought(std::vector<port::Endpoint>* /*out*/) {}
   // What a directory says of one: it is at `location`, after `epoch` stops.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "rnic/progress_thread.h"
 #include "rnic/queue_pair.h"
 #include "rnic/shared_receive_queue.h"
+#include "rnic/slot.h"
 
 namespace ferry::rnic {
 
@@ -56,9 +58,9 @@ class Context final : public device::MovableContext {
 
   void prepare() override;
   void leave() override;
-  int suspend(std::uint32_t* unacked_psns) override;
-  int detach(std::vector<device::Slot>* out) override;
-  int attach(std::vector<device::Slot> slots) override;
+  int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) override;
+  int park(device::Parcel* out) override;
+  int unpark(const device::Parcel& parcel) override;
   void resume(bool rollback) override;
   void abandon() override;
 
@@ -69,10 +71,15 @@ class Context final : public device::MovableContext {
   void status(std::vector<device::QpStatus>* out) override;
   bool set_peer_retries(std::uint32_t qpn, const device::PeerRetries& peer) override;
   void counters(std::vector<device::Counter>* out) override;
-  void places(std::vector<device::Slot>* out) override;
+  device::Parcel place() override;
   void sought(std::vector<port::Endpoint>* out) override;
   void located(const port::Endpoint& name, const port::Endpoint& location,
                std::uint32_t epoch) override;
+
+  // park(), unpark() and place() as what they are for this RNIC: sockets with their slots.
+  int detach(std::vector<Slot>* out);
+  int attach(const std::vector<Slot>& slots);
+  void places(std::vector<Slot>* out);  // without descriptors and entries
 
   Adapter& engine() { return adapter_; }
 
@@ -92,7 +99,7 @@ class Context final : public device::MovableContext {
   // What a QP, or an XRC SRQ, keeps from being destroyed: +1 and -1.
   static void use(const QueuePair::Init& init, int change);
   static void use(const SharedReceiveQueue::Init& init, int change);
-  device::Slot place(std::size_t lane);  // without descriptor and entries
+  Slot place_of(std::size_t lane);  // without descriptor and entries
   int destroy_pd(ProtectionDomain* pd);
   int destroy_mr(MemoryRegion* mr);
   int destroy_mw(MemoryWindow* mw);

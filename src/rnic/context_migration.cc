@@ -94,7 +94,7 @@ void Context::drain() {
   }
 }
 
-int Context::suspend(std::uint32_t* unacked_psns) {
+int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) {
   if (!transport::kMovable) return EOPNOTSUPP;
   if (adapter_.abandoned()) return ENODEV;
   if (adapter_.suspended()) return EALREADY;
@@ -104,7 +104,7 @@ int Context::suspend(std::uint32_t* unacked_psns) {
         adapter_.for_each_restless([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
         return !finishing;
       },
-      kFinishLimit);
+      std::min<transport::Time>(kFinishLimit, limit));
   drain();
   std::lock_guard objects(mutex_);
   Adapter::Lock lock(adapter_);
@@ -125,8 +125,8 @@ int Context::suspend(std::uint32_t* unacked_psns) {
   return 0;
 }
 
-device::Slot Context::place(std::size_t lane) {
-  device::Slot slot;
+Slot Context::place_of(std::size_t lane) {
+  Slot slot;
   slot.local = adapter_.lane(lane).port->local();
   slot.slot = adapter_.lane(lane).slot;
   if (const port::Address* gid = adapter_.gid_of_lane(lane)) {
@@ -136,12 +136,18 @@ device::Slot Context::place(std::size_t lane) {
   return slot;
 }
 
-void Context::places(std::vector<device::Slot>* out) {
+void Context::places(std::vector<Slot>* out) {
   if (adapter_.abandoned()) return;
   Adapter::Lock lock(adapter_);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    if (adapter_.lane(i).port != nullptr) out->push_back(place(i));
+    if (adapter_.lane(i).port != nullptr) out->push_back(place_of(i));
   }
+}
+
+device::Parcel Context::place() {
+  std::vector<Slot> slots;
+  places(&slots);
+  return to_parcel(slots);
 }
 
 void Context::sought(std::vector<port::Endpoint>* out) {
@@ -163,7 +169,7 @@ void Context::located(const port::Endpoint& name, const port::Endpoint& location
   adapter_.transmit(now);
 }
 
-int Context::detach(std::vector<device::Slot>* out) {
+int Context::detach(std::vector<Slot>* out) {
   if (adapter_.abandoned()) return ENODEV;
   if (!adapter_.suspended()) return EINVAL;
   if (thread_ != nullptr) thread_->detach();
@@ -171,7 +177,7 @@ int Context::detach(std::vector<device::Slot>* out) {
   for (std::size_t i = 0; i < kLanes; ++i) {
     Lane& lane = adapter_.lane(i);
     if (lane.port == nullptr) continue;
-    device::Slot slot = place(i);
+    Slot slot = place_of(i);
     slot.entries = adapter_.take_resting_entries(i);
     adapter_.for_each_restless([&](QueuePair& qp) {
       if (!qp.serves(lane)) return;
@@ -188,13 +194,13 @@ int Context::detach(std::vector<device::Slot>* out) {
 }
 
 // Takes all sockets or none: on failure they stay the caller's.
-int Context::attach(std::vector<device::Slot> slots) {
+int Context::attach(const std::vector<Slot>& slots) {
   if (adapter_.abandoned()) return ENODEV;
   if (!adapter_.suspended()) return EINVAL;
   Adapter::Lock lock(adapter_);
-  std::array<const device::Slot*, kLanes> by_lane{};
-  for (const device::Slot& slot : slots) {
-    const device::Slot*& entry = by_lane[lane_of(slot.local.address)];
+  std::array<const Slot*, kLanes> by_lane{};
+  for (const Slot& slot : slots) {
+    const Slot*& entry = by_lane[lane_of(slot.local.address)];
     if (entry != nullptr || slot.slot > port::kMaxSlot) return EINVAL;
     entry = &slot;
   }
@@ -220,6 +226,18 @@ int Context::attach(std::vector<device::Slot> slots) {
     if (by_lane[i] != nullptr) adapter_.multicast().open(by_lane[i]->local.address);
   }
   return 0;
+}
+
+int Context::park(device::Parcel* out) {
+  std::vector<Slot> slots;
+  const int error = detach(&slots);
+  if (error == 0) *out = to_parcel(slots);
+  return error;
+}
+
+int Context::unpark(const device::Parcel& parcel) {
+  std::vector<Slot> slots;
+  return to_slots(parcel, &slots) ? attach(slots) : EINVAL;
 }
 
 void Context::resume(bool rollback) {

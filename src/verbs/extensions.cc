@@ -1,3 +1,4 @@
+#include <chrono>
 #include <climits>
 #include <cstring>
 
@@ -28,6 +29,8 @@ static_assert(static_cast<int>(RestoreCommand::kCreate) == IBV_RESTORE_CREATE &&
               static_cast<int>(RestoreCommand::kRefill) == IBV_RESTORE_REFILL &&
               static_cast<int>(RestoreCommand::kMrKeys) == IBV_RESTORE_MR_KEYS);
 
+constexpr std::chrono::seconds kQuiesceLimit{5};  // as a STOP that names none
+
 // 0 or errno; *bytes is what the description takes.
 int dump(Context& context, int* count, void* out, std::size_t length, std::size_t* bytes) {
   if (int error = usable(context)) return error;
@@ -36,7 +39,7 @@ int dump(Context& context, int* count, void* out, std::size_t length, std::size_
   if (!context.dumped) {
     std::uint32_t unacked = 0;
     context.device->prepare();
-    if (int error = context.device->suspend(&unacked)) return error;
+    if (int error = context.device->quiesce(kQuiesceLimit, &unacked)) return error;
     change.remove(context.device.get());
     context.dumped = true;
   }

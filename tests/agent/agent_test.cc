@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "device/fake.h"
+#include "rnic/slot.h"
 
 namespace ferry::agent {
 namespace {
@@ -65,7 +66,7 @@ struct Conversation : ::testing::Test {
     for (int* d : {&listener, &peer}) {
       if (*d >= 0) ::close(*d);
     }
-    for (device::Slot& s : fake->slots) ::close(s.descriptor);
+    for (int d : fake->parcel.descriptors) ::close(d);
     ::unlink(path.c_str());
     ::rmdir(directory.c_str());
     ::unsetenv(kSocketVariable);
@@ -108,11 +109,14 @@ struct Conversation : ::testing::Test {
   }
   // A socket to give away: any descriptor will do for the fake.
   void give_fake_a_socket() {
-    device::Slot slot;
+    rnic::Slot slot;
     slot.descriptor = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     slot.slot = 3;
     slot.entries = {{std::byte{1}}};
-    fake->slots.push_back(slot);
+    std::vector<rnic::Slot> slots;
+    ASSERT_TRUE(rnic::to_slots(fake->parcel, &slots));
+    slots.push_back(slot);
+    fake->parcel = rnic::to_parcel(slots);
   }
   bool at_end() {
     Message message;
@@ -157,18 +161,18 @@ TEST_F(Conversation, GivesAUserfaultfdAndKeepsNone) {
 
 TEST_F(Conversation, TellsWhereItsRnicsAre) {
   connect();
-  device::Slot slot;
+  rnic::Slot slot;
   slot.slot = 3;
   slot.local = {port::Address::from_ipv4(0x0A000002), 61443};
   slot.origin = {port::Address::from_ipv4(0x0A000001), 4791};
   slot.epoch = 5;
-  fake->slots = {slot};
+  fake->parcel = rnic::to_parcel({slot});
   ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
   const auto status = receive_as<StatusReply>(MessageType::kStatusReply);
-  fake->slots.clear();
+  fake->parcel = {};
   ASSERT_EQ(status.contexts.size(), 1u);
   ASSERT_EQ(status.contexts[0].places.size(), 1u);
-  const device::Slot& place = status.contexts[0].places[0];
+  const rnic::Slot& place = status.contexts[0].places[0];
   EXPECT_EQ(place.slot, 3u);
   EXPECT_EQ(place.local, slot.local);
   EXPECT_EQ(place.origin, slot.origin);
@@ -259,7 +263,7 @@ TEST_F(Conversation, TheThreadBlocksAllSignalsButFaults) {
 TEST_F(Conversation, StopsGivesAwayAndResumesAfterAFreeze) {
   connect();
   give_fake_a_socket();
-  const int given = fake->slots[0].descriptor;
+  const int given = fake->parcel.descriptors.at(0);
   fake->unacked_psns = 42;
   ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{77, 1000})), 0);
   Message message = receive(MessageType::kStopped);
@@ -306,8 +310,8 @@ TEST_F(Conversation, StopsGivesAwayAndResumesAfterAFreeze) {
   const auto resumed = receive_as<Resumed>(MessageType::kResumed);
   EXPECT_EQ(resumed.move_id, 77u);
   EXPECT_EQ(resumed.error, 0);
-  EXPECT_EQ(log->count("attach"), 1u);
-  EXPECT_EQ(log->last("attach"), "1");
+  EXPECT_EQ(log->count("unpark"), 1u);
+  EXPECT_EQ(log->last("unpark"), "1");
 
   auto know = receive_as<PeersKnow>(MessageType::kPeersKnow);
   EXPECT_EQ(know.move_id, 77u);
@@ -378,24 +382,24 @@ TEST_F(Conversation, RollsBackByItselfWhenStopIsNotTaken) {
   Message message = receive(MessageType::kStopped);
   close_descriptors(&message.descriptors);
   EXPECT_TRUE(at_end());
-  EXPECT_EQ(log->count("attach"), 1u);
+  EXPECT_EQ(log->count("unpark"), 1u);
   EXPECT_EQ(log->last("resume"), "rollback");
-  EXPECT_GE(::fcntl(fake->slots.at(0).descriptor, F_GETFD), 0);
+  EXPECT_GE(::fcntl(fake->parcel.descriptors.at(0), F_GETFD), 0);
   accept();
   receive(MessageType::kRegister);
 }
 
 TEST_F(Conversation, AFailedSuspendOrDetachIsReportedAndUndone) {
   connect();
-  log->fail_next("suspend", EIO);
+  log->fail_next("quiesce", EIO);
   ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
   EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, EIO);
   EXPECT_EQ(log->count("resume"), 0u);
-  log->fail_next("detach", ENOMEM);
+  log->fail_next("park", ENOMEM);
   ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{2, 1000})), 0);
   EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, ENOMEM);
   EXPECT_EQ(log->last("resume"), "rollback");
-  EXPECT_EQ(log->count("attach"), 0u);
+  EXPECT_EQ(log->count("unpark"), 0u);
   Registry::Change change(registry);  // not shut out any more
 }
 
@@ -403,7 +407,7 @@ TEST_F(Conversation, AMalformedStopStopsNothing) {
   connect();
   ASSERT_EQ(send_message(peer, MessageType::kStop, std::vector<std::byte>(3)), 0);
   EXPECT_EQ(receive_as<Stopped>(MessageType::kStopped).error, EPROTO);
-  EXPECT_EQ(log->count("suspend"), 0u);
+  EXPECT_EQ(log->count("quiesce"), 0u);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace ferry::agent {
 namespace {
 
-device::Slot slot(std::uint32_t number, int entries) {
-  device::Slot s;
+rnic::Slot slot(std::uint32_t number, int entries) {
+  rnic::Slot s;
   s.slot = number;
   s.local.address = port::Address::from_ipv4(0x0a4d0001);
   s.local.udp_port = static_cast<std::uint16_t>(61440 + number);

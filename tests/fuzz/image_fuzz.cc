@@ -78,7 +78,8 @@ void run(std::span<const std::byte> image) {
   }
   if (!whole) return;
   std::uint32_t unacked = 0;
-  require(context->suspend(&unacked) == 0, "a restored RNIC can be stopped");
+  require(context->quiesce(std::chrono::seconds(1), &unacked) == 0,
+          "a restored RNIC can be stopped");
   std::vector<std::byte> again;
   int count = 0;
   require(context->describe(&again, &count) == 0, "a restored RNIC can be described");

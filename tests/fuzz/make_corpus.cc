@@ -173,7 +173,7 @@ void make_packets() {
   Wire wire;
   std::uint32_t unacked = 0;
   wire.post(IBV_WR_RDMA_WRITE, 600);
-  wire.b.context->suspend(&unacked);
+  wire.b.context->quiesce(std::chrono::seconds(1), &unacked);
   wire.run(std::chrono::milliseconds(30));
   wire.b.context->resume(true);
   wire.run(std::chrono::milliseconds(30));
@@ -266,7 +266,7 @@ void make_control() {
   wire.a.context->status(&status.contexts[0].qps);
   std::uint32_t unacked = 0;
   wire.post(IBV_WR_RDMA_WRITE, 40);
-  wire.a.context->suspend(&unacked);
+  wire.a.context->quiesce(std::chrono::seconds(1), &unacked);
   agent::Stopped stopped{.move_id = 7, .qps = 1, .contexts = {{"rdma0", {}}}};
   wire.a.context->detach(&stopped.contexts[0].slots);
   one("register", MessageType::kRegister, agent::encode(registration));
@@ -288,7 +288,7 @@ void make_control() {
   Tape tape;
   put_message(tape, MessageType::kStopped, agent::encode(stopped));
   tape.put({96});
-  wire.b.context->suspend(&unacked);
+  wire.b.context->quiesce(std::chrono::seconds(1), &unacked);
   wire.b.context->resume(true);  // RESUME
   wire.post(IBV_WR_RDMA_WRITE, 40);
   for (const unsigned flags : {1 | 2 | 8, 1 | 2 | 4 | 8}) {

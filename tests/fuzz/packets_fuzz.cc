@@ -327,9 +327,9 @@ class Run {
       return;
     }
     std::uint32_t unacked = 0;
-    require(context_->suspend(&unacked) == 0, "an RNIC stops");
+    require(context_->quiesce(std::chrono::seconds(1), &unacked) == 0, "an RNIC stops");
     turn();
-    std::vector<device::Slot> slots;
+    std::vector<rnic::Slot> slots;
     require(context_->detach(&slots) == 0 && slots.size() == 1, "an RNIC gives its socket away");
     stand_in_ = std::make_unique<SimStandIn>(*ports_, slots[0], network_.now());
     require(stand_in_->well_formed(), "a stand-in understands the entries");
@@ -340,7 +340,7 @@ class Run {
     if (!stand_in_) return;
     slot_.descriptor = stand_in_->release();
     stand_in_.reset();
-    std::vector<device::Slot> slots;
+    std::vector<rnic::Slot> slots;
     slots.push_back(std::move(slot_));
     require(context_->attach(std::move(slots)) == 0, "an RNIC takes its socket back");
     context_->resume(true);
@@ -349,7 +349,7 @@ class Run {
   void restore_elsewhere() {
     if (stand_in_) return;
     std::uint32_t unacked = 0;
-    require(context_->suspend(&unacked) == 0, "an RNIC stops");
+    require(context_->quiesce(std::chrono::seconds(1), &unacked) == 0, "an RNIC stops");
     std::vector<std::byte> image;
     int count = 0;
     require(context_->describe(&image, &count) == 0, "a stopped RNIC can be described");
@@ -378,7 +378,7 @@ class Run {
   std::unique_ptr<port::SimPort> peer_, elsewhere_;
   Sink sink_;
   std::unique_ptr<SimStandIn> stand_in_;
-  device::Slot slot_;
+  rnic::Slot slot_;
   std::unique_ptr<Context> context_;
   device::Pd* pd_ = nullptr;
   device::Cq* cq_ = nullptr;

@@ -468,7 +468,7 @@ TEST_F(DaemonTest, TheContainerOfAnAbortedMoveIsOnItsNetworkAgain) {
 struct LeftTest : DaemonTest {
   static constexpr std::uint64_t kMove = 0x51;
   const port::Address address = PlayedProcess::address();
-  device::Slot old, now;
+  rnic::Slot old, now;
   Held held;
   void leave(std::uint32_t slot, bool at_origin,
              transport::Time paused_limit = transport::MigrationSettings().paused_limit) {
@@ -602,10 +602,10 @@ TEST_F(LeftTest, ANetworkThatIsGoneIsGivenUp) {
   entry.program = "p";
   entry.peer = "there@" + there.host.address;
   entry.netns = here.folder.path("no-such-namespace");
-  device::Slot slot;
+  rnic::Slot slot;
   slot.local = slot.origin = {address, port::udp_port_of_slot(78)};
   slot.slot = 78;
-  device::Slot there_slot = slot;
+  rnic::Slot there_slot = slot;
   there_slot.local.address = port::Address::from_ipv4(0x7F4E0002);
   entry.processes.push_back({1 << 30, 1, 0, {5, {{"lo", {slot}}}}});
   here.decisions.note(Journal::held(kMove, Side::kSource, entry));
@@ -620,7 +620,7 @@ TEST_F(LeftTest, ANetworkThatIsGoneIsGivenUp) {
 // another.
 TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
   const pid_t root = fork_idle();
-  device::Slot slot;
+  rnic::Slot slot;
   slot.local = {PlayedProcess::address(), port::udp_port_of_slot(79)};
   slot.slot = 79;
   Held held;

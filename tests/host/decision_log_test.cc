@@ -177,7 +177,7 @@ TEST(DecisionLog, AFullDiskLeavesNoRecord) {
 }
 
 Held stopped(std::uint32_t slot, std::size_t qps) {
-  device::Slot held;
+  rnic::Slot held;
   held.local = held.origin = {port::Address::from_ipv4(0x0A4E0101), port::udp_port_of_slot(slot)};
   held.slot = slot;
   held.entries.assign(qps, std::vector<std::byte>(100, std::byte{0x5E}));

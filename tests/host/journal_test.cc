@@ -13,8 +13,8 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t kMove = 0xABC;
 
-device::Slot slot_at(std::uint32_t host, std::uint32_t slot) {
-  device::Slot made;
+rnic::Slot slot_at(std::uint32_t host, std::uint32_t slot) {
+  rnic::Slot made;
   made.local = {port::Address::from_ipv4(0x0A4E0001 + (host << 8)), port::udp_port_of_slot(slot)};
   made.slot = slot;
   made.epoch = 4;
@@ -23,7 +23,7 @@ device::Slot slot_at(std::uint32_t host, std::uint32_t slot) {
 
 // Two slots: one where the RNIC was opened, one where it was not.
 struct JournalTest : testing::Test {
-  device::Slot at_origin = slot_at(1, 3), elsewhere = slot_at(1, 4);
+  rnic::Slot at_origin = slot_at(1, 3), elsewhere = slot_at(1, 4);
   Held held;
   Going going;
   Journal journal;
@@ -85,7 +85,7 @@ TEST_F(JournalTest, HasAllThatIsNeededToAnswerAgain) {
   EXPECT_EQ(process.control_block, 0xFFFF800012345678u);
   EXPECT_EQ(process.place.inner_pid, 2);
   EXPECT_EQ(process.place.contexts.at(0).netdev, "rdma0");
-  const device::Slot& slot = process.place.contexts[0].slots.at(0);
+  const rnic::Slot& slot = process.place.contexts[0].slots.at(0);
   EXPECT_EQ(slot.local, at_origin.local);
   EXPECT_EQ(slot.origin, at_origin.origin);
   EXPECT_EQ(slot.slot, 3u);

@@ -71,7 +71,7 @@ class OriginsTest : public testing::Test {
     int error = 0;
     auto port = port::UdpPort::bind(here, kSlot, &error);
     ASSERT_NE(port, nullptr) << error;
-    device::Slot slot;
+    rnic::Slot slot;
     slot.local = slot.origin = port->local();
     slot.slot = kSlot;
     slot.epoch = 1;

@@ -31,7 +31,7 @@ class Play {
       udp = port::UdpPort::bind(PlayedProcess::address(), behaviour_.slot, &error);
       if (!udp) ::_exit(8);
     }
-    device::Slot place;  // as it says
+    rnic::Slot place;  // as it says
     place.slot = behaviour_.says_slot != 0 ? behaviour_.says_slot : behaviour_.slot;
     place.local = {PlayedProcess::address(), port::udp_port_of_slot(place.slot)};
     place.origin = behaviour_.origin;
@@ -66,7 +66,7 @@ class Play {
           agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped));
           continue;
         }
-        device::Slot slot = place;
+        rnic::Slot slot = place;
         if (behaviour_.has_standard_peer) {
           transport::StoppedPeer entry;
           entry.peer = {port::Address::from_ipv4(0x7F4E0002), port::kRoceUdpPort};
@@ -113,7 +113,7 @@ class Play {
     ::_exit(9);
   }
 
-  static void answer_status(int socket, const device::Slot& place) {
+  static void answer_status(int socket, const rnic::Slot& place) {
     agent::StatusReply reply;
     reply.contexts.push_back({"played0", "lo", {}, {place}, {}});
     agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));

@@ -24,8 +24,8 @@ using test::failure_of;
 
 constexpr std::uint32_t kLoopback = 0x7F000001;
 
-device::Slot wanted(std::uint32_t address, std::uint32_t slot) {
-  device::Slot result;
+rnic::Slot wanted(std::uint32_t address, std::uint32_t slot) {
+  rnic::Slot result;
   result.slot = slot;
   result.local = {port::Address::from_ipv4(address), port::udp_port_of_slot(slot)};
   return result;
@@ -81,7 +81,7 @@ TEST(Slots, SaysWhatIsMissing) {
 
 struct OwnSlots : testing::Test {
   std::vector<agent::ContextSlots> contexts{{"lo", bind_slots("", "lo", {wanted(kLoopback, 944)})}};
-  device::Slot& slot = contexts[0].slots[0];
+  rnic::Slot& slot = contexts[0].slots[0];
   std::set<port::Endpoint> seen;
 
   void TearDown() override { close_slots(contexts[0].slots); }

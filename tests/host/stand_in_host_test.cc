@@ -133,7 +133,7 @@ struct StandInHostTest : testing::Test {
     moving.connection->stop(now());
     moving.connection->transmit(now(), 16);
     moving.host.send = send;
-    device::Slot slot;
+    rnic::Slot slot;
     slot.local = moving.local;
     slot.slot = 41;
     slot.entries.push_back(moving.connection->stand_in_entry({}));
@@ -151,7 +151,7 @@ TEST_F(StandInHostTest, PausesThePeerAndGivesTheSocketBack) {
   EXPECT_GE(stand_ins.counters(id).naks_sent, 1u);
   EXPECT_FALSE(stand_ins.expired(id));
 
-  const device::Slot back = stand_ins.take_back(id);
+  const rnic::Slot back = stand_ins.take_back(id);
   EXPECT_EQ(back.local, moving.local);
   EXPECT_EQ(back.slot, 41u);
   EXPECT_TRUE(stand_ins.expired(id));
@@ -179,7 +179,7 @@ TEST_F(MuteStandInHostTest, LosesItsAnswers) {
   EXPECT_TRUE(eventually(moving, peer, [&] { return stand_ins.counters(id).naks_sent >= 1; }));
   EXPECT_GE(stand_ins.injected_losses(), 1u);
   EXPECT_EQ(state_of_peer(), MigrationState::kNone);
-  const device::Slot back = stand_ins.take_back(id);
+  const rnic::Slot back = stand_ins.take_back(id);
   int error = 0;
   moving.udp = port::UdpPort::adopt(back.descriptor, &error);
   ASSERT_NE(moving.udp, nullptr) << error;
@@ -224,7 +224,7 @@ TEST_F(StandInHostTest, DropsWhatIsDamaged) {
 }
 
 TEST_F(StandInHostTest, RefusesWhatItCannotServe) {
-  device::Slot slot;
+  rnic::Slot slot;
   slot.descriptor = ::dup(0);
   EXPECT_NE(test::failure_of([&] { stand_ins.add(slot); }), "");
   ::close(slot.descriptor);
@@ -254,13 +254,13 @@ TEST(StandInHost, PassesOnWhatIsForAnotherSlot) {
     int error = 0;
     const auto port = port::UdpPort::bind(address, slot, &error);
     EXPECT_NE(port, nullptr) << error;
-    device::Slot result;
+    rnic::Slot result;
     result.local = port->local();
     result.slot = slot;
     result.descriptor = port->release();
     return result;
   };
-  device::Slot slot = bind(here.address, 45);
+  rnic::Slot slot = bind(here.address, 45);
   wire::ByteWriter out(&slot.entries.emplace_back());
   stopped.save(out);
   StandInHost host;
@@ -302,7 +302,7 @@ TEST(StandInHost, PassesOnWhatIsForAnotherSlot) {
 TEST(StandInHost, PassesMessagesForQp1On) {
   const port::Endpoint here = endpoint(9, 0), peer = endpoint(10, 0);
   int error = 0;
-  device::Slot slot;
+  rnic::Slot slot;
   slot.local = here;
   slot.slot = 0;
   auto port = port::UdpPort::bind(here.address, 0, &error);

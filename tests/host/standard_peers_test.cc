@@ -77,7 +77,7 @@ TEST(StandardPeers, MoreMemoryTakesLonger) {
 }
 
 TEST(StandardPeers, KeepsThePlacesThatTheyKnow) {
-  device::Slot here, other;
+  rnic::Slot here, other;
   here.local = kHere;
   other.local = {kHere.address, port::udp_port_of_slot(3)};
   other.slot = 3;

@@ -90,7 +90,7 @@ inline int restore(Context& context, std::span<const std::byte> image, Restored*
 
 inline std::vector<std::byte> describe(Context& context, int* count) {
   std::uint32_t unacked = 0;
-  EXPECT_EQ(context.suspend(&unacked), 0);
+  EXPECT_EQ(context.quiesce(std::chrono::seconds(1), &unacked), 0);
   std::vector<std::byte> image;
   EXPECT_EQ(context.describe(&image, count), 0);
   return image;

@@ -102,7 +102,7 @@ struct Parties {
     pair.run();
     // What is posted to a stopped QP waits in its image.
     std::uint32_t unacked = 0;
-    EXPECT_EQ(pair.a.context->suspend(&unacked), 0);
+    EXPECT_EQ(pair.a.context->quiesce(std::chrono::seconds(1), &unacked), 0);
     EXPECT_EQ(send(qp_a, ah_a, qp_b->qpn(),
                    Send(IBV_WR_SEND_WITH_IMM, 2, memory_a.data() + 200, 300, mr_a).immediate(77)),
               0);
@@ -259,9 +259,9 @@ TEST(ImageOfDatagrams, HandlesReachWhoHasMoved) {
     Node& from = *nodes[i];
     std::uint32_t unacked = 0;
     if (i == 1) {
-      ASSERT_EQ(from.context->suspend(&unacked), 0);
+      ASSERT_EQ(from.context->quiesce(std::chrono::seconds(1), &unacked), 0);
     }
-    std::vector<device::Slot> slots;
+    std::vector<rnic::Slot> slots;
     ASSERT_EQ(from.context->detach(&slots), 0);
     ASSERT_EQ(slots.size(), 1u);
     stand_ins.push_back(std::make_unique<SimStandIn>(*pair.ports, slots[0], pair.network.now()));

@@ -149,7 +149,7 @@ TEST(Image, DescribeNeedsAStoppedContext) {
   std::vector<std::byte> image;
   int count = 0;
   EXPECT_EQ(pair.a.context->describe(&image, &count), EBUSY);
-  std::vector<device::Slot> slots;
+  std::vector<rnic::Slot> slots;
   EXPECT_EQ(pair.a.context->detach(&slots), EINVAL);
   EXPECT_EQ(pair.a.context->attach({}), EINVAL);
 }

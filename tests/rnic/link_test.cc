@@ -116,8 +116,8 @@ TEST(Link, AChangeDuringAMoveIsNoticedAfterIt) {
     Node node;
     ASSERT_NO_FATAL_FAILURE(node.open(options(veth())));
     std::uint32_t unacked = 0;
-    std::vector<device::Slot> slots;
-    ASSERT_EQ(node.context->suspend(&unacked), 0);
+    std::vector<rnic::Slot> slots;
+    ASSERT_EQ(node.context->quiesce(std::chrono::seconds(1), &unacked), 0);
     ASSERT_EQ(node.context->detach(&slots), 0);
     ASSERT_TRUE(ip("link set v1 up"));
     ASSERT_TRUE(eventually([] { return state_of("v0") == IBV_PORT_ACTIVE; }));

@@ -91,9 +91,9 @@ TEST_F(LiveMove, RollbackOfThePassiveSide) {
     ASSERT_TRUE(progresses(*writer));
     std::uint32_t unacked = 0;
     pair.b.context->prepare();
-    ASSERT_EQ(pair.b.context->suspend(&unacked), 0);
-    EXPECT_EQ(pair.b.context->suspend(&unacked), EALREADY);
-    std::vector<device::Slot> slots;
+    ASSERT_EQ(pair.b.context->quiesce(std::chrono::seconds(1), &unacked), 0);
+    EXPECT_EQ(pair.b.context->quiesce(std::chrono::seconds(1), &unacked), EALREADY);
+    std::vector<rnic::Slot> slots;
     ASSERT_EQ(pair.b.context->detach(&slots), 0);
     ASSERT_EQ(slots.size(), 1u);
     EXPECT_EQ(slots[0].entries.size(), 1u);
@@ -111,8 +111,8 @@ TEST_F(LiveMove, RollbackOfTheActiveSide) {
     ASSERT_TRUE(progresses(*writer));
     std::uint32_t unacked = 0;
     pair.a.context->prepare();
-    ASSERT_EQ(pair.a.context->suspend(&unacked), 0);
-    std::vector<device::Slot> slots;
+    ASSERT_EQ(pair.a.context->quiesce(std::chrono::seconds(1), &unacked), 0);
+    std::vector<rnic::Slot> slots;
     ASSERT_EQ(pair.a.context->detach(&slots), 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_EQ(pair.a.context->attach(slots), 0);
@@ -126,7 +126,7 @@ TEST_F(LiveMove, ResumeWithoutDetach) {
   ASSERT_TRUE(progresses(*writer));
   pair.b.context->prepare();
   std::uint32_t unacked = 0;
-  ASSERT_EQ(pair.b.context->suspend(&unacked), 0);
+  ASSERT_EQ(pair.b.context->quiesce(std::chrono::seconds(1), &unacked), 0);
   pair.b.context->resume(true);
   ASSERT_TRUE(progresses(*writer));
 }
@@ -140,14 +140,14 @@ TEST_F(LiveMove, ToAnotherAddress) {
     Node& moving = host % 2 == 0 ? pair.b : pair.a;
     moving.context->prepare();
     std::uint32_t unacked = 0;
-    ASSERT_EQ(moving.context->suspend(&unacked), 0);
-    std::vector<device::Slot> slots;
+    ASSERT_EQ(moving.context->quiesce(std::chrono::seconds(1), &unacked), 0);
+    std::vector<rnic::Slot> slots;
     ASSERT_EQ(moving.context->detach(&slots), 0);
     SimStandIn stand_in(*source_of_ports, slots[0], system_environment().now());
     ASSERT_TRUE(stand_in.well_formed());
 
     int error = 0;
-    device::Slot fresh;
+    rnic::Slot fresh;
     auto port = source_of_ports->bind(port::Address::from_ipv4(0x7F000000 + host), 7, &error);
     ASSERT_NE(port, nullptr);
     fresh.local = port->local();
@@ -189,8 +189,8 @@ TEST_F(LiveMove, HandedToAnotherContext) {
   ASSERT_TRUE(progresses(*writer));
   pair.b.context->prepare();
   std::uint32_t unacked = 0;
-  ASSERT_EQ(pair.b.context->suspend(&unacked), 0);
-  std::vector<device::Slot> slots;
+  ASSERT_EQ(pair.b.context->quiesce(std::chrono::seconds(1), &unacked), 0);
+  std::vector<rnic::Slot> slots;
   ASSERT_EQ(pair.b.context->detach(&slots), 0);
   std::vector<std::byte> image;
   int count = 0;
@@ -224,13 +224,13 @@ TEST_F(LiveMove, HandedToAnotherContext) {
 
 TEST_F(LiveMove, AttachTakesAllOrNothing) {
   std::uint32_t unacked = 0;
-  ASSERT_EQ(pair.b.context->suspend(&unacked), 0);
-  std::vector<device::Slot> slots;
+  ASSERT_EQ(pair.b.context->quiesce(std::chrono::seconds(1), &unacked), 0);
+  std::vector<rnic::Slot> slots;
   ASSERT_EQ(pair.b.context->detach(&slots), 0);
-  device::Slot wrong = slots[0];
+  rnic::Slot wrong = slots[0];
   wrong.descriptor = 0;  // not a UDP socket
   EXPECT_NE(pair.b.context->attach({wrong}), 0);
-  device::Slot other_family = slots[0];
+  rnic::Slot other_family = slots[0];
   other_family.local.address = {};
   EXPECT_EQ(pair.b.context->attach({other_family}), EADDRNOTAVAIL);
   EXPECT_EQ(pair.b.context->attach({}), EADDRNOTAVAIL);
@@ -244,11 +244,11 @@ TEST_F(LiveMove, AttachTakesAllOrNothing) {
 // What is left are the sockets, which are the caller's now.
 TEST_F(LiveMove, DetachClosesEveryDescriptor) {
   std::set<int> expected = open_before;
-  std::array<std::vector<device::Slot>, 2> slots;
+  std::array<std::vector<rnic::Slot>, 2> slots;
   const std::array<Context*, 2> contexts{pair.a.context.get(), pair.b.context.get()};
   for (std::size_t i = 0; i < contexts.size(); ++i) {
     std::uint32_t unacked = 0;
-    ASSERT_EQ(contexts[i]->suspend(&unacked), 0);
+    ASSERT_EQ(contexts[i]->quiesce(std::chrono::seconds(1), &unacked), 0);
     ASSERT_EQ(contexts[i]->detach(&slots[i]), 0);
     for (const auto& slot : slots[i]) expected.insert(slot.descriptor);
   }
@@ -268,14 +268,15 @@ TEST_F(LiveMove, ForkedChildFailsCleanly) {
     device::Pd* pd = nullptr;
     std::uint32_t unacked = 0;
     ibv_qp_attr attributes{};
-    const bool fails =
-        pair.a.cq->poll(1, &wc) < 0 && pair.a.cq->arm(false) == ENODEV &&
-        Send(IBV_WR_SEND, 1, source.data(), 1, mr_a).post(pair.qp_a) == ENODEV &&
-        post_receive(pair.qp_a, 1, source.data(), 1, mr_a) == ENODEV &&
-        pair.a.context->query_port(1, &port) == ENODEV && pair.a.context->alloc_pd(&pd) == ENODEV &&
-        pair.a.context->destroy(mr_a) == ENODEV && pair.a.context->suspend(&unacked) == ENODEV &&
-        pair.qp_a->modify(attributes, IBV_QP_STATE) == ENODEV &&
-        pair.qp_a->query(&attributes) == ENODEV;
+    const bool fails = pair.a.cq->poll(1, &wc) < 0 && pair.a.cq->arm(false) == ENODEV &&
+                       Send(IBV_WR_SEND, 1, source.data(), 1, mr_a).post(pair.qp_a) == ENODEV &&
+                       post_receive(pair.qp_a, 1, source.data(), 1, mr_a) == ENODEV &&
+                       pair.a.context->query_port(1, &port) == ENODEV &&
+                       pair.a.context->alloc_pd(&pd) == ENODEV &&
+                       pair.a.context->destroy(mr_a) == ENODEV &&
+                       pair.a.context->quiesce(std::chrono::seconds(1), &unacked) == ENODEV &&
+                       pair.qp_a->modify(attributes, IBV_QP_STATE) == ENODEV &&
+                       pair.qp_a->query(&attributes) == ENODEV;
     pair.a.context.reset();
     _exit(fails ? 0 : 1);
   }

@@ -44,7 +44,7 @@ class RestingQpsTest : public ::testing::Test, public SimPair {
   // The RNIC `a` stops; its stand-in answers from here on.
   void stop() {
     std::uint32_t unacked = 0;
-    ASSERT_EQ(a.context->suspend(&unacked), 0);
+    ASSERT_EQ(a.context->quiesce(std::chrono::seconds(1), &unacked), 0);
     slots.clear();
     ASSERT_EQ(a.context->detach(&slots), 0);
     ASSERT_EQ(slots.size(), 1u);
@@ -69,7 +69,7 @@ class RestingQpsTest : public ::testing::Test, public SimPair {
     const auto address = port::Address::from_ipv4(0x0A000010 + ++moves);
     auto port = ports->bind(address, 5, &error);
     ASSERT_NE(port, nullptr);
-    device::Slot fresh;
+    rnic::Slot fresh;
     fresh.local = place = port->local();
     fresh.slot = 5;
     fresh.descriptor = ports->release(*port);
@@ -139,7 +139,7 @@ class RestingQpsTest : public ::testing::Test, public SimPair {
   std::vector<char> ours = std::vector<char>(64), theirs = std::vector<char>(64);
   device::Mr *mr_a = nullptr, *mr_b = nullptr;
   std::vector<Connection> connections;
-  std::vector<device::Slot> slots;
+  std::vector<rnic::Slot> slots;
   std::unique_ptr<SimStandIn> stand_in;
   std::vector<std::unique_ptr<SimStandIn>> former;
   port::Endpoint old_place, place;

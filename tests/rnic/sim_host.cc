@@ -4,7 +4,7 @@
 
 namespace ferry::rnic::testing {
 
-SimStandIn::SimStandIn(PortSource& source, const device::Slot& slot, transport::Time now)
+SimStandIn::SimStandIn(PortSource& source, const rnic::Slot& slot, transport::Time now)
     : source_(source),
       stand_in_([this](const port::Endpoint& to, const wire::Header& header,
                        std::span<const std::byte> payload) { send(to, header, payload); }) {

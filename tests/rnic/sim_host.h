@@ -68,7 +68,7 @@ class SimPortSource final : public PortSource {
 // A stand-in with its socket.
 class SimStandIn {
  public:
-  SimStandIn(PortSource& source, const device::Slot& slot, transport::Time now);
+  SimStandIn(PortSource& source, const rnic::Slot& slot, transport::Time now);
 
   // Takes packets and lets timers run.
   void run(transport::Time now);

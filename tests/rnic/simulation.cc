@@ -43,7 +43,7 @@ struct Move {
   } stage = Stage::kPrepare;
   SimNode* node = nullptr;
   Time at{0};
-  std::vector<device::Slot> slots;
+  std::vector<rnic::Slot> slots;
   std::vector<std::unique_ptr<SimStandIn>> stand_ins;  // one per slot
   std::vector<std::byte> image;
   std::unique_ptr<Context> destination;
@@ -408,11 +408,11 @@ void Simulation::stop(Move& move) {
     return;
   }
   std::uint32_t unacked = 0;
-  check(node.context->suspend(&unacked), "suspend");
+  check(node.context->quiesce(std::chrono::seconds(1), &unacked), "suspend");
   if (unacked > 0) ++result_.unacked_moves;
   note_absence(node, true);
   check(node.context->detach(&move.slots), "detach");
-  for (const device::Slot& slot : move.slots) {
+  for (const rnic::Slot& slot : move.slots) {
     move.stand_ins.push_back(std::make_unique<SimStandIn>(*ports_, slot, network_.now()));
     if (!move.stand_ins.back()->well_formed()) result_.errors.push_back("a stand-in's entry");
   }

@@ -271,8 +271,8 @@ TEST_F(SlotsTest, AStopClosesThePortAndTheResumeOpensIt) {
   ASSERT_TRUE(holds(second));
   for (const bool rollback : {true, false}) {
     std::uint32_t unacked = 0;
-    std::vector<device::Slot> slots;
-    ASSERT_EQ(second.context->suspend(&unacked), 0);
+    std::vector<rnic::Slot> slots;
+    ASSERT_EQ(second.context->quiesce(std::chrono::seconds(1), &unacked), 0);
     ASSERT_EQ(second.context->detach(&slots), 0);
     ASSERT_EQ(slots.size(), 1u);
     EXPECT_EQ(slots[0].slot, 1u);

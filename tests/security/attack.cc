@@ -129,7 +129,7 @@ class Stranger {
   agent::ContextSlots a_context(std::size_t slots) {
     agent::ContextSlots context{"rdma0", {}};
     for (std::size_t i = 0; i < slots; ++i) {
-      ferry::device::Slot& slot = context.slots.emplace_back();
+      ferry::rnic::Slot& slot = context.slots.emplace_back();
       slot.local = chance(2) ? here_ : origin_;
       slot.slot = port::slot_of_udp_port(slot.local.udp_port);
       slot.origin = origin_;

@@ -285,7 +285,7 @@ struct World::Host {
 // One process with one slot, as the journal has it.
 host::Held held(const Copy::Place& place, int peer,
                 const std::vector<std::vector<std::byte>>& entries = {});
-const device::Slot& slot_of(const host::ProcessSlots& place);
+const rnic::Slot& slot_of(const host::ProcessSlots& place);
 Copy::Place place_of(const host::ProcessSlots& place);
 int peer_of(const host::Journal::Entry& entry);
 

@@ -22,7 +22,7 @@ const char* name_of(Fault fault) {
 
 host::Held held(const Copy::Place& place, int peer,
                 const std::vector<std::vector<std::byte>>& entries) {
-  device::Slot slot;
+  rnic::Slot slot;
   slot.local = place.at;
   slot.slot = place.slot;
   slot.entries = entries;
@@ -32,7 +32,7 @@ host::Held held(const Copy::Place& place, int peer,
   return held;
 }
 
-const device::Slot& slot_of(const host::ProcessSlots& place) {
+const rnic::Slot& slot_of(const host::ProcessSlots& place) {
   return place.contexts.at(0).slots.at(0);
 }
 

@@ -426,7 +426,7 @@ Answer World::source_says(int number, MoveId id) const {
 // Answers on the old socket, by what the journal has.
 void World::stand_in(int number, MoveId id) {
   Host& host = *hosts_.at(number);
-  const device::Slot slot = slot_of(host.journal.find(id, Side::kSource)->held->processes[0].place);
+  const rnic::Slot slot = slot_of(host.journal.find(id, Side::kSource)->held->processes[0].place);
   auto socket = std::make_shared<StandInSocket>();
   socket->place = {slot.local, slot.slot};
   socket->stand_in = std::make_unique<transport::StandIn>(

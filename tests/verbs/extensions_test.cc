@@ -29,7 +29,7 @@ TEST_F(Extensions, ADumpStopsOnceAndTellsItsSize) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(size));
   EXPECT_EQ(ibv_dump_context(context, &count, bytes.data(), bytes.size()), size);
   EXPECT_EQ(bytes, record(device::ObjectType::kContext, 0));
-  EXPECT_EQ(log.count("suspend"), 1u);
+  EXPECT_EQ(log.count("quiesce"), 1u);
   EXPECT_EQ(log.count("resume"), 0u);
   // It is no part of a move any more.
   int contexts = 0;
@@ -43,7 +43,7 @@ TEST_F(Extensions, DumpErrors) {
   EXPECT_EQ(ibv_dump_context(nullptr, &count, nullptr, 0), -EINVAL);
   EXPECT_EQ(ibv_dump_context(context, nullptr, nullptr, 0), -EINVAL);
   EXPECT_EQ(ibv_dump_context(context, &count, nullptr, 5), -EINVAL);
-  log.fail_next("suspend", EIO);
+  log.fail_next("quiesce", EIO);
   EXPECT_EQ(ibv_dump_context(context, &count, &byte, 1), -EIO);
   log.fail_next("describe", ENOMEM);
   EXPECT_EQ(ibv_dump_context(context, &count, &byte, 1), -ENOMEM);

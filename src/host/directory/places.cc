@@ -71,7 +71,7 @@ std::optional<Place> from_message(const v1::Place& message) {
                message.ferryd(), message.epoch(), message.ended()};
 }
 
-std::vector<Place> places_of(const std::vector<device::Slot>& slots, const std::string& host,
+std::vector<Place> places_of(const std::vector<rnic::Slot>& slots, const std::string& host,
                              const std::string& ferryd) {
   std::vector<Place> places;
   for (const auto& slot : slots) {

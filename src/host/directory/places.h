@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "device/movable.h"
 #include "host/directory/directory.h"
 #include "host/peers/messages.h"
+#include "rnic/slot.h"
 
 // Places in messages between ferryds and in the keys and values of etcd.
 namespace ferry::host {
@@ -18,7 +18,7 @@ std::optional<port::Endpoint> from_message(const v1::Endpoint& message);
 std::optional<Place> from_message(const v1::Place& message);
 
 // The places of RNICs that have been stopped at least once, at these slots of host `host`.
-std::vector<Place> places_of(const std::vector<device::Slot>& slots, const std::string& host,
+std::vector<Place> places_of(const std::vector<rnic::Slot>& slots, const std::string& host,
                              const std::string& ferryd);
 
 // "10.0.0.1/0": the address and the slot. Numeric, so that equal origins have equal texts.

@@ -44,7 +44,7 @@ std::string name_in(const std::string& peer) {
 agent::ContextSlots from_message(const v1::ContextSlots& message) {
   agent::ContextSlots slots{message.netdev(), {}};
   for (const auto& slot : message.slots()) {
-    device::Slot& added = slots.slots.emplace_back();
+    rnic::Slot& added = slots.slots.emplace_back();
     const auto local = from_message(slot.local());
     if (!local) throw Failure("malformed address in a message between ferryds");
     added.local = *local;
@@ -140,7 +140,7 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
   // Whatever was of its group is decided as it is.
   decision_ = DestinationDecision::recovered(Decision::kCommitted);
   host.directory->met(source_, from_);
-  std::vector<device::Slot*> slots;
+  std::vector<rnic::Slot*> slots;
   for (const auto& process : held.processes) {
     Process& added = processes_.emplace_back();
     added.inner_pid = process.place.inner_pid;
@@ -179,7 +179,7 @@ agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
     for (const auto& slot : wanted.slots) {
       const auto reserved =
           std::find_if(reserved_.begin(), reserved_.end(),
-                       [&](const device::Slot& held) { return held.local == slot.local; });
+                       [&](const rnic::Slot& held) { return held.local == slot.local; });
       if (reserved == reserved_.end()) {
         auto other = bind_slots(unit_->netns(), wanted.netdev, {slot});
         bound.slots.push_back(std::move(other.front()));

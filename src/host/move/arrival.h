@@ -130,7 +130,7 @@ class Arrival : public UnderWay {
   const std::string program_, source_, from_;
   const std::shared_ptr<const Unit> unit_;
   std::string images_;
-  std::vector<device::Slot> reserved_;  // before the program is stopped
+  std::vector<rnic::Slot> reserved_;  // before the program is stopped
   std::optional<Announcer> announcer_;
   std::optional<RootfsHelper> rootfs_;        // takes what was copied
   std::optional<precopy::PageStore> memory_;  // that was copied ahead

@@ -42,7 +42,7 @@ void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry&
   const Held& held = *entry.held;
   const std::shared_ptr<void> network = host.departed->hold_network(held.instance);
   for (const auto& [origin, place] : entry.origins) {
-    device::Slot slot;
+    rnic::Slot slot;
     slot.local = slot.origin = origin;
     slot.slot = port::slot_of_udp_port(origin.udp_port);
     slot.epoch = place.epoch;

@@ -65,7 +65,7 @@ port::Address choose_address(const std::vector<port::Address>& addresses,
 enum class Want { kSameOrOther, kSame };
 
 std::unique_ptr<port::UdpPort> bind_slot(const std::vector<port::Address>& addresses,
-                                         const std::string& netdev, const device::Slot& slot,
+                                         const std::string& netdev, const rnic::Slot& slot,
                                          Want want) {
   int error = 0;
   if (want == Want::kSame) {
@@ -82,14 +82,14 @@ std::unique_ptr<port::UdpPort> bind_slot(const std::vector<port::Address>& addre
                             error_text(error)));
 }
 
-std::vector<device::Slot> bind_here(const std::string& netdev,
-                                    const std::vector<device::Slot>& wanted, Want want) {
+std::vector<rnic::Slot> bind_here(const std::string& netdev, const std::vector<rnic::Slot>& wanted,
+                                  Want want) {
   const auto addresses = addresses_of(netdev);
-  std::vector<device::Slot> bound;
+  std::vector<rnic::Slot> bound;
   for (const auto& slot : wanted) {
     try {
       const auto port = bind_slot(addresses, netdev, slot, want);
-      device::Slot result;
+      rnic::Slot result;
       result.local = port->local();
       result.slot = port->slot();
       result.origin = slot.origin;
@@ -149,7 +149,7 @@ port::Endpoint bound_to(int udp) {
 }
 
 // Empty, or what is wrong with it.
-std::string doubt_of(const device::Slot& slot, std::uint64_t network,
+std::string doubt_of(const rnic::Slot& slot, std::uint64_t network,
                      const std::vector<Place>& known) {
   if (!is_udp(slot.descriptor)) return "it is no UDP socket";
   if (bound_to(slot.descriptor) != slot.local ||
@@ -170,29 +170,29 @@ std::string doubt_of(const device::Slot& slot, std::uint64_t network,
   return {};
 }
 
-std::vector<device::Slot> bind_in(const std::string& netns, const std::string& netdev,
-                                  const std::vector<device::Slot>& wanted, Want want) {
-  std::vector<device::Slot> bound;
+std::vector<rnic::Slot> bind_in(const std::string& netns, const std::string& netdev,
+                                const std::vector<rnic::Slot>& wanted, Want want) {
+  std::vector<rnic::Slot> bound;
   in_namespace(netns, [&] { bound = bind_here(netdev, wanted, want); });
   return bound;
 }
 
 }  // namespace
 
-std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
-                                     const std::vector<device::Slot>& wanted) {
+std::vector<rnic::Slot> bind_slots(const std::string& netns, const std::string& netdev,
+                                   const std::vector<rnic::Slot>& wanted) {
   return bind_in(netns, netdev, wanted, Want::kSameOrOther);
 }
 
-std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
-                                          const std::vector<device::Slot>& wanted) {
+std::vector<rnic::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
+                                        const std::vector<rnic::Slot>& wanted) {
   return bind_in(netns, netdev, wanted, Want::kSame);
 }
 
-std::string reopen_slots(const std::string& netns, const std::vector<device::Slot*>& slots) {
+std::string reopen_slots(const std::string& netns, const std::vector<rnic::Slot*>& slots) {
   std::string problem;
   const auto reopen = [&] {
-    for (device::Slot* slot : slots) {
+    for (rnic::Slot* slot : slots) {
       if (slot->descriptor >= 0) continue;
       int error = 0;
       if (const auto port = port::UdpPort::bind(slot->local.address, slot->slot, &error)) {
@@ -241,7 +241,7 @@ std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextS
   return duplicates;
 }
 
-void close_slots(std::vector<device::Slot>& slots) {
+void close_slots(std::vector<rnic::Slot>& slots) {
   for (auto& slot : slots) {
     if (slot.descriptor >= 0) ::close(slot.descriptor);
     slot.descriptor = -1;

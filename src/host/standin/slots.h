@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "agent/protocol.h"
-#include "device/movable.h"
 #include "host/directory/directory.h"
+#include "rnic/slot.h"
 
 // Sockets in other network namespaces.
 namespace ferry::host {
@@ -18,17 +18,17 @@ namespace ferry::host {
 // of `wanted`, as a moved process will use it: on the same address where it exists there, else on
 // the netdev's first of the same family; in the same slot where it is free, else the first that is.
 // The descriptors are the caller's. Throws Failure.
-std::vector<device::Slot> bind_slots(const std::string& netns, const std::string& netdev,
-                                     const std::vector<device::Slot>& wanted);
+std::vector<rnic::Slot> bind_slots(const std::string& netns, const std::string& netdev,
+                                   const std::vector<rnic::Slot>& wanted);
 
 // The same, but nothing else will do: standard peers know the address and the QPNs. Throws Failure.
-std::vector<device::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
-                                          const std::vector<device::Slot>& wanted);
+std::vector<rnic::Slot> bind_same_slots(const std::string& netns, const std::string& netdev,
+                                        const std::vector<rnic::Slot>& wanted);
 
 // Opens the socket of each of `slots` that has no descriptor again: in that network namespace, at
 // that address, in that slot, nowhere else. What could not be keeps -1. One line about the first of
 // those, empty when there is none.
-std::string reopen_slots(const std::string& netns, const std::vector<device::Slot*>& slots);
+std::string reopen_slots(const std::string& netns, const std::vector<rnic::Slot*>& slots);
 
 // Inode of the network namespace of a socket; 0: not known.
 std::uint64_t network_of_socket(int descriptor);
@@ -45,7 +45,7 @@ void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
 std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextSlots>& contexts);
 
 // Closes their descriptors.
-void close_slots(std::vector<device::Slot>& slots);
+void close_slots(std::vector<rnic::Slot>& slots);
 
 // While it lives, packets to Ferry's UDP ports pass CRIU's network lock in the network namespace of
 // `pid`. For runtimes that let CRIU lock the network; on failure only logs (the peers then wait in

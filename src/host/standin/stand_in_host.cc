@@ -86,7 +86,7 @@ void StandInHost::wake() {
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
-StandInId StandInHost::add(const device::Slot& slot) {
+StandInId StandInHost::add(const rnic::Slot& slot) {
   Entry entry;
   entry.slot = slot.slot;
   int error = 0;
@@ -125,9 +125,9 @@ StandInId StandInHost::add(const device::Slot& slot) {
   return id;
 }
 
-device::Slot StandInHost::take_back(StandInId id) {
+rnic::Slot StandInHost::take_back(StandInId id) {
   std::lock_guard lock(mutex_);
-  device::Slot slot;
+  rnic::Slot slot;
   const auto found = entries_.find(id);
   if (found == entries_.end()) return slot;
   Entry& entry = found->second;

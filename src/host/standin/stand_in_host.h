@@ -12,9 +12,9 @@
 
 #include "base/unique_fd.h"
 #include "cm/message.h"
-#include "device/movable.h"
 #include "port/loss.h"
 #include "port/port.h"
+#include "rnic/slot.h"
 #include "transport/stand_in.h"
 
 // Answers on the sockets of stopped processes (docs/wire.md, "Stopped"): a thread that owns them
@@ -34,10 +34,10 @@ class StandInHost {
 
   // Takes the socket over and answers from now on. Throws Failure (then the descriptor stays the
   // caller's).
-  StandInId add(const device::Slot& slot);
+  StandInId add(const rnic::Slot& slot);
   // A rollback: stops answering and gives the socket back, unmarked; what nobody has read waits in
   // it.
-  device::Slot take_back(StandInId id);
+  rnic::Slot take_back(StandInId id);
   // After the commit, `age` ago: peers are told the new location
   // (transport::StandIn::committed()).
   void committed(StandInId id, const port::Endpoint& new_location, std::uint32_t new_slot,

@@ -156,9 +156,9 @@ void StoppedTree::hold_ports() {
       const auto& [netdev, slots] = process.contexts[c];
       for (std::size_t s = 0; s < slots.size(); ++s) {
         if (slots[s].slot == 0 || !stand_ins_.meets_strangers(process.stand_ins[c][s])) continue;
-        device::Slot port;
+        rnic::Slot port;
         port.local = {slots[s].local.address, port::kRoceUdpPort};
-        std::vector<device::Slot> bound;
+        std::vector<rnic::Slot> bound;
         try {
           bound = bind_same_slots(netns, netdev, {port});
           holders_.push_back(stand_ins_.add(bound.front()));
@@ -198,8 +198,8 @@ std::string StoppedTree::reopen() {
 
 // With mutex_.
 std::string StoppedTree::reopen_all() {
-  std::vector<std::pair<device::Slot*, StandInId*>> missing;
-  std::vector<device::Slot*> slots;
+  std::vector<std::pair<rnic::Slot*, StandInId*>> missing;
+  std::vector<rnic::Slot*> slots;
   for (auto& process : processes_) {
     for (std::size_t c = 0; c < process.stand_ins.size() && !process.back; ++c) {
       for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
@@ -259,7 +259,7 @@ void StoppedTree::take_over(Process& process) {
 void StoppedTree::give_up(Process& process) {
   for (const auto& context : process.stand_ins) {
     for (const StandInId id : context) {
-      const device::Slot slot = stand_ins_.take_back(id);
+      const rnic::Slot slot = stand_ins_.take_back(id);
       if (slot.descriptor >= 0) ::close(slot.descriptor);
     }
   }
@@ -416,8 +416,8 @@ std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<Process
     if (place == places.end()) continue;
     for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
       for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
-        const device::Slot& old = process.contexts[c].slots[s];
-        const device::Slot& slot = place->contexts.at(c).slots.at(s);
+        const rnic::Slot& old = process.contexts[c].slots[s];
+        const rnic::Slot& slot = place->contexts.at(c).slots.at(s);
         const StandInId id = process.stand_ins[c][s];
         Departed gone{0, there};
         gone.place.origin = old.origin;

@@ -80,7 +80,7 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
   if (pid != 0 && !resident.places.empty()) residents_.settle(resident);
 }
 
-void Whereabouts::ended(const std::vector<device::Slot>& slots) {
+void Whereabouts::ended(const std::vector<rnic::Slot>& slots) {
   for (const Place& place : places_of(slots, name_, ferryd_)) {
     directory_.remove(place);
   }

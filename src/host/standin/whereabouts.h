@@ -32,7 +32,7 @@ class Whereabouts {
   // 0: a process that is not known yet.
   void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts);
   // They have ended, unless they are elsewhere by now.
-  void ended(const std::vector<device::Slot>& slots);
+  void ended(const std::vector<rnic::Slot>& slots);
   // Committed to be elsewhere: the end of the process here is not that of its RNICs.
   void left(const std::vector<pid_t>& pids, const std::vector<Place>& next);
 
