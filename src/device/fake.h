@@ -173,7 +173,7 @@ class FakeQp final : public Qp {
   int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
   int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
-  int bind_mw(Mw* window, const ibv_mw_bind& bind, std::uint32_t* rkey) override;
+  int bind_mw(Mw* window, const MwBind& bind, std::uint32_t* rkey) override;
 
   std::vector<Sent> sent() const;
   std::vector<Received> received() const;

@@ -204,10 +204,9 @@ int FakeQp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
   return log_->take_failure("detach_mcast");
 }
 
-int FakeQp::bind_mw(Mw* window, const ibv_mw_bind& bind, std::uint32_t* rkey) {
+int FakeQp::bind_mw(Mw* window, const MwBind& bind, std::uint32_t* rkey) {
   log_->add("bind_mw", format("qpn=%#x handle=%#x length=%llu access=%#x", qpn_, window->handle(),
-                              static_cast<unsigned long long>(bind.bind_info.length),
-                              bind.bind_info.mw_access_flags));
+                              static_cast<unsigned long long>(bind.length), bind.access));
   if (const int error = log_->take_failure("bind_mw"); error != 0) return error;
   ++static_cast<FakeMw*>(window)->bound;
   *rkey = window->rkey();

@@ -137,6 +137,20 @@ struct QpInit {
   bool block_multicast_loopback = false;
 };
 
+// What a window of type 1 is bound to, by a request of its own.
+struct MwBind {
+  std::uint64_t wr_id = 0;
+  unsigned send_flags = 0;  // ibv_send_flags
+  const Mr* mr = nullptr;   // may be missing where the length is 0
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  unsigned access = 0;  // ibv_access_flags
+};
+
+// Requests come in libibverbs' own lists, as the application made them. They name everything by
+// numbers: memory by lkey and rkey, an address handle by ibv_ah.handle, a window by ibv_mw.handle,
+// the MR that it is bound to by ibv_mr.lkey. Of those three structs a device reads nothing else, so
+// that whoever stands between the application and a device can hand on a list of its own.
 class Qp : public Object {
  public:
   virtual std::uint32_t qpn() const = 0;  // virtual: what the application sees, for life
@@ -159,7 +173,7 @@ class Qp : public Object {
   virtual int detach_mcast(const ibv_gid& /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
   // A window of type 1 (ibv_bind_mw): posts the bind to the send queue; *rkey is valid from then
   // on.
-  virtual int bind_mw(Mw* /*window*/, const ibv_mw_bind& /*bind*/, std::uint32_t* /*rkey*/) {
+  virtual int bind_mw(Mw* /*window*/, const MwBind& /*bind*/, std::uint32_t* /*rkey*/) {
     return EOPNOTSUPP;
   }
 };

@@ -113,24 +113,17 @@ int QueuePair::take_data(const ibv_send_wr& wr, const transport::SendRequest& he
   return post ? transport_->post_send(request) : 0;
 }
 
-int QueuePair::take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
-                         const transport::SendRequest& head, bool post) {
+int QueuePair::take_bind(const transport::WindowBinding& binding, ibv_mw_type type,
+                         bool names_region, const transport::SendRequest& head, bool post) {
   // A window gives no local access: LOCAL_WRITE means nothing, and kernel devices take it.
   constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                IBV_ACCESS_ZERO_BASED;
-  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-  const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
-  if ((info.mw_access_flags & ~kAccess) != 0 || (info.mr == nullptr && info.length != 0) ||
-      (zero_based && window.type == IBV_MW_TYPE_1)) {
+  const bool zero_based = (binding.access & IBV_ACCESS_ZERO_BASED) != 0;
+  if ((binding.access & ~kAccess) != 0 || (!names_region && binding.length != 0) ||
+      (zero_based && type == IBV_MW_TYPE_1)) {
     return EINVAL;
   }
-  const transport::WindowBinding binding{.window = window.handle(),
-                                         .rkey = wr.bind_mw.rkey,
-                                         .lkey = info.mr != nullptr ? info.mr->lkey : 0,
-                                         .address = info.addr,
-                                         .length = info.length,
-                                         .access = info.mw_access_flags};
   transport::SendRequest request = head;
   request.binding = &binding;
   return post ? transport_->post_send(request) : 0;
@@ -155,12 +148,19 @@ int QueuePair::take(const ibv_send_wr& wr, bool post) {
     if (wr.bind_mw.mw == nullptr) return EINVAL;
     const MemoryWindow* window = adapter_.memory().window(wr.bind_mw.mw->handle);
     if (window == nullptr || window->type != IBV_MW_TYPE_2) return EINVAL;
-    return take_bind(wr, *window, request, post);
+    const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+    const transport::WindowBinding binding{.window = window->handle(),
+                                           .rkey = wr.bind_mw.rkey,
+                                           .lkey = info.mr != nullptr ? info.mr->lkey : 0,
+                                           .address = info.addr,
+                                           .length = info.length,
+                                           .access = info.mw_access_flags};
+    return take_bind(binding, window->type, info.mr != nullptr, request, post);
   }
   return take_data(wr, request, post);
 }
 
-int QueuePair::bind_mw(device::Mw* object, const ibv_mw_bind& bind, std::uint32_t* rkey) {
+int QueuePair::bind_mw(device::Mw* object, const device::MwBind& bind, std::uint32_t* rkey) {
   if (adapter_.abandoned()) return ENODEV;
   auto* window = dynamic_cast<MemoryWindow*>(object);
   if (window == nullptr || window->type != IBV_MW_TYPE_1 || window->pd != init_.pd) return EINVAL;
@@ -170,11 +170,15 @@ int QueuePair::bind_mw(device::Mw* object, const ibv_mw_bind& bind, std::uint32_
   request.wr_id = bind.wr_id;
   request.signaled = init_.sq_sig_all || (bind.send_flags & IBV_SEND_SIGNALED) != 0;
   request.fence = (bind.send_flags & IBV_SEND_FENCE) != 0;
-  ibv_send_wr wr{};
-  wr.bind_mw.bind_info = bind.bind_info;
-  wr.bind_mw.rkey = ibv_inc_rkey(window->posted_key);
-  if (const int error = take_bind(wr, *window, request, true); error != 0) return error;
-  *rkey = window->posted_key = wr.bind_mw.rkey;
+  const transport::WindowBinding binding{.window = window->handle(),
+                                         .rkey = ibv_inc_rkey(window->posted_key),
+                                         .lkey = bind.mr != nullptr ? bind.mr->lkey() : 0,
+                                         .address = bind.address,
+                                         .length = bind.length,
+                                         .access = bind.access};
+  const int error = take_bind(binding, window->type, bind.mr != nullptr, request, true);
+  if (error != 0) return error;
+  *rkey = window->posted_key = binding.rkey;
   adapter_.touch(this);
   adapter_.transmit(adapter_.now());
   return 0;

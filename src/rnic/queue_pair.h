@@ -79,7 +79,7 @@ class QueuePair final : public device::Qp,
   int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
   int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
-  int bind_mw(device::Mw* window, const ibv_mw_bind& bind, std::uint32_t* rkey) override;
+  int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
 
   // --- For the RNIC, under the engine's lock
   // ---------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class QueuePair final : public device::Qp,
   int take(const ibv_send_wr& request, bool post);
   // `head`: what requests of all kinds have.
   int take_data(const ibv_send_wr& wr, const transport::SendRequest& head, bool post);
-  int take_bind(const ibv_send_wr& wr, const MemoryWindow& window,
+  int take_bind(const transport::WindowBinding& binding, ibv_mw_type type, bool names_region,
                 const transport::SendRequest& head, bool post);
   // Modifies the connection; attributes of the mask are in `merged` already.
   int transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask);

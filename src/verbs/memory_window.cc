@@ -38,7 +38,11 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
     Context* context = common_context({qp->context, mw->context, mr ? mr->context : mw->context});
     if (!context) return EINVAL;
     if (int e = usable(*context)) return e;
-    return to_qp(qp)->device->bind_mw(to_mw(mw)->device, *bind, &mw->rkey);
+    const ibv_mw_bind_info& info = bind->bind_info;
+    const device::MwBind wanted{
+        bind->wr_id, bind->send_flags, info.mr ? to_mr(info.mr)->device : nullptr,
+        info.addr,   info.length,      info.mw_access_flags};
+    return to_qp(qp)->device->bind_mw(to_mw(mw)->device, wanted, &mw->rkey);
   });
 }
 

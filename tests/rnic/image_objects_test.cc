@@ -80,8 +80,7 @@ Images make_images() {
   application_mr.lkey = mr_b->lkey();
   const auto base = reinterpret_cast<std::uintptr_t>(memory_b.data());
   std::uint32_t rkey_1 = 0;
-  EXPECT_EQ(qp_b->bind_mw(windows[0],
-                          {1, 0, {&application_mr, base + kWindow1, 256, IBV_ACCESS_REMOTE_WRITE}},
+  EXPECT_EQ(qp_b->bind_mw(windows[0], {1, 0, mr_b, base + kWindow1, 256, IBV_ACCESS_REMOTE_WRITE},
                           &rkey_1),
             0);
   ibv_mw application_mw{};

@@ -14,6 +14,7 @@ struct WindowTest : ::testing::Test, SimPair {
   device::Mr* mr_b = nullptr;  // bindable, without remote rights
   ibv_mr application_mr{};     // what a program would hand in
   ibv_mw application_mw{};
+  const device::Mr* named_mr = nullptr;  // that application_mr stands for
 
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(open());
@@ -29,6 +30,7 @@ struct WindowTest : ::testing::Test, SimPair {
   ibv_mw_bind_info info(const device::Mr* mr, std::size_t offset, std::size_t length,
                         unsigned access) {
     application_mr.lkey = mr != nullptr ? mr->lkey() : 0;
+    named_mr = mr;
     return {mr != nullptr ? &application_mr : nullptr,
             reinterpret_cast<std::uintptr_t>(theirs.data()) + offset, length, access};
   }
@@ -50,8 +52,11 @@ struct WindowTest : ::testing::Test, SimPair {
     EXPECT_EQ(qp_b->post_send(&wr, &bad), 0);
     return completion_at_b();
   }
+  device::MwBind request(std::uint64_t wr_id, unsigned flags, const ibv_mw_bind_info& what) const {
+    return {wr_id, flags, named_mr, what.addr, what.length, what.mw_access_flags};
+  }
   ibv_wc bind_type_1(device::Mw* mw, const ibv_mw_bind_info& what, std::uint32_t* rkey) {
-    EXPECT_EQ(qp_b->bind_mw(mw, {6, IBV_SEND_SIGNALED, what}, rkey), 0);
+    EXPECT_EQ(qp_b->bind_mw(mw, request(6, IBV_SEND_SIGNALED, what), rkey), 0);
     return completion_at_b();
   }
   ibv_wc invalidate(std::uint32_t rkey) {
@@ -294,7 +299,8 @@ TEST_F(WindowTest, BindsThatAreNotTaken) {
   device::Mw* foreign = alloc(IBV_MW_TYPE_1, other);
   std::uint32_t rkey = 0;
   const auto bind_1 = [&](device::Mw* mw, unsigned access, bool region = true) {
-    return qp_b->bind_mw(mw, {1, 0, info(region ? mr_b : nullptr, 0, 10, access)}, &rkey);
+    const ibv_mw_bind_info what = info(region ? mr_b : nullptr, 0, 10, access);
+    return qp_b->bind_mw(mw, request(1, 0, what), &rkey);
   };
   EXPECT_EQ(bind_1(type_2, kRemote), EINVAL);
   EXPECT_EQ(bind_1(foreign, kRemote), EINVAL);
