@@ -256,6 +256,10 @@ class Rnic {
   virtual std::uint64_t guid() const = 0;         // host byte order
   // What can be told of its port while it is not opened.
   virtual int query(PortFacts* /*out*/) { return EOPNOTSUPP; }
+  // The addresses that rdma_cm finds it by, as GIDs: of its network interface the first IPv4 and
+  // the first IPv6 address but link-local ones, in this order, whether or not they are in its GID
+  // table.
+  virtual std::vector<ibv_gid> addresses() const { return {}; }
   // Null and *error (errno) when it cannot work (no socket, no memory). `sink` outlives the
   // context.
   virtual std::unique_ptr<Context> open(EventSink& sink, int* error) = 0;

@@ -1,6 +1,7 @@
 #include "rnic/discover.h"
 
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "gsi/local.h"
@@ -26,6 +27,14 @@ class NetdevRnic final : public device::MovableRnic {
       describe_gid(netdev_, address, index, &out->gids.emplace_back());
     }
     return 0;
+  }
+
+  std::vector<ibv_gid> addresses() const override {
+    std::vector<ibv_gid> gids;
+    for (const port::Address& address : netdev_.all_addresses) {
+      std::memcpy(gids.emplace_back().raw, address.bytes.data(), address.bytes.size());
+    }
+    return gids;
   }
 
   std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,

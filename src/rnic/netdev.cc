@@ -85,8 +85,14 @@ std::vector<Netdev> list_netdevs(const Settings& settings) {
 
   std::vector<Netdev> usable;
   for (auto& [index, entry] : found) {
-    if (entry.has_ipv4 && settings.use_ipv4) entry.netdev.addresses.push_back(entry.ipv4);
-    if (entry.has_ipv6 && settings.use_ipv6) entry.netdev.addresses.push_back(entry.ipv6);
+    if (entry.has_ipv4) {
+      entry.netdev.all_addresses.push_back(entry.ipv4);
+      if (settings.use_ipv4) entry.netdev.addresses.push_back(entry.ipv4);
+    }
+    if (entry.has_ipv6) {
+      entry.netdev.all_addresses.push_back(entry.ipv6);
+      if (settings.use_ipv6) entry.netdev.addresses.push_back(entry.ipv6);
+    }
     if (!entry.up || entry.netdev.addresses.empty()) continue;
     if (entry.netdev.guid == 0) entry.netdev.guid = guid_of(nullptr, 0, index);
     entry.netdev.mtu = mtu_of(entry.netdev.name.c_str());

@@ -16,7 +16,9 @@ struct Netdev {
   unsigned mtu = 1500;     // bytes of IP
   std::uint64_t guid = 0;  // EUI-64 of its MAC address, host byte order
   bool loopback = false;
-  std::vector<port::Address> addresses;  // at most one of each family, IPv4 first: the GID table
+  // At most one of each family, IPv4 first: the GID table, and all that the interface has, of the
+  // families too that the settings leave out of the table.
+  std::vector<port::Address> addresses, all_addresses;
 };
 
 // The interfaces that the settings allow and that have an address, in the order of the devices: all

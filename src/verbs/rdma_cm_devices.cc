@@ -1,7 +1,6 @@
 #include "verbs/rdma_cm_devices.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,23 +17,10 @@
 namespace ferry::verbs {
 namespace {
 
-// The first address of each family but link-local ones, IPv4 first: those that a GID table has.
-std::vector<port::Address> addresses_of(const ifaddrs* all, const std::string& netdev) {
-  std::vector<port::Address> v4, v6;
-  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    if (!at->ifa_addr || netdev != at->ifa_name) continue;
-    port::SocketAddress address{};
-    if (at->ifa_addr->sa_family == AF_INET) {
-      memcpy(&address, at->ifa_addr, sizeof address.v4);
-      if (v4.empty()) v4.push_back(port::from_socket_address(address).address);
-    } else if (at->ifa_addr->sa_family == AF_INET6) {
-      memcpy(&address, at->ifa_addr, sizeof address.v6);
-      if (v6.empty() && !IN6_IS_ADDR_LINKLOCAL(&address.v6.sin6_addr))
-        v6.push_back(port::from_socket_address(address).address);
-    }
-  }
-  v4.insert(v4.end(), v6.begin(), v6.end());
-  return v4;
+port::Address port_address_of(const ibv_gid& gid) {
+  port::Address address;
+  memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
+  return address;
 }
 
 // Runs `visit` on an open context of the device, if there is one. No context ends meanwhile.
@@ -53,18 +39,15 @@ bool with_context(const rdmacm::Device& device, Visit visit) {
 
 std::vector<rdmacm::Devices::Listed> RdmaCmDevices::list() {
   std::vector<Listed> result;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return result;
   std::lock_guard lock(mutex_);
   for (const auto& rnic : discover_rnics()) {
     Listed listed;
     listed.device.name = rnic->name();
     listed.device.netdev = rnic->netdev();
     listed.device.guid = guids_.emplace(rnic->name(), rnic->guid()).first->second;
-    listed.addresses = addresses_of(all, rnic->netdev());
+    for (const ibv_gid& gid : rnic->addresses()) listed.addresses.push_back(port_address_of(gid));
     result.push_back(std::move(listed));
   }
-  ::freeifaddrs(all);
   return result;
 }
 
@@ -77,8 +60,7 @@ std::uint8_t RdmaCmDevices::gid_index(const rdmacm::Device& device, const port::
     for (int i = port.gid_tbl_len - 1; i >= 0; --i) {
       ibv_gid_entry entry{};
       if (context.query_gid(1, static_cast<unsigned>(i), &entry) != 0) continue;
-      port::Address gid;
-      memcpy(gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+      const port::Address gid = port_address_of(entry.gid);
       if (gid == address) {
         result = static_cast<std::uint8_t>(i);
         return true;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
+#include "rnic/discover.h"
 #include "rnic/netdev.h"
 
 namespace ferry::rnic {
@@ -100,6 +102,24 @@ TEST(Netdev, LoopbackServesWhenNamed) {
   EXPECT_NE(netdevs[0].guid, 0u);
   settings.netdevs = {"no-such-netdev"};
   EXPECT_TRUE(list_netdevs(settings).empty());
+}
+
+// rdma_cm finds a device by all addresses of its interface, also where FERRY_FAMILY leaves GIDs out.
+TEST(Netdev, TheSettingsLimitTheGidTableOnly) {
+  Settings settings;
+  settings.netdevs = {"lo"};
+  const auto both = list_netdevs(settings).at(0).addresses;
+  const Variable netdev("FERRY_NETDEV", "lo"), family("FERRY_FAMILY", "4");
+  const auto rnics = discover();
+  ASSERT_EQ(rnics.size(), 1u);
+  device::PortFacts facts;
+  ASSERT_EQ(rnics[0]->query(&facts), 0);
+  EXPECT_EQ(facts.gids.size(), 1u);
+  const auto found_by = rnics[0]->addresses();
+  ASSERT_EQ(found_by.size(), both.size());
+  for (std::size_t i = 0; i < both.size(); ++i) {
+    EXPECT_EQ(std::memcmp(found_by[i].raw, both[i].bytes.data(), 16), 0) << i;
+  }
 }
 
 TEST(Netdev, PayloadMtu) {
