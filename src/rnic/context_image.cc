@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "rnic/attributes.h"
@@ -30,7 +31,15 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
     ++*count;
   };
   record(ObjectType::kContext, 0, [&](wire::ByteWriter& writer) {
-    encode(ContextRecord{origin_slot_, next_handle_, guid_, max_mtu_, adapter_.gids()}, writer);
+    ContextRecord saved;
+    saved.origin_slot = origin_slot_;
+    saved.next_handle = next_handle_;
+    saved.guid = guid_;
+    saved.max_mtu = max_mtu_;
+    for (const port::Address& gid : adapter_.gids()) {
+      std::memcpy(saved.gids.emplace_back().raw, gid.bytes.data(), gid.bytes.size());
+    }
+    encode(saved, writer);
   });
   for (const auto& [handle, pd] : pds_) record(ObjectType::kPd, handle, [](wire::ByteWriter&) {});
   for (const auto& [handle, xrcd] : xrcds_) {
@@ -38,17 +47,22 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   }
   for (const auto& [handle, mr] : mrs_) {
     record(ObjectType::kMr, handle, [&, region = mr.get()](wire::ByteWriter& writer) {
-      const MrRecord saved{
+      const device::MrHead saved{
           region->pd->handle, region->key,  reinterpret_cast<std::uintptr_t>(region->address),
-          region->length,     region->iova, region->is_null ? kNullRegion : region->access};
+          region->length,     region->iova, region->is_null ? device::kNullRegion : region->access};
       version = version_of(saved);
       encode(saved, writer);
     });
   }
   for (const auto& [handle, cq] : cqs_) {
     record(ObjectType::kCq, handle, [&, queue = cq.get()](wire::ByteWriter& writer) {
-      const CqRecord saved{static_cast<std::uint32_t>(queue->capacity()), queue->timestamps,
-                           queue->ignore_overrun, queue->contents()};
+      CqRecord saved;
+      saved.contents = queue->contents();
+      saved.capacity = static_cast<std::uint32_t>(queue->capacity());
+      saved.armed = static_cast<std::uint8_t>(saved.contents.armed);
+      saved.overflowed = saved.contents.overflowed;
+      saved.timestamps = queue->timestamps;
+      saved.ignore_overrun = queue->ignore_overrun;
       version = version_of(saved);
       encode(saved, writer);
     });
@@ -57,7 +71,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   for (const auto& [handle, srq] : srqs_) {
     record(ObjectType::kSrq, handle, [&, queue = srq.get()](wire::ByteWriter& writer) {
       const SharedReceiveQueue::Init& init = queue->init();
-      SrqRecord head;
+      device::SrqHead head;
       head.pd = init.pd->handle;
       head.xrcd = handle_of(init.xrcd);
       head.cq = handle_of(init.cq);
@@ -71,7 +85,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   for (const auto& [handle, qp] : qps_) {
     record(ObjectType::kQp, handle, [&, pair = qp.get()](wire::ByteWriter& writer) {
       const QueuePair::Init& init = pair->init();
-      QpRecord head;
+      device::QpHead head;
       head.pd = handle_of(init.pd);
       head.send_cq = handle_of(init.send_cq);
       head.recv_cq = handle_of(init.recv_cq);
@@ -90,7 +104,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   }
   for (const auto& [handle, mw] : mws_) {
     record(ObjectType::kMw, handle, [&, window = mw.get()](wire::ByteWriter& writer) {
-      MwRecord saved;
+      device::MwHead saved;
       saved.pd = window->pd->handle;
       saved.key = window->key;
       saved.posted_key = window->posted_key;
@@ -108,7 +122,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   }
   for (const auto& [handle, ah] : ahs_) {
     record(ObjectType::kAh, handle, [&, object = ah.get()](wire::ByteWriter& writer) {
-      encode(AhRecord{object->pd()->handle, object->attributes()}, writer);
+      encode(device::AhHead{object->pd()->handle, object->attributes()}, writer);
     });
   }
   return 0;
@@ -151,7 +165,11 @@ int Context::restore_context(const Record& record) {
   if (!pds_.empty() || !cqs_.empty() || !xrcds_.empty() || restored_) return EBUSY;
   Adapter::Lock lock(adapter_);
   adapter_.set_suspended(true);
-  adapter_.set_gids(context.gids);
+  std::vector<port::Address> gids;
+  for (const ibv_gid& gid : context.gids) {
+    std::memcpy(gids.emplace_back().bytes.data(), gid.raw, sizeof gid.raw);
+  }
+  adapter_.set_gids(gids);
   origin_slot_ = context.origin_slot;
   next_handle_ = context.next_handle;
   guid_ = context.guid;
@@ -190,7 +208,7 @@ int Context::restore_pd(const Record& record, device::Object** object) {
 }
 
 int Context::restore_mr(RestoreCommand command, const Record& record, device::Object** object) {
-  MrRecord saved;
+  device::MrHead saved;
   if (!parse(record.body, &saved)) return EINVAL;
   if (command == RestoreCommand::kMrKeys) {
     auto* region = dynamic_cast<MemoryRegion*>(*object);
@@ -217,7 +235,7 @@ int Context::restore_mr(RestoreCommand command, const Record& record, device::Ob
   init.iova = saved.iova;
   init.access = saved.access;
   device::Mr* mr = nullptr;
-  const int error = saved.access == kNullRegion
+  const int error = saved.access == device::kNullRegion
                         ? insert_null_mr(pd->second.get(), record.handle, &mr)
                         : insert_mr(init, pd->second.get(), nullptr, record.handle, &mr);
   if (error == 0) *object = mr;
@@ -289,7 +307,7 @@ int Context::restore_srq(RestoreCommand command, const Record& record, device::O
 }
 
 int Context::restore_mw(const Record& record, device::Object** object) {
-  MwRecord saved;
+  device::MwHead saved;
   if (!parse(record.body, &saved)) return EINVAL;
   if (const int error = check_handle(restored_, record.handle, next_handle_, mws_); error != 0) {
     return error;
@@ -328,7 +346,7 @@ int Context::restore_mw(const Record& record, device::Object** object) {
 }
 
 int Context::restore_ah(const Record& record, device::Object** object) {
-  AhRecord saved;
+  device::AhHead saved;
   if (!parse(record.body, &saved)) return EINVAL;
   if (const int error = check_handle(restored_, record.handle, next_handle_, ahs_); error != 0) {
     return error;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/objects.h"
+#include "device/record_heads.h"
 #include "transport/types.h"
 
 // Protection domains, memory regions and memory windows (IBTA vol. 1 clause 10.6).
@@ -18,9 +19,7 @@ class QueuePair;
 using device::kFlushGlobal;
 using device::kFlushPersistent;
 
-// Handles number the objects of one context for its life; they are what records (docs/image.md)
-// name objects by. 0: none.
-using Handle = std::uint32_t;
+using device::Handle;
 
 class ProtectionDomain final : public device::Pd {
  public:

@@ -6,7 +6,7 @@
 namespace ferry::rnic {
 
 void QueuePair::save(wire::ByteWriter& out) const {
-  encode(attributes_, out);
+  device::encode(attributes_, out);
   out.put(static_cast<std::uint8_t>(lane_ == nullptr ? kLanes : lane_ - &adapter_.lane(0)));
   if (is_datagram()) save_datagram(out);
   out.put(selected_srq_ != nullptr ? selected_srq_->number() : 0);
@@ -19,7 +19,7 @@ void QueuePair::save(wire::ByteWriter& out) const {
 
 bool QueuePair::load(wire::ByteReader& in) {
   ibv_qp_attr attributes;
-  parse(in, &attributes);
+  if (!device::parse(in, &attributes)) return false;
   const auto lane = in.get<std::uint8_t>();
   attributes_ = attributes;
   if (is_datagram() && !load_datagram(in)) return false;

@@ -3,11 +3,11 @@
 #include <cstring>
 
 #include "device/record.h"
+#include "device/record_heads.h"
 #include "ferry/verbs_ext.h"
 #include "verbs/entry.h"
 #include "verbs/objects.h"
 #include "verbs/process.h"
-#include "verbs/record_links.h"
 
 namespace ferry::verbs {
 namespace {
@@ -57,61 +57,67 @@ T* restored(Context& context, std::uint32_t handle) {
   return found == context.restored.end() ? nullptr : static_cast<T*>(found->second);
 }
 
+template <typename Head>
+bool read_head(std::span<const std::byte> body, Head* out) {
+  wire::ByteReader in(body);
+  return device::parse(in, out);
+}
+
 // The structs of objects that a restored device object stands behind. What the application's
-// structs show and it does not tell comes from the front of its record. 0 or errno.
+// structs show and it does not tell comes from the head of its record. 0 or errno.
 int wrap(Context& context, device::Mr* object, std::span<const std::byte> body, Mr** out) {
-  MrLinks links;
-  Pd* pd = parse(body, &links) ? restored<Pd>(context, links.pd) : nullptr;
+  device::MrHead head;
+  Pd* pd = read_head(body, &head) ? restored<Pd>(context, head.pd) : nullptr;
   if (!pd) return ENOENT;
-  *out = wrap_mr(context, &pd->pd, object, reinterpret_cast<void*>(links.address), links.length);
+  *out = wrap_mr(context, &pd->pd, object, reinterpret_cast<void*>(head.address), head.length);
   return 0;
 }
 
 int wrap(Context& context, device::Mw* object, std::span<const std::byte> body, Mw** out) {
-  MwLinks links;
-  Pd* pd = parse(body, &links) ? restored<Pd>(context, links.pd) : nullptr;
+  device::MwHead head;
+  Pd* pd = read_head(body, &head) ? restored<Pd>(context, head.pd) : nullptr;
   if (!pd) return ENOENT;
-  *out = wrap_mw(context, &pd->pd, object, links.type);
+  *out = wrap_mw(context, &pd->pd, object, static_cast<ibv_mw_type>(head.type));
   return 0;
 }
 
 int wrap(Context& context, device::Ah* object, std::span<const std::byte> body, Ah** out) {
-  AhLinks links;
-  Pd* pd = parse(body, &links) ? restored<Pd>(context, links.pd) : nullptr;
+  device::AhHead head;
+  Pd* pd = read_head(body, &head) ? restored<Pd>(context, head.pd) : nullptr;
   if (!pd) return ENOENT;
   *out = wrap_ah(context, &pd->pd, object);
   return 0;
 }
 
 int wrap(Context& context, device::Srq* object, std::span<const std::byte> body, Srq** out) {
-  SrqLinks links;
-  if (!parse(body, &links)) return EINVAL;
-  Pd* pd = restored<Pd>(context, links.pd);
-  Xrcd* xrcd = restored<Xrcd>(context, links.xrcd);
-  if (!pd || (links.xrcd && !xrcd)) return ENOENT;
+  device::SrqHead head;
+  if (!read_head(body, &head)) return EINVAL;
+  Pd* pd = restored<Pd>(context, head.pd);
+  Xrcd* xrcd = restored<Xrcd>(context, head.xrcd);
+  if (!pd || (head.xrcd && !xrcd)) return ENOENT;
   *out = wrap_srq(context, object, &pd->pd, xrcd, nullptr);
   return 0;
 }
 
 int wrap(Context& context, device::Qp* object, std::span<const std::byte> body, Qp** out) {
-  QpLinks links;
-  if (!parse(body, &links)) return EINVAL;
-  Pd* pd = restored<Pd>(context, links.pd);
-  Cq* send_cq = restored<Cq>(context, links.send_cq);
-  Cq* recv_cq = restored<Cq>(context, links.recv_cq);
-  Srq* srq = restored<Srq>(context, links.srq);
-  Xrcd* xrcd = restored<Xrcd>(context, links.xrcd);
-  if ((links.pd && !pd) || (links.send_cq && !send_cq) || (links.recv_cq && !recv_cq) ||
-      (links.srq && !srq) || (links.xrcd && !xrcd)) {
+  device::QpHead head;
+  if (!read_head(body, &head)) return EINVAL;
+  Pd* pd = restored<Pd>(context, head.pd);
+  Cq* send_cq = restored<Cq>(context, head.send_cq);
+  Cq* recv_cq = restored<Cq>(context, head.recv_cq);
+  Srq* srq = restored<Srq>(context, head.srq);
+  Xrcd* xrcd = restored<Xrcd>(context, head.xrcd);
+  if ((head.pd && !pd) || (head.send_cq && !send_cq) || (head.recv_cq && !recv_cq) ||
+      (head.srq && !srq) || (head.xrcd && !xrcd)) {
     return ENOENT;
   }
   const ibv_qp_init_attr init{nullptr,
                               send_cq ? &send_cq->cq : nullptr,
                               recv_cq ? &recv_cq->cq : nullptr,
                               srq ? &srq->srq : nullptr,
-                              links.cap,
-                              links.type,
-                              links.sq_sig_all};
+                              head.cap,
+                              static_cast<ibv_qp_type>(head.type),
+                              head.sq_sig_all};
   *out = wrap_qp(context, object, pd ? &pd->pd : nullptr, xrcd, init);
   return 0;
 }
@@ -141,13 +147,13 @@ int create(Context& context, const device::Record& record, std::span<const std::
     case ObjectType::kPd: shell = wrap_pd(context, static_cast<device::Pd*>(made)); break;
     case ObjectType::kXrcd: shell = wrap_xrcd(context, static_cast<device::Xrcd*>(made)); break;
     case ObjectType::kCq: {
-      CqLinks links;
-      if (!parse(record.body, &links)) {
+      device::CqHead head;
+      if (!read_head(record.body, &head)) {
         error = EINVAL;
         break;
       }
       Cq* cq = wrap_cq(context, static_cast<device::Cq*>(made), nullptr, channel);
-      cq->timestamps = links.timestamps;
+      cq->timestamps = head.timestamps;
       shell = cq;
       break;
     }
