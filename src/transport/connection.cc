@@ -112,7 +112,7 @@ void S::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Ti
     return;
   }
   if (stopped()) {
-    answer_while_stopped(packet, from);
+    answer_while_we_are_stopped(packet, from);
     return;
   }
   if (is_migration(packet.header)) {

@@ -229,7 +229,7 @@ struct MigrationData : MigrationFlags {
   bool presumed_standard = false;
 
   std::uint64_t hello_echo = 0;                   // for kDueHelloAck
-  std::unique_ptr<StoppedAnswer> stopped_answer;  // for kDueStoppedAnswer; few QPs ever have one
+  std::unique_ptr<ControlPacket> stopped_answer;  // for kDueStoppedAnswer; few QPs ever have one
   unsigned hellos_left = 0;
   Backoff hello, probe, resume;
   Time limit_at = kNever;  // of Paused or of an unanswered RESUME
@@ -409,7 +409,8 @@ struct Connection::State {
   bool handle_migration(const wire::Packet& packet, const port::Endpoint& from, Time now);
   bool handle_hello(const wire::MigrationMessage& message, const port::Endpoint& from);
   bool learn(std::uint64_t cookie);  // stores the peer's cookie, which came with a valid echo
-  bool handle_stopped(const wire::MigrationMessage& message, Time now);
+  // The peer is stopped: PAUSE, NAK_STOPPED, MOVED.
+  bool handle_peer_stop(const wire::MigrationMessage& message, Time now);
   bool handle_redirect(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
   bool is_peer(std::uint32_t source_qpn) const;
   void relocate(const port::Endpoint& location, std::uint32_t qpn, Time now);
@@ -418,7 +419,7 @@ struct Connection::State {
   bool handle_resume_ack(const wire::MigrationMessage& message, Time now);
   void announce(Time now);  // we are elsewhere: goes on there, after RESUME to a ferry peer
   void forget_responses();
-  void answer_while_stopped(const wire::Packet& packet, const port::Endpoint& from);
+  void answer_while_we_are_stopped(const wire::Packet& packet, const port::Endpoint& from);
   bool authentic(const wire::MigrationMessage& message) const;
   bool psns_possible(const wire::MigrationMessage& message) const;
   void go_back_to_peer(std::uint32_t peer_expected_psn, Time now);
@@ -429,7 +430,7 @@ struct Connection::State {
   bool send_message(const wire::MigrationMessage& message);
   unsigned transmit_migration();
   void migration_timeout(Time now);
-  StoppedPeer stopped_peer() const;
+  StoppedEnd stopped_end() const;
 
   // record.cc
   void save(wire::ByteWriter& out) const;

@@ -38,7 +38,7 @@ PeerRetries Connection::State::peer_retries() const {
   return {rts.timeout, rts.retry_count, rts.rnr_retry, false};
 }
 
-StoppedPeer Connection::State::stopped_peer() const {
+StoppedEnd Connection::State::stopped_end() const {
   const StoppedTreatment treatment = treatment_of(peer_retries());
   return {.virtual_qpn = virtual_qpn,
           .wire_qpn = wire_qpn,
@@ -94,7 +94,7 @@ MigrationMessage Connection::State::message(MigrationType type) const {
 }
 
 bool Connection::State::send_message(const MigrationMessage& message) {
-  const StoppedAnswer answer = answer_with(stopped_peer(), message, peer);
+  const ControlPacket answer = packet_with(stopped_end(), message, peer);
   OutPacket out;
   out.header = answer.header;
   out.source = OutPacket::Source::kBytes;
@@ -153,10 +153,10 @@ void Connection::State::pause(Time now) {
 }
 
 // Only the latest answer is kept: a burst of requests needs one.
-void Connection::State::answer_while_stopped(const wire::Packet& packet,
-                                             const port::Endpoint& from) {
-  if (const auto answer = answer_of(stopped_peer(), packet, from)) {
-    if (!mig.stopped_answer) mig.stopped_answer.reset(new (std::nothrow) StoppedAnswer);
+void Connection::State::answer_while_we_are_stopped(const wire::Packet& packet,
+                                                    const port::Endpoint& from) {
+  if (const auto answer = answer_of(stopped_end(), packet, from)) {
+    if (!mig.stopped_answer) mig.stopped_answer.reset(new (std::nothrow) ControlPacket);
     if (!mig.stopped_answer) return;  // who asked asks again
     *mig.stopped_answer = *answer;
     mig.due |= kDueStoppedAnswer;
@@ -166,7 +166,7 @@ void Connection::State::answer_while_stopped(const wire::Packet& packet,
 // --- Receiving ----------------------------------------------------------------------------------
 
 bool Connection::State::authentic(const MigrationMessage& message) const {
-  return is_authentic(message, stopped_peer());
+  return is_authentic(message, stopped_end());
 }
 
 bool Connection::State::handle_migration(const wire::Packet& packet, const port::Endpoint& from,
@@ -197,8 +197,15 @@ bool Connection::State::handle_migration(const wire::Packet& packet, const port:
   switch (message->type) {
     case MigrationType::kResume: return handle_resume(*message, now);
     case MigrationType::kResumeAck: return handle_resume_ack(*message, now);
-    default: return handle_stopped(*message, now);
+    case MigrationType::kPause:
+    case MigrationType::kNakStopped:
+    case MigrationType::kMoved: return handle_peer_stop(*message, now);
+    case MigrationType::kHello:
+    case MigrationType::kHelloAck:
+    case MigrationType::kHelloDone:      // have no MAC: above
+    case MigrationType::kLocate: break;  // of datagrams
   }
+  return false;
 }
 
 // The slot of a name may be that of a place where the peer was when it told it (rdma_cm.md); its
@@ -272,9 +279,8 @@ void Connection::State::count_unanswered() {
   if (settings.enabled && ++mig.unanswered > settings.seek_after) host.seek(rtr.peer);
 }
 
-// PAUSE, NAK_STOPPED, MOVED. A stop that was resumed from already is over: its late messages change
-// nothing.
-bool Connection::State::handle_stopped(const MigrationMessage& message, Time now) {
+// A stop that was resumed from already is over: its late messages change nothing.
+bool Connection::State::handle_peer_stop(const MigrationMessage& message, Time now) {
   if (message.epoch < mig.peer_epoch) return false;
   if (message.epoch == mig.peer_epoch && mig.peer_resumed) return false;
   if (message.epoch > mig.peer_epoch) {
@@ -320,7 +326,7 @@ void Connection::State::go_back_to_peer(std::uint32_t peer_expected_psn, Time no
 }
 
 bool Connection::State::handle_resume(const MigrationMessage& message, Time now) {
-  if (!is_current(message, stopped_peer())) return false;
+  if (!is_current(message, stopped_end())) return false;
   if (message.epoch == mig.peer_epoch && mig.peer_resumed) {
     mig.due |= kDueResumeAck;            // ours was lost
     req.retries_left = rts.retry_count;  // it could not answer before
@@ -466,7 +472,7 @@ void Connection::stop_untold() {
 std::vector<std::byte> Connection::stand_in_entry(const port::Address&) const {
   std::vector<std::byte> entry;
   if (!state_->receiving()) return entry;
-  StoppedPeer peer = state_->stopped_peer();
+  StoppedEnd peer = state_->stopped_end();
   if (!state_->mig.stopped) ++peer.epoch;
   wire::ByteWriter out(&entry);
   peer.save(out);

@@ -21,7 +21,7 @@ constexpr Time kForwarding = std::chrono::minutes(10);
 
 struct StandIn::State {
   struct Entry {
-    StoppedPeer qp;
+    StoppedEnd qp;
     bool peer_knows = false;
   };
 
@@ -52,7 +52,7 @@ struct StandIn::State {
     const bool waits = entry.qp.peer_class == PeerClass::kFerry && !entry.peer_knows;
     return committed && !waits ? committed_at + entry.qp.paused_limit : kNever;
   }
-  void transmit(const StoppedAnswer& answer) {
+  void transmit(const ControlPacket& answer) {
     send(answer.to, answer.header, {answer.payload.data(), answer.payload_size});
   }
   void handle(Entry& entry, const wire::Packet& packet, const port::Endpoint& from);
@@ -117,7 +117,7 @@ void StandIn::State::handle(const StoppedDatagram& qp, Hint& hint, const wire::P
 }
 
 void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port::Endpoint& from) {
-  StoppedPeer& qp = entry.qp;
+  StoppedEnd& qp = entry.qp;
   std::optional<wire::MigrationMessage> message;
   if (packet.header.opcode == wire::Opcode::kMigration) {
     message = wire::parse_migration(packet.payload);
@@ -136,7 +136,7 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
     // It is repeated until somebody acknowledges it: the QP, or we by MOVED after the commit.
     if (!committed) return;
   }
-  std::optional<StoppedAnswer> answer;
+  std::optional<ControlPacket> answer;
   if (!resume) answer = answer_of(qp, packet, from);
   // Who does not know our cookie could not believe a MOVED: HELLO_ACK comes first then.
   const bool hello_ack = answer && answer->header.opcode == wire::Opcode::kMigration;
@@ -147,7 +147,7 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
       ++counters.dropped;
       return;
     }
-    answer = answer_with(qp,
+    answer = packet_with(qp,
                          {.type = MigrationType::kMoved,
                           .epoch = qp.epoch,
                           .wire_qpn = at_new_place(qp.wire_qpn),
@@ -211,7 +211,7 @@ void StandIn::State::handle_unknown(const wire::Packet& packet, const port::Endp
 std::optional<Time> paused_limit_of(std::span<const std::byte> entry) {
   if (!entry.empty() && entry.front() == std::byte{StoppedDatagram::kKind}) return std::nullopt;
   wire::ByteReader in(entry);
-  StoppedPeer qp;
+  StoppedEnd qp;
   if (!qp.load(in)) return std::nullopt;
   return qp.paused_limit;
 }

@@ -13,21 +13,21 @@ bool comes_from(const port::Endpoint& from, const port::Endpoint& peer, PeerClas
   return peer_class == PeerClass::kFerry ? from == peer : from.address == peer.address;
 }
 
-bool is_authentic(const wire::MigrationMessage& message, const StoppedPeer& qp) {
+bool is_authentic(const wire::MigrationMessage& message, const StoppedEnd& qp) {
   return qp.peer_class == PeerClass::kFerry && message.source_qpn == qp.peer_qpn &&
          message.mac ==
              wire::mac_of(message, qp.virtual_qpn, wire::mac_key(qp.peer_cookie, qp.cookie));
 }
 
-bool is_current(const wire::MigrationMessage& resume, const StoppedPeer& qp) {
+bool is_current(const wire::MigrationMessage& resume, const StoppedEnd& qp) {
   if (resume.epoch != qp.peer_epoch || !qp.peer_resumed) return resume.epoch >= qp.peer_epoch;
   return resume.location == qp.peer && resume.wire_qpn == qp.peer_wire_qpn;
 }
 
-StoppedAnswer answer_with(const StoppedPeer& qp, wire::MigrationMessage message,
+ControlPacket packet_with(const StoppedEnd& qp, wire::MigrationMessage message,
                           const port::Endpoint& to) {
   using Type = wire::MigrationType;
-  StoppedAnswer answer;
+  ControlPacket answer;
   answer.to = to;
   answer.header.opcode =
       message.type == Type::kNakStopped ? wire::Opcode::kRcAck : wire::Opcode::kMigration;
@@ -44,7 +44,7 @@ StoppedAnswer answer_with(const StoppedPeer& qp, wire::MigrationMessage message,
   return answer;
 }
 
-std::optional<StoppedAnswer> answer_of(const StoppedPeer& qp, const wire::Packet& packet,
+std::optional<ControlPacket> answer_of(const StoppedEnd& qp, const wire::Packet& packet,
                                        const port::Endpoint& from) {
   if (!comes_from(from, qp.peer, qp.peer_class)) return std::nullopt;
   const bool request = wire::is_request(packet.header.opcode);
@@ -55,7 +55,7 @@ std::optional<StoppedAnswer> answer_of(const StoppedPeer& qp, const wire::Packet
     if (!request || !qp.gets_rnr_naks || wire::psn_diff(packet.header.psn, qp.expected_psn) > 0) {
       return std::nullopt;
     }
-    StoppedAnswer answer;
+    ControlPacket answer;
     answer.to = qp.peer;
     answer.header.opcode = wire::in_service(service, wire::Opcode::kRcAck);
     answer.header.dest_qpn = qp.peer_wire_qpn;
@@ -72,16 +72,16 @@ std::optional<StoppedAnswer> answer_of(const StoppedPeer& qp, const wire::Packet
       return std::nullopt;
     }
     if (message->echo != qp.cookie) {
-      return answer_with(
+      return packet_with(
           qp,
           {.type = wire::MigrationType::kHelloAck, .cookie = qp.cookie, .echo = message->cookie},
           qp.peer);
     }
   }
-  return answer_with(qp, {.type = wire::MigrationType::kNakStopped, .epoch = qp.epoch}, qp.peer);
+  return packet_with(qp, {.type = wire::MigrationType::kNakStopped, .epoch = qp.epoch}, qp.peer);
 }
 
-void StoppedPeer::save(wire::ByteWriter& out) const {
+void StoppedEnd::save(wire::ByteWriter& out) const {
   out.put(kEntryVersion);
   out.put(peer_class);
   for (const std::uint32_t value :
@@ -98,7 +98,7 @@ void StoppedPeer::save(wire::ByteWriter& out) const {
   out.put(peer);
 }
 
-bool StoppedPeer::load(wire::ByteReader& in) {
+bool StoppedEnd::load(wire::ByteReader& in) {
   if (in.get<std::uint8_t>() != kEntryVersion) return false;
   const auto class_code = in.get<std::uint8_t>();
   if (class_code > static_cast<std::uint8_t>(PeerClass::kUnmodified)) return false;

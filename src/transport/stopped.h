@@ -27,8 +27,9 @@
 // each other for ever: they never send requests or HELLO.
 namespace ferry::transport {
 
-// A Stopped QP as its peer sees it.
-struct StoppedPeer {
+// One end of a connection, as the other end is told of it while its QP is Stopped, and in every
+// migration message.
+struct StoppedEnd {
   std::uint32_t virtual_qpn = 0, wire_qpn = 0;
   port::Endpoint peer;
   std::uint32_t peer_qpn = 0, peer_wire_qpn = 0;
@@ -47,8 +48,8 @@ struct StoppedPeer {
   bool load(wire::ByteReader& in);  // false: malformed
 };
 
-// A packet to be sent.
-struct StoppedAnswer {
+// A packet of the migration protocol, or an RNR NAK, that is to be sent.
+struct ControlPacket {
   port::Endpoint to;
   wire::Header header;
   std::array<std::byte, wire::kMigrationPayload> payload;
@@ -60,17 +61,17 @@ struct StoppedAnswer {
 bool comes_from(const port::Endpoint& from, const port::Endpoint& peer, PeerClass peer_class);
 
 // Magic, MAC and QPN are right for a message from the peer. Not for HELLO, which has no MAC.
-bool is_authentic(const wire::MigrationMessage& message, const StoppedPeer& qp);
+bool is_authentic(const wire::MigrationMessage& message, const StoppedEnd& qp);
 
 // Whether an authentic RESUME is news or a repetition: not of an earlier stop, and not a
 // second restart of the same image elsewhere.
-bool is_current(const wire::MigrationMessage& resume, const StoppedPeer& qp);
+bool is_current(const wire::MigrationMessage& resume, const StoppedEnd& qp);
 
 // The answer to `packet`, if there is one.
-std::optional<StoppedAnswer> answer_of(const StoppedPeer& qp, const wire::Packet& packet,
+std::optional<ControlPacket> answer_of(const StoppedEnd& qp, const wire::Packet& packet,
                                        const port::Endpoint& from);
-// A packet with this message (its source, epoch and MAC are filled in here) to `to`.
-StoppedAnswer answer_with(const StoppedPeer& qp, wire::MigrationMessage message,
+// A packet with this message of that end (its source and MAC are filled in here) to `to`.
+ControlPacket packet_with(const StoppedEnd& qp, wire::MigrationMessage message,
                           const port::Endpoint& to);
 
 }  // namespace ferry::transport

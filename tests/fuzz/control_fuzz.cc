@@ -112,7 +112,7 @@ class Run {
         for (const auto& entry : slot.entries) {
           if (!stand_in_.add(entry, {})) continue;
           wire::ByteReader in(entry);
-          transport::StoppedPeer qp;
+          transport::StoppedEnd qp;
           if (qp.load(in)) last_ = qp;
         }
       }
@@ -141,7 +141,7 @@ class Run {
   }
 
   std::vector<std::byte> stream_;
-  transport::StoppedPeer last_;
+  transport::StoppedEnd last_;
   transport::StandIn stand_in_{
       [](const port::Endpoint&, const wire::Header& header, std::span<const std::byte> payload) {
         std::vector<std::byte> bytes(wire::packet_size(header.opcode, payload.size()));

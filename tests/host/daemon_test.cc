@@ -479,7 +479,7 @@ struct LeftTest : DaemonTest {
       old.origin = old.local;
     } else {
       // A peer that has to be told.
-      transport::StoppedPeer qp;
+      transport::StoppedEnd qp;
       qp.wire_qpn = port::make_qpn(slot, 99);
       qp.peer_class = transport::PeerClass::kFerry;
       qp.paused_limit = paused_limit;

@@ -68,7 +68,7 @@ class Play {
         }
         rnic::Slot slot = place;
         if (behaviour_.has_standard_peer) {
-          transport::StoppedPeer entry;
+          transport::StoppedEnd entry;
           entry.peer = {port::Address::from_ipv4(0x7F4E0002), port::kRoceUdpPort};
           entry.peer_class = transport::PeerClass::kUnmodified;
           wire::ByteWriter out(&slot.entries.emplace_back());

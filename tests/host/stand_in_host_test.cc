@@ -242,7 +242,7 @@ TEST_F(StandInHostTest, RefusesWhatItCannotServe) {
 TEST(StandInHost, PassesOnWhatIsForAnotherSlot) {
   const port::Endpoint here = endpoint(11, 45), nic = endpoint(12, 46);
   const std::uint32_t qpn = port::make_qpn(45, 100);
-  transport::StoppedPeer stopped;
+  transport::StoppedEnd stopped;
   stopped.virtual_qpn = stopped.wire_qpn = qpn;
   stopped.peer = {nic.address, port::kRoceUdpPort};
   stopped.peer_qpn = stopped.peer_wire_qpn = 0x000321;

@@ -176,13 +176,13 @@ TEST_F(RestingQpsTest, EntriesTellWhatCameAfterThePreparation) {
   ASSERT_EQ(slots[0].entries.size(), kQps);
   unsigned moved_on = 0;
   for (const auto& entry : slots[0].entries) {
-    transport::StoppedPeer peer;
+    transport::StoppedEnd end;
     wire::ByteReader in(entry);
-    ASSERT_TRUE(peer.load(in));
-    EXPECT_EQ(peer.epoch, 1u);
-    if (peer.expected_psn == 0xFFFFF0) continue;
-    EXPECT_EQ(peer.expected_psn, 0xFFFFF1u);
-    EXPECT_EQ(peer.virtual_qpn, connections[5].a->qpn());
+    ASSERT_TRUE(end.load(in));
+    EXPECT_EQ(end.epoch, 1u);
+    if (end.expected_psn == 0xFFFFF0) continue;
+    EXPECT_EQ(end.expected_psn, 0xFFFFF1u);
+    EXPECT_EQ(end.virtual_qpn, connections[5].a->qpn());
     ++moved_on;
   }
   EXPECT_EQ(moved_on, 1u);

@@ -45,11 +45,11 @@ TEST(PeerRetries, SilenceWhereItIsEnduredForLonger) {
   EXPECT_EQ(patience_in_silence({14, 0, 7, true}), k67Ms);
 }
 
-StoppedPeer entry_of(Script& script) {
+StoppedEnd entry_of(Script& script) {
   script.qp->stop(script.now);
   const auto bytes = script.qp->stand_in_entry({});
   wire::ByteReader in(bytes);
-  StoppedPeer entry;
+  StoppedEnd entry;
   EXPECT_TRUE(entry.load(in));
   return entry;
 }
@@ -78,7 +78,7 @@ TEST(PeerRetries, TheCmsWordCounts) {
   Script s(options);
   s.qp->set_peer_retries({18, 5, 7, true});
   EXPECT_TRUE(s.status().peer_retries.known);
-  const StoppedPeer entry = entry_of(s);
+  const StoppedEnd entry = entry_of(s);
   EXPECT_TRUE(entry.gets_rnr_naks);
   EXPECT_EQ(int(entry.rnr_timer), 22);
   s.qp->reset();
