@@ -67,10 +67,9 @@ class Connection final : public Transport {
   bool load(wire::ByteReader& in) override;
   TransportStatus status() const override;
 
-  struct State;  // connection_state.h
-
  private:
-  std::unique_ptr<State> state_;
+  struct Parts;  // connection_parts.h
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace ferry::transport

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "transport/timers.h"
 #include "transport/types.h"
 
 // When a flight may have lost its tail: nobody reports a loss behind which nothing arrives, nor one
@@ -28,11 +29,11 @@ struct TailProbe {
   std::uint64_t asked_end = 0;  // the peer was asked to acknowledge all before this PSN
   Time at = kNever;
   std::uint64_t quiet_end = 0;  // the last message that it was not asked about ends here
+  std::uint64_t next = 0;       // everything before this PSN was sent before the last probe
+  unsigned sent = 0;            // since the last progress
+  bool answered = false;        // there was progress since, but not up to `next`
   bool quiet = false;           // `at` is of such messages
   bool due = false;             // to be sent at the next transmit()
-  unsigned sent = 0;            // since the last progress
-  std::uint64_t next = 0;       // everything before this PSN was sent before the last probe
-  bool answered = false;        // there was progress since, but not up to there
 
   void time(std::uint64_t end, Time now) {
     timed_end = end;
@@ -67,6 +68,19 @@ struct TailProbe {
       round_trip += (sample - round_trip) / 8;
     }
     delay = std::max(kMin, round_trip + 4 * deviation);
+  }
+
+  // Something was acknowledged: all before `una` is.
+  void progress(std::uint64_t una, Time now) {
+    if (timed_end != 0 && una >= timed_end) {
+      measured(now - timed_at);
+      timed_end = 0;
+    }
+    due = false;
+    sent = 0;
+    answered = una < next;
+    quiet = asked_end <= una;
+    at = una < std::max(asked_end, quiet_end) ? deadline(now, delay) : kNever;
   }
 
   // The flight ends: it is sent again, or given up. What was measured stays.

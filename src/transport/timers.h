@@ -7,6 +7,11 @@
 // The encoded times of the specification.
 namespace ferry::transport {
 
+// `delay` from now; kNever stays kNever.
+inline Time deadline(Time now, Time delay) {
+  return delay == kNever ? kNever : now + delay;
+}
+
 // RNR timer field (IBTA vol. 1 table 45): 5-bit code to the time that a requester waits at least.
 Time rnr_delay(std::uint8_t code);
 

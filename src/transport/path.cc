@@ -1,0 +1,42 @@
+#include "transport/path.h"
+
+#include "port/slot.h"
+#include "transport/movable.h"
+#include "transport/stopped.h"
+
+namespace ferry::transport {
+
+// A standard NIC's QPN says nothing of a slot.
+port::Endpoint Path::transport_port() const {
+  return ferry() || !presumed_standard ? peer : port::Endpoint{peer.address, port::kRoceUdpPort};
+}
+
+bool Path::comes_from_peer(const port::Endpoint& from) const {
+  return comes_from(from, peer, peer_class);
+}
+
+void Path::address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const {
+  header.opcode = wire::in_service(service, opcode);
+  header.dest_qpn = peer_wire_qpn;
+  header.psn = psn;
+}
+
+EmitResult Path::emit(OutPacket& packet) {
+  packet.to = is_migration(packet.header) ? peer : transport_port();
+  const EmitResult result = host.emit(packet);
+  if (result == EmitResult::kOk) {
+    ++counters.sent_packets;
+    counters.sent_bytes += packet.length;
+  }
+  return result;
+}
+
+void Path::forget() {
+  presumed_standard = false;
+  peer_class = PeerClass::kUnknown;
+  peer = {};
+  peer_wire_qpn = 0;
+  unanswered = 0;
+}
+
+}  // namespace ferry::transport
