@@ -133,6 +133,25 @@ void Connection::receive_posted(Time) {
 
 // --- Events in ----------------------------------------------------------------------------------
 
+// A packet of the transport, not of the migration protocol, with the opcode of RC.
+void Connection::handle_transport(const wire::Packet& packet, Time now) {
+  QpAttributes& qp = parts_->qp;
+  ReliableParts* rc = parts_->reliable();
+  if (wire::is_request(packet.header.opcode)) {
+    if (qp.limits.type == ConnectionType::kXrcInitiator) return;
+    // The peer goes on, so it has heard our RESUME; we have not heard its RESUME_ACK, and answer
+    // nothing until then.
+    if (kMovable && qp.migration.resume_pending) qp.migration.due |= kDueResume;
+    rc ? rc->responder().handle(packet) : parts_->uc()->responder().handle(packet);
+  } else if (!rc || !qp.requesting()) {
+    return;
+  } else if (packet.header.opcode == wire::Opcode::kRcAck) {
+    rc->completer().handle_ack(packet, now);
+  } else {
+    rc->completer().handle_response(packet, now);
+  }
+}
+
 void Connection::handle_packet(const wire::Packet& packet, const port::Endpoint& from, Time now) {
   QpAttributes& qp = parts_->qp;
   if (!qp.receiving()) return;
@@ -141,13 +160,11 @@ void Connection::handle_packet(const wire::Packet& packet, const port::Endpoint&
     return;
   }
   if (qp.stopped()) {
-    parts_->migration().sender().answer_while_we_are_stopped(packet, from);
+    parts_->answer_while_we_are_stopped(packet, from);
     return;
   }
   if (is_migration(packet.header)) {
-    if (qp.settings.enabled && !parts_->migration().handle(packet, from, now)) {
-      ++qp.path.counters.dropped_forged;
-    }
+    parts_->handle_migration(packet, from, now);
     return;
   }
   // Another service's is not ours (clause 9.6.1.1), nor is a congestion notification a request.
@@ -158,13 +175,13 @@ void Connection::handle_packet(const wire::Packet& packet, const port::Endpoint&
   }
   ++qp.path.counters.received_packets;
   if (kMovable) qp.path.unanswered = 0;
-  parts_->receives().raise_established();
+  if (qp.qp_state == QpState::kRtr) parts_->receives().raise_established();
   if (qp.path.service == wire::Service::kRc) {
-    parts_->handle_transport(packet, now);
+    handle_transport(packet, now);
   } else {
     wire::Packet as_rc = packet;
     as_rc.header.opcode = wire::as_rc(packet.header.opcode);
-    parts_->handle_transport(as_rc, now);
+    handle_transport(as_rc, now);
   }
 }
 
@@ -172,7 +189,7 @@ void Connection::handle_timeout(Time now) {
   if (parts_->qp.migration.stopped) return;
   parts_->migration().timeout(now);
   ReliableParts* rc = parts_->reliable();
-  if (rc && parts_->qp.requesting()) rc->requester.timeout(now);
+  if (rc && parts_->qp.requesting()) rc->requester().timeout(now);
 }
 
 // --- What to do next ----------------------------------------------------------------------------
@@ -180,19 +197,21 @@ void Connection::handle_timeout(Time now) {
 unsigned Connection::transmit(Time now, unsigned budget) {
   unsigned sent = 0;
   if (parts_->qp.migrating()) {
-    sent = parts_->migration().sender().transmit();
+    sent = parts_->transmit_migration();
     if (parts_->qp.silent()) return sent;
   }
   ReliableParts* rc = parts_->reliable();
-  if (!rc) return sent < budget ? sent + parts_->uc()->requester.transmit(budget - sent) : sent;
-  if (sent < budget) sent += rc->responder.transmit(budget - sent);
-  if (rc->requester.is_starved()) rc->flight.ask_now();
-  if (rc->flight.probe.due && sent < budget && rc->requester.transmit_probe(now)) ++sent;
+  if (!rc) return sent < budget ? sent + parts_->uc()->requester().transmit(budget - sent) : sent;
+  if (sent < budget && !rc->responses.responses.empty()) {
+    sent += rc->responder().transmit(budget - sent);
+  }
+  if (rc->requester().is_starved()) rc->flight.ask_now();
+  if (rc->flight.probe.due && sent < budget && rc->requester().transmit_probe(now)) ++sent;
   // A small request and the acknowledgement behind it leave as one super-packet.
   const unsigned first = sent < budget && rc->responses.acknowledgement_due() ? 1 : 0;
-  if (first > 0) sent += rc->requester.transmit(now, first);
+  if (first > 0) sent += rc->requester().transmit(now, first);
   if (sent < budget) sent += rc->responses.transmit_acknowledgement();
-  if (sent < budget) sent += rc->requester.transmit(now, budget - sent);
+  if (sent < budget) sent += rc->requester().transmit(now, budget - sent);
   return sent;
 }
 
@@ -201,21 +220,21 @@ bool Connection::has_work() const {
     if (parts_->qp.migration.due != 0) return true;
     if (parts_->qp.silent()) return false;
   }
-  const ReliableParts* rc = parts_->reliable();
-  if (!rc) return parts_->uc()->requester.sendable();
+  ReliableParts* rc = parts_->reliable();
+  if (!rc) return parts_->uc()->requester().sendable();
   return rc->responses.due() || rc->flight.probe.due ||
-         rc->requester.sendable() == Sendable::kYes || rc->requester.is_starved();
+         rc->requester().sendable() == Sendable::kYes || rc->requester().is_starved();
 }
 
 bool Connection::only_acknowledges() const {
-  const ReliableParts* rc = parts_->reliable();
+  ReliableParts* rc = parts_->reliable();
   return rc && rc->responses.ack_due && !rc->responses.nak_due && rc->responses.responses.empty() &&
          !parts_->qp.migrating() && !rc->flight.probe.due &&
-         rc->requester.sendable() == Sendable::kNo && !rc->requester.is_starved();
+         rc->requester().sendable() == Sendable::kNo && !rc->requester().is_starved();
 }
 
 bool Connection::awaits_answer() const {
-  const ReliableParts* rc = parts_->reliable();
+  ReliableParts* rc = parts_->reliable();
   return rc && rc->flight.una < rc->flight.probe.asked_end;
 }
 
@@ -227,8 +246,8 @@ bool Connection::acknowledge_rest() {
 }
 
 bool Connection::waits_for_window() const {
-  const ReliableParts* rc = parts_->reliable();
-  return rc && rc->requester.sendable() == Sendable::kWindow;
+  ReliableParts* rc = parts_->reliable();
+  return rc && rc->requester().sendable() == Sendable::kWindow;
 }
 
 Deadlines Connection::deadlines() const {
@@ -238,12 +257,9 @@ Deadlines Connection::deadlines() const {
   if (kMovable) at.strict = std::min(timers.hello.at, timers.probe.at);
   if (qp.migrating()) {
     if (qp.migration.stopped) return {};
-    at.strict = std::min(at.strict, timers.resume.at);
-    if (qp.requesting() && parts_->sends().is_waited_for()) {
-      at.strict = std::min(at.strict, timers.limit_at);
-    }
+    at.strict = std::min(at.strict, parts_->migration_deadline());
   }
-  const ReliableParts* rc = parts_->reliable();
+  ReliableParts* rc = parts_->reliable();
   if (!rc || !qp.requesting()) return at;
   // Not the minimum of a list, which is a loop: this is asked after each packet.
   at.strict = std::min(at.strict, std::min(rc->flight.ack_at, rc->flight.rnr_until));
@@ -258,7 +274,7 @@ void Connection::prepare(Time now) {
 }
 
 bool Connection::finishing() const {
-  const ReliableParts* rc = parts_->reliable();
+  ReliableParts* rc = parts_->reliable();
   return rc && parts_->qp.receiving() && !parts_->qp.path.ferry() &&
          !rc->responses.responses.empty();
 }
@@ -272,7 +288,7 @@ void Connection::stop(Time) {
 // A UC peer that is not told loses what it sends meanwhile; one of unknown kind may not ask.
 bool Connection::idle() const {
   const QpAttributes& qp = parts_->qp;
-  const ReliableParts* rc = parts_->reliable();
+  ReliableParts* rc = parts_->reliable();
   return rc && qp.speaks() && qp.path.ferry() && !qp.silent() && qp.migration.due == 0 &&
          rc->flight.queue.empty() && !rc->responses.due() &&
          rc->receives.message == RequestKind::kNone && !rc->receives.has_receive;

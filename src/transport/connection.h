@@ -68,6 +68,8 @@ class Connection final : public Transport {
   TransportStatus status() const override;
 
  private:
+  void handle_transport(const wire::Packet& packet, Time now);
+
   struct Parts;  // connection_parts.h
   std::unique_ptr<Parts> parts_;
 };

@@ -1,5 +1,6 @@
 #include "transport/connection_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/receive_record.h"
@@ -31,26 +32,29 @@ Connection::Parts::Parts(Host& host, const QueueLimits& limits, const MigrationS
 Migration Connection::Parts::migration() {
   ReliableParts* rc = reliable();
   return Migration(qp, timers, memory,
-                   rc ? Streams(rc->flight, rc->completer, rc->receives, rc->responses)
+                   rc ? Streams(rc->flight, rc->receives, rc->responses, rc->errors)
                       : Streams(sends(), receives()),
                    errors());
 }
 
-void Connection::Parts::handle_transport(const wire::Packet& packet, Time now) {
-  ReliableParts* rc = reliable();
-  if (wire::is_request(packet.header.opcode)) {
-    if (qp.limits.type == ConnectionType::kXrcInitiator) return;
-    // The peer goes on, so it has heard our RESUME; we have not heard its RESUME_ACK, and answer
-    // nothing until then.
-    if (kMovable && qp.migration.resume_pending) qp.migration.due |= kDueResume;
-    rc ? rc->responder.handle(packet) : uc()->responder.handle(packet);
-  } else if (!rc || !qp.requesting()) {
-    return;
-  } else if (packet.header.opcode == wire::Opcode::kRcAck) {
-    rc->completer.handle_ack(packet, now);
-  } else {
-    rc->completer.handle_response(packet, now);
-  }
+unsigned Connection::Parts::transmit_migration() {
+  return migration().sender().transmit();
+}
+
+void Connection::Parts::handle_migration(const wire::Packet& packet, const port::Endpoint& from,
+                                         Time now) {
+  if (!qp.settings.enabled || migration().handle(packet, from, now)) return;
+  ++qp.path.counters.dropped_forged;
+}
+
+void Connection::Parts::answer_while_we_are_stopped(const wire::Packet& packet,
+                                                    const port::Endpoint& from) {
+  migration().sender().answer_while_we_are_stopped(packet, from);
+}
+
+Time Connection::Parts::migration_deadline() {
+  const bool limited = qp.requesting() && sends().is_waited_for();
+  return limited ? std::min(timers.resume.at, timers.limit_at) : timers.resume.at;
 }
 
 void Connection::Parts::forget() {

@@ -19,7 +19,9 @@
 #include "transport/uc_responder.h"
 #include "wire/bytes.h"
 
-// The parts of a Connection, and who knows whom.
+// The parts of a Connection, and who knows whom. What has no state of its own (requester, completer,
+// responder, migration) is made for each call: its references would cost each of thousands of idle
+// QPs more memory than it takes to make it.
 namespace ferry::transport {
 
 struct ReliableParts {  // RC, XRC
@@ -27,33 +29,30 @@ struct ReliableParts {  // RC, XRC
       : flight(qp, std::move(queue)),
         receives(qp, std::move(receive)),
         responses(receives),
-        errors(flight, receives, responses, timers),
-        requester(flight, errors),
-        completer(flight, errors),
-        responder(receives, responses, errors) {}
+        errors(flight, receives, responses, timers) {}
 
   Flight flight;
   ReceiveStream receives;
   Responses responses;
   ErrorState errors;
-  Requester requester;
-  Completer completer;
-  Responder responder;
+
+  Requester requester() { return Requester(flight, errors); }
+  Completer completer() { return Completer(flight, errors); }
+  Responder responder() { return Responder(receives, responses, errors); }
 };
 
 struct UcParts {
   UcParts(QpAttributes& qp, MigrationTimers& timers, SendQueue queue, ReceiveRequest receive)
       : sends(qp, std::move(queue)),
         receives(qp, std::move(receive)),
-        errors(sends, receives, timers),
-        requester(sends),
-        responder(receives, errors) {}
+        errors(sends, receives, timers) {}
 
   SendStream sends;
   ReceiveStream receives;
   ErrorState errors;
-  UcRequester requester;
-  UcResponder responder;
+
+  UcRequester requester() { return UcRequester(sends); }
+  UcResponder responder() { return UcResponder(receives, errors); }
 };
 
 struct Connection::Parts {
@@ -72,8 +71,14 @@ struct Connection::Parts {
   ReceiveStream& receives() { return reliable() ? reliable()->receives : uc()->receives; }
   ErrorState& errors() { return reliable() ? reliable()->errors : uc()->errors; }
   Migration migration();
-  // A packet of the transport, not of the migration protocol, with the opcode of RC.
-  void handle_transport(const wire::Packet& packet, Time now);
+  // Apart from the functions of the data path, whose registers they would take.
+  [[gnu::cold]] unsigned transmit_migration();
+  [[gnu::cold]] void handle_migration(const wire::Packet& packet, const port::Endpoint& from,
+                                      Time now);
+  [[gnu::cold]] void answer_while_we_are_stopped(const wire::Packet& packet,
+                                                 const port::Endpoint& from);
+  // Of what waits while the QP or its peer is stopped; kNever while it is itself.
+  [[gnu::cold]] Time migration_deadline();
 
   // Everything of this incarnation but the queue's storage, the Stopped flag and the counters.
   void forget();

@@ -114,8 +114,4 @@ void Flight::ask_now() {
   if (is_unasked()) probe.due = true;
 }
 
-bool Flight::is_unasked() const {
-  return probe.delay != kNever && std::max(una, probe.asked_end) < next;
-}
-
 }  // namespace ferry::transport

@@ -42,7 +42,7 @@ struct Flight : SendStream {
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
 
-  unsigned retries_left = 0, rnr_retries_left = 0;
+  std::uint8_t retries_left = 0, rnr_retries_left = 0;
   unsigned since_ack_request = 0;  // packets
   RdAtomicsInFlight rd_atomics;
   SendCredits credits;
@@ -72,7 +72,8 @@ struct Flight : SendStream {
   void give_up();           // timers off, nothing in flight, for good
   Time ack_deadline(Time now) const;
   void ask_now();
-  bool is_unasked() const;  // some of what is under way: nobody will acknowledge it
+  // Some of what is under way: nobody will acknowledge it.
+  bool is_unasked() const { return probe.delay != kNever && std::max(una, probe.asked_end) < next; }
 
  private:
   void land();  // nothing is in flight any more

@@ -15,12 +15,6 @@ bool Path::comes_from_peer(const port::Endpoint& from) const {
   return comes_from(from, peer, peer_class);
 }
 
-void Path::address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const {
-  header.opcode = wire::in_service(service, opcode);
-  header.dest_qpn = peer_wire_qpn;
-  header.psn = psn;
-}
-
 EmitResult Path::emit(OutPacket& packet) {
   packet.to = is_migration(packet.header) ? peer : transport_port();
   const EmitResult result = host.emit(packet);

@@ -34,7 +34,11 @@ struct Path {
   port::Endpoint transport_port() const;
   bool comes_from_peer(const port::Endpoint& from) const;
   // Fills in a fresh header. `opcode` is RC's, the header's that of the connection's service.
-  void address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const;
+  void address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const {
+    header.opcode = wire::in_service(service, opcode);
+    header.dest_qpn = peer_wire_qpn;
+    header.psn = psn;
+  }
   EmitResult emit(OutPacket& packet);
   // Bytes that may be under way, and how many more (or fewer) are.
   std::int64_t window() const { return host.window(peer); }

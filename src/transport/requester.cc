@@ -81,9 +81,9 @@ bool Requester::interval_ends(std::int64_t left) const {
           kAcksOfWindow * packets * flight_.qp.packet_cost() > left + flight_.in_flight);
 }
 
-bool Requester::is_starved() const {
-  if (!flight_.is_unasked() || flight_.all_begun() || !flight_.qp.requesting() ||
-      flight_.qp.silent() || flight_.rnr_until != kNever) {
+bool Requester::lacks_room() const {
+  if (flight_.all_begun() || !flight_.qp.requesting() || flight_.qp.silent() ||
+      flight_.rnr_until != kNever) {
     return false;
   }
   const Wqe& wqe = flight_.queue.at(flight_.cursor);
@@ -93,8 +93,7 @@ bool Requester::is_starved() const {
          !credits_allow(wqe, packet) || flight_.next + packet.psns - flight_.una > kPsnWindow;
 }
 
-unsigned Requester::transmit(Time now, unsigned budget) {
-  if (flight_.all_begun()) return 0;
+unsigned Requester::transmit_requests(Time now, unsigned budget) {
   std::int64_t left = flight_.qp.path.window();
   unsigned sent = 0;
   while (sent < budget && sendable(left) == Sendable::kYes) {

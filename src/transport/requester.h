@@ -21,13 +21,17 @@ class Requester {
   }
   // Whether only an acknowledgement that nobody asked for lets the next packet go: there is no room,
   // or no credit. Behind a READ or an atomic its response does.
-  bool is_starved() const;
+  bool is_starved() const { return flight_.is_unasked() && lacks_room(); }
   // At most `budget` packets and local operations; their number.
-  unsigned transmit(Time now, unsigned budget);
+  unsigned transmit(Time now, unsigned budget) {
+    return flight_.all_begun() ? 0 : transmit_requests(now, budget);
+  }
   bool transmit_probe(Time now);
   void timeout(Time now);
 
  private:
+  unsigned transmit_requests(Time now, unsigned budget);
+  bool lacks_room() const;
   Sendable sendable(std::int64_t left) const;
   bool credits_allow(const Wqe& wqe, const RequestPacket& packet) const;
   // Which packets ask for an acknowledgement.

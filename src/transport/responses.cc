@@ -156,8 +156,4 @@ unsigned Responses::transmit(unsigned budget, std::optional<std::uint32_t>* fail
   return sent;
 }
 
-unsigned Responses::transmit_acknowledgement() {
-  return acknowledgement_due() && send_acknowledgement() == EmitResult::kOk ? 1 : 0;
-}
-
 }  // namespace ferry::transport

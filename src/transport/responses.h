@@ -93,7 +93,10 @@ struct Responses : ResponsesDue {
   void repeat(const Response& response);
   // Stops with the PSN of a response that cannot be sent for ever.
   unsigned transmit(unsigned budget, std::optional<std::uint32_t>* failed);
-  unsigned transmit_acknowledgement();
+  // The number of packets, 0 or 1.
+  unsigned transmit_acknowledgement() {
+    return acknowledgement_due() && send_acknowledgement() == EmitResult::kOk ? 1 : 0;
+  }
   // The requester will ask again for what it misses.
   void forget();
   void enter_error();

@@ -1,5 +1,6 @@
 #include "transport/streams.h"
 
+#include "transport/completer.h"
 #include "wire/psn.h"
 
 namespace ferry::transport {
@@ -19,7 +20,7 @@ void Streams::restore_retries() {
 // UC: to the beginning of the message.
 void Streams::go_back_to_peer(std::uint32_t expected_psn, Time now) {
   cancel_requests();
-  if (completer_ != nullptr) completer_->go_back_to_peer(expected_psn, now);
+  if (flight_ != nullptr) Completer(*flight_, *errors_).go_back_to_peer(expected_psn, now);
 }
 
 bool Streams::possible(const wire::MigrationMessage& message) const {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transport/completer.h"
+#include "transport/error_state.h"
 #include "transport/flight.h"
 #include "transport/receive_stream.h"
 #include "transport/responses.h"
@@ -16,12 +16,12 @@ namespace ferry::transport {
 class Streams {
  public:
   // RC and XRC.
-  Streams(Flight& flight, Completer& completer, ReceiveStream& receives, Responses& responses)
+  Streams(Flight& flight, ReceiveStream& receives, Responses& responses, ErrorState& errors)
       : sends_(flight),
         receives_(receives),
         flight_(&flight),
-        completer_(&completer),
-        responses_(&responses) {}
+        responses_(&responses),
+        errors_(&errors) {}
   // UC: nothing is in flight, and what is lost leaves gaps.
   Streams(SendStream& sends, ReceiveStream& receives) : sends_(sends), receives_(receives) {}
 
@@ -44,8 +44,8 @@ class Streams {
   SendStream& sends_;
   ReceiveStream& receives_;
   Flight* flight_ = nullptr;
-  Completer* completer_ = nullptr;
   Responses* responses_ = nullptr;
+  ErrorState* errors_ = nullptr;
 };
 
 }  // namespace ferry::transport
