@@ -205,13 +205,14 @@ unsigned Connection::transmit(Time now, unsigned budget) {
   if (sent < budget && !rc->responses.responses.empty()) {
     sent += rc->responder().transmit(budget - sent);
   }
-  if (rc->requester().is_starved()) rc->flight.ask_now();
-  if (rc->flight.probe.due && sent < budget && rc->requester().transmit_probe(now)) ++sent;
+  Requester requester = rc->requester();
+  if (requester.is_starved()) rc->flight.ask_now();
+  if (rc->flight.probe.due && sent < budget && requester.transmit_probe(now)) ++sent;
   // A small request and the acknowledgement behind it leave as one super-packet.
   const unsigned first = sent < budget && rc->responses.acknowledgement_due() ? 1 : 0;
-  if (first > 0) sent += rc->requester().transmit(now, first);
+  if (first > 0) sent += requester.transmit(now, first);
   if (sent < budget) sent += rc->responses.transmit_acknowledgement();
-  if (sent < budget) sent += rc->requester().transmit(now, budget - sent);
+  if (sent < budget) sent += requester.transmit(now, budget - sent);
   return sent;
 }
 
@@ -251,20 +252,7 @@ bool Connection::waits_for_window() const {
 }
 
 Deadlines Connection::deadlines() const {
-  const QpAttributes& qp = parts_->qp;
-  const MigrationTimers& timers = parts_->timers;
-  Deadlines at;
-  if (kMovable) at.strict = std::min(timers.hello.at, timers.probe.at);
-  if (qp.migrating()) {
-    if (qp.migration.stopped) return {};
-    at.strict = std::min(at.strict, parts_->migration_deadline());
-  }
-  ReliableParts* rc = parts_->reliable();
-  if (!rc || !qp.requesting()) return at;
-  // Not the minimum of a list, which is a loop: this is asked after each packet.
-  at.strict = std::min(at.strict, std::min(rc->flight.ack_at, rc->flight.rnr_until));
-  at.lenient = rc->flight.probe.at;
-  return at;
+  return parts_->qp.migrating() ? parts_->migration_deadlines() : parts_->transport_deadlines();
 }
 
 // --- Migration ----------------------------------------------------------------------------------

@@ -52,9 +52,12 @@ void Connection::Parts::answer_while_we_are_stopped(const wire::Packet& packet,
   migration().sender().answer_while_we_are_stopped(packet, from);
 }
 
-Time Connection::Parts::migration_deadline() {
-  const bool limited = qp.requesting() && sends().is_waited_for();
-  return limited ? std::min(timers.resume.at, timers.limit_at) : timers.resume.at;
+Deadlines Connection::Parts::migration_deadlines() {
+  if (qp.migration.stopped) return {};
+  Deadlines at = transport_deadlines();
+  at.strict = std::min(at.strict, timers.resume.at);
+  if (qp.requesting() && sends().is_waited_for()) at.strict = std::min(at.strict, timers.limit_at);
+  return at;
 }
 
 void Connection::Parts::forget() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "transport/completer.h"
@@ -77,8 +79,19 @@ struct Connection::Parts {
                                       Time now);
   [[gnu::cold]] void answer_while_we_are_stopped(const wire::Packet& packet,
                                                  const port::Endpoint& from);
-  // Of what waits while the QP or its peer is stopped; kNever while it is itself.
-  [[gnu::cold]] Time migration_deadline();
+  // Of a QP that is migrating, or whose peer is.
+  [[gnu::cold]] Deadlines migration_deadlines();
+  // Of others. HELLO is part of it.
+  Deadlines transport_deadlines() {
+    Deadlines at;
+    if (kMovable) at.strict = std::min(timers.hello.at, timers.probe.at);
+    const ReliableParts* rc = reliable();
+    if (!rc || !qp.requesting()) return at;
+    // Not the minimum of a list, which is a loop: this is asked after each packet.
+    at.strict = std::min(at.strict, std::min(rc->flight.ack_at, rc->flight.rnr_until));
+    at.lenient = rc->flight.probe.at;
+    return at;
+  }
 
   // Everything of this incarnation but the queue's storage, the Stopped flag and the counters.
   void forget();

@@ -33,11 +33,6 @@ void Flight::set_limits() {
   rnr_retries_left = qp.rts.rnr_retry;
 }
 
-void Flight::depart(std::int64_t bytes) {
-  in_flight += bytes;
-  qp.path.account(bytes);
-}
-
 void Flight::land() {
   if (in_flight != 0) qp.path.account(-in_flight);
   in_flight = 0;

@@ -63,7 +63,10 @@ struct Flight : SendStream {
                      wire::psn_diff(psn, static_cast<std::uint32_t>(una & wire::kPsnMask)));
   }
   // Something was sent, or [una, end) of the oldest WQE was answered.
-  void depart(std::int64_t bytes);
+  void depart(std::int64_t bytes) {
+    in_flight += bytes;
+    qp.path.account(bytes);
+  }
   void release(const Wqe& wqe, std::uint64_t end);
   void progress(Time now);  // restores retry counts, restarts the timer
   void loss(bool timeout);  // reduces the window once per round trip

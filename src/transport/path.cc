@@ -2,17 +2,12 @@
 
 #include "port/slot.h"
 #include "transport/movable.h"
-#include "transport/stopped.h"
 
 namespace ferry::transport {
 
 // A standard NIC's QPN says nothing of a slot.
 port::Endpoint Path::transport_port() const {
   return ferry() || !presumed_standard ? peer : port::Endpoint{peer.address, port::kRoceUdpPort};
-}
-
-bool Path::comes_from_peer(const port::Endpoint& from) const {
-  return comes_from(from, peer, peer_class);
 }
 
 EmitResult Path::emit(OutPacket& packet) {

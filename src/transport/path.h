@@ -5,6 +5,7 @@
 #include "port/endpoint.h"
 #include "port/port.h"
 #include "transport/host.h"
+#include "transport/stopped.h"
 #include "transport/types.h"
 #include "wire/header.h"
 
@@ -32,7 +33,9 @@ struct Path {
   bool ferry() const { return peer_class == PeerClass::kFerry; }
   // Where everything but migration messages goes.
   port::Endpoint transport_port() const;
-  bool comes_from_peer(const port::Endpoint& from) const;
+  bool comes_from_peer(const port::Endpoint& from) const {
+    return comes_from(from, peer, peer_class);
+  }
   // Fills in a fresh header. `opcode` is RC's, the header's that of the connection's service.
   void address(wire::Header& header, wire::Opcode opcode, std::uint32_t psn) const {
     header.opcode = wire::in_service(service, opcode);

@@ -27,30 +27,30 @@ bool Requester::credits_allow(const Wqe& wqe, const RequestPacket& packet) const
 }
 
 Requester::Sendable Requester::sendable(std::int64_t left) const {
-  if (!flight_.qp.requesting() || flight_.qp.silent() || flight_.rnr_until != kNever)
-    return Sendable::kNo;
-  if (flight_.all_begun()) return Sendable::kNo;
-  const Wqe& wqe = flight_.queue.at(flight_.cursor);
+  const Flight& flight = flight_;  // read once: this is asked for each packet
+  const QpAttributes& qp = flight.qp;
+  if (!qp.requesting() || qp.silent() || flight.rnr_until != kNever) return Sendable::kNo;
+  if (flight.all_begun()) return Sendable::kNo;
+  const Wqe& wqe = flight.queue.at(flight.cursor);
   if (wqe.local_error != Status::kSuccess) return Sendable::kNo;
-  const bool fresh = flight_.at_fresh_wqe();
-  if (flight_.qp.qp_state == QpState::kSqd && (fresh || wqe.first_psn >= flight_.max_sent))
+  const bool fresh = flight.at_fresh_wqe();
+  if (qp.qp_state == QpState::kSqd && (fresh || wqe.first_psn >= flight.max_sent))
     return Sendable::kNo;
-  if (fresh && wqe.fence && flight_.pending_rd_atomics > 0)
-    return Sendable::kNo;  // clause 10.8.3.3
+  if (fresh && wqe.fence && flight.pending_rd_atomics > 0) return Sendable::kNo;  // clause 10.8.3.3
   if (wqe.is_local()) {
     // A key may be in use until all before has completed (clause 10.6.5.1).
     const bool waits =
-        wqe.operation == Operation::kLocalInvalidate && flight_.cursor != flight_.queue.head();
+        wqe.operation == Operation::kLocalInvalidate && flight.cursor != flight.queue.head();
     return waits ? Sendable::kNo : Sendable::kYes;
   }
-  if (wqe.has_response() && flight_.rd_atomics.count() >= flight_.qp.rts.max_rd_atomic) {
+  if (wqe.has_response() && flight.rd_atomics.count() >= qp.rts.max_rd_atomic) {
     return Sendable::kNo;
   }
-  const RequestPacket packet = flight_.next_packet();
-  if (flight_.next + packet.psns - flight_.una > kPsnWindow) return Sendable::kNo;
+  const RequestPacket packet = flight.next_packet();
+  if (flight.next + packet.psns - flight.una > kPsnWindow) return Sendable::kNo;
   if (!credits_allow(wqe, packet)) return Sendable::kNo;
-  if (flight_.in_flight == 0) return Sendable::kYes;  // one packet may always be under way
-  if (flight_.in_flight + packet.cost() > flight_.window) return Sendable::kNo;
+  if (flight.in_flight == 0) return Sendable::kYes;  // one packet may always be under way
+  if (flight.in_flight + packet.cost() > flight.window) return Sendable::kNo;
   return packet.cost() <= left ? Sendable::kYes : Sendable::kWindow;
 }
 

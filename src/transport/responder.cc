@@ -15,17 +15,17 @@ std::uint32_t psns_of_read(std::uint32_t length, std::uint32_t mtu) {
   return std::max<std::uint32_t>(length / mtu + (length % mtu != 0), 1);
 }
 
-}  // namespace
-
 // Clauses 9.7.4.1.2 (sequence of opcodes) and 9.7.4.1.6 (payload lengths).
-bool Responder::opcode_fits(const wire::Packet& packet) const {
+bool opcode_fits(const ReceiveStream& stream, const wire::Packet& packet) {
   const RequestShape shape = shape_of(packet.header.opcode);
-  if (stream_.message != (shape.begins ? RequestKind::kNone : shape.kind)) return false;
-  if (!shape.ends) return packet.payload.size() == stream_.qp.rtr.mtu;
+  if (stream.message != (shape.begins ? RequestKind::kNone : shape.kind)) return false;
+  if (!shape.ends) return packet.payload.size() == stream.qp.rtr.mtu;
   if (!shape.begins && packet.payload.empty()) return false;
   if (shape.kind == RequestKind::kAtomicWrite) return packet.payload.size() == kAtomicBytes;
-  return packet.payload.size() <= stream_.qp.rtr.mtu;
+  return packet.payload.size() <= stream.qp.rtr.mtu;
 }
+
+}  // namespace
 
 void Responder::refuse(std::uint8_t code, std::uint32_t psn, Status status) {
   responses_.nak(code, psn);
@@ -53,7 +53,7 @@ void Responder::handle(const wire::Packet& packet) {
   }
   responses_.nak_state = Responses::NakState::kNone;
   responses_.nak_due = false;  // the gap it was about is closed
-  if (!opcode_fits(packet) || !stream_.select_srq(packet.header.xrc_srqn)) {
+  if (!opcode_fits(stream_, packet) || !stream_.select_srq(packet.header.xrc_srqn)) {
     refuse(syndrome::kNakInvalidRequest, stream_.expected_psn, Status::kLocalQpOperation);
     return;
   }

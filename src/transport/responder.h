@@ -29,7 +29,6 @@ class Responder {
   void handle_atomic(const wire::Packet& packet);
   void handle_atomic_write(const wire::Packet& packet);
   void handle_flush(const wire::Packet& packet);
-  bool opcode_fits(const wire::Packet& packet) const;
   bool take_receive(const wire::Packet& packet);  // false: RNR NAK given, or refused
   bool responder_resource();  // false: all are in use, and the request was refused
   void received(const wire::Packet& packet);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "transport/path.h"
 #include "transport/qp_attributes.h"

@@ -9,10 +9,6 @@ constexpr std::uint8_t kEntryVersion = 3;  // 1: without rnr_timer; 2 is a datag
 
 }  // namespace
 
-bool comes_from(const port::Endpoint& from, const port::Endpoint& peer, PeerClass peer_class) {
-  return peer_class == PeerClass::kFerry ? from == peer : from.address == peer.address;
-}
-
 bool is_authentic(const wire::MigrationMessage& message, const StoppedEnd& qp) {
   return qp.peer_class == PeerClass::kFerry && message.source_qpn == qp.peer_qpn &&
          message.mac ==

@@ -58,7 +58,10 @@ struct ControlPacket {
 
 // The UDP source port of a standard NIC is arbitrary (annex A17.9.3), that of a ferry peer is its
 // slot's.
-bool comes_from(const port::Endpoint& from, const port::Endpoint& peer, PeerClass peer_class);
+inline bool comes_from(const port::Endpoint& from, const port::Endpoint& peer,
+                       PeerClass peer_class) {
+  return peer_class == PeerClass::kFerry ? from == peer : from.address == peer.address;
+}
 
 // Magic, MAC and QPN are right for a message from the peer. Not for HELLO, which has no MAC.
 bool is_authentic(const wire::MigrationMessage& message, const StoppedEnd& qp);
