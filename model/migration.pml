@@ -4,8 +4,8 @@
  * Programs A, B and (with THREE) C have connections; a move takes a program from its place k to its place k + 1, on
  * another host, or is rolled back. Everything that can happen is one branch of the loop in `world` and atomic: a
  * program sends or stops, a ferryd decides, a message arrives, timers fire. Names are those of
- * src/transport/migration.cc, stopped.cc, stand_in.cc and src/host/move/move_machine.h, arrival_group.cc; walk_test.py
- * compares one_move() with what the machines of both sides do.
+ * src/transport/migration.cc, handshake.cc, resumption.cc, stopped.cc, stand_in.cc and src/host/move/move_machine.h,
+ * arrival_group.cc; walk_test.py compares one_move() with what the machines of both sides do.
  *
  *   MOVES_A, MOVES_B, MOVES_C    moves of each program at most, rolled back ones counted
  *   DATA_0 … DATA_3              requests that each QP sends
@@ -95,7 +95,7 @@ int under_way[UNDER_WAY];
 int held_back[HELD_BACK];
 byte faults;
 
-/* --- QPs (Connection::State) */
+/* --- QPs (QpAttributes, Epochs, Flight) */
 typedef Qp {
   unsigned una : 3;             /* first unacknowledged PSN */
   unsigned max_sent : 3;        /* one after the last PSN sent */
@@ -300,7 +300,7 @@ inline handle_request(q_) {
 }
 
 /* PAUSE, NAK_STOPPED, MOVED. */
-inline handle_stopped(q_) {
+inline handle_peer_stop(q_) {
   news = (EPOCH(m) != qp[q_].peer_epoch);
   possible = NOT_OLD(EPOCH(m), qp[q_].peer_epoch) && (news || !qp[q_].peer_resumed);
   if
@@ -386,7 +386,7 @@ inline handle_packet(q_) {
     fi
   :: TYPE(m) == RESUME -> handle_resume(q_)
   :: TYPE(m) == RESUME_ACK -> handle_resume_ack(q_)
-  :: TYPE(m) == PAUSE || TYPE(m) == NAK_STOPPED || TYPE(m) == MOVED -> handle_stopped(q_)
+  :: TYPE(m) == PAUSE || TYPE(m) == NAK_STOPPED || TYPE(m) == MOVED -> handle_peer_stop(q_)
   fi
 }
 
