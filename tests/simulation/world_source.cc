@@ -282,8 +282,9 @@ void World::give_back(const std::shared_ptr<Move>& move) {
   trace("move " + std::to_string(move->id) + " is aborted");
   if (move->group->counts) ++totals_.rollbacks;
   under_way_.erase(move->id);
-  outcome(move->id, false);
+  // Of a former ferryd's move nothing may be left here, and its commit be forgotten on both sides.
   if (move->group->is_former) return;
+  outcome(move->id, false);
   call(
       move->from, move->to,
       [this, move](const Respond& respond) {
