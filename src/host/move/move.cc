@@ -543,6 +543,7 @@ std::vector<ImageFile> Move::files() const {
 int Move::after_dump() {
   using Action = MoveMachine::Action;
   using Event = MoveMachine::Event;
+  if (!places_.valid()) throw Failure("the dump went on without stopping RDMA");
   group_->happened(index_, Event::kDumped);
   for (;;) {
     switch (group_->next(index_, MoveGroup::Worker::kDump)) {
