@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -123,6 +124,11 @@ class HostsCluster : public Cluster {
   std::string ferryd(const std::string& host) override {
     return "127.0.0.1:" + std::to_string(nodes_[host].port);
   }
+  // That have asked `host` since it started.
+  std::size_t connections(const std::string& host) {
+    std::lock_guard lock(nodes_[host].service->mutex);
+    return nodes_[host].service->callers.size();
+  }
   ~HostsCluster() override {
     for (auto& [name, node] : nodes_) {
       if (node.server) node.server->Shutdown(std::chrono::system_clock::now());
@@ -132,8 +138,12 @@ class HostsCluster : public Cluster {
  private:
   struct Service : v1::Ferryd::Service {
     explicit Service(std::string host_name) : host(std::move(host_name)) {}
-    grpc::Status Locate(grpc::ServerContext*, const v1::LocateRequest* request,
+    grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
                         v1::LocateReply* reply) override {
+      {
+        std::lock_guard lock(mutex);
+        callers.insert(context->peer());
+      }
       Directory* known = directory;
       if (known == nullptr) return {grpc::StatusCode::UNAVAILABLE, "it is starting"};
       reply->set_host(host);
@@ -142,6 +152,8 @@ class HostsCluster : public Cluster {
       return grpc::Status::OK;
     }
     std::string host;
+    std::mutex mutex;
+    std::set<std::string> callers;
     std::atomic<Directory*> directory{nullptr};  // made when the server has its port, and serves
   };
   struct Node {
@@ -168,6 +180,26 @@ TEST(HostsDirectoryTest, AsksHostsThatItWasToldOf) {
   cluster.stop("h2");
   h3.put(third);
   EXPECT_TRUE(comes_true([&] { return h1.lookup(third.origin) == third; }));
+}
+
+TEST(HostsDirectoryTest, AConnectionLastsFromOneQuestionToTheNextAndAnEndedFerrydCostsNoMore) {
+  HostsCluster cluster;
+  cluster.start("h2");
+  HostsDirectory h1("127.0.0.1:1", nullptr, {{cluster.ferryd("h2"), "h2"}});
+  const Place place = cluster.place("h3", 2);
+  for (int question = 0; question < 20; ++question) h1.lookup(place.origin);
+  EXPECT_EQ(cluster.connections("h2"), 1u);
+  cluster.stop("h2");
+  EXPECT_ANY_THROW(h1.lookup(place.origin));
+  cluster.start("h2").put(cluster.place("h2", 3));
+  EXPECT_TRUE(comes_true([&] {
+    try {
+      return h1.lookup(place.origin) == cluster.place("h2", 3);
+    } catch (const Failure&) {
+      return false;
+    }
+  }));
+  EXPECT_EQ(cluster.connections("h2"), 1u);
 }
 
 // --- A real etcd

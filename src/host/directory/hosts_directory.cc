@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/directory/places.h"
+#include "host/peers/kept_peers.h"
 #include "host/peers/peer.h"
 
 namespace ferry::host {
@@ -22,7 +23,9 @@ constexpr std::chrono::minutes kRemembered{15};
 
 HostsDirectory::HostsDirectory(std::string self, const Credentials* credentials,
                                std::map<std::string, std::string> hosts)
-    : self_(std::move(self)), credentials_(credentials), hosts_(std::move(hosts)) {
+    : self_(std::move(self)),
+      peers_(std::make_shared<KeptPeers>(credentials)),
+      hosts_(std::move(hosts)) {
   hosts_.erase(self_);
   thread_ = std::thread([this] { look(); });
 }
@@ -106,14 +109,15 @@ HostsDirectory::Answers HostsDirectory::ask(const port::Endpoint& origin) {
   round->waiting = hosts.size();
   round->answers.asked = !hosts.empty();
   for (const auto& [ferryd, host] : hosts) {
-    std::thread([round, ferryd = ferryd, host = host, origin, credentials = credentials_] {
+    std::thread([round, ferryd = ferryd, host = host, origin, peers = peers_] {
       v1::LocateReply reply;
       bool heard = false;
       try {
         v1::LocateRequest request;
         to_message(origin, request.mutable_origin());
-        Peer peer(ferryd, credentials, host);
-        heard = peer.try_call(request, &reply, kAnswer).ok();
+        const auto peer = peers->get(ferryd, host);
+        heard = peer->try_call(request, &reply, kAnswer).ok();
+        if (!heard) peers->drop(peer);
       } catch (const std::exception&) {
         // A name that does not resolve now: one host less.
       }

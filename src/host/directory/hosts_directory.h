@@ -13,6 +13,8 @@
 
 namespace ferry::host {
 
+class KeptPeers;
+
 // The directory of a few hosts, without a service: each ferryd knows the RNICs that are on its
 // host, that have left it and that have ended on it, and asks the others for the rest.
 class HostsDirectory : public Directory {
@@ -56,7 +58,7 @@ class HostsDirectory : public Directory {
   void look();
 
   const std::string self_;
-  const Credentials* const credentials_;
+  const std::shared_ptr<KeptPeers> peers_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<port::Endpoint, Known> known_;

@@ -30,7 +30,7 @@ constexpr std::size_t kMaxRequests = 1024;          // who asks more often asks 
 
 Redirector::Redirector(const Credentials* credentials, const Origins& origins,
                        StandInHost& stand_ins)
-    : credentials_(credentials),
+    : peers_(credentials),
       origins_(origins),
       stand_ins_(stand_ins),
       event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -108,8 +108,9 @@ void Redirector::handle(const Request& request) {
   std::optional<cm::Mad> answer = cm::answer_for_nobody(request.mad);
   for (const auto& [ferryd, host] : hosts) {
     v1::ListenerReply reply;
-    Peer peer(ferryd, credentials_, host);
-    if (!peer.try_call(question, &reply, kAnswer).ok()) {
+    const auto peer = peers_.get(ferryd, host);
+    if (!peer->try_call(question, &reply, kAnswer).ok()) {
+      peers_.drop(peer);
       answer.reset();  // it may be there: silence, and the next request finds out
       continue;
     }

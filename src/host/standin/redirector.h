@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.h"
 #include "cm/message.h"
+#include "host/peers/kept_peers.h"
 #include "host/standin/stand_in_host.h"
 #include "port/endpoint.h"
 
@@ -35,7 +36,7 @@ class Redirector {
   void refresh();
   void handle(const Request& request);
 
-  const Credentials* credentials_;  // for the ferryds that are asked
+  KeptPeers peers_;
   const Origins& origins_;
   StandInHost& stand_ins_;
   UniqueFd event_;
