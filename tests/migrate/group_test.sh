@@ -13,7 +13,7 @@ serves() {
   await_listen "$1" "$2" 18600
 }
 asks() {
-  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 500 --qps 2 --json
+  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 100 --qps 2 --json
   await_traffic "$1" "$2"
 }
 
@@ -282,7 +282,7 @@ group_ring() {
     # A server for the one before, and a client of the next, when that is there.
     # shellcheck disable=SC2016 # expanded there
     start "h$i" "r$i" sh -c '"$1/stream_check" --json & until [ -e /tmp/ring ]; do sleep 0.05; done
-      "$1/stream_check" "$(cat /tmp/ring)" --seconds 0 --rate 500 --qps 2 --json & wait' sh "$FERRY_BIN"
+      "$1/stream_check" "$(cat /tmp/ring)" --seconds 0 --rate 100 --qps 2 --json & wait' sh "$FERRY_BIN"
   done
   for i in 1 2 3 4; do await_listen "h$i" "r$i" 18600; done
   for i in 1 2 3 4; do
@@ -347,7 +347,7 @@ group_peers() {
   ferryd_with h3 --criu /tmp/held-restore
   # One dies: the program moves all the same, and hears of the death.
   serves h2 ds
-  start h1 dc env FERRY_PAUSED_LIMIT_MS=3000 "$FERRY_BIN/stream_check" "$(address_of h2 ds)" --seconds 0 --rate 500 \
+  start h1 dc env FERRY_PAUSED_LIMIT_MS=3000 "$FERRY_BIN/stream_check" "$(address_of h2 ds)" --seconds 0 --rate 100 \
     --json
   await_traffic h1 dc
   move dc h1 h3 &
@@ -364,7 +364,7 @@ group_peers() {
   on h1 "$ferry" move as --to h3 >"$work/move" & # it has no QP yet
   mover=$!
   await 'h3 restores' on h3 test -e /tmp/restoring
-  start h2 ac "$FERRY_BIN/stream_check" "$(address_of h1 as)" --seconds 0 --rate 500 --qps 2 --json
+  start h2 ac "$FERRY_BIN/stream_check" "$(address_of h1 as)" --seconds 0 --rate 100 --qps 2 --json
   await 'ac connects' unless_ended h2 ac connects_to ac 18600
   on h3 touch /tmp/restore-now
   wait "$mover" || fail 'a program that somebody connected to was not moved'

@@ -41,7 +41,7 @@ contain() {
   pod "$1" run -d --name "$2" --network "lan:ip=10.77.240.$3,interface_name=eth0" \
     --network "fast:ip=10.78.253.$3,interface_name=rdma0" -v "$FERRY_BIN:/opt/ferry:ro" -v /run/ferry:/run/ferry \
     -e LD_PRELOAD=/opt/ferry/libferry.so -e FERRY_NETDEV=rdma0 "${@:4}" "$image" \
-    /opt/ferry/stream_check "$peer" --seconds 0 --rate 500 --qps 2 --json >/dev/null
+    /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json >/dev/null
   uses_rdma "$1" "$2"
 }
 

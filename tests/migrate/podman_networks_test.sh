@@ -51,7 +51,7 @@ group_host() {
 
   run_with_device h1 phl --network host -e FERRY_NETDEV=rdma -- /opt/ferry/stream_check --json
   await 'phl listens' listens h1 18600
-  start h2 pht "$FERRY_BIN/stream_check" 10.77.0.1 --seconds 0 --rate 500 --json
+  start h2 pht "$FERRY_BIN/stream_check" 10.77.0.1 --seconds 0 --rate 100 --json
   uses_rdma h1 phl
   local line="^ferry: 'phl' was not moved: it is on the host's network and has a TCP connection \(to port [0-9]+\), "
   line+="which cannot move to another address$"
@@ -103,7 +103,7 @@ group_bridge() {
   pod h1 run --rm --network rdma -p 8080:80 "$image" true # from then on podman has its chains for the bridge
   remember h1
   run_with_device h1 pbc --network rdma:ip=10.89.0.30 -p 8080:80 -- /opt/ferry/stream_check 10.89.0.20 --seconds 0 \
-    --rate 500 --qps 2 --json
+    --rate 100 --qps 2 --json
   uses_rdma h1 pbc
   format='{{.NetworkSettings.Networks.rdma.IPAddress}} {{.NetworkSettings.Networks.rdma.MacAddress}}'
   address=$(pod h1 inspect --format "$format" pbc)

@@ -10,7 +10,7 @@ source "$(dirname "$0")/../programs/lib.sh"
 streams() {
   # shellcheck disable=SC2016 # expanded there
   start h1 "$1" sh -c \
-    'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --rate 500 --qps 2 --json' sh \
+    'bin=$1 to=$2; shift 2; "$@" & exec "$bin/stream_check" "$to" --seconds 0 --rate 100 --qps 2 --json' sh \
     "$FERRY_BIN" "$(address_of h2 server)" "${@:2}"
   await_traffic h1 "$1"
 }

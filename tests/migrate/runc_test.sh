@@ -13,7 +13,7 @@ begin() { # ID NUMBER [OPTION...]
   await_listen h2 "s$1" 18600
   network h1 "$1" "$2"
   on h1 ip -n "$1" route add 10.99.0.0/16 via 10.77.0.1 dev eth0
-  bundle h1 "$1" "$1" "${launcher[@]}" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --rate 500 --qps 2 \
+  bundle h1 "$1" "$1" "${launcher[@]}" /opt/ferry/stream_check "$(address_of h2 "s$1")" --seconds 0 --rate 100 --qps 2 \
     --json "${@:3}"
   on h1 sh -c \
     "cd /run/bundles/$1 && jq '.linux.resources.memory.limit = 268435456' config.json >new && mv new config.json"
@@ -131,7 +131,7 @@ group_host() {
   bundle h1 tc host /opt/ferry/stream_check --json
   runs h1 tc runc run --detach tc
   await 'tc listens' listens h1 18600
-  start h2 ctc "$FERRY_BIN/stream_check" --seconds 0 --rate 500 10.77.0.1
+  start h2 ctc "$FERRY_BIN/stream_check" --seconds 0 --rate 100 10.77.0.1
   pid=$(pid_of h1 tc)
   await 'tc uses RDMA' has_more h1 "$pid" 0
   root_filesystem h3 tc

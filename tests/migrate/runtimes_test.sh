@@ -32,7 +32,7 @@ group_runc() {
   await_listen h2 rs 18600
   peer=$(address_of h2 rs)
   network h1 rc 1
-  bundle h1 rc rc /opt/ferry/stream_check "$peer" --seconds 0 --rate 500 --qps 2 --json
+  bundle h1 rc rc /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json
   runs h1 rc runc run --detach rc
   pid=$(pid_of h1 rc)
   await 'rc uses RDMA' has_more h1 "$pid" 0
@@ -53,7 +53,7 @@ group_runc() {
   copy_image h1 h3 rc
   no_network h1 rc
   network h3 rc 1
-  bundle h3 rc rc /opt/ferry/stream_check "$peer" --seconds 0 --rate 500 --qps 2 --json
+  bundle h3 rc rc /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json
   restore h3 rc
   pid=$(pid_of h3 rc)
   goes_on h3 "$pid"
@@ -84,7 +84,7 @@ group_podman() {
   network h1 pc 2
   pod h1 run -d --name pc --network ns:/run/netns/pc -v "$FERRY_BIN:/opt/ferry:ro" -v /run/ferry:/run/ferry \
     -e LD_PRELOAD=/opt/ferry/libferry.so -e FERRY_NETDEV=rdma0 localhost/ferry-test:latest \
-    /opt/ferry/stream_check "$peer" --seconds 0 --rate 500 --qps 2 --json >/dev/null
+    /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json >/dev/null
   pid=$(pod_pid h1 pc)
   await 'pc uses RDMA' has_more h1 "$pid" 0
   pod h1 container checkpoint --tcp-established --leave-running pc >/dev/null

@@ -101,13 +101,15 @@ shows() {
   output=$("${@:2}") && grep -Eq -- "$1" <<<"$output"
 }
 
-# await WHAT CMD...: until CMD succeeds. WHAT is said if it never does.
+# await WHAT CMD...: until CMD succeeds. WHAT is said if it never does. Who waits long asks less often, and leaves the
+# processor to whom it waits for.
 await() {
-  local what=$1 deadline=$((SECONDS + patience))
+  local what=$1 deadline=$((SECONDS + patience)) pause=20
   shift
   until "$@"; do
     ((SECONDS < deadline)) || fail "not within $patience s: $what"
-    sleep 0.02
+    sleep "${pause}e-3"
+    pause=$((pause < 200 ? pause * 2 : 200))
   done
 }
 
@@ -324,13 +326,13 @@ fast_rdma() {
 move() {
   local report
   report=$(on "$2" "$ferry" move "$1" --to "$3" --json) || fail "cannot move $1 from $2 to $3"
-  jq -e --arg to "$3" '.to == $to and .blackout_ms > 0 and .qps > 0 and .image_bytes > 100000 and
+  jq -er --arg to "$3" 'select(.to == $to and .blackout_ms > 0 and .qps > 0 and .image_bytes > 100000 and
     .rdma_share_ms > 0 and .rdma_share_ms < .blackout_ms and
     ((.stop_ms + .dump_ms + .transfer_ms + .restore_ms + .commit_ms + .resume_ms - .blackout_ms) | fabs) < 0.01 and
-    ([.stop_ms, .dump_ms, .transfer_ms, .restore_ms, .commit_ms, .resume_ms] | all(. >= 0))' \
-    >/dev/null <<<"$report" || fail "the report of moving $1 to $3 contradicts itself: $report"
-  jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms, " +
-    "RDMA \(.rdma_share_ms * 100 | round / 100) ms, \(.unacked_psns) PSNs unacknowledged"' <<<"$report"
+    ([.stop_ms, .dump_ms, .transfer_ms, .restore_ms, .commit_ms, .resume_ms] | all(. >= 0))) |
+    "     \(.program) \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms, " +
+    "RDMA \(.rdma_share_ms * 100 | round / 100) ms, \(.unacked_psns) PSNs unacknowledged"' <<<"$report" ||
+    fail "the report of moving $1 to $3 contradicts itself: $report"
   last_report=$report
 }
 
@@ -338,11 +340,11 @@ move() {
 move_group() {
   local report
   report=$(on "$1" "$ferry" move "${@:3}" --to "$2" --json) || fail "cannot move ${*:3} from $1 to $2"
-  jq -e --arg from "$1" --arg to "$2" '.from == $from and .to == $to and ([.programs[].program] == $ARGS.positional) and
-    ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and
-    all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)' \
-    --args "${@:3}" >/dev/null <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
-  jq -r '"     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' <<<"$report"
+  jq -er --arg from "$1" --arg to "$2" 'select(.from == $from and .to == $to and
+    ([.programs[].program] == $ARGS.positional) and ([.programs[].blackout_ms] | max) <= .blackout_ms + 0.01 and
+    all(.programs[]; .to == $to and .qps > 0 and .image_bytes > 100000)) |
+    "     \(.programs | length) programs \(.from) -> \(.to): \(.blackout_ms * 10 | round / 10) ms"' \
+    --args "${@:3}" <<<"$report" || fail "the report of moving ${*:3} to $2 contradicts itself: $report"
 }
 
 # interrupt HOST NAME: SIGINT to the program in a container.
@@ -350,15 +352,13 @@ interrupt() { kill -INT "$(on "$1" jq .pid "/run/ferry/containers/$2/config.json
 
 # programs_of NAME...: "HOST NAME PID" for each program, wherever it is, that has not ended.
 programs_of() {
-  local name host pid
-  for name in "$@"; do
-    host=$("$lab" ps | awk -v name="$name" '$1 == name && $3 == "running" { print $2 }')
-    [[ -n $host ]] || continue
-    while read -r pid; do
-      echo "$host $name $pid"
-    done < <(on "$host" "$ferry" ps --json |
-      jq --arg name "$name" '.programs[] | select(.container == $name) | .pid')
-  done
+  local name host state
+  while read -r name host state _; do
+    if [[ $state == running && " $* " == *" $name "* ]]; then
+      on "$host" "$ferry" ps --json </dev/null | jq -r --arg name "$name" --arg host "$host" \
+        '.programs[] | select(.container == $name) | "\($host) \($name) \(.pid)"'
+    fi
+  done < <("$lab" ps)
 }
 
 # hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter.

@@ -53,7 +53,7 @@ under() {
   local origin place
   start h1 sv "$FERRY_BIN/stream_check" --json
   await_listen h1 sv 18600
-  start h3 cl "$FERRY_BIN/stream_check" "$(address_of h1 sv)" --seconds 0 --rate 500 --qps 2 --json
+  start h3 cl "$FERRY_BIN/stream_check" "$(address_of h1 sv)" --seconds 0 --rate 100 --qps 2 --json
   await_traffic h1 sv
   origin=$(place_of h1 sv)/0
   unleash h1 "$origin" "$@"
