@@ -38,9 +38,10 @@ struct Pair {
   device::Qp* qp_b = nullptr;
   FaultHandler faults;
 
-  void open(const Netdev& netdev, unsigned gid_index = 0, const Settings& settings = {}) {
-    ASSERT_NO_FATAL_FAILURE(a.open(options(netdev, settings)));
-    ASSERT_NO_FATAL_FAILURE(b.open(options(netdev, settings)));
+  void open(const Netdev& netdev, unsigned gid_index = 0, const Settings& settings = {},
+            int cqe = 1000) {
+    ASSERT_NO_FATAL_FAILURE(a.open(options(netdev, settings), cqe));
+    ASSERT_NO_FATAL_FAILURE(b.open(options(netdev, settings), cqe));
     connect(&qp_a, &qp_b, gid_index);
   }
   void connect(device::Qp** x, device::Qp** y, unsigned gid_index = 0) {
