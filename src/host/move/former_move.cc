@@ -137,12 +137,11 @@ bool FormerMove::go_on(Lock& lock) {
 
 void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
   if (step == MoveMachine::Step::kAskCommit) return ask(lock);
+  // Under the lock: who waits for the decision hears it when it is on record.
   const auto outcome = machine_.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
-  lock.unlock();
   report_failure([&] {
     host_.decisions->record(Side::kSource, {outcome, program_, "", entry_.record->moves});
   });
-  lock.lock();
 }
 
 void FormerMove::ask(Lock& lock) {
