@@ -96,8 +96,9 @@ group_word() {
 # hang_at HOST POINT: CRIU, or its action script, does nothing more when it comes to that point, and ignores SIGTERM.
 hang_at() { on "$1" sh -c "rm -f /tmp/hanging; echo $2 >/tmp/hang"; }
 
-# gives_up HOST POINT PATTERN: a move of lhc to h3 whose CRIU hangs there is given up with that line. `standstill`, a
-# variable of the caller's in seconds, is doubled while the machine is too slow to come to that point within it.
+# gives_up HOST POINT PATTERN: a move of lhc to h3 whose CRIU hangs there is given up with that line, in which LIMIT
+# stands for the limit. `standstill`, a variable of the caller's in seconds, is doubled while the machine is too slow to
+# come to that point within it.
 gives_up() {
   local host said
   while :; do
@@ -109,7 +110,8 @@ gives_up() {
     hang_at "$1" nowhere
     for host in h1 h3; do ferryd_with "$host" --criu /tmp/hanging-criu --limit "standstill=${standstill}s"; done
   done
-  [[ $said =~ $3 && $said != *$'\n'* ]] || fail "a CRIU that hangs at $2: ferry move said '$said'"
+  [[ $said =~ ${3/LIMIT/${standstill}s} && $said != *$'\n'* ]] ||
+    fail "a CRIU that hangs at $2: ferry move said '$said'"
   await_traffic h1 lhc
 }
 
@@ -156,7 +158,7 @@ SCRIPT
   await_traffic h1 lhc
   # Last CRIU itself, not its script, when it has put the program's TCP sockets into repair mode.
   for point in dump network-lock post-dump post-dump-of-criu; do
-    gives_up h1 "$point" "'lhc' was not moved: it stood still for [0-9]+s"
+    gives_up h1 "$point" "'lhc' was not moved: it stood still for LIMIT"
     ok "a CRIU that hangs at $point: the program goes on"
   done
   hang_at h1 nowhere
