@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "host/journal/decision.h"
+#include "host/move/arrival_machine.h"
 #include "host/move/move_machine.h"
 
 // Walks through all that the machines of both sides of a move can do with each other: whatever
@@ -20,9 +22,11 @@ using State = MoveMachine::State;
 using Event = MoveMachine::Event;
 using Records = std::set<std::optional<Decision>>;  // what a later reader may find
 
+constexpr auto kLater = MoveMachine::Time::max() / 2;  // all that waits for a time is due then
+
 struct World {
-  MoveMachine source{1, MoveMachine::Time::max() / 2};
-  DestinationDecision destination;
+  MoveMachine source{1, kLater};
+  ArrivalMachine destination{1, kLater, MoveMachine::Time(0)};
   Records source_disk{std::nullopt}, destination_disk{std::nullopt};
   bool was_stopped = false, was_promised = false;
   bool source_thawed = false;     // since it was stopped
@@ -31,8 +35,9 @@ struct World {
 
   auto key() const {
     return std::tuple(source.state(0), source.decision().state(), source.due(0),
-                      destination.state(), source_disk, destination_disk, was_stopped, was_promised,
-                      source_thawed, destination_live, is_over);
+                      destination.state(0), destination.decision().state(), source_disk,
+                      destination_disk, was_stopped, was_promised, source_thawed, destination_live,
+                      is_over);
   }
 };
 
@@ -45,15 +50,15 @@ std::string abstract(const World& world) {
   if (!world.was_stopped || world.is_over) return "0 1 IS_ABSENT NO_RECORD NO_RECORD";
   std::string text = "1 ";
   text += world.source_thawed ? "1 " : "0 ";
-  const bool is_gone = world.destination.state() == DestinationDecision::State::kAborted;
+  const bool is_gone = world.destination.decision().answer() == Answer::kAborted;
   text += world.destination_live ? "IS_LIVE " : is_gone ? "IS_GONE " : "IS_HELD ";
   text += world.source_thawed  ? name(Decision::kAborted)
           : world.was_promised ? name(Decision::kCommitted)
                                : "NO_RECORD";
   text += ' ';
-  text += world.destination.committed() ? name(Decision::kCommitted)
-          : is_gone                     ? name(Decision::kAborted)
-                                        : "NO_RECORD";
+  text += world.destination.decision().committed() ? name(Decision::kCommitted)
+          : is_gone                                ? name(Decision::kAborted)
+                                                   : "NO_RECORD";
   return text;
 }
 
@@ -64,25 +69,49 @@ void write(Records& disk, Decision decision, Written result) {
   if (result == Written::kUnknown) disk.insert(decision);
 }
 
+// What may come of the records that the destination owes.
+std::vector<World> recorded(const World& world) {
+  World now = world;
+  const auto step = now.destination.step(kLater);
+  if (step == ArrivalMachine::Step::kNone) return {now};
+  const bool commits = step == ArrivalMachine::Step::kRecordCommit;
+  std::vector<World> after;
+  for (const Written result : kResults) {
+    World written = now;
+    written.destination.written(result, MoveMachine::Time(0));
+    write(written.destination_disk, commits ? Decision::kCommitted : Decision::kAborted, result);
+    after.push_back(written);
+  }
+  return after;
+}
+
 // What the destination may do with the question whether it commits, or aborts.
 std::vector<World> asked(const World& world, bool to_commit) {
-  std::vector<World> after;
   World now = world;
   if (to_commit) {
     now.destination.promised();
   } else {
     now.destination.failed();
   }
-  const auto step = now.destination.next();
-  if (step == DestinationDecision::Step::kNone) return {now};
-  const bool commits = step == DestinationDecision::Step::kRecordCommit;
-  for (const Written result : kResults) {
-    World written = now;
-    written.destination.written(result);
-    write(written.destination_disk, commits ? Decision::kCommitted : Decision::kAborted, result);
-    after.push_back(written);
+  return recorded(now);
+}
+
+// What the source tells of its own program when the destination has done its part of the same; it
+// fails when the destination cannot.
+void tell(World* world, Event event) {
+  static const std::map<Event, ArrivalMachine::Event> kThere = {
+      {Event::kPrepared, ArrivalMachine::Event::kPrepared},
+      {Event::kTransferred, ArrivalMachine::Event::kTransferred},
+      {Event::kRestored, ArrivalMachine::Event::kHeld}};
+  World told = *world;
+  if (!told.source.happened(0, event)) return;
+  const auto there = kThere.find(event);
+  if (there != kThere.end() && !told.destination.happened(0, there->second, MoveMachine::Time(0))) {
+    world->source.failed();
+    return;
   }
-  return after;
+  if (event == Event::kStopped) told.was_stopped = true;
+  *world = told;
 }
 
 std::vector<World> successors(const World& world) {
@@ -100,11 +129,7 @@ std::vector<World> successors(const World& world) {
   }
   // The way there.
   for (int event = 0; event <= static_cast<int>(Event::kUnneeded); ++event) {
-    add([&](World& next) {
-      if (!next.source.happened(0, static_cast<Event>(event))) return;
-      if (static_cast<Event>(event) == Event::kStopped) next.was_stopped = true;
-      if (static_cast<Event>(event) == Event::kRestored) next.destination.held();
-    });
+    add([&](World& next) { tell(&next, static_cast<Event>(event)); });
   }
   add([](World& next) { next.source.failed(); });
   if (state == State::kReturning && (world.source_thawed || !world.was_stopped)) {
@@ -114,15 +139,21 @@ std::vector<World> successors(const World& world) {
   }
   // What fails there before the stop, the source hears of after it at the latest.
   if (world.was_stopped) add([](World& next) { next.destination.failed(); });
-  if (world.destination.committed() && !world.destination_live) {
+  for (const auto event : {ArrivalMachine::Event::kConnected, ArrivalMachine::Event::kUndone}) {
+    add([&](World& next) { next.destination.happened(0, event, MoveMachine::Time(0)); });
+  }
+  if (world.destination.state(0) == ArrivalMachine::State::kHere && !world.destination_live) {
     add([](World& next) { next.destination_live = true; });
   }
   // A destination whose abort is not on record yet tries again.
-  if (world.destination.state() == DestinationDecision::State::kRetracting) {
-    for (const auto& next : asked(world, true)) all.push_back(next);
+  for (const auto& next : recorded(world)) all.push_back(next);
+  // One that hears nothing asks.
+  if (World asking = world; asking.destination.asks_source(kLater)) {
+    asking.destination.source_answered(world.source.decision().answer(), MoveMachine::Time(0));
+    for (const auto& next : recorded(asking)) all.push_back(next);
   }
   World stepping = world;
-  switch (stepping.source.step(MoveMachine::Time::max() / 2)) {
+  switch (stepping.source.step(kLater)) {
     case MoveMachine::Step::kRecordPromise:
       for (const Written result : kResults) {
         World next = stepping;
@@ -138,8 +169,8 @@ std::vector<World> successors(const World& world) {
       for (const auto& heard : asked(world, commit)) {
         all.push_back(heard);
         World told = heard;
-        told.source.step(MoveMachine::Time::max() / 2);
-        told.source.answered(heard.destination.answer(), MoveMachine::Time(0));
+        told.source.step(kLater);
+        told.source.answered(heard.destination.decision().answer(), MoveMachine::Time(0));
         all.push_back(told);
       }
       break;
@@ -165,7 +196,7 @@ std::vector<World> successors(const World& world) {
   if (world.was_stopped && !world.destination_live) {
     for (const auto& record : world.destination_disk) {
       add([&](World& next) {
-        next.destination = DestinationDecision::recovered(record);
+        next.destination = ArrivalMachine::recovered(record);
         next.destination_disk = {record};
       });
     }

@@ -10,6 +10,7 @@
 
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
+#include "host/move/arrival_machine.h"
 #include "host/move/move_machine.h"
 #include "host/standin/stand_in_term.h"
 #include "port/slot.h"
@@ -20,9 +21,9 @@
 // move while they send, with lost packets, crashes of ferryds, cuts of the links between them,
 // disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
 //
-// Real are the transport with its migration protocol and stand-ins (src/transport), the source's
-// side of a move from its check to its end (src/host/move/move_machine.h), the decision of both
-// sides, the journal of a host with its lines, and the term of its stand-ins
+// Real are the transport with its migration protocol and stand-ins (src/transport), both sides of a
+// move from its check to its end (src/host/move/move_machine.h, arrival_machine.h), their decisions,
+// the journal of a host with its lines, and the term of its stand-ins
 // (src/host/journal/decision.h, journal.h, src/host/standin/stand_in_term.h). Played are the
 // processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and src/criu
 // do:
@@ -179,14 +180,19 @@ class World {
 
   // world_destination.cc
   void arrive(int host, const std::shared_ptr<Move>& move, const Respond& respond);
-  void restore_there(int host, MoveId id, int program, const std::shared_ptr<Image>& image,
-                     const Respond& respond);
+  void restore_there(int host, const std::shared_ptr<Move>& move, const Respond& respond);
+  void advance(const std::shared_ptr<ArrivalGroup>& group);
+  void record(const std::shared_ptr<ArrivalGroup>& group, host::ArrivalMachine::Step step);
+  void ask_source(const std::shared_ptr<ArrivalGroup>& group);
+  void begin(const std::shared_ptr<Arrival>& arrival, host::ArrivalMachine::Action action);
+  bool happened(const std::shared_ptr<Arrival>& arrival, host::ArrivalMachine::Event event);
+  void run_criu(const std::shared_ptr<Arrival>& arrival);
+  void undo(const std::shared_ptr<Arrival>& arrival);
   void commit(int host, MoveId id, const Respond& respond);
   host::Answer abort(int host, MoveId id);
-  void give_up(int host, ArrivalGroup& group);
+  void recover_arrival(int host, MoveId id, const host::Journal::Entry& entry);
   void forget_ended(int host, MoveId id);
   void poll_restore(const std::shared_ptr<Copy>& copy, MoveId id);
-  void watch(int host, MoveId id);
   void awake(const std::shared_ptr<Copy>& copy);
   std::optional<bool> wake(const std::shared_ptr<Copy>& copy);
   void report(const std::shared_ptr<Copy>& copy, MoveId id, int source);
@@ -240,21 +246,31 @@ struct World::Move {
 };
 
 struct World::ArrivalGroup {
-  explicit ArrivalGroup(std::size_t programs) : decision(programs) {}
-  Ids ids;
-  host::DestinationDecision decision;
-  bool deciding = false;
+  explicit ArrivalGroup(host::ArrivalMachine&& its) : machine(std::move(its)) {}
+  int on = 0, from = 0;
+  unsigned life = 0;  // of the ferryd that leads it
+  Ids record;         // the moves that its records are of
+  std::vector<std::weak_ptr<Arrival>> arrivals;
+  host::ArrivalMachine machine;
+  std::optional<Time> alarm_at;
 };
 
 struct World::Arrival {
   MoveId id = 0;
-  int from = 0;
+  int on = 0, from = 0;
   Place place;
   std::shared_ptr<ArrivalGroup> group;
   std::size_t index = 0;
+  int program = -1;
+  std::shared_ptr<Image> image;
+  Respond restored;            // tells the source
   std::shared_ptr<Copy> copy;  // when it is held
   bool taken = false;          // its process has the socket
-  Time heard{0};
+  host::ArrivalMachine::State state() const { return group->machine.state(index); }
+  bool is_undone() const {
+    return state() == host::ArrivalMachine::State::kUndoing ||
+           state() == host::ArrivalMachine::State::kUndone;
+  }
 };
 
 struct World::StandInSocket {

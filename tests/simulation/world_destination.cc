@@ -1,83 +1,209 @@
 #include "world.h"
 
-// The destination's side of a move: src/host/move/arrival.cc and daemon.cc, CRIU's restore, and how a
-// process comes back (src/agent/agent.cc).
+// The destination's side of a move: what ArrivalMachine (src/host/move/arrival_machine.h) asks for is
+// done as src/host/move/arrival.cc and arrival_group.cc do it; CRIU's restore, and how a process comes
+// back (src/agent/agent.cc).
 namespace ferry::simulation {
 
 using host::Answer;
+using host::ArrivalMachine;
 using host::Decision;
 using host::DestinationDecision;
 using host::Side;
 using host::Written;
 
+namespace {
+
+constexpr Time kPatience = seconds(60);  // Limits::source
+
+}  // namespace
+
 void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond& respond) {
   Host& host = *hosts_.at(number);
   auto arrival = std::make_shared<Arrival>();
   arrival->id = move->id;
+  arrival->on = number;
   arrival->from = move->from;
+  arrival->index = move->index;
   arrival->place.slot = ++last_slot_ % port::kMaxSlot + 1;
   arrival->place.at.address = port::Address::from_ipv4(0x0A000001 + static_cast<unsigned>(number));
   arrival->place.at.udp_port = port::udp_port_of_slot(arrival->place.slot);
-  arrival->heard = events_.now();
   if (network_.is_bound(arrival->place.at)) return respond({});
   const Ids& ids = move->group->record;
   auto& known = host.groups[ids.front()];
   arrival->group = known.lock();
   if (!arrival->group) {
-    known = arrival->group = std::make_shared<ArrivalGroup>(ids.size());
-    arrival->group->ids = ids;
+    known = arrival->group =
+        std::make_shared<ArrivalGroup>(ArrivalMachine(ids.size(), kPatience, events_.now()));
+    arrival->group->on = number;
+    arrival->group->from = move->from;
+    arrival->group->life = host.life;
+    arrival->group->record = ids;
   }
-  if (arrival->group->decision.decided()) return respond({});
-  arrival->index = move->index;
+  if (!happened(arrival, ArrivalMachine::Event::kPrepared)) return respond({});
+  arrival->group->arrivals.push_back(arrival);
   network_.bind(arrival->place.at);
   host.arrivals.emplace(move->id, arrival);
-  watch(number, move->id);
   respond({true, Answer::kUnknown, arrival->place});
 }
 
-void World::restore_there(int number, MoveId id, int program, const std::shared_ptr<Image>& image,
-                          const Respond& respond) {
+void World::restore_there(int number, const std::shared_ptr<Move>& move, const Respond& respond) {
   Host& host = *hosts_.at(number);
-  const auto found = host.arrivals.find(id);
-  if (found == host.arrivals.end() || found->second->group->decision.decided()) {
-    return respond({});
-  }
+  const auto found = host.arrivals.find(move->id);
+  if (found == host.arrivals.end()) return respond({});
   const auto arrival = found->second;
+  arrival->program = move->program;
+  arrival->image = move->image;
+  arrival->restored = respond;
+  if (!happened(arrival, ArrivalMachine::Event::kTransferred)) respond({});
+}
+
+// --- what the machine asks for
+
+// Carries out what is due, and comes back when the machine has something to do by itself.
+void World::advance(const std::shared_ptr<ArrivalGroup>& group) {
+  const auto is_led = [&] { return hosts_[group->on]->life == group->life; };
+  ArrivalMachine& machine = group->machine;
+  using Step_ = ArrivalMachine::Step;
+  for (Step_ step; is_led() && (step = machine.step(events_.now())) != Step_::kNone;) {
+    record(group, step);
+  }
+  for (const auto& weak : group->arrivals) {
+    const auto arrival = weak.lock();
+    if (!arrival || !is_led()) continue;
+    const auto action = machine.next(arrival->index);
+    if (action != ArrivalMachine::Action::kNone) begin(arrival, action);
+  }
+  if (!is_led()) return;
+  if (machine.asks_source(events_.now())) ask_source(group);
+  const auto at = machine.deadline();
+  if (!at || (group->alarm_at && *group->alarm_at <= *at)) return;
+  group->alarm_at = at;
+  events_.in(std::max(*at - events_.now(), Time(0)), [this, group, at = *at] {
+    if (group->alarm_at != at) return;
+    group->alarm_at.reset();
+    advance(group);
+  });
+}
+
+bool World::happened(const std::shared_ptr<Arrival>& arrival, ArrivalMachine::Event event) {
+  const auto& group = arrival->group;
+  const bool has_happened = group->machine.happened(arrival->index, event, events_.now());
+  advance(group);
+  return has_happened;
+}
+
+void World::record(const std::shared_ptr<ArrivalGroup>& group, ArrivalMachine::Step step) {
+  const Host& host = *hosts_[group->on];
+  if (fault(Step::kCommit, group->on, group->from)) return;
+  const bool commits = step == ArrivalMachine::Step::kRecordCommit;
+  const bool skips = commits && options_.without == Without::kRecordThere;
+  const Written written =
+      skips ? Written::kDurable
+            : write(group->on, group->record, Side::kDestination,
+                    commits ? Decision::kCommitted : Decision::kAborted, Step::kCommit);
+  if (host.life != group->life) return;  // between the records of a group
+  group->machine.written(written, events_.now());
+  if (commits) fault(Step::kCommitted, group->on, group->from);
+}
+
+void World::ask_source(const std::shared_ptr<ArrivalGroup>& group) {
+  call(
+      group->on, group->from,
+      [this, from = group->from, id = group->record.front()](const Respond& respond) {
+        respond({true, source_says(from, id), {}});
+      },
+      [this, group](const auto& reply) {
+        if (hosts_[group->on]->life != group->life) return;
+        const auto answer = reply ? std::optional(reply->answer) : std::nullopt;
+        group->machine.source_answered(answer, events_.now());
+        advance(group);
+      });
+}
+
+void World::begin(const std::shared_ptr<Arrival>& arrival, ArrivalMachine::Action action) {
+  switch (action) {
+    case ArrivalMachine::Action::kNone: return;
+    case ArrivalMachine::Action::kRestore: return run_criu(arrival);
+    case ArrivalMachine::Action::kConnect:
+      happened(arrival, ArrivalMachine::Event::kConnected);
+      return;
+    case ArrivalMachine::Action::kUndo: return undo(arrival);
+  }
+}
+
+// It works for a while, whatever becomes of the ferryd.
+void World::run_criu(const std::shared_ptr<Arrival>& arrival) {
+  const int number = arrival->on;
   if (fault(Step::kRestore, number, arrival->from)) return;
-  const unsigned life = host.life;
   const bool fails = faults_left_ > 0 && events_.chance(fault_probability_ / 2);
   if (fails) {
     --faults_left_;
     ++totals_.faults[std::size_t(Step::kRestore)][std::size_t(Fault::kCriu)];
   }
-  // CRIU works for a while, whatever becomes of the ferryd.
   auto copy = std::make_shared<Copy>(
-      events_, network_, [this](const std::string& what) { fail(what); }, program, number,
+      events_, network_, [this](const std::string& what) { fail(what); }, arrival->program, number,
       arrival->place);
-  copy->move = id;
+  copy->move = arrival->id;
   copy->stopped = true;
   copies_.push_back(copy);
-  events_.in(
-      a_while(milliseconds(50)), [this, number, id, copy, image, arrival, life, respond, fails] {
-        if (copy->dead) return;  // its host was rebooted
-        const bool same = hosts_[number]->life == life;
-        if (fails || (same && arrival->group->decision.decided())) {
-          copy->dead = true;
-          if (same) give_up(number, *arrival->group);
-          return respond({});
-        }
-        copy->load(*image);
-        if (same) {
-          hosts_[number]->note(
-              host::Journal::held(id, Side::kDestination, held(arrival->place, arrival->from)));
-          arrival->group->decision.held(arrival->index);
-          arrival->copy = copy;
-          respond({.ok = true});
-        }
-        poll_restore(copy, id);
-        fault(Step::kHeld, number, arrival->from);
-      });
+  events_.in(a_while(milliseconds(50)), [this, copy, arrival, fails] {
+    if (copy->dead) return;  // its host was rebooted
+    const int on = arrival->on;
+    const bool same = hosts_[on]->life == arrival->group->life;
+    if (fails || (same && arrival->group->machine.decision().decided())) {
+      copy->dead = true;
+      if (same) {
+        arrival->group->machine.failed();
+        advance(arrival->group);
+      }
+      return arrival->restored({});
+    }
+    copy->load(*arrival->image);
+    if (same) {
+      hosts_[on]->note(host::Journal::held(arrival->id, Side::kDestination,
+                                           held(arrival->place, arrival->from)));
+      arrival->copy = copy;
+      if (!happened(arrival, ArrivalMachine::Event::kHeld)) fail("it is held out of turn");
+      arrival->restored({.ok = true});
+    }
+    poll_restore(copy, arrival->id);
+    fault(Step::kHeld, on, arrival->from);
+  });
 }
+
+void World::undo(const std::shared_ptr<Arrival>& arrival) {
+  note_forgotten(arrival->on, arrival->id, Side::kDestination);
+  network_.close(arrival->place.at);
+  if (arrival->copy) arrival->copy->dead = true;
+  happened(arrival, ArrivalMachine::Event::kUndone);
+}
+
+// An arrival of a former ferryd's.
+void World::recover_arrival(int number, MoveId id, const host::Journal::Entry& entry) {
+  Host& host = *hosts_[number];
+  ArrivalMachine machine = ArrivalMachine::recovered(entry.decision());
+  if (!machine.decision().committed()) return note_forgotten(number, id, Side::kDestination);
+  if (entry.over) return forget_ended(number, id);
+  auto arrival = std::make_shared<Arrival>();
+  arrival->id = id;
+  arrival->on = number;
+  arrival->from = peer_of(entry);
+  arrival->place = place_of(entry.held->processes.at(0).place);
+  arrival->group = std::make_shared<ArrivalGroup>(std::move(machine));
+  arrival->group->on = number;
+  arrival->group->from = arrival->from;
+  arrival->group->life = host.life;
+  arrival->group->record = {id};
+  arrival->group->arrivals.push_back(arrival);
+  // Bound still: its process has it.
+  arrival->taken = network_.is_bound(arrival->place.at);
+  if (!arrival->taken) network_.bind(arrival->place.at);
+  host.arrivals.emplace(id, arrival);
+  advance(arrival->group);
+}
+
+// --- CRIU, and what others ask
 
 // CRIU's post-restore action: asks until there is an answer.
 void World::poll_restore(const std::shared_ptr<Copy>& copy, MoveId id) {
@@ -90,8 +216,10 @@ void World::poll_restore(const std::shared_ptr<Copy>& copy, MoveId id) {
       committed = abort(copy->on, id) == Answer::kCommitted;
     } else if (options_.without == Without::kSilentArrival) {
       committed = true;
-    } else if (arrival->second->group->decision.decided() && !arrival->second->group->deciding) {
-      committed = arrival->second->group->decision.committed();
+    } else if (arrival->second->is_undone()) {
+      committed = false;
+    } else if (arrival->second->state() == ArrivalMachine::State::kHere) {
+      committed = true;
     }
   }
   if (!committed) {
@@ -110,54 +238,26 @@ void World::commit(int number, MoveId id, const Respond& respond) {
   Host& host = *hosts_.at(number);
   const auto found = host.arrivals.find(id);
   if (found == host.arrivals.end()) return respond({true, abort(number, id), {}});
-  const int from = found->second->from;
   const auto group = found->second->group;
-  if (group->deciding) return;  // the caller asks again
-  std::vector<std::shared_ptr<Arrival>> arrivals;
-  for (const auto& [other, arrival] : host.arrivals) {
-    if (arrival->group == group) arrivals.push_back(arrival);
+  for (const auto& weak : group->arrivals) {
+    const auto arrival = weak.lock();
+    if (arrival && arrival->copy && arrival->copy->dead) group->machine.failed();
   }
-  const bool undecided = !group->decision.decided();
-  for (const auto& arrival : arrivals) {
-    if (arrival->copy && arrival->copy->dead) group->decision.failed();
+  group->machine.promised();
+  advance(group);
+  // Nothing is said before an abort is on record: the caller asks again.
+  if (host.life == group->life && group->machine.rests()) {
+    respond({true, group->machine.decision().answer(), {}});
   }
-  group->decision.promised();
-  using Step_ = DestinationDecision::Step;
-  for (Step_ step; (step = group->decision.next()) != Step_::kNone;) {
-    if (fault(Step::kCommit, number, from)) return;
-    const bool commits = step == Step_::kRecordCommit;
-    const bool skips = commits && options_.without == Without::kRecordThere;
-    const unsigned life = host.life;
-    const Written written =
-        skips ? Written::kDurable
-              : write(number, group->ids, Side::kDestination,
-                      commits ? Decision::kCommitted : Decision::kAborted, Step::kCommit);
-    if (host.life != life) return;  // between the records of a group
-    group->decision.written(written);
-    if (commits && fault(Step::kCommitted, number, from)) return;
-    if (!commits && written != Written::kDurable) {
-      // Nothing is said before the abort is on record.
-      group->deciding = true;
-      events_.in(milliseconds(500), [this, number, id, group, life] {
-        if (hosts_[number]->life != life) return;
-        group->deciding = false;
-        commit(number, id, [](const Reply&) {});
-      });
-      return;
-    }
-  }
-  if (undecided && !group->decision.committed()) give_up(number, *group);
-  respond({true, group->decision.answer(), {}});
 }
 
 Answer World::abort(int number, MoveId id) {
   Host& host = *hosts_.at(number);
   if (const auto found = host.arrivals.find(id); found != host.arrivals.end()) {
-    ArrivalGroup& group = *found->second->group;
-    if (!group.deciding && !group.decision.decided() && group.decision.failed()) {
-      give_up(number, group);
-    }
-    return group.decision.answer();
+    const auto group = found->second->group;
+    group->machine.failed();
+    advance(group);
+    return group->machine.decision().answer();
   }
   return DestinationDecision::recovered(on_record(number, id, Side::kDestination)).answer();
 }
@@ -180,44 +280,6 @@ void World::forget_ended(int number, MoveId id) {
             note_forgotten(number, id, Side::kDestination);
           }
           forget_ended(number, id);
-        });
-  });
-}
-
-void World::give_up(int number, ArrivalGroup& group) {
-  group.decision.failed();
-  for (const auto& [id, arrival] : hosts_.at(number)->arrivals) {
-    if (arrival->group.get() != &group) continue;
-    note_forgotten(number, id, Side::kDestination);
-    network_.close(arrival->place.at);
-    if (arrival->copy) arrival->copy->dead = true;
-  }
-}
-
-// An arrival that waits asks how its source has decided.
-void World::watch(int number, MoveId id) {
-  const unsigned life = hosts_[number]->life;
-  events_.in(events_.between(milliseconds(300), milliseconds(700)), [this, number, id, life] {
-    Host& host = *hosts_[number];
-    const auto found = host.arrivals.find(id);
-    if (host.life != life || found == host.arrivals.end()) return;
-    const auto arrival = found->second;
-    if (arrival->group->decision.decided()) return;
-    call(
-        number, arrival->from,
-        [this, from = arrival->from, id](const Respond& respond) {
-          respond({true, source_says(from, id), {}});
-        },
-        [this, number, id, arrival](const auto& reply) {
-          if (reply) arrival->heard = events_.now();
-          const Answer answer = reply ? reply->answer : Answer::kUnknown;
-          if (answer == Answer::kCommitted) commit(number, id, [](const Reply&) {});
-          if (answer == Answer::kAborted) abort(number, id);
-          // What is held may be committed at the source.
-          if (!arrival->group->decision.waits() && events_.now() - arrival->heard > seconds(60)) {
-            abort(number, id);
-          }
-          watch(number, id);
         });
   });
 }
@@ -245,7 +307,7 @@ std::optional<bool> World::wake(const std::shared_ptr<Copy>& copy) {
   const MoveId id = copy->move;
   if (!host.up) return std::nullopt;
   if (const auto arrival = host.arrivals.find(id); arrival != host.arrivals.end()) {
-    if (!arrival->second->group->decision.committed()) return std::nullopt;
+    if (!arrival->second->group->machine.decision().committed()) return std::nullopt;
     arrival->second->taken = true;
     return false;
   }

@@ -147,26 +147,7 @@ void World::restart(int number) {
   for (const auto& [key, entry] : entries) {
     const auto [id, side] = key;
     if (side == Side::kDestination) {
-      const auto decision = host::DestinationDecision::recovered(entry.decision());
-      if (!decision.committed()) {
-        note_forgotten(number, id, side);
-        continue;
-      }
-      if (entry.over) {
-        forget_ended(number, id);
-        continue;
-      }
-      auto arrival = std::make_shared<Arrival>();
-      arrival->id = id;
-      arrival->from = peer_of(entry);
-      arrival->place = place_of(entry.held->processes.at(0).place);
-      arrival->group = std::make_shared<ArrivalGroup>(1);
-      arrival->group->ids = {id};
-      arrival->group->decision = decision;
-      // Bound still: its process has it.
-      arrival->taken = network_.is_bound(arrival->place.at);
-      if (!arrival->taken) network_.bind(arrival->place.at);
-      host.arrivals.emplace(id, arrival);
+      recover_arrival(number, id, entry);
       continue;
     }
     if (!entry.held) {
@@ -190,9 +171,9 @@ bool World::can_reboot(int number) const {
     if (copy->on != number || copy->dead) continue;
     const auto* record = journal.find(copy->move, Side::kDestination);
     const auto arrival = hosts_[number]->arrivals.find(copy->move);
-    const bool committed =
-        (record != nullptr && record->decision() == Decision::kCommitted) ||
-        (arrival != hosts_[number]->arrivals.end() && arrival->second->group->decision.committed());
+    const bool committed = (record != nullptr && record->decision() == Decision::kCommitted) ||
+                           (arrival != hosts_[number]->arrivals.end() &&
+                            arrival->second->group->machine.decision().committed());
     if (copy->runs || committed) return false;
     if (journal.find(copy->move, Side::kSource) != nullptr) return false;
   }

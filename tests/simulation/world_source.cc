@@ -203,7 +203,11 @@ void World::dump(const std::shared_ptr<Move>& move) {
   const auto entries = copy.stop();
   note_over(move->from, copy.move, Side::kDestination);  // that brought it here
   forget_ended(move->from, copy.move);
-  host.arrivals.erase(copy.move);
+  if (const auto before = host.arrivals.find(copy.move); before != host.arrivals.end()) {
+    const auto arrival = before->second;
+    host.arrivals.erase(before);
+    if (!happened(arrival, host::ArrivalMachine::Event::kEnded)) fail("it moves and is not here");
+  }
   copy.move = move->id;
   move->stopped = true;
   host.note(host::Journal::held(move->id, Side::kSource, held(copy.place, move->to, entries)));
@@ -241,9 +245,7 @@ void World::transfer(const std::shared_ptr<Move>& move) {
 void World::restore(const std::shared_ptr<Move>& move) {
   call(
       move->from, move->to,
-      [this, move](const Respond& respond) {
-        restore_there(move->to, move->id, move->program, move->image, respond);
-      },
+      [this, move](const Respond& respond) { restore_there(move->to, move, respond); },
       [this, move](const auto& reply) {
         if (!reply || !reply->ok) return give_up(move->group);
         happened(move, MoveMachine::Event::kRestored);

@@ -213,9 +213,12 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
     const std::size_t programs = std::max(request.group().programs(), 1u);
     auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
     group = known.lock();
-    if (!group)
-      known = group =
-          std::make_shared<ArrivalGroup>(*host_.decisions, host_.stopping, programs, from);
+    if (!group) {
+      known = group = std::make_shared<ArrivalGroup>(
+          *host_.decisions, host_.stopping, host_.credentials,
+          ArrivalGroup::Source{request.source(), from},
+          ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
+    }
     group->need(programs, from);
   }
   host_.directory->met(request.source(), from);
@@ -515,7 +518,7 @@ void Daemon::keep_house() {
     lock.unlock();
     over.clear();
     reap_orphans();
-    ask_sources();
+    keep_arrivals();
     forget_ended();
     custody_.keep_house();
     podman_.keep_house();
@@ -523,29 +526,13 @@ void Daemon::keep_house() {
   }
 }
 
-// Arrivals that wait for long ask how their source has decided, or whether it still goes on.
-void Daemon::ask_sources() {
-  std::vector<std::shared_ptr<Arrival>> doubtful;
+void Daemon::keep_arrivals() {
+  std::vector<std::shared_ptr<Arrival>> arrivals;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [id, arrival] : arrivals_) {
-      if (arrival->waits_long()) doubtful.push_back(arrival);
-    }
+    for (const auto& [id, arrival] : arrivals_) arrivals.push_back(arrival);
   }
-  for (const auto& arrival : doubtful) {
-    try {
-      Peer source(arrival->source(), host_.credentials, arrival->from());
-      std::string reason;
-      switch (ask_decision(source, arrival->move_id(), seconds(1))) {
-        case Answer::kCommitted: arrival->commit(&reason); break;
-        case Answer::kAborted: arrival->abort("the source gave up"); break;
-        case Answer::kUnknown: arrival->source_is_at_work(); break;
-      }
-    } catch (const Failure& failure) {
-      log::warn("'{}' waits for its source: {}", arrival->program(), failure.what());
-      arrival->source_is_silent();
-    }
-  }
+  for (const auto& arrival : arrivals) arrival->keep_house();
 }
 
 // What has arrived here and is over is forgotten when its source cannot ask for the commit any

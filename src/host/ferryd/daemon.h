@@ -94,7 +94,7 @@ class Daemon : public ControlHandler {
   void await_recovery();
   Answer answer_of_former(std::uint64_t move_id);
   void keep_house();
-  void ask_sources();
+  void keep_arrivals();
   void forget_ended();
 
   Host& host_;

@@ -28,15 +28,17 @@ extern "C" {
 namespace ferry::host {
 namespace {
 
-constexpr auto kDoubt = std::chrono::seconds(2);
+using State = ArrivalGroup::State;
+
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kUndoLimit = std::chrono::seconds(10);    // for CRIU to undo what is held
 constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
 constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
 
 // Of NAME@ADDRESS.
-std::string name_in(const std::string& peer) {
-  return peer.substr(0, peer.rfind('@'));
+ArrivalGroup::Source source_in(const std::string& peer) {
+  const auto at = peer.rfind('@');
+  return {peer.substr(at + 1), peer.substr(0, at)};
 }
 
 }  // namespace
@@ -86,13 +88,11 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
       group_id_(request.group().id()),
       index_(request.group().program()),
       program_(request.program()),
-      source_(request.source()),
-      from_(from),
+      source_{request.source(), from},
       unit_(std::move(unit)),
       images_(host.room->folder_of(request.move_id())),
       mutex_(group_->mutex),
-      changed_(group_->changed),
-      decision_(group_->decision) {
+      changed_(group_->changed) {
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
   try {
     std::error_code error;
@@ -109,7 +109,7 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
       rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
                       images_ + "/rootfs.out");
     }
-    token_ = host_.images->expect(images_, host_.room->available(), from_,
+    token_ = host_.images->expect(images_, host_.room->available(), source_.name,
                                   memory_ ? &*memory_ : nullptr, rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
@@ -121,25 +121,22 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
 
 Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
     : host_(host),
-      group_(std::make_shared<ArrivalGroup>(*host.decisions, host.stopping, 1, name_in(held.peer))),
+      group_(std::make_shared<ArrivalGroup>(*host.decisions, host.stopping, host.credentials,
+                                            source_in(held.peer),
+                                            ArrivalMachine::recovered(Decision::kCommitted))),
       move_id_(move_id),
       group_id_(0),
       index_(0),
       program_(held.program),
-      source_(held.peer.substr(held.peer.rfind('@') + 1)),
-      from_(name_in(held.peer)),
+      source_(source_in(held.peer)),
       unit_(host.units->known(held.program, held.instance)),
       images_(host.room->folder_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),
-      decision_(group_->decision),
-      restoring_(true),
-      held_(true),
       criu_ended_(true),
-      root_(held.root) {
-  // Whatever was of its group is decided as it is.
-  decision_ = DestinationDecision::recovered(Decision::kCommitted);
-  host.directory->met(source_, from_);
+      root_(held.root),
+      started_(held.started) {
+  host.directory->met(source_.address, source_.name);
   std::vector<rnic::Slot*> slots;
   for (const auto& process : held.processes) {
     Process& added = processes_.emplace_back();
@@ -157,9 +154,9 @@ Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
     // Those that cannot be opened are the program's already, as a rule.
     reopen_slots(held.netns, slots);
     report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
-    connect();
   }
-  criu_ = std::thread([this, started = held.started] { watch_former(started); });
+  group_->take_up(*this);
+  criu_ = std::thread([this] { watch_former(); });
 }
 
 Arrival::~Arrival() {
@@ -203,7 +200,7 @@ std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted)
     ProcessSlots& bound = places.emplace_back();
     bound.inner_pid = place.inner_pid;
     std::lock_guard lock(mutex_);
-    if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+    if (group_->state(index_) != State::kPrepared) throw Failure("the move was aborted");
     const auto process =
         std::find_if(processes_.begin(), processes_.end(),
                      [&](const Process& entry) { return entry.inner_pid == place.inner_pid; });
@@ -248,15 +245,18 @@ void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio)
   redirect(stdio);
   std::unique_lock filling(filling_);
   std::unique_lock lock(mutex_);
-  if (restoring_ || decision_.decided()) throw Failure("the move was aborted");
+  if (!group_->happened(index_, ArrivalGroup::Event::kTransferred)) {
+    throw Failure("the move was aborted");
+  }
   if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
   filling.unlock();
-  restoring_ = true;
-  criu_ = std::thread([this] { run_criu(); });
+  if (group_->next(index_) == ArrivalGroup::Action::kRestore) {
+    criu_ = std::thread([this] { run_criu(); });
+  }
   const bool ended = changed_.wait_until(
-      lock, deadline, [this] { return held_ || decision_.decided() || criu_ended_; });
+      lock, deadline, [this] { return group_->state(index_) != State::kRestoring; });
   if (!ended) throw Failure("criu restore does not end");
-  if (decision_.decided() || criu_ended_) {
+  if (group_->state(index_) == State::kUndoing || group_->state(index_) == State::kUndone) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
                               error_.empty() ? "the move was aborted" : error_));
   }
@@ -274,17 +274,19 @@ void Arrival::run_criu() {
     pages_.reset();
     memory_.reset();
   }
-  bool committed = false;
+  std::string reason;
+  {
+    std::lock_guard lock(mutex_);
+    criu_ended_ = true;
+    if (error_.empty()) error_ = error.empty() ? "criu restore ended too early" : error;
+    reason = fmt::format("cannot go on with '{}': {}", program_, error_);
+  }
+  group_->lost(reason);
   {
     std::unique_lock lock(mutex_);
-    criu_ended_ = true;
-    if (error_.empty()) error_ = error;
-    if (error_.empty()) error_ = "criu restore ended too early";
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !group_->deciding; });
-    committed = decision_.committed();
+    group_->wait_until_settled(lock, index_);
+    if (group_->state(index_) != State::kHere) return;
   }
-  if (!committed) return;
   if (!error.empty()) {
     log::error("'{}' failed after its move was committed: {}", program_, error);
     end_remains();
@@ -308,10 +310,10 @@ void Arrival::end_remains() {
 }
 
 // The program is not our child: who tells how a container ends is Orphans.
-void Arrival::watch_former(std::uint64_t started) {
+void Arrival::watch_former() {
   const UniqueFd program(::pidfd_open(root_, 0));
   pollfd end{program.get(), POLLIN, 0};
-  while (program && start_time(root_) == started && ::poll(&end, 1, kGlanceMs) <= 0) {
+  while (program && start_time(root_) == started_ && ::poll(&end, 1, kGlanceMs) <= 0) {
     if (host_.stopping) return;
   }
   program_ended();
@@ -337,12 +339,19 @@ void Arrival::program_ended() {
   }
   host_.decisions->over(move_id_, Side::kDestination);
   std::lock_guard lock(mutex_);
-  over_ = true;
+  group_->happened(index_, ArrivalGroup::Event::kEnded);
 }
 
 // What the next ferryd needs, should it be committed. Throws Failure.
 void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
-  Held held{program_, from_ + "@" + source_, {}, {}, stamp_now().boot, root, start_time(root), {}};
+  Held held{program_,
+            source_.name + "@" + source_.address,
+            {},
+            {},
+            stamp_now().boot,
+            root,
+            start_time(root),
+            {}};
   held.netns = unit_->netns();
   held.instance = unit_->instance();
   for (const pid_t pid : tree) {
@@ -361,27 +370,33 @@ int Arrival::action(const std::string& name, pid_t root) {
   auto tree = process_tree(root);  // all is frozen: nobody comes or goes
   const std::string lacks = fill();
   std::unique_lock lock(mutex_);
-  if (decision_.committed()) return 0;  // by a former ferryd, that could not answer any more
-  if (!restoring_ || held_ || decision_.decided()) return 1;
-  if (!lacks.empty()) {
-    error_ = lacks;
+  if (is_committed()) return 0;  // by a former ferryd, that could not answer any more
+  if (group_->state(index_) == State::kRestoring) {
+    if (error_.empty()) error_ = lacks;
+    if (error_.empty()) error_ = hold(root, std::move(tree));
+    if (!error_.empty()) return 1;
+  } else if (group_->state(index_) != State::kHeld || root != root_) {
     return 1;
   }
+  group_->wait_until_settled(lock, index_);
+  if (!group_->decision().decided()) return EAGAIN;  // this ferryd ends: the next one knows
+  if (!is_committed()) return 1;
+  adopt_child(root_);
+  return 0;
+}
+
+// With mutex_. Empty, or what failed.
+std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   try {
     note_held(root, tree);
   } catch (const Failure& failure) {
-    error_ = failure.what();
-    return 1;
+    return failure.what();
   }
-  decision_.held(index_);
-  held_ = true;
   root_ = root;
+  started_ = start_time(root);
   tree_ = std::move(tree);
-  held_since_ = std::chrono::steady_clock::now();
-  changed_.notify_all();
-  group_->wait_until_decided(lock);
-  if (decision_.committed()) adopt_child(root_);
-  return decision_.committed() ? 0 : 1;
+  group_->happened(index_, ArrivalGroup::Event::kHeld);
+  return {};
 }
 
 // What was copied ahead is in the program before anything is decided. Empty, or what failed.
@@ -400,6 +415,7 @@ void Arrival::stage() const {
 }
 
 void Arrival::connect() {
+  if (start_time(root_) != started_) return;  // it has ended
   {
     std::lock_guard lock(mutex_);
     for (const auto& process : processes_) {
@@ -409,10 +425,6 @@ void Arrival::connect() {
   report_failure([&] { unit_->publish(); });
   report_failure([&] { unit_->switch_network("activate"); });
   if (!unit_->netns().empty()) announcer_.emplace(unit_->netns());
-}
-
-std::string Arrival::why_lost() const {
-  return fmt::format("cannot go on with '{}': {}", program_, error_);
 }
 
 // After the abort.
@@ -429,7 +441,7 @@ void Arrival::undo(const std::string& reason) {
 // else may hang there, and is killed with it.
 void Arrival::end_criu() {
   std::unique_lock lock(mutex_);
-  if (held_ && changed_.wait_for(lock, kUndoLimit, [this] { return criu_ended_; })) return;
+  if (root_ != 0 && changed_.wait_for(lock, kUndoLimit, [this] { return criu_ended_; })) return;
   // It may be about to be started.
   while (!criu_ended_ && criu_pid_ == 0) changed_.wait_for(lock, std::chrono::milliseconds(10));
   if (!criu_ended_) kill_tree(criu_pid_);
@@ -449,13 +461,11 @@ void Arrival::clean_up() {
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   host_.decisions->forget(move_id_, Side::kDestination);
-  std::lock_guard lock(mutex_);
-  over_ = true;
 }
 
 std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
   std::lock_guard lock(mutex_);
-  if (!decision_.committed()) return std::nullopt;
+  if (!is_committed()) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
     for (auto& context : process.contexts) {
@@ -510,7 +520,7 @@ void Arrival::registered(pid_t inner_pid) {
     const auto process =
         std::find_if(processes_.begin(), processes_.end(),
                      [&](const Process& entry) { return entry.inner_pid == inner_pid; });
-    if (!decision_.committed() || process == processes_.end() || process->back) return;
+    if (!is_committed() || process == processes_.end() || process->back) return;
   }
   resumed(inner_pid, {});
 }
@@ -519,7 +529,7 @@ std::vector<v1::WatchEvent> Arrival::account() const {
   std::lock_guard lock(mutex_);
   std::vector<v1::WatchEvent> events;
   const auto is_back = [](const Process& process) { return process.back; };
-  if (decision_.committed() && std::all_of(processes_.begin(), processes_.end(), is_back)) {
+  if (is_committed() && std::all_of(processes_.begin(), processes_.end(), is_back)) {
     auto* resumed = events.emplace_back().mutable_resumed();
     for (const auto& process : processes_) {
       resumed->set_rdma_ns(std::max(resumed->rdma_ns(), process.rdma_ns));
@@ -583,32 +593,12 @@ bool Arrival::has_process(pid_t pid) const {
 
 bool Arrival::is_held() const {
   std::lock_guard lock(mutex_);
-  return held_ && !decision_.decided();
-}
-
-bool Arrival::waits_long() const {
-  std::lock_guard lock(mutex_);
-  if (decision_.decided()) return false;
-  return std::chrono::steady_clock::now() - began_ > kDoubt;
-}
-
-void Arrival::source_is_silent() {
-  const bool give_up = std::chrono::steady_clock::now() - heard_source_ > host_.limits.source;
-  // What is held, and all of its group, may be committed at the source.
-  std::unique_lock lock(mutex_);
-  if (!give_up || decision_.state() != DestinationDecision::State::kOpen) return;
-  lock.unlock();
-  abort("there is no sign of its source");
-}
-
-bool Arrival::in_doubt() const {
-  std::lock_guard lock(mutex_);
-  return decision_.waits() && std::chrono::steady_clock::now() - held_since_ > kDoubt;
+  return group_->state(index_) == State::kHeld;
 }
 
 bool Arrival::is_over() const {
   std::lock_guard lock(mutex_);
-  return over_;
+  return group_->state(index_) == State::kOver || group_->state(index_) == State::kUndone;
 }
 
 pid_t Arrival::root() const {

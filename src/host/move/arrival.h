@@ -26,13 +26,8 @@
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 
-// The destination's side of one move:
-//
-//   prepared → restoring → held → committed → (the program ends or moves on)
-//      any of the first three → aborted
-//
-// Held: CRIU waits in its post-restore action; everything is restored, frozen and silent. From
-// there only the source's decision on its group leads on (arrival_group.h).
+// The destination's side of the move of one program: carries out what ArrivalMachine
+// (arrival_machine.h) wants of it. While it is held CRIU waits in its post-restore action.
 namespace ferry::host {
 
 class Arrival : public UnderWay {
@@ -49,6 +44,7 @@ class Arrival : public UnderWay {
   std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
   std::uint64_t group() const { return group_id_; }  // 0: it arrives alone
+  std::size_t index() const { return index_; }       // in the group
   const ImageToken& token() const { return token_; }
 
   // The steps, called by the source. Throw Failure; then the caller aborts.
@@ -58,6 +54,7 @@ class Arrival : public UnderWay {
   // Of the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
+  void keep_house() { group_->keep_house(); }
 
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root) override;
@@ -76,18 +73,11 @@ class Arrival : public UnderWay {
   // The next event for the source, waiting for it at most `timeout`.
   std::optional<v1::WatchEvent> next_event(std::chrono::milliseconds timeout);
 
-  // Undecided for longer than a move takes: the source has to be asked whether it still goes on.
-  bool waits_long() const;
-  // What came of asking: it is at it, or does not answer.
-  void source_is_at_work() { heard_source_ = std::chrono::steady_clock::now(); }
-  void source_is_silent();
-
-  bool is_held() const;   // waits for the decision
-  bool in_doubt() const;  // has waited longer than a decision takes
-  bool is_over() const;   // aborted, or committed and the program is no longer ours to watch
+  bool is_held() const;  // waits for the decision
+  bool in_doubt() const { return group_->in_doubt(); }
+  bool is_over() const;  // aborted, or committed and the program is no longer ours to watch
   pid_t root() const;
-  const std::string& source() const { return source_; }  // address:port
-  const std::string& from() const { return from_; }
+  const std::string& from() const { return source_.name; }  // in its source's certificate
 
  private:
   struct Process {
@@ -106,7 +96,6 @@ class Arrival : public UnderWay {
   void stage() const;
   // What comes after the commit: a failure is reported.
   void connect();
-  std::string why_lost() const;
   agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
@@ -114,11 +103,13 @@ class Arrival : public UnderWay {
   void end_criu();
   void end_remains();
   void watch_program();
-  void watch_former(std::uint64_t started);
+  void watch_former();
+  std::string hold(pid_t root, std::vector<pid_t> tree);
   void note_held(pid_t root, const std::vector<pid_t>& tree);
   void program_ended();
   void sum_up(v1::WatchEvent* event) const;
   void clean_up();
+  bool is_committed() const { return group_->decision().committed(); }  // with mutex_
   void place_log();
   void redirect(const Redirection& stdio);
   void push(v1::WatchEvent event);
@@ -126,8 +117,9 @@ class Arrival : public UnderWay {
   Host& host_;
   const std::shared_ptr<ArrivalGroup> group_;
   const std::uint64_t move_id_, group_id_;
-  const std::size_t index_;  // in the group
-  const std::string program_, source_, from_;
+  const std::size_t index_;
+  const std::string program_;
+  const ArrivalGroup::Source source_;
   const std::shared_ptr<const Unit> unit_;
   std::string images_;
   std::vector<rnic::Slot> reserved_;  // before the program is stopped
@@ -147,17 +139,13 @@ class Arrival : public UnderWay {
   // The group's.
   std::mutex& mutex_;
   std::condition_variable& changed_;
-  DestinationDecision& decision_;
-  bool restoring_ = false, held_ = false;
   std::vector<Process> processes_;
   std::list<v1::WatchEvent> events_;
   std::string error_;  // why CRIU failed
-  bool criu_ended_ = false, over_ = false;
-  pid_t root_ = 0;
-  std::vector<pid_t> tree_;  // in our pid namespace
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point held_since_;
-  std::chrono::steady_clock::time_point heard_source_ = began_;  // the housekeeper's alone
+  bool criu_ended_ = false;
+  pid_t root_ = 0;             // once it is held
+  std::uint64_t started_ = 0;  // the root, as start_time() tells
+  std::vector<pid_t> tree_;    // in our pid namespace
   std::atomic<pid_t> criu_pid_{0};
   std::thread criu_;
 };

@@ -3,30 +3,55 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <thread>
+#include <optional>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "host/move/arrival.h"
+#include "host/move/settle.h"
+#include "host/peers/peer.h"
 
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kRecordPause{500};  // before a record is tried again
+constexpr std::chrono::milliseconds kGlance{100};       // between looks at stopping_
+constexpr std::chrono::milliseconds kAnswerTime{1000};  // that a source gets
 
 }  // namespace
 
+ArrivalGroup::ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
+                           const Credentials* credentials, Source source, ArrivalMachine machine)
+    : decisions_(decisions),
+      stopping_(stopping),
+      credentials_(credentials),
+      source_(std::move(source)),
+      machine_(std::move(machine)) {}
+
+ArrivalMachine::Time ArrivalGroup::now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 void ArrivalGroup::need(std::size_t programs, const std::string& from) const {
-  if (programs != programs_ || from != from_) {
+  if (programs != machine_.programs() || from != source_.name) {
     throw Failure("refused: this is no program of that group");
   }
 }
 
 void ArrivalGroup::join(Arrival& arrival) {
   std::lock_guard lock(mutex);
-  if (decision.decided()) throw Failure("the move was aborted");
+  if (!machine_.happened(arrival.index(), Event::kPrepared, now())) {
+    throw Failure(decision().decided() ? "the move was aborted"
+                                       : "refused: this program of that group arrives already");
+  }
   arrivals_.push_back(&arrival);
+}
+
+void ArrivalGroup::take_up(Arrival& arrival) {
+  Lock lock(mutex);
+  arrivals_.push_back(&arrival);
+  advance(lock);
 }
 
 void ArrivalGroup::leave(Arrival& arrival) {
@@ -37,6 +62,12 @@ void ArrivalGroup::leave(Arrival& arrival) {
 std::vector<Arrival*> ArrivalGroup::arrivals() const {
   std::lock_guard lock(mutex);
   return arrivals_;
+}
+
+bool ArrivalGroup::happened(std::size_t program, Event event) {
+  const bool has_happened = machine_.happened(program, event, now());
+  changed.notify_all();
+  return has_happened;
 }
 
 // One record for all: it is never on the disk in part.
@@ -55,69 +86,130 @@ Written ArrivalGroup::write(Decision what, std::string* error) {
   return decisions_.write(Side::kDestination, record, error);
 }
 
-Answer ArrivalGroup::commit(std::string* reason) {
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [this] { return !deciding; });
-  const bool undecided = !decision.decided();
-  for (const Arrival* arrival : arrivals_) {
-    if (undecided && arrival->criu_ended_ && decision.failed()) *reason = arrival->why_lost();
+void ArrivalGroup::record(Lock& lock, ArrivalMachine::Step step) {
+  const bool commits = step == ArrivalMachine::Step::kRecordCommit;
+  lock.unlock();
+  std::string error;
+  const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
+  if (!commits && written != Written::kDurable) {
+    log::error("what has arrived from {} stays frozen: {}", source_.name, error);
   }
-  if (!decision.promised() && reason->empty()) *reason = "not all is here that was to go on";
-  deciding = undecided;  // holds abort() and CRIU off
-  for (DestinationDecision::Step step;
-       (step = decision.next()) != DestinationDecision::Step::kNone;) {
-    const bool commits = step == DestinationDecision::Step::kRecordCommit;
-    lock.unlock();
-    std::string error;
-    const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
-    if (written != Written::kDurable) *reason = error;
-    if (!commits && written != Written::kDurable) {
-      log::error("what has arrived from {} stays frozen: {}", from_, error);
-      std::this_thread::sleep_for(kRecordPause);
-    }
-    lock.lock();
-    decision.written(written);
-    if (stopping_) break;
+  lock.lock();
+  if (written != Written::kDurable && failure_.empty()) failure_ = error;
+  machine_.written(written, now());
+  changed.notify_all();
+}
+
+// What is due for the arrivals, side by side. False: nothing.
+bool ArrivalGroup::carry_out(Lock& lock) {
+  std::vector<std::pair<Arrival*, Action>> due;
+  for (Arrival* arrival : arrivals_) {
+    const auto state = machine_.state(arrival->index());
+    if (state != State::kConnecting && state != State::kUndoing) continue;
+    const Action action = machine_.next(arrival->index());
+    if (action != Action::kNone) due.emplace_back(arrival, action);
   }
-  if (undecided && decision.committed()) {
-    lock.unlock();
-    in_parallel(arrivals(), [](Arrival* arrival) { arrival->connect(); });
-    lock.lock();
-  }
-  deciding = false;
-  const Answer answer = decision.answer();
+  if (due.empty()) return false;
+  const std::string reason = failure_.empty() ? "the move was aborted" : failure_;
   changed.notify_all();
   lock.unlock();
-  if (answer == Answer::kAborted) {
-    if (reason->empty()) *reason = "the move was aborted";
-    undo(*reason);
+  in_parallel(due, [&](const std::pair<Arrival*, Action>& one) {
+    if (one.second == Action::kConnect) {
+      one.first->connect();
+    } else {
+      one.first->undo(reason);
+    }
+  });
+  lock.lock();
+  for (const auto& [arrival, action] : due) {
+    happened(arrival->index(), action == Action::kConnect ? Event::kConnected : Event::kUndone);
   }
-  return answer;
+  return true;
+}
+
+// Returns when nothing more is due or under way, in whichever thread, or this ferryd ends before
+// that is decided.
+void ArrivalGroup::advance(Lock& lock) {
+  for (;;) {
+    if (const auto step = machine_.step(now()); step != ArrivalMachine::Step::kNone) {
+      record(lock, step);
+      continue;
+    }
+    if (carry_out(lock)) continue;
+    if (machine_.rests() || (stopping_ && !decision().decided())) return;
+    changed.wait_for(lock, kGlance);
+  }
+}
+
+Answer ArrivalGroup::commit(std::string* reason) {
+  Lock lock(mutex);
+  machine_.promised();
+  advance(lock);
+  if (!decision().committed()) {
+    *reason = failure_.empty() ? "not all is here that was to go on" : failure_;
+  }
+  return decision().answer();
 }
 
 Answer ArrivalGroup::abort(const std::string& reason) {
-  {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return !deciding; });
-    if (!decision.failed()) return decision.answer();
-    changed.notify_all();
+  Lock lock(mutex);
+  if (machine_.failed() && failure_.empty()) failure_ = reason;
+  advance(lock);
+  return decision().answer();
+}
+
+void ArrivalGroup::lost(const std::string& reason) {
+  std::lock_guard lock(mutex);
+  if (machine_.failed() && failure_.empty()) failure_ = reason;
+  changed.notify_all();
+}
+
+void ArrivalGroup::keep_house() {
+  Lock lock(mutex);
+  if (!arrivals_.empty() && machine_.asks_source(now())) ask_source(lock);
+  // What another thread is at is left to it.
+  if (const auto step = machine_.step(now()); step != ArrivalMachine::Step::kNone) {
+    record(lock, step);
   }
-  undo(reason);
-  return Answer::kAborted;
+  carry_out(lock);
 }
 
-// After the abort. Who is not the first waits until it is done.
-void ArrivalGroup::undo(const std::string& reason) {
-  std::call_once(undone_, [&] {
-    std::string error;
-    // No record says the same.
-    if (write(Decision::kAborted, &error) != Written::kDurable) log::error("{}", error);
-    in_parallel(arrivals(), [&](Arrival* arrival) { arrival->undo(reason); });
-  });
+void ArrivalGroup::ask_source(Lock& lock) {
+  const auto move_id = arrivals_.front()->move_id();
+  const std::string program = arrivals_.front()->program();
+  lock.unlock();
+  std::optional<Answer> answer;
+  try {
+    Peer source(source_.address, credentials_, source_.name);
+    answer = ask_decision(source, move_id, kAnswerTime);
+  } catch (const Failure& failure) {
+    log::warn("'{}' waits for its source: {}", program, failure.what());
+  }
+  lock.lock();
+  machine_.source_answered(answer, now());
+  const bool is_aborted = decision().decided() && !decision().committed();
+  if (!is_aborted || !failure_.empty()) return;
+  failure_ = answer ? "the source gave up" : "there is no sign of its source";
 }
 
-void ArrivalGroup::wait_until_decided(std::unique_lock<std::mutex>& lock) {
-  changed.wait(lock, [this] { return decision.decided() && !deciding; });
+void ArrivalGroup::wait_until_settled(Lock& lock, std::size_t program) {
+  for (;;) {
+    switch (state(program)) {
+      case State::kHere:
+      case State::kOver:
+      case State::kUndoing:
+      case State::kUndone: return;
+      default: break;
+    }
+    // Only the next ferryd can tell what is on record. What is not being recorded is aborted now.
+    if (stopping_ && decision().next() != DestinationDecision::Step::kNone) return;
+    changed.wait_for(lock, kGlance);
+  }
+}
+
+bool ArrivalGroup::in_doubt() const {
+  std::lock_guard lock(mutex);
+  return machine_.in_doubt(now());
 }
 
 }  // namespace ferry::host

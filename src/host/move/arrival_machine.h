@@ -1,0 +1,150 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "host/journal/decision.h"
+
+namespace ferry::host {
+
+// The destination's side of a move as a state machine, without I/O, clock or locks: of all programs
+// of one `ferry move`, which arrive all or none. It is the other half of MoveMachine
+// (move_machine.h), and is driven in the same way: its owner carries out the actions that next() and
+// step() give, and tells what came of them. ferryd (arrival_group.h) and the simulation of whole
+// moves run the same code.
+//
+// Each program has a state of its own, and kTransitions has every change of it. The source steers
+// until all programs are held; from there on only its decision leads on (decision.h), and who hears
+// nothing of it asks the source.
+class ArrivalMachine {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  enum class State : std::uint8_t {
+    kExpected,    // the group is known, and the source has not asked for room for it
+    kPrepared,    // its image comes
+    kRestoring,   // by CRIU
+    kHeld,        // restored, frozen and silent
+    kConnecting,  // it will go on here, and its network and the directory learn of that
+    kConnected,
+    kHere,  // it goes on, once all of its group are connected
+    kOver,  // it has ended, or has moved on
+    kUndoing,
+    kUndone,  // nothing of it is here
+  };
+
+  enum class Event : std::uint8_t {
+    // Told by the owner.
+    kPrepared,
+    kTransferred,
+    kHeld,
+    kConnected,
+    kEnded,
+    kUndone,
+    // Of the group.
+    kCommitted,
+    kAllConnected,
+    kAborted,
+  };
+
+  // Each is given once.
+  enum class Action : std::uint8_t {
+    kNone,
+    kRestore,  // CRIU restores it from its image → kHeld
+    kConnect,  // its network is opened, and the directory learns where it is → kConnected
+    kUndo,     // it is killed, and what was made for it removed → kUndone
+  };
+
+  struct Transition {
+    State from;
+    Event event;
+    State to;
+    Action action;
+  };
+  static constexpr Transition kTransitions[] = {
+      {State::kExpected, Event::kPrepared, State::kPrepared, Action::kNone},
+      {State::kPrepared, Event::kTransferred, State::kRestoring, Action::kRestore},
+      {State::kRestoring, Event::kHeld, State::kHeld, Action::kNone},
+
+      {State::kHeld, Event::kCommitted, State::kConnecting, Action::kConnect},
+      {State::kConnecting, Event::kConnected, State::kConnected, Action::kNone},
+      {State::kConnected, Event::kAllConnected, State::kHere, Action::kNone},
+      {State::kHere, Event::kEnded, State::kOver, Action::kNone},
+
+      {State::kExpected, Event::kAborted, State::kUndone, Action::kNone},
+      {State::kPrepared, Event::kAborted, State::kUndoing, Action::kUndo},
+      {State::kRestoring, Event::kAborted, State::kUndoing, Action::kUndo},
+      {State::kHeld, Event::kAborted, State::kUndoing, Action::kUndo},
+      {State::kUndoing, Event::kUndone, State::kUndone, Action::kNone},
+  };
+
+  // What the owner does for all programs: the records that a DestinationDecision asks for.
+  enum class Step : std::uint8_t {
+    kNone,
+    kRecordCommit,  // → written()
+    kRecordAbort,   // → written()
+  };
+
+  // `patience`: how long a source may be silent before what it has begun is given up.
+  ArrivalMachine(std::size_t programs, Time patience, Time now);
+  // Of a ferryd without memory of the arrival, by its record: committed, of a program that CRIU has
+  // restored; or to be undone.
+  static ArrivalMachine recovered(std::optional<Decision> record);
+
+  std::size_t programs() const { return programs_.size(); }
+  // The next action for this one of the programs (from 0).
+  Action next(std::size_t program);
+  // False: it does not happen in this state, and has changed nothing.
+  bool happened(std::size_t program, Event event, Time now);
+  State state(std::size_t program) const { return programs_.at(program).state; }
+
+  // The source has promised, or an operator says so. Aborts unless all programs are held.
+  void promised();
+  // Something failed here, or the source gave up. Too late once the commit is being recorded: then
+  // false.
+  bool failed();
+
+  // Due now. What it gives has an end before it gives another.
+  Step step(Time now);
+  void written(Written result, Time now);
+
+  // The source is to be asked how it has decided, or whether it still goes on, → source_answered();
+  // steps do not wait for that.
+  bool asks_source(Time now);
+  // Nothing: it does not answer.
+  void source_answered(std::optional<Answer> answer, Time now);
+
+  // When step() or asks_source() has something to do.
+  std::optional<Time> deadline() const;
+  // Nothing is due or under way but a restore, and nothing comes by itself.
+  bool rests() const;
+  // All are held, and the source's decision takes longer than decisions take.
+  bool in_doubt(Time now) const;
+
+  const DestinationDecision& decision() const { return decision_; }
+
+ private:
+  struct Program {
+    State state = State::kExpected;
+    Action due = Action::kNone;
+  };
+
+  explicit ArrivalMachine(DestinationDecision decision);
+  bool apply(Program& program, Event event);
+  void conclude();
+
+  std::vector<Program> programs_;
+  Time patience_{};
+  DestinationDecision decision_;
+  bool is_stepping_ = false;   // a step has been given, and has not ended
+  bool is_asking_ = false;     // the same of a question to the source
+  bool is_concluded_ = false;  // the programs know of the decision
+  Time ask_at_{}, heard_{};    // of the source
+  Time held_at_{};             // the last of the programs
+  Time record_at_{};           // not before
+};
+
+}  // namespace ferry::host
