@@ -194,6 +194,32 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   EXPECT_NE(::kill(root, 0), 0);
 }
 
+// Nobody has to ask for it: its source may be waiting for the others of its group.
+TEST_F(DaemonTest, WhatIsHeldIsGoneWithItsCriu) {
+  const std::string die = there.folder.path("die");
+  there.folder.script("criu",
+                      "[ $1 != --version ] || echo Version: 4.2.1\n"
+                      "[ $1 = restore ] || exit 0\n"
+                      "until [ -e " +
+                          die + " ]; do sleep 0.01; done; exit 1\n");
+  Folder image;
+  image.write("x.img", "x");
+  send_image(prepare(17), image);
+  std::atomic<bool> restored{false};
+  std::thread post_restore([&] {
+    while (there.daemon->action({"post-restore", ::getpid(), 17}).code != 0 && !restored) {
+      ::usleep(1000);
+    }
+  });
+  EXPECT_EQ(step(restore(), v1::RestoreReply{}, 17), "");
+  restored = true;
+  EXPECT_TRUE(std::filesystem::exists(there.host.room->folder_of(17)));
+  std::ofstream(die).close();
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(17)); }));
+  post_restore.join();
+  EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 17), "");
+}
+
 TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
   prepare_in_group(51, 0);
   prepare_in_group(51, 1);
@@ -222,6 +248,12 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   request.mutable_group()->set_program(3);
   EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("malformed"),
             std::string::npos);
+  // The same one of its programs again.
+  request.mutable_group()->set_programs(2);
+  request.mutable_group()->set_program(0);
+  EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("arrives already"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(57)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 55), "");
 }
 
