@@ -87,8 +87,8 @@ struct ControlServerTest : testing::Test {
 };
 
 TEST_F(ControlServerTest, AProcessIsKnownWhileItsConnectionLives) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   {
     PlayedProcess process(path, {.slot = 51});
     ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
@@ -102,8 +102,8 @@ TEST_F(ControlServerTest, AProcessIsKnownWhileItsConnectionLives) {
 }
 
 TEST_F(ControlServerTest, StopBringsTheSockets) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   PlayedProcess process(path, {.slot = 52});
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
   auto stopped = server.stop(process.pid(), {7, 1000}, milliseconds(1000));
@@ -117,8 +117,8 @@ TEST_F(ControlServerTest, StopBringsTheSockets) {
 }
 
 TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   PlayedProcess process(path, {.mute = true, .slot = 53});
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
   EXPECT_NE(failure_of([&] {
@@ -132,8 +132,8 @@ TEST_F(ControlServerTest, AMuteProcessIsNotWaitedForLonger) {
 // Neither one that is halted nor one that says nothing keeps the answers of others from whoever asks
 // all, and none is asked again before it has answered.
 TEST_F(ControlServerTest, WhoAsksAllGetsTheAnswersOfThoseThatAnswer) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   const UniqueFd mute(agent::connect_to_ferryd());
   agent::send_message(mute.get(), agent::MessageType::kRegister,
                       agent::encode(agent::Register{agent::kVersion, "mute", 1}));
@@ -161,8 +161,8 @@ TEST_F(ControlServerTest, WhoAsksAllGetsTheAnswersOfThoseThatAnswer) {
 
 TEST_F(ControlServerTest, CriusPluginIsAnswered) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root is answered";
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   EXPECT_EQ(ask(agent::MessageType::kPauseTree, agent::PauseTree{5}).error, "pause 5");
   EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{6}).error, "frozen 6");
   EXPECT_EQ(ask(agent::MessageType::kDumpFailed, agent::DumpFailed{6}).code, 5);
@@ -171,8 +171,8 @@ TEST_F(ControlServerTest, CriusPluginIsAnswered) {
 }
 
 TEST_F(ControlServerTest, SurvivesGarbage) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   {
     const UniqueFd socket(agent::connect_to_ferryd());
     ASSERT_EQ(::write(socket.get(), "GET / HTTP/1.0\r\n\r\n", 18), 18);
@@ -195,8 +195,8 @@ std::ptrdiff_t open_descriptors() {
 }
 
 TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   const UniqueFd socket(agent::connect_to_ferryd());
   agent::send_message(socket.get(), agent::MessageType::kRegister,
                       agent::encode(agent::Register{agent::kVersion, "me", 1}));
@@ -215,8 +215,8 @@ TEST_F(ControlServerTest, DropsAnswersWithoutAQuestion) {
 
 // They would be ferryd's for as long as a message may take, of everybody who begins one.
 TEST_F(ControlServerTest, TakesNoDescriptorsThatItHasNotAskedFor) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   constexpr std::size_t kConnections = 10, kSent = 200;
   std::vector<UniqueFd> sockets;
   for (std::size_t i = 0; i < kConnections; ++i) sockets.emplace_back(agent::connect_to_ferryd());
@@ -252,8 +252,8 @@ TEST_F(ControlServerTest, TakesNoDescriptorsThatItHasNotAskedFor) {
 }
 
 TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   const UniqueFd socket(agent::connect_to_ferryd());
   ASSERT_EQ(agent::send_message(socket.get(), agent::MessageType::kRegister,
                                 agent::encode(agent::Register{})),
@@ -283,8 +283,8 @@ TEST_F(ControlServerTest, TellsAProcessWhereItsPeersAre) {
 }
 
 TEST_F(ControlServerTest, OutlivesWhatItsHandlerThrows) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   if (::geteuid() == 0) {
     EXPECT_EQ(ask(agent::MessageType::kFrozen, agent::Frozen{99}).error, "no memory");
   }
@@ -324,8 +324,8 @@ int ask_for_ticket(int socket, std::string* ticket) {
 }
 
 TEST_F(ControlServerTest, ATicketIsOfTheUserOfItsConnection) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   std::string first, second;
   {
     const UniqueFd one(agent::connect_to_ferryd()), other(agent::connect_to_ferryd());
@@ -370,8 +370,8 @@ TEST_F(ControlServerTest, ATicketIsOfTheUserOfItsConnection) {
 
 TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   EXPECT_EQ(as_nobody(folder,
                       [&] {
                         const auto refused = [&](agent::MessageType type, const auto& body) {
@@ -392,8 +392,8 @@ TEST_F(ControlServerTest, OnlyRootDrivesCriu) {
 
 // A container's root has user id 0 like the host's. It comes by the socket for programs.
 TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   const std::string inside = ControlServer::programs_socket(path);
   ::setenv(agent::kSocketVariable, inside.c_str(), 1);
   {
@@ -412,8 +412,8 @@ TEST_F(ControlServerTest, RootOfAContainerIsNobodysRoot) {
 }
 
 TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
-  ControlServer server(path, handler, 2);
-  server.start();
+  ControlServer server(path, 2);
+  server.start(handler);
   ::setenv(agent::kSocketVariable, ControlServer::programs_socket(path).c_str(), 1);
   const UniqueFd first(agent::connect_to_ferryd()), second(agent::connect_to_ferryd()),
       third(agent::connect_to_ferryd());
@@ -431,8 +431,8 @@ TEST_F(ControlServerTest, AContainerHasOnlySoManyConnections) {
 // As root of a container may, as often as it likes.
 TEST_F(ControlServerTest, NamespacesInAContainerBringItNoMoreConnections) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  ControlServer server(path, handler, 2);
-  server.start();
+  ControlServer server(path, 2);
+  server.start(handler);
   ::setenv(agent::kSocketVariable, ControlServer::programs_socket(path).c_str(), 1);
   const pid_t container = ::fork();
   if (container == 0) {
@@ -470,8 +470,8 @@ TEST_F(ControlServerTest, NamespacesInAContainerBringItNoMoreConnections) {
 
 // The connection was inherited; the pid may be another process's by now.
 TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
-  ControlServer server(path, handler);
-  server.start();
+  ControlServer server(path);
+  server.start(handler);
   int release[2];
   ASSERT_EQ(::pipe(release), 0);
   const pid_t process = ::fork();
@@ -501,8 +501,8 @@ TEST_F(ControlServerTest, ARegistrationEndsWithItsProcess) {
 
 TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
-  ControlServer server(path, handler, 3);
-  server.start();
+  ControlServer server(path, 3);
+  server.start(handler);
   EXPECT_EQ(as_nobody(folder,
                       [&] {
                         std::string ticket;
@@ -518,10 +518,10 @@ TEST_F(ControlServerTest, AUserHasOnlySoManyConnections) {
 }
 
 // True when another process can serve there.
-bool is_free_for_another(const std::string& path, ControlHandler& handler) {
+bool is_free_for_another(const std::string& path) {
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const std::string failure = failure_of([&] { ControlServer another(path, handler); });
+    const std::string failure = failure_of([&] { ControlServer another(path); });
     if (failure.empty()) ::_exit(0);
     ::_exit(failure.find("another ferryd is running") != std::string::npos ? 1 : 2);
   }
@@ -533,9 +533,9 @@ bool is_free_for_another(const std::string& path, ControlHandler& handler) {
 
 TEST_F(ControlServerTest, OneFerrydPerSocket) {
   folder.write("ferryd.sock", "stale");
-  ControlServer server(path, handler);
-  server.start();
-  EXPECT_FALSE(is_free_for_another(path, handler));
+  ControlServer server(path);
+  server.start(handler);
+  EXPECT_FALSE(is_free_for_another(path));
   PlayedProcess process(path, {.slot = 54});
   EXPECT_TRUE(eventually([&] { return server.processes().size() == 1; }));
 }
@@ -547,7 +547,7 @@ TEST_F(ControlServerTest, WhatAKilledOneHasForkedDoesNotHoldItsSocket) {
   const pid_t killed = ::fork();
   if (killed == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ControlServer server(path, handler);
+    ControlServer server(path);
     const pid_t forked = ::fork();
     if (forked == 0) {
       ::alarm(600);  // in case the test does not end it
@@ -558,10 +558,10 @@ TEST_F(ControlServerTest, WhatAKilledOneHasForkedDoesNotHoldItsSocket) {
   }
   pid_t left = 0;
   ASSERT_EQ(::read(ready[0], &left, sizeof left), static_cast<ssize_t>(sizeof left));
-  EXPECT_FALSE(is_free_for_another(path, handler));
+  EXPECT_FALSE(is_free_for_another(path));
   ::kill(killed, SIGKILL);
   ::waitpid(killed, nullptr, 0);
-  EXPECT_TRUE(is_free_for_another(path, handler));
+  EXPECT_TRUE(is_free_for_another(path));
   ::kill(left, SIGKILL);
   for (const int end : ready) ::close(end);
 }

@@ -54,6 +54,11 @@ struct CheckpointTest : testing::Test {
     EXPECT_EQ(done.code, 0) << done.error;
     return done.note;
   }
+  // Of which the daemon knows nothing.
+  Custody another_custody() {
+    return {here.host,       *here.control,     here.stand_ins,   here.decisions,
+            *here.residents, *here.whereabouts, *here.departures, *here.arrivals};
+  }
 };
 
 TEST_F(CheckpointTest, TheImageNamesItsKeeper) {
@@ -129,7 +134,7 @@ TEST_F(CheckpointTest, OneOfAllRestoresGoesOn) {
 // A move by podman: who leads it may call the checkpoint back, and from then on no other host gets it.
 TEST_F(CheckpointTest, WhatIsCalledBackGoesOnHereOnly) {
   using Fate = Custody::Fate;
-  Custody custody(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
+  Custody custody = another_custody();
   std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
                                        PlayedProcess::Behaviour{.slot = 88});
   ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
@@ -159,8 +164,7 @@ TEST_F(CheckpointTest, WhatIsCalledBackGoesOnHereOnly) {
 }
 
 TEST_F(CheckpointTest, WhatIsTakenCannotBeCalledBack) {
-  std::shared_ptr<FormerMove> left;
-  Custody custody(here.host, {[&](auto, auto former) { left = former; }, [](auto, const auto&) {}});
+  Custody custody = another_custody();
   std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
                                        PlayedProcess::Behaviour{.slot = 89});
   ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
@@ -217,7 +221,7 @@ TEST_F(CheckpointTest, StrangersGetNothingOfIt) {
 
 // CRIU ends the processes that it has dumped; peers look for their RNICs all the same.
 TEST_F(CheckpointTest, ItsRnicsEndWhenNobodyRestoresIt) {
-  Custody custody(here.host, {[](auto, const auto&) {}, [](auto, const auto&) {}});
+  Custody custody = another_custody();
   const port::Endpoint origin{port::Address::from_ipv4(0x7F4E0009), port::udp_port_of_slot(3)};
   const port::Endpoint place{PlayedProcess::address(), port::udp_port_of_slot(90)};
   std::optional<PlayedProcess> process(

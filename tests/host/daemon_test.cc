@@ -124,10 +124,9 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
   request = good_check();
   request.set_resident_bytes(1ull << 50);
   EXPECT_NE(check(request).find("not enough memory on there"), std::string::npos);
-  const ImageRoom small(there.folder.path("images"), "there", 1 << 20);
-  const ImageRoom* room = std::exchange(there.host.room, &small);
+  there.room.emplace(there.folder.path("images"), "there", 1 << 20);
   EXPECT_NE(check(good_check()).find("not enough memory on there"), std::string::npos);
-  there.host.room = room;
+  there.room.emplace(there.folder.path("images"), "there");
   request = good_check();
   request.add_netdevs("nodev0");
   EXPECT_NE(check(request).find("there has no network interface nodev0"), std::string::npos);
@@ -141,9 +140,9 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
 
 TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
   prepare(11);
-  EXPECT_TRUE(std::filesystem::exists(there.host.room->folder_of(11)));
+  EXPECT_TRUE(std::filesystem::exists(there.room->folder_of(11)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 11), "");
-  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(11)));
+  EXPECT_FALSE(std::filesystem::exists(there.room->folder_of(11)));
   EXPECT_FALSE(there.decisions.decision(11, Side::kDestination));
   EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 11), "");
 }
@@ -151,7 +150,7 @@ TEST_F(DaemonTest, AnArrivalThatIsAbortedLeavesNothing) {
 // Whose ferryd has ended in the middle of a move, and started again.
 TEST_F(DaemonTest, AnArrivalThatItsSourceHasForgottenGoesAway) {
   prepare(15, here.host.address);
-  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(15)); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.room->folder_of(15)); }));
 }
 
 // CRIU dies between its last word and ours. The program cannot go on any more: everybody must learn
@@ -190,7 +189,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   post_restore.join();
   EXPECT_TRUE(eventually([&] { return there.containers.find("p")->state == "exited"; }));
   EXPECT_TRUE(eventually([&] { return there.folder.read("containers/p/exit") == "137\n"; }));
-  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(16)));
+  EXPECT_FALSE(std::filesystem::exists(there.room->folder_of(16)));
   EXPECT_NE(::kill(root, 0), 0);
 }
 
@@ -213,9 +212,9 @@ TEST_F(DaemonTest, WhatIsHeldIsGoneWithItsCriu) {
   });
   EXPECT_EQ(step(restore(), v1::RestoreReply{}, 17), "");
   restored = true;
-  EXPECT_TRUE(std::filesystem::exists(there.host.room->folder_of(17)));
+  EXPECT_TRUE(std::filesystem::exists(there.room->folder_of(17)));
   std::ofstream(die).close();
-  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(17)); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.room->folder_of(17)); }));
   post_restore.join();
   EXPECT_NE(step(v1::CommitRequest{}, v1::CommitReply{}, 17), "");
 }
@@ -228,7 +227,7 @@ TEST_F(DaemonTest, AGroupOfWhichOneIsMissingCannotBeCommitted) {
       std::string::npos);
   for (const std::uint64_t id : {51, 52}) {
     EXPECT_FALSE(there.decisions.decision(id, Side::kDestination));
-    EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(id)));
+    EXPECT_FALSE(std::filesystem::exists(there.room->folder_of(id)));
   }
 }
 
@@ -236,7 +235,7 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   prepare_in_group(53, 0);
   prepare_in_group(53, 1);
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 54), "");
-  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(53)));
+  EXPECT_FALSE(std::filesystem::exists(there.room->folder_of(53)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 53), "");
   // Another group's size, or a program that is none of it.
   prepare_in_group(55, 0);
@@ -253,7 +252,7 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   request.mutable_group()->set_program(0);
   EXPECT_NE(failure_of([&] { prepare(request, 57, "127.0.0.1:1", {}); }).find("arrives already"),
             std::string::npos);
-  EXPECT_FALSE(std::filesystem::exists(there.host.room->folder_of(57)));
+  EXPECT_FALSE(std::filesystem::exists(there.room->folder_of(57)));
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 55), "");
 }
 
@@ -342,7 +341,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
 TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
   there.host.limits.source = milliseconds(50);
   prepare(18);
-  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.host.room->folder_of(18)); }));
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.room->folder_of(18)); }));
   EXPECT_FALSE(there.decisions.decision(18, Side::kDestination));
 }
 

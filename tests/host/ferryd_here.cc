@@ -1,13 +1,37 @@
 #include "ferryd_here.h"
 
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "ferry.grpc.pb.h"
 #include "host/ferryd/service.h"
 
 namespace ferry::test {
+namespace {
+
+// A port of the loopback interface, which gRPC's sockets may share and nobody else.
+UniqueFd take_port(std::string* address) {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  sockaddr_in local{};
+  local.sin_family = AF_INET;
+  local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof local;
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&local), size) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) {
+    throw std::system_error(errno, std::generic_category(), "a port for ferryd");
+  }
+  *address = "127.0.0.1:" + std::to_string(ntohs(local.sin_port));
+  return socket;
+}
+
+}  // namespace
 
 FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown)
     : credentials(std::move(shown)) {
@@ -17,17 +41,14 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
                             "[ $1 != --version ] || echo Version: 4.2.1\n"
                             "[ $1 != restore ] || exit 1\n");
   host.name = name;
+  port = take_port(&host.address);
   host.credentials = credentials ? &*credentials : nullptr;
   host.version = kVersion;
-  host.room = &room.emplace(folder.path("images"), name);
+  room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
   host.podman = folder.path("podman");  // none, unless a test makes one
-  host.units = &units.emplace(name, std::vector<UnitKind*>{&containers, &processes});
-  host.stand_ins = &stand_ins;
-  host.decisions = &decisions;
-  host.images = &images;
+  units.emplace(name, std::vector<UnitKind*>{&containers, &processes});
   host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
-  host.criu = &*criu;
   start();
 }
 
@@ -44,28 +65,32 @@ void FerrydHere::restart() {
 }
 
 void FerrydHere::start() {
-  daemon = std::make_unique<Daemon>(host);
-  control = std::make_unique<ControlServer>(folder.path("sock"), *daemon);
-  host.control = control.get();
-  service = make_ferryd_service(*daemon, host);
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(host.address.empty() ? "127.0.0.1:0" : host.address,
-                           credentials ? credentials->server() : grpc::InsecureServerCredentials(),
-                           &port);
-  builder.RegisterService(service.get());
-  server = builder.BuildAndStart();
-  host.address = "127.0.0.1:" + std::to_string(port);
+  control = std::make_unique<ControlServer>(folder.path("sock"));
   directory = make_directory({"ferryd://", host.address, host.credentials});
-  host.directory = directory.get();
   origins = std::make_unique<Origins>(stand_ins, *directory);
-  host.departed = &departed.emplace(*units, decisions, *origins, host.stopping);
+  departed.emplace(*units, decisions, *origins, host.stopping);
   residents.emplace(folder.path("residents"));
-  host.residents = &*residents;
   whereabouts =
       std::make_unique<Whereabouts>(host.name, host.address, *control, *directory, *residents);
-  host.whereabouts = whereabouts.get();
-  control->start();
+  departures = std::make_unique<Departures>(SourceSide{host, *units, *control, stand_ins, decisions,
+                                                       *directory, *departed, *residents,
+                                                       *whereabouts, *room, *criu, dump_turns});
+  arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *room,
+                                        &images, *criu);
+  custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
+                                      *whereabouts, *departures, *arrivals);
+  podman = std::make_unique<PodmanMoves>(host, *control, decisions, *room, &images, *custody,
+                                         [this](std::uint64_t id) { return arrivals->find(id); });
+  daemon =
+      std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
+                               *directory, *whereabouts, *departures, *arrivals, *custody, *podman);
+  service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(host.address,
+                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
+  builder.RegisterService(service.get());
+  server = builder.BuildAndStart();
+  control->start(*daemon);
   daemon->recover();
 }
 
@@ -74,6 +99,10 @@ void FerrydHere::stop() {
   if (server) server->Shutdown();
   if (control) control->shut_down();  // it calls the daemon, and the daemon asks it to the last
   daemon.reset();
+  podman.reset();
+  custody.reset();
+  arrivals.reset();
+  departures.reset();
   whereabouts.reset();
   origins.reset();
   directory.reset();

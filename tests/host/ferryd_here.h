@@ -5,13 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
 #include "host/move/departed.h"
-#include "host/move/host.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/messages.h"
+#include "host/peers/this_host.h"
 #include "host/standin/origins.h"
 #include "host/standin/residents.h"
 #include "host/standin/whereabouts.h"
@@ -45,7 +46,8 @@ struct FerrydHere {
   std::optional<Credentials> credentials;
   Folder folder;
   std::string criu_path;
-  Host host;
+  ThisHost host;
+  UniqueFd port;  // of host.address: held, so that nobody else gets it before it is served
   std::optional<ImageRoom> room;
   DecisionLog decisions{folder.path("state")};
   LabRuntime containers{folder.path("containers"), ""};
@@ -56,15 +58,21 @@ struct FerrydHere {
   std::optional<CriuRunner> criu{std::in_place,
                                  CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
                                                    folder.path("criu"), folder.path("sock")}};
-  std::unique_ptr<Daemon> daemon;
+  // Of one life, in the order in which they are made.
   std::unique_ptr<ControlServer> control;
-  std::shared_ptr<grpc::Service> service;
-  std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Directory> directory;
   std::unique_ptr<Origins> origins;
   std::optional<Departed> departed;
   std::optional<Residents> residents;
   std::unique_ptr<Whereabouts> whereabouts;
+  DumpTurns dump_turns;
+  std::unique_ptr<Departures> departures;
+  std::unique_ptr<Arrivals> arrivals;
+  std::unique_ptr<Custody> custody;
+  std::unique_ptr<PodmanMoves> podman;
+  std::unique_ptr<Daemon> daemon;
+  std::shared_ptr<grpc::Service> service;
+  std::unique_ptr<grpc::Server> server;
 };
 
 }  // namespace ferry::test

@@ -167,9 +167,9 @@ TEST_F(Security, ImagesComeFromTheHostOfTheMove) {
   EXPECT_NE(send(nullptr, "there"), "");
   EXPECT_PRED2(is_line_with, send(&stranger, "there"), "is not of this host's CA");
   EXPECT_PRED2(is_line_with, send(&here, "elsewhere"), "which is not for 'elsewhere'");
-  EXPECT_TRUE(image_files(there.host.room->folder_of(78)).empty());
+  EXPECT_TRUE(image_files(there.room->folder_of(78)).empty());
   EXPECT_EQ(send(&here, "there"), "");
-  EXPECT_EQ(image_files(there.host.room->folder_of(78)).size(), 1u);
+  EXPECT_EQ(image_files(there.room->folder_of(78)).size(), 1u);
 }
 
 // What goes over the network is not what is in the image.

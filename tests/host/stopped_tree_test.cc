@@ -24,11 +24,11 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   Folder folder;
   std::string path = folder.path("ferryd.sock");
   StandInHost stand_ins;
-  std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(path, *this);
+  std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(path);
   Residents residents{folder.path("residents")};
   std::unique_ptr<StoppedTree> tree = std::make_unique<StoppedTree>(*server, stand_ins, 77);
 
-  void SetUp() override { server->start(); }
+  void SetUp() override { server->start(*this); }
   void TearDown() override { server.reset(); }
 
   agent::Done pause_tree(pid_t) override { return {}; }

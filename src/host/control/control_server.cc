@@ -92,9 +92,8 @@ UniqueFd listen_on(const std::string& path) {
 
 }  // namespace
 
-ControlServer::ControlServer(std::string path, ControlHandler& handler,
-                             std::size_t connections_of_user)
-    : path_(std::move(path)), handler_(handler), connections_of_user_(connections_of_user) {
+ControlServer::ControlServer(std::string path, std::size_t connections_of_user)
+    : path_(std::move(path)), connections_of_user_(connections_of_user) {
   make_folder(std::filesystem::path(path_).parent_path());
   make_folder(programs_folder(path_));
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -111,7 +110,8 @@ ControlServer::ControlServer(std::string path, ControlHandler& handler,
   programs_listener_ = listen_on(programs_socket(path_));
 }
 
-void ControlServer::start() {
+void ControlServer::start(ControlHandler& handler) {
+  handler_ = &handler;
   acceptor_ = std::thread([this] { accept_loop(listener_, false); });
   programs_acceptor_ = std::thread([this] { accept_loop(programs_listener_, true); });
 }
@@ -269,13 +269,13 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       agent::Register registration;
       if (!agent::parse(message.body, &registration)) return;
       register_process(connection, registration);
-      handler_.registered(connection->peer);
+      handler_->registered(connection->peer);
       return;
     }
     case MessageType::kAwake: {
       agent::Awake awake;
       if (!agent::parse(message.body, &awake)) return;
-      WakeUp decision = handler_.awake(connection->peer, awake);
+      WakeUp decision = handler_->awake(connection->peer, awake);
       if (!decision.resume) {
         answer(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
         return;
@@ -292,18 +292,18 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
     case MessageType::kResumed: {
       agent::Resumed resumed;
       if (!agent::parse(message.body, &resumed)) return;
-      handler_.resumed(connection->peer, resumed);
-      handler_.registered(connection->peer);
+      handler_->resumed(connection->peer, resumed);
+      handler_->registered(connection->peer);
       return;
     }
     case MessageType::kLocate: {
       agent::Locate question;
-      if (agent::parse(message.body, &question)) handler_.locate(connection->peer, question);
+      if (agent::parse(message.body, &question)) handler_->locate(connection->peer, question);
       return;
     }
     case MessageType::kPeersKnow: {
       agent::PeersKnow peers;
-      if (agent::parse(message.body, &peers)) handler_.peers_know(connection->peer, peers);
+      if (agent::parse(message.body, &peers)) handler_->peers_know(connection->peer, peers);
       return;
     }
     case MessageType::kWhoAmI:
@@ -315,23 +315,23 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       return;
     case MessageType::kPauseTree:
       return done(agent::PauseTree{},
-                  [&](const auto& body) { return handler_.pause_tree(body.pid); });
+                  [&](const auto& body) { return handler_->pause_tree(body.pid); });
     case MessageType::kFrozen:
-      return done(agent::Frozen{}, [&](const auto& body) { return handler_.frozen(body.pid); });
+      return done(agent::Frozen{}, [&](const auto& body) { return handler_->frozen(body.pid); });
     case MessageType::kDumpFailed:
       return done(agent::DumpFailed{},
-                  [&](const auto& body) { return handler_.dump_failed(body.pid); });
+                  [&](const auto& body) { return handler_->dump_failed(body.pid); });
     case MessageType::kClaim:
       return done(agent::Claim{},
-                  [&](const auto& body) { return handler_.claim(connection->peer, body.note); });
+                  [&](const auto& body) { return handler_->claim(connection->peer, body.note); });
     case MessageType::kRestoreFailed:
       return done(agent::RestoreFailed{}, [&](const auto& body) {
-        return handler_.restore_failed(connection->peer, body.note);
+        return handler_->restore_failed(connection->peer, body.note);
       });
     case MessageType::kRestored:
-      return done(agent::Restored{}, [&](const auto& body) { return handler_.restored(body); });
+      return done(agent::Restored{}, [&](const auto& body) { return handler_->restored(body); });
     case MessageType::kAction:
-      return done(agent::Action{}, [&](const auto& body) { return handler_.action(body); });
+      return done(agent::Action{}, [&](const auto& body) { return handler_->action(body); });
     default: {
       if (message.type == MessageType::kStatusReply) {
         if (!take_status(*connection, message)) {

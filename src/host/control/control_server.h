@@ -63,10 +63,10 @@ class ControlServer {
   // Replaces a stale socket; throws Failure when another ferryd lives on it. Nobody is served yet:
   // who connects waits. `connections_of_user`: most that a user other than root may have, and
   // anybody in a container.
-  ControlServer(std::string path, ControlHandler& handler, std::size_t connections_of_user = 4096);
+  explicit ControlServer(std::string path, std::size_t connections_of_user = 4096);
   ~ControlServer();
-  // From now on threads of this object call the handler.
-  void start();
+  // From now on threads of this object call the handler, until shut_down().
+  void start(ControlHandler& handler);
   // Ends all connections and serves no more: when this returns the handler is called no more, and
   // no process is registered.
   void shut_down();
@@ -120,7 +120,7 @@ class ControlServer {
                      agent::MessageType answer, std::chrono::milliseconds timeout);
 
   std::string path_;
-  ControlHandler& handler_;
+  ControlHandler* handler_ = nullptr;  // since start()
   const std::size_t connections_of_user_;
   UniqueFd lock_, listener_, programs_listener_;
   mutable std::mutex mutex_;

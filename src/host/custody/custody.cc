@@ -17,7 +17,11 @@ extern "C" {
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/control/caused_lines.h"
+#include "host/journal/decision_log.h"
+#include "host/move/arrivals.h"
+#include "host/move/departures.h"
 #include "host/peers/peer.h"
+#include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/unit.h"
@@ -100,6 +104,18 @@ std::optional<CheckpointNote> parse_note(const std::string& text) {
 
 // --- moves of ours
 
+Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
+                 DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
+                 Departures& departures, Arrivals& arrivals)
+    : host_(host),
+      control_(control),
+      stand_ins_(stand_ins),
+      decisions_(decisions),
+      residents_(residents),
+      whereabouts_(whereabouts),
+      departures_(departures),
+      arrivals_(arrivals) {}
+
 void Custody::guide(Guide guide) {
   std::lock_guard lock(mutex_);
   guides_[guide.id] = std::move(guide);
@@ -112,7 +128,7 @@ void Custody::unguide(std::uint64_t id) {
 
 Custody::Fate Custody::call_back(std::uint64_t id) {
   const auto taken_elsewhere = [&] {
-    const auto record = host_.decisions->find(id, Side::kSource);
+    const auto record = decisions_.find(id, Side::kSource);
     return record && record->decision == Decision::kConfirmed &&
            record->peer != host_.name + "@" + host_.address;
   };
@@ -147,7 +163,7 @@ void Custody::need_not_called_back(const Kept& kept, const std::string& by) cons
 // --- the dump
 
 std::string Custody::stop(pid_t root) {
-  const auto processes = ferry_processes(*host_.control, root);
+  const auto processes = ferry_processes(control_, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();
   Guide guide{new_move_id(), root, {}, {}};
@@ -172,17 +188,17 @@ std::string Custody::stop(pid_t root) {
     kept->exception = std::make_unique<LockException>(root);
     kept->network.reset(::open(kept->held.netns.c_str(), O_RDONLY | O_CLOEXEC));
   }
-  kept->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, kept->id);
+  kept->tree = std::make_unique<StoppedTree>(control_, stand_ins_, kept->id);
   {
     std::lock_guard lock(mutex_);
     kept_.emplace(kept->id, kept);
   }
   try {
-    kept->tree->stop(processes, *host_.residents, host_.limits.stop,
+    kept->tree->stop(processes, residents_, host_.limits.stop,
                      [&](const std::vector<HeldProcess>& stopped) {
                        kept->held.processes = stopped;
-                       host_.decisions->note(Journal::held(kept->id, Side::kSource, kept->held));
-                       host_.decisions->note(Journal::kept(kept->id));
+                       decisions_.note(Journal::held(kept->id, Side::kSource, kept->held));
+                       decisions_.note(Journal::kept(kept->id));
                      });
   } catch (const Failure&) {
     if (kept->tree->all_back()) forget(*kept);
@@ -191,7 +207,7 @@ std::string Custody::stop(pid_t root) {
   // The end of a process is not that of its RNICs from now on.
   std::vector<pid_t> pids;
   for (const auto& process : kept->held.processes) pids.push_back(process.pid);
-  host_.whereabouts->left(pids, {});
+  whereabouts_.left(pids, {});
   if (guide.stopped) guide.stopped(kept->tree->timing());
   log::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}", processes.size(),
             root, kept->id);
@@ -231,7 +247,7 @@ std::shared_ptr<Custody::Kept> Custody::kept_of(pid_t pid) {
 }
 
 void Custody::forget(const Kept& kept) {
-  host_.decisions->over(kept.id, Side::kSource);
+  decisions_.over(kept.id, Side::kSource);
   std::shared_ptr<Kept> last;  // ends without the lock
   std::lock_guard lock(mutex_);
   const auto found = kept_.find(kept.id);
@@ -243,7 +259,7 @@ void Custody::forget(const Kept& kept) {
 v1::ClaimReply Custody::claimed(std::uint64_t id, const std::string& by) {
   const auto found = kept(id);
   if (!found) {
-    if (const auto record = host_.decisions->find(id, Side::kSource)) {
+    if (const auto record = decisions_.find(id, Side::kSource)) {
       throw Failure(fmt::format("it was restored on {} already",
                                 record->peer.substr(0, record->peer.rfind('@'))));
     }
@@ -278,7 +294,7 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
   const auto found = kept(id);
   if (!found) {
     // The first answer may have got lost.
-    const auto record = host_.decisions->find(id, Side::kSource);
+    const auto record = decisions_.find(id, Side::kSource);
     if (record && record->peer == peer) return;
     throw Failure("it is not kept any more");
   }
@@ -294,18 +310,17 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
   if (!found->tree->fits(going.places)) throw Failure("malformed request");
   found->tree->need_same_places(going.places);
   found->held.peer = host_.credentials != nullptr ? peer : "@" + request.ferryd();
-  host_.decisions->note(Journal::held(id, Side::kSource, found->held));
-  host_.decisions->note(Journal::going(id, going));
-  host_.decisions->record(Side::kSource, {Decision::kConfirmed, found->held.program, peer, {id}});
+  decisions_.note(Journal::held(id, Side::kSource, found->held));
+  decisions_.note(Journal::going(id, going));
+  decisions_.record(Side::kSource, {Decision::kConfirmed, found->held.program, peer, {id}});
   {
     std::lock_guard other(mutex_);
     kept_.erase(id);
   }
   log::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
   if (by != host_.name && found->gone) found->gone();
-  const auto entries = host_.decisions->entries();
-  owner_.left(id, std::make_shared<FormerMove>(host_, id, entries.at({id, Side::kSource}),
-                                               std::move(found->tree)));
+  const auto entries = decisions_.entries();
+  departures_.take_up(id, entries.at({id, Side::kSource}), std::move(found->tree));
 }
 
 bool Custody::recover(std::uint64_t id, const Journal::Entry& entry) {
@@ -316,13 +331,13 @@ bool Custody::recover(std::uint64_t id, const Journal::Entry& entry) {
   kept->held = *entry.held;
   kept->netns =
       kept->held.netns.empty() ? namespace_inode(::getpid(), "net") : inode_of(kept->held.netns);
-  kept->tree = std::make_unique<StoppedTree>(*host_.control, *host_.stand_ins, id);
+  kept->tree = std::make_unique<StoppedTree>(control_, stand_ins_, id);
   kept->tree->recover(kept->held.processes, kept->held.netns);
   {
     std::lock_guard lock(mutex_);
     kept_.emplace(id, std::move(kept));
   }
-  for (const auto& process : host_.control->processes()) registered(process.pid);
+  for (const auto& process : control_.processes()) registered(process.pid);
   return true;
 }
 
@@ -460,11 +475,9 @@ std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
       keeper.call(request, &reply, kAnswerLimit);
     }
     // After the keeper's record: in the journal of one host this note ends that of the old place.
-    host_.decisions->note(Journal::held(id, Side::kDestination, claim.held));
-    host_.decisions->record(Side::kDestination,
-                            {Decision::kCommitted, claim.note.program, "", {id}});
-    claim.arrival = std::make_shared<Arrival>(host_, id, claim.held);
-    owner_.arrived(id, claim.arrival);
+    decisions_.note(Journal::held(id, Side::kDestination, claim.held));
+    decisions_.record(Side::kDestination, {Decision::kCommitted, claim.note.program, "", {id}});
+    claim.arrival = arrivals_.take_up(id, claim.held);
     log::info("'{}' (process {}) goes on from checkpoint {:016x} of {}", claim.note.program,
               claim.held.root, id, claim.note.host);
   }
@@ -546,7 +559,7 @@ void Custody::keep_house() {
               kept->held.program);
     forget(*kept);
     for (const auto& process : kept->held.processes) {
-      for (const auto& context : process.place.contexts) host_.whereabouts->ended(context.slots);
+      for (const auto& context : process.place.contexts) whereabouts_.ended(context.slots);
     }
   }
 }

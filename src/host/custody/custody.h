@@ -13,9 +13,6 @@
 
 #include "host/control/control_server.h"
 #include "host/journal/journal.h"
-#include "host/move/arrival.h"
-#include "host/move/former_move.h"
-#include "host/move/host.h"
 #include "host/peers/messages.h"
 #include "host/standin/slots.h"
 #include "host/standin/stopped_tree.h"
@@ -36,6 +33,15 @@
 // is one at a time: so of all copies of an image, restored again and again, one has RDMA.
 namespace ferry::host {
 
+class Arrival;
+class Arrivals;
+class DecisionLog;
+class Departures;
+class Residents;
+class StandInHost;
+class Whereabouts;
+struct ThisHost;
+
 // What the image says of it (agent::kCheckpointFile).
 struct CheckpointNote {
   std::uint64_t id = 0;
@@ -50,12 +56,10 @@ std::optional<CheckpointNote> parse_note(const std::string& text);
 
 class Custody {
  public:
-  // Gets what comes of checkpoints that were restored: they are moves from then on.
-  struct Owner {
-    std::function<void(std::uint64_t, std::shared_ptr<FormerMove>)> left;
-    std::function<void(std::uint64_t, std::shared_ptr<Arrival>)> arrived;
-  };
-  Custody(Host& host, Owner owner) : host_(host), owner_(std::move(owner)) {}
+  // Checkpoints that were restored are moves from then on: `departures` and `arrivals` get them.
+  Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
+          DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
+          Departures& departures, Arrivals& arrivals);
 
   // --- a move of ours by another's CRIU: the next dump of that tree is its checkpoint.
   struct Guide {
@@ -143,8 +147,14 @@ class Custody {
   std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
 
-  Host& host_;
-  const Owner owner_;
+  const ThisHost& host_;
+  ControlServer& control_;
+  StandInHost& stand_ins_;
+  DecisionLog& decisions_;
+  const Residents& residents_;
+  Whereabouts& whereabouts_;
+  Departures& departures_;
+  Arrivals& arrivals_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Kept>> kept_;
   std::map<std::uint64_t, std::shared_ptr<Claim>> claims_;

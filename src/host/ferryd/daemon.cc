@@ -14,11 +14,15 @@
 #include "host/control/caused_lines.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/ps.h"
+#include "host/image/image_room.h"
 #include "host/move/settle.h"
+#include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/criu_runner.h"
 #include "host/units/stdio_file.h"
+#include "host/units/units.h"
 
 namespace ferry::host {
 namespace {
@@ -27,7 +31,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::uint64_t kImageFactor = 2;  // image in memory beside the restored pages
-constexpr seconds kAskEvery{2};            // sources of arrivals that are over
 
 // Their host was rebooted: other processes have their pids.
 void forget_processes(Held* held) {
@@ -54,17 +57,23 @@ void forget_networks_of_others(Held* held) {
 
 }  // namespace
 
-Daemon::Daemon(Host& host)
+Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
+               DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
+               Directory& directory, Whereabouts& whereabouts, Departures& departures,
+               Arrivals& arrivals, Custody& custody, PodmanMoves& podman)
     : host_(host),
-      custody_(host, {[this](std::uint64_t id, std::shared_ptr<FormerMove> former) {
-                        std::lock_guard lock(mutex_);
-                        formers_[id] = std::move(former);
-                      },
-                      [this](std::uint64_t id, std::shared_ptr<Arrival> arrival) {
-                        std::lock_guard lock(mutex_);
-                        arrivals_[id] = std::move(arrival);
-                      }}),
-      podman_(host, custody_, [this](std::uint64_t id) { return arrival(id); }) {}
+      units_(units),
+      control_(control),
+      stand_ins_(stand_ins),
+      decisions_(decisions),
+      room_(room),
+      criu_(criu),
+      directory_(directory),
+      whereabouts_(whereabouts),
+      departures_(departures),
+      arrivals_(arrivals),
+      custody_(custody),
+      podman_(podman) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -78,7 +87,7 @@ Daemon::~Daemon() {
 // --- former ferryds
 
 void Daemon::recover() {
-  for (auto& [key, entry] : host_.decisions->entries()) {
+  for (auto& [key, entry] : decisions_.entries()) {
     try {
       if (entry.held && entry.held->boot != stamp_now().boot) forget_processes(&*entry.held);
       if (entry.held) forget_networks_of_others(&*entry.held);
@@ -88,7 +97,7 @@ void Daemon::recover() {
       log::error("cannot take up move {:016x} of a former ferryd: {}", key.first, failure.what());
     }
   }
-  host_.units->clear_up_arrivals();
+  units_.clear_up_arrivals();
   housekeeper_ = std::thread([this] { keep_house(); });
   std::lock_guard lock(mutex_);
   recovered_ = true;
@@ -98,30 +107,22 @@ void Daemon::recover() {
 void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   if (side == Side::kSource) {
     if (entry.podman && !entry.held) return;  // it was not stopped
-    if (entry.over) return keep_origins_again(host_, move_id, entry);
+    if (entry.over) return departures_.keep_origins(move_id, entry);
     if (custody_.recover(move_id, entry)) return;
-    {
-      std::lock_guard lock(mutex_);
-      if (formers_.contains(move_id)) return;
-    }
-    auto former = std::make_shared<FormerMove>(host_, move_id, entry);
-    std::lock_guard lock(mutex_);
-    formers_.emplace(move_id, std::move(former));
+    if (!departures_.former(move_id)) departures_.take_up(move_id, entry);
     return;
   }
   if (!DestinationDecision::recovered(entry.decision()).committed()) {
     if (entry.podman) return;  // forgotten when nothing is left of it
-    return host_.decisions->forget(move_id, side);
+    return decisions_.forget(move_id, side);
   }
   if (!entry.held || entry.over) return;
-  auto arrival = std::make_shared<Arrival>(host_, move_id, *entry.held);
-  for (const auto& process : host_.control->processes()) {
+  const auto arrival = arrivals_.take_up(move_id, *entry.held);
+  for (const auto& process : control_.processes()) {
     if (arrival->has_process(process.pid)) {
       arrival->registered(innermost_pid(process.pid).value_or(process.pid));
     }
   }
-  std::lock_guard lock(mutex_);
-  arrivals_.emplace(move_id, std::move(arrival));
 }
 
 void Daemon::await_recovery() {
@@ -131,9 +132,7 @@ void Daemon::await_recovery() {
 
 std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
   await_recovery();
-  std::lock_guard lock(mutex_);
-  const auto found = formers_.find(move_id);
-  return found == formers_.end() ? nullptr : found->second;
+  return departures_.former(move_id);
 }
 
 // --- other ferryds
@@ -161,20 +160,19 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
   if (request.host() == host_.name) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
   }
-  if (const std::string problem = host_.criu->unusable(); !problem.empty()) throw Failure(problem);
+  if (const std::string problem = criu_.unusable(); !problem.empty()) throw Failure(problem);
   const std::uint64_t needed =
       kImageFactor * (request.resident_bytes() + request.group_bytes()) + kHeadroom;
-  if (const std::uint64_t free = host_.room->available(); needed > free) {
+  if (const std::uint64_t free = room_.available(); needed > free) {
     throw Failure(fmt::format("not enough memory on {} for '{}'{}: {} MiB needed, {} MiB free",
                               host_.name, request.program(),
                               request.group_bytes() > 0 ? " and those that move with it" : "",
                               needed >> 20, free >> 20));
   }
-  host_.room->need(request.image_bytes());
+  room_.need(request.image_bytes());
   if (request.has_podman()) podman_.check(request);
   if (!request.has_podman()) {
-    host_.units->kind(request.kind())
-        .check_arrival(host_.name, request.program(), request.details());
+    units_.kind(request.kind()).check_arrival(host_.name, request.program(), request.details());
   }
   for (const auto& netdev : request.netdevs()) {
     if (::if_nametoindex(netdev.c_str()) == 0) {
@@ -197,36 +195,7 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
   if (request.version() != host_.version || request.move_id() == 0) {
     throw Failure("malformed request");
   }
-  if (request.group().program() >= std::max(request.group().programs(), 1u)) {
-    throw Failure("malformed request");
-  }
-  std::shared_ptr<ArrivalGroup> group;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, other] : arrivals_) {
-      if (id == request.move_id() ||
-          (other->program() == request.program() && !other->is_over() &&
-           !host_.units->kind(request.kind()).name_is_free(request.program()))) {
-        throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
-      }
-    }
-    const std::size_t programs = std::max(request.group().programs(), 1u);
-    auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
-    group = known.lock();
-    if (!group) {
-      known = group = std::make_shared<ArrivalGroup>(
-          *host_.decisions, host_.stopping, host_.credentials,
-          ArrivalGroup::Source{request.source(), from},
-          ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
-    }
-    group->need(programs, from);
-  }
-  host_.directory->met(request.source(), from);
-  auto unit = host_.units->kind(request.kind()).arrive(request.program(), request.details());
-  auto arrival = std::make_shared<Arrival>(host_, std::move(group), std::move(unit), request, from);
-  std::lock_guard lock(mutex_);
-  arrivals_.emplace(request.move_id(), arrival);
-  return arrival;
+  return arrivals_.prepare(request, from);
 }
 
 ImageToken Daemon::prepare_podman(const v1::PrepareRequest& request, const std::string& from) {
@@ -235,7 +204,7 @@ ImageToken Daemon::prepare_podman(const v1::PrepareRequest& request, const std::
   if (request.version() != host_.version || request.move_id() == 0) {
     throw Failure("malformed request");
   }
-  host_.directory->met(request.source(), from);
+  directory_.met(request.source(), from);
   return podman_.prepare(request, from);
 }
 
@@ -246,9 +215,7 @@ std::optional<std::uint64_t> Daemon::restore_podman(std::uint64_t move_id, milli
 
 std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
   await_recovery();
-  std::lock_guard lock(mutex_);
-  const auto found = arrivals_.find(move_id);
-  return found == arrivals_.end() ? nullptr : found->second;
+  return arrivals_.find(move_id);
 }
 
 std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::string& from) {
@@ -274,16 +241,15 @@ Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
 
 // An arrival of a ferryd that is no more: unless it is committed it never will be.
 Answer Daemon::answer_of_former(std::uint64_t move_id) {
-  return DestinationDecision::recovered(host_.decisions->decision(move_id, Side::kDestination))
-      .answer();
+  return DestinationDecision::recovered(decisions_.decision(move_id, Side::kDestination)).answer();
 }
 
 Answer Daemon::decision(std::uint64_t move_id) {
   await_recovery();
   if (const auto podman = podman_.decision(move_id)) return *podman;
-  if (const auto move = find_move(move_id)) return move->group().answer();
+  if (const auto move = departures_.find(move_id)) return move->group().answer();
   if (const auto left = former(move_id)) return left->answer();
-  return SourceDecision::recovered(host_.decisions->decision(move_id, Side::kSource)).answer();
+  return SourceDecision::recovered(decisions_.decision(move_id, Side::kSource)).answer();
 }
 
 v1::ClaimReply Daemon::claimed(const v1::ClaimRequest& request, const std::string& from) {
@@ -301,47 +267,22 @@ void Daemon::unclaimed(const v1::UnclaimRequest& request, const std::string& fro
 void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
   await_recovery();
   const std::string by = asker(request.host(), from);
-  host_.directory->met(request.ferryd(), from);
+  directory_.met(request.ferryd(), from);
   custody_.taken(request, by);
 }
 
 // --- the control protocol
 
-std::shared_ptr<Move> Daemon::move_of_root(pid_t root) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, move] : moves_) {
-    if (move->unit().root() == root && move->group().undecided()) return move;
-  }
-  return nullptr;
-}
-
-std::shared_ptr<Move> Daemon::move_of_process(pid_t pid) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, move] : moves_) {
-    if (move->group().undecided() &&
-        (move->has_process(pid) || is_below(pid, move->unit().root()))) {
-      return move;
-    }
-  }
-  return nullptr;
-}
-
-std::shared_ptr<Move> Daemon::find_move(std::uint64_t move_id) {
-  std::lock_guard lock(mutex_);
-  const auto found = moves_.find(move_id);
-  return found == moves_.end() ? nullptr : found->second;
-}
-
 // One side of a move is on this host, the other on another.
 std::shared_ptr<UnderWay> Daemon::under_way(std::uint64_t move_id) {
   if (auto arriving = arrival(move_id)) return arriving;
-  if (auto move = find_move(move_id)) return move;
+  if (auto move = departures_.find(move_id)) return move;
   return former(move_id);
 }
 
 agent::Done Daemon::pause_tree(pid_t root) {
   try {
-    if (const auto move = move_of_root(root)) {
+    if (const auto move = departures_.move_of_root(root)) {
       move->pause_tree();
       return {};
     }
@@ -353,26 +294,22 @@ agent::Done Daemon::pause_tree(pid_t root) {
 
 agent::Done Daemon::frozen(pid_t pid) {
   try {
-    if (const auto move = move_of_process(pid))
+    if (const auto move = departures_.move_of_process(pid)) {
       move->frozen();
-    else if (!custody_.frozen(pid) && was_stopped_before(pid))
-      throw Failure("the ferryd that had stopped this program is no more");
+    } else if (!custody_.frozen(pid)) {
+      await_recovery();
+      if (departures_.was_stopped_before(pid)) {
+        throw Failure("the ferryd that had stopped this program is no more");
+      }
+    }
     return {};
   } catch (const std::exception& failure) {
     return {EIO, failure.what(), ""};
   }
 }
 
-bool Daemon::was_stopped_before(pid_t pid) {
-  await_recovery();
-  std::lock_guard lock(mutex_);
-  return std::any_of(formers_.begin(), formers_.end(), [&](const auto& entry) {
-    return entry.second->has_process(pid) || is_below(pid, entry.second->root());
-  });
-}
-
 agent::Done Daemon::dump_failed(pid_t pid) {
-  if (const auto move = move_of_process(pid))
+  if (const auto move = departures_.move_of_process(pid))
     move->dump_failed();
   else
     custody_.dump_failed(pid);
@@ -407,7 +344,7 @@ agent::Done Daemon::action(const agent::Action& action) {
   if (action.name == "network-unlock") return join_network_again(action.pid);
   if (action.name != "post-dump") return {};
   const auto recovered =
-      SourceDecision::recovered(host_.decisions->decision(action.move_id, Side::kSource));
+      SourceDecision::recovered(decisions_.decision(action.move_id, Side::kSource));
   if (!recovered.decided()) return {EAGAIN, "", ""};
   return {recovered.committed() ? 0 : 1, "", ""};
 }
@@ -416,7 +353,7 @@ agent::Done Daemon::action(const agent::Action& action) {
 // activate.
 agent::Done Daemon::join_network_again(pid_t root) {
   try {
-    host_.units->join_network_again(root);
+    units_.join_network_again(root);
   } catch (const Failure& failure) {
     return {1, failure.what(), ""};
   }
@@ -431,7 +368,7 @@ bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
 
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   WakeUp answer = decide(pid, awake);
-  if (answer.resume) host_.whereabouts->arrived(pid, answer.resume->contexts);
+  if (answer.resume) whereabouts_.arrived(pid, answer.resume->contexts);
   return answer;
 }
 
@@ -472,25 +409,12 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 
 void Daemon::registered(pid_t pid) {
   custody_.registered(pid);
-  // It may be one that a former ferryd has given its sockets, or has not taken them from.
-  std::vector<std::shared_ptr<Arrival>> arrivals;
-  std::vector<std::shared_ptr<FormerMove>> formers;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, arrival] : arrivals_) arrivals.push_back(arrival);
-    for (const auto& [id, former] : formers_) formers.push_back(former);
-  }
-  const pid_t inner = innermost_pid(pid).value_or(pid);
-  for (const auto& arrival : arrivals) {
-    if (arrival->has_process(pid)) arrival->registered(inner);
-  }
-  for (const auto& former : formers) {
-    if (former->has_process(pid)) former->resumed(inner, {});
-  }
+  arrivals_.registered(pid);
+  departures_.registered(pid);
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {
-  host_.whereabouts->locate(pid, question);
+  whereabouts_.locate(pid, question);
 }
 
 // --- housekeeping
@@ -499,60 +423,13 @@ void Daemon::keep_house() {
   std::unique_lock lock(mutex_);
   while (!host_.stopping) {
     ended_.wait_for(lock, milliseconds(200));
-    // Destroyed without the lock: destructors wait for threads.
-    std::vector<std::shared_ptr<void>> over;
-    const auto collect = [&](auto& map, auto is_over) {
-      for (auto entry = map.begin(); entry != map.end();) {
-        if (is_over(*entry->second)) {
-          over.push_back(entry->second);
-          entry = map.erase(entry);
-        } else {
-          ++entry;
-        }
-      }
-    };
-    collect(moves_, [](const Move& move) { return move.is_over() && !move.group().undecided(); });
-    collect(arrivals_, [](const Arrival& arrival) { return arrival.is_over(); });
-    std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
-    collect(formers_, [](const FormerMove& former) { return former.is_over(); });
     lock.unlock();
-    over.clear();
+    departures_.keep_house();
+    arrivals_.keep_house();
     reap_orphans();
-    keep_arrivals();
-    forget_ended();
     custody_.keep_house();
     podman_.keep_house();
     lock.lock();
-  }
-}
-
-void Daemon::keep_arrivals() {
-  std::vector<std::shared_ptr<Arrival>> arrivals;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, arrival] : arrivals_) arrivals.push_back(arrival);
-  }
-  for (const auto& arrival : arrivals) arrival->keep_house();
-}
-
-// What has arrived here and is over is forgotten when its source cannot ask for the commit any
-// more: it has forgotten the move as well.
-void Daemon::forget_ended() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - asked_ < kAskEvery) return;
-  asked_ = now;
-  std::set<std::string> silent;
-  for (const auto& [move_id, source] : host_.decisions->ended_arrivals()) {
-    if (host_.stopping) return;
-    if (silent.contains(source)) continue;
-    try {
-      Peer peer = Peer::recorded(source, host_.credentials);
-      if (ask_decision(peer, move_id, milliseconds(500)) == Answer::kAborted) {
-        host_.decisions->forget(move_id, Side::kDestination);
-      }
-    } catch (const Failure&) {
-      silent.insert(source);  // its record may be needed still
-    }
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,10 +10,8 @@
 
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
-#include "host/move/arrival.h"
-#include "host/move/former_move.h"
-#include "host/move/host.h"
-#include "host/move/move.h"
+#include "host/move/arrivals.h"
+#include "host/move/departures.h"
 #include "host/peers/messages.h"
 #include "host/podman/podman_moves.h"
 
@@ -25,7 +22,10 @@ namespace ferry::host {
 
 class Daemon : public ControlHandler {
  public:
-  explicit Daemon(Host& host);
+  Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
+         DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
+         Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
+         PodmanMoves& podman);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then whoever asks
@@ -80,34 +80,33 @@ class Daemon : public ControlHandler {
                                              const std::string& runtime);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,
                                              const MoveOptions& options);
-  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);  // null: none
-  std::shared_ptr<Move> move_of_root(pid_t root);
-  std::shared_ptr<Move> move_of_process(pid_t pid);
-  std::shared_ptr<Move> find_move(std::uint64_t move_id);
+  std::shared_ptr<Arrival> arrival(std::uint64_t move_id);     // null: none
   std::shared_ptr<UnderWay> under_way(std::uint64_t move_id);  // null: none
   bool is_of_move(pid_t pid, std::uint64_t move_id);
   WakeUp decide(pid_t pid, const agent::Awake& awake);
-  bool was_stopped_before(pid_t pid);
   agent::Done join_network_again(pid_t root);
   std::shared_ptr<FormerMove> former(std::uint64_t move_id);
   void recover(std::uint64_t move_id, Side side, const Journal::Entry& entry);
   void await_recovery();
   Answer answer_of_former(std::uint64_t move_id);
   void keep_house();
-  void keep_arrivals();
-  void forget_ended();
 
-  Host& host_;
+  ThisHost& host_;
+  const Units& units_;
+  ControlServer& control_;
+  StandInHost& stand_ins_;
+  DecisionLog& decisions_;
+  const ImageRoom& room_;
+  CriuRunner& criu_;
+  Directory& directory_;
+  Whereabouts& whereabouts_;
+  Departures& departures_;
+  Arrivals& arrivals_;
+  Custody& custody_;
+  PodmanMoves& podman_;
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::map<std::uint64_t, std::shared_ptr<Move>> moves_;
-  std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
-  std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
-  std::map<std::uint64_t, std::shared_ptr<FormerMove>> formers_;
-  Custody custody_;
-  PodmanMoves podman_;
   bool recovered_ = false;
-  std::chrono::steady_clock::time_point asked_;  // for ended arrivals; the housekeeper's
   std::thread housekeeper_;
 };
 

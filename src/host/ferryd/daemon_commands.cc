@@ -5,8 +5,10 @@
 #include "ferry.pb.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/ps.h"
+#include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/units/container/container.h"
+#include "host/units/units.h"
 
 // What the ferry command asks of ferryd.
 namespace ferry::host {
@@ -19,7 +21,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
   for (const auto& program : programs) {
     Units::Found found;
     try {
-      found = host_.units->find(*host_.control, program, options.kind);
+      found = units_.find(control_, program, options.kind);
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
       throw Failure(
@@ -44,7 +46,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
 std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
                                                    const std::string& runtime) {
   for (const auto& program : programs) {
-    if (runtime.empty() && host_.units->has(program)) continue;
+    if (runtime.empty() && units_.has(program)) continue;
     auto container = podman_.find(program, runtime);
     if (!container) continue;
     if (programs.size() == 1) return container;
@@ -59,7 +61,7 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
                              const Move::Progress& progress) {
   await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
-  if (host_.images == nullptr) {
+  if (host_.address.empty()) {
     throw Failure(
         fmt::format("the ferryd of {} serves this host only: it has no certificates; make "
                     "them (ferry ca init, ferry host add) and start it anew",
@@ -78,50 +80,15 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
     }
     return podman_.move(user, std::move(*container), to, options.force, progress);
   }
-  auto group = find_units(user, programs, options);
-  std::vector<std::shared_ptr<Move>> moves;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& program : group) {
-      for (const auto& [id, other] : moves_) {
-        if (other->unit().root() == program.unit->root() && !other->is_over() &&
-            other->group().undecided()) {
-          throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
-                                    program.unit->name(), other->group().peer().name()));
-        }
-      }
-    }
-    const auto together =
-        std::make_shared<MoveGroup>(*host_.decisions, host_.limits.standstill, host_.stopping,
-                                    host_.credentials, std::move(group), to);
-    for (std::size_t i = 0; i < together->programs().size(); ++i) {
-      moves.push_back(std::make_shared<Move>(host_, together, i, user, options));
-      moves_.emplace(moves.back()->move_id(), moves.back());
-    }
-  }
-  try {
-    const auto report = move_together(host_, moves, progress);
-    for (const auto& program : report.programs()) {
-      log::info("'{}' moved to {}: blackout {:.1f} ms", program.program(), program.to(),
-                program.blackout_ms());
-    }
-    return report;
-  } catch (const std::exception& failure) {
-    log::info("{}", failure.what());
-    std::lock_guard lock(mutex_);
-    for (const auto& move : moves) {
-      if (move->is_over()) moves_.erase(move->move_id());
-    }
-    throw;
-  }
+  return departures_.move(user, find_units(user, programs, options), to, options, progress);
 }
 
 v1::PsReply Daemon::ps(uid_t user) {
   v1::PsReply reply;
   reply.set_host(host_.name);
-  reply.set_injected_losses(host_.stand_ins->injected_losses());
-  const auto statuses = host_.control->statuses(std::chrono::seconds(2));
-  for (const auto& process : host_.control->processes()) {
+  reply.set_injected_losses(stand_ins_.injected_losses());
+  const auto statuses = control_.statuses(std::chrono::seconds(2));
+  for (const auto& process : control_.processes()) {
     auto* program = reply.add_programs();
     program->set_pid(process.pid);
     program->set_name(program_name(process.pid).value_or("?"));
@@ -132,7 +99,7 @@ v1::PsReply Daemon::ps(uid_t user) {
     }
     if (const auto id = Podman::container_of(process.pid); !id.empty()) {
       program->set_container(id.substr(0, Podman::kShortId));
-    } else if (const auto name = host_.units->name_of(process.pid)) {
+    } else if (const auto name = units_.name_of(process.pid)) {
       program->set_container(*name);
     }
     if (is_halted(process.pid)) {
@@ -145,32 +112,31 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_state("does not answer");
     }
   }
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, move] : moves_) {
+  for (const auto& move : departures_.moves()) {
     const MoveGroup& group = move->group();
     if (!group.undecided() || !is_owner(user, move->unit().root())) continue;
     auto* program = reply.add_programs();
     program->set_pid(move->unit().root());
     program->set_name(move->unit().name());
     program->set_state(group.in_doubt() ? "in doubt" : "moving");
-    program->set_move_id(id);
+    program->set_move_id(move->move_id());
     if (!group.is_alone()) program->set_group(group.id());
   }
-  for (const auto& [id, former] : formers_) {
+  for (const auto& former : departures_.formers()) {
     if (!former->in_doubt() || !is_owner(user, former->root())) continue;
     auto* program = reply.add_programs();
     program->set_pid(former->root());
     program->set_name(former->program());
     program->set_state("in doubt");
-    program->set_move_id(id);
+    program->set_move_id(former->move_id());
   }
-  for (const auto& [id, arrival] : arrivals_) {
+  for (const auto& arrival : arrivals_.all()) {
     if (!arrival->is_held() || !is_owner(user, arrival->root())) continue;
     auto* program = reply.add_programs();
     program->set_pid(arrival->root());
     program->set_name(arrival->program());
     program->set_state(arrival->in_doubt() ? "in doubt" : "arriving");
-    program->set_move_id(id);
+    program->set_move_id(arrival->move_id());
     program->set_group(arrival->group());
   }
   podman_.ps(user, &reply);
@@ -179,7 +145,7 @@ v1::PsReply Daemon::ps(uid_t user) {
 
 void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   if (podman_.resolve(user, move_id, commit_it)) return;
-  if (const auto move = find_move(move_id); move && move->group().in_doubt()) {
+  if (const auto move = departures_.find(move_id); move && move->group().in_doubt()) {
     for (const auto& program : move->group().programs()) {
       need_owner(user, program.unit->name(), program.unit->root());
     }
@@ -193,11 +159,8 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   }
   if (const auto arriving = arrival(move_id); arriving && arriving->in_doubt()) {
     std::vector<std::shared_ptr<Arrival>> group{arriving};
-    {
-      std::lock_guard lock(mutex_);
-      for (const auto& [id, other] : arrivals_) {
-        if (arriving->group() != 0 && other->group() == arriving->group()) group.push_back(other);
-      }
+    for (const auto& other : arrivals_.all()) {
+      if (arriving->group() != 0 && other->group() == arriving->group()) group.push_back(other);
     }
     for (const auto& each : group) need_owner(user, each->program(), each->root());
     std::string reason;
@@ -216,9 +179,9 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
     throw Failure(fmt::format("only root may resolve move {:016x}, of a former ferryd", move_id));
   }
   if (commit_it) throw Failure("the move is committed here; decide it at its destination");
-  const auto record = host_.decisions->find(move_id, Side::kSource);
+  const auto record = decisions_.find(move_id, Side::kSource);
   if (!record) return;
-  host_.decisions->record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
+  decisions_.record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
   // Of a group, all.
   for (const auto id : record->moves) {
     if (const auto other = former(id)) other->resolve_abort();

@@ -29,10 +29,10 @@
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
 #include "host/move/departed.h"
-#include "host/move/host.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
+#include "host/peers/this_host.h"
 #include "host/proc/mounts.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/origins.h"
@@ -194,7 +194,7 @@ int run(const Options& options) {
   // Restored programs become our children: their exit status comes to us.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 
-  Host host;
+  ThisHost host;
   host.name = name_of_host(options, credentials);
   host.credentials = credentials ? &*credentials : nullptr;
   if (!listen.empty()) {
@@ -206,7 +206,6 @@ int run(const Options& options) {
   host.podman = options.podman;
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   const ImageRoom room(options.images, host.name, options.memory_limit);
-  host.room = &room;
   DecisionLog decisions(options.state);
   LabRuntime lab(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
@@ -216,44 +215,47 @@ int run(const Options& options) {
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
-  host.decisions = &decisions;
-  host.units = &units;
-  host.stand_ins = &stand_ins;
-  host.criu = &criu;
   std::optional<Credentials> for_etcd;
   if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
   const auto directory =
       make_directory({options.directory, host.address, host.credentials,
                       for_etcd ? &*for_etcd : host.credentials, host.limits.lease});
-  host.directory = directory.get();
   Origins origins(stand_ins, *directory, host.limits.origin);
   const Departed departed(units, decisions, origins, host.stopping);
-  host.departed = &departed;
-  Daemon daemon(host);
   // The lock of its socket keeps a second ferryd from everything below.
-  ControlServer control(options.socket, daemon);
-  host.control = &control;
+  ControlServer control(options.socket);
   Residents residents(host.state_directory + "/residents");
-  host.residents = &residents;
   Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
-  host.whereabouts = &whereabouts;
   Redirector redirector(host.credentials, origins, stand_ins);
   make_image_directory(options.images);
-  const auto ferryd_service = make_ferryd_service(daemon, host);
-  const auto local_service = make_local_service(daemon, host);
   std::optional<ImageReceiver> images;
-  std::unique_ptr<grpc::Server> ferryd_server;
   if (!listen.empty()) {
-    host.images =
-        &images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
+    images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
+  }
+  ImageReceiver* const receiver = images ? &*images : nullptr;
+  DumpTurns dump_turns;
+  Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
+                         residents, whereabouts, room, criu, dump_turns});
+  Arrivals arrivals(host, units, decisions, *directory, whereabouts, room, receiver, criu);
+  Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures,
+                  arrivals);
+  PodmanMoves podman(host, control, decisions, room, receiver, custody,
+                     [&](std::uint64_t move_id) { return arrivals.find(move_id); });
+  Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
+                departures, arrivals, custody, podman);
+  std::shared_ptr<grpc::Service> ferryd_service;
+  std::unique_ptr<grpc::Server> ferryd_server;
+  if (images) {
+    ferryd_service = make_ferryd_service(daemon, host, *directory, whereabouts, *images);
     ferryd_server = serve(host.address, ferryd_service.get(),
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
+  const auto local_service = make_local_service(daemon, control);
   ::unlink(options.api.c_str());
   const auto local_server =
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
-  control.start();
+  control.start(daemon);
   log::info("ferryd {} of {} {}", kVersion, host.name,
             listen.empty() ? "serves this host only"
                            : fmt::format("listens on {}, {}", host.address,

@@ -8,9 +8,11 @@
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
 #include "host/ferryd/daemon.h"
+#include "host/image/image_stream.h"
 #include "host/move/settle.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
+#include "host/peers/this_host.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/obstacles.h"
 
@@ -50,7 +52,13 @@ std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std:
 
 class FerrydService final : public v1::Ferryd::Service {
  public:
-  FerrydService(Daemon& daemon, Host& host) : daemon_(daemon), host_(host) {}
+  FerrydService(Daemon& daemon, const ThisHost& host, Directory& directory,
+                Whereabouts& whereabouts, const ImageReceiver& images)
+      : daemon_(daemon),
+        host_(host),
+        directory_(directory),
+        whereabouts_(whereabouts),
+        images_(images) {}
   grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
                       v1::LocateReply* reply) override;
   grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
@@ -74,12 +82,15 @@ class FerrydService final : public v1::Ferryd::Service {
 
  private:
   Daemon& daemon_;
-  Host& host_;
+  const ThisHost& host_;
+  Directory& directory_;
+  Whereabouts& whereabouts_;
+  const ImageReceiver& images_;
 };
 
 class LocalService final : public v1::Local::Service {
  public:
-  LocalService(Daemon& daemon, const Host& host) : daemon_(daemon), host_(host) {}
+  LocalService(Daemon& daemon, const ControlServer& control) : daemon_(daemon), control_(control) {}
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
@@ -89,7 +100,7 @@ class LocalService final : public v1::Local::Service {
   uid_t user_of(const grpc::ServerContext& context) const;
 
   Daemon& daemon_;
-  const Host& host_;
+  const ControlServer& control_;
 };
 
 grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
@@ -98,8 +109,7 @@ grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::Locat
     const auto origin = from_message(request->origin());
     if (!origin) throw Failure("malformed request");
     reply->set_host(host_.name);
-    if (const auto place = host_.directory->told(*origin))
-      to_message(*place, reply->mutable_place());
+    if (const auto place = directory_.told(*origin)) to_message(*place, reply->mutable_place());
     return grpc::Status::OK;
   });
 }
@@ -111,7 +121,7 @@ grpc::Status FerrydService::Listener(grpc::ServerContext* context,
     message.set_address(request->address());
     const auto address = from_message(message);
     if (!address) throw Failure("malformed request");
-    for (const Place& place : host_.whereabouts->listeners(address->address, request->service())) {
+    for (const Place& place : whereabouts_.listeners(address->address, request->service())) {
       to_message(place, reply->add_places());
     }
     return grpc::Status::OK;
@@ -160,7 +170,7 @@ grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::Prep
   return answered(*context, [&](const std::string& from) {
     const ImageToken token = request->has_podman() ? daemon_.prepare_podman(*request, from)
                                                    : daemon_.prepare(*request, from)->token();
-    reply->set_image_port(host_.images->port());
+    reply->set_image_port(images_.port());
     reply->set_image_token(token.data(), token.size());
     return grpc::Status::OK;
   });
@@ -264,7 +274,7 @@ uid_t LocalService::user_of(const grpc::ServerContext& context) const {
   const auto found = context.client_metadata().find(kTicketKey);
   std::optional<uid_t> user;
   if (found != context.client_metadata().end()) {
-    user = host_.control->user_of(std::string(found->second.data(), found->second.size()));
+    user = control_.user_of(std::string(found->second.data(), found->second.size()));
   }
   if (!user) throw Failure("nobody knows who asks; use the ferry command of this ferryd's version");
   return *user;
@@ -306,12 +316,14 @@ grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::Resol
 
 }  // namespace
 
-std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, Host& host) {
-  return std::make_shared<FerrydService>(daemon, host);
+std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
+                                                   Directory& directory, Whereabouts& whereabouts,
+                                                   const ImageReceiver& images) {
+  return std::make_shared<FerrydService>(daemon, host, directory, whereabouts, images);
 }
 
-std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const Host& host) {
-  return std::make_shared<LocalService>(daemon, host);
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control) {
+  return std::make_shared<LocalService>(daemon, control);
 }
 
 }  // namespace ferry::host

@@ -9,12 +9,18 @@ class Service;
 // The gRPC services over the daemon: messages in, Failures out as statuses.
 namespace ferry::host {
 
+class ControlServer;
 class Daemon;
-struct Host;
+class Directory;
+class ImageReceiver;
+class Whereabouts;
+struct ThisHost;
 
 // For other ferryds. Both refer to what they are given.
-std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, Host& host);
+std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
+                                                   Directory& directory, Whereabouts& whereabouts,
+                                                   const ImageReceiver& images);
 // For the ferry command.
-std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const Host& host);
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control);
 
 }  // namespace ferry::host

@@ -16,12 +16,13 @@ extern "C" {
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
-#include "host/directory/directory.h"
 #include "host/directory/places.h"
+#include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/slots.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/criu_runner.h"
 #include "host/units/tty_image.h"
 #include "precopy/pagemap_image.h"
 
@@ -33,13 +34,7 @@ using State = ArrivalGroup::State;
 constexpr auto kRemainsLimit = std::chrono::seconds(3);  // for a failed CRIU's program to go on
 constexpr auto kUndoLimit = std::chrono::seconds(10);    // for CRIU to undo what is held
 constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
-constexpr int kGlanceMs = 200;                           // between looks at Host::stopping
-
-// Of NAME@ADDRESS.
-ArrivalGroup::Source source_in(const std::string& peer) {
-  const auto at = peer.rfind('@');
-  return {peer.substr(at + 1), peer.substr(0, at)};
-}
+constexpr int kGlanceMs = 200;                           // between looks at ThisHost::stopping
 
 }  // namespace
 
@@ -80,9 +75,16 @@ void to_message(const ProcessSlots& place, v1::ProcessSlots* message) {
   for (const auto& context : place.contexts) to_message(context, message->add_contexts());
 }
 
-Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
+                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                 std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
                  const v1::PrepareRequest& request, const std::string& from)
     : host_(host),
+      decisions_(decisions),
+      whereabouts_(whereabouts),
+      room_(room),
+      receiver_(images),
+      criu_runner_(criu),
       group_(std::move(group)),
       move_id_(request.move_id()),
       group_id_(request.group().id()),
@@ -90,7 +92,7 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
       program_(request.program()),
       source_{request.source(), from},
       unit_(std::move(unit)),
-      images_(host.room->folder_of(request.move_id())),
+      images_(room.folder_of(request.move_id())),
       mutex_(group_->mutex),
       changed_(group_->changed) {
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
@@ -104,13 +106,13 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
       auto bound = bind_same_slots(unit_->netns(), kept.netdev, kept.slots);
       std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
     }
-    if (request.copy_ahead()) memory_.emplace(host_.room->available());
+    if (request.copy_ahead()) memory_.emplace(room_.available());
     if (const auto rootfs = unit_->copied_rootfs()) {
       rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
                       images_ + "/rootfs.out");
     }
-    token_ = host_.images->expect(images_, host_.room->available(), source_.name,
-                                  memory_ ? &*memory_ : nullptr, rootfs_ ? &*rootfs_ : nullptr);
+    token_ = receiver_->expect(images_, room_.available(), source_.name,
+                               memory_ ? &*memory_ : nullptr, rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
   } catch (const Failure&) {
@@ -119,24 +121,29 @@ Arrival::Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_pt
   }
 }
 
-Arrival::Arrival(Host& host, std::uint64_t move_id, const Held& held)
+Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
+                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                 std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+                 std::uint64_t move_id, const Held& held)
     : host_(host),
-      group_(std::make_shared<ArrivalGroup>(*host.decisions, host.stopping, host.credentials,
-                                            source_in(held.peer),
-                                            ArrivalMachine::recovered(Decision::kCommitted))),
+      decisions_(decisions),
+      whereabouts_(whereabouts),
+      room_(room),
+      receiver_(images),
+      criu_runner_(criu),
+      group_(std::move(group)),
       move_id_(move_id),
       group_id_(0),
       index_(0),
       program_(held.program),
-      source_(source_in(held.peer)),
-      unit_(host.units->known(held.program, held.instance)),
-      images_(host.room->folder_of(move_id)),
+      source_(ArrivalGroup::source_in(held.peer)),
+      unit_(std::move(unit)),
+      images_(room.folder_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),
       criu_ended_(true),
       root_(held.root),
       started_(held.started) {
-  host.directory->met(source_.address, source_.name);
   std::vector<rnic::Slot*> slots;
   for (const auto& process : held.processes) {
     Process& added = processes_.emplace_back();
@@ -239,7 +246,7 @@ void Arrival::redirect(const Redirection& stdio) {
 
 void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio) {
   const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
-  host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
+  receiver_->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   rootfs_.reset();
   place_log();
   redirect(stdio);
@@ -267,7 +274,7 @@ void Arrival::run_criu() {
   for (const auto& end : stream_ends_) {
     restore.inherited.push_back({end.id, end.descriptor.get()});
   }
-  const std::string error = unit_->restore(*host_.criu, std::move(restore), &criu_pid_);
+  const std::string error = unit_->restore(criu_runner_, std::move(restore), &criu_pid_);
   stream_ends_.clear();  // they are the program's
   {
     std::lock_guard lock(filling_);
@@ -321,7 +328,7 @@ void Arrival::watch_former() {
 
 // Stands for the program's parent, until it ends or is killed because it has moved on.
 void Arrival::watch_program() {
-  host_.images->cancel(token_);
+  receiver_->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   const int status = wait_for(root_);
@@ -335,9 +342,9 @@ void Arrival::watch_program() {
 
 void Arrival::program_ended() {
   for (const auto& process : processes_) {
-    for (const auto& context : process.contexts) host_.whereabouts->ended(context.slots);
+    for (const auto& context : process.contexts) whereabouts_.ended(context.slots);
   }
-  host_.decisions->over(move_id_, Side::kDestination);
+  decisions_.over(move_id_, Side::kDestination);
   std::lock_guard lock(mutex_);
   group_->happened(index_, ArrivalGroup::Event::kEnded);
 }
@@ -362,7 +369,7 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
       held.processes.push_back({pid, start_time(pid), 0, {process.inner_pid, process.contexts}});
     }
   }
-  host_.decisions->note(Journal::held(move_id_, Side::kDestination, held));
+  decisions_.note(Journal::held(move_id_, Side::kDestination, held));
 }
 
 int Arrival::action(const std::string& name, pid_t root) {
@@ -419,7 +426,7 @@ void Arrival::connect() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& process : processes_) {
-      host_.whereabouts->arrived(process.pid, process.contexts);
+      whereabouts_.arrived(process.pid, process.contexts);
     }
   }
   report_failure([&] { unit_->publish(); });
@@ -448,7 +455,7 @@ void Arrival::end_criu() {
 }
 
 void Arrival::clean_up() {
-  if (receiving_) host_.images->cancel(token_);
+  if (receiving_) receiver_->cancel(token_);
   receiving_ = false;
   rootfs_.reset();
   memory_.reset();
@@ -460,7 +467,7 @@ void Arrival::clean_up() {
   report_failure([&] { unit_->forget(); });
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
-  host_.decisions->forget(move_id_, Side::kDestination);
+  decisions_.forget(move_id_, Side::kDestination);
 }
 
 std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "host/control/control_server.h"
+#include "host/image/image_room.h"
+#include "host/image/image_stream.h"
 #include "host/image/rootfs_helper.h"
 #include "host/journal/journal.h"
 #include "host/move/arrival_group.h"
-#include "host/move/host.h"
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/standin/announcer.h"
@@ -30,15 +30,24 @@
 // (arrival_machine.h) wants of it. While it is held CRIU waits in its post-restore action.
 namespace ferry::host {
 
+class CriuRunner;
+class Whereabouts;
+struct ThisHost;
+
 class Arrival : public UnderWay {
  public:
   // Makes room for the image. `unit`: UnitKind::arrive() has made it. `from`: the source's name in its
   // certificate. Throws Failure, and leaves nothing, not the unit either.
-  Arrival(Host& host, std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+  Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
+          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+          std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
           const v1::PrepareRequest& request, const std::string& from);
   // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
   // processes their sockets if they ask still.
-  Arrival(Host& host, std::uint64_t move_id, const Held& held);
+  Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
+          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+          std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
+          std::uint64_t move_id, const Held& held);
   ~Arrival() override;
 
   std::uint64_t move_id() const { return move_id_; }
@@ -114,7 +123,12 @@ class Arrival : public UnderWay {
   void redirect(const Redirection& stdio);
   void push(v1::WatchEvent event);
 
-  Host& host_;
+  const ThisHost& host_;
+  DecisionLog& decisions_;
+  Whereabouts& whereabouts_;
+  const ImageRoom& room_;
+  ImageReceiver* const receiver_;
+  CriuRunner& criu_runner_;
   const std::shared_ptr<ArrivalGroup> group_;
   const std::uint64_t move_id_, group_id_;
   const std::size_t index_;

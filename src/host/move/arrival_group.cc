@@ -29,6 +29,11 @@ ArrivalGroup::ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stop
       source_(std::move(source)),
       machine_(std::move(machine)) {}
 
+ArrivalGroup::Source ArrivalGroup::source_in(const std::string& peer) {
+  const auto at = peer.rfind('@');
+  return {peer.substr(at + 1), peer.substr(0, at)};
+}
+
 ArrivalMachine::Time ArrivalGroup::now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }

@@ -30,6 +30,7 @@ class ArrivalGroup {
     std::string address;  // address:port
     std::string name;     // in its certificate; empty with --insecure
   };
+  static Source source_in(const std::string& peer);  // of NAME@ADDRESS
 
   // `stopping`: this ferryd ends. `credentials`: none: nothing is checked.
   ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,

@@ -9,13 +9,18 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/control/control_server.h"
+#include "host/journal/decision_log.h"
 #include "host/move/departed.h"
 #include "host/move/settle.h"
 #include "host/peers/peer.h"
+#include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/slots.h"
+#include "host/standin/stand_in_host.h"
 #include "host/standin/stand_in_term.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/units.h"
 #include "port/slot.h"
 
 namespace ferry::host {
@@ -38,47 +43,21 @@ bool is_network_gone(const Held& held) {
 
 }  // namespace
 
-void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry& entry) {
-  const Held& held = *entry.held;
-  const std::shared_ptr<void> network = host.departed->hold_network(held.instance);
-  for (const auto& [origin, place] : entry.origins) {
-    rnic::Slot slot;
-    slot.local = slot.origin = origin;
-    slot.slot = port::slot_of_udp_port(origin.udp_port);
-    slot.epoch = place.epoch;
-    host.directory->left(place);
-    std::string problem = reopen_slots(held.netns, {&slot});
-    try {
-      if (problem.empty()) {
-        const StandInId id = host.stand_ins->add(slot);
-        host.stand_ins->committed(id, place.location,
-                                  port::slot_of_udp_port(place.location.udp_port), place.epoch);
-        host.departed->keep_origin(move_id, id, place, network);
-        continue;
-      }
-    } catch (const Failure& failure) {
-      problem = failure.what();
-      ::close(slot.descriptor);
-    }
-    log::warn("the slot that '{}' was opened in is given up: {}", held.program, problem);
-    host.decisions->freed(move_id, origin);
-  }
-}
-
-FormerMove::FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+FormerMove::FormerMove(const SourceSide& side, std::uint64_t move_id, const Journal::Entry& entry,
                        std::unique_ptr<StoppedTree> tree)
-    : host_(host),
+    : side_(side),
+      host_(side.host),
       move_id_(move_id),
       entry_(entry),
       held_(entry.held.value_or(Held{})),
       program_(entry.held ? held_.program : entry.record->program),
-      unit_(host.units->known(held_.program, held_.instance)),
+      unit_(side.units.known(held_.program, held_.instance)),
       tree_(tree ? std::move(tree)
-                 : std::make_unique<StoppedTree>(*host.control, *host.stand_ins, move_id)),
+                 : std::make_unique<StoppedTree>(side.control, side.stand_ins, move_id)),
       machine_(MoveMachine::recovered(entry.decision())) {
   // One that was given is in its place.
   if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
-  for (const auto& process : host.control->processes()) {
+  for (const auto& process : side.control.processes()) {
     if (tree_->has_process(process.pid)) {
       tree_->resumed(innermost_pid(process.pid).value_or(process.pid));
     }
@@ -140,7 +119,7 @@ void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
   // Under the lock: who waits for the decision hears it when it is on record.
   const auto outcome = machine_.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
   report_failure([&] {
-    host_.decisions->record(Side::kSource, {outcome, program_, "", entry_.record->moves});
+    side_.decisions.record(Side::kSource, {outcome, program_, "", entry_.record->moves});
   });
 }
 
@@ -168,16 +147,16 @@ void FormerMove::ask(Lock& lock) {
 // The peers of connections to come are told the way too, as long as the program lives anywhere.
 void FormerMove::depart() {
   report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0); });
-  network_ = host_.departed->hold_network(held_.instance);
+  network_ = side_.departed.hold_network(held_.instance);
   if (!entry_.since) {
-    report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
+    report_failure([&] { side_.decisions.note(Journal::since(move_id_, stamp_now())); });
   }
   report_failure([&] { unit_->left(); });
   std::vector<Place> next;
   for (const auto& [origin, place] : entry_.origins) next.push_back(place);
   std::vector<pid_t> pids;
   for (const auto& process : held_.processes) pids.push_back(process.pid);
-  host_.whereabouts->left(pids, next);
+  side_.whereabouts.left(pids, next);
 }
 
 // Until no peer needs the stand-ins any more.
@@ -203,10 +182,10 @@ void FormerMove::follow() {
       // It may have moved on since.
       const auto place = entry_.origins.find(gone.place.origin);
       if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
-      host_.stand_ins->committed(gone.stand_in, place->second.location,
-                                 port::slot_of_udp_port(place->second.location.udp_port),
-                                 place->second.epoch);
-      host_.departed->keep_origin(move_id_, gone.stand_in, place->second, network_);
+      side_.stand_ins.committed(gone.stand_in, place->second.location,
+                                port::slot_of_udp_port(place->second.location.udp_port),
+                                place->second.epoch);
+      side_.departed.keep_origin(move_id_, gone.stand_in, place->second, network_);
       kept_.insert(place->first);
     }
   };
@@ -231,7 +210,7 @@ void FormerMove::follow() {
   if (!entry_.left && !held_.peer.empty() && is_needed()) {
     Peer destination = Peer::recorded(held_.peer, host_.credentials);
     if (hear(destination, move_id_, handle, is_needed)) {
-      report_failure([&] { host_.decisions->note(Journal::left(move_id_, stamp_now())); });
+      report_failure([&] { side_.decisions.note(Journal::left(move_id_, stamp_now())); });
       term.program_left(now(), tree_->paused_limit());
     }
   }
@@ -265,9 +244,9 @@ void FormerMove::roll_back() {
 
 void FormerMove::finish() {
   for (const auto& [origin, place] : entry_.origins) {
-    if (!kept_.contains(origin)) host_.decisions->freed(move_id_, origin);
+    if (!kept_.contains(origin)) side_.decisions.freed(move_id_, origin);
   }
-  host_.decisions->over(move_id_, Side::kSource);
+  side_.decisions.over(move_id_, Side::kSource);
   network_.reset();  // goes when nobody needs it
   std::lock_guard lock(mutex_);
   over_ = true;

@@ -10,10 +10,11 @@
 #include <thread>
 
 #include "host/journal/journal.h"
-#include "host/move/host.h"
 #include "host/move/move_machine.h"
+#include "host/move/source_side.h"
 #include "host/move/under_way.h"
 #include "host/standin/stopped_tree.h"
+#include "host/units/unit.h"
 
 // The source's side of a move that a former ferryd of this host has led, from the stop on, by the
 // journal. Its stand-ins answer again as soon as it exists; then a thread of its own carries out what
@@ -28,11 +29,12 @@ namespace ferry::host {
 class FormerMove : public UnderWay {
  public:
   // `tree`: when its stand-ins are there already (a checkpoint of this ferryd's that was restored).
-  FormerMove(Host& host, std::uint64_t move_id, const Journal::Entry& entry,
+  FormerMove(const SourceSide& side, std::uint64_t move_id, const Journal::Entry& entry,
              std::unique_ptr<StoppedTree> tree = nullptr);
-  // Host::stopping is set before.
+  // ThisHost::stopping is set before.
   ~FormerMove() override;
 
+  std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
   pid_t root() const { return held_.root; }
 
@@ -63,7 +65,8 @@ class FormerMove : public UnderWay {
   void finish();
   bool pause();
 
-  Host& host_;
+  const SourceSide& side_;
+  const ThisHost& host_;
   const std::uint64_t move_id_;
   const Journal::Entry entry_;
   const Held held_;
@@ -80,8 +83,5 @@ class FormerMove : public UnderWay {
   std::chrono::steady_clock::time_point warned_;
   std::thread thread_;
 };
-
-// Again what a former ferryd's Origins kept of a move that is over: slots, and the network.
-void keep_origins_again(Host& host, std::uint64_t move_id, const Journal::Entry& entry);
 
 }  // namespace ferry::host

@@ -23,16 +23,21 @@ extern "C" {
 #include "base/net.h"
 #include "base/parallel.h"
 #include "ferry.pb.h"
+#include "host/image/image_room.h"
+#include "host/journal/decision_log.h"
 #include "host/move/arrival.h"
 #include "host/move/departed.h"
 #include "host/move/image_way.h"
 #include "host/move/report.h"
 #include "host/move/settle.h"
+#include "host/peers/this_host.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/process_ids.h"
 #include "host/proc/process_tree.h"
+#include "host/standin/stand_in_host.h"
 #include "host/standin/stand_in_term.h"
 #include "host/standin/whereabouts.h"
+#include "host/units/criu_runner.h"
 #include "host/units/outward.h"
 #include "port/address_text.h"
 
@@ -63,9 +68,10 @@ bool can_leave_out(std::uint64_t bytes) {
 
 }  // namespace
 
-Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
-           const MoveOptions& options)
-    : host_(host),
+Move::Move(const SourceSide& side, std::shared_ptr<MoveGroup> group, std::size_t program,
+           uid_t user, const MoveOptions& options)
+    : side_(side),
+      host_(side.host),
       group_(std::move(group)),
       index_(program),
       program_(group_->programs().at(program)),
@@ -74,12 +80,12 @@ Move::Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, ui
       user_(user),
       options_(options),
       peer_(group_->peer()),
-      tree_(*host.control, *host.stand_ins, move_id_),
-      images_(host.room->folder_of(move_id_)) {}
+      tree_(side.control, side.stand_ins, move_id_),
+      images_(side.room.folder_of(move_id_)) {}
 
 Move::~Move() {
   if (watcher_.joinable()) watcher_.join();
-  if (group_->is_over(index_)) host_.decisions->over(move_id_, Side::kSource);
+  if (group_->is_over(index_)) side_.decisions.over(move_id_, Side::kSource);
 }
 
 void Move::in_group(const std::function<void()>& step) {
@@ -253,7 +259,7 @@ std::string Move::run_criu() {
       if (auto name = external_name(stream); !name.empty()) dump.external.push_back(name);
     }
   }
-  return unit_.dump(*host_.criu, std::move(dump), &criu_);
+  return unit_.dump(side_.criu, std::move(dump), &criu_);
 }
 
 // Without effect on a move that is promised: only its destination decides then.
@@ -285,7 +291,8 @@ void Move::await_work() {
   changed_.wait(lock, [this] { return at_work_ == 0; });
 }
 
-v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
+v1::GroupReport move_together(const std::string& host,
+                              const std::vector<std::shared_ptr<Move>>& moves,
                               const Move::Progress& progress) {
   MoveGroup& group = moves.front()->group();
   // The parts of a group tell how far they are at the same time.
@@ -316,7 +323,7 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
                               group.is_alone() ? "was" : "were", group.failure()));
   }
   v1::GroupReport report;
-  report.set_from(host.name);
+  report.set_from(host);
   report.set_to(group.peer().name());
   auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
   for (const auto& move : moves) {
@@ -329,7 +336,7 @@ v1::GroupReport move_together(const Host& host, const std::vector<std::shared_pt
 }
 
 void Move::check_here_and_there() {
-  if (const std::string problem = host_.criu->unusable(); !problem.empty()) {
+  if (const std::string problem = side_.criu.unusable(); !problem.empty()) {
     throw Failure(problem);
   }
   unit_.need_movable();
@@ -355,7 +362,7 @@ void Move::check_here_and_there() {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
   request.set_image_bytes(image_bytes());
-  host_.room->need(request.image_bytes());
+  side_.room.need(request.image_bytes());
   for (const auto& file : unit_.needed_files()) request.add_files(file);
   for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
   if (const auto file = unit_.redirects_to(user_)) {
@@ -388,11 +395,11 @@ std::uint64_t Move::image_bytes() const {
 // patient. Gives what it has looked at.
 std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   const auto deadline = Clock::now() + kHelloLimit;
-  auto contexts = contexts_of(*host_.control, program_.processes);
+  auto contexts = contexts_of(side_.control, program_.processes);
   auto peers = peers_of(contexts);
   while (!peers.undecided.empty() && Clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(20));
-    contexts = contexts_of(*host_.control, program_.processes);
+    contexts = contexts_of(side_.control, program_.processes);
     peers = peers_of(contexts);
   }
   auto& standard = peers.standard;
@@ -449,7 +456,7 @@ void Move::prepare_there() {
   if (options_.max_blackout_ms > 0) {
     settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
   }
-  ahead_.emplace(*host_.control, unit_.root(), settings);
+  ahead_.emplace(side_.control, unit_.root(), settings);
 }
 
 void Move::pause_tree() {
@@ -458,7 +465,7 @@ void Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root())) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  tree_.stop(ferry_processes(*host_.control, unit_.root()), *host_.residents, host_.limits.stop,
+  tree_.stop(ferry_processes(side_.control, unit_.root()), side_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   group_->happened(index_, MoveMachine::Event::kStopped);
   stopped_ = Clock::now();
@@ -481,7 +488,7 @@ void Move::note_held(const std::vector<HeldProcess>& processes) {
             unit_.root(), start_time(unit_.root()), processes};
   held.netns = unit_.netns();
   held.instance = unit_.instance();
-  host_.decisions->note(Journal::held(move_id_, Side::kSource, held));
+  side_.decisions.note(Journal::held(move_id_, Side::kSource, held));
 }
 
 void Move::frozen() {
@@ -492,7 +499,7 @@ void Move::frozen() {
   if (ahead_) ahead_->send_last(*sender_);
   // Before CRIU makes folders of its own there.
   if (rootfs_) rootfs_->send_last(*sender_);
-  auto turn = host_.dump_turns.take(unit_.root());
+  auto turn = side_.dump_turns.take(unit_.root());
   group_->happened(index_, MoveMachine::Event::kFrozen);
   std::lock_guard lock(mutex_);
   dump_turn_ = std::move(turn);
@@ -594,7 +601,7 @@ void Move::restore() {
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
 
-  host_.decisions->note(Journal::going(move_id_, {host_there_, there_}));
+  side_.decisions.note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
   watcher_ = std::thread([this] { watch(); });
   // The supervisor of a container sees its program killed: it must know why. What can fail of it
@@ -621,13 +628,13 @@ void Move::depart() {
   for (const auto& process : program_.processes) pids.push_back(process.pid);
   std::vector<Place> next;
   for (const auto& gone : departed) next.push_back(gone.place);
-  host_.whereabouts->left(pids, next);
-  report_failure([&] { host_.decisions->note(Journal::since(move_id_, stamp_now())); });
+  side_.whereabouts.left(pids, next);
+  report_failure([&] { side_.decisions.note(Journal::since(move_id_, stamp_now())); });
   std::lock_guard lock(mutex_);
-  network_ = host_.departed->hold_network(unit_.instance());
+  network_ = side_.departed.hold_network(unit_.instance());
   for (const auto& gone : departed) {
     if (gone.stand_in == 0) continue;
-    host_.departed->keep_origin(move_id_, gone.stand_in, gone.place, network_);
+    side_.departed.keep_origin(move_id_, gone.stand_in, gone.place, network_);
   }
 }
 
@@ -690,7 +697,7 @@ void Move::watch() {
   StandInTerm term(now(), host_.limits.stand_in);
   if (is_over_there) {
     term.program_left(now(), tree_.paused_limit());
-    report_failure([&] { host_.decisions->note(Journal::left(move_id_, stamp_now())); });
+    report_failure([&] { side_.decisions.note(Journal::left(move_id_, stamp_now())); });
   }
   while (!host_.stopping && !term.over(tree_.expired(), now())) {
     std::this_thread::sleep_for(milliseconds(100));

@@ -15,14 +15,15 @@
 #include "host/image/copy_ahead.h"
 #include "host/image/copy_rootfs.h"
 #include "host/image/image_stream.h"
-#include "host/move/host.h"
 #include "host/move/move_group.h"
+#include "host/move/source_side.h"
 #include "host/move/standstill.h"
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
 #include "host/standin/standard_peers.h"
 #include "host/standin/stopped_tree.h"
+#include "host/units/dump_turn.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
 
@@ -69,7 +70,7 @@ class Move : public UnderWay {
 
   // The one of the group's programs with this index. `user` asked for it: what is not its own when
   // all is frozen does not move.
-  Move(Host& host, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
+  Move(const SourceSide& side, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
        const MoveOptions& options);
   // Waits for what goes on behind run().
   ~Move() override;
@@ -130,7 +131,8 @@ class Move : public UnderWay {
   v1::MoveReport report() const;
   std::vector<ImageFile> files() const;
 
-  Host& host_;
+  const SourceSide& side_;
+  const ThisHost& host_;
   const std::shared_ptr<MoveGroup> group_;
   const std::size_t index_;
   const MoveGroup::Program& program_;
@@ -180,7 +182,8 @@ class Move : public UnderWay {
 
 // Runs the moves of a group, which are all of it. Throws Failure: all its programs go on where they
 // were, or the message says where they are.
-v1::GroupReport move_together(const Host& host, const std::vector<std::shared_ptr<Move>>& moves,
+v1::GroupReport move_together(const std::string& host,
+                              const std::vector<std::shared_ptr<Move>>& moves,
                               const Move::Progress& progress);
 
 }  // namespace ferry::host

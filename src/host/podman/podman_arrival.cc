@@ -8,6 +8,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/peers/this_host.h"
 #include "host/proc/silence.h"
 
 namespace ferry::host {
@@ -29,9 +30,13 @@ PodmanNote note_of(const v1::PrepareRequest& request, const std::string& from) {
 
 }  // namespace
 
-PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
-                             const v1::PrepareRequest& request, const std::string& from)
+PodmanArrival::PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
+                             ImageReceiver* images, Custody& custody, const Podman& podman,
+                             Taken taken, const v1::PrepareRequest& request,
+                             const std::string& from)
     : host_(host),
+      decisions_(decisions),
+      images_(images),
       custody_(custody),
       podman_(podman),
       taken_(std::move(taken)),
@@ -39,19 +44,22 @@ PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman,
       note_(note_of(request, from)),
       from_(from),
       source_(request.source()),
-      folder_(host.room->folder_of(move_id_)),
+      folder_(room.folder_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive) {
-  host_.decisions->note(Journal::podman(move_id_, Side::kDestination, note_));
+  decisions_.note(Journal::podman(move_id_, Side::kDestination, note_));
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) throw Failure(fmt::format("cannot make {}: {}", folder_, error.message()));
   std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
-  token_ = host_.images->expect(folder_, host_.room->available(), from);
+  token_ = images_->expect(folder_, room.available(), from);
 }
 
-PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
-                             std::uint64_t move_id, const PodmanNote& note)
+PodmanArrival::PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
+                             ImageReceiver* images, Custody& custody, const Podman& podman,
+                             Taken taken, std::uint64_t move_id, const PodmanNote& note)
     : host_(host),
+      decisions_(decisions),
+      images_(images),
       custody_(custody),
       podman_(podman),
       taken_(std::move(taken)),
@@ -59,7 +67,7 @@ PodmanArrival::PodmanArrival(Host& host, Custody& custody, const Podman& podman,
       note_(note),
       from_(note.peer.substr(0, note.peer.rfind('@'))),
       source_(note.peer.substr(note.peer.rfind('@') + 1)),
-      folder_(host.room->folder_of(move_id_)),
+      folder_(room.folder_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive),
       state_(State::kClearing) {
   clearer_ = std::thread([this] {
@@ -74,7 +82,7 @@ PodmanArrival::~PodmanArrival() {
 
 std::uint64_t PodmanArrival::restore(std::chrono::milliseconds limit) {
   const auto end = Clock::now() + limit;
-  host_.images->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
+  images_->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   std::unique_lock lock(mutex_);
   if (state_ != State::kWaiting) throw Failure("the move was aborted");
   state_ = State::kRestoring;
@@ -115,9 +123,8 @@ void PodmanArrival::look() {
   std::lock_guard lock(mutex_);
   if (!is_taken || state_ != State::kRestored) return;
   state_ = State::kTaken;
-  host_.images->cancel(token_);
-  report_failure(
-      [&] { host_.decisions->note(Journal::podman_is_clear(move_id_, Side::kDestination)); });
+  images_->cancel(token_);
+  report_failure([&] { decisions_.note(Journal::podman_is_clear(move_id_, Side::kDestination)); });
 }
 
 Answer PodmanArrival::abort() {
@@ -140,7 +147,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   state_ = State::kClearing;
   lock.unlock();
   custody_.give_up(move_id_);
-  if (token_ != ImageToken{}) host_.images->cancel(token_);
+  if (token_ != ImageToken{}) images_->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
   // One of a former ferryd's may be about to make it.
@@ -155,7 +162,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
       std::this_thread::sleep_for(kLookEvery);
     }
   }
-  if (clear) host_.decisions->forget(move_id_, Side::kDestination);
+  if (clear) decisions_.forget(move_id_, Side::kDestination);
   lock.lock();
   if (clear) state_ = State::kGone;
   changed_.notify_all();

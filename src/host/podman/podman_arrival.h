@@ -10,9 +10,10 @@
 #include <thread>
 
 #include "host/custody/custody.h"
+#include "host/image/image_room.h"
 #include "host/image/image_stream.h"
+#include "host/journal/decision_log.h"
 #include "host/move/arrival.h"
-#include "host/move/host.h"
 #include "host/peers/messages.h"
 #include "host/units/podman/podman.h"
 
@@ -21,17 +22,21 @@
 // they have it can be given up: then nothing is left of it here.
 namespace ferry::host {
 
+struct ThisHost;
+
 class PodmanArrival {
  public:
   // The arrival that its processes have become by taking the checkpoint; null: they have not.
   using Taken = std::function<std::shared_ptr<Arrival>(std::uint64_t move_id)>;
 
-  PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
+  PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
+                ImageReceiver* images, Custody& custody, const Podman& podman, Taken taken,
                 const v1::PrepareRequest& request, const std::string& from);
   // Of a former ferryd that has not taken it: gives it up, in a thread of its own.
-  PodmanArrival(Host& host, Custody& custody, const Podman& podman, Taken taken,
+  PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
+                ImageReceiver* images, Custody& custody, const Podman& podman, Taken taken,
                 std::uint64_t move_id, const PodmanNote& note);
-  // Host::stopping is set before, or it is over.
+  // ThisHost::stopping is set before, or it is over.
   ~PodmanArrival();
 
   std::uint64_t move_id() const { return move_id_; }
@@ -65,7 +70,9 @@ class PodmanArrival {
   void clear(std::unique_lock<std::mutex>& lock);
   std::string remove();
 
-  Host& host_;
+  const ThisHost& host_;
+  DecisionLog& decisions_;
+  ImageReceiver* const images_;  // none: no other host can be reached
   Custody& custody_;
   const Podman& podman_;
   const Taken taken_;

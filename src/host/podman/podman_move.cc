@@ -14,6 +14,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/image/image_room.h"
 #include "host/move/image_way.h"
 #include "host/move/report.h"
 #include "host/move/settle.h"
@@ -35,7 +36,7 @@ constexpr seconds kPodmanGrace{5};   // from the end of a standstill until podma
 constexpr std::size_t kPiece = 1 << 20;
 
 // The next ferryd has to find it.
-std::string fifo_of(const Host& host, std::uint64_t move_id) {
+std::string fifo_of(const ThisHost& host, std::uint64_t move_id) {
   return fmt::format("{}/podman-{:016x}", host.state_directory, move_id);
 }
 
@@ -71,9 +72,12 @@ UniqueFd open_fifo(const std::string& path) {
 
 }  // namespace
 
-PodmanMove::PodmanMove(Host& host, Custody& custody, const Podman& podman,
-                       PodmanContainer container, const std::string& to)
+PodmanMove::PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
+                       Custody& custody, const Podman& podman, PodmanContainer container,
+                       const std::string& to)
     : host_(host),
+      control_(control),
+      decisions_(decisions),
       custody_(custody),
       podman_(podman),
       container_(std::move(container)),
@@ -82,9 +86,12 @@ PodmanMove::PodmanMove(Host& host, Custody& custody, const Podman& podman,
       fifo_(fifo_of(host, move_id_)),
       of_former_(false) {}
 
-PodmanMove::PodmanMove(Host& host, Custody& custody, const Podman& podman, std::uint64_t move_id,
+PodmanMove::PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
+                       Custody& custody, const Podman& podman, std::uint64_t move_id,
                        const Journal::Entry& entry)
     : host_(host),
+      control_(control),
+      decisions_(decisions),
       custody_(custody),
       podman_(podman),
       move_id_(move_id),
@@ -166,7 +173,7 @@ void PodmanMove::check(bool force) {
         "which stay here");
   }
   if (const auto problem = podman_.unusable(); !problem.empty()) throw Failure(problem);
-  const auto processes = ferry_processes(*host_.control, container.pid);
+  const auto processes = ferry_processes(control_, container.pid);
   if (processes.empty()) {
     throw Failure(
         "no process in it uses an RDMA device of Ferry's; plain `podman container checkpoint "
@@ -183,7 +190,7 @@ void PodmanMove::check(bool force) {
       throw Failure(obstacle);
     }
   }
-  const auto contexts = contexts_of(*host_.control, processes);
+  const auto contexts = contexts_of(control_, processes);
   const Peers peers = peers_of(contexts);
   if (!peers.standard.empty() && !force) {
     throw Failure(
@@ -247,7 +254,7 @@ void PodmanMove::prepare() {
 // --- the way there
 
 void PodmanMove::checkpoint() {
-  host_.decisions->note(
+  decisions_.note(
       Journal::podman(move_id_, Side::kSource,
                       {container_.id, container_.name, peer_.record(), container_.volumes}));
   const auto stopped = [this](const StoppedTree::Timing& timing) {
@@ -505,8 +512,7 @@ void PodmanMove::clear_up() {
   std::error_code ignored;
   std::filesystem::remove(fifo_, ignored);
   if (stopped_it_ || of_former_) {
-    report_failure(
-        [&] { host_.decisions->note(Journal::podman_is_clear(move_id_, Side::kSource)); });
+    report_failure([&] { decisions_.note(Journal::podman_is_clear(move_id_, Side::kSource)); });
   }
   std::lock_guard lock(mutex_);
   over_ = true;

@@ -12,10 +12,11 @@
 
 #include "host/custody/custody.h"
 #include "host/image/image_stream.h"
-#include "host/move/host.h"
+#include "host/journal/decision_log.h"
 #include "host/move/standstill.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
+#include "host/peers/this_host.h"
 #include "host/units/podman/podman.h"
 
 // The source's side of the move of a container of podman's. podman makes the checkpoint and restores
@@ -37,12 +38,12 @@ class PodmanMove {
   using Progress = std::function<void(const v1::MoveProgress& progress)>;
 
   // Throws Failure when `to` is no host.
-  PodmanMove(Host& host, Custody& custody, const Podman& podman, PodmanContainer container,
-             const std::string& to);
+  PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions, Custody& custody,
+             const Podman& podman, PodmanContainer container, const std::string& to);
   // Of a former ferryd: ends it, in a thread of its own.
-  PodmanMove(Host& host, Custody& custody, const Podman& podman, std::uint64_t move_id,
-             const Journal::Entry& entry);
-  // Host::stopping is set before, or it is over.
+  PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions, Custody& custody,
+             const Podman& podman, std::uint64_t move_id, const Journal::Entry& entry);
+  // ThisHost::stopping is set before, or it is over.
   ~PodmanMove();
 
   // To the end. Throws Failure: then it runs here, or the message says what became of it.
@@ -83,7 +84,9 @@ class PodmanMove {
   bool is_taken() const;
   v1::GroupReport report() const;
 
-  Host& host_;
+  const ThisHost& host_;
+  ControlServer& control_;
+  DecisionLog& decisions_;
   Custody& custody_;
   const Podman& podman_;
   PodmanContainer container_;

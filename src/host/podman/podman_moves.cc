@@ -31,8 +31,17 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
-PodmanMoves::PodmanMoves(Host& host, Custody& custody, PodmanArrival::Taken taken)
-    : host_(host), custody_(custody), taken_(std::move(taken)), podman_(host.podman) {}
+PodmanMoves::PodmanMoves(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
+                         const ImageRoom& room, ImageReceiver* images, Custody& custody,
+                         PodmanArrival::Taken taken)
+    : host_(host),
+      control_(control),
+      decisions_(decisions),
+      room_(room),
+      images_(images),
+      custody_(custody),
+      taken_(std::move(taken)),
+      podman_(host.podman) {}
 
 // --- the ferry command
 
@@ -55,7 +64,7 @@ std::optional<PodmanContainer> PodmanMoves::find(const std::string& name,
     throw Failure(fmt::format("podman has no container '{}' on {}", name, host_.name));
   }
   std::set<std::string> ids;  // empty: outside of podman's containers
-  for (const auto& process : host_.control->processes()) {
+  for (const auto& process : control_.processes()) {
     if (program_name(process.pid) == name.substr(0, 15))
       ids.insert(Podman::container_of(process.pid));
   }
@@ -74,7 +83,8 @@ v1::GroupReport PodmanMoves::move(uid_t user, PodmanContainer container, const s
       throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
                                 container.name, other->to()));
     }
-    move = std::make_shared<PodmanMove>(host_, custody_, podman_, std::move(container), to);
+    move = std::make_shared<PodmanMove>(host_, control_, decisions_, custody_, podman_,
+                                        std::move(container), to);
     moves_.emplace(move->move_id(), move);
   }
   try {
@@ -195,8 +205,8 @@ ImageToken PodmanMoves::prepare(const v1::PrepareRequest& request, const std::st
       throw Failure(fmt::format("'{}' arrives on {} already", other->name(), host_.name));
     }
   }
-  const auto arrival =
-      std::make_shared<PodmanArrival>(host_, custody_, podman_, taken_, request, from);
+  const auto arrival = std::make_shared<PodmanArrival>(host_, decisions_, room_, images_, custody_,
+                                                       podman_, taken_, request, from);
   arrivals_[request.move_id()] = arrival;
   return arrival->token();
 }
@@ -242,12 +252,13 @@ std::shared_ptr<PodmanArrival> PodmanMoves::arriving_from(std::uint64_t move_id,
 void PodmanMoves::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   std::lock_guard lock(mutex_);
   if (side == Side::kSource) {
-    moves_[move_id] = std::make_shared<PodmanMove>(host_, custody_, podman_, move_id, entry);
+    moves_[move_id] = std::make_shared<PodmanMove>(host_, control_, decisions_, custody_, podman_,
+                                                   move_id, entry);
   } else if (entry.record) {
-    host_.decisions->note(Journal::podman_is_clear(move_id, side));
+    decisions_.note(Journal::podman_is_clear(move_id, side));
   } else {
-    arrivals_[move_id] =
-        std::make_shared<PodmanArrival>(host_, custody_, podman_, taken_, move_id, *entry.podman);
+    arrivals_[move_id] = std::make_shared<PodmanArrival>(
+        host_, decisions_, room_, images_, custody_, podman_, taken_, move_id, *entry.podman);
   }
 }
 

@@ -18,7 +18,9 @@ namespace ferry::host {
 
 class PodmanMoves {
  public:
-  PodmanMoves(Host& host, Custody& custody, PodmanArrival::Taken taken);
+  PodmanMoves(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
+              const ImageRoom& room, ImageReceiver* images, Custody& custody,
+              PodmanArrival::Taken taken);
 
   // --- the ferry command. Throw Failure.
   // The container that a user means by a name, an id, or a program or pid in it.
@@ -48,7 +50,11 @@ class PodmanMoves {
                                                const std::string& from) const;
   void ask_source(PodmanArrival& arrival) const;
 
-  Host& host_;
+  const ThisHost& host_;
+  ControlServer& control_;
+  DecisionLog& decisions_;
+  const ImageRoom& room_;
+  ImageReceiver* const images_;  // none: no other host can be reached
   Custody& custody_;
   const PodmanArrival::Taken taken_;
   const Podman podman_;

@@ -25,7 +25,7 @@ extern "C" {
 namespace ferry::host {
 namespace {
 
-constexpr int kGlanceMs = 200;   // between looks at Host::stopping
+constexpr int kGlanceMs = 200;   // between looks whether ferryd ends
 constexpr int kReapLooks = 100;  // for its new parent to take it, 10 ms apart
 
 // struct pidfd_info of <linux/pidfd.h> (6.15), which Debian 12 does not have.

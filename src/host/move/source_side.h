@@ -1,0 +1,34 @@
+#pragma once
+
+namespace ferry::host {
+
+class ControlServer;
+class CriuRunner;
+class DecisionLog;
+class Departed;
+class Directory;
+class DumpTurns;
+class ImageRoom;
+class Residents;
+class StandInHost;
+class Units;
+class Whereabouts;
+struct ThisHost;
+
+// What the source's side of a move works with on this host. All of it outlives the moves.
+struct SourceSide {
+  const ThisHost& host;
+  const Units& units;
+  ControlServer& control;
+  StandInHost& stand_ins;
+  DecisionLog& decisions;
+  Directory& directory;
+  const Departed& departed;
+  Residents& residents;
+  Whereabouts& whereabouts;
+  const ImageRoom& room;
+  CriuRunner& criu;
+  DumpTurns& dump_turns;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "base/limits.h"
+#include "host/proc/process_ids.h"
+
+namespace ferry::host {
+
+class Credentials;
+
+// What ferryd has been told of its host and itself when it started. Only `stopping` changes.
+struct ThisHost {
+  std::string name;     // as users call it
+  std::string address;  // address:port of this ferryd; empty: it serves this host only
+  std::string version;
+  const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
+  std::string state_directory;               // survives a restart
+  std::string podman = "podman";             // the command
+  std::string rootfs_helper;                 // ferry-rootfs
+  Limits limits;
+  IsTaken is_taken = is_taken_here;   // process ids
+  std::atomic<bool> stopping{false};  // this ferryd ends
+};
+
+}  // namespace ferry::host
