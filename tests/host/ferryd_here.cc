@@ -72,15 +72,17 @@ void FerrydHere::start() {
   residents.emplace(folder.path("residents"));
   whereabouts =
       std::make_unique<Whereabouts>(host.name, host.address, *control, *directory, *residents);
+  peers.emplace(host.credentials);
   departures = std::make_unique<Departures>(SourceSide{host, *units, *control, stand_ins, decisions,
                                                        *directory, *departed, *residents,
                                                        *whereabouts, *room, *criu, dump_turns});
-  arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *room,
-                                        &images, *criu);
+  arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *peers,
+                                        *room, &images, *criu);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
                                       *whereabouts, *departures, *arrivals);
-  podman = std::make_unique<PodmanMoves>(host, *control, decisions, *room, &images, *custody,
-                                         [this](std::uint64_t id) { return arrivals->find(id); });
+  podman =
+      std::make_unique<PodmanMoves>(host, *control, decisions, *peers, *room, &images, *custody,
+                                    [this](std::uint64_t id) { return arrivals->find(id); });
   daemon =
       std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                *directory, *whereabouts, *departures, *arrivals, *custody, *podman);

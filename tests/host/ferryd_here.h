@@ -11,6 +11,7 @@
 #include "host/move/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
+#include "host/peers/kept_peers.h"
 #include "host/peers/messages.h"
 #include "host/peers/this_host.h"
 #include "host/standin/origins.h"
@@ -65,6 +66,7 @@ struct FerrydHere {
   std::optional<Departed> departed;
   std::optional<Residents> residents;
   std::unique_ptr<Whereabouts> whereabouts;
+  std::optional<KeptPeers> peers;
   DumpTurns dump_turns;
   std::unique_ptr<Departures> departures;
   std::unique_ptr<Arrivals> arrivals;

@@ -31,6 +31,7 @@
 #include "host/move/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
+#include "host/peers/kept_peers.h"
 #include "host/peers/peer.h"
 #include "host/peers/this_host.h"
 #include "host/proc/mounts.h"
@@ -226,7 +227,8 @@ int run(const Options& options) {
   ControlServer control(options.socket);
   Residents residents(host.state_directory + "/residents");
   Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
-  Redirector redirector(host.credentials, origins, stand_ins);
+  KeptPeers peers(host.credentials);
+  Redirector redirector(peers, origins, stand_ins);
   make_image_directory(options.images);
   std::optional<ImageReceiver> images;
   if (!listen.empty()) {
@@ -236,10 +238,10 @@ int run(const Options& options) {
   DumpTurns dump_turns;
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
                          residents, whereabouts, room, criu, dump_turns});
-  Arrivals arrivals(host, units, decisions, *directory, whereabouts, room, receiver, criu);
+  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, room, receiver, criu);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures,
                   arrivals);
-  PodmanMoves podman(host, control, decisions, room, receiver, custody,
+  PodmanMoves podman(host, control, decisions, peers, room, receiver, custody,
                      [&](std::uint64_t move_id) { return arrivals.find(move_id); });
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
                 departures, arrivals, custody, podman);

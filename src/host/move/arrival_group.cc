@@ -11,7 +11,6 @@
 #include "base/parallel.h"
 #include "host/move/arrival.h"
 #include "host/move/settle.h"
-#include "host/peers/peer.h"
 
 namespace ferry::host {
 namespace {
@@ -22,10 +21,10 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};  // that a source gets
 }  // namespace
 
 ArrivalGroup::ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
-                           const Credentials* credentials, Source source, ArrivalMachine machine)
+                           KeptPeers& peers, Source source, ArrivalMachine machine)
     : decisions_(decisions),
       stopping_(stopping),
-      credentials_(credentials),
+      peers_(peers),
       source_(std::move(source)),
       machine_(std::move(machine)) {}
 
@@ -185,8 +184,7 @@ void ArrivalGroup::ask_source(Lock& lock) {
   lock.unlock();
   std::optional<Answer> answer;
   try {
-    Peer source(source_.address, credentials_, source_.name);
-    answer = ask_decision(source, move_id, kAnswerTime);
+    answer = ask_decision(peers_, source_.address, source_.name, move_id, kAnswerTime);
   } catch (const Failure& failure) {
     log::warn("'{}' waits for its source: {}", program, failure.what());
   }

@@ -14,7 +14,7 @@
 namespace ferry::host {
 
 class Arrival;
-class Credentials;
+class KeptPeers;
 
 // The arrivals of programs that move as one: drives their ArrivalMachine, and does what that asks
 // for. There is one record for all of them. A program that arrives alone is a group of one.
@@ -32,9 +32,9 @@ class ArrivalGroup {
   };
   static Source source_in(const std::string& peer);  // of NAME@ADDRESS
 
-  // `stopping`: this ferryd ends. `credentials`: none: nothing is checked.
-  ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
-               const Credentials* credentials, Source source, ArrivalMachine machine);
+  // `stopping`: this ferryd ends. `peers`: to ask the source.
+  ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping, KeptPeers& peers,
+               Source source, ArrivalMachine machine);
 
   static ArrivalMachine::Time now();
 
@@ -82,7 +82,7 @@ class ArrivalGroup {
 
   DecisionLog& decisions_;
   const std::atomic<bool>& stopping_;
-  const Credentials* const credentials_;
+  KeptPeers& peers_;
   const Source source_;
   // All that follows is read and changed with the mutex.
   ArrivalMachine machine_;

@@ -1,8 +1,9 @@
 #include "host/move/arrival_machine.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
+
+#include "host/move/transitions.h"
 
 namespace ferry::host {
 namespace {
@@ -36,11 +37,8 @@ ArrivalMachine::Action ArrivalMachine::next(std::size_t program) {
 }
 
 bool ArrivalMachine::apply(Program& program, Event event) {
-  const auto found = std::find_if(
-      std::begin(kTransitions), std::end(kTransitions), [&](const Transition& transition) {
-        return transition.from == program.state && transition.event == event;
-      });
-  if (found == std::end(kTransitions)) return false;
+  const Transition* found = transition_of(kTransitions, program.state, event);
+  if (found == nullptr) return false;
   program.state = found->to;
   program.due = found->action;
   return true;

@@ -9,7 +9,6 @@
 #include "ferry.pb.h"
 #include "host/directory/directory.h"
 #include "host/move/settle.h"
-#include "host/peers/peer.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/units/units.h"
@@ -23,13 +22,14 @@ constexpr std::chrono::milliseconds kAnswerTime{500};
 }  // namespace
 
 Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions,
-                   Directory& directory, Whereabouts& whereabouts, const ImageRoom& room,
-                   ImageReceiver* images, CriuRunner& criu)
+                   Directory& directory, Whereabouts& whereabouts, KeptPeers& peers,
+                   const ImageRoom& room, ImageReceiver* images, CriuRunner& criu)
     : host_(host),
       units_(units),
       decisions_(decisions),
       directory_(directory),
       whereabouts_(whereabouts),
+      peers_(peers),
       room_(room),
       images_(images),
       criu_(criu) {}
@@ -54,8 +54,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
     group = known.lock();
     if (!group) {
       known = group = std::make_shared<ArrivalGroup>(
-          decisions_, host_.stopping, host_.credentials,
-          ArrivalGroup::Source{request.source(), from},
+          decisions_, host_.stopping, peers_, ArrivalGroup::Source{request.source(), from},
           ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
     }
     group->need(programs, from);
@@ -72,7 +71,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
 std::shared_ptr<Arrival> Arrivals::take_up(std::uint64_t move_id, const Held& held) {
   const auto source = ArrivalGroup::source_in(held.peer);
   directory_.met(source.address, source.name);
-  auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, host_.credentials, source,
+  auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_, source,
                                               ArrivalMachine::recovered(Decision::kCommitted));
   auto arrival = std::make_shared<Arrival>(
       host_, decisions_, whereabouts_, room_, images_, criu_, std::move(group),
@@ -126,8 +125,8 @@ void Arrivals::forget_ended() {
     if (host_.stopping) return;
     if (silent.contains(source)) continue;
     try {
-      Peer peer = Peer::recorded(source, host_.credentials);
-      if (ask_decision(peer, move_id, kAnswerTime) == Answer::kAborted) {
+      const auto [address, name] = ArrivalGroup::source_in(source);
+      if (ask_decision(peers_, address, name, move_id, kAnswerTime) == Answer::kAborted) {
         decisions_.forget(move_id, Side::kDestination);
       }
     } catch (const Failure&) {

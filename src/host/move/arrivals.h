@@ -13,13 +13,14 @@
 namespace ferry::host {
 
 class Directory;
+class KeptPeers;
 class Units;
 
 // What arrives on this host, or has arrived and is watched.
 class Arrivals {
  public:
   Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions, Directory& directory,
-           Whereabouts& whereabouts, const ImageRoom& room, ImageReceiver* images,
+           Whereabouts& whereabouts, KeptPeers& peers, const ImageRoom& room, ImageReceiver* images,
            CriuRunner& criu);
 
   // `from`: the name in the certificate of the source. Throws Failure.
@@ -43,6 +44,7 @@ class Arrivals {
   DecisionLog& decisions_;
   Directory& directory_;
   Whereabouts& whereabouts_;
+  KeptPeers& peers_;
   const ImageRoom& room_;
   ImageReceiver* const images_;  // none: no other host can be reached
   CriuRunner& criu_;

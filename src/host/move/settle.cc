@@ -6,6 +6,7 @@
 
 #include "base/failure.h"
 #include "ferry.pb.h"
+#include "host/peers/kept_peers.h"
 #include "host/peers/peer.h"
 
 namespace ferry::host {
@@ -39,11 +40,18 @@ Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reaso
   return status.error_code() == grpc::ALREADY_EXISTS ? Answer::kCommitted : Answer::kUnknown;
 }
 
-Answer ask_decision(Peer& source, std::uint64_t move_id, std::chrono::milliseconds timeout) {
+Answer ask_decision(KeptPeers& peers, const std::string& ferryd, const std::string& host,
+                    std::uint64_t move_id, std::chrono::milliseconds timeout) {
+  const auto source = peers.get(ferryd, host);
   v1::DecisionRequest request;
   v1::DecisionReply reply;
   request.set_move_id(move_id);
-  source.call(request, &reply, timeout);
+  try {
+    source->call(request, &reply, timeout);
+  } catch (const Failure&) {
+    peers.drop(source);
+    throw;
+  }
   switch (reply.decision()) {
     case v1::DecisionReply::COMMITTED: return Answer::kCommitted;
     case v1::DecisionReply::ABORTED: return Answer::kAborted;

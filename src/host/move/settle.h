@@ -13,14 +13,17 @@
 // How ferryds put the question of decision.h to each other.
 namespace ferry::host {
 
+class KeptPeers;
 class Peer;
 
 // Ask the destination of a move. `reason` gets one line for what is not kCommitted.
 Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason);
 Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reason);
 
-// Asks the source of a move. kUnknown: it is at it still. Throws Failure when it does not answer.
-Answer ask_decision(Peer& source, std::uint64_t move_id, std::chrono::milliseconds timeout);
+// Asks the source of a move: the ferryd at `ferryd`, of the host whose certificate has the name
+// `host`. kUnknown: it is at it still. Throws Failure when it does not answer.
+Answer ask_decision(KeptPeers& peers, const std::string& ferryd, const std::string& host,
+                    std::uint64_t move_id, std::chrono::milliseconds timeout);
 
 // Throws Failure unless `from`, who asks, is the source of the move (names in certificates).
 void need_source(const std::string& source, const std::string& from);

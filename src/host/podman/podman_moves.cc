@@ -32,11 +32,12 @@ bool exists(const std::string& path) {
 }  // namespace
 
 PodmanMoves::PodmanMoves(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
-                         const ImageRoom& room, ImageReceiver* images, Custody& custody,
-                         PodmanArrival::Taken taken)
+                         KeptPeers& peers, const ImageRoom& room, ImageReceiver* images,
+                         Custody& custody, PodmanArrival::Taken taken)
     : host_(host),
       control_(control),
       decisions_(decisions),
+      peers_(peers),
       room_(room),
       images_(images),
       custody_(custody),
@@ -288,8 +289,8 @@ void PodmanMoves::keep_house() {
 
 void PodmanMoves::ask_source(PodmanArrival& arrival) const {
   try {
-    Peer source(arrival.source(), host_.credentials, arrival.from());
-    const Answer answer = ask_decision(source, arrival.move_id(), std::chrono::seconds(1));
+    const Answer answer = ask_decision(peers_, arrival.source(), arrival.from(), arrival.move_id(),
+                                       std::chrono::seconds(1));
     if (answer == Answer::kAborted) arrival.abort();
     if (answer == Answer::kUnknown) arrival.source_is_at_work();
   } catch (const Failure& failure) {

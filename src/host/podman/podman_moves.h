@@ -16,10 +16,12 @@
 // concerns another move is answered with nothing.
 namespace ferry::host {
 
+class KeptPeers;
+
 class PodmanMoves {
  public:
   PodmanMoves(const ThisHost& host, ControlServer& control, DecisionLog& decisions,
-              const ImageRoom& room, ImageReceiver* images, Custody& custody,
+              KeptPeers& peers, const ImageRoom& room, ImageReceiver* images, Custody& custody,
               PodmanArrival::Taken taken);
 
   // --- the ferry command. Throw Failure.
@@ -53,6 +55,7 @@ class PodmanMoves {
   const ThisHost& host_;
   ControlServer& control_;
   DecisionLog& decisions_;
+  KeptPeers& peers_;
   const ImageRoom& room_;
   ImageReceiver* const images_;  // none: no other host can be reached
   Custody& custody_;

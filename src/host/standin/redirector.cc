@@ -28,9 +28,8 @@ constexpr std::size_t kMaxRequests = 1024;          // who asks more often asks 
 
 }  // namespace
 
-Redirector::Redirector(const Credentials* credentials, const Origins& origins,
-                       StandInHost& stand_ins)
-    : peers_(credentials),
+Redirector::Redirector(KeptPeers& peers, const Origins& origins, StandInHost& stand_ins)
+    : peers_(peers),
       origins_(origins),
       stand_ins_(stand_ins),
       event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -90,7 +89,9 @@ void Redirector::run() {
         requests.push_back({0, datagram->mad, datagram->from, datagram->to});
       }
     }
-    for (const auto& request : requests) handle(request);
+    for (const auto& request : requests) {
+      report_failure([&] { handle(request); });
+    }
   }
 }
 

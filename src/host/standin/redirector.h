@@ -22,7 +22,7 @@ class Origins;
 // RNICs that left which of them has the listener.
 class Redirector {
  public:
-  Redirector(const Credentials* credentials, const Origins& origins, StandInHost& stand_ins);
+  Redirector(KeptPeers& peers, const Origins& origins, StandInHost& stand_ins);
   ~Redirector();
 
  private:
@@ -36,7 +36,7 @@ class Redirector {
   void refresh();
   void handle(const Request& request);
 
-  KeptPeers peers_;
+  KeptPeers& peers_;
   const Origins& origins_;
   StandInHost& stand_ins_;
   UniqueFd event_;
