@@ -20,7 +20,7 @@ struct Limits {
   // given up. Shorter than peers stay Paused (transport::MigrationSettings::paused_limit), who
   // would end their connections otherwise.
   Time standstill = std::chrono::seconds(45);
-  Time source = std::chrono::seconds(60);  // for a sign of an arrival's source; nothing is decided
+  Time source = std::chrono::seconds(60);  // for an answer of an arrival's source; not all is held
   Time resume = std::chrono::seconds(30);  // from the commit to the program's word
   Time peers = std::chrono::seconds(3);    // for its peers to know, before the report is given
   // From the commit on, for peers that nobody says to know the new place; and for datagrams.

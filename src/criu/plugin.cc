@@ -1,6 +1,6 @@
 // ferry_plugin.so: tells the ferryd of this host when CRIU stops, freezes and gives back a process
-// tree, so that the RDMA devices of its processes are stopped before the freeze (DESIGN.md, "CRIU,
-// containers and the lab"); and when it restores one, which only one may. Any runtime that drives
+// tree, so that the RDMA devices of its processes are stopped before the freeze
+// (docs/architecture.md, "The way of a move"); and when it restores one, which only one may. Any runtime that drives
 // CRIU gets this with the plugin in its folder.
 
 #include <fcntl.h>

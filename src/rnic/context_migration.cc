@@ -7,8 +7,8 @@
 #include "rnic/context.h"
 #include "transport/movable.h"
 
-// Stopping, giving the sockets away, taking them back, going on (docs/wire.md "What each side
-// does").
+// Stopping, giving the sockets away, taking them back, going on (docs/protocol.md "What each
+// side does").
 namespace ferry::rnic {
 namespace {
 

@@ -21,7 +21,8 @@
 //                                              NAK_STOPPED)
 //   unmodified,  request, PSN ≤ ePSN           RNR NAK with the request's own PSN, or nothing
 //   unknown                                    (peer_retries.h)
-//   any          anything else                 nothing
+//   any          anything else                 nothing         (of a RESUME, a stand-in notes the
+//                                              place: stand_in.cc)
 //
 // No answer is itself a packet of the left column that is answered, so two stopped QPs never answer
 // each other for ever: they never send requests or HELLO.

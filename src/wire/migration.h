@@ -37,12 +37,13 @@ struct MigrationMessage {
   std::uint32_t epoch = 0;              // all but HELLO*: number of this stop
   std::uint64_t cookie = 0;             // HELLO*: the sender's; LOCATE: the asker's nonce
   std::uint64_t echo = 0;               // HELLO*: the receiver's cookie, 0 while unknown;
-                                        // MOVED of UD: the nonce of LOCATE, 0: a hint to ask
+                                        // MOVED of UD: the nonce of LOCATE, 0: a hint to ask;
+                                        // MOVED in answer to HELLO: its cookie
   std::uint32_t wire_qpn = 0;           // RESUME*, MOVED, LOCATE: where to send from now on
   std::uint32_t first_unacked_psn = 0;  // RESUME*: of the sender's requester
   std::uint32_t expected_psn = 0;       // RESUME*: ePSN of the sender's responder
   port::Endpoint location;              // RESUME*: where the sender is; MOVED: the new place
-  std::uint64_t mac = 0;                // all but HELLO* and those of UD; see mac_of()
+  std::uint64_t mac = 0;                // all but HELLO*, MOVED in answer to it, and those of UD
 };
 
 inline constexpr std::size_t kMigrationPayload = 80;  // bytes, the same for every type

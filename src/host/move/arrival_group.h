@@ -54,7 +54,7 @@ class ArrivalGroup {
   Answer abort(const std::string& reason);
   // A program of it cannot go on. As abort(), and returns at once: keep_house() undoes.
   void lost(const std::string& reason);
-  // Carries out what is due by itself, and asks a source of which nothing is heard.
+  // Carries out what is due by itself, and asks the source for a decision that is late.
   void keep_house();
 
   // With the lock, of this one of the programs.

@@ -88,7 +88,8 @@ class ArrivalMachine {
     kRecordAbort,   // → written()
   };
 
-  // `patience`: how long a source may be silent before what it has begun is given up.
+  // `patience`: how long a source may leave questions without an answer before what it has begun is
+  // given up. Once all programs are held it is not given up any more: it may have promised.
   ArrivalMachine(std::size_t programs, Time patience, Time now);
   // Of a ferryd without memory of the arrival, by its record: committed, of a program that CRIU has
   // restored; or to be undone.
