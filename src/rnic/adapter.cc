@@ -74,42 +74,20 @@ Adapter::Adapter(Environment& environment, const Settings& settings, gsi::Holder
     : environment_(environment),
       settings_(settings),
       holder_(std::move(bind), watches),
-      qps_(new QueuePair* [1u << port::kSlotIndexBits] {}),
-      next_index_(static_cast<std::uint32_t>(environment.random()) & port::kSlotIndexMask) {}
+      qps_(environment.random()) {}
 
 Adapter::~Adapter() = default;
 
-void Adapter::set_port(std::size_t lane, std::unique_ptr<port::Port> port, std::uint32_t slot) {
-  lanes_[lane].port = std::move(port);
-  lanes_[lane].slot = slot;
-}
-
-std::uint32_t Adapter::free_index() {
-  if (qp_count_ >= kMaxQps) return kNoIndex;
-  for (;;) {
-    const std::uint32_t index = next_index_;
-    next_index_ = (next_index_ + 1) & port::kSlotIndexMask;
-    // Reserved in slot 0 only, but a QP keeps its index wherever it moves.
-    if (index >= port::kReservedIndices && is_free(index)) return index;
-  }
-}
-
 void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
-  qp_list_.push_back(qp);
+  qps_.add(qp, index);
   resting_.added(qp);
-  timers_.reserve(qp_list_.size());
-  lenient_timers_.reserve(qp_list_.size());
-  qps_[index] = qp;
-  ++qp_count_;
+  timers_.reserve(qps_.all().size());
+  lenient_timers_.reserve(qps_.all().size());
 }
 
 void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
-  if (qps_[index] != qp) return;
-  gone_ += qp->transport().status().counters;
-  qps_[index] = nullptr;
-  --qp_count_;
+  if (!qps_.remove(qp, index)) return;
   resting_.removed(qp);
-  std::erase(qp_list_, qp);
   timers_.remove(static_cast<StrictTimer*>(qp));
   lenient_timers_.remove(static_cast<LenientTimer*>(qp));
   const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
@@ -124,37 +102,6 @@ void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   };
   unlink(touched_head_, touched_tail_, &QueuePair::next_touched);
   if (unlink(waiting_head_, waiting_tail_, &QueuePair::next_waiting)) --waiting_count_;
-}
-
-void Adapter::add_xrc_srq(SharedReceiveQueue* srq) {
-  xrc_srqs_.emplace(srq->number(), srq);
-}
-
-void Adapter::remove_xrc_srq(SharedReceiveQueue* srq) {
-  xrc_srqs_.erase(srq->number());
-  for_each_qp([srq](QueuePair& qp) { qp.forget_srq(srq); });
-}
-
-transport::Counters Adapter::counters() const {
-  transport::Counters sum = gone_;
-  for (QueuePair* qp : qp_list_) sum += qp->transport().status().counters;
-  return sum;
-}
-
-Adapter::Destination* Adapter::use_destination(const port::Endpoint& endpoint) {
-  for (auto& destination : destinations_) {
-    if (destination->endpoint == endpoint) {
-      ++destination->users;
-      return destination.get();
-    }
-  }
-  destinations_.push_back(std::make_unique<Destination>(Destination{endpoint, 0, 1}));
-  return destinations_.back().get();
-}
-
-void Adapter::release_destination(Destination* destination) {
-  if (--destination->users > 0) return;
-  std::erase_if(destinations_, [destination](const auto& d) { return d.get() == destination; });
 }
 
 void Adapter::seek(const port::Endpoint& name) {
@@ -210,11 +157,11 @@ void Adapter::rest_begins(transport::Time now) {
     wake_all();
     transmit(now);
   }
-  resting_.begin(qp_list_);
+  resting_.begin(qps_.all());
 }
 
 bool Adapter::rest() {
-  return !suspended() && resting_.settle(kRestPerTurn, lanes_.data());
+  return !suspended() && resting_.settle(kRestPerTurn, lanes_);
 }
 
 void Adapter::resume_resting(bool rollback, transport::Time now) {
@@ -242,8 +189,8 @@ void Adapter::resume_some(transport::Time now) {
 }
 
 void Adapter::wake_all() {
-  if (mode() == Mode::kResuming) return resume_in_turn(kMaxQps + 1);
-  for (QueuePair* qp : qp_list_) {
+  if (mode() == Mode::kResuming) return resume_in_turn(QpTable::kMaxQps + 1);
+  for (QueuePair* qp : qps_.all()) {
     if (qp->turn == Turn::kResting) touch(qp);
   }
 }
@@ -437,7 +384,7 @@ std::size_t Adapter::receive(transport::Time now, Caller caller, bool* more) {
   const bool all =
       caller != Caller::kProgram || thread_sleeping_ || program_runs() % kPollsPerIdleLane == 0;
   for (Lane& lane : lanes_) {
-    if (!listens(lane) || (lane.users == 0 && !all)) continue;
+    if (!lane.listens() || (lane.users == 0 && !all)) continue;
     for (unsigned batch = 0; batch < kReceiveBatchesPerPass; ++batch) {
       const std::size_t count = lane.port->receive(batch_);
       for (std::size_t i = 0; i < count; ++i) handle(lane, *lane.port, batch_[i], now);
@@ -502,7 +449,8 @@ void Adapter::look_at_held_ports(transport::Time now) {
   std::vector<port::Address> wanted;
   for (const Lane& lane : lanes_) {
     if (lane.port == nullptr || lane.slot == 0) continue;
-    const bool strangers = std::any_of(qp_list_.begin(), qp_list_.end(), [&](const QueuePair* qp) {
+    const auto& all = qps_.all();
+    const bool strangers = std::any_of(all.begin(), all.end(), [&lane](const QueuePair* qp) {
       return qp->serves(lane) && qp->hears_strangers();
     });
     if (strangers) wanted.push_back(lane.port->local().address);
@@ -511,11 +459,12 @@ void Adapter::look_at_held_ports(transport::Time now) {
     return std::pair(holder_.ports().size(), holder_.watch_descriptor());
   };
   const auto before = sockets();
-  const bool all = holder_.hold(wanted);
+  const bool holds_all = holder_.hold(wanted);
   if (sockets() != before) lanes_changed();  // the progress thread is to watch others
   awaits_port_ = holder_.watch_descriptor() >= 0;
   if (wanted.empty()) return;
-  look_at_held_ports_at_ = now + (all || awaits_port() ? kNextLookAtHeldPorts : kTriesToHoldPorts);
+  look_at_held_ports_at_ =
+      now + (holds_all || awaits_port() ? kNextLookAtHeldPorts : kTriesToHoldPorts);
 }
 
 void Adapter::add_moderated(CompletionQueue* cq) {
@@ -584,8 +533,8 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
 void Adapter::handle_overflows(transport::Time now) {
   while (overflow_pending_) {
     overflow_pending_ = false;
-    for_each_qp([now](QueuePair& qp) { qp.check_overflow(now); });
-    for (const auto& [number, srq] : xrc_srqs_) srq->check_overflow();
+    qps_.for_each([now](QueuePair& qp) { qp.check_overflow(now); });
+    objects_.for_each_xrc_srq([](SharedReceiveQueue& srq) { srq.check_overflow(); });
   }
 }
 

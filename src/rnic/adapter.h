@@ -18,12 +18,14 @@
 #include "gsi/holder.h"
 #include "port/port.h"
 #include "port/slot.h"
-#include "rnic/address_handle.h"
+#include "rnic/destinations.h"
 #include "rnic/environment.h"
-#include "rnic/memory.h"
+#include "rnic/lanes.h"
 #include "rnic/multicast.h"
+#include "rnic/object_tables.h"
 #include "rnic/poll_yields.h"
 #include "rnic/post_gatherer.h"
+#include "rnic/qp_table.h"
 #include "rnic/resting_qps.h"
 #include "rnic/settings.h"
 #include "rnic/timer_heap.h"
@@ -41,18 +43,6 @@ class CompletionQueue;
 class SharedReceiveQueue;
 class ProgressThread;
 
-// One family's socket. The two lanes of an RNIC have the same slot where it was opened; after a
-// move each has its own.
-struct Lane {
-  std::unique_ptr<port::Port> port;
-  std::uint32_t slot = 0;
-  std::uint32_t users = 0;  // QPs whose peer is of this family
-};
-inline constexpr std::size_t kLanes = 2;
-inline std::size_t lane_of(const port::Address& address) {
-  return address.is_ipv4() ? 0 : 1;
-}
-
 // Packets that were dropped before they reached a QP, by reason.
 struct DropCounters {
   std::uint64_t bad_icrc = 0;   // also shorter than a header
@@ -66,7 +56,6 @@ class Adapter {
   // does not, the progress thread would interrupt it again and again.
   static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
   static constexpr transport::Time kSeekInterval = std::chrono::milliseconds(100);
-  static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
 
   // The latter two are those of the holder().
   Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
@@ -98,20 +87,14 @@ class Adapter {
   // --- Everything below down to "Any thread" is called under the lock
   // ------------------------------------------------------------------
 
-  Lane& lane(std::size_t index) { return lanes_[index]; }
-  void set_port(std::size_t lane, std::unique_ptr<port::Port> port, std::uint32_t slot);
+  Lanes& lanes() { return lanes_; }
+  const Lanes& lanes() const { return lanes_; }
 
   // Takes messages for QP 1, which come to slot 0 (gsi/local.h): MAD, the two addresses. Called
   // under the lock. Without one, nobody has QP 1.
   using Management =
       std::function<void(const cm::Mad&, const port::Address& from, const port::Address& to)>;
   void set_management(Management management) { management_ = std::move(management); }
-  // True when packets of the lane must be taken as they come: also those that come to slot 0 for
-  // QP 1 or to be passed on.
-  bool listens(const Lane& lane) const {
-    return lane.port != nullptr && (lane.users > 0 || lane.slot == 0);
-  }
-
   // UDP port 4791 of the lanes whose slot is another: where nobody else has it, this RNIC holds it
   // while it has QPs that standard NICs may send to, so that these are reached.
   gsi::Holder& holder() { return holder_; }
@@ -123,60 +106,20 @@ class Adapter {
   // Others may have let go of the port.
   void look_whether_port_was_freed();
 
-  // The virtual GIDs, by index: the addresses that the RNIC had when it was opened. Constant from
-  // then on.
-  void set_gids(std::vector<port::Address> gids) { gids_ = std::move(gids); }
-  const std::vector<port::Address>& gids() const { return gids_; }
-
-  // An index that no QP has, in turn, so that a freed one is not soon used again; kNoIndex when
-  // none is left.
-  static constexpr std::uint32_t kNoIndex = ~0u;
-  std::uint32_t free_index();
-  bool is_free(std::uint32_t index) const { return qps_[index] == nullptr; }
+  // Of these all QPs are in the table; add_qp() and remove_qp() know where else they are.
+  const QpTable& qps() const { return qps_; }
+  QpTable& qps() { return qps_; }
   // Enters a QP in the table, under an index that is free.
   void add_qp(QueuePair* qp, std::uint32_t index);
   void remove_qp(QueuePair* qp, std::uint32_t index);
-  std::uint32_t qp_count() const { return qp_count_; }
-  template <typename F>
-  void for_each_qp(F&& function) {
-    for (QueuePair* qp : qp_list_) function(*qp);
-  }
 
-  MemoryTable& memory() { return memory_; }
+  ObjectTables& objects() { return objects_; }
+  const ObjectTables& objects() const { return objects_; }
 
   // UD.
   transport::LocationTable& locations() { return locations_; }
   MulticastGroups& multicast() { return multicast_; }
-  // The virtual GID of a family; null: none.
-  const port::Address* gid_of_lane(std::size_t lane) const {
-    for (const port::Address& gid : gids_) {
-      if (lane_of(gid) == lane) return &gid;
-    }
-    return nullptr;
-  }
-  void add_address_handle(const AddressHandle* ah) { address_handles_[ah->handle()] = ah; }
-  void remove_address_handle(std::uint32_t handle) { address_handles_.erase(handle); }
-  const AddressHandle* address_handle(std::uint32_t handle) const {
-    const auto at = address_handles_.find(handle);
-    return at == address_handles_.end() ? nullptr : at->second;
-  }
-
-  // XRC SRQs by number.
-  void add_xrc_srq(SharedReceiveQueue* srq);
-  void remove_xrc_srq(SharedReceiveQueue* srq);
-  SharedReceiveQueue* xrc_srq(std::uint32_t number) const {
-    const auto at = xrc_srqs_.find(number);
-    return at == xrc_srqs_.end() ? nullptr : at->second;
-  }
-
-  // Bytes under way to one endpoint, over all QPs (transport::Host::window).
-  struct Destination {
-    port::Endpoint endpoint;
-    std::int64_t outstanding = 0;
-    std::uint32_t users = 0;
-  };
-  Destination* use_destination(const port::Endpoint& endpoint);
-  void release_destination(Destination* destination);
+  Destinations& destinations() { return destinations_; }
 
   // Something happens to the QP: it may have packets to send, and its deadline may have changed.
   // transmit() looks. What depends on whether it is Stopped comes after the touch.
@@ -208,8 +151,6 @@ class Adapter {
   transport::Deadlines deadlines() const;
   bool port_full() const { return port_full_; }
   const DropCounters& drops() const { return drops_; }
-  // Of all QPs there have been.
-  transport::Counters counters() const;
 
   // While suspended packets are neither taken nor sent.
   void set_suspended(bool suspended) { mode_ = suspended ? Mode::kSuspended : Mode::kServing; }
@@ -222,7 +163,7 @@ class Adapter {
   template <typename F>
   void for_each_restless(F&& function) {
     const std::vector<QueuePair*>* restless = resting_.restless();
-    for (QueuePair* qp : restless != nullptr ? *restless : qp_list_) function(*qp);
+    for (QueuePair* qp : restless != nullptr ? *restless : qps_.all()) function(*qp);
   }
   std::vector<RestingQps::Entry> take_resting_entries(std::size_t lane) {
     return resting_.take_entries(lane);
@@ -317,25 +258,19 @@ class Adapter {
   Environment& environment_;
   const Settings settings_;
   std::mutex mutex_;
-  std::array<Lane, kLanes> lanes_;
-  std::vector<port::Address> gids_;
+  Lanes lanes_;
   gsi::Holder holder_;
   transport::Time look_at_held_ports_at_ = transport::kNever;
   static constexpr transport::Time kNotYet = std::chrono::seconds(-1);
   transport::Time looked_at_held_ports_ = kNotYet;
   bool passed_on_ = false;  // to be flushed
   Management management_;
-  std::unique_ptr<QueuePair*[]> qps_;  // by index
-  std::vector<QueuePair*> qp_list_;
-  std::uint32_t qp_count_ = 0;
-  std::uint32_t next_index_;
-  MemoryTable memory_;
+  QpTable qps_;
+  ObjectTables objects_;
   transport::LocationTable locations_;
   MulticastGroups multicast_;
-  std::unordered_map<std::uint32_t, const AddressHandle*> address_handles_;
-  std::unordered_map<std::uint32_t, SharedReceiveQueue*> xrc_srqs_;
   TimerHeap timers_, lenient_timers_;
-  std::vector<std::unique_ptr<Destination>> destinations_;
+  Destinations destinations_;
 
   // Two intrusive queues. Touched QPs are served in the current pass; waiting ones have work that
   // did not fit the window or the port, and are tried a few per pass.
@@ -360,7 +295,6 @@ class Adapter {
   std::vector<port::Endpoint> sought_;
   bool tell_seeker_ = false;
   DropCounters drops_;
-  transport::Counters gone_;  // of QPs that were destroyed
 
   ProgressThread* thread_ = nullptr;
   transport::Time thread_until_ = transport::kNever;

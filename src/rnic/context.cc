@@ -24,7 +24,7 @@ Context::Context(const Options& options)
             return ports->bind(address, 0, error);
           },
           options.with_thread) {
-  adapter_.set_gids(netdev_.addresses);
+  adapter_.lanes().set_gids(netdev_.addresses);
   adapter_.multicast().set_join(
       [ports = ports_](const port::Address& group, const port::Address& local, int* error) {
         return ports->join(group, local, error);
@@ -48,7 +48,7 @@ int Context::bind() {
     }
     if (bound.size() == netdev_.addresses.size()) {
       for (std::size_t i = 0; i < bound.size(); ++i) {
-        adapter_.set_port(lane_of(netdev_.addresses[i]), std::move(bound[i]), slot);
+        adapter_.lanes().set_port(lane_of(netdev_.addresses[i]), std::move(bound[i]), slot);
       }
       origin_slot_ = slot;
       return 0;
@@ -84,7 +84,7 @@ Context::~Context() {
     for (auto& [handle, qp] : qps_) (void)qp.release();
     for (auto& [handle, cq] : cqs_) (void)cq.release();
     for (auto& [handle, srq] : srqs_) (void)srq.release();
-    for (std::size_t i = 0; i < kLanes; ++i) (void)adapter_.lane(i).port.release();
+    for (Lane& lane : adapter_.lanes()) (void)lane.port.release();
     return;
   }
   thread_.reset();
@@ -114,21 +114,21 @@ AttributeLimits Context::limits() const {
   AttributeLimits limits;
   limits.max_rd_atomic = QueuePair::kMaxRdAtomic;
   limits.max_mtu = mtu_code(max_mtu_);
-  limits.gid_count = static_cast<int>(adapter_.gids().size());
+  limits.gid_count = static_cast<int>(adapter_.lanes().gids().size());
   return limits;
 }
 
 void Context::status(std::vector<device::QpStatus>* out) {
   if (adapter_.abandoned()) return;
   Adapter::Lock lock(adapter_);
-  adapter_.for_each_qp([out](const QueuePair& qp) { out->push_back(qp.status()); });
+  adapter_.qps().for_each([out](const QueuePair& qp) { out->push_back(qp.status()); });
 }
 
 bool Context::set_peer_retries(std::uint32_t qpn, const device::PeerRetries& peer) {
   if (adapter_.abandoned()) return false;
   Adapter::Lock lock(adapter_);
   bool found = false;
-  adapter_.for_each_qp([&](QueuePair& qp) {
+  adapter_.qps().for_each([&](QueuePair& qp) {
     if (qp.qpn() != qpn) return;
     qp.transport().set_peer_retries(
         {peer.timeout, peer.retry_count, peer.rnr_retry, peer.known != 0});

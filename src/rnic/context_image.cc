@@ -36,7 +36,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
     saved.next_handle = next_handle_;
     saved.guid = guid_;
     saved.max_mtu = max_mtu_;
-    for (const port::Address& gid : adapter_.gids()) {
+    for (const port::Address& gid : adapter_.lanes().gids()) {
       std::memcpy(saved.gids.emplace_back().raw, gid.bytes.data(), gid.bytes.size());
     }
     encode(saved, writer);
@@ -169,7 +169,7 @@ int Context::restore_context(const Record& record) {
   for (const ibv_gid& gid : context.gids) {
     std::memcpy(gids.emplace_back().bytes.data(), gid.raw, sizeof gid.raw);
   }
-  adapter_.set_gids(gids);
+  adapter_.lanes().set_gids(gids);
   origin_slot_ = context.origin_slot;
   next_handle_ = context.next_handle;
   guid_ = context.guid;
@@ -216,7 +216,7 @@ int Context::restore_mr(RestoreCommand command, const Record& record, device::Ob
     Adapter::Lock lock(adapter_);
     if (region->key == saved.key) return 0;
     const std::uint32_t key = region->key;
-    MemoryTable& table = adapter_.memory();
+    MemoryTable& table = adapter_.objects().memory();
     table.remove(region);
     if (table.insert_with_key(region, saved.key)) return 0;
     table.insert_with_key(region, key);
@@ -298,7 +298,7 @@ int Context::restore_srq(RestoreCommand command, const Record& record, device::O
   init.max_sge = saved.max_sge;
   if (init.xrcd != nullptr) {
     Adapter::Lock lock(adapter_);
-    if (adapter_.xrc_srq(init.number) != nullptr) return EEXIST;
+    if (adapter_.objects().xrc_srq(init.number) != nullptr) return EEXIST;
   }
   SharedReceiveQueue* srq = nullptr;
   const int error = insert_srq(init, &srq);

@@ -41,8 +41,7 @@ void Context::run_until(Done done, transport::Time limit) {
       const transport::Time now = adapter_.now();
       adapter_.run(now);
       if (done() || now >= end) return;
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        const Lane& lane = adapter_.lane(i);
+      for (const Lane& lane : adapter_.lanes()) {
         if (lane.port == nullptr || lane.users == 0) continue;
         if (lane.port->descriptor() < 0) return;  // simulated: time does not pass here
         sockets[count++] = {lane.port->descriptor(), POLLIN, 0};
@@ -57,7 +56,7 @@ void Context::prepare() {
   {
     Adapter::Lock lock(adapter_);
     const transport::Time now = adapter_.now();
-    adapter_.for_each_qp([&](QueuePair& qp) {
+    adapter_.qps().for_each([&](QueuePair& qp) {
       if (!waits_for_hello(qp)) return;
       qp.transport().prepare(now);
       adapter_.touch(&qp);
@@ -67,7 +66,7 @@ void Context::prepare() {
   run_until(
       [this] {
         bool waits = false;
-        adapter_.for_each_qp([&](QueuePair& qp) { waits |= waits_for_hello(qp); });
+        adapter_.qps().for_each([&](QueuePair& qp) { waits |= waits_for_hello(qp); });
         return !waits;
       },
       kPrepareLimit);
@@ -127,9 +126,9 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
 
 Slot Context::place_of(std::size_t lane) {
   Slot slot;
-  slot.local = adapter_.lane(lane).port->local();
-  slot.slot = adapter_.lane(lane).slot;
-  if (const port::Address* gid = adapter_.gid_of_lane(lane)) {
+  slot.local = adapter_.lanes()[lane].port->local();
+  slot.slot = adapter_.lanes()[lane].slot;
+  if (const port::Address* gid = adapter_.lanes().gid_of(lane)) {
     slot.origin = {*gid, port::udp_port_of_slot(origin_slot_)};
   }
   slot.epoch = epoch_;
@@ -140,7 +139,7 @@ void Context::places(std::vector<Slot>* out) {
   if (adapter_.abandoned()) return;
   Adapter::Lock lock(adapter_);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    if (adapter_.lane(i).port != nullptr) out->push_back(place_of(i));
+    if (adapter_.lanes()[i].port != nullptr) out->push_back(place_of(i));
   }
 }
 
@@ -162,7 +161,7 @@ void Context::located(const port::Endpoint& name, const port::Endpoint& location
   Adapter::Lock lock(adapter_);
   if (adapter_.suspended()) return;
   const transport::Time now = adapter_.now();
-  adapter_.for_each_qp([&](QueuePair& qp) {
+  adapter_.qps().for_each([&](QueuePair& qp) {
     adapter_.touch(&qp);
     qp.transport().located(name, location, epoch, now);
   });
@@ -175,7 +174,7 @@ int Context::detach(std::vector<Slot>* out) {
   if (thread_ != nullptr) thread_->detach();
   Adapter::Lock lock(adapter_);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    Lane& lane = adapter_.lane(i);
+    Lane& lane = adapter_.lanes()[i];
     if (lane.port == nullptr) continue;
     Slot slot = place_of(i);
     slot.entries = adapter_.take_resting_entries(i);
@@ -206,7 +205,7 @@ int Context::attach(const std::vector<Slot>& slots) {
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
     // A QP whose peer is of this family could not go on.
-    if (by_lane[i] == nullptr && adapter_.lane(i).users > 0) return EADDRNOTAVAIL;
+    if (by_lane[i] == nullptr && adapter_.lanes()[i].users > 0) return EADDRNOTAVAIL;
   }
   std::array<std::unique_ptr<port::Port>, kLanes> ports;
   int error = slots.empty() ? EINVAL : 0;
@@ -222,7 +221,7 @@ int Context::attach(const std::vector<Slot>& slots) {
     return error;
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
-    adapter_.set_port(i, std::move(ports[i]), by_lane[i] != nullptr ? by_lane[i]->slot : 0);
+    adapter_.lanes().set_port(i, std::move(ports[i]), by_lane[i] != nullptr ? by_lane[i]->slot : 0);
     if (by_lane[i] != nullptr) adapter_.multicast().open(by_lane[i]->local.address);
   }
   return 0;
@@ -256,8 +255,8 @@ void Context::abandon() {
   adapter_.abandon();
   if (thread_ != nullptr) thread_->abandon();
   // Only one thread lives in a forked child; locks may never be given back.
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const auto& port = adapter_.lane(i).port;
+  for (const Lane& lane : adapter_.lanes()) {
+    const auto& port = lane.port;
     if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());
   }
   adapter_.multicast().abandon();

@@ -48,7 +48,7 @@ int Context::insert_mr(const device::MrInit& init, ProtectionDomain* pd, const s
   mrs_.emplace(handle, std::move(mr));
   {
     Adapter::Lock lock(adapter_);
-    MemoryTable& table = adapter_.memory();
+    MemoryTable& table = adapter_.objects().memory();
     const bool inserted = key != nullptr ? table.insert_with_key(region, *key)
                                          : table.insert(region, adapter_.environment().random());
     if (!inserted) {
@@ -81,7 +81,7 @@ int Context::insert_null_mr(ProtectionDomain* pd, Handle handle, device::Mr** ou
   mrs_.emplace(handle, std::move(mr));
   {
     Adapter::Lock lock(adapter_);
-    if (!adapter_.memory().insert(region, adapter_.environment().random())) {
+    if (!adapter_.objects().memory().insert(region, adapter_.environment().random())) {
       mrs_.erase(handle);
       return ENOMEM;
     }
@@ -140,7 +140,7 @@ int Context::destroy_mr(MemoryRegion* mr) {
     // When this is taken, nobody copies to or from the region any more.
     Adapter::Lock lock(adapter_);
     if (mr->windows > 0) return EBUSY;
-    adapter_.memory().remove(mr);
+    adapter_.objects().memory().remove(mr);
   }
   --mr->pd->users;
   mrs_.erase(mr->handle);
@@ -155,7 +155,7 @@ int Context::insert_mw(ProtectionDomain* pd, ibv_mw_type type, const std::uint32
   mws_.emplace(handle, std::move(mw));
   {
     Adapter::Lock lock(adapter_);
-    MemoryTable& table = adapter_.memory();
+    MemoryTable& table = adapter_.objects().memory();
     const bool inserted = key != nullptr ? table.insert_with_key(window, *key)
                                          : table.insert(window, adapter_.environment().random());
     if (!inserted) {
@@ -186,7 +186,7 @@ int Context::destroy_mw(MemoryWindow* mw) {
   {
     Adapter::Lock lock(adapter_);
     MemoryTable::unbind(mw);
-    adapter_.memory().remove(mw);
+    adapter_.objects().memory().remove(mw);
   }
   --mw->pd->users;
   mws_.erase(mw->number);
@@ -248,12 +248,12 @@ int Context::insert_srq(const SharedReceiveQueue::Init& wanted, SharedReceiveQue
   if (init.xrcd != nullptr && init.number == 0) {
     do {
       init.number = static_cast<std::uint32_t>(adapter_.environment().random()) & 0xFFFFFF;
-    } while (init.number == 0 || adapter_.xrc_srq(init.number) != nullptr);
+    } while (init.number == 0 || adapter_.objects().xrc_srq(init.number) != nullptr);
   }
   auto srq = std::make_unique<SharedReceiveQueue>(adapter_, sink_, init);
   SharedReceiveQueue* queue = srq.get();
   srqs_.emplace(init.handle, std::move(srq));
-  if (init.xrcd != nullptr) adapter_.add_xrc_srq(queue);
+  if (init.xrcd != nullptr) adapter_.objects().add_xrc(queue);
   use(init, +1);
   *out = queue;
   return 0;
@@ -288,7 +288,10 @@ int Context::destroy_srq(SharedReceiveQueue* srq) {
   if (srq->users > 0) return EBUSY;
   {
     Adapter::Lock lock(adapter_);
-    if (init.xrcd != nullptr) adapter_.remove_xrc_srq(srq);
+    if (init.xrcd != nullptr) {
+      adapter_.objects().remove_xrc(srq);
+      adapter_.qps().for_each([srq](QueuePair& qp) { qp.forget_srq(srq); });
+    }
     srqs_.erase(init.handle);
   }
   use(init, -1);
@@ -308,10 +311,10 @@ void Context::use(const QueuePair::Init& init, int change) {
 int Context::insert_qp(const QueuePair::Init& wanted, const std::uint32_t* index,
                        device::Qp** out) {
   Adapter::Lock lock(adapter_);
-  const Lane& lane = adapter_.lane(adapter_.lane(0).port != nullptr ? 0 : 1);
+  const Lane& lane = adapter_.lanes()[adapter_.lanes()[0].port != nullptr ? 0 : 1];
   // The index is known only when it is taken, and then the QP must exist.
-  const std::uint32_t taken = index != nullptr ? *index : adapter_.free_index();
-  if (taken == Adapter::kNoIndex || !adapter_.is_free(taken))
+  const std::uint32_t taken = index != nullptr ? *index : adapter_.qps().free_index();
+  if (taken == QpTable::kNoIndex || !adapter_.qps().is_free(taken))
     return index != nullptr ? EEXIST : ENOMEM;
   QueuePair::Init init = wanted;
   if (index == nullptr) init.virtual_qpn = port::make_qpn(origin_slot_, taken);
@@ -379,7 +382,7 @@ int Context::destroy_qp(QueuePair* qp) {
 // RoCE routes by GID (annex A17.4.5), and from an address of the same family.
 int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Handle handle,
                        device::Ah** out) {
-  const auto& gids = adapter_.gids();
+  const auto& gids = adapter_.lanes().gids();
   if (attributes.is_global == 0 || attributes.port_num != 1 ||
       attributes.grh.sgid_index >= gids.size()) {
     return EINVAL;
@@ -390,7 +393,7 @@ int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Hand
   *out = ah.get();
   {
     Adapter::Lock lock(adapter_);
-    adapter_.add_address_handle(ah.get());
+    adapter_.objects().add(ah.get());
   }
   ++pd->users;
   ahs_.emplace(handle, std::move(ah));
@@ -410,7 +413,7 @@ int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah
 int Context::destroy_ah(AddressHandle* ah) {
   {
     Adapter::Lock lock(adapter_);
-    adapter_.remove_address_handle(ah->handle());
+    adapter_.objects().remove(ah);
   }
   --ah->pd()->users;
   ahs_.erase(ah->handle());

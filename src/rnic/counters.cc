@@ -10,7 +10,7 @@ void Context::counters(std::vector<device::Counter>* out) {
   std::uint64_t injected_losses = 0;
   {
     Adapter::Lock lock(adapter_);
-    sum = adapter_.counters();
+    sum = adapter_.qps().counters();
     drops = adapter_.drops();
     injected_losses = ports_->injected_losses();
   }

@@ -1,6 +1,7 @@
 #include <array>
 #include <cerrno>
 
+#include "rnic/adapter.h"
 #include "rnic/copy.h"
 #include "rnic/queue_pair.h"
 #include "rnic/work_requests.h"
@@ -146,7 +147,7 @@ int QueuePair::take(const ibv_send_wr& wr, bool post) {
   }
   if (request.operation == Operation::kBindWindow) {
     if (wr.bind_mw.mw == nullptr) return EINVAL;
-    const MemoryWindow* window = adapter_.memory().window(wr.bind_mw.mw->handle);
+    const MemoryWindow* window = adapter_.objects().memory().window(wr.bind_mw.mw->handle);
     if (window == nullptr || window->type != IBV_MW_TYPE_2) return EINVAL;
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
     const transport::WindowBinding binding{.window = window->handle(),

@@ -177,9 +177,8 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
     until = std::min(wakes_at(adapter_.deadlines(), now), adapter_.held_at_most_until(now));
     const bool full = adapter_.port_full();
     if (!adapter_.suspended()) {
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        const Lane& lane = adapter_.lane(i);
-        if (!adapter_.listens(lane)) continue;
+      for (const Lane& lane : adapter_.lanes()) {
+        if (!lane.listens()) continue;
         const auto events = static_cast<short>(POLLIN | (full ? POLLOUT : 0));
         descriptors[count++] = {lane.port->descriptor(), events, 0};
       }
@@ -258,9 +257,8 @@ bool ProgressThread::work_waits() {
   const transport::Time now = adapter_.now();
   if (std::min(adapter_.held_until(), next.strict) <= now) return true;
   if (next.lenient <= now - Adapter::kLenience) return true;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const Lane& lane = adapter_.lane(i);
-    if (!adapter_.listens(lane)) continue;
+  for (const Lane& lane : adapter_.lanes()) {
+    if (!lane.listens()) continue;
     pollfd socket{lane.port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }

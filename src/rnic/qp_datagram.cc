@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnic/adapter.h"
 #include "rnic/queue_pair.h"
 
 // What is of UD alone: places, address handles, multicast.
@@ -13,7 +14,7 @@ bool QueuePair::serves(const Lane& lane) const {
 // A UD QP has no peer, hence both families.
 void QueuePair::set_all_lanes(bool use) {
   for (std::size_t i = 0; i < kLanes; ++i) {
-    Lane& lane = adapter_.lane(i);
+    Lane& lane = adapter_.lanes()[i];
     const auto bit = static_cast<std::uint8_t>(1u << i);
     const bool used = (lanes_used_ & bit) != 0;
     if (used == use || (use && lane.port == nullptr)) continue;
@@ -25,8 +26,8 @@ void QueuePair::set_all_lanes(bool use) {
 
 bool QueuePair::place_towards(const port::Address& address, transport::DatagramSource* out) const {
   const std::size_t index = lane_of(address);
-  const Lane& lane = adapter_.lane(index);
-  const port::Address* gid = adapter_.gid_of_lane(index);
+  const Lane& lane = adapter_.lanes()[index];
+  const port::Address* gid = adapter_.lanes().gid_of(index);
   if (lane.port == nullptr || gid == nullptr) return false;
   out->gid = *gid;
   out->place = {lane.port->local(), port::make_qpn(lane.slot, port::index_of(wire_qpn_))};
@@ -36,8 +37,8 @@ bool QueuePair::place_towards(const port::Address& address, transport::DatagramS
 bool QueuePair::own_place(const port::Address& gid, std::uint32_t qpn,
                           transport::DatagramPlace* out) const {
   const std::size_t index = lane_of(gid);
-  const port::Address* own = adapter_.gid_of_lane(index);
-  const Lane& lane = adapter_.lane(index);
+  const port::Address* own = adapter_.lanes().gid_of(index);
+  const Lane& lane = adapter_.lanes()[index];
   if (own == nullptr || *own != gid || lane.port == nullptr ||
       port::slot_of(qpn) != port::slot_of(init_.virtual_qpn)) {
     return false;
@@ -48,7 +49,7 @@ bool QueuePair::own_place(const port::Address& gid, std::uint32_t qpn,
 
 int QueuePair::take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* out) const {
   if (wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > 0xFFFFFF) return EINVAL;
-  const AddressHandle* ah = adapter_.address_handle(wr.wr.ud.ah->handle);
+  const AddressHandle* ah = adapter_.objects().address_handle(wr.wr.ud.ah->handle);
   if (ah == nullptr || ah->pd() != init_.pd) return EINVAL;
   *out = ah->address();
   out->qpn = wr.wr.ud.remote_qpn;
@@ -71,8 +72,8 @@ int QueuePair::attach_mcast(const ibv_gid& gid, std::uint16_t) {
   std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
   if (!is_datagram() || !group.is_multicast()) return EINVAL;
   Adapter::Lock lock(adapter_);
-  const Lane& lane = adapter_.lane(lane_of(group));
-  if (adapter_.gid_of_lane(lane_of(group)) == nullptr) return EINVAL;
+  const Lane& lane = adapter_.lanes()[lane_of(group)];
+  if (adapter_.lanes().gid_of(lane_of(group)) == nullptr) return EINVAL;
   port::Address local;
   if (lane.port != nullptr) local = lane.port->local().address;
   const int error =

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnic/adapter.h"
 #include "rnic/copy.h"
 #include "rnic/queue_pair.h"
 #include "transport/movable.h"
@@ -46,7 +47,7 @@ void QueuePair::handle_in_pause(const wire::Packet& packet, const port::Endpoint
 
 EmitResult QueuePair::emit(const transport::OutPacket& packet) {
   using Source = transport::OutPacket::Source;
-  Lane* lane = is_datagram() ? &adapter_.lane(lane_of(packet.to.address)) : lane_;
+  Lane* lane = is_datagram() ? &adapter_.lanes()[lane_of(packet.to.address)] : lane_;
   if (lane == nullptr || lane->port == nullptr) return EmitResult::kNoRoom;
   port::Port& port = *lane->port;
   const bool paced = is_paced() && wire::is_request(packet.header.opcode);
@@ -92,6 +93,10 @@ void QueuePair::handle_timeout(transport::Time now) {
   if (transport_->next_deadline() <= now) transport_->handle_timeout(now);
 }
 
+void QueuePair::seek(const port::Endpoint& name) {
+  adapter_.seek(name);
+}
+
 int QueuePair::limit_rate(const ibv_qp_rate_limit_attr& wanted) {
   if (adapter_.abandoned()) return ENODEV;
   Adapter::Lock lock(adapter_);
@@ -122,7 +127,7 @@ void QueuePair::account(const port::Endpoint& to, std::int64_t bytes) {
 void QueuePair::account_elsewhere(const port::Endpoint& to, std::int64_t bytes) {
   const std::int64_t outstanding = outstanding_;
   drop_destination();
-  destination_ = adapter_.use_destination(to);
+  destination_ = adapter_.destinations().use(to);
   account(to, outstanding + bytes);
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnic/adapter.h"
 #include "transport/connection.h"
 
 // A QP's life: creation, states and attributes.
@@ -118,7 +119,7 @@ void QueuePair::drop_destination() {
   if (destination_ == nullptr) return;
   destination_->outstanding -= outstanding_;
   outstanding_ = 0;
-  adapter_.release_destination(destination_);
+  adapter_.destinations().release(destination_);
   destination_ = nullptr;
 }
 
@@ -149,8 +150,8 @@ int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
                                                          : port::kRoceUdpPort;
   // The peer must be reached from the address that the GID index names.
   const std::size_t index = lane_of(peer->address);
-  Lane& lane = adapter_.lane(index);
-  if (index != lane_of(adapter_.gids()[merged.ah_attr.grh.sgid_index]) ||
+  Lane& lane = adapter_.lanes()[index];
+  if (index != lane_of(adapter_.lanes().gids()[merged.ah_attr.grh.sgid_index]) ||
       (lane.port == nullptr && !adapter_.suspended())) {
     return EINVAL;
   }
@@ -299,8 +300,7 @@ bool QueuePair::hears_strangers() const {
 }
 
 void QueuePair::meet_strangers() {
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const Lane& lane = adapter_.lane(i);
+  for (const Lane& lane : adapter_.lanes()) {
     if (is_datagram() || lane_ == &lane) adapter_.meets_stranger(lane);
   }
 }

@@ -126,7 +126,7 @@ struct Stream : ::testing::Test, SimPair {
   }
   std::uint64_t sent() {
     Adapter::Lock lock(a.context->engine());
-    return a.context->engine().counters().sent_packets;
+    return a.context->engine().qps().counters().sent_packets;
   }
 };
 

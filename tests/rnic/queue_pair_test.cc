@@ -513,7 +513,7 @@ TEST_F(QueuePairTest, ManyQpsShareTheWindow) {
 TEST_F(QueuePairTest, GarbageIsCountedAndDropped) {
   run();  // HELLO
   auto attacker = network.attach({port::Address::from_ipv4(0x0A000099), 4791});
-  const port::Endpoint target = b.context->engine().lane(0).port->local();
+  const port::Endpoint target = b.context->engine().lanes()[0].port->local();
   const auto send = [&](std::span<const std::byte> bytes) {
     std::uint16_t identification = 0;
     auto out = attacker->reserve(target, bytes.size(), &identification);

@@ -107,7 +107,7 @@ struct PingPong : ::testing::Test, SimPair {
   }
   std::uint64_t sent_by_b() {
     Adapter::Lock lock(b.context->engine());
-    return b.context->engine().counters().sent_packets;
+    return b.context->engine().qps().counters().sent_packets;
   }
   static constexpr transport::Time kFlight = microseconds(10);
   std::uint64_t before = 0;
