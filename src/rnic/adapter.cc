@@ -23,15 +23,13 @@ constexpr unsigned kReceiveBatchesPerPass = 4;
 // A lane that no QP uses is listened to for QP 1 alone: connection requests, which may wait for so
 // many polls of the program.
 constexpr unsigned kPollsPerIdleLane = 64;
-constexpr std::size_t kMaxSought = 256;
 // QPs that rest are looked at and resumed beside a program that wants the engine too: so many with
 // the lock held, and none for so long after them.
 constexpr unsigned kRestPerTurn = 64;
 constexpr unsigned kResumedPerTurn = 64;
 constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);
-// No acknowledgement is held for so long after a completion event, and none for longer than this
-// while the progress thread listens (reply_habit.h).
-constexpr transport::Time kEventful = std::chrono::milliseconds(10);
+// No acknowledgement is held for longer than this while the progress thread listens
+// (reply_habit.h).
 constexpr transport::Time kLongestHold = std::chrono::milliseconds(1);
 // UDP port 4791 beside another slot: how often it is looked at, at most, whether it is needed, and
 // at least while it is; how often it is tried to get it where nobody tells that it was freed.
@@ -53,18 +51,18 @@ Adapter::Lock::Lock(Adapter& adapter, std::try_to_lock_t) : adapter_(adapter) {
 
 Adapter::Lock::~Lock() {
   if (lock_.owns_lock()) {
-    if (adapter_.overflow_pending_) adapter_.handle_overflows(adapter_.now());
-    for (CompletionQueue* cq : adapter_.notified_) cq->raise();
-    adapter_.notified_.clear();
-    const bool kick = adapter_.thread_sleeping_ &&
-                      (adapter_.oversleeps() || adapter_.lanes_changed_ ||
-                       (adapter_.port_full_ && !adapter_.thread_watches_full_port_)) &&
-                      !adapter_.suspended();
-    if (kick) adapter_.thread_sleeping_ = false;
-    const bool tell = std::exchange(adapter_.tell_seeker_, false);
+    if (adapter_.events_.overflow_pending()) adapter_.handle_overflows(adapter_.now());
+    adapter_.events_.raise();
+    ThreadSleep& sleep = adapter_.thread_sleep_;
+    const bool kick =
+        sleep.asleep() &&
+        (sleep.oversleeps(adapter_.deadlines()) || sleep.misses_socket(adapter_.port_full_)) &&
+        !adapter_.suspended();
+    if (kick) sleep.ends();
+    const bool tell = adapter_.seeker_.due();
     lock_.unlock();
     if (kick) adapter_.thread_->kick();
-    if (tell) adapter_.seeker_();
+    if (tell) adapter_.seeker_.tell();
   }
   pthread_setcancelstate(cancel_state_, nullptr);
 }
@@ -82,14 +80,12 @@ void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
   qps_.add(qp, index);
   resting_.added(qp);
   timers_.reserve(qps_.all().size());
-  lenient_timers_.reserve(qps_.all().size());
 }
 
 void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   if (!qps_.remove(qp, index)) return;
   resting_.removed(qp);
-  timers_.remove(static_cast<StrictTimer*>(qp));
-  lenient_timers_.remove(static_cast<LenientTimer*>(qp));
+  timers_.remove(qp);
   const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
     QueuePair* previous = nullptr;
     for (QueuePair* at = head; at != nullptr; previous = at, at = at->*next) {
@@ -102,27 +98,6 @@ void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   };
   unlink(touched_head_, touched_tail_, &QueuePair::next_touched);
   if (unlink(waiting_head_, waiting_tail_, &QueuePair::next_waiting)) --waiting_count_;
-}
-
-void Adapter::seek(const port::Endpoint& name) {
-  if (!seeker_) return;
-  const transport::Time at = now();
-  if (const auto asked = asked_.find(name);
-      asked != asked_.end() && at - asked->second < kSeekInterval) {
-    return;
-  }
-  std::erase_if(asked_, [at](const auto& entry) { return at - entry.second >= kSeekInterval; });
-  asked_[name] = at;
-  if (std::find(sought_.begin(), sought_.end(), name) == sought_.end()) {
-    if (sought_.size() >= kMaxSought) return;  // nobody takes them: there is no ferryd
-    sought_.push_back(name);
-  }
-  tell_seeker_ = true;
-}
-
-void Adapter::take_sought(std::vector<port::Endpoint>* out) {
-  out->insert(out->end(), sought_.begin(), sought_.end());
-  sought_.clear();
 }
 
 void Adapter::touch(QueuePair* qp) {
@@ -231,9 +206,7 @@ bool Adapter::serve(QueuePair* qp, transport::Time now) {
   } else if (transport.waits_for_window()) {
     push_waiting(qp);
   }
-  const transport::Deadlines at = qp->deadlines();
-  timers_.schedule(static_cast<StrictTimer*>(qp), at.strict);
-  lenient_timers_.schedule(static_cast<LenientTimer*>(qp), at.lenient);
+  timers_.schedule(qp);
   return sent > 0;
 }
 
@@ -244,23 +217,18 @@ void Adapter::flush() {
   }
 }
 
-// A program that waits for events does not answer at once.
-bool Adapter::eventful(transport::Time now) const {
-  return armed_cqs.load(std::memory_order_relaxed) > 0 || now < eventful_until_;
-}
-
 bool Adapter::thread_looks_soon(transport::Time now) const {
-  return !thread_sleeping_ || thread_until_ - now <= kLongestHold;
+  return thread_sleep_.looks_within(kLongestHold, now);
 }
 
 // Should the program cease to poll, the thread sends what it held, and must not sleep for long then.
 bool Adapter::may_hold(Caller caller, transport::Time now) const {
-  if (caller == Caller::kAnyone || eventful(now)) return false;
+  if (caller == Caller::kAnyone || events_.eventful(now)) return false;
   return caller == Caller::kThread || thread_looks_soon(now);
 }
 
 transport::Time Adapter::held_at_most_until(transport::Time now) {
-  const bool held = std::exchange(held_lately_, false) && !eventful(now);
+  const bool held = std::exchange(held_lately_, false) && !events_.eventful(now);
   return std::min(held_until_, held ? now + kLongestHold : transport::kNever);
 }
 
@@ -381,8 +349,8 @@ std::size_t Adapter::receive(transport::Time now, Caller caller, bool* more) {
   // Where the thread listens beside the program, each packet wakes it, and a program that looks at
   // the one lane as fast as it can is mostly interrupted while it has the lock, which costs two
   // more switches: ib_write_lat takes 30 us then instead of 26.
-  const bool all =
-      caller != Caller::kProgram || thread_sleeping_ || program_runs() % kPollsPerIdleLane == 0;
+  const bool all = caller != Caller::kProgram || thread_sleep_.asleep() ||
+                   program_runs() % kPollsPerIdleLane == 0;
   for (Lane& lane : lanes_) {
     if (!lane.listens() || (lane.users == 0 && !all)) continue;
     for (unsigned batch = 0; batch < kReceiveBatchesPerPass; ++batch) {
@@ -460,57 +428,25 @@ void Adapter::look_at_held_ports(transport::Time now) {
   };
   const auto before = sockets();
   const bool holds_all = holder_.hold(wanted);
-  if (sockets() != before) lanes_changed();  // the progress thread is to watch others
+  if (sockets() != before)
+    thread_sleep_.sockets_changed();  // the progress thread is to watch others
   awaits_port_ = holder_.watch_descriptor() >= 0;
   if (wanted.empty()) return;
   look_at_held_ports_at_ =
       now + (holds_all || awaits_port() ? kNextLookAtHeldPorts : kTriesToHoldPorts);
 }
 
-void Adapter::add_moderated(CompletionQueue* cq) {
-  if (std::find(moderated_.begin(), moderated_.end(), cq) == moderated_.end()) {
-    moderated_.push_back(cq);
-  }
-}
-
 transport::Deadlines Adapter::deadlines() const {
-  transport::Deadlines next{timers_.next(), lenient_timers_.next()};
-  for (const CompletionQueue* cq : moderated_) next.strict = std::min(next.strict, cq->event_at());
+  transport::Deadlines next = timers_.next();
+  next.strict = std::min(next.strict, events_.next());
   if (resumes_resting()) next.strict = std::min(next.strict, resume_at_);
   next.strict = std::min(next.strict, look_at_held_ports_at_);
   return next;
 }
 
-bool Adapter::oversleeps() const {
-  const transport::Deadlines next = deadlines();
-  return next.strict < thread_until_ ||
-         (next.lenient != transport::kNever && next.lenient + kLenience < thread_until_);
-}
-
 void Adapter::run_timers(transport::Time now) {
-  for (CompletionQueue* cq : moderated_) {
-    if (cq->event_at() <= now) cq->raise_held();
-  }
-  run_timers<StrictTimer>(timers_, &transport::Deadlines::strict, now);
-  run_timers<LenientTimer>(lenient_timers_, &transport::Deadlines::lenient, now);
-}
-
-template <typename Timer>
-void Adapter::run_timers(TimerHeap& timers, transport::Time transport::Deadlines::*deadline,
-                         transport::Time now) {
-  while (TimerEntry* entry = timers.due(now)) {
-    auto* qp = static_cast<QueuePair*>(static_cast<Timer*>(entry));
-    if (qp->deadlines().*deadline <= now) {
-      qp->handle_timeout(now);
-      touch(qp);
-    }
-    const transport::Time next = qp->deadlines().*deadline;
-    if (next == transport::kNever) {
-      timers.remove(entry);
-    } else {
-      timers.put_off(entry, std::max(next, now + std::chrono::microseconds(1)));
-    }
-  }
+  events_.run_timers(now);
+  timers_.run(now, [this](QueuePair* qp) { touch(qp); });
 }
 
 Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
@@ -523,7 +459,7 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   if (look_at_held_ports_at_ <= now) look_at_held_ports(now);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
-  if (!notified_.empty()) eventful_until_ = now + kEventful;
+  events_.received(now);
   const bool sends = touched_head_ != nullptr || waiting_head_ != nullptr || port_full_;
   if (sends) transmit(now, may_hold(caller, now));
   if (caller == Caller::kProgram && (sends || pass.received > 0)) gatherer_.leaves(this->now());
@@ -531,18 +467,11 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
 }
 
 void Adapter::handle_overflows(transport::Time now) {
-  while (overflow_pending_) {
-    overflow_pending_ = false;
+  while (events_.overflow_pending()) {
+    events_.overflow_handled();
     qps_.for_each([now](QueuePair& qp) { qp.check_overflow(now); });
     objects_.for_each_xrc_srq([](SharedReceiveQueue& srq) { srq.check_overflow(); });
   }
-}
-
-void Adapter::thread_sleeps(transport::Time until, bool watches_full_port) {
-  thread_sleeping_ = true;
-  lanes_changed_ = false;
-  thread_until_ = until;
-  thread_watches_full_port_ = watches_full_port;
 }
 
 void Adapter::run_for_poller() {

@@ -18,6 +18,7 @@
 #include "gsi/holder.h"
 #include "port/port.h"
 #include "port/slot.h"
+#include "rnic/completion_events.h"
 #include "rnic/destinations.h"
 #include "rnic/environment.h"
 #include "rnic/lanes.h"
@@ -27,8 +28,10 @@
 #include "rnic/post_gatherer.h"
 #include "rnic/qp_table.h"
 #include "rnic/resting_qps.h"
+#include "rnic/seeker.h"
 #include "rnic/settings.h"
-#include "rnic/timer_heap.h"
+#include "rnic/thread_sleep.h"
+#include "rnic/timers.h"
 #include "transport/location_table.h"
 #include "transport/movable.h"
 #include "wire/header.h"
@@ -39,8 +42,6 @@
 namespace ferry::rnic {
 
 class QueuePair;
-class CompletionQueue;
-class SharedReceiveQueue;
 class ProgressThread;
 
 // Packets that were dropped before they reached a QP, by reason.
@@ -52,11 +53,6 @@ struct DropCounters {
 
 class Adapter {
  public:
-  // How late a lenient deadline may be served. A program that polls serves it in time; for one that
-  // does not, the progress thread would interrupt it again and again.
-  static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
-  static constexpr transport::Time kSeekInterval = std::chrono::milliseconds(100);
-
   // The latter two are those of the holder().
   Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
   ~Adapter();
@@ -175,28 +171,9 @@ class Adapter {
   std::uint32_t epochs_ahead() const;
   bool resumes_resting() const { return mode() == Mode::kResuming; }
 
-  // A CQ overflowed: its QPs and XRC SRQs go to the error state when the current work is done.
-  void cq_overflowed() { overflow_pending_ = true; }
-  void handle_overflows(transport::Time now);
-  // A CQ that was armed got a completion: its event is raised when the lock is released, so that a
-  // program that wakes finds all that came together, and is not woken for each of it.
-  void raise_completion(CompletionQueue* cq) { notified_.push_back(cq); }
-
-  // CQs that hold events back (CompletionQueue::moderate).
-  void add_moderated(CompletionQueue* cq);
-  void forget_moderated(CompletionQueue* cq) { std::erase(moderated_, cq); }
-
-  // A QP's peer does not answer (transport::Host::seek). `tell` is called, without the lock, when
-  // there is a name that take_sought() has not given yet; each name at most every kSeekInterval.
-  void set_seeker(std::function<void()> tell) { seeker_ = std::move(tell); }
-  void seek(const port::Endpoint& name);
-  void take_sought(std::vector<port::Endpoint>* out);
-
-  // How the progress thread sleeps: kNever and false unless it does.
-  void thread_sleeps(transport::Time until, bool watches_full_port);
-  void thread_awake() { thread_sleeping_ = false; }
-  // A lane is in use from now on: the thread must watch its socket.
-  void lanes_changed() { lanes_changed_ = true; }
+  CompletionEvents& events() { return events_; }
+  Seeker& seeker() { return seeker_; }
+  ThreadSleep& thread_sleep() { return thread_sleep_; }
 
   // --- Any thread, without the lock
   // ----------------------------------------------------------------------------------------------------
@@ -212,7 +189,6 @@ class Adapter {
   // A CQ was armed: the program is about to sleep.
   void listen();
   void set_thread(ProgressThread* thread) { thread_ = thread; }
-  std::atomic<int> armed_cqs{0};
 
   bool suspended() const { return mode() == Mode::kSuspended; }
   // A forked child: the RNIC is its parent's.
@@ -241,14 +217,10 @@ class Adapter {
   void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
                         transport::Time now);
   void run_timers(transport::Time now);
-  template <typename Timer>
-  void run_timers(TimerHeap& timers, transport::Time transport::Deadlines::*deadline,
-                  transport::Time now);
-  bool oversleeps() const;  // the progress thread, past a deadline
+  void handle_overflows(transport::Time now);
   // Lets one QP send; true when it did.
   bool serve(QueuePair* qp, transport::Time now);
   void flush();
-  bool eventful(transport::Time now) const;
   bool thread_looks_soon(transport::Time now) const;
   bool may_hold(Caller caller, transport::Time now) const;
   QueuePair* pop_touched();
@@ -269,7 +241,7 @@ class Adapter {
   ObjectTables objects_;
   transport::LocationTable locations_;
   MulticastGroups multicast_;
-  TimerHeap timers_, lenient_timers_;
+  Timers timers_;
   Destinations destinations_;
 
   // Two intrusive queues. Touched QPs are served in the current pass; waiting ones have work that
@@ -284,23 +256,14 @@ class Adapter {
   bool resumes_by_rollback_ = false;
   PostGatherer gatherer_;
   transport::Time held_until_ = transport::kNever;
-  transport::Time eventful_until_{0};
   bool held_lately_ = false;  // or would have, since held_at_most_until()
   bool port_full_ = false;
-  bool overflow_pending_ = false;
-  std::vector<CompletionQueue*> notified_;
-  std::vector<CompletionQueue*> moderated_;
-  std::function<void()> seeker_;
-  std::map<port::Endpoint, transport::Time> asked_;  // when seek() was told last
-  std::vector<port::Endpoint> sought_;
-  bool tell_seeker_ = false;
+  CompletionEvents events_;
+  Seeker seeker_;
   DropCounters drops_;
 
   ProgressThread* thread_ = nullptr;
-  transport::Time thread_until_ = transport::kNever;
-  bool thread_sleeping_ = false;
-  bool lanes_changed_ = false;
-  bool thread_watches_full_port_ = false;
+  ThreadSleep thread_sleep_;
 
   std::atomic<std::uint64_t> program_runs_{0};
   PollYields poll_yields_;

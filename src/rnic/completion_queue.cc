@@ -35,14 +35,14 @@ CompletionQueue::CompletionQueue(Adapter& adapter, device::EventSink& sink, Hand
       ring_(make_ring(init.cqe)) {}
 
 CompletionQueue::~CompletionQueue() {
-  if (armed()) --adapter_.armed_cqs;
+  if (armed()) adapter_.events().disarmed();
 }
 
 void CompletionQueue::set_armed(Armed value) {
   const bool before = armed();
   armed_.store(value, std::memory_order_relaxed);
-  if (!before && value != Armed::kNo) ++adapter_.armed_cqs;
-  if (before && value == Armed::kNo) --adapter_.armed_cqs;
+  if (!before && value != Armed::kNo) adapter_.events().armed();
+  if (before && value == Armed::kNo) adapter_.events().disarmed();
 }
 
 int CompletionQueue::capacity() const {
@@ -147,7 +147,7 @@ bool CompletionQueue::add(const ibv_wc& completion, bool notable) {
   const bool notify = counts && reaches_event();
   if (notify) disarm();
   lock.unlock();
-  if (notify) adapter_.raise_completion(this);
+  if (notify) adapter_.events().notify(this);
   return true;
 }
 
@@ -172,19 +172,19 @@ void CompletionQueue::raise_held() {
     std::lock_guard lock(mutex_);
     disarm();
   }
-  adapter_.raise_completion(this);
+  adapter_.events().notify(this);
 }
 
 int CompletionQueue::moderate(std::uint16_t count, std::uint16_t period) try {
   if (adapter_.abandoned()) return ENODEV;
   Adapter::Lock engine(adapter_);
   const Moderation wanted{count, period, moderation_.held};
-  if (wanted.is_on()) adapter_.add_moderated(this);
+  if (wanted.is_on()) adapter_.events().add_moderated(this);
   {
     std::lock_guard lock(mutex_);
     moderation_ = wanted;
   }
-  if (!wanted.is_on()) adapter_.forget_moderated(this);
+  if (!wanted.is_on()) adapter_.events().forget_moderated(this);
   if (wanted.held > 0 && (!wanted.is_on() || wanted.held >= count)) raise_held();
   return 0;
 } catch (const std::bad_alloc&) {
@@ -231,7 +231,7 @@ bool CompletionQueue::restore(const Contents& contents) {
   waiting_.store(static_cast<std::uint32_t>(contents.completions.size()),
                  std::memory_order_release);
   set_armed(contents.armed);
-  if (contents.moderation.is_on()) adapter_.add_moderated(this);
+  if (contents.moderation.is_on()) adapter_.events().add_moderated(this);
   moderation_ = contents.moderation;
   overflowed_.store(contents.overflowed, std::memory_order_relaxed);
   return true;

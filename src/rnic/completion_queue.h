@@ -42,7 +42,7 @@ class CompletionQueue final : public device::Cq {
   // once; what it holds can still be polled. False then. A CQ that ignores overruns loses its
   // oldest completion instead. Called under the engine's lock.
   bool add(const ibv_wc& completion, bool notable);
-  // The event that an arm() asked for, when the engine is done (Adapter::raise_completion).
+  // The event that an arm() asked for, when the engine is done (CompletionEvents::notify).
   void raise() { sink_.completion(*this); }
   // When the event of completions that are held back is due; kNever: none are. Under the engine's
   // lock, as raise_held(), which raises it.

@@ -30,7 +30,7 @@ Context::Context(const Options& options)
         return ports->join(group, local, error);
       });
   adapter_.set_management(options.management);
-  adapter_.set_seeker([moves = options.moves] {
+  adapter_.seeker().set_tell([moves = options.moves] {
     if (moves != nullptr) moves->seeks();
   });
 }

@@ -152,7 +152,7 @@ device::Parcel Context::place() {
 void Context::sought(std::vector<port::Endpoint>* out) {
   if (adapter_.abandoned()) return;
   Adapter::Lock lock(adapter_);
-  adapter_.take_sought(out);
+  adapter_.seeker().take(out);
 }
 
 void Context::located(const port::Endpoint& name, const port::Endpoint& location,
@@ -247,7 +247,7 @@ void Context::resume(bool rollback) {
   if (rollback) ++epoch_;
   adapter_.for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
   adapter_.resume_resting(rollback, now);
-  adapter_.lanes_changed();  // the progress thread sleeps without the sockets
+  adapter_.thread_sleep().sockets_changed();  // the progress thread sleeps without the sockets
   adapter_.transmit(now);
 }
 

@@ -212,7 +212,7 @@ int Context::destroy_cq(CompletionQueue* cq) {
   if (cq->users > 0) return EBUSY;
   {
     Adapter::Lock lock(adapter_);
-    adapter_.forget_moderated(cq);
+    adapter_.events().forget_moderated(cq);
   }
   cqs_.erase(cq->handle);
   return 0;

@@ -33,7 +33,7 @@ constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then 
 
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
-  return std::min(next.strict, std::max(next.lenient, now + Adapter::kLenience));
+  return std::min(next.strict, std::max(next.lenient, now + Timers::kLenience));
 }
 
 timespec to_timespec(transport::Time time) {
@@ -192,7 +192,7 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
     } else {
       until = transport::kNever;
     }
-    adapter_.thread_sleeps(until, full);
+    adapter_.thread_sleep().begins(until, full);
   }
   if (asked_to_leave() || until <= now) return Wake::kOther;
   const timespec timeout = to_timespec(until - now);
@@ -256,7 +256,7 @@ bool ProgressThread::work_waits() {
   const transport::Deadlines next = adapter_.deadlines();
   const transport::Time now = adapter_.now();
   if (std::min(adapter_.held_until(), next.strict) <= now) return true;
-  if (next.lenient <= now - Adapter::kLenience) return true;
+  if (next.lenient <= now - Timers::kLenience) return true;
   for (const Lane& lane : adapter_.lanes()) {
     if (!lane.listens()) continue;
     pollfd socket{lane.port->descriptor(), POLLIN, 0};
@@ -321,7 +321,7 @@ void ProgressThread::serve() {
     Adapter::Pass pass;
     do {
       Adapter::Lock lock(adapter_);
-      adapter_.thread_awake();
+      adapter_.thread_sleep().ends();
       pass = adapter_.run(adapter_.now(), Adapter::Caller::kThread);
     } while (pass.more && !asked_to_leave());
     if (wake == Wake::kPacket && !adapter_.polled_since(runs) && looks_.due()) {
@@ -346,7 +346,7 @@ void ProgressThread::serve() {
     wasted_limit_ = parked ? kWastedFirst : std::min(wasted_limit_ * 2, kWastedLast);
   }
   Adapter::Lock lock(adapter_);
-  adapter_.thread_awake();
+  adapter_.thread_sleep().ends();
 }
 
 }  // namespace ferry::rnic

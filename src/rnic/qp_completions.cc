@@ -64,7 +64,7 @@ std::uint32_t QueuePair::receives_posted() const {
 }
 
 void QueuePair::add(CompletionQueue& cq, const ibv_wc& completion, bool notable) {
-  if (!cq.add(completion, notable)) adapter_.cq_overflowed();
+  if (!cq.add(completion, notable)) adapter_.events().overflowed();
 }
 
 void QueuePair::complete_send(const transport::SendCompletion& completion) {

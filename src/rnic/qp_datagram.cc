@@ -19,7 +19,7 @@ void QueuePair::set_all_lanes(bool use) {
     const bool used = (lanes_used_ & bit) != 0;
     if (used == use || (use && lane.port == nullptr)) continue;
     lanes_used_ ^= bit;
-    if (use && lane.users == 0) adapter_.lanes_changed();
+    if (use && lane.users == 0) adapter_.thread_sleep().sockets_changed();
     use ? ++lane.users : --lane.users;
   }
 }
@@ -78,7 +78,7 @@ int QueuePair::attach_mcast(const ibv_gid& gid, std::uint16_t) {
   if (lane.port != nullptr) local = lane.port->local().address;
   const int error =
       adapter_.multicast().attach(this, group, lane.port != nullptr ? &local : nullptr);
-  adapter_.lanes_changed();
+  adapter_.thread_sleep().sockets_changed();
   return error;
 }
 
@@ -88,7 +88,7 @@ int QueuePair::detach_mcast(const ibv_gid& gid, std::uint16_t) {
   std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
   Adapter::Lock lock(adapter_);
   const int error = adapter_.multicast().detach(this, group);
-  adapter_.lanes_changed();
+  adapter_.thread_sleep().sockets_changed();
   return error;
 }
 

@@ -94,7 +94,7 @@ void QueuePair::handle_timeout(transport::Time now) {
 }
 
 void QueuePair::seek(const port::Endpoint& name) {
-  adapter_.seek(name);
+  adapter_.seeker().seek(name, adapter_.now());
 }
 
 int QueuePair::limit_rate(const ibv_qp_rate_limit_attr& wanted) {

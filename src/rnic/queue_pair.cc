@@ -112,7 +112,7 @@ ibv_qp_state QueuePair::state() const {
 void QueuePair::set_lane(Lane* lane) {
   if (lane_ != nullptr) --lane_->users;
   lane_ = lane;
-  if (lane_ != nullptr && lane_->users++ == 0) adapter_.lanes_changed();
+  if (lane_ != nullptr && lane_->users++ == 0) adapter_.thread_sleep().sockets_changed();
 }
 
 void QueuePair::drop_destination() {

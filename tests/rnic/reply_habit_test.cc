@@ -97,7 +97,7 @@ struct PingPong : ::testing::Test, SimPair {
   void pass_of_thread() {
     Adapter& engine = b.context->engine();
     Adapter::Lock lock(engine);
-    engine.thread_awake();
+    engine.thread_sleep().ends();
     engine.run(network.now(), Adapter::Caller::kThread);
   }
   // ... and falls asleep until then, if nothing else is due.
@@ -148,7 +148,7 @@ TEST_F(PingPong, AThreadThatHeldItInVainSendsIt) {
 TEST_F(PingPong, NothingIsHeldWhileTheThreadSleepsForLong) {
   {
     Adapter::Lock lock(b.context->engine());
-    b.context->engine().thread_sleeps(network.now() + milliseconds(2), false);
+    b.context->engine().thread_sleep().begins(network.now() + milliseconds(2), false);
   }
   EXPECT_TRUE(drain(b.cq).empty());  // a poll
   EXPECT_EQ(sent_by_b(), before + 1);
