@@ -17,20 +17,10 @@
 namespace ferry::rnic {
 namespace {
 
-constexpr unsigned kPacketsPerTurn = 16;  // of one QP, before the next one's turn
-constexpr unsigned kWaitingPerPass = 16;  // QPs that wait for room, tried per pass
 constexpr unsigned kReceiveBatchesPerPass = 4;
 // A lane that no QP uses is listened to for QP 1 alone: connection requests, which may wait for so
 // many polls of the program.
 constexpr unsigned kPollsPerIdleLane = 64;
-// QPs that rest are looked at and resumed beside a program that wants the engine too: so many with
-// the lock held, and none for so long after them.
-constexpr unsigned kRestPerTurn = 64;
-constexpr unsigned kResumedPerTurn = 64;
-constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);
-// No acknowledgement is held for longer than this while the progress thread listens
-// (reply_habit.h).
-constexpr transport::Time kLongestHold = std::chrono::milliseconds(1);
 // UDP port 4791 beside another slot: how often it is looked at, at most, whether it is needed, and
 // at least while it is; how often it is tried to get it where nobody tells that it was freed.
 constexpr transport::Time kLooksAtHeldPorts = std::chrono::milliseconds(50);
@@ -56,7 +46,7 @@ Adapter::Lock::~Lock() {
     ThreadSleep& sleep = adapter_.thread_sleep_;
     const bool kick =
         sleep.asleep() &&
-        (sleep.oversleeps(adapter_.deadlines()) || sleep.misses_socket(adapter_.port_full_)) &&
+        (sleep.oversleeps(adapter_.deadlines()) || sleep.misses_socket(adapter_.port_full())) &&
         !adapter_.suspended();
     if (kick) sleep.ends();
     const bool tell = adapter_.seeker_.due();
@@ -78,198 +68,30 @@ Adapter::~Adapter() = default;
 
 void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
   qps_.add(qp, index);
-  resting_.added(qp);
+  suspension_.added(qp);
   timers_.reserve(qps_.all().size());
 }
 
 void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
   if (!qps_.remove(qp, index)) return;
-  resting_.removed(qp);
+  suspension_.removed(qp);
   timers_.remove(qp);
-  const auto unlink = [qp](QueuePair*& head, QueuePair*& tail, QueuePair* QueuePair::*next) {
-    QueuePair* previous = nullptr;
-    for (QueuePair* at = head; at != nullptr; previous = at, at = at->*next) {
-      if (at != qp) continue;
-      (previous != nullptr ? previous->*next : head) = at->*next;
-      if (tail == qp) tail = previous;
-      return true;
-    }
-    return false;
-  };
-  unlink(touched_head_, touched_tail_, &QueuePair::next_touched);
-  if (unlink(waiting_head_, waiting_tail_, &QueuePair::next_waiting)) --waiting_count_;
+  scheduler_.remove(qp);
 }
 
-void Adapter::touch(QueuePair* qp) {
-  if (qp->turn != Turn::kNone) {
-    if (transport::kMovable && qp->turn == Turn::kResting) disturb(qp);
-    if (!transport::kMovable || qp->turn == Turn::kTouched) return;
-  }
-  qp->turn = Turn::kTouched;
-  qp->next_touched = nullptr;
-  (touched_tail_ != nullptr ? touched_tail_->next_touched : touched_head_) = qp;
-  touched_tail_ = qp;
-}
-
-QueuePair* Adapter::pop_touched() {
-  QueuePair* qp = touched_head_;
-  if (qp == nullptr) return nullptr;
-  touched_head_ = qp->next_touched;
-  if (touched_head_ == nullptr) touched_tail_ = nullptr;
-  qp->turn = Turn::kNone;
-  return qp;
-}
-
-void Adapter::disturb(QueuePair* qp) {
-  resting_.disturbed(qp);
-  if (mode() == Mode::kServing) return;
-  qp->transport().stop_untold();
-  if (mode() == Mode::kResuming) qp->resume(resumes_by_rollback_, now());
-}
-
-void Adapter::rest_begins(transport::Time now) {
-  if (resumes_resting()) {
-    wake_all();
-    transmit(now);
-  }
-  resting_.begin(qps_.all());
-}
-
-bool Adapter::rest() {
-  return !suspended() && resting_.settle(kRestPerTurn, lanes_);
-}
-
-void Adapter::resume_resting(bool rollback, transport::Time now) {
-  resting_.end();
-  resumes_by_rollback_ = rollback;
-  resume_at_ = now;
-  mode_ = Mode::kResuming;
-}
-
-void Adapter::resume_in_turn(unsigned most) {
-  for (; most > 0; --most) {
-    QueuePair* qp = resting_.next();
-    if (qp == nullptr) {
-      mode_ = Mode::kServing;
-      return;
-    }
-    touch(qp);
-  }
-}
-
-void Adapter::resume_some(transport::Time now) {
-  if (resume_at_ > now) return;
-  resume_in_turn(kResumedPerTurn);
-  resume_at_ = now + kResumeInterval;
-}
-
-void Adapter::wake_all() {
-  if (mode() == Mode::kResuming) return resume_in_turn(QpTable::kMaxQps + 1);
-  for (QueuePair* qp : qps_.all()) {
-    if (qp->turn == Turn::kResting) touch(qp);
-  }
-}
-
-std::uint32_t Adapter::epochs_ahead() const {
-  if (mode() == Mode::kServing) return 0;
-  return mode() == Mode::kResuming && resumes_by_rollback_ ? 2 : 1;
-}
-
-void Adapter::push_waiting(QueuePair* qp) {
-  if (qp->waiting) return;
-  qp->waiting = true;
-  qp->next_waiting = nullptr;
-  (waiting_tail_ != nullptr ? waiting_tail_->next_waiting : waiting_head_) = qp;
-  waiting_tail_ = qp;
-  ++waiting_count_;
-}
-
-QueuePair* Adapter::pop_waiting() {
-  QueuePair* qp = waiting_head_;
-  if (qp == nullptr) return nullptr;
-  waiting_head_ = qp->next_waiting;
-  if (waiting_head_ == nullptr) waiting_tail_ = nullptr;
-  --waiting_count_;
-  qp->waiting = false;
-  return qp;
-}
-
-bool Adapter::serve(QueuePair* qp, transport::Time now) {
-  transport::Transport& transport = qp->transport();
-  const unsigned sent = transport.transmit(now, kPacketsPerTurn);
-  if (transport.has_work()) {
-    if (sent > 0) {
-      touch(qp);
-    } else {
-      push_waiting(qp);
-    }
-  } else if (transport.waits_for_window()) {
-    push_waiting(qp);
-  }
-  timers_.schedule(qp);
-  return sent > 0;
-}
-
-void Adapter::flush() {
-  port_full_ = false;
-  for (Lane& lane : lanes_) {
-    if (lane.port != nullptr && lane.users > 0 && !lane.port->flush()) port_full_ = true;
-  }
-}
-
-bool Adapter::thread_looks_soon(transport::Time now) const {
-  return thread_sleep_.looks_within(kLongestHold, now);
-}
-
-// Should the program cease to poll, the thread sends what it held, and must not sleep for long then.
 bool Adapter::may_hold(Caller caller, transport::Time now) const {
-  if (caller == Caller::kAnyone || events_.eventful(now)) return false;
-  return caller == Caller::kThread || thread_looks_soon(now);
+  return caller != Caller::kAnyone && held_packets_.may_hold(caller == Caller::kThread, now);
 }
 
-transport::Time Adapter::held_at_most_until(transport::Time now) {
-  const bool held = std::exchange(held_lately_, false) && !events_.eventful(now);
-  return std::min(held_until_, held ? now + kLongestHold : transport::kNever);
-}
-
-void Adapter::transmit(transport::Time now, bool hold) {
-  if (suspended()) return;
-  QueuePair* held = nullptr;
-  held_until_ = transport::kNever;
-  bool progress = true;
-  while (progress) {
-    progress = false;
-    while (QueuePair* qp = pop_touched()) {
-      const bool answers = qp->transport().only_acknowledges() && qp->reply_habit.asked(now);
-      held_lately_ |= answers;
-      if (answers && hold) {
-        qp->next_touched = std::exchange(held, qp);
-        held_until_ = std::min(held_until_, qp->reply_habit.until());
-      } else {
-        progress |= serve(qp, now);
-      }
-    }
-    for (unsigned tries = std::min(waiting_count_, kWaitingPerPass); tries > 0; --tries) {
-      QueuePair* qp = pop_waiting();
-      progress |= serve(qp, now);
-    }
-    flush();
-  }
-  while (held != nullptr) touch(std::exchange(held, held->next_touched));
-}
-
-// What may be kept leaves at the latest when an answer wakes the thread, or when a parked one looks.
 void Adapter::post(QueuePair* qp, bool under_way) {
   touch(qp);
   const transport::Time at = now();
   qp->reply_habit.posted(at);
-  gatherer_.leaves(poll_yields_.back());  // a yield ends without the lock
-  if (gatherer_.keep(at, under_way && (thread_looks_soon(at) || qp->transport().awaits_answer()))) {
-    held_until_ = std::min(held_until_, at + kLongestHold);
-    return;
-  }
+  PostGatherer& gatherer = held_packets_.gatherer();
+  gatherer.leaves(poll_yields_.back());  // a yield ends without the lock
+  if (held_packets_.keep(qp, under_way, at)) return;
   transmit(at);
-  gatherer_.leaves(now());
+  gatherer.leaves(now());
 }
 
 void Adapter::handle(Lane& lane, port::Port& port, const port::Received& received,
@@ -439,7 +261,7 @@ void Adapter::look_at_held_ports(transport::Time now) {
 transport::Deadlines Adapter::deadlines() const {
   transport::Deadlines next = timers_.next();
   next.strict = std::min(next.strict, events_.next());
-  if (resumes_resting()) next.strict = std::min(next.strict, resume_at_);
+  next.strict = std::min(next.strict, suspension_.next());
   next.strict = std::min(next.strict, look_at_held_ports_at_);
   return next;
 }
@@ -451,18 +273,19 @@ void Adapter::run_timers(transport::Time now) {
 
 Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   Pass pass;
-  if (mode() != Mode::kServing) {
+  if (!suspension_.is_over()) {
     if (suspended()) return pass;
-    resume_some(now);
+    suspension_.resume_some(now);
   }
-  gatherer_.passes(now, caller == Caller::kProgram);
+  PostGatherer& gatherer = held_packets_.gatherer();
+  gatherer.passes(now, caller == Caller::kProgram);
   if (look_at_held_ports_at_ <= now) look_at_held_ports(now);
   pass.received = receive(now, caller, &pass.more);
   run_timers(now);
   events_.received(now);
-  const bool sends = touched_head_ != nullptr || waiting_head_ != nullptr || port_full_;
+  const bool sends = scheduler_.has_work();
   if (sends) transmit(now, may_hold(caller, now));
-  if (caller == Caller::kProgram && (sends || pass.received > 0)) gatherer_.leaves(this->now());
+  if (caller == Caller::kProgram && (sends || pass.received > 0)) gatherer.leaves(this->now());
   return pass;
 }
 

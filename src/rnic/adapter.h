@@ -21,15 +21,16 @@
 #include "rnic/completion_events.h"
 #include "rnic/destinations.h"
 #include "rnic/environment.h"
+#include "rnic/held_packets.h"
 #include "rnic/lanes.h"
 #include "rnic/multicast.h"
 #include "rnic/object_tables.h"
 #include "rnic/poll_yields.h"
-#include "rnic/post_gatherer.h"
 #include "rnic/qp_table.h"
-#include "rnic/resting_qps.h"
+#include "rnic/scheduler.h"
 #include "rnic/seeker.h"
 #include "rnic/settings.h"
+#include "rnic/suspension.h"
 #include "rnic/thread_sleep.h"
 #include "rnic/timers.h"
 #include "transport/location_table.h"
@@ -117,21 +118,20 @@ class Adapter {
   MulticastGroups& multicast() { return multicast_; }
   Destinations& destinations() { return destinations_; }
 
+  HeldPackets& held_packets() { return held_packets_; }
+  Suspension& suspension() { return suspension_; }
+  const Suspension& suspension() const { return suspension_; }
+
   // Something happens to the QP: it may have packets to send, and its deadline may have changed.
   // transmit() looks. What depends on whether it is Stopped comes after the touch.
-  void touch(QueuePair* qp);
+  void touch(QueuePair* qp) { suspension_.touch(qp); }
   // The program has posted to a connection: lets it send now, or soon together with what comes next
   // (PostGatherer). `under_way`: one of its packets is, and will be acknowledged sooner or later.
   void post(QueuePair* qp, bool under_way);
-  // Lets touched QPs send, in turn, until all are done, the ports are full or the windows closed;
-  // then flushes. With `hold`, acknowledgements that an answer will follow at once wait for it
-  // (ReplyHabit): their QPs stay touched.
-  void transmit(transport::Time now, bool hold = false);
-  // When acknowledgements that are held must leave; kNever: none is.
-  transport::Time held_until() const { return held_until_; }
-  // As held_until(), for a thread that falls asleep: also of those that the program's polls will
-  // hold meanwhile, as they have before.
-  transport::Time held_at_most_until(transport::Time now);
+  // Lets touched QPs send, in turn. With `hold`, acknowledgements may be held (Scheduler).
+  void transmit(transport::Time now, bool hold = false) {
+    if (!suspended()) scheduler_.transmit(now, hold);
+  }
 
   struct Pass {
     std::size_t received = 0;
@@ -145,31 +145,8 @@ class Adapter {
 
   // No later than the next deadlines of any QP or CQ.
   transport::Deadlines deadlines() const;
-  bool port_full() const { return port_full_; }
+  bool port_full() const { return scheduler_.port_full(); }
   const DropCounters& drops() const { return drops_; }
-
-  // While suspended packets are neither taken nor sent.
-  void set_suspended(bool suspended) { mode_ = suspended ? Mode::kSuspended : Mode::kServing; }
-
-  // QPs that rest (resting_qps.h). rest_begins(), rest() until it is false; the stop is
-  // set_suspended(), detach takes the entries of resting QPs; after the resume of those that do not
-  // rest, resume_resting().
-  void rest_begins(transport::Time now);
-  bool rest();
-  template <typename F>
-  void for_each_restless(F&& function) {
-    const std::vector<QueuePair*>* restless = resting_.restless();
-    for (QueuePair* qp : restless != nullptr ? *restless : qps_.all()) function(*qp);
-  }
-  std::vector<RestingQps::Entry> take_resting_entries(std::size_t lane) {
-    return resting_.take_entries(lane);
-  }
-  void resume_resting(bool rollback, transport::Time now);
-  // Nobody rests after it.
-  void wake_all();
-  // How many of its RNIC's epochs a QP that rests has not been told of.
-  std::uint32_t epochs_ahead() const;
-  bool resumes_resting() const { return mode() == Mode::kResuming; }
 
   CompletionEvents& events() { return events_; }
   Seeker& seeker() { return seeker_; }
@@ -190,7 +167,7 @@ class Adapter {
   void listen();
   void set_thread(ProgressThread* thread) { thread_ = thread; }
 
-  bool suspended() const { return mode() == Mode::kSuspended; }
+  bool suspended() const { return suspension_.suspended(); }
   // A forked child: the RNIC is its parent's.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
@@ -198,14 +175,6 @@ class Adapter {
   bool awaits_port() const { return awaits_port_.load(std::memory_order_relaxed); }
 
  private:
-  // kResuming: serving, and there are QPs that rest still.
-  enum class Mode : std::uint8_t { kServing, kSuspended, kResuming };
-  Mode mode() const {
-    return transport::kMovable ? mode_.load(std::memory_order_relaxed) : Mode::kServing;
-  }
-  void disturb(QueuePair* qp);
-  void resume_in_turn(unsigned most);
-  [[gnu::cold]] void resume_some(transport::Time now);  // now and then
   std::size_t receive(transport::Time now, Caller caller, bool* more);
   void handle(Lane& lane, port::Port& port, const port::Received& received, transport::Time now);
   [[gnu::cold]] void handle_other(Lane& lane, port::Port& port, const port::Received& received,
@@ -218,14 +187,7 @@ class Adapter {
                         transport::Time now);
   void run_timers(transport::Time now);
   void handle_overflows(transport::Time now);
-  // Lets one QP send; true when it did.
-  bool serve(QueuePair* qp, transport::Time now);
-  void flush();
-  bool thread_looks_soon(transport::Time now) const;
   bool may_hold(Caller caller, transport::Time now) const;
-  QueuePair* pop_touched();
-  QueuePair* pop_waiting();
-  void push_waiting(QueuePair* qp);
 
   Environment& environment_;
   const Settings settings_;
@@ -243,31 +205,18 @@ class Adapter {
   MulticastGroups multicast_;
   Timers timers_;
   Destinations destinations_;
-
-  // Two intrusive queues. Touched QPs are served in the current pass; waiting ones have work that
-  // did not fit the window or the port, and are tried a few per pass.
-  QueuePair* touched_head_ = nullptr;
-  QueuePair* touched_tail_ = nullptr;
-  QueuePair* waiting_head_ = nullptr;
-  QueuePair* waiting_tail_ = nullptr;
-  std::uint32_t waiting_count_ = 0;
-  RestingQps resting_;
-  transport::Time resume_at_{};  // of the next ones
-  bool resumes_by_rollback_ = false;
-  PostGatherer gatherer_;
-  transport::Time held_until_ = transport::kNever;
-  bool held_lately_ = false;  // or would have, since held_at_most_until()
-  bool port_full_ = false;
   CompletionEvents events_;
+  ThreadSleep thread_sleep_;
+  HeldPackets held_packets_{events_, thread_sleep_};
+  Scheduler scheduler_{lanes_, timers_, held_packets_};
+  Suspension suspension_{environment_, lanes_, qps_, scheduler_};
   Seeker seeker_;
   DropCounters drops_;
 
   ProgressThread* thread_ = nullptr;
-  ThreadSleep thread_sleep_;
 
   std::atomic<std::uint64_t> program_runs_{0};
   PollYields poll_yields_;
-  std::atomic<Mode> mode_{Mode::kServing};
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> awaits_port_{false};
   std::array<port::Received, 64> batch_;

@@ -18,7 +18,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   if (!adapter_.suspended()) return EBUSY;
   std::lock_guard objects(mutex_);
   Adapter::Lock lock(adapter_);
-  adapter_.wake_all();
+  adapter_.suspension().wake_all();
   *count = 0;
   std::vector<std::byte> body;
   std::uint16_t version = 1;
@@ -164,7 +164,7 @@ int Context::restore_context(const Record& record) {
   if (record.handle != 0 || !parse(record.body, &context)) return EINVAL;
   if (!pds_.empty() || !cqs_.empty() || !xrcds_.empty() || restored_) return EBUSY;
   Adapter::Lock lock(adapter_);
-  adapter_.set_suspended(true);
+  adapter_.suspension().set_suspended(true);
   std::vector<port::Address> gids;
   for (const ibv_gid& gid : context.gids) {
     std::memcpy(gids.emplace_back().bytes.data(), gid.raw, sizeof gid.raw);

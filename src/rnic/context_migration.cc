@@ -72,11 +72,11 @@ void Context::prepare() {
       kPrepareLimit);
   {
     Adapter::Lock lock(adapter_);
-    adapter_.rest_begins(adapter_.now());
+    adapter_.suspension().begin_rest(adapter_.now());
   }
   for (bool more = true; more;) {
     Adapter::Lock lock(adapter_);
-    more = adapter_.rest();
+    more = adapter_.suspension().rest();
   }
 }
 
@@ -86,7 +86,7 @@ void Context::drain() {
   for (int pass = 0; pass < kDrainPasses; ++pass) {
     Adapter::Lock lock(adapter_);
     bool unreliable = false;
-    adapter_.for_each_restless([&](const QueuePair& qp) {
+    adapter_.suspension().for_each_restless([&](const QueuePair& qp) {
       unreliable |= qp.init().type == IBV_QPT_UC || qp.init().type == IBV_QPT_UD;
     });
     if (!unreliable || adapter_.run(adapter_.now()).received == 0) return;
@@ -100,7 +100,8 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
   run_until(
       [this] {
         bool finishing = false;
-        adapter_.for_each_restless([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
+        adapter_.suspension().for_each_restless(
+            [&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
         return !finishing;
       },
       std::min<transport::Time>(kFinishLimit, limit));
@@ -112,14 +113,14 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     if (cq->event_at() != transport::kNever) cq->raise_held();
   }
   *unacked_psns = 0;  // of QPs that rest there are none
-  if (adapter_.resumes_resting()) adapter_.wake_all();
-  adapter_.for_each_restless([&](QueuePair& qp) {
+  if (adapter_.suspension().resumes_resting()) adapter_.suspension().wake_all();
+  adapter_.suspension().for_each_restless([&](QueuePair& qp) {
     qp.transport().stop(now);
     *unacked_psns += qp.transport().status().unacked_psns;
     adapter_.touch(&qp);
   });
   adapter_.transmit(now);  // PAUSE
-  adapter_.set_suspended(true);
+  adapter_.suspension().set_suspended(true);
   ++epoch_;
   return 0;
 }
@@ -177,8 +178,8 @@ int Context::detach(std::vector<Slot>* out) {
     Lane& lane = adapter_.lanes()[i];
     if (lane.port == nullptr) continue;
     Slot slot = place_of(i);
-    slot.entries = adapter_.take_resting_entries(i);
-    adapter_.for_each_restless([&](QueuePair& qp) {
+    slot.entries = adapter_.suspension().take_resting_entries(i);
+    adapter_.suspension().for_each_restless([&](QueuePair& qp) {
       if (!qp.serves(lane)) return;
       auto entry = qp.transport().stand_in_entry(slot.local.address);
       if (!entry.empty()) slot.entries.push_back(std::move(entry));
@@ -243,10 +244,10 @@ void Context::resume(bool rollback) {
   if (adapter_.abandoned() || !adapter_.suspended()) return;
   Adapter::Lock lock(adapter_);
   const transport::Time now = adapter_.now();
-  adapter_.set_suspended(false);
+  adapter_.suspension().set_suspended(false);
   if (rollback) ++epoch_;
-  adapter_.for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
-  adapter_.resume_resting(rollback, now);
+  adapter_.suspension().for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
+  adapter_.suspension().resume_resting(rollback, now);
   adapter_.thread_sleep().sockets_changed();  // the progress thread sleeps without the sockets
   adapter_.transmit(now);
 }

@@ -174,7 +174,8 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
   {
     Adapter::Lock lock(adapter_);
     now = adapter_.now();
-    until = std::min(wakes_at(adapter_.deadlines(), now), adapter_.held_at_most_until(now));
+    until =
+        std::min(wakes_at(adapter_.deadlines(), now), adapter_.held_packets().at_most_until(now));
     const bool full = adapter_.port_full();
     if (!adapter_.suspended()) {
       for (const Lane& lane : adapter_.lanes()) {
@@ -255,7 +256,7 @@ bool ProgressThread::work_waits() {
   if (adapter_.suspended()) return false;
   const transport::Deadlines next = adapter_.deadlines();
   const transport::Time now = adapter_.now();
-  if (std::min(adapter_.held_until(), next.strict) <= now) return true;
+  if (std::min(adapter_.held_packets().until(), next.strict) <= now) return true;
   if (next.lenient <= now - Timers::kLenience) return true;
   for (const Lane& lane : adapter_.lanes()) {
     if (!lane.listens()) continue;

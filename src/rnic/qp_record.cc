@@ -60,10 +60,10 @@ device::QpStatus QueuePair::status() const {
   out.expected_psn = status.expected_psn;
   out.resume_pending = status.resume_pending ? 1 : 0;
   if (turn == Turn::kResting) {  // it will be so when it is looked at
-    out.epoch += adapter_.epochs_ahead();
+    out.epoch += adapter_.suspension().epochs_ahead();
     if (adapter_.suspended())
       out.migration = static_cast<std::uint8_t>(transport::MigrationState::kStopped);
-    if (adapter_.resumes_resting()) out.resume_pending = 1;
+    if (adapter_.suspension().resumes_resting()) out.resume_pending = 1;
   }
   const transport::Counters& counters = status.counters;
   out.sent_packets = counters.sent_packets;

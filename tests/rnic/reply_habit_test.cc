@@ -103,7 +103,7 @@ struct PingPong : ::testing::Test, SimPair {
   // ... and falls asleep until then, if nothing else is due.
   transport::Time held_at_most_until() {
     Adapter::Lock lock(b.context->engine());
-    return b.context->engine().held_at_most_until(network.now());
+    return b.context->engine().held_packets().at_most_until(network.now());
   }
   std::uint64_t sent_by_b() {
     Adapter::Lock lock(b.context->engine());
