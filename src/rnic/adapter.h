@@ -2,31 +2,23 @@
 
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <unordered_map>
-#include <vector>
 
-#include "cm/message.h"
-#include "device/objects.h"
 #include "gsi/holder.h"
-#include "port/port.h"
-#include "port/slot.h"
 #include "rnic/completion_events.h"
 #include "rnic/destinations.h"
 #include "rnic/environment.h"
 #include "rnic/held_packets.h"
+#include "rnic/held_ports.h"
 #include "rnic/lanes.h"
 #include "rnic/multicast.h"
 #include "rnic/object_tables.h"
 #include "rnic/poll_yields.h"
 #include "rnic/qp_table.h"
+#include "rnic/reception.h"
 #include "rnic/scheduler.h"
 #include "rnic/seeker.h"
 #include "rnic/settings.h"
@@ -34,27 +26,18 @@
 #include "rnic/thread_sleep.h"
 #include "rnic/timers.h"
 #include "transport/location_table.h"
-#include "transport/movable.h"
-#include "wire/header.h"
+#include "transport/types.h"
 
 // The engine of one RNIC: takes packets from its ports to QPs, lets QPs transmit in turn, and runs
 // their timers. It has no thread of its own: whoever posts or polls runs it, and the progress
 // thread when nobody does.
 namespace ferry::rnic {
 
-class QueuePair;
 class ProgressThread;
-
-// Packets that were dropped before they reached a QP, by reason.
-struct DropCounters {
-  std::uint64_t bad_icrc = 0;   // also shorter than a header
-  std::uint64_t malformed = 0;  // headers or lengths that contradict each other
-  std::uint64_t unknown_qp = 0;
-};
 
 class Adapter {
  public:
-  // The latter two are those of the holder().
+  // The latter two are those of the HeldPorts.
   Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
   ~Adapter();
   Adapter(const Adapter&) = delete;
@@ -87,21 +70,12 @@ class Adapter {
   Lanes& lanes() { return lanes_; }
   const Lanes& lanes() const { return lanes_; }
 
-  // Takes messages for QP 1, which come to slot 0 (gsi/local.h): MAD, the two addresses. Called
-  // under the lock. Without one, nobody has QP 1.
-  using Management =
-      std::function<void(const cm::Mad&, const port::Address& from, const port::Address& to)>;
-  void set_management(Management management) { management_ = std::move(management); }
-  // UDP port 4791 of the lanes whose slot is another: where nobody else has it, this RNIC holds it
-  // while it has QPs that standard NICs may send to, so that these are reached.
-  gsi::Holder& holder() { return holder_; }
-  // A QP of the lane may be sent to from now on, by a peer of which it is not known whether it is of
-  // our kind: it is to be looked at whether the port is needed.
-  void meets_stranger(const Lane& lane);
-  // All lanes' are closed, for a stop; after it the QPs meet strangers anew.
-  void let_go_of_ports();
-  // Others may have let go of the port.
-  void look_whether_port_was_freed();
+  HeldPorts& held_ports() { return held_ports_; }
+  Reception& reception() { return reception_; }
+  // Others may have let go of UDP port 4791.
+  void look_whether_port_was_freed() {
+    if (!suspended()) held_ports_.look_whether_freed(now());
+  }
 
   // Of these all QPs are in the table; add_qp() and remove_qp() know where else they are.
   const QpTable& qps() const { return qps_; }
@@ -146,7 +120,6 @@ class Adapter {
   // No later than the next deadlines of any QP or CQ.
   transport::Deadlines deadlines() const;
   bool port_full() const { return scheduler_.port_full(); }
-  const DropCounters& drops() const { return drops_; }
 
   CompletionEvents& events() { return events_; }
   Seeker& seeker() { return seeker_; }
@@ -171,55 +144,38 @@ class Adapter {
   // A forked child: the RNIC is its parent's.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
-  // Others hold UDP port 4791, and it is told when it is freed.
-  bool awaits_port() const { return awaits_port_.load(std::memory_order_relaxed); }
 
  private:
-  std::size_t receive(transport::Time now, Caller caller, bool* more);
-  void handle(Lane& lane, port::Port& port, const port::Received& received, transport::Time now);
-  [[gnu::cold]] void handle_other(Lane& lane, port::Port& port, const port::Received& received,
-                                  const wire::Packet& packet, transport::Time now);
-  QueuePair* find(const Lane& lane, std::uint32_t qpn) const;
-  [[gnu::cold]] void flush_passed(port::Port& port);
-  std::size_t receive_held(transport::Time now, bool* more);
-  [[gnu::cold]] void look_at_held_ports(transport::Time now);
-  void handle_multicast(const MulticastGroups::Group& group, const port::Received& received,
-                        transport::Time now);
   void run_timers(transport::Time now);
   void handle_overflows(transport::Time now);
   bool may_hold(Caller caller, transport::Time now) const;
+  bool looks_at_all_lanes(Caller caller) const;
 
   Environment& environment_;
   const Settings settings_;
   std::mutex mutex_;
+  std::atomic<bool> abandoned_{false};
+
   Lanes lanes_;
-  gsi::Holder holder_;
-  transport::Time look_at_held_ports_at_ = transport::kNever;
-  static constexpr transport::Time kNotYet = std::chrono::seconds(-1);
-  transport::Time looked_at_held_ports_ = kNotYet;
-  bool passed_on_ = false;  // to be flushed
-  Management management_;
   QpTable qps_;
   ObjectTables objects_;
   transport::LocationTable locations_;
   MulticastGroups multicast_;
-  Timers timers_;
   Destinations destinations_;
+  Seeker seeker_;
   CompletionEvents events_;
   ThreadSleep thread_sleep_;
+  ProgressThread* thread_ = nullptr;
+
+  Timers timers_;
   HeldPackets held_packets_{events_, thread_sleep_};
   Scheduler scheduler_{lanes_, timers_, held_packets_};
   Suspension suspension_{environment_, lanes_, qps_, scheduler_};
-  Seeker seeker_;
-  DropCounters drops_;
+  HeldPorts held_ports_;
+  Reception reception_{lanes_, held_ports_, multicast_, qps_, suspension_};
 
-  ProgressThread* thread_ = nullptr;
-
-  std::atomic<std::uint64_t> program_runs_{0};
   PollYields poll_yields_;
-  std::atomic<bool> abandoned_{false};
-  std::atomic<bool> awaits_port_{false};
-  std::array<port::Received, 64> batch_;
+  std::atomic<std::uint64_t> program_runs_{0};
 };
 
 }  // namespace ferry::rnic

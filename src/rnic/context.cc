@@ -29,7 +29,7 @@ Context::Context(const Options& options)
       [ports = ports_](const port::Address& group, const port::Address& local, int* error) {
         return ports->join(group, local, error);
       });
-  adapter_.set_management(options.management);
+  adapter_.reception().forwarder().set_management(options.management);
   adapter_.seeker().set_tell([moves = options.moves] {
     if (moves != nullptr) moves->seeks();
   });

@@ -31,8 +31,8 @@ class Context final : public device::MovableContext {
     std::shared_ptr<PortSource> ports;
     Settings settings;
     Netdev netdev;
-    Adapter::Management management;  // of QP 1; none: nobody has it
-    bool with_thread = true;         // without one the owner calls engine().run()
+    Forwarder::Management management;  // of QP 1; none: nobody has it
+    bool with_thread = true;           // without one the owner calls engine().run()
   };
   // Null and *error: no free slot, no descriptor, no memory.
   static std::unique_ptr<Context> open(const Options& options, int* error);

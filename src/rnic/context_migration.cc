@@ -189,7 +189,7 @@ int Context::detach(std::vector<Slot>* out) {
     out->push_back(std::move(slot));
   }
   adapter_.multicast().close();
-  adapter_.let_go_of_ports();
+  adapter_.held_ports().let_go();
   return 0;
 }
 
@@ -261,7 +261,7 @@ void Context::abandon() {
     if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());
   }
   adapter_.multicast().abandon();
-  adapter_.holder().abandon();
+  adapter_.held_ports().abandon();
 }
 
 }  // namespace ferry::rnic

@@ -11,7 +11,7 @@ void Context::counters(std::vector<device::Counter>* out) {
   {
     Adapter::Lock lock(adapter_);
     sum = adapter_.qps().counters();
-    drops = adapter_.drops();
+    drops = adapter_.reception().drops();
     injected_losses = ports_->injected_losses();
   }
   using Group = device::Counter::Group;

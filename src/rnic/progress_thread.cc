@@ -186,10 +186,10 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
       for (const auto& group : adapter_.multicast().groups()) {
         if (group->port != nullptr) descriptors[count++] = {group->port->descriptor(), POLLIN, 0};
       }
-      for (const auto& [address, port] : adapter_.holder().ports()) {
+      for (const auto& [address, port] : adapter_.held_ports().ports()) {
         descriptors[count++] = {port->descriptor(), POLLIN, 0};
       }
-      descriptors[2].fd = adapter_.holder().watch_descriptor();
+      descriptors[2].fd = adapter_.held_ports().watch_descriptor();
     } else {
       until = transport::kNever;
     }
@@ -268,7 +268,7 @@ bool ProgressThread::work_waits() {
     pollfd socket{group->port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
-  for (const auto& [address, port] : adapter_.holder().ports()) {
+  for (const auto& [address, port] : adapter_.held_ports().ports()) {
     pollfd socket{port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
@@ -298,7 +298,7 @@ transport::Time ProgressThread::park() {
     pause(tick);
     prctl(PR_SET_TIMERSLACK, 0);
     look_at_link();
-    if (adapter_.awaits_port()) look_whether_port_was_freed();
+    if (adapter_.held_ports().awaits()) look_whether_port_was_freed();
     // It has polled all the time. If it has just ceased, the next look tells.
     if (adapter_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
       idle = 0;

@@ -166,7 +166,7 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
   if (is_datagram()) {
     rtr.mtu = 128u << limits_.max_mtu;
     set_all_lanes(true);
-    meet_strangers();
+    meet_strangers(now);
     transport_->to_rtr(rtr, now);
     return 0;
   }
@@ -290,7 +290,7 @@ void QueuePair::resume(bool rollback, transport::Time now) {
   pacer_.set(pacer_.rate(), pacer_.burst());  // the clock may be another one
   transport_->resume(wire_qpn_, rollback, now);
   adapter_.touch(this);
-  meet_strangers();
+  meet_strangers(now);
 }
 
 bool QueuePair::hears_strangers() const {
@@ -299,9 +299,9 @@ bool QueuePair::hears_strangers() const {
          status.peer_class != transport::PeerClass::kFerry;
 }
 
-void QueuePair::meet_strangers() {
+void QueuePair::meet_strangers(transport::Time now) {
   for (const Lane& lane : adapter_.lanes()) {
-    if (is_datagram() || lane_ == &lane) adapter_.meets_stranger(lane);
+    if (is_datagram() || lane_ == &lane) adapter_.held_ports().meets_stranger(lane, now);
   }
 }
 

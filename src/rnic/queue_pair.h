@@ -137,7 +137,7 @@ class QueuePair final : public device::Qp,
   std::uint32_t resting_index = 0;  // "
 
  private:
-  void meet_strangers();
+  void meet_strangers(transport::Time now);
   // transport::Host
   transport::EmitResult emit(const transport::OutPacket& packet) override;
   bool take_receive(transport::ReceiveRequest* out) override;

@@ -105,8 +105,12 @@ struct SlotsTest : ::testing::Test {
     return good;
   }
 
-  static std::uint64_t drops(const Node& node) { return node.context->engine().drops().unknown_qp; }
-  bool holds(const Node& node) const { return !node.context->engine().holder().ports().empty(); }
+  static std::uint64_t drops(const Node& node) {
+    return node.context->engine().reception().drops().unknown_qp;
+  }
+  bool holds(const Node& node) const {
+    return !node.context->engine().held_ports().ports().empty();
+  }
   bool is_free(unsigned host) {
     return network.attach({address(host), port::kRoceUdpPort}) != nullptr;
   }
