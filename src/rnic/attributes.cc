@@ -46,7 +46,7 @@ void describe_gid(const Netdev& netdev, const port::Address& address, unsigned i
 }
 
 int Context::query_device(ibv_device_attr_ex* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   *out = {};
   ibv_device_attr& a = out->orig_attr;
   std::strncpy(a.fw_ver, FERRY_VERSION, sizeof a.fw_ver - 1);
@@ -111,23 +111,23 @@ int Context::query_device(ibv_device_attr_ex* out) {
 }
 
 int Context::query_port(std::uint8_t port_number, ibv_port_attr* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1) return EINVAL;
-  describe_port(netdev_, max_mtu_, adapter_.lanes().gids().size(), out);
+  describe_port(netdev_, max_mtu_, engine_.lanes().gids().size(), out);
   return 0;
 }
 
 int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1) return EINVAL;
-  const auto& gids = adapter_.lanes().gids();
+  const auto& gids = engine_.lanes().gids();
   if (index >= gids.size()) return EINVAL;
   describe_gid(netdev_, gids[index], index, out);
   return 0;
 }
 
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1 || index != 0) return EINVAL;
   *out = 0xFFFF;
   return 0;

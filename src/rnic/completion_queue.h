@@ -12,7 +12,7 @@
 // Completion queues (IBTA vol. 1 clause 11.4.2).
 namespace ferry::rnic {
 
-class Adapter;
+class Engine;
 
 class CompletionQueue final : public device::Cq {
  public:
@@ -24,7 +24,7 @@ class CompletionQueue final : public device::Cq {
   // were written for does.
   static int rounded(int cqe);
 
-  CompletionQueue(Adapter& adapter, device::EventSink& sink, Handle number,
+  CompletionQueue(Engine& engine, device::EventSink& sink, Handle number,
                   const device::CqInit& init);
 
   ~CompletionQueue() override;
@@ -93,7 +93,7 @@ class CompletionQueue final : public device::Cq {
   bool reaches_event();
   void disarm();  // under mutex_: the event is raised
 
-  Adapter& adapter_;
+  Engine& engine_;
   device::EventSink& sink_;
   mutable std::mutex mutex_;
   Ring ring_;               // one entry more than the capacity, a power of two

@@ -23,7 +23,7 @@
 
 namespace ferry::rnic {
 
-class Adapter;
+class Engine;
 
 // Whether it is in the engine's queue of touched QPs, or rests (resting_qps.h): it is either or
 // neither, so one comparison tells a touch that there is something to do.
@@ -67,7 +67,7 @@ class QueuePair final : public device::Qp,
     // Which objects a QP of its type needs, and may have (clause 11.2.5.1, annex A14).
     bool has_its_objects() const;
   };
-  QueuePair(Adapter& adapter, device::EventSink& sink, const AttributeLimits& limits,
+  QueuePair(Engine& engine, device::EventSink& sink, const AttributeLimits& limits,
             const Init& init);
   ~QueuePair() override;
 
@@ -213,7 +213,7 @@ class QueuePair final : public device::Qp,
   }
   bool is_under_way() const { return destination_ != nullptr && destination_->outstanding > 0; }
 
-  Adapter& adapter_;
+  Engine& engine_;
   device::EventSink& sink_;
   const AttributeLimits limits_;
   const Init init_;

@@ -125,7 +125,7 @@ struct Stream : ::testing::Test, SimPair {
     }
   }
   std::uint64_t sent() {
-    Adapter::Lock lock(a.context->engine());
+    Engine::Lock lock(a.context->engine());
     return a.context->engine().qps().counters().sent_packets;
   }
 };

@@ -592,7 +592,7 @@ void Simulation::advance(Time now) {
   for (auto& node : nodes_) {
     if (node->frozen) continue;
     {
-      Adapter::Lock lock(node->context->engine());
+      Engine::Lock lock(node->context->engine());
       node->context->engine().run(now);
     }
     if (node->next_action <= now) act(*node);

@@ -78,7 +78,7 @@ struct SlotsTest : ::testing::Test {
       network.advance_to(next);
       for (Node* node : {&first, &second, &third, &nic}) {
         if (!node->context) continue;
-        Adapter::Lock lock(node->context->engine());
+        Engine::Lock lock(node->context->engine());
         node->context->engine().run(next);
       }
       if (next >= end) return;

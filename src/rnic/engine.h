@@ -35,27 +35,27 @@ namespace ferry::rnic {
 
 class ProgressThread;
 
-class Adapter {
+class Engine {
  public:
   // The latter two are those of the HeldPorts.
-  Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
-  ~Adapter();
-  Adapter(const Adapter&) = delete;
-  Adapter& operator=(const Adapter&) = delete;
+  Engine(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   // The engine's lock, with thread cancellation off while it is held. On release it does what must
   // not be done under the lock: waking the progress thread.
   class Lock {
    public:
-    explicit Lock(Adapter& adapter);
-    Lock(Adapter& adapter, std::try_to_lock_t);
+    explicit Lock(Engine& engine);
+    Lock(Engine& engine, std::try_to_lock_t);
     ~Lock();
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
     bool owned() const { return lock_.owns_lock(); }
 
    private:
-    Adapter& adapter_;
+    Engine& engine_;
     int cancel_state_ = 0;
     std::unique_lock<std::mutex> lock_;
   };

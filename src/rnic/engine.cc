@@ -1,4 +1,4 @@
-#include "rnic/adapter.h"
+#include "rnic/engine.h"
 
 #include <sched.h>
 
@@ -16,61 +16,61 @@ constexpr unsigned kPollsPerIdleLane = 64;
 
 }  // namespace
 
-Adapter::Lock::Lock(Adapter& adapter) : adapter_(adapter) {
+Engine::Lock::Lock(Engine& engine) : engine_(engine) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
-  lock_ = std::unique_lock(adapter.mutex_);
+  lock_ = std::unique_lock(engine.mutex_);
 }
 
-Adapter::Lock::Lock(Adapter& adapter, std::try_to_lock_t) : adapter_(adapter) {
+Engine::Lock::Lock(Engine& engine, std::try_to_lock_t) : engine_(engine) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
-  lock_ = std::unique_lock(adapter.mutex_, std::try_to_lock);
+  lock_ = std::unique_lock(engine.mutex_, std::try_to_lock);
 }
 
-Adapter::Lock::~Lock() {
+Engine::Lock::~Lock() {
   if (lock_.owns_lock()) {
-    if (adapter_.events_.overflow_pending()) adapter_.handle_overflows(adapter_.now());
-    adapter_.events_.raise();
-    ThreadSleep& sleep = adapter_.thread_sleep_;
+    if (engine_.events_.overflow_pending()) engine_.handle_overflows(engine_.now());
+    engine_.events_.raise();
+    ThreadSleep& sleep = engine_.thread_sleep_;
     const bool kick =
         sleep.asleep() &&
-        (sleep.oversleeps(adapter_.deadlines()) || sleep.misses_socket(adapter_.port_full())) &&
-        !adapter_.suspended();
+        (sleep.oversleeps(engine_.deadlines()) || sleep.misses_socket(engine_.port_full())) &&
+        !engine_.suspended();
     if (kick) sleep.ends();
-    const bool tell = adapter_.seeker_.due();
+    const bool tell = engine_.seeker_.due();
     lock_.unlock();
-    if (kick) adapter_.thread_->kick();
-    if (tell) adapter_.seeker_.tell();
+    if (kick) engine_.thread_->kick();
+    if (tell) engine_.seeker_.tell();
   }
   pthread_setcancelstate(cancel_state_, nullptr);
 }
 
-Adapter::Adapter(Environment& environment, const Settings& settings, gsi::Holder::Bind bind,
-                 bool watches)
+Engine::Engine(Environment& environment, const Settings& settings, gsi::Holder::Bind bind,
+               bool watches)
     : environment_(environment),
       settings_(settings),
       qps_(environment.random()),
       held_ports_(std::move(bind), watches, lanes_, qps_, thread_sleep_) {}
 
-Adapter::~Adapter() = default;
+Engine::~Engine() = default;
 
-void Adapter::add_qp(QueuePair* qp, std::uint32_t index) {
+void Engine::add_qp(QueuePair* qp, std::uint32_t index) {
   qps_.add(qp, index);
   suspension_.added(qp);
   timers_.reserve(qps_.all().size());
 }
 
-void Adapter::remove_qp(QueuePair* qp, std::uint32_t index) {
+void Engine::remove_qp(QueuePair* qp, std::uint32_t index) {
   if (!qps_.remove(qp, index)) return;
   suspension_.removed(qp);
   timers_.remove(qp);
   scheduler_.remove(qp);
 }
 
-bool Adapter::may_hold(Caller caller, transport::Time now) const {
+bool Engine::may_hold(Caller caller, transport::Time now) const {
   return caller != Caller::kAnyone && held_packets_.may_hold(caller == Caller::kThread, now);
 }
 
-void Adapter::post(QueuePair* qp, bool under_way) {
+void Engine::post(QueuePair* qp, bool under_way) {
   touch(qp);
   const transport::Time at = now();
   qp->reply_habit.posted(at);
@@ -81,7 +81,7 @@ void Adapter::post(QueuePair* qp, bool under_way) {
   gatherer.leaves(now());
 }
 
-transport::Deadlines Adapter::deadlines() const {
+transport::Deadlines Engine::deadlines() const {
   transport::Deadlines next = timers_.next();
   next.strict = std::min(next.strict, events_.next());
   next.strict = std::min(next.strict, suspension_.next());
@@ -89,7 +89,7 @@ transport::Deadlines Adapter::deadlines() const {
   return next;
 }
 
-void Adapter::run_timers(transport::Time now) {
+void Engine::run_timers(transport::Time now) {
   events_.run_timers(now);
   timers_.run(now, [this](QueuePair* qp) { touch(qp); });
 }
@@ -97,12 +97,12 @@ void Adapter::run_timers(transport::Time now) {
 // Where the thread listens beside the program, each packet wakes it, and a program that looks at the
 // one lane as fast as it can is mostly interrupted while it has the lock, which costs two more
 // switches: ib_write_lat takes 30 us then instead of 26.
-bool Adapter::looks_at_all_lanes(Caller caller) const {
+bool Engine::looks_at_all_lanes(Caller caller) const {
   return caller != Caller::kProgram || thread_sleep_.asleep() ||
          program_runs() % kPollsPerIdleLane == 0;
 }
 
-Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
+Engine::Pass Engine::run(transport::Time now, Caller caller) {
   Pass pass;
   if (!suspension_.is_over()) {
     if (suspended()) return pass;
@@ -120,7 +120,7 @@ Adapter::Pass Adapter::run(transport::Time now, Caller caller) {
   return pass;
 }
 
-void Adapter::handle_overflows(transport::Time now) {
+void Engine::handle_overflows(transport::Time now) {
   while (events_.overflow_pending()) {
     events_.overflow_handled();
     qps_.for_each([now](QueuePair& qp) { qp.check_overflow(now); });
@@ -128,7 +128,7 @@ void Adapter::handle_overflows(transport::Time now) {
   }
 }
 
-void Adapter::run_for_poller() {
+void Engine::run_for_poller() {
   if (abandoned()) return;
   program_runs_.fetch_add(1, std::memory_order_relaxed);
   bool idle = true;
@@ -144,7 +144,7 @@ void Adapter::run_for_poller() {
   poll_yields_.ended(now());
 }
 
-void Adapter::listen() {
+void Engine::listen() {
   if (thread_ != nullptr) thread_->listen();
 }
 
