@@ -77,19 +77,17 @@ class Engine {
     if (!suspended()) held_ports_.look_whether_freed(now());
   }
 
-  // Of these all QPs are in the table; add_qp() and remove_qp() know where else they are.
-  const QpTable& qps() const { return qps_; }
   QpTable& qps() { return qps_; }
-  // Enters a QP in the table, under an index that is free.
+  const QpTable& qps() const { return qps_; }
+  // Enters a QP in the table, under an index that is free, and in what else knows all QPs.
   void add_qp(QueuePair* qp, std::uint32_t index);
   void remove_qp(QueuePair* qp, std::uint32_t index);
 
   ObjectTables& objects() { return objects_; }
   const ObjectTables& objects() const { return objects_; }
 
-  // UD.
-  transport::LocationTable& locations() { return locations_; }
-  MulticastGroups& multicast() { return multicast_; }
+  transport::LocationTable& locations() { return locations_; }  // UD
+  MulticastGroups& multicast() { return multicast_; }           // UD
   Destinations& destinations() { return destinations_; }
 
   HeldPackets& held_packets() { return held_packets_; }
