@@ -46,7 +46,7 @@ void describe_gid(const Netdev& netdev, const port::Address& address, unsigned i
 }
 
 int Context::query_device(ibv_device_attr_ex* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   *out = {};
   ibv_device_attr& a = out->orig_attr;
   std::strncpy(a.fw_ver, FERRY_VERSION, sizeof a.fw_ver - 1);
@@ -57,7 +57,7 @@ int Context::query_device(ibv_device_attr_ex* out) {
   a.sys_image_guid = a.node_guid;
   a.max_mr_size = ~std::uint64_t{0};
   a.page_size_cap = 0xFFFFF000;
-  a.max_qp = Adapter::kMaxQps;
+  a.max_qp = QpTable::kMaxQps;
   a.max_qp_wr = QueuePair::kMaxWr;
   a.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
                        IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_N_NOTIFY_CQ |
@@ -71,7 +71,7 @@ int Context::query_device(ibv_device_attr_ex* out) {
   a.max_mr = MemoryTable::kMaxRegions;
   a.max_pd = kMaxPds;
   a.max_qp_rd_atom = QueuePair::kMaxRdAtomic;
-  a.max_res_rd_atom = static_cast<int>(QueuePair::kMaxRdAtomic * Adapter::kMaxQps);
+  a.max_res_rd_atom = static_cast<int>(QueuePair::kMaxRdAtomic * QpTable::kMaxQps);
   a.max_qp_init_rd_atom = QueuePair::kMaxRdAtomic;
   // Atomics are the processor's own instructions, so that GLOB would be true as well; but UCX
   // looks for HCA, which is what all RNICs say.
@@ -111,23 +111,23 @@ int Context::query_device(ibv_device_attr_ex* out) {
 }
 
 int Context::query_port(std::uint8_t port_number, ibv_port_attr* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1) return EINVAL;
-  describe_port(netdev_, max_mtu_, adapter_.gids().size(), out);
+  describe_port(netdev_, max_mtu_, engine_.lanes().gids().size(), out);
   return 0;
 }
 
 int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1) return EINVAL;
-  const auto& gids = adapter_.gids();
+  const auto& gids = engine_.lanes().gids();
   if (index >= gids.size()) return EINVAL;
   describe_gid(netdev_, gids[index], index, out);
   return 0;
 }
 
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (port_number != 1 || index != 0) return EINVAL;
   *out = 0xFFFF;
   return 0;

@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "rnic/adapter.h"
+#include "rnic/engine.h"
 
 namespace ferry::rnic {
 
@@ -25,24 +25,24 @@ void CompletionQueue::copy(std::uint32_t from, Ring& to, std::uint32_t at) const
   if (timestamps) to.times[at] = ring_.times[from];
 }
 
-CompletionQueue::CompletionQueue(Adapter& adapter, device::EventSink& sink, Handle number,
+CompletionQueue::CompletionQueue(Engine& engine, device::EventSink& sink, Handle number,
                                  const device::CqInit& init)
     : handle(number),
       timestamps(init.timestamps),
       ignore_overrun(init.ignore_overrun),
-      adapter_(adapter),
+      engine_(engine),
       sink_(sink),
       ring_(make_ring(init.cqe)) {}
 
 CompletionQueue::~CompletionQueue() {
-  if (armed()) --adapter_.armed_cqs;
+  if (armed()) engine_.events().disarmed();
 }
 
 void CompletionQueue::set_armed(Armed value) {
   const bool before = armed();
   armed_.store(value, std::memory_order_relaxed);
-  if (!before && value != Armed::kNo) ++adapter_.armed_cqs;
-  if (before && value == Armed::kNo) --adapter_.armed_cqs;
+  if (!before && value != Armed::kNo) engine_.events().armed();
+  if (before && value == Armed::kNo) engine_.events().disarmed();
 }
 
 int CompletionQueue::capacity() const {
@@ -66,12 +66,12 @@ int CompletionQueue::take(int count, ibv_wc* out, device::CompletionTimes* times
 }
 
 int CompletionQueue::poll(int count, ibv_wc* out, device::CompletionTimes* times) {
-  if (adapter_.abandoned()) return -ENODEV;
+  if (engine_.abandoned()) return -ENODEV;
   if (count <= 0) return count == 0 ? 0 : -EINVAL;
   int taken = take(count, out, times);
   if (taken > 0) return taken;
   if (overflowed()) return -EOVERFLOW;
-  adapter_.run_for_poller();
+  engine_.run_for_poller();
   taken = take(count, out, times);
   return taken == 0 && overflowed() ? -EOVERFLOW : taken;
 }
@@ -86,14 +86,14 @@ int CompletionQueue::poll_one(ibv_wc* out, device::CompletionTimes* times) {
 }
 
 int CompletionQueue::take_one(ibv_wc* out, device::CompletionTimes* times) {
-  if (adapter_.abandoned()) return -ENODEV;
+  if (engine_.abandoned()) return -ENODEV;
   *times = {};
   const int taken = take(1, out, times);
   return taken == 0 && overflowed() ? -EOVERFLOW : taken;
 }
 
 int CompletionQueue::arm(bool solicited_only) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   {
     std::lock_guard lock(mutex_);
     // Asking for any completion outweighs asking for solicited ones (clause 11.4.2.2).
@@ -103,12 +103,12 @@ int CompletionQueue::arm(bool solicited_only) {
       set_armed(Armed::kSolicited);
     }
   }
-  adapter_.listen();
+  engine_.listen();
   return 0;
 }
 
 int CompletionQueue::resize(int cqe) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (cqe < 1 || cqe > kMaxEntries) return EINVAL;
   Ring ring = make_ring(cqe);
   std::lock_guard lock(mutex_);
@@ -137,7 +137,7 @@ bool CompletionQueue::add(const ibv_wc& completion, bool notable) {
   const std::uint32_t at = (head_ + waiting) & mask();
   ring_.completions[at] = completion;
   if (timestamps) {
-    Environment& environment = adapter_.environment();
+    Environment& environment = engine_.environment();
     ring_.times[at] = {static_cast<std::uint64_t>(environment.now().count()),
                        static_cast<std::uint64_t>(environment.wall_clock().count())};
   }
@@ -147,16 +147,16 @@ bool CompletionQueue::add(const ibv_wc& completion, bool notable) {
   const bool notify = counts && reaches_event();
   if (notify) disarm();
   lock.unlock();
-  if (notify) adapter_.raise_completion(this);
+  if (notify) engine_.events().notify(this);
   return true;
 }
 
 bool CompletionQueue::reaches_event() {
   // No timer goes along in a move, whose clock may be another one.
-  if (!moderation_.is_on() || adapter_.suspended()) return true;
+  if (!moderation_.is_on() || engine_.suspended()) return true;
   if (++moderation_.held >= moderation_.count) return true;
   if (event_at_ == transport::kNever) {
-    event_at_ = adapter_.now() + std::chrono::microseconds(moderation_.period);
+    event_at_ = engine_.now() + std::chrono::microseconds(moderation_.period);
   }
   return false;
 }
@@ -172,19 +172,19 @@ void CompletionQueue::raise_held() {
     std::lock_guard lock(mutex_);
     disarm();
   }
-  adapter_.raise_completion(this);
+  engine_.events().notify(this);
 }
 
 int CompletionQueue::moderate(std::uint16_t count, std::uint16_t period) try {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock engine(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock in_engine(engine_);
   const Moderation wanted{count, period, moderation_.held};
-  if (wanted.is_on()) adapter_.add_moderated(this);
+  if (wanted.is_on()) engine_.events().add_moderated(this);
   {
     std::lock_guard lock(mutex_);
     moderation_ = wanted;
   }
-  if (!wanted.is_on()) adapter_.forget_moderated(this);
+  if (!wanted.is_on()) engine_.events().forget_moderated(this);
   if (wanted.held > 0 && (!wanted.is_on() || wanted.held >= count)) raise_held();
   return 0;
 } catch (const std::bad_alloc&) {
@@ -221,7 +221,7 @@ CompletionQueue::Contents CompletionQueue::contents() const {
 }
 
 bool CompletionQueue::restore(const Contents& contents) {
-  Adapter::Lock engine(adapter_);
+  Engine::Lock in_engine(engine_);
   std::lock_guard lock(mutex_);
   if (contents.completions.size() > mask()) return false;
   if (timestamps && contents.times.size() != contents.completions.size()) return false;
@@ -231,7 +231,7 @@ bool CompletionQueue::restore(const Contents& contents) {
   waiting_.store(static_cast<std::uint32_t>(contents.completions.size()),
                  std::memory_order_release);
   set_armed(contents.armed);
-  if (contents.moderation.is_on()) adapter_.add_moderated(this);
+  if (contents.moderation.is_on()) engine_.events().add_moderated(this);
   moderation_ = contents.moderation;
   overflowed_.store(contents.overflowed, std::memory_order_relaxed);
   return true;

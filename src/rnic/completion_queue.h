@@ -12,7 +12,7 @@
 // Completion queues (IBTA vol. 1 clause 11.4.2).
 namespace ferry::rnic {
 
-class Adapter;
+class Engine;
 
 class CompletionQueue final : public device::Cq {
  public:
@@ -24,7 +24,7 @@ class CompletionQueue final : public device::Cq {
   // were written for does.
   static int rounded(int cqe);
 
-  CompletionQueue(Adapter& adapter, device::EventSink& sink, Handle number,
+  CompletionQueue(Engine& engine, device::EventSink& sink, Handle number,
                   const device::CqInit& init);
 
   ~CompletionQueue() override;
@@ -42,7 +42,7 @@ class CompletionQueue final : public device::Cq {
   // once; what it holds can still be polled. False then. A CQ that ignores overruns loses its
   // oldest completion instead. Called under the engine's lock.
   bool add(const ibv_wc& completion, bool notable);
-  // The event that an arm() asked for, when the engine is done (Adapter::raise_completion).
+  // The event that an arm() asked for, when the engine is done (CompletionEvents::notify).
   void raise() { sink_.completion(*this); }
   // When the event of completions that are held back is due; kNever: none are. Under the engine's
   // lock, as raise_held(), which raises it.
@@ -93,7 +93,7 @@ class CompletionQueue final : public device::Cq {
   bool reaches_event();
   void disarm();  // under mutex_: the event is raised
 
-  Adapter& adapter_;
+  Engine& engine_;
   device::EventSink& sink_;
   mutable std::mutex mutex_;
   Ring ring_;               // one entry more than the capacity, a power of two

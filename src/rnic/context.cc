@@ -18,19 +18,19 @@ Context::Context(const Options& options)
       netdev_(options.netdev),
       guid_(options.netdev.guid),
       max_mtu_(payload_mtu(options.netdev.mtu)),
-      adapter_(
+      engine_(
           *options.environment, options.settings,
           [ports = ports_](const port::Address& address, int* error) {
             return ports->bind(address, 0, error);
           },
           options.with_thread) {
-  adapter_.set_gids(netdev_.addresses);
-  adapter_.multicast().set_join(
+  engine_.lanes().set_gids(netdev_.addresses);
+  engine_.multicast().set_join(
       [ports = ports_](const port::Address& group, const port::Address& local, int* error) {
         return ports->join(group, local, error);
       });
-  adapter_.set_management(options.management);
-  adapter_.set_seeker([moves = options.moves] {
+  engine_.reception().forwarder().set_management(options.management);
+  engine_.seeker().set_tell([moves = options.moves] {
     if (moves != nullptr) moves->seeks();
   });
 }
@@ -48,7 +48,7 @@ int Context::bind() {
     }
     if (bound.size() == netdev_.addresses.size()) {
       for (std::size_t i = 0; i < bound.size(); ++i) {
-        adapter_.set_port(lane_of(netdev_.addresses[i]), std::move(bound[i]), slot);
+        engine_.lanes().set_port(lane_of(netdev_.addresses[i]), std::move(bound[i]), slot);
       }
       origin_slot_ = slot;
       return 0;
@@ -64,12 +64,12 @@ std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
   if (*error != 0) return nullptr;
   if (options.with_thread) {
     context->thread_ = std::make_unique<ProgressThread>(
-        context->adapter_, options.netdev.name, [&sink = context->sink_](bool up) {
+        context->engine_, options.netdev.name, [&sink = context->sink_](bool up) {
           sink.asynchronous(up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, nullptr);
         });
     *error = context->thread_->start();
     if (*error != 0) return nullptr;
-    context->adapter_.set_thread(context->thread_.get());
+    context->engine_.set_thread(context->thread_.get());
   }
   return context;
 } catch (const std::bad_alloc&) {
@@ -78,57 +78,57 @@ std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
 }
 
 Context::~Context() {
-  if (adapter_.abandoned()) {
+  if (engine_.abandoned()) {
     // A forked child: locks may be held for ever, and descriptors were closed. What the objects own
     // is the parent's copy; it is left alone.
     for (auto& [handle, qp] : qps_) (void)qp.release();
     for (auto& [handle, cq] : cqs_) (void)cq.release();
     for (auto& [handle, srq] : srqs_) (void)srq.release();
-    for (std::size_t i = 0; i < kLanes; ++i) (void)adapter_.lane(i).port.release();
+    for (Lane& lane : engine_.lanes()) (void)lane.port.release();
     return;
   }
   thread_.reset();
-  adapter_.set_thread(nullptr);
-  Adapter::Lock lock(adapter_);
-  adapter_.transmit(adapter_.now());
+  engine_.set_thread(nullptr);
+  Engine::Lock lock(engine_);
+  engine_.transmit(engine_.now());
   for (auto& [handle, qp] : qps_) {
-    adapter_.remove_qp(qp.get(), port::index_of(qp->qpn()));
+    engine_.remove_qp(qp.get(), port::index_of(qp->qpn()));
     qp.reset();
   }
 }
 
 // Held by whoever is at it, perhaps by this thread, which ended in a signal handler.
 void Context::leave() {
-  if (adapter_.abandoned()) return;
-  Adapter::Lock lock(adapter_, std::try_to_lock);
+  if (engine_.abandoned()) return;
+  Engine::Lock lock(engine_, std::try_to_lock);
   if (!lock.owned()) return;
   for (const auto& [handle, qp] : qps_) qp->say_farewell();
-  adapter_.transmit(adapter_.now());
+  engine_.transmit(engine_.now());
 }
 
 std::uint64_t Context::clock() const {
-  return static_cast<std::uint64_t>(adapter_.environment().now().count());
+  return static_cast<std::uint64_t>(engine_.environment().now().count());
 }
 
 AttributeLimits Context::limits() const {
   AttributeLimits limits;
   limits.max_rd_atomic = QueuePair::kMaxRdAtomic;
   limits.max_mtu = mtu_code(max_mtu_);
-  limits.gid_count = static_cast<int>(adapter_.gids().size());
+  limits.gid_count = static_cast<int>(engine_.lanes().gids().size());
   return limits;
 }
 
 void Context::status(std::vector<device::QpStatus>* out) {
-  if (adapter_.abandoned()) return;
-  Adapter::Lock lock(adapter_);
-  adapter_.for_each_qp([out](const QueuePair& qp) { out->push_back(qp.status()); });
+  if (engine_.abandoned()) return;
+  Engine::Lock lock(engine_);
+  engine_.qps().for_each([out](const QueuePair& qp) { out->push_back(qp.status()); });
 }
 
 bool Context::set_peer_retries(std::uint32_t qpn, const device::PeerRetries& peer) {
-  if (adapter_.abandoned()) return false;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return false;
+  Engine::Lock lock(engine_);
   bool found = false;
-  adapter_.for_each_qp([&](QueuePair& qp) {
+  engine_.qps().for_each([&](QueuePair& qp) {
     if (qp.qpn() != qpn) return;
     qp.transport().set_peer_retries(
         {peer.timeout, peer.retry_count, peer.rnr_retry, peer.known != 0});

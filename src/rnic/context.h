@@ -8,9 +8,9 @@
 
 #include "device/movable.h"
 #include "device/record.h"
-#include "rnic/adapter.h"
 #include "rnic/address_handle.h"
 #include "rnic/completion_queue.h"
+#include "rnic/engine.h"
 #include "rnic/memory.h"
 #include "rnic/netdev.h"
 #include "rnic/port_source.h"
@@ -31,8 +31,8 @@ class Context final : public device::MovableContext {
     std::shared_ptr<PortSource> ports;
     Settings settings;
     Netdev netdev;
-    Adapter::Management management;  // of QP 1; none: nobody has it
-    bool with_thread = true;         // without one the owner calls engine().run()
+    Forwarder::Management management;  // of QP 1; none: nobody has it
+    bool with_thread = true;           // without one the owner calls engine().run()
   };
   // Null and *error: no free slot, no descriptor, no memory.
   static std::unique_ptr<Context> open(const Options& options, int* error);
@@ -81,7 +81,7 @@ class Context final : public device::MovableContext {
   int attach(const std::vector<Slot>& slots);
   void places(std::vector<Slot>* out);  // without descriptors and entries
 
-  Adapter& engine() { return adapter_; }
+  Engine& engine() { return engine_; }
 
  private:
   explicit Context(const Options& options);
@@ -138,7 +138,7 @@ class Context final : public device::MovableContext {
   std::uint32_t epoch_ = 0;  // stops, and rollbacks, as of a QP's
   bool restored_ = false;
 
-  Adapter adapter_;
+  Engine engine_;
   std::unique_ptr<ProgressThread> thread_;
 
   std::mutex mutex_;  // objects; taken before the engine's lock

@@ -14,11 +14,11 @@ using device::Record;
 using device::RestoreCommand;
 
 int Context::describe(std::vector<std::byte>* out, int* count) try {
-  if (adapter_.abandoned()) return ENODEV;
-  if (!adapter_.suspended()) return EBUSY;
+  if (engine_.abandoned()) return ENODEV;
+  if (!engine_.suspended()) return EBUSY;
   std::lock_guard objects(mutex_);
-  Adapter::Lock lock(adapter_);
-  adapter_.wake_all();
+  Engine::Lock lock(engine_);
+  engine_.suspension().wake_all();
   *count = 0;
   std::vector<std::byte> body;
   std::uint16_t version = 1;
@@ -36,7 +36,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
     saved.next_handle = next_handle_;
     saved.guid = guid_;
     saved.max_mtu = max_mtu_;
-    for (const port::Address& gid : adapter_.gids()) {
+    for (const port::Address& gid : engine_.lanes().gids()) {
       std::memcpy(saved.gids.emplace_back().raw, gid.bytes.data(), gid.bytes.size());
     }
     encode(saved, writer);
@@ -132,7 +132,7 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
 
 int Context::restore(ObjectType type, RestoreCommand command, std::span<const std::byte> bytes,
                      device::Object** object) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   Record record;
   if (!device::next_record(&bytes, &record) || !bytes.empty() || record.type != type) return EINVAL;
   std::lock_guard lock(mutex_);
@@ -163,13 +163,13 @@ int Context::restore_context(const Record& record) {
   ContextRecord context;
   if (record.handle != 0 || !parse(record.body, &context)) return EINVAL;
   if (!pds_.empty() || !cqs_.empty() || !xrcds_.empty() || restored_) return EBUSY;
-  Adapter::Lock lock(adapter_);
-  adapter_.set_suspended(true);
+  Engine::Lock lock(engine_);
+  engine_.suspension().set_suspended(true);
   std::vector<port::Address> gids;
   for (const ibv_gid& gid : context.gids) {
     std::memcpy(gids.emplace_back().bytes.data(), gid.raw, sizeof gid.raw);
   }
-  adapter_.set_gids(gids);
+  engine_.lanes().set_gids(gids);
   origin_slot_ = context.origin_slot;
   next_handle_ = context.next_handle;
   guid_ = context.guid;
@@ -213,10 +213,10 @@ int Context::restore_mr(RestoreCommand command, const Record& record, device::Ob
   if (command == RestoreCommand::kMrKeys) {
     auto* region = dynamic_cast<MemoryRegion*>(*object);
     if (region == nullptr) return EINVAL;
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     if (region->key == saved.key) return 0;
     const std::uint32_t key = region->key;
-    MemoryTable& table = adapter_.memory();
+    MemoryTable& table = engine_.objects().memory();
     table.remove(region);
     if (table.insert_with_key(region, saved.key)) return 0;
     table.insert_with_key(region, key);
@@ -255,7 +255,7 @@ int Context::restore_cq(RestoreCommand command, const Record& record, device::Ob
   }
   const device::CqInit init{static_cast<int>(saved.capacity), saved.timestamps,
                             saved.ignore_overrun};
-  auto cq = std::make_unique<CompletionQueue>(adapter_, sink_, record.handle, init);
+  auto cq = std::make_unique<CompletionQueue>(engine_, sink_, record.handle, init);
   *object = cq.get();
   cqs_.emplace(record.handle, std::move(cq));
   return 0;
@@ -279,7 +279,7 @@ int Context::restore_srq(RestoreCommand command, const Record& record, device::O
     auto* srq = dynamic_cast<SharedReceiveQueue*>(*object);
     if (srq == nullptr) return EINVAL;
     wire::ByteReader in(saved.state);
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     return srq->load(in) && in.remaining() == 0 ? 0 : EINVAL;
   }
   if (command != RestoreCommand::kCreate) return EINVAL;
@@ -297,8 +297,8 @@ int Context::restore_srq(RestoreCommand command, const Record& record, device::O
   init.max_wr = saved.max_wr;
   init.max_sge = saved.max_sge;
   if (init.xrcd != nullptr) {
-    Adapter::Lock lock(adapter_);
-    if (adapter_.xrc_srq(init.number) != nullptr) return EEXIST;
+    Engine::Lock lock(engine_);
+    if (engine_.objects().xrc_srq(init.number) != nullptr) return EEXIST;
   }
   SharedReceiveQueue* srq = nullptr;
   const int error = insert_srq(init, &srq);
@@ -334,7 +334,7 @@ int Context::restore_mw(const Record& record, device::Object** object) {
   *object = window;
   window->posted_key = saved.posted_key;
   if (region == nullptr) return 0;
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   ++region->windows;
   window->region = region;
   window->qp = qp;
@@ -366,7 +366,7 @@ int Context::restore_qp(RestoreCommand command, const Record& record, device::Ob
     auto* qp = dynamic_cast<QueuePair*>(*object);
     if (qp == nullptr || qp->qpn() != saved.virtual_qpn) return EINVAL;
     wire::ByteReader in(saved.state);
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     return qp->load(in) ? 0 : EINVAL;
   }
   if (command != RestoreCommand::kCreate) return EINVAL;

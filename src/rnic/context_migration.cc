@@ -31,18 +31,17 @@ bool waits_for_hello(QueuePair& qp) {
 
 template <typename Done>
 void Context::run_until(Done done, transport::Time limit) {
-  const transport::Time end = adapter_.now() + limit;
+  const transport::Time end = engine_.now() + limit;
   for (;;) {
     std::array<pollfd, kLanes> sockets;
     nfds_t count = 0;
     {
-      Adapter::Lock lock(adapter_);
+      Engine::Lock lock(engine_);
       if (done()) return;  // without a turn of the engine, which may have much to do
-      const transport::Time now = adapter_.now();
-      adapter_.run(now);
+      const transport::Time now = engine_.now();
+      engine_.run(now);
       if (done() || now >= end) return;
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        const Lane& lane = adapter_.lane(i);
+      for (const Lane& lane : engine_.lanes()) {
         if (lane.port == nullptr || lane.users == 0) continue;
         if (lane.port->descriptor() < 0) return;  // simulated: time does not pass here
         sockets[count++] = {lane.port->descriptor(), POLLIN, 0};
@@ -53,31 +52,31 @@ void Context::run_until(Done done, transport::Time limit) {
 }
 
 void Context::prepare() {
-  if (!transport::kMovable || adapter_.abandoned() || adapter_.suspended()) return;
+  if (!transport::kMovable || engine_.abandoned() || engine_.suspended()) return;
   {
-    Adapter::Lock lock(adapter_);
-    const transport::Time now = adapter_.now();
-    adapter_.for_each_qp([&](QueuePair& qp) {
+    Engine::Lock lock(engine_);
+    const transport::Time now = engine_.now();
+    engine_.qps().for_each([&](QueuePair& qp) {
       if (!waits_for_hello(qp)) return;
       qp.transport().prepare(now);
-      adapter_.touch(&qp);
+      engine_.touch(&qp);
     });
-    adapter_.transmit(now);
+    engine_.transmit(now);
   }
   run_until(
       [this] {
         bool waits = false;
-        adapter_.for_each_qp([&](QueuePair& qp) { waits |= waits_for_hello(qp); });
+        engine_.qps().for_each([&](QueuePair& qp) { waits |= waits_for_hello(qp); });
         return !waits;
       },
       kPrepareLimit);
   {
-    Adapter::Lock lock(adapter_);
-    adapter_.rest_begins(adapter_.now());
+    Engine::Lock lock(engine_);
+    engine_.suspension().begin_rest(engine_.now());
   }
   for (bool more = true; more;) {
-    Adapter::Lock lock(adapter_);
-    more = adapter_.rest();
+    Engine::Lock lock(engine_);
+    more = engine_.suspension().rest();
   }
 }
 
@@ -85,51 +84,52 @@ void Context::prepare() {
 // No limit of time: on a busy machine there may be much, and a thread may wait for its turn.
 void Context::drain() {
   for (int pass = 0; pass < kDrainPasses; ++pass) {
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     bool unreliable = false;
-    adapter_.for_each_restless([&](const QueuePair& qp) {
+    engine_.suspension().for_each_restless([&](const QueuePair& qp) {
       unreliable |= qp.init().type == IBV_QPT_UC || qp.init().type == IBV_QPT_UD;
     });
-    if (!unreliable || adapter_.run(adapter_.now()).received == 0) return;
+    if (!unreliable || engine_.run(engine_.now()).received == 0) return;
   }
 }
 
 int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) {
   if (!transport::kMovable) return EOPNOTSUPP;
-  if (adapter_.abandoned()) return ENODEV;
-  if (adapter_.suspended()) return EALREADY;
+  if (engine_.abandoned()) return ENODEV;
+  if (engine_.suspended()) return EALREADY;
   run_until(
       [this] {
         bool finishing = false;
-        adapter_.for_each_restless([&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
+        engine_.suspension().for_each_restless(
+            [&](QueuePair& qp) { finishing |= qp.transport().finishing(); });
         return !finishing;
       },
       std::min<transport::Time>(kFinishLimit, limit));
   drain();
   std::lock_guard objects(mutex_);
-  Adapter::Lock lock(adapter_);
-  const transport::Time now = adapter_.now();
+  Engine::Lock lock(engine_);
+  const transport::Time now = engine_.now();
   for (const auto& [handle, cq] : cqs_) {
     if (cq->event_at() != transport::kNever) cq->raise_held();
   }
   *unacked_psns = 0;  // of QPs that rest there are none
-  if (adapter_.resumes_resting()) adapter_.wake_all();
-  adapter_.for_each_restless([&](QueuePair& qp) {
+  if (engine_.suspension().resumes_resting()) engine_.suspension().wake_all();
+  engine_.suspension().for_each_restless([&](QueuePair& qp) {
     qp.transport().stop(now);
     *unacked_psns += qp.transport().status().unacked_psns;
-    adapter_.touch(&qp);
+    engine_.touch(&qp);
   });
-  adapter_.transmit(now);  // PAUSE
-  adapter_.set_suspended(true);
+  engine_.transmit(now);  // PAUSE
+  engine_.suspension().set_suspended(true);
   ++epoch_;
   return 0;
 }
 
 Slot Context::place_of(std::size_t lane) {
   Slot slot;
-  slot.local = adapter_.lane(lane).port->local();
-  slot.slot = adapter_.lane(lane).slot;
-  if (const port::Address* gid = adapter_.gid_of_lane(lane)) {
+  slot.local = engine_.lanes()[lane].port->local();
+  slot.slot = engine_.lanes()[lane].slot;
+  if (const port::Address* gid = engine_.lanes().gid_of(lane)) {
     slot.origin = {*gid, port::udp_port_of_slot(origin_slot_)};
   }
   slot.epoch = epoch_;
@@ -137,10 +137,10 @@ Slot Context::place_of(std::size_t lane) {
 }
 
 void Context::places(std::vector<Slot>* out) {
-  if (adapter_.abandoned()) return;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return;
+  Engine::Lock lock(engine_);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    if (adapter_.lane(i).port != nullptr) out->push_back(place_of(i));
+    if (engine_.lanes()[i].port != nullptr) out->push_back(place_of(i));
   }
 }
 
@@ -151,35 +151,35 @@ device::Parcel Context::place() {
 }
 
 void Context::sought(std::vector<port::Endpoint>* out) {
-  if (adapter_.abandoned()) return;
-  Adapter::Lock lock(adapter_);
-  adapter_.take_sought(out);
+  if (engine_.abandoned()) return;
+  Engine::Lock lock(engine_);
+  engine_.seeker().take(out);
 }
 
 void Context::located(const port::Endpoint& name, const port::Endpoint& location,
                       std::uint32_t epoch) {
-  if (adapter_.abandoned()) return;
-  Adapter::Lock lock(adapter_);
-  if (adapter_.suspended()) return;
-  const transport::Time now = adapter_.now();
-  adapter_.for_each_qp([&](QueuePair& qp) {
-    adapter_.touch(&qp);
+  if (engine_.abandoned()) return;
+  Engine::Lock lock(engine_);
+  if (engine_.suspended()) return;
+  const transport::Time now = engine_.now();
+  engine_.qps().for_each([&](QueuePair& qp) {
+    engine_.touch(&qp);
     qp.transport().located(name, location, epoch, now);
   });
-  adapter_.transmit(now);
+  engine_.transmit(now);
 }
 
 int Context::detach(std::vector<Slot>* out) {
-  if (adapter_.abandoned()) return ENODEV;
-  if (!adapter_.suspended()) return EINVAL;
+  if (engine_.abandoned()) return ENODEV;
+  if (!engine_.suspended()) return EINVAL;
   if (thread_ != nullptr) thread_->detach();
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   for (std::size_t i = 0; i < kLanes; ++i) {
-    Lane& lane = adapter_.lane(i);
+    Lane& lane = engine_.lanes()[i];
     if (lane.port == nullptr) continue;
     Slot slot = place_of(i);
-    slot.entries = adapter_.take_resting_entries(i);
-    adapter_.for_each_restless([&](QueuePair& qp) {
+    slot.entries = engine_.suspension().take_resting_entries(i);
+    engine_.suspension().for_each_restless([&](QueuePair& qp) {
       if (!qp.serves(lane)) return;
       auto entry = qp.transport().stand_in_entry(slot.local.address);
       if (!entry.empty()) slot.entries.push_back(std::move(entry));
@@ -188,16 +188,16 @@ int Context::detach(std::vector<Slot>* out) {
     lane.port.reset();
     out->push_back(std::move(slot));
   }
-  adapter_.multicast().close();
-  adapter_.let_go_of_ports();
+  engine_.multicast().close();
+  engine_.held_ports().let_go();
   return 0;
 }
 
 // Takes all sockets or none: on failure they stay the caller's.
 int Context::attach(const std::vector<Slot>& slots) {
-  if (adapter_.abandoned()) return ENODEV;
-  if (!adapter_.suspended()) return EINVAL;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  if (!engine_.suspended()) return EINVAL;
+  Engine::Lock lock(engine_);
   std::array<const Slot*, kLanes> by_lane{};
   for (const Slot& slot : slots) {
     const Slot*& entry = by_lane[lane_of(slot.local.address)];
@@ -206,7 +206,7 @@ int Context::attach(const std::vector<Slot>& slots) {
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
     // A QP whose peer is of this family could not go on.
-    if (by_lane[i] == nullptr && adapter_.lane(i).users > 0) return EADDRNOTAVAIL;
+    if (by_lane[i] == nullptr && engine_.lanes()[i].users > 0) return EADDRNOTAVAIL;
   }
   std::array<std::unique_ptr<port::Port>, kLanes> ports;
   int error = slots.empty() ? EINVAL : 0;
@@ -222,8 +222,8 @@ int Context::attach(const std::vector<Slot>& slots) {
     return error;
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
-    adapter_.set_port(i, std::move(ports[i]), by_lane[i] != nullptr ? by_lane[i]->slot : 0);
-    if (by_lane[i] != nullptr) adapter_.multicast().open(by_lane[i]->local.address);
+    engine_.lanes().set_port(i, std::move(ports[i]), by_lane[i] != nullptr ? by_lane[i]->slot : 0);
+    if (by_lane[i] != nullptr) engine_.multicast().open(by_lane[i]->local.address);
   }
   return 0;
 }
@@ -241,27 +241,27 @@ int Context::unpark(const device::Parcel& parcel) {
 }
 
 void Context::resume(bool rollback) {
-  if (adapter_.abandoned() || !adapter_.suspended()) return;
-  Adapter::Lock lock(adapter_);
-  const transport::Time now = adapter_.now();
-  adapter_.set_suspended(false);
+  if (engine_.abandoned() || !engine_.suspended()) return;
+  Engine::Lock lock(engine_);
+  const transport::Time now = engine_.now();
+  engine_.suspension().set_suspended(false);
   if (rollback) ++epoch_;
-  adapter_.for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
-  adapter_.resume_resting(rollback, now);
-  adapter_.lanes_changed();  // the progress thread sleeps without the sockets
-  adapter_.transmit(now);
+  engine_.suspension().for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
+  engine_.suspension().resume_resting(rollback, now);
+  engine_.thread_sleep().sockets_changed();  // the progress thread sleeps without the sockets
+  engine_.transmit(now);
 }
 
 void Context::abandon() {
-  adapter_.abandon();
+  engine_.abandon();
   if (thread_ != nullptr) thread_->abandon();
   // Only one thread lives in a forked child; locks may never be given back.
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const auto& port = adapter_.lane(i).port;
+  for (const Lane& lane : engine_.lanes()) {
+    const auto& port = lane.port;
     if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());
   }
-  adapter_.multicast().abandon();
-  adapter_.holder().abandon();
+  engine_.multicast().abandon();
+  engine_.held_ports().abandon();
 }
 
 }  // namespace ferry::rnic

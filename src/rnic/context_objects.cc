@@ -17,7 +17,7 @@ T* as(device::Object* object) {
 }  // namespace
 
 int Context::alloc_pd(device::Pd** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   std::lock_guard lock(mutex_);
   if (pds_.size() >= kMaxPds) return ENOMEM;
   auto pd = std::make_unique<ProtectionDomain>(next_handle_++);
@@ -47,10 +47,10 @@ int Context::insert_mr(const device::MrInit& init, ProtectionDomain* pd, const s
   MemoryRegion* region = mr.get();
   mrs_.emplace(handle, std::move(mr));
   {
-    Adapter::Lock lock(adapter_);
-    MemoryTable& table = adapter_.memory();
+    Engine::Lock lock(engine_);
+    MemoryTable& table = engine_.objects().memory();
     const bool inserted = key != nullptr ? table.insert_with_key(region, *key)
-                                         : table.insert(region, adapter_.environment().random());
+                                         : table.insert(region, engine_.environment().random());
     if (!inserted) {
       mrs_.erase(handle);
       return key != nullptr ? EEXIST : ENOMEM;
@@ -62,7 +62,7 @@ int Context::insert_mr(const device::MrInit& init, ProtectionDomain* pd, const s
 }
 
 int Context::reg_mr(const device::MrInit& init, device::Mr** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* pd = as<ProtectionDomain>(init.pd);
   if (pd == nullptr) return EINVAL;
   std::lock_guard lock(mutex_);
@@ -80,8 +80,8 @@ int Context::insert_null_mr(ProtectionDomain* pd, Handle handle, device::Mr** ou
   MemoryRegion* region = mr.get();
   mrs_.emplace(handle, std::move(mr));
   {
-    Adapter::Lock lock(adapter_);
-    if (!adapter_.memory().insert(region, adapter_.environment().random())) {
+    Engine::Lock lock(engine_);
+    if (!engine_.objects().memory().insert(region, engine_.environment().random())) {
       mrs_.erase(handle);
       return ENOMEM;
     }
@@ -92,7 +92,7 @@ int Context::insert_null_mr(ProtectionDomain* pd, Handle handle, device::Mr** ou
 }
 
 int Context::alloc_null_mr(device::Pd* object, device::Mr** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* pd = as<ProtectionDomain>(object);
   if (pd == nullptr) return EINVAL;
   std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ int Context::alloc_null_mr(device::Pd* object, device::Mr** out) try {
 
 // The keys stay (clause 11.2.8.9 allows it), and an MR that cannot be changed is as before.
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* region = as<MemoryRegion>(mr);
   constexpr int kFlags =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
@@ -123,7 +123,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
   std::uint32_t access = 0;
   std::uint64_t iova = 0;
   if (const int error = check_registration(wanted, &access, &iova); error != 0) return error;
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   if (region->windows > 0) return EBUSY;
   --region->pd->users;
   ++pd->users;
@@ -138,9 +138,9 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
 int Context::destroy_mr(MemoryRegion* mr) {
   {
     // When this is taken, nobody copies to or from the region any more.
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     if (mr->windows > 0) return EBUSY;
-    adapter_.memory().remove(mr);
+    engine_.objects().memory().remove(mr);
   }
   --mr->pd->users;
   mrs_.erase(mr->handle);
@@ -154,10 +154,10 @@ int Context::insert_mw(ProtectionDomain* pd, ibv_mw_type type, const std::uint32
   MemoryWindow* window = mw.get();
   mws_.emplace(handle, std::move(mw));
   {
-    Adapter::Lock lock(adapter_);
-    MemoryTable& table = adapter_.memory();
+    Engine::Lock lock(engine_);
+    MemoryTable& table = engine_.objects().memory();
     const bool inserted = key != nullptr ? table.insert_with_key(window, *key)
-                                         : table.insert(window, adapter_.environment().random());
+                                         : table.insert(window, engine_.environment().random());
     if (!inserted) {
       mws_.erase(handle);
       return key != nullptr ? EEXIST : ENOMEM;
@@ -170,7 +170,7 @@ int Context::insert_mw(ProtectionDomain* pd, ibv_mw_type type, const std::uint32
 }
 
 int Context::alloc_mw(device::Pd* object, ibv_mw_type type, device::Mw** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* pd = as<ProtectionDomain>(object);
   if (pd == nullptr || (raw(type) != IBV_MW_TYPE_1 && raw(type) != IBV_MW_TYPE_2)) return EINVAL;
   std::lock_guard lock(mutex_);
@@ -184,9 +184,9 @@ int Context::alloc_mw(device::Pd* object, ibv_mw_type type, device::Mw** out) tr
 
 int Context::destroy_mw(MemoryWindow* mw) {
   {
-    Adapter::Lock lock(adapter_);
+    Engine::Lock lock(engine_);
     MemoryTable::unbind(mw);
-    adapter_.memory().remove(mw);
+    engine_.objects().memory().remove(mw);
   }
   --mw->pd->users;
   mws_.erase(mw->number);
@@ -196,11 +196,11 @@ int Context::destroy_mw(MemoryWindow* mw) {
 // --- Queues
 
 int Context::create_cq(const device::CqInit& init, device::Cq** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if (init.cqe < 1 || init.cqe > CompletionQueue::kMaxEntries) return EINVAL;
   std::lock_guard lock(mutex_);
   if (cqs_.size() >= kMaxCqs) return ENOMEM;
-  auto cq = std::make_unique<CompletionQueue>(adapter_, sink_, next_handle_++, init);
+  auto cq = std::make_unique<CompletionQueue>(engine_, sink_, next_handle_++, init);
   *out = cq.get();
   cqs_.emplace(cq->handle, std::move(cq));
   return 0;
@@ -211,15 +211,15 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) try {
 int Context::destroy_cq(CompletionQueue* cq) {
   if (cq->users > 0) return EBUSY;
   {
-    Adapter::Lock lock(adapter_);
-    adapter_.forget_moderated(cq);
+    Engine::Lock lock(engine_);
+    engine_.events().forget_moderated(cq);
   }
   cqs_.erase(cq->handle);
   return 0;
 }
 
 int Context::open_xrcd(device::Xrcd** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   std::lock_guard lock(mutex_);
   if (xrcds_.size() >= kMaxXrcds) return ENOMEM;
   auto xrcd = std::make_unique<XrcDomain>(next_handle_++);
@@ -244,23 +244,23 @@ void Context::use(const SharedReceiveQueue::Init& init, int change) {
 
 int Context::insert_srq(const SharedReceiveQueue::Init& wanted, SharedReceiveQueue** out) {
   SharedReceiveQueue::Init init = wanted;
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   if (init.xrcd != nullptr && init.number == 0) {
     do {
-      init.number = static_cast<std::uint32_t>(adapter_.environment().random()) & 0xFFFFFF;
-    } while (init.number == 0 || adapter_.xrc_srq(init.number) != nullptr);
+      init.number = static_cast<std::uint32_t>(engine_.environment().random()) & 0xFFFFFF;
+    } while (init.number == 0 || engine_.objects().xrc_srq(init.number) != nullptr);
   }
-  auto srq = std::make_unique<SharedReceiveQueue>(adapter_, sink_, init);
+  auto srq = std::make_unique<SharedReceiveQueue>(engine_, sink_, init);
   SharedReceiveQueue* queue = srq.get();
   srqs_.emplace(init.handle, std::move(srq));
-  if (init.xrcd != nullptr) adapter_.add_xrc_srq(queue);
+  if (init.xrcd != nullptr) engine_.objects().add_xrc(queue);
   use(init, +1);
   *out = queue;
   return 0;
 }
 
 int Context::create_srq(device::SrqInit* wanted, device::Srq** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   SharedReceiveQueue::Init init;
   init.pd = as<ProtectionDomain>(wanted->pd);
   init.xrcd = as<XrcDomain>(wanted->xrcd);
@@ -287,8 +287,11 @@ int Context::destroy_srq(SharedReceiveQueue* srq) {
   const SharedReceiveQueue::Init init = srq->init();
   if (srq->users > 0) return EBUSY;
   {
-    Adapter::Lock lock(adapter_);
-    if (init.xrcd != nullptr) adapter_.remove_xrc_srq(srq);
+    Engine::Lock lock(engine_);
+    if (init.xrcd != nullptr) {
+      engine_.objects().remove_xrc(srq);
+      engine_.qps().for_each([srq](QueuePair& qp) { qp.forget_srq(srq); });
+    }
     srqs_.erase(init.handle);
   }
   use(init, -1);
@@ -307,17 +310,17 @@ void Context::use(const QueuePair::Init& init, int change) {
 
 int Context::insert_qp(const QueuePair::Init& wanted, const std::uint32_t* index,
                        device::Qp** out) {
-  Adapter::Lock lock(adapter_);
-  const Lane& lane = adapter_.lane(adapter_.lane(0).port != nullptr ? 0 : 1);
+  Engine::Lock lock(engine_);
+  const Lane& lane = engine_.lanes()[engine_.lanes()[0].port != nullptr ? 0 : 1];
   // The index is known only when it is taken, and then the QP must exist.
-  const std::uint32_t taken = index != nullptr ? *index : adapter_.free_index();
-  if (taken == Adapter::kNoIndex || !adapter_.is_free(taken))
+  const std::uint32_t taken = index != nullptr ? *index : engine_.qps().free_index();
+  if (taken == QpTable::kNoIndex || !engine_.qps().is_free(taken))
     return index != nullptr ? EEXIST : ENOMEM;
   QueuePair::Init init = wanted;
   if (index == nullptr) init.virtual_qpn = port::make_qpn(origin_slot_, taken);
   init.wire_qpn = port::make_qpn(lane.slot, taken);
-  auto qp = std::make_unique<QueuePair>(adapter_, sink_, limits(), init);
-  adapter_.add_qp(qp.get(), taken);
+  auto qp = std::make_unique<QueuePair>(engine_, sink_, limits(), init);
+  engine_.add_qp(qp.get(), taken);
   use(init, +1);
   *out = qp.get();
   qps_.emplace(init.handle, std::move(qp));
@@ -325,7 +328,7 @@ int Context::insert_qp(const QueuePair::Init& wanted, const std::uint32_t* index
 }
 
 int Context::create_qp(device::QpInit* init, device::Qp** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   QueuePair::Init qp;
   qp.type = init->type;
   if (!QueuePair::supports(init->type)) return EOPNOTSUPP;
@@ -360,14 +363,14 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) try {
 int Context::destroy_qp(QueuePair* qp) {
   const QueuePair::Init init = qp->init();
   {
-    Adapter::Lock lock(adapter_);
-    if (!adapter_.multicast().groups_of(qp).empty()) return EBUSY;  // ibv_detach_mcast(3) first
+    Engine::Lock lock(engine_);
+    if (!engine_.multicast().groups_of(qp).empty()) return EBUSY;  // ibv_detach_mcast(3) first
     for (const auto& [number, window] : mws_) {
       if (window->qp == qp) MemoryTable::unbind(window.get());
     }
     qp->say_farewell();
-    adapter_.transmit(adapter_.now());  // what was kept or held (PostGatherer, ReplyHabit)
-    adapter_.remove_qp(qp, port::index_of(init.virtual_qpn));
+    engine_.transmit(engine_.now());  // what was kept or held (PostGatherer, ReplyHabit)
+    engine_.remove_qp(qp, port::index_of(init.virtual_qpn));
     qps_.erase(init.handle);
   }
   use(init, -1);
@@ -379,7 +382,7 @@ int Context::destroy_qp(QueuePair* qp) {
 // RoCE routes by GID (annex A17.4.5), and from an address of the same family.
 int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Handle handle,
                        device::Ah** out) {
-  const auto& gids = adapter_.gids();
+  const auto& gids = engine_.lanes().gids();
   if (attributes.is_global == 0 || attributes.port_num != 1 ||
       attributes.grh.sgid_index >= gids.size()) {
     return EINVAL;
@@ -389,8 +392,8 @@ int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Hand
   if (ahs_.size() >= kMaxAhs) return ENOMEM;
   *out = ah.get();
   {
-    Adapter::Lock lock(adapter_);
-    adapter_.add_address_handle(ah.get());
+    Engine::Lock lock(engine_);
+    engine_.objects().add(ah.get());
   }
   ++pd->users;
   ahs_.emplace(handle, std::move(ah));
@@ -398,7 +401,7 @@ int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Hand
 }
 
 int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* domain = as<ProtectionDomain>(pd);
   if (domain == nullptr) return EINVAL;
   std::lock_guard lock(mutex_);
@@ -409,8 +412,8 @@ int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah
 
 int Context::destroy_ah(AddressHandle* ah) {
   {
-    Adapter::Lock lock(adapter_);
-    adapter_.remove_address_handle(ah->handle());
+    Engine::Lock lock(engine_);
+    engine_.objects().remove(ah);
   }
   --ah->pd()->users;
   ahs_.erase(ah->handle());
@@ -418,7 +421,7 @@ int Context::destroy_ah(AddressHandle* ah) {
 }
 
 int Context::destroy(device::Object* object) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   std::lock_guard lock(mutex_);
   if (auto* qp = as<QueuePair>(object)) return destroy_qp(qp);
   if (auto* srq = as<SharedReceiveQueue>(object)) return destroy_srq(srq);

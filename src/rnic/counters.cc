@@ -4,14 +4,14 @@
 namespace ferry::rnic {
 
 void Context::counters(std::vector<device::Counter>* out) {
-  if (adapter_.abandoned()) return;
+  if (engine_.abandoned()) return;
   transport::Counters sum;
   DropCounters drops;
   std::uint64_t injected_losses = 0;
   {
-    Adapter::Lock lock(adapter_);
-    sum = adapter_.counters();
-    drops = adapter_.drops();
+    Engine::Lock lock(engine_);
+    sum = engine_.qps().counters();
+    drops = engine_.reception().drops();
     injected_losses = ports_->injected_losses();
   }
   using Group = device::Counter::Group;

@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include "rnic/copy.h"
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 #include "rnic/work_requests.h"
 
@@ -146,7 +147,7 @@ int QueuePair::take(const ibv_send_wr& wr, bool post) {
   }
   if (request.operation == Operation::kBindWindow) {
     if (wr.bind_mw.mw == nullptr) return EINVAL;
-    const MemoryWindow* window = adapter_.memory().window(wr.bind_mw.mw->handle);
+    const MemoryWindow* window = engine_.objects().memory().window(wr.bind_mw.mw->handle);
     if (window == nullptr || window->type != IBV_MW_TYPE_2) return EINVAL;
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
     const transport::WindowBinding binding{.window = window->handle(),
@@ -161,10 +162,10 @@ int QueuePair::take(const ibv_send_wr& wr, bool post) {
 }
 
 int QueuePair::bind_mw(device::Mw* object, const device::MwBind& bind, std::uint32_t* rkey) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   auto* window = dynamic_cast<MemoryWindow*>(object);
   if (window == nullptr || window->type != IBV_MW_TYPE_1 || window->pd != init_.pd) return EINVAL;
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   transport::SendRequest request;
   request.operation = Operation::kBindWindow;
   request.wr_id = bind.wr_id;
@@ -179,17 +180,17 @@ int QueuePair::bind_mw(device::Mw* object, const device::MwBind& bind, std::uint
   const int error = take_bind(binding, window->type, bind.mr != nullptr, request, true);
   if (error != 0) return error;
   *rkey = window->posted_key = binding.rkey;
-  adapter_.touch(this);
-  adapter_.transmit(adapter_.now());
+  engine_.touch(this);
+  engine_.transmit(engine_.now());
   return 0;
 }
 
 int QueuePair::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
-  if (adapter_.abandoned()) {
+  if (engine_.abandoned()) {
     *bad = list;
     return ENODEV;
   }
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   int error = 0;
   for (; list != nullptr; list = list->next) {
     error = take(*list, /*post=*/true);
@@ -198,13 +199,13 @@ int QueuePair::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
       break;
     }
   }
-  adapter_.post(this, is_under_way());
+  engine_.post(this, is_under_way());
   return error;
 }
 
 int QueuePair::post_all(ibv_send_wr* list) {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock lock(engine_);
   // A QP in one of these states completes at once what is posted, which cannot be taken back.
   if (transport_->state() == transport::QpState::kError ||
       transport_->state() == transport::QpState::kSqe) {
@@ -219,17 +220,17 @@ int QueuePair::post_all(ibv_send_wr* list) {
       return error;
     }
   }
-  adapter_.touch(this);
-  adapter_.transmit(adapter_.now());
+  engine_.touch(this);
+  engine_.transmit(engine_.now());
   return 0;
 }
 
 int QueuePair::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
-  if (adapter_.abandoned()) {
+  if (engine_.abandoned()) {
     *bad = list;
     return ENODEV;
   }
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   if (transport_->state() == transport::QpState::kReset || init_.srq != nullptr ||
       init_.recv_cq == nullptr) {
     *bad = list;
@@ -240,12 +241,12 @@ int QueuePair::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
     flush_receives();
     return error;
   }
-  const transport::Time now = adapter_.now();
+  const transport::Time now = engine_.now();
   transport_->receive_posted(now);
   // One that is touched holds its acknowledgement for what the program sends next.
   if (turn != Turn::kTouched && transport_->has_work()) {
-    adapter_.touch(this);
-    adapter_.transmit(now);
+    engine_.touch(this);
+    engine_.transmit(now);
   }
   return error;
 }

@@ -33,7 +33,7 @@ constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then 
 
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
-  return std::min(next.strict, std::max(next.lenient, now + Adapter::kLenience));
+  return std::min(next.strict, std::max(next.lenient, now + Timers::kLenience));
 }
 
 timespec to_timespec(transport::Time time) {
@@ -85,7 +85,7 @@ int ProgressThread::start() {
 void* ProgressThread::entry(void* self) {
   pthread_setname_np(pthread_self(), "ferry-rnic");
   auto* thread = static_cast<ProgressThread*>(self);
-  raise_priority(thread->adapter_.settings().progress_priority);
+  raise_priority(thread->engine_.settings().progress_priority);
   thread->main();
   return nullptr;
 }
@@ -172,28 +172,27 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
   nfds_t count = kFirstSocket;
   transport::Time now, until;
   {
-    Adapter::Lock lock(adapter_);
-    now = adapter_.now();
-    until = std::min(wakes_at(adapter_.deadlines(), now), adapter_.held_at_most_until(now));
-    const bool full = adapter_.port_full();
-    if (!adapter_.suspended()) {
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        const Lane& lane = adapter_.lane(i);
-        if (!adapter_.listens(lane)) continue;
+    Engine::Lock lock(engine_);
+    now = engine_.now();
+    until = std::min(wakes_at(engine_.deadlines(), now), engine_.held_packets().at_most_until(now));
+    const bool full = engine_.port_full();
+    if (!engine_.suspended()) {
+      for (const Lane& lane : engine_.lanes()) {
+        if (!lane.listens()) continue;
         const auto events = static_cast<short>(POLLIN | (full ? POLLOUT : 0));
         descriptors[count++] = {lane.port->descriptor(), events, 0};
       }
-      for (const auto& group : adapter_.multicast().groups()) {
+      for (const auto& group : engine_.multicast().groups()) {
         if (group->port != nullptr) descriptors[count++] = {group->port->descriptor(), POLLIN, 0};
       }
-      for (const auto& [address, port] : adapter_.holder().ports()) {
+      for (const auto& [address, port] : engine_.held_ports().ports()) {
         descriptors[count++] = {port->descriptor(), POLLIN, 0};
       }
-      descriptors[2].fd = adapter_.holder().watch_descriptor();
+      descriptors[2].fd = engine_.held_ports().watch_descriptor();
     } else {
       until = transport::kNever;
     }
-    adapter_.thread_sleeps(until, full);
+    engine_.thread_sleep().begins(until, full);
   }
   if (asked_to_leave() || until <= now) return Wake::kOther;
   const timespec timeout = to_timespec(until - now);
@@ -224,22 +223,22 @@ void ProgressThread::look_at_link() {
 }
 
 void ProgressThread::look_whether_port_was_freed() {
-  Adapter::Lock lock(adapter_);
-  adapter_.look_whether_port_was_freed();
+  Engine::Lock lock(engine_);
+  engine_.look_whether_port_was_freed();
 }
 
 bool ProgressThread::look(std::uint64_t runs) {
-  const transport::Time begin = adapter_.now();
+  const transport::Time begin = engine_.now();
   transport::Time last = begin, before = begin;
   for (;;) {
     sched_yield();
-    if (asked_to_leave() || adapter_.polled_since(runs)) break;
-    Adapter::Lock lock(adapter_, std::try_to_lock);
+    if (asked_to_leave() || engine_.polled_since(runs)) break;
+    Engine::Lock lock(engine_, std::try_to_lock);
     if (!lock.owned()) break;
-    const transport::Time now = adapter_.now();
+    const transport::Time now = engine_.now();
     if (now - before > kLook) return false;  // somebody else needs this CPU
     before = now;
-    if (adapter_.run(now, Adapter::Caller::kThread).received != 0) last = now;
+    if (engine_.run(now, Engine::Caller::kThread).received != 0) last = now;
     if (now - last >= kLook || now - begin >= kLongestLook) break;
   }
   return last != begin;
@@ -252,24 +251,23 @@ void ProgressThread::pause(transport::Time time) {
 }
 
 bool ProgressThread::work_waits() {
-  Adapter::Lock lock(adapter_);
-  if (adapter_.suspended()) return false;
-  const transport::Deadlines next = adapter_.deadlines();
-  const transport::Time now = adapter_.now();
-  if (std::min(adapter_.held_until(), next.strict) <= now) return true;
-  if (next.lenient <= now - Adapter::kLenience) return true;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const Lane& lane = adapter_.lane(i);
-    if (!adapter_.listens(lane)) continue;
+  Engine::Lock lock(engine_);
+  if (engine_.suspended()) return false;
+  const transport::Deadlines next = engine_.deadlines();
+  const transport::Time now = engine_.now();
+  if (std::min(engine_.held_packets().until(), next.strict) <= now) return true;
+  if (next.lenient <= now - Timers::kLenience) return true;
+  for (const Lane& lane : engine_.lanes()) {
+    if (!lane.listens()) continue;
     pollfd socket{lane.port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
-  for (const auto& group : adapter_.multicast().groups()) {
+  for (const auto& group : engine_.multicast().groups()) {
     if (group->port == nullptr) continue;
     pollfd socket{group->port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
-  for (const auto& [address, port] : adapter_.holder().ports()) {
+  for (const auto& [address, port] : engine_.held_ports().ports()) {
     pollfd socket{port->descriptor(), POLLIN, 0};
     if (::poll(&socket, 1, 0) > 0) return true;
   }
@@ -278,62 +276,62 @@ bool ProgressThread::work_waits() {
 
 bool ProgressThread::program_serves_itself() {
   for (unsigned grace = 0; grace < kGraces; ++grace) {
-    const std::uint64_t before = adapter_.program_runs();
+    const std::uint64_t before = engine_.program_runs();
     pause(kGrace);
-    if (!adapter_.polled_since(before)) return false;
+    if (!engine_.polled_since(before)) return false;
   }
   return true;
 }
 
 transport::Time ProgressThread::park() {
-  const transport::Time begin = adapter_.now();
+  const transport::Time begin = engine_.now();
   transport::Time tick = kFirstTick;
   unsigned idle = 0;
   const std::uint64_t requests = listen_requests_.load();
   parked_.store(true);
   for (; !asked_to_leave() && listen_requests_.load() == requests;
        tick = std::min(tick * 2, kLastTick)) {
-    const std::uint64_t before = adapter_.program_runs();
+    const std::uint64_t before = engine_.program_runs();
     // With the next interrupt that comes anyway: one of its own takes 10 us of the program's time.
     prctl(PR_SET_TIMERSLACK, (tick / 2).count());
     pause(tick);
     prctl(PR_SET_TIMERSLACK, 0);
     look_at_link();
-    if (adapter_.awaits_port()) look_whether_port_was_freed();
+    if (engine_.held_ports().awaits()) look_whether_port_was_freed();
     // It has polled all the time. If it has just ceased, the next look tells.
-    if (adapter_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
+    if (engine_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
       idle = 0;
       continue;
     }
-    idle = adapter_.polled_since(before) ? 0 : idle + 1;
+    idle = engine_.polled_since(before) ? 0 : idle + 1;
     if (idle == kIdleTicks) break;
     // It may have polled since the last look, but does it still? What waits or is due tells.
     if (work_waits() && !program_serves_itself()) break;
   }
   parked_.store(false);
-  return adapter_.now() - begin;
+  return engine_.now() - begin;
 }
 
 void ProgressThread::serve() {
   look_at_link();  // after a move it is another one
   std::uint64_t requests = listen_requests_.load();
   while (!asked_to_leave()) {
-    const std::uint64_t runs = adapter_.program_runs();
+    const std::uint64_t runs = engine_.program_runs();
     const Wake wake = sleep_listening();
-    Adapter::Pass pass;
+    Engine::Pass pass;
     do {
-      Adapter::Lock lock(adapter_);
-      adapter_.thread_awake();
-      pass = adapter_.run(adapter_.now(), Adapter::Caller::kThread);
+      Engine::Lock lock(engine_);
+      engine_.thread_sleep().ends();
+      pass = engine_.run(engine_.now(), Engine::Caller::kThread);
     } while (pass.more && !asked_to_leave());
-    if (wake == Wake::kPacket && !adapter_.polled_since(runs) && looks_.due()) {
+    if (wake == Wake::kPacket && !engine_.polled_since(runs) && looks_.due()) {
       looks_.ended(look(runs));
     }
     // Who took the packets says nothing: on a core that both share it is always this thread. Nor
     // does a poll since it fell asleep say that the program would have taken them: it may have
     // polled for a completion, and wait for data in its memory now. So it is only counted here, and
     // looked at more closely now and then.
-    if (adapter_.polled_since(runs)) {
+    if (engine_.polled_since(runs)) {
       ++wasted_;
     } else if (wake == Wake::kPacket) {
       wasted_ -= std::min(wasted_, 1u);
@@ -347,8 +345,8 @@ void ProgressThread::serve() {
     const bool parked = program_serves_itself() && park() >= kWorthParking;
     wasted_limit_ = parked ? kWastedFirst : std::min(wasted_limit_ * 2, kWastedLast);
   }
-  Adapter::Lock lock(adapter_);
-  adapter_.thread_awake();
+  Engine::Lock lock(engine_);
+  engine_.thread_sleep().ends();
 }
 
 }  // namespace ferry::rnic

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "rnic/adapter.h"
+#include "rnic/engine.h"
 #include "rnic/link.h"
 #include "rnic/looks.h"
 
@@ -33,8 +33,8 @@ class ProgressThread {
  public:
   // `link_changed` is called by the thread, without a lock, when the interface goes down or comes
   // up.
-  ProgressThread(Adapter& adapter, std::string netdev, std::function<void(bool up)> link_changed)
-      : adapter_(adapter), link_(std::move(netdev)), link_changed_(std::move(link_changed)) {}
+  ProgressThread(Engine& engine, std::string netdev, std::function<void(bool up)> link_changed)
+      : engine_(engine), link_(std::move(netdev)), link_changed_(std::move(link_changed)) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
@@ -79,7 +79,7 @@ class ProgressThread {
   // When nobody writes to it any more: the number may be another descriptor's at once.
   void close_event();
 
-  Adapter& adapter_;
+  Engine& engine_;
   LinkWatch link_;
   const std::function<void(bool up)> link_changed_;
   pthread_t thread_{};

@@ -1,3 +1,4 @@
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 
 // What a QP tells the application: completions and events; and the WQEs it takes off its receive
@@ -44,7 +45,7 @@ bool QueuePair::take_receive(transport::ReceiveRequest* out) {
 
 bool QueuePair::select_srq(std::uint32_t srqn) {
   if (selected_srq_ == nullptr || selected_srq_->number() != srqn) {
-    selected_srq_ = adapter_.xrc_srq(srqn);
+    selected_srq_ = engine_.objects().xrc_srq(srqn);
     if (selected_srq_ != nullptr && selected_srq_->init().xrcd != init_.xrcd) {
       selected_srq_ = nullptr;
     }
@@ -63,7 +64,7 @@ std::uint32_t QueuePair::receives_posted() const {
 }
 
 void QueuePair::add(CompletionQueue& cq, const ibv_wc& completion, bool notable) {
-  if (!cq.add(completion, notable)) adapter_.cq_overflowed();
+  if (!cq.add(completion, notable)) engine_.events().overflowed();
 }
 
 void QueuePair::complete_send(const transport::SendCompletion& completion) {
@@ -96,7 +97,7 @@ void QueuePair::complete_receive(const transport::ReceiveCompletion& completion)
   wc.qp_num = init_.virtual_qpn;
   CompletionQueue* cq = init_.recv_cq;
   if (init_.type == IBV_QPT_XRC_RECV) {
-    const SharedReceiveQueue* srq = adapter_.xrc_srq(completion.srqn);
+    const SharedReceiveQueue* srq = engine_.objects().xrc_srq(completion.srqn);
     cq = srq != nullptr ? srq->init().cq : nullptr;  // null: destroyed, with its WQEs
   }
   if (cq != nullptr) {
@@ -128,7 +129,7 @@ void QueuePair::raise(Event event) {
 }
 
 std::uint64_t QueuePair::random() {
-  return adapter_.environment().random();
+  return engine_.environment().random();
 }
 
 }  // namespace ferry::rnic

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 
 // What is of UD alone: places, address handles, multicast.
@@ -13,20 +14,20 @@ bool QueuePair::serves(const Lane& lane) const {
 // A UD QP has no peer, hence both families.
 void QueuePair::set_all_lanes(bool use) {
   for (std::size_t i = 0; i < kLanes; ++i) {
-    Lane& lane = adapter_.lane(i);
+    Lane& lane = engine_.lanes()[i];
     const auto bit = static_cast<std::uint8_t>(1u << i);
     const bool used = (lanes_used_ & bit) != 0;
     if (used == use || (use && lane.port == nullptr)) continue;
     lanes_used_ ^= bit;
-    if (use && lane.users == 0) adapter_.lanes_changed();
+    if (use && lane.users == 0) engine_.thread_sleep().sockets_changed();
     use ? ++lane.users : --lane.users;
   }
 }
 
 bool QueuePair::place_towards(const port::Address& address, transport::DatagramSource* out) const {
   const std::size_t index = lane_of(address);
-  const Lane& lane = adapter_.lane(index);
-  const port::Address* gid = adapter_.gid_of_lane(index);
+  const Lane& lane = engine_.lanes()[index];
+  const port::Address* gid = engine_.lanes().gid_of(index);
   if (lane.port == nullptr || gid == nullptr) return false;
   out->gid = *gid;
   out->place = {lane.port->local(), port::make_qpn(lane.slot, port::index_of(wire_qpn_))};
@@ -36,8 +37,8 @@ bool QueuePair::place_towards(const port::Address& address, transport::DatagramS
 bool QueuePair::own_place(const port::Address& gid, std::uint32_t qpn,
                           transport::DatagramPlace* out) const {
   const std::size_t index = lane_of(gid);
-  const port::Address* own = adapter_.gid_of_lane(index);
-  const Lane& lane = adapter_.lane(index);
+  const port::Address* own = engine_.lanes().gid_of(index);
+  const Lane& lane = engine_.lanes()[index];
   if (own == nullptr || *own != gid || lane.port == nullptr ||
       port::slot_of(qpn) != port::slot_of(init_.virtual_qpn)) {
     return false;
@@ -48,7 +49,7 @@ bool QueuePair::own_place(const port::Address& gid, std::uint32_t qpn,
 
 int QueuePair::take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* out) const {
   if (wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > 0xFFFFFF) return EINVAL;
-  const AddressHandle* ah = adapter_.address_handle(wr.wr.ud.ah->handle);
+  const AddressHandle* ah = engine_.objects().address_handle(wr.wr.ud.ah->handle);
   if (ah == nullptr || ah->pd() != init_.pd) return EINVAL;
   *out = ah->address();
   out->qpn = wr.wr.ud.remote_qpn;
@@ -66,35 +67,35 @@ void QueuePair::handle_multicast(const wire::Packet& packet, const port::Endpoin
 }
 
 int QueuePair::attach_mcast(const ibv_gid& gid, std::uint16_t) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   port::Address group;
   std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
   if (!is_datagram() || !group.is_multicast()) return EINVAL;
-  Adapter::Lock lock(adapter_);
-  const Lane& lane = adapter_.lane(lane_of(group));
-  if (adapter_.gid_of_lane(lane_of(group)) == nullptr) return EINVAL;
+  Engine::Lock lock(engine_);
+  const Lane& lane = engine_.lanes()[lane_of(group)];
+  if (engine_.lanes().gid_of(lane_of(group)) == nullptr) return EINVAL;
   port::Address local;
   if (lane.port != nullptr) local = lane.port->local().address;
   const int error =
-      adapter_.multicast().attach(this, group, lane.port != nullptr ? &local : nullptr);
-  adapter_.lanes_changed();
+      engine_.multicast().attach(this, group, lane.port != nullptr ? &local : nullptr);
+  engine_.thread_sleep().sockets_changed();
   return error;
 }
 
 int QueuePair::detach_mcast(const ibv_gid& gid, std::uint16_t) {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   port::Address group;
   std::memcpy(group.bytes.data(), gid.raw, sizeof gid.raw);
-  Adapter::Lock lock(adapter_);
-  const int error = adapter_.multicast().detach(this, group);
-  adapter_.lanes_changed();
+  Engine::Lock lock(engine_);
+  const int error = engine_.multicast().detach(this, group);
+  engine_.thread_sleep().sockets_changed();
   return error;
 }
 
 void QueuePair::save_datagram(wire::ByteWriter& out) const {
   out.put(std::uint32_t{attributes_.qkey});
   out.put(static_cast<std::uint8_t>(lanes_used_ != 0));
-  const auto groups = adapter_.multicast().groups_of(this);
+  const auto groups = engine_.multicast().groups_of(this);
   out.put(static_cast<std::uint32_t>(groups.size()));
   for (const port::Address& group : groups) out.append(group.bytes.data(), group.bytes.size());
 }
@@ -109,7 +110,7 @@ bool QueuePair::load_datagram(wire::ByteReader& in) {
     port::Address group;
     in.read(group.bytes.data(), group.bytes.size());
     if (!in.ok() || !group.is_multicast() ||
-        adapter_.multicast().attach(this, group, nullptr) != 0) {
+        engine_.multicast().attach(this, group, nullptr) != 0) {
       return false;
     }
   }

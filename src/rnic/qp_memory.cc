@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "rnic/copy.h"
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 
 // What a QP's transport does with application memory: checks of keys and rights, and the copies.
@@ -30,7 +31,7 @@ MemoryResult QueuePair::gather(std::span<const transport::Sge> sges, std::uint64
     const auto part =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(sge.length - offset, length));
     const std::byte* memory =
-        adapter_.memory().resolve_local(sge.lkey, init_.pd, sge.address + offset, part, 0);
+        engine_.objects().memory().resolve_local(sge.lkey, init_.pd, sge.address + offset, part, 0);
     if (memory == nullptr) return MemoryResult::kAccessError;
     if (memory == MemoryTable::nowhere()) {
       std::memset(out, 0, part);
@@ -53,8 +54,8 @@ MemoryResult QueuePair::scatter(const ProtectionDomain* pd, std::span<const tran
       continue;
     }
     const auto part = std::min<std::uint64_t>(sge.length - offset, data.size());
-    std::byte* memory = adapter_.memory().resolve_local(sge.lkey, pd, sge.address + offset, part,
-                                                        transport::kLocalWrite);
+    std::byte* memory = engine_.objects().memory().resolve_local(sge.lkey, pd, sge.address + offset,
+                                                                 part, transport::kLocalWrite);
     if (memory == nullptr) return MemoryResult::kAccessError;
     if (memory != MemoryTable::nowhere() && !copy_to_application(memory, data.data(), part)) {
       return MemoryResult::kFault;
@@ -84,7 +85,7 @@ std::byte* QueuePair::region(std::uint32_t rkey, std::uint64_t address, std::uin
                              std::uint32_t access) const {
   const ProtectionDomain* pd = remote_pd();
   if (pd == nullptr || (attributes_.qp_access_flags & access) != access) return nullptr;
-  return adapter_.memory().resolve_remote(rkey, pd, this, address, length, access);
+  return engine_.objects().memory().resolve_remote(rkey, pd, this, address, length, access);
 }
 
 MemoryResult QueuePair::check_region(std::uint32_t rkey, std::uint64_t address,
@@ -134,7 +135,7 @@ MemoryResult QueuePair::flush_region(const wire::Feth& what, std::uint32_t rkey,
   if (pd == nullptr || (attributes_.qp_access_flags & access) != access) {
     return MemoryResult::kAccessError;
   }
-  const Extent* extent = adapter_.memory().find_remote(rkey, pd, this, access);
+  const Extent* extent = engine_.objects().memory().find_remote(rkey, pd, this, access);
   const bool whole = what.selectivity == wire::Feth::kWholeRegion;
   if (extent == nullptr || (!whole && extent->locate(address, length) == nullptr)) {
     return MemoryResult::kAccessError;
@@ -146,12 +147,12 @@ MemoryResult QueuePair::flush_region(const wire::Feth& what, std::uint32_t rkey,
 
 bool QueuePair::invalidate(std::uint32_t rkey, bool remote) {
   const ProtectionDomain* pd = remote ? remote_pd() : init_.pd;
-  return pd != nullptr && adapter_.memory().invalidate(rkey, pd, this);
+  return pd != nullptr && engine_.objects().memory().invalidate(rkey, pd, this);
 }
 
 transport::Status QueuePair::bind_window(const transport::WindowBinding& binding) {
-  return adapter_.memory().bind(binding, init_.pd, this) ? transport::Status::kSuccess
-                                                         : transport::Status::kWindowBind;
+  return engine_.objects().memory().bind(binding, init_.pd, this) ? transport::Status::kSuccess
+                                                                  : transport::Status::kWindowBind;
 }
 
 }  // namespace ferry::rnic

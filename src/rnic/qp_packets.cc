@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "rnic/copy.h"
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 #include "transport/movable.h"
 #include "wire/icrc.h"
@@ -46,11 +47,11 @@ void QueuePair::handle_in_pause(const wire::Packet& packet, const port::Endpoint
 
 EmitResult QueuePair::emit(const transport::OutPacket& packet) {
   using Source = transport::OutPacket::Source;
-  Lane* lane = is_datagram() ? &adapter_.lane(lane_of(packet.to.address)) : lane_;
+  Lane* lane = is_datagram() ? &engine_.lanes()[lane_of(packet.to.address)] : lane_;
   if (lane == nullptr || lane->port == nullptr) return EmitResult::kNoRoom;
   port::Port& port = *lane->port;
   const bool paced = is_paced() && wire::is_request(packet.header.opcode);
-  if (paced && !pacer_.ready(adapter_.now())) return EmitResult::kNoRoom;
+  if (paced && !pacer_.ready(engine_.now())) return EmitResult::kNoRoom;
   std::byte* memory = nullptr;
   if (packet.source == Source::kRegion && packet.length > 0) {
     memory = region(packet.rkey, packet.address, packet.length, transport::kRemoteRead);
@@ -83,7 +84,7 @@ EmitResult QueuePair::emit(const transport::OutPacket& packet) {
     return result;
   }
   wire::seal(out, port.local(), packet.to, identification);
-  if (paced) pacer_.charge(adapter_.now(), size);
+  if (paced) pacer_.charge(engine_.now(), size);
   return EmitResult::kOk;
 }
 
@@ -92,17 +93,21 @@ void QueuePair::handle_timeout(transport::Time now) {
   if (transport_->next_deadline() <= now) transport_->handle_timeout(now);
 }
 
+void QueuePair::seek(const port::Endpoint& name) {
+  engine_.seeker().seek(name, engine_.now());
+}
+
 int QueuePair::limit_rate(const ibv_qp_rate_limit_attr& wanted) {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock lock(engine_);
   if (transport_->state() != transport::QpState::kRts || init_.type == IBV_QPT_XRC_RECV ||
       wanted.comp_mask != 0 || wanted.rate_limit > Pacer::kMaxRate ||
       (wanted.rate_limit == 0 && (wanted.max_burst_sz != 0 || wanted.typical_pkt_sz != 0))) {
     return EINVAL;
   }
   pacer_.set(wanted.rate_limit, wanted.max_burst_sz);
-  adapter_.touch(this);
-  adapter_.transmit(adapter_.now());
+  engine_.touch(this);
+  engine_.transmit(engine_.now());
   return 0;
 }
 
@@ -122,7 +127,7 @@ void QueuePair::account(const port::Endpoint& to, std::int64_t bytes) {
 void QueuePair::account_elsewhere(const port::Endpoint& to, std::int64_t bytes) {
   const std::int64_t outstanding = outstanding_;
   drop_destination();
-  destination_ = adapter_.use_destination(to);
+  destination_ = engine_.destinations().use(to);
   account(to, outstanding + bytes);
 }
 

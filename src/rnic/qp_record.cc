@@ -1,3 +1,4 @@
+#include "rnic/engine.h"
 #include "rnic/queue_pair.h"
 #include "rnic/records.h"
 #include "rnic/work_requests.h"
@@ -7,7 +8,7 @@ namespace ferry::rnic {
 
 void QueuePair::save(wire::ByteWriter& out) const {
   device::encode(attributes_, out);
-  out.put(static_cast<std::uint8_t>(lane_ == nullptr ? kLanes : lane_ - &adapter_.lane(0)));
+  out.put(static_cast<std::uint8_t>(lane_ == nullptr ? kLanes : engine_.lanes().index_of(lane_)));
   if (is_datagram()) save_datagram(out);
   out.put(selected_srq_ != nullptr ? selected_srq_->number() : 0);
   save_receives(receives_, out);
@@ -25,12 +26,12 @@ bool QueuePair::load(wire::ByteReader& in) {
   if (is_datagram() && !load_datagram(in)) return false;
   const auto srqn = in.get<std::uint32_t>();
   if (!in.ok() || lane > kLanes || attributes.ah_attr.grh.sgid_index >= limits_.gid_count ||
-      (srqn != 0 && (init_.xrcd == nullptr || adapter_.xrc_srq(srqn) == nullptr)) ||
+      (srqn != 0 && (init_.xrcd == nullptr || engine_.objects().xrc_srq(srqn) == nullptr)) ||
       !load_receives(in, init_.cap.max_recv_wr, init_.cap.max_recv_sge, &receives_)) {
     return false;
   }
   if (srqn != 0) select_srq(srqn);
-  if (lane < kLanes) set_lane(&adapter_.lane(lane));
+  if (lane < kLanes) set_lane(&engine_.lanes()[lane]);
   if (!transport_->load(in) || !in.ok()) return false;
   if (in.remaining() == 0) return true;
   const auto rate = in.get<std::uint32_t>();
@@ -59,10 +60,10 @@ device::QpStatus QueuePair::status() const {
   out.expected_psn = status.expected_psn;
   out.resume_pending = status.resume_pending ? 1 : 0;
   if (turn == Turn::kResting) {  // it will be so when it is looked at
-    out.epoch += adapter_.epochs_ahead();
-    if (adapter_.suspended())
+    out.epoch += engine_.suspension().epochs_ahead();
+    if (engine_.suspended())
       out.migration = static_cast<std::uint8_t>(transport::MigrationState::kStopped);
-    if (adapter_.resumes_resting()) out.resume_pending = 1;
+    if (engine_.suspension().resumes_resting()) out.resume_pending = 1;
   }
   const transport::Counters& counters = status.counters;
   out.sent_packets = counters.sent_packets;

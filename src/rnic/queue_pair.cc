@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnic/engine.h"
 #include "transport/connection.h"
 
 // A QP's life: creation, states and attributes.
@@ -43,14 +44,14 @@ transport::QueueLimits queue_limits(const QueuePair::Init& init) {
   return limits;
 }
 
-std::unique_ptr<transport::Transport> make_transport(transport::Host& host, Adapter& adapter,
+std::unique_ptr<transport::Transport> make_transport(transport::Host& host, Engine& engine,
                                                      const QueuePair::Init& init) {
   if (init.type == IBV_QPT_UD) {
-    return std::make_unique<transport::Datagram>(host, adapter.locations(), queue_limits(init),
-                                                 adapter.settings().migration, init.virtual_qpn);
+    return std::make_unique<transport::Datagram>(host, engine.locations(), queue_limits(init),
+                                                 engine.settings().migration, init.virtual_qpn);
   }
   return std::make_unique<transport::Connection>(
-      host, queue_limits(init), adapter.settings().migration, init.virtual_qpn, init.wire_qpn);
+      host, queue_limits(init), engine.settings().migration, init.virtual_qpn, init.wire_qpn);
 }
 
 }  // namespace
@@ -87,44 +88,44 @@ int QueuePair::grant(ibv_qp_type type, bool has_srq, ibv_qp_cap* cap) {
   return 0;
 }
 
-QueuePair::QueuePair(Adapter& adapter, device::EventSink& sink, const AttributeLimits& limits,
+QueuePair::QueuePair(Engine& engine, device::EventSink& sink, const AttributeLimits& limits,
                      const Init& init)
-    : adapter_(adapter),
+    : engine_(engine),
       sink_(sink),
       limits_(limits),
       init_(init),
       wire_qpn_(init.wire_qpn),
       receives_(init.cap.max_recv_wr, init.cap.max_recv_sge),
-      transport_(make_transport(*this, adapter, init)) {}
+      transport_(make_transport(*this, engine, init)) {}
 
 QueuePair::~QueuePair() {
   transport_->reset();
   forget();
-  adapter_.multicast().forget(this);
+  engine_.multicast().forget(this);
 }
 
 ibv_qp_state QueuePair::state() const {
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   return static_cast<ibv_qp_state>(transport_->state());
 }
 
 void QueuePair::set_lane(Lane* lane) {
   if (lane_ != nullptr) --lane_->users;
   lane_ = lane;
-  if (lane_ != nullptr && lane_->users++ == 0) adapter_.lanes_changed();
+  if (lane_ != nullptr && lane_->users++ == 0) engine_.thread_sleep().sockets_changed();
 }
 
 void QueuePair::drop_destination() {
   if (destination_ == nullptr) return;
   destination_->outstanding -= outstanding_;
   outstanding_ = 0;
-  adapter_.release_destination(destination_);
+  engine_.destinations().release(destination_);
   destination_ = nullptr;
 }
 
 // A peer that has asked for nothing would ask, and wait, and take this QP for lost.
 void QueuePair::say_farewell() {
-  if (transport_->acknowledge_rest()) adapter_.touch(this);
+  if (transport_->acknowledge_rest()) engine_.touch(this);
 }
 
 // What a QP that is reset or destroyed leaves behind. A reset one stays in its multicast groups
@@ -145,18 +146,18 @@ void QueuePair::forget() {
 int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
   std::memcpy(peer->address.bytes.data(), merged.ah_attr.grh.dgid.raw, 16);
   // The QPN of a standard NIC says nothing of a slot.
-  peer->udp_port = adapter_.settings().migration.enabled ? port::udp_port_of_qpn(merged.dest_qp_num)
-                                                         : port::kRoceUdpPort;
+  peer->udp_port = engine_.settings().migration.enabled ? port::udp_port_of_qpn(merged.dest_qp_num)
+                                                        : port::kRoceUdpPort;
   // The peer must be reached from the address that the GID index names.
   const std::size_t index = lane_of(peer->address);
-  Lane& lane = adapter_.lane(index);
-  if (index != lane_of(adapter_.gids()[merged.ah_attr.grh.sgid_index]) ||
-      (lane.port == nullptr && !adapter_.suspended())) {
+  Lane& lane = engine_.lanes()[index];
+  if (index != lane_of(engine_.lanes().gids()[merged.ah_attr.grh.sgid_index]) ||
+      (lane.port == nullptr && !engine_.suspended())) {
     return EINVAL;
   }
   set_lane(&lane);
   // Its wire QPN may have another slot in this lane.
-  if (!adapter_.suspended()) wire_qpn_ = port::make_qpn(lane.slot, port::index_of(wire_qpn_));
+  if (!engine_.suspended()) wire_qpn_ = port::make_qpn(lane.slot, port::index_of(wire_qpn_));
   return 0;
 }
 
@@ -165,7 +166,7 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
   if (is_datagram()) {
     rtr.mtu = 128u << limits_.max_mtu;
     set_all_lanes(true);
-    meet_strangers();
+    meet_strangers(now);
     transport_->to_rtr(rtr, now);
     return 0;
   }
@@ -175,18 +176,18 @@ int QueuePair::to_rtr(const ibv_qp_attr& merged, transport::Time now) {
   rtr.expected_psn = merged.rq_psn;
   rtr.max_dest_rd_atomic = merged.max_dest_rd_atomic;
   rtr.min_rnr_timer = merged.min_rnr_timer;
-  if (!adapter_.suspended()) resume(false, now);
+  if (!engine_.suspended()) resume(false, now);
   account(rtr.peer, 0);
   transport_->to_rtr(rtr, now);
   return 0;
 }
 
 int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask) {
-  const transport::Time now = adapter_.now();
+  const transport::Time now = engine_.now();
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     say_farewell();
-    adapter_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
-    adapter_.touch(this);
+    engine_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
+    engine_.touch(this);
   }
   if (to == IBV_QPS_RESET) {
     transport_->reset();
@@ -223,8 +224,8 @@ int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
 }
 
 int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock lock(engine_);
   const auto current = static_cast<ibv_qp_state>(transport_->state());
   mask = applicable_mask(init_.type, mask);
   ibv_qp_state next;
@@ -251,16 +252,16 @@ int QueuePair::modify(const ibv_qp_attr& attributes, int mask) {
     merged.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_RATE_LIMIT) != 0) merged.rate_limit = attributes.rate_limit;
-  adapter_.touch(this);
+  engine_.touch(this);
   if (const int error = transition(current, next, merged, mask); error != 0) return error;
   attributes_ = next == IBV_QPS_RESET ? ibv_qp_attr{} : merged;
-  adapter_.transmit(adapter_.now());
+  engine_.transmit(engine_.now());
   return 0;
 }
 
 int QueuePair::query(ibv_qp_attr* attributes) const {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock lock(engine_);
   const transport::TransportStatus status = transport_->status();
   *attributes = attributes_;
   attributes->qp_state = static_cast<ibv_qp_state>(status.state);
@@ -281,15 +282,15 @@ void QueuePair::check_overflow(transport::Time now) {
   if (state == transport::QpState::kReset || state == transport::QpState::kError) return;
   transport_->to_error(now);
   raise(Event::kQpFatal);
-  adapter_.touch(this);
+  engine_.touch(this);
 }
 
 void QueuePair::resume(bool rollback, transport::Time now) {
   if (lane_ != nullptr) wire_qpn_ = port::make_qpn(lane_->slot, port::index_of(wire_qpn_));
   pacer_.set(pacer_.rate(), pacer_.burst());  // the clock may be another one
   transport_->resume(wire_qpn_, rollback, now);
-  adapter_.touch(this);
-  meet_strangers();
+  engine_.touch(this);
+  meet_strangers(now);
 }
 
 bool QueuePair::hears_strangers() const {
@@ -298,10 +299,9 @@ bool QueuePair::hears_strangers() const {
          status.peer_class != transport::PeerClass::kFerry;
 }
 
-void QueuePair::meet_strangers() {
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    const Lane& lane = adapter_.lane(i);
-    if (is_datagram() || lane_ == &lane) adapter_.meets_stranger(lane);
+void QueuePair::meet_strangers(transport::Time now) {
+  for (const Lane& lane : engine_.lanes()) {
+    if (is_datagram() || lane_ == &lane) engine_.held_ports().meets_stranger(lane, now);
   }
 }
 

@@ -6,21 +6,24 @@
 #include <vector>
 
 #include "device/movable.h"
-#include "rnic/adapter.h"
-#include "rnic/address_handle.h"
 #include "rnic/completion_queue.h"
+#include "rnic/destinations.h"
+#include "rnic/lanes.h"
 #include "rnic/memory.h"
 #include "rnic/pacer.h"
 #include "rnic/qp_state.h"
 #include "rnic/receive_queue.h"
 #include "rnic/reply_habit.h"
 #include "rnic/shared_receive_queue.h"
+#include "rnic/timer_heap.h"
 #include "transport/datagram.h"
 #include "transport/host.h"
 #include "transport/movable.h"
 #include "transport/transport.h"
 
 namespace ferry::rnic {
+
+class Engine;
 
 // Whether it is in the engine's queue of touched QPs, or rests (resting_qps.h): it is either or
 // neither, so one comparison tells a touch that there is something to do.
@@ -64,7 +67,7 @@ class QueuePair final : public device::Qp,
     // Which objects a QP of its type needs, and may have (clause 11.2.5.1, annex A14).
     bool has_its_objects() const;
   };
-  QueuePair(Adapter& adapter, device::EventSink& sink, const AttributeLimits& limits,
+  QueuePair(Engine& engine, device::EventSink& sink, const AttributeLimits& limits,
             const Init& init);
   ~QueuePair() override;
 
@@ -134,7 +137,7 @@ class QueuePair final : public device::Qp,
   std::uint32_t resting_index = 0;  // "
 
  private:
-  void meet_strangers();
+  void meet_strangers(transport::Time now);
   // transport::Host
   transport::EmitResult emit(const transport::OutPacket& packet) override;
   bool take_receive(transport::ReceiveRequest* out) override;
@@ -163,7 +166,7 @@ class QueuePair final : public device::Qp,
   void complete_receive(const transport::ReceiveCompletion& completion) override;
   void flush_receives() override;
   void raise(Event event) override;
-  void seek(const port::Endpoint& name) override { adapter_.seek(name); }
+  void seek(const port::Endpoint& name) override;
   std::uint64_t random() override;
   std::int64_t window(const port::Endpoint& to) const override;
   void account(const port::Endpoint& to, std::int64_t bytes) override;
@@ -210,7 +213,7 @@ class QueuePair final : public device::Qp,
   }
   bool is_under_way() const { return destination_ != nullptr && destination_->outstanding > 0; }
 
-  Adapter& adapter_;
+  Engine& engine_;
   device::EventSink& sink_;
   const AttributeLimits limits_;
   const Init init_;
@@ -221,7 +224,7 @@ class QueuePair final : public device::Qp,
   ReceiveQueue receives_;
   Pacer pacer_;
   SharedReceiveQueue* selected_srq_ = nullptr;  // XRC target
-  mutable Adapter::Destination* destination_ = nullptr;
+  mutable Destination* destination_ = nullptr;
   std::int64_t outstanding_ = 0;  // this QP's share of destination_
   std::unique_ptr<transport::Transport> transport_;
 

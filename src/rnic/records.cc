@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "port/slot.h"
+
 namespace ferry::rnic {
 namespace {
 

@@ -19,12 +19,12 @@ void RestingQps::begin(const std::vector<QueuePair*>& all) {
   known_ = true;
 }
 
-bool RestingQps::settle(unsigned count, const Lane* first_lane) {
+bool RestingQps::settle(unsigned count, const Lanes& lanes) {
   for (; count > 0 && unseen_ > 0; --count) {
     QueuePair*& place = restless_[--unseen_];
     QueuePair* qp = place;
     if (!qp->can_rest()) continue;
-    const auto lane = static_cast<std::size_t>(qp->lane() - first_lane);
+    const auto lane = lanes.index_of(qp->lane());
     Row& row = rows_[lane];
     row.entries.push_back(qp->transport().stand_in_entry(qp->lane()->port->local().address));
     qp->resting_row = static_cast<std::uint8_t>(lane);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "rnic/lanes.h"
+
 // A stop that does not look at every QP. Ahead of it, while the program runs, the stand-in's
 // entries of QPs that are idle are written: these *rest* from then on. One that is touched before
 // the stop is restless again, and is stopped, written and resumed by itself. The others are Stopped
@@ -13,7 +15,6 @@
 namespace ferry::rnic {
 
 class QueuePair;
-struct Lane;
 
 // Under the engine's lock.
 class RestingQps {
@@ -24,7 +25,7 @@ class RestingQps {
   // first.
   void begin(const std::vector<QueuePair*>& all);
   // Of the next `count` that were not looked at since, those that can rest do. False: none is left.
-  bool settle(unsigned count, const Lane* first_lane);
+  bool settle(unsigned count, const Lanes& lanes);
   // Null outside of begin() and end(): nobody knows.
   const std::vector<QueuePair*>* restless() const { return known_ ? &restless_ : nullptr; }
   std::vector<Entry> take_entries(std::size_t lane);
@@ -45,8 +46,8 @@ class RestingQps {
 
   bool known_ = false;
   std::vector<QueuePair*> restless_;
-  std::size_t unseen_ = 0;   // the first ones of restless_
-  std::array<Row, 2> rows_;  // by lane
+  std::size_t unseen_ = 0;        // the first ones of restless_
+  std::array<Row, kLanes> rows_;  // by lane
   std::size_t next_row_ = 0, next_ = 0;
 };
 

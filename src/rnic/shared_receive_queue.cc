@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <new>
 
-#include "rnic/adapter.h"
+#include "rnic/engine.h"
 #include "rnic/work_requests.h"
 
 namespace ferry::rnic {
@@ -19,26 +19,26 @@ int SharedReceiveQueue::grant(ibv_srq_attr* attributes) {
   return 0;
 }
 
-SharedReceiveQueue::SharedReceiveQueue(Adapter& adapter, device::EventSink& sink, const Init& init)
-    : adapter_(adapter),
+SharedReceiveQueue::SharedReceiveQueue(Engine& engine, device::EventSink& sink, const Init& init)
+    : engine_(engine),
       sink_(sink),
       init_(init),
       max_wr_(init.max_wr),
       receives_(init.max_wr, init.max_sge) {}
 
 int SharedReceiveQueue::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
-  if (adapter_.abandoned()) {
+  if (engine_.abandoned()) {
     *bad = list;
     return ENODEV;
   }
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   return push_receives(list, init_.max_sge, receives_, bad);
 }
 
 int SharedReceiveQueue::modify(const ibv_srq_attr& attributes, int mask) try {
-  if (adapter_.abandoned()) return ENODEV;
+  if (engine_.abandoned()) return ENODEV;
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  Adapter::Lock lock(adapter_);
+  Engine::Lock lock(engine_);
   std::uint32_t max_wr = max_wr_;
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     ibv_srq_attr wanted = attributes;
@@ -58,8 +58,8 @@ int SharedReceiveQueue::modify(const ibv_srq_attr& attributes, int mask) try {
 }
 
 int SharedReceiveQueue::query(ibv_srq_attr* attributes) const {
-  if (adapter_.abandoned()) return ENODEV;
-  Adapter::Lock lock(adapter_);
+  if (engine_.abandoned()) return ENODEV;
+  Engine::Lock lock(engine_);
   *attributes = {max_wr_, init_.max_sge, limit_};
   return 0;
 }

@@ -12,7 +12,7 @@
 // annex A14).
 namespace ferry::rnic {
 
-class Adapter;
+class Engine;
 
 class XrcDomain final : public device::Xrcd {
  public:
@@ -38,7 +38,7 @@ class SharedReceiveQueue final : public device::Srq {
     std::uint32_t max_wr = 0;  // granted
     std::uint32_t max_sge = 0;
   };
-  SharedReceiveQueue(Adapter& adapter, device::EventSink& sink, const Init& init);
+  SharedReceiveQueue(Engine& engine, device::EventSink& sink, const Init& init);
 
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override;
   int modify(const ibv_srq_attr& attributes, int mask) override;
@@ -62,7 +62,7 @@ class SharedReceiveQueue final : public device::Srq {
  private:
   void check_limit();
 
-  Adapter& adapter_;
+  Engine& engine_;
   device::EventSink& sink_;
   const Init init_;
   std::uint32_t max_wr_;

@@ -14,8 +14,8 @@ namespace ferry::fuzz {
 namespace {
 
 using namespace rnic::testing;
-using rnic::Adapter;
 using rnic::Context;
+using rnic::Engine;
 
 // SimPair without its fault handler (libFuzzer's must stay) and without its RNICs: memory is copied
 // by the kernel then.
@@ -66,7 +66,7 @@ void run(std::span<const std::byte> image) {
   const bool whole = restore(*context, image, &restored) == 0;
   context->resume(false);
   {
-    Adapter::Lock lock(context->engine());
+    Engine::Lock lock(context->engine());
     for (int i = 0; i < 10; ++i) {
       rig.network.advance_to(rig.network.now() + std::chrono::milliseconds(1 << i));
       context->engine().run(rig.network.now());

@@ -27,8 +27,8 @@ namespace ferry::fuzz {
 namespace {
 
 using namespace rnic::testing;
-using rnic::Adapter;
 using rnic::Context;
+using rnic::Engine;
 using wire::MigrationType;
 
 constexpr std::size_t kMemory = 16 << 10;
@@ -366,7 +366,7 @@ class Run {
       stand_in_->run(network_.now());
       return;
     }
-    Adapter::Lock lock(context_->engine());
+    Engine::Lock lock(context_->engine());
     for (int i = 0; i < 3; ++i) context_->engine().run(network_.now());
   }
 

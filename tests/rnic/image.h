@@ -181,7 +181,7 @@ inline unsigned change_bytes(SimPair& pair, const std::vector<std::byte>& image,
     Restored restored;
     if (restore(*node.context, broken, &restored) != 0) ++refused;
     node.context->resume(false);
-    Adapter::Lock lock(node.context->engine());
+    Engine::Lock lock(node.context->engine());
     for (int i = 0; i < 10; ++i) {
       pair.network.advance_to(pair.network.now() + std::chrono::milliseconds(1));
       node.context->engine().run(pair.network.now());

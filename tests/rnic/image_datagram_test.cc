@@ -273,7 +273,7 @@ TEST(ImageOfDatagrams, HandlesReachWhoHasMoved) {
     ASSERT_EQ(restore(*moved[i].context, image, &restored[i]), 0);
   }
   for (unsigned i = 0; i < 2; ++i) {
-    const Lane& lane = moved[i].context->engine().lane(0);
+    const Lane& lane = moved[i].context->engine().lanes()[0];
     stand_ins[i]->stand_in().committed(lane.port->local(), lane.slot, 1, pair.network.now());
     std::swap(nodes[i]->context, moved[i].context);
     moved[i].context.reset();

@@ -125,8 +125,8 @@ struct Stream : ::testing::Test, SimPair {
     }
   }
   std::uint64_t sent() {
-    Adapter::Lock lock(a.context->engine());
-    return a.context->engine().counters().sent_packets;
+    Engine::Lock lock(a.context->engine());
+    return a.context->engine().qps().counters().sent_packets;
   }
 };
 

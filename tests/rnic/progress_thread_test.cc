@@ -227,8 +227,8 @@ TEST(ProgressThreadTimers, RunWithoutPolling) {
 
 // The program posts, and kicks the thread with it, while the RNIC is stopped for a move.
 TEST(ProgressThreadDetach, NobodyWritesToWhoeverGetsTheNumber) {
-  Adapter adapter(system_environment(), Settings{}, {}, false);
-  ProgressThread thread(adapter, "lo", [](bool) {});
+  Engine engine(system_environment(), Settings{}, {}, false);
+  ProgressThread thread(engine, "lo", [](bool) {});
   ASSERT_EQ(thread.start(), 0);
   std::atomic<bool> stop{false};
   std::thread program([&] {

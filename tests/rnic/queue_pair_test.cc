@@ -513,7 +513,7 @@ TEST_F(QueuePairTest, ManyQpsShareTheWindow) {
 TEST_F(QueuePairTest, GarbageIsCountedAndDropped) {
   run();  // HELLO
   auto attacker = network.attach({port::Address::from_ipv4(0x0A000099), 4791});
-  const port::Endpoint target = b.context->engine().lane(0).port->local();
+  const port::Endpoint target = b.context->engine().lanes()[0].port->local();
   const auto send = [&](std::span<const std::byte> bytes) {
     std::uint16_t identification = 0;
     auto out = attacker->reserve(target, bytes.size(), &identification);
@@ -521,10 +521,10 @@ TEST_F(QueuePairTest, GarbageIsCountedAndDropped) {
     attacker->flush();
     run();
   };
-  const DropCounters before = b.context->engine().drops();
+  const DropCounters before = b.context->engine().reception().drops();
   for (std::size_t length = 1; length < 60; ++length)
     send(pattern(length, static_cast<unsigned>(length)));
-  EXPECT_EQ(b.context->engine().drops().bad_icrc, before.bad_icrc + 59);
+  EXPECT_EQ(b.context->engine().reception().drops().bad_icrc, before.bad_icrc + 59);
 
   // Right checksums, wrong contents: a header that contradicts itself, and a QP that does not
   // exist.
@@ -539,11 +539,11 @@ TEST_F(QueuePairTest, GarbageIsCountedAndDropped) {
   auto bytes = sealed(header, 16);
   wire::seal(bytes, attacker->local(), target, 0);
   send(bytes);
-  EXPECT_EQ(b.context->engine().drops().unknown_qp, before.unknown_qp + 1);
+  EXPECT_EQ(b.context->engine().reception().drops().unknown_qp, before.unknown_qp + 1);
   bytes[0] = std::byte{0x3F};  // no such opcode
   wire::seal(bytes, attacker->local(), target, 0);
   send(bytes);
-  EXPECT_EQ(b.context->engine().drops().malformed, before.malformed + 1);
+  EXPECT_EQ(b.context->engine().reception().drops().malformed, before.malformed + 1);
 
   // The right QPN and rkey from the wrong address.
   header.dest_qpn = qp_b->qpn();

@@ -95,19 +95,19 @@ struct PingPong : ::testing::Test, SimPair {
   void reply() { ASSERT_EQ(Send(IBV_WR_SEND, 1, theirs.data(), 64, mr_b).post(qp_b), 0); }
   // The progress thread of B takes what has come.
   void pass_of_thread() {
-    Adapter& engine = b.context->engine();
-    Adapter::Lock lock(engine);
-    engine.thread_awake();
-    engine.run(network.now(), Adapter::Caller::kThread);
+    Engine& engine = b.context->engine();
+    Engine::Lock lock(engine);
+    engine.thread_sleep().ends();
+    engine.run(network.now(), Engine::Caller::kThread);
   }
   // ... and falls asleep until then, if nothing else is due.
   transport::Time held_at_most_until() {
-    Adapter::Lock lock(b.context->engine());
-    return b.context->engine().held_at_most_until(network.now());
+    Engine::Lock lock(b.context->engine());
+    return b.context->engine().held_packets().at_most_until(network.now());
   }
   std::uint64_t sent_by_b() {
-    Adapter::Lock lock(b.context->engine());
-    return b.context->engine().counters().sent_packets;
+    Engine::Lock lock(b.context->engine());
+    return b.context->engine().qps().counters().sent_packets;
   }
   static constexpr transport::Time kFlight = microseconds(10);
   std::uint64_t before = 0;
@@ -147,8 +147,8 @@ TEST_F(PingPong, AThreadThatHeldItInVainSendsIt) {
 
 TEST_F(PingPong, NothingIsHeldWhileTheThreadSleepsForLong) {
   {
-    Adapter::Lock lock(b.context->engine());
-    b.context->engine().thread_sleeps(network.now() + milliseconds(2), false);
+    Engine::Lock lock(b.context->engine());
+    b.context->engine().thread_sleep().begins(network.now() + milliseconds(2), false);
   }
   EXPECT_TRUE(drain(b.cq).empty());  // a poll
   EXPECT_EQ(sent_by_b(), before + 1);

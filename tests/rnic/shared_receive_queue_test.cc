@@ -176,7 +176,7 @@ TEST_F(SrqTest, AWqeThatWasTakenIsFlushed) {
   ASSERT_EQ(receive(0), 0);
   unsigned packets = 0;
   network.set_filter([&](const auto&, const auto& to, auto) {
-    return to != b.context->engine().lane(0).port->local() || ++packets <= 1;
+    return to != b.context->engine().lanes()[0].port->local() || ++packets <= 1;
   });
   ASSERT_EQ(Send(IBV_WR_SEND, 1, ours.data(), 1000, mr_a).post(senders[0]), 0);
   run();
@@ -186,7 +186,7 @@ TEST_F(SrqTest, AWqeThatWasTakenIsFlushed) {
   ASSERT_EQ(post_receive(srq, 5, theirs.data(), 3000, mr_b), 0);
   packets = 0;
   network.set_filter([&](const auto&, const auto& to, auto) {
-    return to != b.context->engine().lane(0).port->local() || ++packets <= 1;
+    return to != b.context->engine().lanes()[0].port->local() || ++packets <= 1;
   });
   ASSERT_EQ(Send(IBV_WR_SEND, 2, ours.data(), 3000, mr_a).post(senders[0]), 0);
   run(std::chrono::microseconds(200));

@@ -54,7 +54,7 @@ struct SimPair {
       next = std::max(next, network.now());
       network.advance_to(next);
       for (Node* node : {&a, &b}) {
-        Adapter::Lock lock(node->context->engine());
+        Engine::Lock lock(node->context->engine());
         node->context->engine().run(next);
       }
       if (next >= end) return;

@@ -516,7 +516,7 @@ void Simulation::roll_back(Move& move) {
 
 void Simulation::commit(Move& move) {
   SimNode& node = *move.node;
-  const Lane& lane = move.destination->engine().lane(0);
+  const Lane& lane = move.destination->engine().lanes()[0];
   for (auto& stand_in : move.stand_ins) {
     stand_in->stand_in().committed(lane.port->local(), lane.slot, 1, network_.now());
     remaining_.push_back({&node, std::move(stand_in), {}});
@@ -592,7 +592,7 @@ void Simulation::advance(Time now) {
   for (auto& node : nodes_) {
     if (node->frozen) continue;
     {
-      Adapter::Lock lock(node->context->engine());
+      Engine::Lock lock(node->context->engine());
       node->context->engine().run(now);
     }
     if (node->next_action <= now) act(*node);

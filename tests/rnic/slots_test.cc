@@ -78,7 +78,7 @@ struct SlotsTest : ::testing::Test {
       network.advance_to(next);
       for (Node* node : {&first, &second, &third, &nic}) {
         if (!node->context) continue;
-        Adapter::Lock lock(node->context->engine());
+        Engine::Lock lock(node->context->engine());
         node->context->engine().run(next);
       }
       if (next >= end) return;
@@ -105,8 +105,12 @@ struct SlotsTest : ::testing::Test {
     return good;
   }
 
-  static std::uint64_t drops(const Node& node) { return node.context->engine().drops().unknown_qp; }
-  bool holds(const Node& node) const { return !node.context->engine().holder().ports().empty(); }
+  static std::uint64_t drops(const Node& node) {
+    return node.context->engine().reception().drops().unknown_qp;
+  }
+  bool holds(const Node& node) const {
+    return !node.context->engine().held_ports().ports().empty();
+  }
   bool is_free(unsigned host) {
     return network.attach({address(host), port::kRoceUdpPort}) != nullptr;
   }
