@@ -63,7 +63,7 @@ std::optional<MigrationMessage> parse_migration(std::span<const std::byte> paylo
   if (load_be<std::uint32_t>(at) != kMigrationMagic ||
       at[4] != static_cast<std::byte>(kMigrationVersion) ||
       type < static_cast<std::uint8_t>(MigrationType::kHello) ||
-      type > static_cast<std::uint8_t>(MigrationType::kLocate) ||
+      type > static_cast<std::uint8_t>(kLastMigrationType) ||
       load_be<std::uint16_t>(at + 6) != kMigrationPayload) {
     return std::nullopt;
   }

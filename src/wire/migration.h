@@ -28,6 +28,7 @@ enum class MigrationType : std::uint8_t {
   kMoved = 8,
   kLocate = 9,  // UD: asks where a QP is; MOVED answers, also when it has not moved
 };
+inline constexpr MigrationType kLastMigrationType = MigrationType::kLocate;
 
 // One message; fields that a type does not use are zero. docs/wire.md has the bytes.
 struct MigrationMessage {

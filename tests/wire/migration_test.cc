@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
 #include <random>
 #include <set>
 #include <vector>
@@ -18,6 +19,7 @@ constexpr MigrationType kTypes[] = {
     MigrationType::kHello,     MigrationType::kHelloAck,   MigrationType::kHelloDone,
     MigrationType::kPause,     MigrationType::kNakStopped, MigrationType::kResume,
     MigrationType::kResumeAck, MigrationType::kMoved,      MigrationType::kLocate};
+static_assert(std::size(kTypes) == static_cast<std::size_t>(kLastMigrationType));
 
 MigrationMessage sample(MigrationType type) {
   MigrationMessage message;
