@@ -152,7 +152,7 @@ class Arrival : public UnderWay {
   ImageToken token_{};
   bool receiving_ = false;
 
-  // The group's mutex guards all that follows.
+  // These two are the group's.
   std::mutex& mutex_;
   std::condition_variable& changed_;
   std::vector<Process> processes_;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kDecisionTime = 2s;  // a move takes less to be decided once all is held
+constexpr auto kDecisionTime = 2s;  // more than moves take to be decided
 constexpr auto kAskEvery = 200ms;
 constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
 

@@ -17,8 +17,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::seconds kAskEvery{2};  // between questions to the sources of arrivals that
-                                              // are over
+constexpr std::chrono::seconds kAskEvery{2};  // between questions about arrivals that are over
 constexpr std::chrono::milliseconds kAnswerTime{500};
 
 }  // namespace

@@ -498,7 +498,7 @@ void Move::frozen() {
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
   if (ahead_) ahead_->send_last(*sender_);
-  // Before CRIU makes folders of its own in the root file system.
+  // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
   auto turn = side_.dump_turns.take(unit_.root());
   group_->happened(index_, MoveMachine::Event::kFrozen);

@@ -79,9 +79,9 @@ class Move : public UnderWay {
   const Unit& unit() const { return unit_; }
   MoveGroup& group() const { return *group_; }
 
-  // Everything from the check until the peers know, or until the program is back. A failure is told
-  // to the group, and then the program runs here when this ends. Throws Failure for a program that
-  // moved and does not go on.
+  // Does everything from the check until the peers know, or until the program is back. A failure is
+  // told to the group, and then the program runs here when this ends. Throws Failure for a program
+  // that moved and does not go on.
   void run(const Progress& progress);
   const Outcome& outcome() const { return outcome_; }  // when committed
 

@@ -47,8 +47,7 @@ class Whereabouts {
   std::vector<Place> listeners(const port::Address& address, std::uint64_t service) const;
 
  private:
-  using Asker = std::pair<uid_t, std::uint64_t>;  // user; its outermost pid namespace, if it is
-                                                  // root
+  using Asker = std::pair<uid_t, std::uint64_t>;  // user; root's outermost pid namespace
   using Question = std::pair<pid_t, port::Endpoint>;
 
   void look();
