@@ -25,18 +25,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetry{1000};        // between looks for a ferryd
 constexpr std::uint32_t kStopMs = 5000;     // deadline of a STOP that names none
-constexpr std::uint32_t kAnswerMs = 10000;  // ferryd's answer to AWAKE
+constexpr std::uint32_t kAnswerMs = 10000;  // for ferryd's answer to AWAKE
 // A Stopped process that was neither frozen nor told anything for so long asks by itself.
 constexpr std::uint32_t kUntoldMs = 10000;
 constexpr long kWatchNs = 500000;
 
-// What has passed since now_ns() was `start`.
+// The time since now_ns() gave `start`.
 std::uint64_t since(std::int64_t start) {
   return static_cast<std::uint64_t>(now_ns() - start);
 }
 
-// By the system call itself: a restore must wake it, and nanosleep() of this library goes on after
-// one (verbs/restart.cc).
+// Sleeps by the system call itself: a restore must wake the thread, but this library's nanosleep()
+// goes on after one (verbs/restart.cc).
 void doze(long nanoseconds) {
   timespec t{0, nanoseconds};
   ::syscall(SYS_nanosleep, &t, nullptr);
@@ -112,7 +112,7 @@ struct Agent::Halt {
     companion = nullptr;
   }
 
-  // ferryd has duplicates of the sockets: ours are closed.
+  // ferryd has duplicates of the sockets: these are closed.
   void give_away() {
     for (Item& item : items) {
       close_descriptors(&item.parcel.descriptors);
@@ -121,7 +121,7 @@ struct Agent::Halt {
     released = true;
   }
 
-  // 0, or errno and the sockets are closed.
+  // Gives 0; or errno, and then the sockets are closed.
   static int unpark(device::MovableContext& context, device::Parcel& parcel) {
     const int error = context.unpark(parcel);
     if (error) close_descriptors(&parcel.descriptors);
@@ -240,8 +240,8 @@ bool Agent::answer_status(int socket) {
   return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
 }
 
-// False when the connection is of no more use. Its user is ferryd alone: CRIU dumps no process that
-// holds one.
+// False when the connection is of no more use. Only ferryd gets the userfaultfd: CRIU dumps no
+// process that holds one.
 bool Agent::give_userfaultfd(int socket, const Message& message) {
   const int made = make_userfaultfd(message.descriptors.empty() ? -1 : message.descriptors.front());
   Tracked reply;
@@ -303,7 +303,7 @@ int Agent::stop(int socket, const Message& message) {
     return send_message(socket, MessageType::kStopped, encode(reply)) == 0 ? -1 : -2;
   }
 
-  // A word about an earlier stop may have come when the answer was here already.
+  // A command for an earlier stop may have come when its answer was here already.
   std::atomic_ref(control_.command).store(ControlBlock::kNone, std::memory_order_release);
   const std::vector<int> sockets = descriptors_of(reply.contexts);
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
@@ -322,7 +322,7 @@ int Agent::stop(int socket, const Message& message) {
   return come_back(halt, request.move_id);
 }
 
-// From here on there is no way back but by ferryd: another copy of this process may exist.
+// From here on only ferryd can let the process go on: another copy of it may exist.
 int Agent::come_back(Halt& halt, std::uint64_t move_id) {
   std::uint32_t limit_ms = kUntoldMs;
   std::uint32_t backoff_ms = 1;
@@ -374,7 +374,7 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   halt.resume_companion();
   reply.resume_ns = since(start);
   peers_.resumed(move_id);
-  // A connection that breaks now is noticed by its next user.
+  // If the connection breaks now, its next user notices.
   send_message(socket, MessageType::kResumed, encode(reply));
   return true;
 }
@@ -403,7 +403,8 @@ Register Agent::registration() const {
   return {kVersion, build_, reinterpret_cast<std::uint64_t>(&control_)};
 }
 
-// Closes the connection before. A destructor that is waiting for us finds the new one.
+// Closes the former connection. A destructor that waits for the thread has shut down that one: here
+// it shuts down the new one, too.
 void Agent::set_socket(int socket) {
   {
     std::lock_guard lock(seeking_);

@@ -25,15 +25,15 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Starts the thread unless it runs. 0 or errno: without the thread the program runs, and cannot
-  // be moved.
+  // Starts the thread unless it runs. Gives 0 or errno: without the thread the program runs, but
+  // cannot be moved.
   int start();
   // In a child after fork(), where the thread does not exist: closes the parent's connection. The
   // object is of no more use.
   void abandon_in_child();
 
-  // A context has something in device::MovableContext::sought(): ferryd is asked. Any thread; never
-  // blocks.
+  // A context has something in device::MovableContext::sought(): asks ferryd. Called by any thread;
+  // never blocks.
   void seeks();
 
  private:
@@ -44,8 +44,8 @@ class Agent {
   void serve(int socket);
   bool answer_status(int socket);
   static bool give_userfaultfd(int socket, const Message& message);
-  // A connected socket after a move or a rollback by ferryd, -1 when the stop did not happen and
-  // `socket` is still good, -2 when it is not.
+  // Gives a connected socket after a move or a rollback by ferryd; -1 when the stop did not happen
+  // and `socket` is still good; -2 when it is not.
   int stop(int socket, const Message& message);
   int come_back(Halt& halt, std::uint64_t move_id);
   bool take_back(Halt& halt, Message& message, std::uint64_t move_id, int socket);

@@ -58,7 +58,7 @@ bool PeerWatch::look(Registry& registry, PeersKnow* out) {
                       std::back_inserter(out->qpns));
   waiting_ = std::move(still);
   out->remaining = static_cast<std::uint32_t>(waiting_.size());
-  // QPs destroyed since the stop take their counts along.
+  // The counts of QPs that were destroyed since the stop are gone with them.
   out->retransmitted_packets =
       retransmitted > retransmitted_before_ ? retransmitted - retransmitted_before_ : 0;
 

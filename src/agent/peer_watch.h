@@ -7,8 +7,8 @@
 #include "agent/protocol.h"
 #include "agent/registry.h"
 
-// After a resume: which peers have acknowledged, so that the stand-in at the old place can forget
-// them (PEERS_KNOW).
+// Finds out after a resume which peers have acknowledged it, so that the stand-in at the old place
+// can forget them (PEERS_KNOW).
 namespace ferry::agent {
 
 class PeerWatch {
@@ -24,11 +24,12 @@ class PeerWatch {
   // of a move comes kSettle after all peers know, with the retransmissions that the resume caused.
   bool look(Registry& registry, PeersKnow* out);
 
-  // Until the next look. A look at thousands of QPs takes the engine from the program for a while.
+  // Time until the next look. A look at thousands of QPs keeps the engine from the program for a
+  // while.
   std::chrono::milliseconds interval() const { return interval_; }
 
   static constexpr std::chrono::milliseconds kInterval{2};
-  static constexpr int kLookShare = 16;  // of the time, at most one part for looks
+  static constexpr int kLookShare = 16;  // looks take at most this part of the time
   static constexpr std::chrono::milliseconds kSettle{50};
 
  private:

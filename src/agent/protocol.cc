@@ -260,7 +260,7 @@ int wait_for(int socket, short events, int timeout_ms) {
   }
 }
 
-// All of `bytes`, the descriptors with the first of them.
+// Sends all of `bytes`, and the descriptors with the first of them.
 int send_part(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) {
   while (!bytes.empty()) {
     iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -543,7 +543,7 @@ int connect_to_ferryd() {
   std::strcpy(address.sun_path, path);
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return -errno;
-  // A listener whose backlog is full must not hold us for ever.
+  // A listener whose backlog is full must not hold this process for ever.
   const timeval limit{1, 0};
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

@@ -47,6 +47,7 @@
 //   CLAIM                     ->    somebody else's CRIU restores from an image with the
 //                                   checkpoint's note (below)
 //   RESTORE_FAILED            ->    the CRIU that asks gives its claim back
+//   RESTORED                  ->    a process of a claimed checkpoint is restored, and about to run
 //   ACTION                    ->    CRIU's action script `name`; DONE's code is its exit code
 //
 // The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
@@ -144,7 +145,7 @@ struct Located {
   std::vector<LocatedPlace> places;
 };
 
-// Per context: the sockets it gave away. Descriptors travel beside the message, in order.
+// The sockets that a context has given away. Descriptors travel beside the message, in order.
 struct ContextSlots {
   std::string netdev;
   std::vector<rnic::Slot> slots;
@@ -290,15 +291,15 @@ struct Message {
   std::vector<std::byte> body;
   std::vector<int> descriptors;  // owned by the receiver of the Message
 };
-// 0 or errno. Retries EINTR. The kernel takes 253 descriptors per sendmsg: more travel with the
-// following bytes of the header, E2BIG above kMaxDescriptors.
+// Gives 0 or errno. Retries EINTR. The kernel takes 253 descriptors per sendmsg: more travel with
+// the following bytes of the header, E2BIG above kMaxDescriptors.
 int send_message(int socket, MessageType type, std::span<const std::byte> body,
                  std::span<const int> descriptors = {});
-// 0, errno, or EPIPE at the end of the stream. `timeout_ms` < 0: waits for ever; ETIMEDOUT: no
-// message began, the stream is intact. EPROTO: not our protocol, or a message that began and was
-// not finished within kMessageTime, or with more descriptors than kMaxDescriptors, or with any while
-// `takes_descriptors` is false (none of them is received then). After an error other than ETIMEDOUT
-// the stream is of no more use.
+// Gives 0, errno, or EPIPE at the end of the stream. `timeout_ms` < 0: waits for ever; ETIMEDOUT:
+// no message began, the stream is intact. EPROTO: not this protocol, or a message that began and
+// was not finished within kMessageTimeMs, or with more descriptors than kMaxDescriptors, or with
+// any while `takes_descriptors` is false (none of them is received then). After an error other than
+// ETIMEDOUT the stream is of no more use.
 inline constexpr int kMessageTimeMs = 5000;
 int receive_message(int socket, Message* out, int timeout_ms = -1,
                     const std::atomic<bool>* takes_descriptors = nullptr);

@@ -46,11 +46,11 @@ class Registry {
     Registry& registry_;
   };
 
-  // Lives as long as the registry. Not while a stop is on.
+  // `companion` lives as long as the registry. Not called while a stop is on.
   void set_companion(Companion* companion) { companion_ = companion; }
   Companion* companion() const { return companion_; }
 
-  // Shuts changes out until end_stop(). False: one was still under way at the deadline.
+  // Shuts changes out until end_stop(). False: a change was still under way at the deadline.
   bool begin_stop(std::chrono::steady_clock::time_point deadline);
   void end_stop();
 

@@ -10,7 +10,7 @@
 namespace ferry::agent {
 namespace {
 
-// Of headers later than Debian 12's.
+// From headers later than Debian 12's.
 constexpr unsigned long kNew = _IO(0xAA, 0x00);  // USERFAULTFD_IOC_NEW
 constexpr int kUserModeOnly = 1;                 // UFFD_USER_MODE_ONLY: no privilege needed
 constexpr __u64 kUnpopulated = 1 << 13, kAsynchronous = 1 << 15;  // UFFD_FEATURE_WP_*

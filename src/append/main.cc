@@ -1,9 +1,10 @@
-// ferry-append: what a program prints that has left its terminal, pipe or connection behind goes to a file by this
-// (host/units/stdio_file.h), which has the rights of the file's user and no others.
+// ferry-append: writes to a file what a program prints that has left its terminal, pipe or
+// connection behind (host/units/stdio_file.h). It has the rights of the file's user and no others.
 //
 //   ferry-append check USER GROUP FILE    opens the file as `copy` does, and ends
-//   ferry-append copy USER GROUP FILE     opens the file, and leaves a process behind that appends to it what comes
-//                                         from descriptor 3; descriptor 4 is ferryd's log
+//   ferry-append copy USER GROUP FILE     opens the file, and leaves a process behind that appends
+//                                         to it what comes from descriptor 3; descriptor 4 is
+//                                         ferryd's log
 //
 // Ends with errno as its exit status when it fails, and says why on stderr.
 
@@ -41,7 +42,7 @@ void need(bool done) {
   if (!done) throw Error{errno};
 }
 
-// Its user cannot trace it, either, and write to ferryd's log by it.
+// Its user cannot trace this process, either, and so cannot write to ferryd's log.
 void become(uid_t user, gid_t group) {
   if (user == 0) return;
   need(::setgroups(0, nullptr) == 0);
@@ -51,7 +52,7 @@ void become(uid_t user, gid_t group) {
 }
 
 UniqueFd open_file(const std::string& path) {
-  // O_NONBLOCK: nobody waits for who reads a pipe. For regular files it means nothing.
+  // O_NONBLOCK: does not wait for the reader of a pipe. For regular files it means nothing.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   UniqueFd file(::open(path.c_str(), kFlags, 0666));
   need(static_cast<bool>(file));
@@ -68,13 +69,14 @@ void check(const std::string& path) {
     return;
   }
   need(errno == ENOENT);
-  if (::lstat(path.c_str(), &status) == 0) throw Error{ELOOP};  // it would be made elsewhere
+  if (::lstat(path.c_str(), &status) == 0) throw Error{ELOOP};  // the file would be made elsewhere
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   need(::stat(folder.c_str(), &status) == 0);
   need(::access(folder.c_str(), W_OK | X_OK) == 0);
 }
 
-// While the file cannot be written, the source is not read, and who writes there waits: nothing is lost.
+// While the file cannot be written, the source is not read, and whoever writes there waits: nothing
+// is lost.
 void append(int file, const std::string& path) {
   std::array<char, 65536> piece;
   for (;;) {
@@ -99,7 +101,8 @@ void append(int file, const std::string& path) {
   }
 }
 
-// In a process of its own, which outlives ferryd and keeps nothing of what that has open but its log.
+// Appends in a process of its own, which outlives ferryd and keeps open nothing of ferryd's but the
+// log.
 void copy(const UniqueFd& file, const std::string& path) {
   const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   need(static_cast<bool>(nothing));
@@ -108,8 +111,8 @@ void copy(const UniqueFd& file, const std::string& path) {
   if (child > 0) return;
   ::setsid();
   if (::chdir("/") != 0) ::_exit(errno);
-  ::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
-  ::signal(SIGXFSZ, SIG_IGN);  // a file that is as large as it may be is one that cannot be written
+  ::signal(SIGPIPE, SIG_IGN);  // when nobody reads the log any more
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is one that cannot be written
   ::dup2(nothing.get(), STDIN_FILENO);
   ::dup2(nothing.get(), STDOUT_FILENO);
   ::dup2(kLog, STDERR_FILENO);

@@ -4,7 +4,7 @@
 
 namespace ferry {
 
-// As reports have times.
+// A time as reports have it.
 inline double milliseconds_between(std::chrono::steady_clock::time_point from,
                                    std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();

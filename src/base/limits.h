@@ -4,8 +4,9 @@
 #include <span>
 #include <string>
 
-// How long a ferryd waits, for what depends on a program or another host. docs/settings.md tells
-// what happens then. A promise has no limit: only the other side's answer or an operator ends it.
+// How long a ferryd waits for things that depend on a program or another host. docs/settings.md
+// tells what happens after that. A promise has no limit: only the other side's answer or an
+// operator ends it.
 namespace ferry {
 
 struct Limits {
@@ -17,16 +18,18 @@ struct Limits {
   Time transfer = std::chrono::seconds(45);  // for an image to arrive
   Time restore = std::chrono::seconds(45);   // for CRIU to restore it
   // From the start of CRIU's dump to the record of the commit, for all of it: then the move is
-  // given up. Shorter than peers stay Paused (transport::MigrationSettings::paused_limit), who
-  // would end their connections otherwise.
+  // given up. Shorter than peers stay Paused (transport::MigrationSettings::paused_limit), because
+  // they would end their connections otherwise.
   Time standstill = std::chrono::seconds(45);
-  Time source = std::chrono::seconds(60);  // for an answer of an arrival's source; not all is held
-  Time resume = std::chrono::seconds(30);  // from the commit to the program's word
+  // For an answer of an arrival's source, until all of its group is held.
+  Time source = std::chrono::seconds(60);
+  Time resume = std::chrono::seconds(30);  // from the commit to the program's word that it goes on
   Time peers = std::chrono::seconds(3);    // for its peers to know, before the report is given
-  // From the commit on, for peers that nobody says to know the new place; and for datagrams.
+  // How long stand-ins stay after the commit, for peers of which nobody says that they know the new
+  // place, and for datagrams.
   Time stand_in = std::chrono::minutes(10);
-  Time checkpoint = std::chrono::hours(24);  // that nobody restores it
-  Time origin = std::chrono::minutes(10);    // that nobody knows of an RNIC whose slot is kept
+  Time checkpoint = std::chrono::hours(24);  // for somebody to restore a checkpoint
+  Time origin = std::chrono::minutes(10);    // for somebody to tell of an RNIC whose slot is kept
   Time lease = std::chrono::seconds(15);     // of what this ferryd tells etcd
 };
 

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-// ferryd's log: a line for each call, written by spdlog, whose headers only log.cc reads. They make
-// every file that has them format numbers by itself.
+// ferryd's log: a line for each call, written by spdlog. Only log.cc includes spdlog's headers,
+// because every file with them would have its own code to format numbers.
 namespace ferry::log {
 
 enum class Level { kDebug, kInfo, kWarn, kError };
@@ -29,7 +29,7 @@ void error(fmt::format_string<Values...> format, Values&&... values) {
   write(Level::kError, format, fmt::make_format_args(values...));
 }
 
-// To stderr from here on, with the time; spdlog's default is stdout.
+// Writes to stderr from here on, with the time; spdlog's default is stdout.
 void begin();
 // All of it is written when this returns.
 void end();

@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-// Starts a thread of the library's own in a program: no signal of the program is delivered there,
-// not even at its start; a fault of its own is. 0 or errno.
+// Starts a thread of the library's own in a program: no signal of the program is delivered to it,
+// not even at its start, but for those of its own faults. Gives 0 or errno.
 inline int start_own_thread(pthread_t* thread, void* (*entry)(void*), void* argument) {
   constexpr std::size_t kStackSize = 256 << 10;
   pthread_attr_t attributes;

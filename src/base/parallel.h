@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-// Calls step(item) for each of them, all at the same time, and returns when all have ended. Throws
-// what the first of them, in their order, has thrown.
+// Calls step(item) for each item, all at the same time, and returns when all have ended. Throws
+// what the first of those items that failed, in their order, has thrown.
 template <typename Items, typename Step>
 void in_parallel(const Items& items, Step step) {
   std::vector<std::future<void>> others;

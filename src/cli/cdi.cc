@@ -82,7 +82,7 @@ struct File {
   mode_t mode;
 };
 
-// What containers mount, by its name in the folder.
+// The files that containers mount, by their names in the folder.
 std::map<std::string, File> files() {
   std::map<std::string, File> all;
   all["ferry/libferry.so"] = {read_file(companion("libferry.so")), 0644};
@@ -114,8 +114,8 @@ std::string digest(const std::map<std::string, File>& all) {
   return digits;
 }
 
-// LIBRARIES/DIGEST, with the files in it. A container keeps those that it was made with: a program
-// in it has them mapped, on the host that it moves to as well.
+// Makes LIBRARIES/DIGEST, with the files in it. A container keeps the files with which it was made:
+// a program in it has them mapped, on the host to which it moves as well.
 std::string put_libraries(const std::string& libraries) {
   const auto all = files();
   const fs::path folder = fs::absolute(libraries) / digest(all);
@@ -143,7 +143,7 @@ std::string put_libraries(const std::string& libraries) {
   return folder;
 }
 
-// ferryd's socket for containers is in there, whenever there is a ferryd.
+// The folder in which ferryd's socket for containers is, whenever there is a ferryd.
 std::string socket_folder() {
   const char* socket = std::getenv(agent::kSocketVariable);
   const std::string folder = host::ControlServer::programs_folder(
@@ -196,7 +196,7 @@ json specification(const Edits& edits) {
   return {{"cdiVersion", kCdiVersion}, {"kind", kKind}, {"devices", json::array({device})}};
 }
 
-// Takes away what is of Ferry, an older version's too, and adds what is in `edits`.
+// Takes away what is Ferry's, also an older version's, and adds what is in `edits`.
 void merge(json& config, const Edits& edits) {
   json mounts = json::array();
   for (const auto& mount : config.value("mounts", json::array())) {

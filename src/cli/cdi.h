@@ -13,8 +13,8 @@ inline constexpr char kCdiLibraries[] = "/var/lib/ferry-cdi";
 // ferry.dev/rnic=all; with `json` to stdout. Throws Failure.
 int cdi_generate(const std::string& libraries, const std::string& output, bool json);
 
-// `ferry cdi apply BUNDLE`: the same, into the config.json of a bundle, for runtimes that are used
-// without an engine. May be repeated.
+// `ferry cdi apply BUNDLE`: adds the same to the config.json of a bundle, for runtimes that are
+// used without an engine. May be repeated.
 int cdi_apply(const std::string& libraries, const std::string& bundle);
 
 }  // namespace ferry::cli

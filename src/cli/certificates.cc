@@ -54,7 +54,7 @@ bool is_address(const std::string& text) {
          ::inet_pton(AF_INET6, text.c_str(), bytes) == 1;
 }
 
-// Not one that means something else on each host.
+// False for an address that means something else on each host.
 bool is_global(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     const auto bits = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
@@ -139,7 +139,7 @@ void install(const std::string& text, const std::string& tls_directory, bool rep
   const std::string certificate = pem_block(text, "CERTIFICATE", &at);
   const std::string ca = pem_block(text, "CERTIFICATE", &at);
   if (ca.empty()) throw Failure("that is no file from ferry host add");
-  const host::Credentials credentials(ca, certificate, key);  // they fit together
+  const host::Credentials credentials(ca, certificate, key);  // throws if they do not fit together
   const std::string ca_file = tls_directory + "/" + host::kCaFile;
   std::error_code ignored;
   if (!replace && std::filesystem::exists(ca_file, ignored) && read_file(ca_file) != ca) {
@@ -148,13 +148,14 @@ void install(const std::string& text, const std::string& tls_directory, bool rep
         tls_directory));
   }
   make_private_directory(tls_directory);
-  // host.pem is what ferryd looks for: last.
+  // ferryd looks for host.pem: that one comes last.
   write_file(ca_file, ca, 0600);
   write_file(tls_directory + "/" + host::kKeyFile, key, 0600);
   write_file(tls_directory + "/" + host::kCertificateFile, certificate, 0600);
 }
 
-// The host's own `ferry host join`, over ssh: the key goes through its stdin, never to a disk here.
+// Runs `ferry host join` on the host, over ssh: the key goes through its stdin, never to a disk
+// here.
 void join_over_ssh(const std::string& where, const std::string& text) {
   if (where.starts_with('-')) throw Failure("'" + where + "' is no USER@HOST");
   int ends[2];

@@ -30,7 +30,7 @@ std::string api_socket() {
   return path != nullptr && *path != '\0' ? path : host::kApiSocket;
 }
 
-// A channel to ferryd, and the connection that says whose calls they are.
+// A channel to ferryd, and the connection by which ferryd knows the user who calls.
 class Ferryd {
  public:
   Ferryd() : who_(agent::connect_to_ferryd()) {
@@ -50,7 +50,7 @@ class Ferryd {
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kLookMs);
     const auto channel =
         grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
-    // It is there, and may be just starting: programs are served before commands.
+    // ferryd is there, but may be just starting: it serves programs before commands.
     if (!channel->WaitForConnected(std::chrono::system_clock::now() + kStartLimit)) {
       throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
     }
@@ -200,7 +200,7 @@ int ps(bool json) {
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
   if (json) {
     auto output = to_json(reply);
-    // As `ferry resolve` takes them; readers of JSON keep 53 bits of a number.
+    // Ids as `ferry resolve` takes them: readers of JSON keep 53 bits of a number.
     for (auto& program : output["programs"]) {
       for (const char* id : {"move_id", "group"}) {
         const auto number = program[id].get<std::uint64_t>();

@@ -9,12 +9,13 @@
 // Files that commands read and write. All throw Failure.
 namespace ferry::cli {
 
-// `what` and errno, in one line.
+// A Failure that says `what`, and errno, in one line.
 Failure cannot(const std::string& what);
 
 std::string read_file(const std::string& path);
 void write_all(int file, const std::string& text, const std::string& path);
-// A file that others never could read (but as `mode` lets them), durable before it takes its place.
+// Writes a file that others never could read (but as `mode` lets them); it is durable before it
+// takes its place.
 void write_file(const std::string& path, const std::string& text, mode_t mode);
 
 }  // namespace ferry::cli

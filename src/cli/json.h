@@ -8,7 +8,7 @@ class Message;
 
 namespace ferry::cli {
 
-// Every field under its own name, also when it is zero or empty; 64-bit numbers as numbers
+// Gives every field under its own name, also when it is zero or empty; 64-bit numbers as numbers
 // (protobuf's own JSON makes them strings).
 nlohmann::ordered_json to_json(const google::protobuf::Message& message);
 

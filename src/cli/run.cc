@@ -54,7 +54,7 @@ std::string find_program(const std::string& name) {
   throw Failure(fmt::format("there is no program '{}' in PATH", name));
 }
 
-// DEV[,DEV]..., which must exist here.
+// `list`, DEV[,DEV]..., if all of them exist here. Throws Failure.
 std::string checked_netdevs(const std::string& list) {
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());

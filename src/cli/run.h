@@ -16,8 +16,8 @@ int lab(const std::vector<std::string>& arguments);
 // ../lib/ferry when installed. Throws Failure.
 std::string companion(const std::string& name);
 
-// Why libferry.so cannot get into this program, in one line; empty when it can. `path` is that of
-// the file.
+// Why libferry.so cannot get into this program, in one line; empty when it can. `path`: the
+// program's file.
 std::string unsuitable(const std::string& path);
 
 }  // namespace ferry::cli

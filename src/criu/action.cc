@@ -1,7 +1,7 @@
 // ferry-criu-action: CRIU's --action-script in Ferry's moves. Passes the action on to ferryd and
-// ends with the status that ferryd answers; at the two actions that decide, post-dump and
-// post-restore, ferryd answers when the move is decided, and CRIU waits. While no ferryd is there
-// nobody knows how it was: the program stays frozen, however long that takes.
+// ends with the status that ferryd answers. At the two actions that decide, post-dump and
+// post-restore, ferryd answers when the move is decided, and CRIU waits. While there is no ferryd
+// nobody knows the decision: the program stays frozen, however long that takes.
 //
 // Environment: CRTOOLS_SCRIPT_ACTION, CRTOOLS_INIT_PID (CRIU's), FERRY_MOVE_ID, FERRYD_SOCKET
 // (ferryd's).
@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr int kAttempts = 300;  // of a ferryd that has just gone, 100 ms apart
+constexpr int kAttempts = 300;  // to reach a ferryd that has just gone, 100 ms apart
 
 bool decides(const std::string& action) {
   return action == "post-dump" || action == "post-restore";
@@ -46,7 +46,7 @@ int main() {
   for (int attempt = 0; attempt < kAttempts || decides(action.name); ++attempt) {
     ferry::agent::Done reply;
     error = ferry::criu::ask(ferry::agent::MessageType::kAction, body, -1, &reply);
-    if (error == 0 && reply.code != EAGAIN) {  // EAGAIN: it ends before it could decide
+    if (error == 0 && reply.code != EAGAIN) {  // EAGAIN: ferryd ends before it could decide
       if (reply.code != 0 && !reply.error.empty()) {
         std::fprintf(stderr, "ferry-criu-action: %s: %s\n", action.name.c_str(),
                      reply.error.c_str());

@@ -1,7 +1,7 @@
 // ferry_plugin.so: tells the ferryd of this host when CRIU stops, freezes and gives back a process
 // tree, so that the RDMA devices of its processes are stopped before the freeze
-// (docs/architecture.md, "The way of a move"); and when it restores one, which only one may. Any runtime that drives
-// CRIU gets this with the plugin in its folder.
+// (docs/architecture.md, "The way of a move"); and when CRIU restores a checkpoint, because only one restored copy may
+// have RDMA. Any runtime that drives CRIU gets this with the plugin in CRIU's folder.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -34,8 +34,8 @@ constexpr int kTimeoutMs = 30000;
 constexpr std::size_t kMaxNote = 4096;
 
 int stage = -1;
-pid_t root = 0;           // of the tree; 0: not asked yet
-bool has_ferryd = false;  // it knows of this dump
+pid_t root = 0;           // the tree's first process; 0: not known yet
+bool has_ferryd = false;  // ferryd knows of this dump
 bool is_frozen = false;
 std::string claimed;  // note of the checkpoint that is being restored
 
@@ -62,7 +62,7 @@ int write_note(const std::string& note) {
   return -1;
 }
 
-// Empty: the image has nothing of Ferry's.
+// Gives the checkpoint's note; empty: the image has nothing of Ferry's.
 std::string read_note() {
   std::string note(kMaxNote, '\0');
   const int file =
@@ -74,7 +74,7 @@ std::string read_note() {
   return note;
 }
 
-// Before anything is restored: 0, or -1, and CRIU gives up.
+// Called before anything is restored. Gives 0; or -1, and CRIU gives up.
 int claim() {
   const std::string note = read_note();
   if (note.empty()) return 0;
@@ -126,7 +126,7 @@ int checkpoint_devices(int pid) {
   return request(MessageType::kFrozen, ferry::agent::encode(ferry::agent::Frozen{pid}), "freeze");
 }
 
-// Before any process runs: ferryd gives what the checkpoint had to no others.
+// Called before any process runs: ferryd gives what the checkpoint had to these processes only.
 int resume_devices_late(int pid) {
   print_on_level(kInfo, "ferry: process %d is about to run\n", pid);
   if (claimed.empty()) return 0;
@@ -139,8 +139,9 @@ int resume_devices_late(int pid) {
   return -1;
 }
 
-// What CRIU would serve pages to that a dump has left out: nobody, who has gone already. As a
-// descriptor of CRIU's own, for runtimes hand none down. 0, or -1 and CRIU gives up.
+// Makes the socket on which CRIU would serve the pages that a dump has left out. Its other end is
+// closed at once: nobody asks. It is made here because runtimes hand no descriptors down. Gives 0;
+// or -1, and CRIU gives up.
 int make_page_socket() {
   const char* const number = std::getenv(ferry::agent::kPageSocketVariable);
   if (number == nullptr) return 0;

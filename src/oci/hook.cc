@@ -44,7 +44,7 @@ constexpr char kOwnPreload[] =
     "the image has an /etc/ld.so.preload of its own; to have both, set "
     "LD_PRELOAD=/usr/lib/ferry/libferry.so";
 
-// Detaches what is mounted at a path of the container; nothing when nothing is.
+// Detaches what is mounted at a path of the container, if anything is.
 void unmount(const Root& root, std::string_view path) {
   const UniqueFd mounted = root.open(path, O_PATH);
   if (!mounted) return;
@@ -54,7 +54,7 @@ void unmount(const Root& root, std::string_view path) {
   }
 }
 
-// The root filesystem without what is mounted into it.
+// The /etc/ld.so.preload of the root filesystem without what is mounted into that.
 std::string own_preload(const Root& root) {
   const UniqueFd here = root.open("/", O_PATH | O_DIRECTORY);
   UniqueFd image(static_cast<int>(::syscall(SYS_open_tree, here.get(), "",
@@ -74,7 +74,7 @@ void say(const UniqueFd& where, const std::string& reason) {
   (void)!::write(where.get(), line.data(), line.size());
 }
 
-// Our parent becomes the container's first process.
+// The hook's parent becomes the container's first process.
 UniqueFd stderr_of_container() {
   const UniqueFd parent(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, parent.get(), STDERR_FILENO, 0)));

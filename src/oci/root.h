@@ -17,12 +17,12 @@ class Root {
   // Throws std::system_error.
   static Root at(const std::string& path);
 
-  // As openat2() does inside; an empty descriptor and errno when there is no such file.
+  // As openat2() inside the root; an empty descriptor and errno when there is no such file.
   UniqueFd open(std::string_view path, int flags) const;
-  // The same, for reading, and only if it is a regular file: others may do something when opened.
+  // Opens for reading, and only regular files: other files may do something when they are opened.
   UniqueFd open_file(std::string_view path) const;
   bool has(std::string_view path) const;
-  // At most `most` bytes; nothing when it cannot be read.
+  // Gives at most `most` bytes of a file; nothing when it cannot be read.
   std::optional<std::string> read(std::string_view path, std::size_t most) const;
 
   // Where the dynamic linker of the root would find a library: by /etc/ld.so.cache, else in the

@@ -25,7 +25,7 @@ constexpr std::size_t kMostLibc = 32u << 20;  // bytes
 
 using Names = std::set<std::string>;
 
-// Throws ElfError, with the path in front.
+// Throws ElfError that names the path.
 Elf read(const Root& root, const std::string& path) {
   const UniqueFd file = root.open_file(path);
   if (!file) throw ElfError("cannot read " + path + ": " + std::strerror(errno));
@@ -53,7 +53,8 @@ std::string newest_glibc(const Names& versions) {
   return std::to_string(newest[0]) + "." + std::to_string(newest[1]);
 }
 
-// What glibc says of itself ("... release version 2.31."): not each version has new symbols.
+// The version that glibc says it has ("... release version 2.31."): not each version has new
+// symbols.
 std::string glibc_version(const Root& root, const std::string& path, const Names& versions) {
   constexpr std::string_view kTitle = " release version ";
   const std::string text = root.read(path, kMostLibc).value_or("");
@@ -121,7 +122,8 @@ class Judge {
       if (auto reason = too_old("the host's " + name, library); !reason.empty()) {
         return reason + ": " + std::string(kInstall);
       }
-      // Every program of the image gets the host's, also one that was built for a newer one.
+      // Every program of the image gets the host's library, also one that was built for a newer
+      // library.
       const auto own = root_.find_library(name);
       if (own && !contains(library.versions, read(root_, *own).versions)) {
         return "the image has no libibverbs, and a newer " + name +

@@ -6,8 +6,8 @@
 namespace ferry::precopy {
 
 inline constexpr std::uint64_t kPage = 4096;
-// Addresses of user space end here, also for programs that ask for 5-level page tables: those that
-// lie above are refused.
+// Addresses of user space end here, also for programs that ask for 5-level page tables: higher
+// addresses are refused.
 inline constexpr std::uint64_t kAddressEnd = 1ull << 47;
 
 // A set of addresses as disjoint ranges [start, end) that do not touch, in order.
@@ -28,7 +28,7 @@ class PageRanges {
   Map::const_iterator end() const { return ranges_.end(); }
   bool operator==(const PageRanges&) const = default;
 
-  // What is in both.
+  // The addresses that are in both.
   PageRanges within(const PageRanges& other) const;
 
  private:

@@ -30,7 +30,7 @@ constexpr unsigned kMostThreads = 4;
   throw std::runtime_error(what + ": " + std::strerror(error));
 }
 
-// The path of a socket has at most 107 bytes: by the descriptor of its folder.
+// Listens by the descriptor of the folder: the path of a socket has at most 107 bytes.
 int listen_in(const std::string& directory) {
   const int folder = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) raise("cannot open " + directory, errno);
@@ -91,7 +91,7 @@ PageServer::~PageServer() {
   ::close(listener_);
 }
 
-// Nothing is served any more: pages that were not filled in would be zero.
+// Serves nothing any more: pages that were not filled in would be zero.
 void PageServer::end() {
   if (!server_.joinable()) return;
   const std::uint64_t one = 1;
@@ -107,7 +107,7 @@ void PageServer::fail(const std::string& why) {
   changed_.notify_all();
 }
 
-// False when nothing more comes.
+// False when no more processes come.
 bool PageServer::take_process() {
   std::uint32_t word = 0;
   if (::recv(connection_, &word, sizeof word, MSG_WAITALL) != sizeof word || word == kRestored) {
@@ -151,7 +151,7 @@ void PageServer::serve() {
   }
 }
 
-// With what the restore itself touches.
+// Fills in a page that the restore itself touches.
 void PageServer::serve_fault(std::int32_t process, int userfaultfd) {
   uffd_msg message{};
   if (::read(userfaultfd, &message, sizeof message) != sizeof message) return;
@@ -185,7 +185,7 @@ void PageServer::copy(std::int32_t process, int userfaultfd, std::uint64_t start
       chunk = bytes.size() / 2 / kPage * kPage;
       continue;
     }
-    // The other thread was faster: it was touched.
+    // The page was touched, and the other thread has filled it in before.
     if (errno != EEXIST) raise("cannot fill in the memory of a restored process", errno);
     uffdio_range range{start, kPage};
     ::ioctl(userfaultfd, UFFDIO_WAKE, &range);

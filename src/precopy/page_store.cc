@@ -12,7 +12,7 @@ namespace ferry::precopy {
 namespace {
 
 constexpr std::uint64_t kWindow = 256ull << 20;  // bytes mapped at a time
-constexpr std::size_t kMostWindows = 16384;      // of all processes: each is a mapping of ours
+constexpr std::size_t kMostWindows = 16384;      // of all processes: each is a mapping of ferryd's
 constexpr std::size_t kMostProcesses = 4096;     // each takes a descriptor
 
 [[noreturn]] void fail(int error) {

@@ -10,8 +10,8 @@
 namespace ferry::precopy {
 
 // The memory of a program that arrives, while it still runs elsewhere: pages by process and
-// address, in memory that has no name in any file system and is gone with this process.
-// Not thread-safe: who fills it hands it over before somebody reads it.
+// address, in memory that has no name in any file system and is gone with this process. Not
+// thread-safe: whoever fills it hands it over before somebody reads it.
 class PageStore {
  public:
   // `limit`: most bytes that it keeps.
@@ -20,14 +20,14 @@ class PageStore {
   PageStore& operator=(const PageStore&) = delete;
   ~PageStore();
 
-  // Where the content of these pages is to be written, `end` at most; they count as there from now
-  // on. Shorter than asked for where that is convenient. Throws std::system_error: ENOMEM above the
-  // limit, EINVAL for what are no pages.
+  // Gives the place for the content of these pages, which count as there from now on. The place may
+  // end before `end`. Throws std::system_error: ENOMEM above the limit, EINVAL for what are no
+  // pages.
   std::span<std::byte> put(std::int32_t process, std::uint64_t start, std::uint64_t end);
-  // Where they are; all are there. As above.
+  // Gives the place of these pages, all of which are there. It may end before `end`, too.
   std::span<const std::byte> get(std::int32_t process, std::uint64_t start,
                                  std::uint64_t end) const;
-  // Forgets what is not in `memory`.
+  // Forgets the pages that are not in `memory`.
   void keep(std::int32_t process, const PageRanges& memory);
 
   bool has(std::int32_t process, std::uint64_t start, std::uint64_t end) const;

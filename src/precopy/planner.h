@@ -11,22 +11,22 @@ struct PlannerSettings {
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
   std::uint64_t enough = 4ull << 20;  // so little left is not worth another round
-  double shrinks = 0.8;   // one that leaves more than this share of the least so far is in vain
-  unsigned patience = 3;  // such rounds in a row
+  double shrinks = 0.8;   // a round that leaves more than this share of the least so far is in vain
+  unsigned patience = 3;  // so many rounds in vain, one after the other, end it
   std::chrono::nanoseconds longest{std::chrono::minutes(10)};  // of all rounds together
 
   // The longest blackout that is wanted: rounds go on until it is met, or for `wait` in vain.
   std::optional<Milliseconds> blackout;
   std::chrono::nanoseconds wait{std::chrono::seconds(30)};
 
-  // What a stop costs beside the last set: for any program, and for each GiB that it has.
+  // How long a stop takes beside sending the last pages: for any program, and for each GiB of it.
   Milliseconds fixed{120};
   Milliseconds per_gib{500};
 };
 
 struct Round {
   std::uint64_t sent = 0;   // bytes of this round
-  std::uint64_t left = 0;   // bytes written since they were sent, at its end
+  std::uint64_t left = 0;   // at its end: bytes written since they were sent
   std::uint64_t total = 0;  // bytes that the program has
   std::chrono::nanoseconds time{0};
 };

@@ -132,19 +132,20 @@ Tracker::Look Tracker::take() {
   Look look;
   look.memory = private_memory(pid_);
   const Pagemap pagemap(pid_);
-  // What is not tracked yet is dirty as a whole: new mappings, and those that mremap() has moved,
-  // which lose their registration. They are looked for before they are registered, for the kernel
-  // does not tell what was new to it.
+  // Memory that is not tracked yet is dirty as a whole: new mappings, and those that mremap() has
+  // moved, which lose their registration. It is looked for before it is registered, because the
+  // kernel does not tell what was new to it.
   for (const auto& [start, end] : look.memory) {
     scan(pagemap.get(), start, end, 0, 0, kTracked | kZeroPage, &look.dirty);
   }
   if (!tracks()) return look;
   for (const auto& [start, end] : look.memory) {
     uffdio_register request{{start, end - start}, UFFDIO_REGISTER_MODE_WP, 0};
-    // Gone meanwhile, another's, or of a process that has executed another program: not tracked.
+    // Fails for memory that is gone meanwhile, is another userfaultfd's, or belongs to a process
+    // that has executed another program: that is not tracked.
     ::ioctl(userfaultfd_, UFFDIO_REGISTER, &request);
   }
-  // Only pages that are there: a protected hole would be a page for CRIU.
+  // Protects only pages that are there: a protected hole would be a page for CRIU.
   for (const auto& [start, end] : look.memory) {
     scan(pagemap.get(), start, end, kProtectMatching, kTracked | kWritten, kZeroPage, &look.dirty);
   }

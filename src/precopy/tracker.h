@@ -11,12 +11,14 @@
 // userfaultfd that the process itself has made and given away (WP_ASYNC), and PAGEMAP_SCAN.
 namespace ferry::precopy {
 
-// Its private anonymous mappings: what CRIU leaves to a lazy-pages server. Everything else (files,
-// shared memory, huge pages of hugetlbfs) CRIU dumps itself. Throws std::runtime_error.
+// The private anonymous mappings of a process: what CRIU leaves to a lazy-pages server. Everything
+// else (files, shared memory, huge pages of hugetlbfs) CRIU dumps itself. Throws
+// std::runtime_error.
 PageRanges private_memory(pid_t pid);
 
-// True when something writes to its memory without the kernel noticing which page: I/O by DMA
-// (O_DIRECT, the old asynchronous I/O) into pages that were looked up before they were protected.
+// True when something writes to the process's memory without the kernel noticing which page: I/O by
+// DMA (O_DIRECT, the old asynchronous I/O) into pages that were looked up before they were
+// protected.
 bool writes_unseen(pid_t pid);
 
 class Tracker {
@@ -25,15 +27,15 @@ class Tracker {
   Tracker(pid_t pid, int userfaultfd) : pid_(pid), userfaultfd_(userfaultfd) {}
   Tracker(const Tracker&) = delete;
   Tracker& operator=(const Tracker&) = delete;
-  // The program is not slowed down any more.
+  // From now on the program is not slowed down any more.
   ~Tracker();
 
   struct Look {
     PageRanges memory;  // what private_memory() is
     PageRanges dirty;   // pages of it that were not here at the last take(), or written since then
   };
-  // What is dirty, which is clean from now on: who reads it after that and is written again finds
-  // it dirty again. Throws std::runtime_error.
+  // Gives what is dirty, and makes it clean: a page that is read after this and then written is
+  // dirty again. Throws std::runtime_error.
   Look take();
   // What is dirty now.
   Look look() const;

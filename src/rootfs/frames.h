@@ -10,7 +10,7 @@
 // What ferryd and ferry-rootfs say to each other, on one socket: messages of frames, ended by an
 // empty one.
 //
-//   frame = length:32 content[length]    of this machine: both ends are on it
+//   frame = length:32 content[length]    in this machine's byte order: both ends are on it
 //
 //   pack    ferryd: names that are sent in any case, each ended by a zero byte
 //           ferry-rootfs: an archive, of all or of what has changed since the last one

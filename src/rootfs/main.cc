@@ -1,6 +1,6 @@
-// ferry-rootfs: the files of a container's root filesystem, on both sides of its move. What it
-// looks at is written by the container meanwhile, and what it takes comes from another host: it has
-// the folder as its root.
+// ferry-rootfs: packs or unpacks a container's root filesystem, at the two sides of its move. The
+// container writes to the files while they are packed, and an archive comes from another host:
+// therefore ferry-rootfs has the folder as its root.
 //
 //   ferry-rootfs pack|unpack FOLDER    talks to ferryd on descriptor 3 (frames.h)
 

@@ -81,7 +81,7 @@ class Writer {
     write(names.data(), names.size());
   }
 
-  // Whoever has gone meanwhile is left out: that is a change for the next pass.
+  // A file that has gone meanwhile is left out: that is a change for the next pass.
   void add(const std::string& name, const struct stat& looked) {
     const bool is_file = S_ISREG(looked.st_mode);
     const File file(is_file ? ::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -136,7 +136,8 @@ class Writer {
     }
   }
 
-  // As much as was said. What a file lacks by now is filled with zeros: it is sent again.
+  // Writes as many bytes as the header says. If a file is shorter by now the rest is zeros: the
+  // file will be sent again.
   void write_content(int file, std::size_t size, const std::string& name) {
     while (size > 0) {
       const ssize_t got = ::read(file, buffer_.data(), std::min(size, buffer_.size()));
@@ -180,7 +181,8 @@ Packer::Files Packer::look() {
   return files;
 }
 
-// What has to be sent. Names of one file are sent together, or what they share would get lost.
+// The names that have to be sent. All names of one file are sent together, or they would not share
+// it.
 std::set<std::string> Packer::changed(const Files& now, const std::set<std::string>& anyway) const {
   std::set<std::string> names;
   std::set<std::pair<dev_t, ino_t>> linked;
@@ -203,7 +205,7 @@ std::set<std::string> Packer::changed(const Files& now, const std::set<std::stri
   return names;
 }
 
-// Names of what was there, or was of another kind. What is in a folder goes with it.
+// The names of files that are gone, or are of another kind now. What was in a folder goes with it.
 std::string Packer::gone(const Files& now, std::set<std::string>* parents) const {
   std::string names;
   std::set<std::string> folders;
@@ -233,7 +235,7 @@ void Packer::pass(const std::set<std::string>& anyway, const Sink& sink) {
   }
   Writer writer(sink);
   if (!gone.empty()) writer.add_gone(gone);
-  // Folders that are there already come behind what is written into them: their times.
+  // Folders that are there already come after what is written into them, which changes their times.
   std::vector<std::string> folders;
   for (const auto& name : names) {
     const auto found = before_.find(name);

@@ -12,11 +12,12 @@
 
 namespace ferry::rootfs {
 
-// Archives the current folder again and again: first all of it, then what has changed since. One
-// file system; sockets are left out, for they are of the processes that are bound to them.
+// Archives the current folder again and again: first all of it, then what has changed since the
+// last time. It stays on one file system. Sockets are left out, because they belong to the
+// processes that are bound to them.
 //
-// An archive is of tar's pax format. Names begin with "./"; the one that does not is first: kGone,
-// whose content is the names of what is not there any more, each ended by a zero byte.
+// An archive has tar's pax format. Names begin with "./", except for that of the first entry,
+// kGone. Its content is the names of files that are gone, each ended by a zero byte.
 class Packer {
  public:
   using Sink = std::function<void(std::span<const std::byte>)>;
@@ -27,7 +28,7 @@ class Packer {
  private:
   struct File {
     struct stat status {};
-    bool is_settled = false;  // a change after the look would have changed its times
+    bool is_settled = false;  // any later change would change its times
   };
   using Files = std::map<std::string, File>;  // a folder is before what is in it
 

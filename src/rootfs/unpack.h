@@ -5,11 +5,11 @@
 
 namespace ferry::rootfs {
 
-// False: there is no more.
+// Gives the next piece. False: there is no more.
 using Source = std::function<bool(std::vector<std::byte>*)>;
 
-// Brings the current folder to what an archive of Packer's says; as root and behind a chroot, which
-// names and links in an archive of somebody else's do not leave. Throws Error.
+// Makes the current folder what an archive of Packer's says. Runs as root and behind a chroot,
+// which names and links in somebody else's archive do not leave. Throws Error.
 void unpack(const Source& source);
 
 }  // namespace ferry::rootfs

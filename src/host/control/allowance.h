@@ -7,16 +7,16 @@
 
 namespace ferry::host {
 
-// What each user may cause so many times at once, and then once in a while.
+// Lets each user do something so many times at once, and then once in a while.
 class Allowance {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   Allowance(unsigned at_once, std::chrono::milliseconds each) : at_once_(at_once), each_(each) {}
 
-  // False: not now. When it may, *left_out is how often it was refused since it last might.
+  // False: not now. When true, *left_out is how often the user was refused since the last true.
   bool take(uid_t user, Time now, unsigned* left_out) {
-    // Who could have all at once again is like one who was never here.
+    // A user who may have all at once again is forgotten.
     std::erase_if(used_, [&](const auto& entry) {
       return entry.second.left_out == 0 && entry.second.until <= now;
     });
@@ -34,7 +34,7 @@ class Allowance {
 
  private:
   struct Used {
-    Time until{};  // when all of it is there again
+    Time until{};  // when all of the allowance is there again
     unsigned left_out = 0;
   };
   const unsigned at_once_;

@@ -7,9 +7,9 @@
 // Lines of the log that processes cause by what they send.
 namespace ferry::host {
 
-// Whether one more line that this process has caused may be written. Each user has so many at once
-// and then one a second, so that nobody fills the disk with them; how many were left out is said
-// before the next.
+// Whether one more line that this process has caused may be written. Each user may cause some lines
+// at once and then one a second, so that nobody fills the disk. How many lines were left out is
+// written before the user's next one.
 bool may_cause_line(pid_t pid);
 
 template <typename... Values>

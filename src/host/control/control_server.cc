@@ -34,9 +34,9 @@ struct ControlServer::Connection {
   UniqueFd socket;
   pid_t peer = 0;
   uid_t user = 0;
-  bool programs_only = false;   // came by the socket that containers have
-  std::uint64_t container = 0;  // outermost_pid_namespace() of `peer`, then; 0: not known
-  UniqueFd pidfd;               // of `peer`: the number may be another process's one day
+  bool programs_only = false;   // connected to the socket that containers have
+  std::uint64_t container = 0;  // outermost_pid_namespace() of `peer` at first; 0: not known
+  UniqueFd pidfd;               // of `peer`, whose number may be another process's one day
   std::string ticket;           // guarded by the server's mutex
   std::optional<FerryProcess> process;
 
@@ -44,12 +44,13 @@ struct ControlServer::Connection {
   std::mutex mutex;
   std::condition_variable arrived;
   std::optional<MessageType> awaited;  // the answer that somebody waits for; others are dropped
-  // One that brings them was asked for, and has not come yet. At any other time they would be ours
-  // for as long as a message takes, of anybody who likes to send them.
+  // True while an answer that brings descriptors is awaited. At any other time anybody could make
+  // ferryd hold descriptors of theirs for as long as a message takes.
   std::atomic<bool> takes_descriptors{false};
   std::deque<Message> answers;
   bool closed = false;
-  // Who waits for its status: one question for all, so that a mute process gets no more of them.
+  // Those that wait for the process's status. One question serves all, so that a mute process is
+  // asked only once.
   std::vector<TakeStatus> status_takers;
 
   ~Connection() {
@@ -66,7 +67,7 @@ bool brings_descriptors(MessageType type) {
   return type == MessageType::kStopped || type == MessageType::kTracked;
 }
 
-// Programs of every user come here.
+// A folder that programs of every user can reach.
 void make_folder(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (std::filesystem::create_directories(folder, ignored)) ::chmod(folder.c_str(), 0755);
@@ -85,7 +86,7 @@ UniqueFd listen_on(const std::string& path) {
       ::listen(socket.get(), 128) != 0) {
     throw Failure(fmt::format("cannot listen on {}: {}", path, error_text(errno)));
   }
-  // Programs of every user may register; what may be asked is decided by who asks.
+  // Programs of every user may register; what else a peer may ask depends on its user.
   ::chmod(path.c_str(), 0666);
   return socket;
 }
@@ -98,8 +99,8 @@ ControlServer::ControlServer(std::string path, std::size_t connections_of_user)
   make_folder(programs_folder(path_));
   lock_.reset(::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_) throw Failure(fmt::format("cannot open {}.lock: {}", path_, error_text(errno)));
-  // A lock of this process alone, unlike that of flock(2): what a ferryd had just started when it was killed may live
-  // on for a moment with all its descriptors.
+  // A lock of this process alone, unlike that of flock(2): a process that a ferryd had just started
+  // when it was killed may live on for a moment with all its descriptors.
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -163,10 +164,11 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
   connection->peer = peer.pid;
   connection->user = peer.uid;
   connection->programs_only = programs_only;
-  // Users make namespaces as they like. Root does not, who is that of a container here.
+  // Root is counted by container. Users are not: they make namespaces as they like.
   if (peer.uid == 0) connection->container = outermost_pid_namespace(peer.pid);
   connection->pidfd.reset(::pidfd_open(peer.pid, 0));
-  // A thread and two descriptors of ours each: one user must not take them all, and no container.
+  // Each connection costs ferryd a thread and two descriptors: neither one user nor one container
+  // may take them all.
   const auto others =
       std::count_if(connections_.begin(), connections_.end(), [&](const auto& each) {
         return each.second->user == peer.uid &&
@@ -222,7 +224,7 @@ void ControlServer::serve(const std::shared_ptr<Connection>& connection) {
   }
 }
 
-// Whoever waits for an answer waits no longer.
+// Ends all waiting for an answer of this connection.
 void ControlServer::close(Connection& connection) {
   std::vector<TakeStatus> takers;
   {
@@ -247,7 +249,8 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
                           std::span<const int> descriptors = {}) {
     return agent::send_message(connection->socket.get(), type, body, descriptors);
   };
-  // Only root drives CRIU: the plugin and the scripts run as CRIU does. A container's root is not.
+  // Only root drives CRIU: the plugin and the scripts run as CRIU does. A container's root does not
+  // count as root.
   const auto is_root = [&] { return connection->user == 0 && !connection->programs_only; };
   const auto done = [&](auto body, auto call) {
     agent::Done reply;
@@ -419,21 +422,21 @@ Message ControlServer::ask(Connection& connection, MessageType type,
   }
 }
 
-// Throws Failure: it has ended.
+// Throws Failure when the process has ended.
 void ControlServer::ask_status(Connection& connection, TakeStatus take) {
   {
     std::lock_guard lock(connection.mutex);
     if (connection.closed) throw Failure(fmt::format("process {} has ended", connection.peer));
     auto& takers = connection.status_takers;
     takers.push_back(std::move(take));
-    if (takers.size() > kMostTakers) takers.erase(takers.begin());  // who has given up long ago
+    if (takers.size() > kMostTakers) takers.erase(takers.begin());  // that one has long given up
     if (takers.size() > 1) return;
   }
-  // Where this fails the connection ends, and with it the wait.
+  // When this fails the connection ends, and with it the wait.
   agent::send_message(connection.socket.get(), MessageType::kStatus, {});
 }
 
-// False when it is malformed: then whoever waits for it waits in vain.
+// False when the answer is malformed: then those who wait for it wait in vain.
 bool ControlServer::take_status(Connection& connection, const Message& message) {
   std::vector<TakeStatus> takers;
   {
@@ -449,7 +452,7 @@ bool ControlServer::take_status(Connection& connection, const Message& message) 
 
 namespace {
 
-// Answers that somebody waits for, and their takers outlive him.
+// The answers that a call waits for. Their takers may outlive the call.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
@@ -500,7 +503,7 @@ std::map<pid_t, agent::StatusReply> ControlServer::statuses(std::chrono::millise
       ask_status(*find(process.pid), answers->taker(answers, process.pid));
       ++asked;
     } catch (const Failure&) {
-      // It has ended.
+      // The process has ended.
     }
   }
   std::unique_lock lock(answers->mutex);
@@ -520,7 +523,7 @@ UniqueFd ControlServer::track(pid_t pid, std::chrono::milliseconds timeout) {
   const bool understood = agent::parse(message.body, &tracked);
   UniqueFd userfaultfd(message.descriptors.size() == 1 ? message.descriptors.front() : -1);
   if (!userfaultfd) agent::close_descriptors(&message.descriptors);
-  // What else it is, a program may have made it to be used by root.
+  // A program may have sent something else, made to be used by root.
   std::error_code ignored;
   const auto kind =
       std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", userfaultfd.get()), ignored);

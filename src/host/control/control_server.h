@@ -19,19 +19,19 @@
 #include "base/unique_fd.h"
 
 // ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
-// registered, and what CRIU's plugin and action scripts ask. A peer's pid and user are the kernel's
-// word (SO_PEERCRED), never the message's; a registration ends with its process, also when another
-// process holds the connection open.
+// registered, and what CRIU's plugin and action scripts ask. A peer's pid and user come from the
+// kernel (SO_PEERCRED), never from a message. A registration ends with its process, also when
+// another process holds the connection open.
 namespace ferry::host {
 
 // A running process with the library, as REGISTER or AWAKE announced it.
 struct FerryProcess {
-  pid_t pid = 0;  // in our pid namespace
+  pid_t pid = 0;  // in ferryd's pid namespace
   std::uint64_t control_block = 0;
   std::string build;
 };
 
-// The decision on a process that has woken up.
+// What a process that has woken up is to do.
 struct WakeUp {
   std::optional<agent::Resume>
       resume;  // nothing: STAY. The server closes its descriptors when they were sent.
@@ -54,15 +54,15 @@ class ControlHandler {
   virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
   // These two must not wait for the process: its answers come through the same thread.
   virtual void registered(pid_t pid) = 0;
-  // The answer, if there is one, goes back by ControlServer::located().
+  // The answer, if there is one, is given by ControlServer::located().
   virtual void locate(pid_t pid, const agent::Locate& question) = 0;
 };
 
 class ControlServer {
  public:
-  // Replaces a stale socket; throws Failure when another ferryd lives on it. Nobody is served yet:
-  // who connects waits. `connections_of_user`: most that a user other than root may have, and
-  // anybody in a container.
+  // Replaces a stale socket; throws Failure when another ferryd serves it. Nobody is served yet:
+  // those who connect wait. `connections_of_user`: the most connections of a user other than root,
+  // and of the root of a container.
   explicit ControlServer(std::string path, std::size_t connections_of_user = 4096);
   ~ControlServer();
   // From now on threads of this object call the handler, until shut_down().
@@ -73,8 +73,9 @@ class ControlServer {
 
   const std::string& path() const { return path_; }
 
-  // Where a ferryd on this socket has another one of the same name, for programs alone: root there
-  // is nobody's root. Containers have this folder in the place of /run/ferry (cli/cdi.cc).
+  // The folder in which a ferryd with this socket has a second one, `programs_socket`, which serves
+  // programs only: root has no rights there. Containers have this folder in the place of /run/ferry
+  // (cli/cdi.cc).
   static std::string programs_folder(const std::string& socket);
   static std::string programs_socket(const std::string& socket);
 
@@ -85,14 +86,16 @@ class ControlServer {
 
   // Asks a process. Throws Failure (not registered, no answer in time).
   agent::StatusReply status(pid_t pid, std::chrono::milliseconds timeout);
-  // Asks all at once: those that answer in time. Who is halted is not waited for.
+  // Asks all processes at once, and gives the answers that come in time. Halted processes are not
+  // asked.
   std::map<pid_t, agent::StatusReply> statuses(std::chrono::milliseconds timeout);
-  // A userfaultfd of the process, which tracks what it writes. Throws Failure.
+  // Gets a userfaultfd from the process, which tracks what the process writes. Throws Failure.
   UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
-  // STOP and its answer, with the descriptors in the slots (the caller's). Throws Failure.
+  // Sends STOP. The answer has the descriptors in its slots; they belong to the caller. Throws
+  // Failure.
   agent::Stopped stop(pid_t pid, const agent::Stop& request, std::chrono::milliseconds timeout);
-  // The stand-in answers. Returns when the process has let go of its sockets and of the connection
-  // (it is not registered any more). Throws Failure.
+  // Tells the process that its stand-ins answer. Returns when the process has let go of its sockets
+  // and of the connection (it is not registered any more). Throws Failure.
   void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
   // Tells a process where its peers are; one that has ended is told nothing.
   void located(pid_t pid, const agent::Located& answer);
@@ -120,7 +123,7 @@ class ControlServer {
                      agent::MessageType answer, std::chrono::milliseconds timeout);
 
   std::string path_;
-  ControlHandler* handler_ = nullptr;  // since start()
+  ControlHandler* handler_ = nullptr;  // null until start()
   const std::size_t connections_of_user_;
   UniqueFd lock_, listener_, programs_listener_;
   mutable std::mutex mutex_;

@@ -31,15 +31,16 @@ namespace {
 
 constexpr char kFirstLine[] = "ferry-checkpoint 1";
 constexpr std::chrono::seconds kAnswerLimit{10};
-constexpr std::chrono::seconds kWakeLimit{10};   // from a CRIU that has gone to its processes
-constexpr char kNamedNetworks[] = "/run/netns";  // of ip-netns(8), and of most runtimes
+constexpr std::chrono::seconds kWakeLimit{10};   // a claim counts for so long at least
+constexpr char kNamedNetworks[] = "/run/netns";  // networks by ip-netns(8), and by most runtimes
 
 std::uint64_t inode_of(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-// The network namespace of a process by a path that outlives it, if there is one. Empty: our own.
+// The path of a process's network namespace; one that outlives the process, if there is one. Empty:
+// the namespace is ferryd's own.
 std::string network_of(pid_t pid) {
   const std::uint64_t inode = namespace_inode(pid, "net");
   if (inode == namespace_inode(::getpid(), "net")) return {};
@@ -50,7 +51,7 @@ std::string network_of(pid_t pid) {
   return fmt::format("/proc/{}/ns/net", pid);
 }
 
-// The first process of the restored tree: the highest in the pid namespace of this one of it.
+// The first process of a restored tree: the highest ancestor of `pid` in the same pid namespace.
 pid_t root_above(pid_t pid) {
   const std::uint64_t inode = namespace_inode(pid, "pid");
   if (inode == namespace_inode(::getpid(), "pid")) return pid;
@@ -153,7 +154,7 @@ void Custody::give_up(std::uint64_t id) {
   claims_.erase(id);
 }
 
-// With its claiming.
+// With kept.claiming.
 void Custody::need_not_called_back(const Kept& kept, const std::string& by) const {
   if (kept.called_back && by != host_.name) {
     throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));
@@ -204,7 +205,7 @@ std::string Custody::stop(pid_t root) {
     if (kept->tree->all_back()) forget(*kept);
     throw;
   }
-  // The end of a process is not that of its RNICs from now on.
+  // From now on the RNICs of these processes do not end with them.
   std::vector<pid_t> pids;
   for (const auto& process : kept->held.processes) pids.push_back(process.pid);
   whereabouts_.left(pids, {});
@@ -248,7 +249,7 @@ std::shared_ptr<Custody::Kept> Custody::kept_of(pid_t pid) {
 
 void Custody::forget(const Kept& kept) {
   decisions_.over(kept.id, Side::kSource);
-  std::shared_ptr<Kept> last;  // ends without the lock
+  std::shared_ptr<Kept> last;  // destroyed without the lock
   std::lock_guard lock(mutex_);
   const auto found = kept_.find(kept.id);
   if (found == kept_.end()) return;
@@ -263,7 +264,7 @@ v1::ClaimReply Custody::claimed(std::uint64_t id, const std::string& by) {
       throw Failure(fmt::format("it was restored on {} already",
                                 record->peer.substr(0, record->peer.rfind('@'))));
     }
-    // A restore elsewhere is forgotten as well, when nobody asks the old place any more.
+    // A restore elsewhere is forgotten as well, when nobody asks at the old place any more.
     throw Failure(fmt::format("its program has gone on since, on {} or elsewhere", host_.name));
   }
   if (is_running(found->held)) {
@@ -293,14 +294,14 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
   const std::string peer = by + "@" + request.ferryd();
   const auto found = kept(id);
   if (!found) {
-    // The first answer may have got lost.
+    // The answer to a first request may have got lost.
     const auto record = decisions_.find(id, Side::kSource);
     if (record && record->peer == peer) return;
     throw Failure("it is not kept any more");
   }
   std::lock_guard lock(found->claiming);
   need_not_called_back(*found, by);
-  // A keeper that was started anew knows of no claim.
+  // A keeper that has been restarted knows of no claim.
   if (!found->claimed_by.empty() && found->claimed_by != by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
   }
@@ -410,7 +411,8 @@ void Custody::restored(pid_t pid, const std::string& text) {
   claim->processes[pid] = start_time(pid);
 }
 
-// Ids of checkpoints are no secrets, and inner pids are anybody's in a namespace of one's own.
+// Only CRIU's word counts: the ids of checkpoints are no secrets, and in a pid namespace of one's
+// own anybody can have any inner pid.
 bool Custody::is_restored(Claim& claim, pid_t pid) {
   std::lock_guard lock(claim.waking);
   const auto found = claim.processes.find(pid);
@@ -428,7 +430,7 @@ std::optional<WakeUp> Custody::awake(pid_t pid, std::uint64_t id) {
   const auto claim = claim_of(id);
   const pid_t inner = innermost_pid(pid).value_or(pid);
   if (here && here->tree->has_process(pid)) {
-    // Its dump is over, or left it running.
+    // The process itself goes on: its dump has failed, or left it running.
     here->tree->roll_back();
     return WakeUp{here->tree->wake(inner)};
   }
@@ -443,7 +445,7 @@ std::optional<WakeUp> Custody::awake(pid_t pid, std::uint64_t id) {
     return WakeUp{std::nullopt, 1000};
   }
   if (here && namespace_inode(pid, "net") == here->netns) {
-    // To the place where it was: it gets the sockets that its stand-ins have.
+    // It is restored where it was: it gets the sockets that its stand-ins have.
     here->tree->roll_back();
     return WakeUp{here->tree->wake(inner)};
   }
@@ -474,7 +476,8 @@ std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
       Peer keeper(claim.note.ferryd, host_.credentials, claim.note.host);
       keeper.call(request, &reply, kAnswerLimit);
     }
-    // After the keeper's record: in the journal of one host this note ends that of the old place.
+    // After the keeper's record: in the journal of one host this note ends the entry of the old
+    // place.
     decisions_.note(Journal::held(id, Side::kDestination, claim.held));
     decisions_.record(Side::kDestination, {Decision::kCommitted, claim.note.program, "", {id}});
     claim.arrival = arrivals_.take_up(id, claim.held);
@@ -483,11 +486,11 @@ std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
   }
   auto resume = claim.arrival->wake(innermost_pid(pid).value_or(pid));
   std::lock_guard other(mutex_);
-  claims_.erase(id);  // the others ask the arrival
+  claims_.erase(id);  // the other processes ask the arrival
   return resume;
 }
 
-// The sockets of all its processes.
+// Binds the sockets of all processes of the tree.
 void Custody::bind(Claim& claim, pid_t pid) {
   const pid_t root = root_above(pid);
   const std::string keeper = host_.credentials != nullptr ? claim.note.host : std::string();
@@ -533,7 +536,7 @@ bool Custody::resumed(pid_t pid, std::uint64_t id) {
   return true;
 }
 
-// One that has never let go of its sockets, or has them back from a former ferryd.
+// The process has never let go of its sockets, or has them back from a former ferryd.
 void Custody::registered(pid_t pid) {
   std::shared_ptr<Kept> found;
   {

@@ -18,7 +18,7 @@
 #include "host/standin/stopped_tree.h"
 
 // Checkpoints that somebody else's CRIU makes and restores: a container runtime's, a user's. Nobody
-// drives them from end to end, so who goes on is decided when somebody does:
+// leads such a move from end to end, so which copy of the program goes on is decided when one does:
 //
 //   the ferryd where it was made, its keeper        the ferryd where it is restored
 //     stopped, frozen: stand-ins answer
@@ -42,16 +42,16 @@ class StandInHost;
 class Whereabouts;
 struct ThisHost;
 
-// What the image says of it (agent::kCheckpointFile).
+// What an image says of its checkpoint, in the file agent::kCheckpointFile.
 struct CheckpointNote {
   std::uint64_t id = 0;
   std::string program;
-  std::string host, ferryd;  // the keeper, address:port; empty: it serves its own host only
+  std::string host, ferryd;  // the keeper's name; address:port, or empty: it serves its host only
 
   bool operator==(const CheckpointNote&) const = default;
 };
 std::string to_text(const CheckpointNote& note);
-// Nothing: it is not one.
+// Nothing: `text` is no note.
 std::optional<CheckpointNote> parse_note(const std::string& text);
 
 class Custody {
@@ -61,54 +61,54 @@ class Custody {
           DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
           Departures& departures, Arrivals& arrivals);
 
-  // --- a move of ours by another's CRIU: the next dump of that tree is its checkpoint.
+  // --- a move of Ferry's own by another's CRIU: the next dump of that tree is its checkpoint.
   struct Guide {
     std::uint64_t id = 0;
     pid_t root = 0;
     std::function<void(const StoppedTree::Timing&)> stopped;
-    std::function<void()> taken;  // elsewhere; on record
+    std::function<void()> taken;  // another host has taken it; that is on record
   };
   void guide(Guide guide);
   void unguide(std::uint64_t id);
-  // From now on nobody but this host gets it.
+  // From now on no other host gets the checkpoint.
   enum class Fate : std::uint8_t {
     kHere,     // nothing was stopped, or it goes on here
     kKept,     // nobody else can have restored it
-    kClaimed,  // another host may have, and has to say how that ended
-    kTaken,    // another host has
+    kClaimed,  // another host may have restored it, and has to say how that ended
+    kTaken,    // another host has restored it
   };
   Fate call_back(std::uint64_t id);
-  // Of kClaimed: the other host has nothing of it, or an operator says so.
+  // After kClaimed: the other host has nothing of it, or an operator says so.
   void release(std::uint64_t id);
-  // On that other host: what was restored gets nothing any more.
+  // On that other host: the restored processes get no sockets any more.
   void give_up(std::uint64_t id);
 
   // --- the dump. A tree without Ferry processes gets no note. Throw Failure.
   std::string stop(pid_t root);
-  bool frozen(pid_t pid);  // false: of no checkpoint
+  bool frozen(pid_t pid);  // false: it is of no checkpoint
   bool dump_failed(pid_t pid);
 
   // --- the keeper. `by`: a host's name. Throw Failure.
   v1::ClaimReply claimed(std::uint64_t id, const std::string& by);
   void unclaimed(std::uint64_t id, const std::string& by);
   void taken(const v1::TakeRequest& request, const std::string& by);
-  // What a former ferryd kept. False: its program is there still, and goes on. While podman may
-  // still be at the dump nobody knows yet, and it is kept.
+  // Keeps a checkpoint that a former ferryd kept. False: it is none, or its program is still here
+  // and goes on. While podman may still be at the dump nobody knows whether it does: it is kept.
   bool recover(std::uint64_t id, const Journal::Entry& entry);
 
   // --- the restore. Throw Failure.
   void claim(pid_t criu, const std::string& note);
   void restore_failed(pid_t criu, const std::string& note);
-  // CRIU's word that this is one of the processes: nobody else gets what they had.
+  // CRIU says that `pid` is one of the processes: nobody else gets what they had.
   void restored(pid_t pid, const std::string& note);
   bool is_restoring(std::uint64_t id);
 
-  // --- the processes. Nothing: of no checkpoint.
+  // --- the processes. Nothing, or false: the process is of no checkpoint.
   std::optional<WakeUp> awake(pid_t pid, std::uint64_t id);
   bool resumed(pid_t pid, std::uint64_t id);
   void registered(pid_t pid);
 
-  // Gives up what nobody restores.
+  // Forgets checkpoints that nobody has restored for long.
   void keep_house();
 
  private:
@@ -117,10 +117,10 @@ class Custody {
     std::uint64_t id = 0;
     Held held;
     std::uint64_t netns = 0;  // inode
-    UniqueFd network;         // it lives on with its stand-ins
+    UniqueFd network;         // keeps the network alive for the stand-ins
     std::unique_ptr<StoppedTree> tree;
     std::unique_ptr<LockException> exception;
-    std::function<void()> gone;  // taken by another host
+    std::function<void()> gone;  // called when another host has taken it
     std::mutex claiming;         // guards what follows
     std::string claimed_by;
     bool called_back = false;
@@ -132,8 +132,8 @@ class Custody {
     Clock::time_point since = Clock::now();
     std::vector<ProcessSlots> old;
     std::mutex waking;                         // guards what follows
-    std::map<pid_t, std::uint64_t> processes;  // that CRIU has restored, and when they started
-    Held held;                                 // with bound sockets, when a process has come
+    std::map<pid_t, std::uint64_t> processes;  // which CRIU has restored, and when they started
+    Held held;                                 // once a process has come: with bound sockets
     std::shared_ptr<Arrival> arrival;
   };
 

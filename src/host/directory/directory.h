@@ -20,40 +20,41 @@ class Credentials;
 struct Place {
   port::Endpoint origin;    // virtual GID, UDP port of the QPN slot where the RNIC was opened
   port::Endpoint location;  // address and UDP port of the slot where it is
-  std::string host;         // its name
-  std::string ferryd;       // of that host, address:port
-  std::uint32_t epoch = 0;  // of the RNIC's stops: the higher one is true
+  std::string host;         // the host's name there
+  std::string ferryd;       // address:port of that host's ferryd
+  std::uint32_t epoch = 0;  // counts the RNIC's stops: the place with the higher one is true
   bool ended = false;       // its process has ended there
 
   bool operator==(const Place&) const = default;
 };
 
-// Thread-safe. What this host has to say is told in the background, again and again until it is
-// known: an unreachable directory delays, it loses nothing.
+// Thread-safe. What this host has to say is told in the background, again and again until the
+// directory knows it: an unreachable directory delays, it loses nothing.
 class Directory {
  public:
-  // Gets the place when it has changed, nothing when nobody tells it any more. Called from a thread
-  // of the directory; must not call watch() or unwatch().
+  // Gets the place of the RNIC when it has changed, and nothing when nobody tells it any more.
+  // Called by a thread of the directory; must not call watch() or unwatch().
   using Watcher = std::function<void(const std::optional<Place>&)>;
 
   virtual ~Directory() = default;
 
-  // Nothing: nobody told, or it has ended. Waits half a second at most for others. Throws Failure
-  // when nobody could be asked.
+  // Nothing: nobody has told a place, or the RNIC has ended. Waits half a second at most for
+  // others. Throws Failure when nobody could be asked.
   virtual std::optional<Place> lookup(const port::Endpoint& origin) = 0;
 
   // An RNIC is on this host. A place of a lower epoch than the directory's is not taken.
   virtual void put(const Place& place) = 0;
-  // It has ended here. No effect on one that is elsewhere by now.
+  // The RNIC has ended here. No effect on an RNIC that is elsewhere by now.
   virtual void remove(const Place& place) = 0;
-  // It has left this host for `next`, where it is put().
+  // The RNIC has left this host for `next`, whose host puts it.
   virtual void left(const Place& next) = 0;
 
   virtual void watch(const port::Endpoint& origin, Watcher watcher) = 0;
   // When it returns, the watcher is not called any more.
   virtual void unwatch(const port::Endpoint& origin) = 0;
 
-  // What this host itself knows, for those that ask it; also what has left or ended here.
+  // What this host itself knows of an RNIC, for those that ask; also when that has left or ended
+  // here.
   virtual std::optional<Place> told(const port::Endpoint& origin) const = 0;
   // There is a ferryd of `host` at this address:port, which may be asked.
   virtual void met(const std::string& /*ferryd*/, const std::string& /*host*/) {}
@@ -64,9 +65,9 @@ struct DirectoryOptions {
   // ferryds that are asked besides those that this one has talked to.
   std::string url = "ferryd://";
   std::string self;                               // address:port of this ferryd
-  const Credentials* credentials = nullptr;       // Peer
+  const Credentials* credentials = nullptr;       // for Peer
   const Credentials* etcd_credentials = nullptr;  // for etcds://
-  Limits::Time lease = Limits().lease;            // of what is told to etcd; in whole seconds there
+  Limits::Time lease = Limits().lease;            // of places in etcd; in whole seconds there
 };
 // Throws Failure for a URL that is none of these.
 std::unique_ptr<Directory> make_directory(const DirectoryOptions& options);

@@ -21,9 +21,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr char kPrefix[] = "/ferry/v1/places/";
-constexpr milliseconds kCall{500};   // an answer of etcd
+constexpr milliseconds kCall{500};   // for etcd to answer
 constexpr milliseconds kRetry{200};  // after etcd could not be reached
-constexpr unsigned kTries = 8;       // of a transaction that others get ahead of
+constexpr unsigned kTries = 8;       // of a transaction, when others write first
 
 std::string key_of(const port::Endpoint& origin) {
   return kPrefix + origin_text(origin);
@@ -176,7 +176,7 @@ std::int64_t EtcdDirectory::grant(std::chrono::seconds ttl) {
   return reply.id();
 }
 
-// False: it has expired, and all that hung on it is gone.
+// False: the lease has expired, and all that hung on it is gone.
 bool EtcdDirectory::keep_lease() {
   const auto to = channel();
   grpc::ClientContext context;
@@ -194,7 +194,7 @@ bool EtcdDirectory::keep_lease() {
   return reply.ttl() > 0;
 }
 
-// False: etcd has a later place. Compared and put in one transaction.
+// False: etcd has a later place. Compares and puts in one transaction.
 bool EtcdDirectory::store(const Place& place) {
   const std::string key = key_of(place.origin);
   const std::int64_t lease = place.ended ? grant(kEndedTtl) : lease_;
@@ -206,7 +206,7 @@ bool EtcdDirectory::store(const Place& place) {
       if (other.epoch > place.epoch || (other.epoch == place.epoch && other.ended)) return false;
       revision = found.revisions.front();
     } else if (place.ended) {
-      return true;  // nobody knows of it
+      return true;  // nobody knows of the RNIC
     }
     pb::TxnRequest request;
     auto* compare = request.add_compare();
@@ -288,7 +288,7 @@ void EtcdDirectory::serve() {
       wake_.wait_for(lock, milliseconds(ttl_) / 6, work);
     }
     if (lease_ != 0 && std::none_of(mine_.begin(), mine_.end(), [](auto&) { return true; })) {
-      lease_ = 0;  // nothing hangs on it: it may go
+      lease_ = 0;  // no place hangs on it: it may expire
     }
   }
 }
@@ -330,7 +330,7 @@ void EtcdDirectory::changed(const port::Endpoint& origin, const std::optional<Pl
 void EtcdDirectory::follow() {
   for (;;) {
     {
-      // Who watches nothing needs no stream.
+      // Without anything to watch there need not be a stream.
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, kRetry, [this] { return stopping_ || fresh_; });
       if (stopping_) return;

@@ -19,9 +19,9 @@ class ClientContext;
 
 namespace ferry::host {
 
-// The directory of a cluster, in etcd (v3). What a ferryd puts there hangs on a lease that it keeps
-// alive: it goes when the ferryd is gone, and is there again when its programs have registered with
-// the next one. One that has ended is told for kEndedTtl.
+// The directory of a cluster, in etcd (v3). The places that a ferryd puts there hang on a lease
+// that it keeps alive: they go when the ferryd is gone, and the next ferryd of its host puts them
+// again. That an RNIC has ended is told for kEndedTtl.
 //
 //   key    /ferry/v1/places/ADDRESS/SLOT    the origin (places.h)
 //   value  JSON                             the place
@@ -31,11 +31,11 @@ class EtcdDirectory : public Directory {
 
   struct Endpoint {
     std::string target;  // numeric address:port
-    std::string name;    // that its certificate must be for
+    std::string name;    // that its certificate must have
   };
 
-  // `endpoints` are tried in turn, inside TLS when there are credentials, which outlive this. Does
-  // not wait for etcd.
+  // The endpoints are tried in turn, inside TLS when there are credentials, which outlive this
+  // object. Does not wait for etcd.
   explicit EtcdDirectory(std::vector<Endpoint> endpoints, const Credentials* credentials,
                          std::chrono::seconds ttl);
   ~EtcdDirectory() override;
@@ -52,11 +52,11 @@ class EtcdDirectory : public Directory {
   using Clock = std::chrono::steady_clock;
   struct Mine {
     Place place;
-    bool stored = false;  // as it is, under the present lease
+    bool stored = false;  // etcd has it as it is, under the present lease
   };
   struct Found {
     std::vector<Place> places;
-    std::vector<std::int64_t> revisions;  // of each
+    std::vector<std::int64_t> revisions;  // one for each of them
     std::int64_t revision = 0;            // of the answer
   };
   struct Watched {
@@ -84,14 +84,14 @@ class EtcdDirectory : public Directory {
   std::size_t endpoint_ = 0;
   std::shared_ptr<grpc::Channel> channel_;
   std::map<port::Endpoint, Mine> mine_;
-  std::int64_t lease_ = 0;  // of the serving thread
+  std::int64_t lease_ = 0;  // used by the serving thread only
   Clock::time_point kept_{};
   bool stopping_ = false;
   bool complained_ = false;
 
   std::mutex watching_;  // held while watchers are called
   std::map<port::Endpoint, Watched> watched_;
-  std::atomic<bool> fresh_{false};  // somebody watches who has not been told yet
+  std::atomic<bool> fresh_{false};  // somebody who has not been told yet watches
   std::mutex stream_;
   grpc::ClientContext* stream_context_ = nullptr;
 

@@ -14,9 +14,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswer{400};     // that a host may take
-constexpr milliseconds kLookEvery{500};  // at what is watched
-// How long it is told that something has left or ended: past whoever might ask for it.
+constexpr milliseconds kAnswer{400};     // for a host to answer
+constexpr milliseconds kLookEvery{500};  // at the places that are watched
+// How long it is told that an RNIC has left or ended: for longer than anybody may ask for it.
 constexpr std::chrono::minutes kRemembered{15};
 
 }  // namespace
@@ -52,8 +52,8 @@ void HostsDirectory::take(const Place& place) {
   if (!older) known = {place, Clock::now()};
 }
 
-// What others tell: news only, so that it is not told among them for ever. Who is there now is
-// asked from now on: it may be the only one that hears of the next place.
+// Takes what others tell if it is news: else they would tell it to each other for ever. The ferryd
+// at that place is asked from now on: it may be the only one that hears of the next place.
 void HostsDirectory::learn(const Place& place) {
   if (!place.ended) met(place.ferryd, place.host);
   if (told(place.origin) != place) take(place);
@@ -119,7 +119,7 @@ HostsDirectory::Answers HostsDirectory::ask(const port::Endpoint& origin) {
         heard = peer->try_call(request, &reply, kAnswer).ok();
         if (!heard) peers->drop(peer);
       } catch (const std::exception&) {
-        // A name that does not resolve now: one host less.
+        // The name does not resolve now: one host less.
       }
       std::lock_guard lock(round->mutex);
       --round->waiting;
@@ -168,7 +168,7 @@ void HostsDirectory::unwatch(const port::Endpoint& origin) {
   watched_.erase(origin);
 }
 
-// Asks all for what is watched.
+// Asks all hosts for the RNICs that are watched.
 void HostsDirectory::look() {
   for (;;) {
     {

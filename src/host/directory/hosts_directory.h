@@ -44,7 +44,7 @@ class HostsDirectory : public Directory {
     std::optional<Place> last;
     bool told = false;
   };
-  // The answers of all hosts, or as soon as one says that what is asked for is on itself.
+  // The answers of all hosts, or those until one host says that the RNIC is on it.
   struct Answers {
     std::vector<Place> places;
     bool asked = false, heard = false;

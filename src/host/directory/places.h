@@ -13,7 +13,7 @@ namespace ferry::host {
 
 void to_message(const port::Endpoint& endpoint, v1::Endpoint* message);
 void to_message(const Place& place, v1::Place* message);
-// Nothing for one that is malformed.
+// Nothing when the message is malformed.
 std::optional<port::Endpoint> from_message(const v1::Endpoint& message);
 std::optional<Place> from_message(const v1::Place& message);
 
@@ -21,7 +21,8 @@ std::optional<Place> from_message(const v1::Place& message);
 std::vector<Place> places_of(const std::vector<rnic::Slot>& slots, const std::string& host,
                              const std::string& ferryd);
 
-// "10.0.0.1/0": the address and the slot. Numeric, so that equal origins have equal texts.
+// "10.0.0.1/0": the address and the slot. The address is numeric, so that equal origins have equal
+// texts.
 std::string origin_text(const port::Endpoint& origin);
 // JSON with the other fields: {"host":"h2","ferryd":"10.77.0.2:4780","address":"10.78.2.1",
 // "slot":1,"epoch":3}, and "ended":true.

@@ -30,9 +30,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint64_t kImageFactor = 2;  // image in memory beside the restored pages
+constexpr std::uint64_t kImageFactor = 2;  // the image is in memory beside the restored pages
 
-// Their host was rebooted: other processes have their pids.
+// For processes of a host that was rebooted: other processes have their pids.
 void forget_processes(Held* held) {
   constexpr std::uint64_t kNever = 1;
   held->root = 0;
@@ -43,7 +43,8 @@ void forget_processes(Held* held) {
   }
 }
 
-// Whoever has the process id now: a network that is named after a process is gone with it.
+// A network whose path names a process is gone with that process, whichever process has its pid
+// now.
 void forget_networks_of_others(Held* held) {
   constexpr std::string_view kProcesses = "/proc/";
   if (!held->netns.starts_with(kProcesses)) return;
@@ -113,7 +114,7 @@ void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& ent
     return;
   }
   if (!DestinationDecision::recovered(entry.decision()).committed()) {
-    if (entry.podman) return;  // forgotten when nothing is left of it
+    if (entry.podman) return;  // forgotten when nothing of it is left
     return decisions_.forget(move_id, side);
   }
   if (!entry.held || entry.over) return;
@@ -137,7 +138,7 @@ std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
 
 // --- other ferryds
 
-// The name of the host that asks.
+// The name of the asking ferryd's host.
 static std::string asker(const std::string& said, const std::string& from) {
   if (!from.empty() && said != from) {
     throw Failure(
@@ -155,7 +156,7 @@ void Daemon::need_same_version(const std::string& host, const std::string& versi
 }
 
 void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
-  await_recovery();  // what did not arrive at a former ferryd is in nobody's way then
+  await_recovery();  // arrivals at a former ferryd are in nobody's way then
   need_same_version(asker(request.host(), from), request.version());
   if (request.host() == host_.name) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
@@ -227,7 +228,7 @@ std::shared_ptr<Arrival> Daemon::arrival_from(std::uint64_t move_id, const std::
 Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::string* reason) {
   if (const auto found = arrival_from(move_id, from)) return found->commit(reason);
   if (custody_.is_restoring(move_id)) return Answer::kUnknown;
-  // A ferryd that started anew knows nothing of it: what it had restored is gone.
+  // A ferryd that was restarted knows only committed arrivals: others are gone.
   *reason = "the program is not there any more";
   return answer_of_former(move_id);
 }
@@ -239,7 +240,7 @@ Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
   return answer_of_former(move_id);
 }
 
-// An arrival of a ferryd that is no more: unless it is committed it never will be.
+// The answer about an arrival at a former ferryd: unless it is committed it never will be.
 Answer Daemon::answer_of_former(std::uint64_t move_id) {
   return DestinationDecision::recovered(decisions_.decision(move_id, Side::kDestination)).answer();
 }
@@ -349,8 +350,8 @@ agent::Done Daemon::action(const agent::Action& action) {
   return {recovered.committed() ? 0 : 1, "", ""};
 }
 
-// A former ferryd has called the hook's hold for it, which may have ended after this one's
-// activate.
+// A former ferryd has called the network hook's `hold` for this container, which may have ended
+// after this ferryd's `activate`.
 agent::Done Daemon::join_network_again(pid_t root) {
   try {
     units_.join_network_again(root);
@@ -360,7 +361,7 @@ agent::Done Daemon::join_network_again(pid_t root) {
   return {};
 }
 
-// A move's id is no secret: the number of CRIU's image folder, which every user sees.
+// A move's id is no secret: it names CRIU's image folder, and every user sees that name.
 bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
   const auto move = under_way(move_id);
   return !move || move->has_process(pid);

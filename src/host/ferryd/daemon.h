@@ -16,8 +16,8 @@
 #include "host/podman/podman_moves.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
-// somebody else's CRIU (a container runtime's). It gives every message of the control
-// protocol to the one that it concerns.
+// somebody else's CRIU (a container runtime's). It gives every message of the control protocol to
+// the move or checkpoint that it concerns.
 namespace ferry::host {
 
 class Daemon : public ControlHandler {
@@ -28,20 +28,20 @@ class Daemon : public ControlHandler {
          PodmanMoves& podman);
   ~Daemon() override;
 
-  // Takes up what former ferryds of this host have left, by the journal. Until then whoever asks
-  // for anything waits.
+  // Takes up what former ferryds of this host have left, by the journal. Until then all requests
+  // wait.
   void recover();
 
   // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
   // Several programs move as one: all, or none.
   v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                        const MoveOptions& options, const Move::Progress& progress);
-  // Of programs that are not the user's there is no more than /proc shows to everybody.
+  // Of another user's programs it shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);
 
-  // --- other ferryds; `from`: the name in the certificate of who asks, empty with --insecure. Only
-  // the source of a move may steer it. Throw Failure.
+  // --- other ferryds; `from`: the name in the asking ferryd's certificate, empty with --insecure.
+  // Only the source of a move may steer it. Throw Failure.
   void check(const v1::CheckRequest& request, const std::string& from);
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
   ImageToken prepare_podman(const v1::PrepareRequest& request, const std::string& from);
@@ -53,9 +53,10 @@ class Daemon : public ControlHandler {
                                         const std::string& from);  // null: none
   Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);
   Answer abort(std::uint64_t move_id, const std::string& from);
-  Answer decision(std::uint64_t move_id);  // the source's, of a destination that asks
+  Answer decision(std::uint64_t move_id);  // as the source, for a destination that asks
 
-  // Of checkpoints that are kept here; `host`: who asks says so, and its certificate has to agree.
+  // For checkpoints that are kept here. The asking ferryd's certificate has to agree with the
+  // request's `host`.
   v1::ClaimReply claimed(const v1::ClaimRequest& request, const std::string& from);
   void unclaimed(const v1::UnclaimRequest& request, const std::string& from);
   void taken(const v1::TakeRequest& request, const std::string& from);

@@ -10,10 +10,10 @@
 #include "host/units/container/container.h"
 #include "host/units/units.h"
 
-// What the ferry command asks of ferryd.
+// The part of Daemon that the ferry command asks.
 namespace ferry::host {
 
-// What the user means, on this host and its own, and no program twice.
+// The units that the user means: on this host, the user's own, and no program twice.
 std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options) {
@@ -42,7 +42,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
   return group;
 }
 
-// Of those that are named one at most is podman's, and alone.
+// A container of podman moves alone: it is the only program that is named.
 std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
                                                    const std::string& runtime) {
   for (const auto& program : programs) {
@@ -182,7 +182,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   const auto record = decisions_.find(move_id, Side::kSource);
   if (!record) return;
   decisions_.record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
-  // Of a group, all.
+  // All programs of the group.
   for (const auto id : record->moves) {
     if (const auto other = former(id)) other->resolve_abort();
   }

@@ -71,15 +71,16 @@ std::string find_criu(const std::string& wanted) {
 }
 
 // Each move has threads of its own, and malloc gives threads up to eight arenas for each processor.
-// Every arena keeps what the largest move needed, pieces of images among it (1 MiB each, which
-// malloc takes from arenas once it has seen one freed, unless told from where on not to): 45 MB
-// resident after 240 moves and growing, of which 2 were in use. So: 28 MB after 999.
+// Every arena keeps what the largest move needed, among it pieces of images of 1 MiB each, which
+// malloc takes from arenas once it has seen one freed, unless its threshold is fixed. Without these
+// settings 45 MB were resident after 240 moves and growing, of which 2 were in use; with them 28 MB
+// are after 999.
 void keep_heap_small() {
   ::mallopt(M_ARENA_MAX, kArenas);
   ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
 }
 
-// Images of moves that a former ferryd left behind.
+// Makes the folder of images, without those of moves that a former ferryd left behind.
 void make_image_directory(const std::string& path) {
   std::error_code error;
   report_failure([&] { unmount_all(targets_below(path)); });  // by a CRIU that was killed
@@ -93,7 +94,7 @@ void make_image_directory(const std::string& path) {
   }
 }
 
-// gRPC's own errors, one line each. It tells of handshakes that failed in no other way.
+// Logs gRPC's own errors, one line each. gRPC tells of failed handshakes in no other way.
 void log_grpc(gpr_log_func_args* entry) {
   if (entry->severity < GPR_LOG_SEVERITY_ERROR) return;
   const std::string text = one_line(entry->message);
@@ -171,17 +172,16 @@ int run(const Options& options) {
   const auto credentials = find_credentials(options);
   const std::string listen = address_for_others(options, credentials);
 
-  // Images, records, and what CRIU writes: root's alone. A restored program has the mask of its
-  // own.
+  // Images, records, and what CRIU writes are root's alone. A restored program has its own mask.
   ::umask(0077);
-  // Threads inherit the mask: only sigwait() below sees these.
+  // Threads inherit the signal mask: only sigwait() below sees these.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  // A limit of file sizes is a full disk: the write fails, and the move with it.
+  // A limit of file sizes acts like a full disk: the write fails, and the move with it.
   ::signal(SIGXFSZ, SIG_IGN);
   // Programs that poll take every processor; a blackout must not wait for their time slices. CRIU
   // gives what it restores the priority that it had.
@@ -192,7 +192,7 @@ int run(const Options& options) {
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);
   }
-  // Restored programs become our children: their exit status comes to us.
+  // Restored programs become children of ferryd, which gets their exit status.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 
   ThisHost host;
@@ -256,7 +256,7 @@ int run(const Options& options) {
   ::unlink(options.api.c_str());
   const auto local_server =
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
-  ::chmod(options.api.c_str(), 0666);  // who asks is known: LocalService
+  ::chmod(options.api.c_str(), 0666);  // LocalService knows who asks
   control.start(daemon);
   log::info("ferryd {} of {} {}", kVersion, host.name,
             listen.empty() ? "serves this host only"

@@ -19,7 +19,7 @@
 namespace ferry::host {
 namespace {
 
-// What fails on purpose is FAILED_PRECONDITION: callers tell it from a connection that broke.
+// Failures on purpose are FAILED_PRECONDITION: callers tell them from a connection that broke.
 template <typename Call>
 grpc::Status guarded(Call call) {
   try {
@@ -240,7 +240,7 @@ grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchR
       break;
     }
   }
-  // Who watches must not take the end of this ferryd for the end of the program.
+  // The watcher must not take the end of this ferryd for the end of the program.
   if (host_.stopping) return {grpc::UNAVAILABLE, "this ferryd is ending"};
   return grpc::Status::OK;
 }
@@ -269,7 +269,7 @@ MoveOptions options_of(const v1::MoveRequest& request) {
           {request.copy_rootfs(), request.stdio()}};
 }
 
-// Who asks, by the ticket that its connection to the control socket was given.
+// The user who asks, by the ticket that the user's connection to the control socket was given.
 uid_t LocalService::user_of(const grpc::ServerContext& context) const {
   const auto found = context.client_metadata().find(kTicketKey);
   std::optional<uid_t> user;
@@ -283,7 +283,7 @@ uid_t LocalService::user_of(const grpc::ServerContext& context) const {
 grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequest* request,
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
-    // Who asked may have gone; the move goes on.
+    // The command that asked may have ended; the move goes on.
     const auto report =
         daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},
                      request->to(), options_of(*request), [&](const v1::MoveProgress& progress) {

@@ -16,7 +16,7 @@ class ImageReceiver;
 class Whereabouts;
 struct ThisHost;
 
-// For other ferryds. Both refer to what they are given.
+// For other ferryds. Both services refer to what they are given.
 std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
                                                    Directory& directory, Whereabouts& whereabouts,
                                                    const ImageReceiver& images);

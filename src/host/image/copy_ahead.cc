@@ -21,10 +21,10 @@ using precopy::kPage;
 using precopy::PageRanges;
 
 constexpr std::chrono::seconds kTrackLimit{5};  // for a program to give its userfaultfd
-// Beside programs on a busy machine; the stop is in no thread of this.
+// Lower than programs on a busy machine; the stop runs in other threads.
 constexpr int kAheadNice = 8;
 
-// The calling thread, for as long as this lives.
+// Lowers the priority of the calling thread for as long as this object lives.
 class MakesWay {
  public:
   MakesWay() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kAheadNice); }
@@ -63,7 +63,7 @@ CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerS
 
 CopyAhead::~CopyAhead() = default;
 
-// Those of the tree that can be tracked: they have the library.
+// Finds the processes of the tree that can be tracked: they have the library.
 void CopyAhead::find_processes() {
   const auto tree = process_tree(root_);
   const auto known = control_.processes();
@@ -89,7 +89,7 @@ void CopyAhead::find_processes() {
   }
 }
 
-// The pages, in frames. `all`: a page that cannot be read is a failure, not owed.
+// Sends the pages in frames. `all`: a page that cannot be read is a failure; else it is owed.
 std::uint64_t CopyAhead::send(ImageSender& sender, Process& process, const PageRanges& pages,
                               bool all) {
   std::uint64_t sent = 0;
@@ -130,7 +130,7 @@ std::uint64_t CopyAhead::send_round(ImageSender& sender) {
       look = process.tracker->take();
     } catch (const std::exception&) {
       if (is_alive(pid)) throw;
-      continue;  // it has ended
+      continue;  // the process has ended
     }
     PageRanges pages = process.owed.within(look.memory);
     pages.add(look.dirty);
@@ -162,7 +162,7 @@ void CopyAhead::run(ImageSender& sender, const std::function<void(const Progress
       const std::uint64_t bytes = resident_bytes(pid);
       const auto found = processes_.find(pid);
       round.total += bytes;
-      // Sent in the stop, as a whole.
+      // These bytes are sent in the stop, all of them.
       if (found == processes_.end() || !found->second.tracker) round.left += bytes;
     }
     const auto next = planner_.after(round);
@@ -184,7 +184,7 @@ void CopyAhead::send_last(ImageSender& sender) {
   for (auto& [pid, process] : processes_) {
     if (!process.tracker || start_time(pid) != process.started) continue;
     if (precopy::writes_unseen(pid)) {
-      process.sent = {};  // rest() sends all of it
+      process.sent = {};  // send_rest() sends all of it
       continue;
     }
     const auto look = process.tracker->look();

@@ -19,12 +19,12 @@
 
 namespace ferry::host {
 
-// Sends the memory of a process tree ahead of its move, while it runs (precopy/). What it does not
-// send, because it cannot be tracked, CRIU dumps or rest() sends when all is frozen. The tree is
-// slowed down no more when this is destroyed.
+// Sends the memory of a process tree ahead of its move, while the tree runs (precopy/). Memory that
+// cannot be tracked is dumped by CRIU, or sent by send_rest() when all is frozen. From the
+// destruction of this object on the tree is slowed down no more.
 class CopyAhead {
  public:
-  // How far it is: after each round.
+  // How far the copy is after a round.
   struct Progress {
     unsigned round = 0;
     std::uint64_t sent = 0, left = 0;  // bytes: in all; dirty now
@@ -35,16 +35,17 @@ class CopyAhead {
   CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings);
   ~CopyAhead();
 
-  // Rounds, until the program had better be stopped. `go_on` throws when that is not wanted any
-  // more. Throws Failure: the stop would take longer than wanted, or something failed.
+  // Sends rounds until the program had better be stopped. `go_on` throws when the copy is not
+  // wanted any more. Throws Failure: the stop would take longer than wanted, or something failed.
   void run(ImageSender& sender, const std::function<void(const Progress&)>& tell,
            const std::function<void()>& go_on);
-  // All is frozen and nothing else is about to change it: what was written since. Throws.
+  // When all is frozen and nothing else is about to change the memory: sends what was written since
+  // the last round. Throws.
   void send_last(ImageSender& sender);
-  // Of the pages that CRIU has left out of its image those that nobody has sent. Throws.
+  // Sends those of the pages that CRIU has left out of its image which nobody has sent. Throws.
   void send_rest(ImageSender& sender, const std::string& images);
 
-  std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes, of all rounds
+  std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes, in all rounds
   std::uint64_t sent_last() const { return sent_ - sent_ahead_; }
   unsigned rounds() const { return planner_.rounds(); }
 
@@ -53,8 +54,8 @@ class CopyAhead {
     std::int32_t inner_pid = 0;
     std::uint64_t started = 0;
     std::unique_ptr<precopy::Tracker> tracker;
-    precopy::PageRanges sent;  // and not unmapped since
-    precopy::PageRanges owed;  // that could not be read
+    precopy::PageRanges sent;  // pages that were sent, and not unmapped since
+    precopy::PageRanges owed;  // pages that could not be read yet
   };
 
   void find_processes();

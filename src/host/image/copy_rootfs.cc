@@ -9,7 +9,8 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::milliseconds kTellEvery{250};
-// While the program runs: what changes during the first, which is long, is left to the second.
+// Passes while the program runs: the first is long, and what changes during it is left to the
+// second.
 constexpr int kPasses = 2;
 
 }  // namespace
@@ -20,7 +21,8 @@ CopyRootfs::CopyRootfs(const std::string& helper, pid_t root, const Rootfs& root
       total_(rootfs.bytes),
       helper_(helper, RootfsHelper::Task::kPack, rootfs.folder, log) {}
 
-// As the container names them: those of other mounts are names of nothing in its root filesystem.
+// Adds the files that the container's processes have mapped, as the container names them. Names in
+// other mounts are names of nothing in its root filesystem.
 void CopyRootfs::look_at_mappings() {
   for (const pid_t pid : process_tree(root_)) {
     for (const auto& mapping : mappings_of(pid)) {

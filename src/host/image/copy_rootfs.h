@@ -13,8 +13,8 @@
 
 namespace ferry::host {
 
-// Sends the root filesystem of a container: all of it while the program runs, and what has changed
-// then, once more when it is frozen.
+// Sends the root filesystem of a container: all of it, and then what has changed, while the program
+// runs; once more what has changed when it is frozen.
 class CopyRootfs {
  public:
   using Tell = std::function<void(std::uint64_t bytes)>;
@@ -22,9 +22,9 @@ class CopyRootfs {
   // `helper`: ferry-rootfs; `log`: its stderr. `root`: the container's first process. Throws Failure.
   CopyRootfs(const std::string& helper, pid_t root, const Rootfs& rootfs, const std::string& log);
 
-  // `go_on` throws when that is not wanted any more. Throws Failure.
+  // `go_on` throws when the copy is not wanted any more. Throws Failure.
   void run(ImageSender& sender, const Tell& tell, const std::function<void()>& go_on);
-  // All is frozen. Throws Failure.
+  // When all is frozen: sends what has changed. Throws Failure.
   void send_last(ImageSender& sender);
 
   std::uint64_t total() const { return total_; }            // bytes on the source's disk
@@ -38,7 +38,7 @@ class CopyRootfs {
   const pid_t root_;
   const std::uint64_t total_;
   RootfsHelper helper_;
-  // Written through memory, perhaps without a trace in their times.
+  // Files that are written through memory, perhaps without a trace in their times.
   std::set<std::string> mapped_;
   std::uint64_t sent_ = 0, sent_ahead_ = 0;
 };

@@ -20,9 +20,9 @@ std::string ImageRoom::folder_of(std::uint64_t move_id) const {
 }
 
 void ImageRoom::need(std::uint64_t bytes) const {
-  constexpr std::uint64_t kBeside = 1 << 20;  // all that is not memory
+  constexpr std::uint64_t kBeside = 1 << 20;  // bytes for all that is not memory
   struct statvfs room {};
-  if (::statvfs(directory_.c_str(), &room) != 0) return;  // who writes there will see
+  if (::statvfs(directory_.c_str(), &room) != 0) return;  // whoever writes there will see the error
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (free >= bytes + kBeside) return;
   throw Failure(

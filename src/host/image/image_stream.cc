@@ -31,10 +31,10 @@ namespace {
 
 constexpr std::size_t kPiece = 1 << 20;  // bytes summed and copied at a time: stays in the cache
 constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is gone
-constexpr int kDumpSeconds = 600;        // that a sender may take to have something to send
-// Of a frame: a process has 65,530 mappings by default.
+constexpr int kDumpSeconds = 600;        // for a sender to have something to send
+// Most ranges of a frame. A process has 65,530 mappings by default.
 constexpr std::size_t kMostRanges = 1 << 17;
-// Of who copies ahead: programs come first, on machines that are busy.
+// Of a thread that copies ahead: on a busy machine programs come first.
 constexpr int kAheadNice = 8;
 constexpr char kRootfs[] = "root filesystem";
 
@@ -63,7 +63,8 @@ int receive_content(Stream& stream, int file, std::uint64_t size, std::uint32_t*
   return 0;
 }
 
-// From the first page on; the stop ends it.
+// Lowers the thread's priority while it takes memory that is copied ahead: from the first page to
+// the stop.
 void make_way(bool ahead) {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ahead ? kAheadNice : 0);
 }
@@ -92,7 +93,7 @@ int receive_crc(Stream& stream, std::uint32_t crc) {
   return ~crc == expected ? 0 : EBADMSG;
 }
 
-// A frame of pages, or of what is kept, behind its tag.
+// Takes a frame of pages, or of what is kept, after its tag.
 int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::PageStore& memory) {
   head.take(3);
   const auto count = head.get<std::uint32_t>();
@@ -122,7 +123,7 @@ int receive_memory(Stream& stream, char tag, wire::ByteReader& head, precopy::Pa
   return receive_crc(stream, crc);
 }
 
-// A piece of a root filesystem, behind its tag.
+// Takes a piece of a root filesystem, after its tag.
 int receive_rootfs(Stream& stream, wire::ByteReader& head, RootfsHelper& rootfs,
                    std::vector<std::byte>& buffer) {
   head.take(3);
@@ -192,7 +193,7 @@ ImageSender::ImageSender(const std::string& address, std::uint16_t port, const I
 
 // Sums and sends a file's content. 0 or errno.
 int ImageSender::send_content(int file, std::uint64_t size, std::uint32_t* crc) {
-  *crc = 0;  // of nothing
+  *crc = 0;  // of an empty file
   if (size == 0) return 0;
   void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
   if (map == MAP_FAILED) return errno;
@@ -315,7 +316,7 @@ void ImageSender::send_pages(std::int32_t process, const precopy::PageRanges& ra
 }
 
 void ImageSender::send_kept(std::int32_t process, const precopy::PageRanges& memory) {
-  if (memory.count() > kMostRanges) return;  // it keeps more than it needs
+  if (memory.count() > kMostRanges) return;  // the receiver keeps more than it needs
   if (const int error = send_ranges('K', process, memory, {})) receive_reply(error, 0);
 }
 
@@ -331,8 +332,8 @@ void ImageSender::tell_stop() {
   if (const int error = stream_.send(frame.data(), frame.size())) receive_reply(error, 0);
 }
 
-// `error`: of what was sent; `expected`: bytes of files that the receiver has. Throws Failure
-// unless all is well.
+// `error`: that of sending; `expected`: the bytes of files that the receiver should have. Throws
+// Failure unless all is well.
 void ImageSender::receive_reply(int error, std::uint64_t expected, const char* what) {
   // The receiver's own error says more than the broken connection that follows from it.
   std::vector<std::byte> reply(16);

@@ -20,12 +20,12 @@
 #include "precopy/page_store.h"
 
 // Carries the files of an image from memory (tmpfs) to memory over a TCP connection beside gRPC's,
-// inside TLS where the host has credentials: a stream of its own, because every copy of an image
-// lengthens the blackout. Who may send is decided over gRPC: the receiver hands out a token for one
-// transfer, which it takes from the host that asked for it only.
+// inside TLS where the host has credentials. It is a stream of its own because every copy of an
+// image lengthens the blackout. Who may send is decided over gRPC: the receiver hands out a token
+// for one transfer, and takes it only from the host that asked for it.
 //
-// A program whose memory is copied ahead sends pages before its files, and again those that were
-// written since (precopy/); a container sends its root filesystem so (rootfs/).
+// A program whose memory is copied ahead sends pages before its files, and sends those again that
+// were written since (precopy/). A container sends its root filesystem in the same way (rootfs/).
 //
 //   stream = magic:32 version:32 token[16] { pages | kept | round | stop | root | whole }
 //            { file | piece } end
@@ -68,38 +68,38 @@ struct ImageTotals {
 // Every regular file of a directory.
 std::vector<ImageFile> image_files(const std::string& directory);
 
-// One transfer. Connects (and shows and demands certificates) before anything is frozen, so that
-// the blackout holds nothing but the image itself.
+// One transfer. The constructor connects (and shows and demands certificates) before anything is
+// frozen, so that the blackout has nothing but the image itself.
 class ImageSender {
  public:
-  // `address` as for connect_tcp(); `host`: whom the receiver's certificate has to be for. Throws
-  // Failure.
+  // `address` as for connect_tcp(); `host`: the name that the receiver's certificate must have.
+  // Throws Failure.
   ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
               const Credentials* credentials = nullptr, const std::string& host = {});
 
-  // Memory, before send(). `content` has the pages of the ranges, one after the other, kMostPages
-  // at most. Throw Failure.
+  // Send memory, before send(). `content` has the pages of the ranges, one after the other,
+  // kMostPages at most. Throw Failure.
   static constexpr std::size_t kMostPages = 256;
   void send_pages(std::int32_t process, const precopy::PageRanges& ranges,
                   std::span<const std::byte> content);
   void send_kept(std::int32_t process, const precopy::PageRanges& memory);
-  // All that was sent so far is there when it returns.
+  // Returns when the receiver has all that was sent so far.
   void end_round();
   void tell_stop();
   std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
 
-  // The root filesystem, before send(). Throw Failure.
+  // Sends a piece of the root filesystem, before send(). Throws Failure.
   static constexpr std::size_t kMostRootfs = 256 << 10;
   void send_rootfs(std::span<const std::byte> piece);
-  // All of the archive is there when it returns.
+  // Returns when the receiver has the whole archive. Throws Failure.
   void end_rootfs();
 
-  // A file that is sent as it is written, piece by piece. Throws Failure.
+  // Sends a piece of a file that is still being written. Throws Failure.
   void send_piece(const std::string& name, std::span<const std::byte> content);
 
-  // Sends and waits for the reply; once. Throws Failure.
+  // Sends the files and waits for the reply; called once. Throws Failure.
   ImageTotals send(const std::vector<ImageFile>& files);
-  // From another thread: whatever is under way fails at once.
+  // Called by another thread: whatever is under way fails at once.
   void break_off() { ::shutdown(stream_.socket(), SHUT_RDWR); }
 
  private:
@@ -121,10 +121,10 @@ class ImageReceiver {
 
   std::uint16_t port() const { return port_; }
 
-  // Allows one transfer into `directory`, which exists, from `host` (name in its certificate).
-  // `limit`: most bytes taken (then the sender gets ENOMEM). `memory`, `rootfs`: for pages and a
-  // root filesystem that come ahead, or none is taken; they belong to the transfer until that is
-  // over or cancelled.
+  // Allows one transfer into `directory`, which exists, from `host` (the name in its certificate).
+  // `limit`: the most bytes that are taken (of more the sender gets ENOMEM). `memory`, `rootfs`:
+  // take the pages and the root filesystem that come ahead; null: none are taken. Both belong to
+  // the transfer until that is over or cancelled.
   ImageToken expect(const std::string& directory, std::uint64_t limit, const std::string& host = {},
                     precopy::PageStore* memory = nullptr, RootfsHelper* rootfs = nullptr);
   // Waits until the transfer is complete. Throws Failure if it failed, was cancelled, or does not

@@ -36,7 +36,7 @@ RootfsHelper::~RootfsHelper() {
   wait_for(pid_);
 }
 
-// It has failed: the errno that it has ended with.
+// Called when the helper has failed: gives the errno that it has ended with.
 int RootfsHelper::end() {
   if (pid_ < 0) return EPIPE;
   socket_.reset();

@@ -14,7 +14,7 @@
 
 namespace ferry::host {
 
-// ferry-rootfs (rootfs/frames.h), for one folder. It ends with this.
+// A process of ferry-rootfs (rootfs/frames.h) for one folder. It ends with this object.
 class RootfsHelper {
  public:
   enum class Task { kPack, kUnpack };
@@ -23,12 +23,13 @@ class RootfsHelper {
                const std::string& log);
   ~RootfsHelper();
 
-  // kPack: one pass; `sink` gets the archive. Throws Failure, and what `sink` throws; then it is of
-  // no use any more.
+  // For kPack: one pass; `sink` gets the archive, and `anyway` has files that are sent even if they
+  // seem unchanged. Throws Failure, and what `sink` throws; then this object is of no use any more.
   using Sink = std::function<void(std::span<const std::byte>)>;
   void pack(const std::set<std::string>& anyway, const Sink& sink);
 
-  // kUnpack: an archive, piece by piece, and its end, after which all is there. 0 or errno.
+  // For kUnpack: take an archive piece by piece, and its end, after which all is in the folder.
+  // Give 0 or errno.
   int unpack(std::span<const std::byte> piece);
   int end_archive();
 

@@ -6,8 +6,8 @@
 #include <set>
 
 // How a move is decided (docs/protocol.md, "A move decides once"): one state machine for each side,
-// without I/O, clock or locks. Its owner carries out next() and tells what came of it; ferryd and
-// the simulation of whole moves run the same code.
+// without I/O, clock or locks. Its owner carries out the step that next() gives and tells how it
+// ended; ferryd and the simulation of whole moves run the same code.
 //
 // Two-phase commit with presumed abort. The source's record is a promise: from then on only the
 // destination's answer decides. The destination's record is the commit.
@@ -21,11 +21,11 @@
 //                 │       │                                    └ unknown ─► retracting ─► aborted
 //                 └───────┴ any failure, the source's abort ─► aborted
 //
-// A crash loses the state, not the record. recovered() gives the state that a side without memory
-// is in: no record is an abort, a promise is asked about again.
+// A crash loses the state, not the record. recovered() gives the state of a side that has nothing
+// but its record: no record is an abort; about a promise the destination is asked again.
 //
-// A group of programs that move as one has one decision on each side, and one record: restored and
-// held count when all of its programs are, a failure of any of them is one of the group.
+// A group of programs that move as one has one decision on each side, and one record: it is
+// restored, or held, when all of its programs are, and fails when one of them fails.
 namespace ferry::host {
 
 enum class Side : std::uint8_t { kSource, kDestination };
@@ -34,7 +34,7 @@ enum class Side : std::uint8_t { kSource, kDestination };
 // kConfirmed that the destination has committed as well: nobody has to be asked any more.
 enum class Decision : std::uint8_t { kCommitted, kAborted, kConfirmed };
 
-// What came of writing a record.
+// How the writing of a record ended.
 enum class Written : std::uint8_t {
   kDurable,
   kNot,      // certainly not on record
@@ -55,11 +55,11 @@ class SourceDecision {
     kNone,
     kRecordCommit,  // → written()
     kAskCommit,     // ask the destination to commit; → answered(), until it is not kUnknown
-    kAskAbort,      // the same
+    kAskAbort,      // ask the destination to abort; → answered(), until it is not kUnknown
   };
 
-  // What a source's ferryd without memory of the move goes by. It has to write no record that the
-  // move was aborted: none says the same.
+  // The state of a source's ferryd that has nothing but the record. It has to write no record of an
+  // abort: no record says the same.
   static SourceDecision recovered(std::optional<Decision> record);
 
   explicit SourceDecision(std::size_t programs = 1) : programs_(programs) {}
@@ -67,19 +67,20 @@ class SourceDecision {
   State state() const { return state_; }
   Step next() const;
 
-  // The destination holds this one of the programs (from 0), frozen and silent.
+  // The destination holds the program with this index, frozen and silent.
   void restored(std::size_t program = 0);
-  void failed();                 // something did, or somebody gave up; too late once promised
-  void written(Written result);  // of kRecordCommit
+  void failed();                 // something failed, or somebody gave up; too late once promised
+  void written(Written result);  // the record of kRecordCommit
   void answered(Answer answer);
-  // An operator's word that the destination will not go on with the program.
+  // An operator says that the destination will not go on with the program.
   void operator_aborts();
 
   bool decided() const { return state_ == State::kCommitted || state_ == State::kAborted; }
   bool committed() const { return state_ == State::kCommitted; }
-  // The program may not run here, and only the destination (or an operator) can tell how it ends.
+  // The program may not run here, and only the destination (or an operator) can tell how the move
+  // ends.
   bool promised() const { return state_ == State::kPromised; }
-  // For a destination that asks. A promise is all that it needs.
+  // The answer for a destination that asks; it needs no more than a promise.
   Answer answer() const;
 
  private:
@@ -104,9 +105,9 @@ class DestinationDecision {
   State state() const { return state_; }
   Step next() const;
 
-  // Everything of this one of the programs (from 0) is restored, frozen and silent.
+  // Everything of the program with this index is restored, frozen and silent.
   void held(std::size_t program = 0);
-  // Something failed here, or the source gave up. Too late once recording: then false.
+  // Something failed here, or the source gave up. False: too late, the commit is being recorded.
   bool failed();
   // The source has promised, or an operator says so. False: nothing is held that could go on; the
   // move is aborted then.
@@ -116,7 +117,7 @@ class DestinationDecision {
   bool decided() const { return state_ == State::kCommitted || state_ == State::kAborted; }
   bool committed() const { return state_ == State::kCommitted; }
   bool waits() const { return state_ == State::kHeld; }  // for the source's decision
-  // For the source, who may let the program go on when it hears kAborted.
+  // The answer for the source, which may let the program go on when it hears kAborted.
   Answer answer() const;
 
  private:

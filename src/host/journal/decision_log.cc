@@ -112,7 +112,7 @@ void DecisionLog::note(const std::string& line) {
   journal_.take(line);
 }
 
-// Of what is not needed any more: to tell so is good for the next one only.
+// For notes that something is not needed any more: only the next ferryd gains by them.
 void DecisionLog::note_quietly(const std::string& line) {
   std::string error;
   if (append(line, false, &error) != Written::kDurable) log::warn("{}", error);
@@ -146,7 +146,7 @@ Written DecisionLog::append(const std::string& line, bool sync, std::string* err
     *error = fmt::format("cannot sync {}: {}", directory_, error_text(errno));
     return Written::kNot;
   }
-  // What a full disk has cut off earlier must not take this line with it.
+  // A line that a full disk has cut off must not spoil this one.
   const std::string bytes = (torn_ ? "\n" : "") + line + '\n';
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
@@ -160,7 +160,7 @@ Written DecisionLog::append(const std::string& line, bool sync, std::string* err
   *error = fmt::format("cannot make a record durable in {}: {}", path_, error_text(reason));
   if (written < 0) return Written::kNot;
   if (before >= 0 && ::ftruncate(file_.get(), before) == 0) {
-    // Of a line that is not whole nothing can be read.
+    // A line that is not whole cannot be read.
     if (!whole || ::fdatasync(file_.get()) == 0) return Written::kNot;
     return Written::kUnknown;
   }
@@ -168,7 +168,8 @@ Written DecisionLog::append(const std::string& line, bool sync, std::string* err
   return whole ? Written::kUnknown : Written::kNot;
 }
 
-// Readers find the old file or the new one. When there is no room for it, the old one goes on.
+// Readers find the old file or the new one. When there is no room for a new one, ferryd keeps
+// the old one.
 void DecisionLog::compact() {
   const std::string text = journal_.text(), next = path_ + ".new";
   compact_above_ = std::max(kCompactAbove, 2 * size_);

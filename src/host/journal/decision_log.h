@@ -13,18 +13,18 @@
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
 
-// The durable journal of this host (journal.h): one file, root's alone, for it has the keys of the
-// connections that stand-ins answer for. A decision is on the disk when record() returns, and with
-// it every note before it.
+// The durable journal of this host (journal.h): one file, which only root can read, because it has
+// the keys of the connections that stand-ins answer for. When record() returns the decision is on
+// the disk, and with it every note before it.
 namespace ferry::host {
 
-// This moment, for whoever reads it after a restart.
+// The present, for a reader after a restart.
 Stamp stamp_now();
 
-// A number that names one attempt. Throws Failure.
+// A random number that names one move. Throws Failure.
 std::uint64_t new_move_id();
 
-// Names in a folder are durable when the folder is. False, with errno: they may not be.
+// Makes the names in a folder durable. False, with errno: they may not be.
 bool sync_folder(const std::string& path);
 
 class DecisionLog {
@@ -32,20 +32,21 @@ class DecisionLog {
   using Record = Journal::Record;
   using SyncFolder = std::function<bool(const std::string& path)>;
 
-  // Opens or makes `directory`/decisions. What cannot be read of it gets one line in the log.
-  // Throws Failure.
+  // Opens or makes `directory`/decisions. Warns in the log of lines that cannot be read. Throws
+  // Failure.
   explicit DecisionLog(const std::string& directory, SyncFolder sync = sync_folder);
 
-  // Throws Failure when it could not be made durable, or its move is confirmed.
+  // Throws Failure when the record could not be made durable, or its move is confirmed.
   void record(Side side, const Record& record);
-  // The same for who has to know whether a failed record may be found later. `error` gets one line.
+  // The same for a caller that has to know whether a failed record may be found later. `error` gets
+  // one line.
   Written write(Side side, const Record& record, std::string* error);
   // A line of journal.h. Throws Failure when it could not be written.
   void note(const std::string& line);
-  // Nothing of the move is held here any more but the slots of origins. What fails is made up for
-  // by the next ferryd.
+  // Nothing of the move is held here any more but the slots of origins. If this cannot be written,
+  // the next ferryd finds out by itself.
   void over(std::uint64_t move_id, Side side);
-  // Nobody will ask how it was decided.
+  // Nobody will ask how the move was decided.
   void forget(std::uint64_t move_id, Side side);
   // The slot of an origin is not kept any more.
   void freed(std::uint64_t move_id, const port::Endpoint& origin);
@@ -53,8 +54,8 @@ class DecisionLog {
   std::optional<Record> find(std::uint64_t move_id, Side side) const;
   std::optional<Decision> decision(std::uint64_t move_id, Side side) const;
   std::map<Journal::Key, Journal::Entry> entries() const;
-  // Moves that have arrived here and are over, and the ferryds of their sources, which may ask
-  // still.
+  // Moves that have arrived here and are over, and the ferryds of their sources, which may still
+  // ask.
   std::vector<std::pair<std::uint64_t, std::string>> ended_arrivals() const;
 
   static constexpr std::size_t kCompactAbove = 64 << 10;  // bytes
@@ -69,7 +70,7 @@ class DecisionLog {
   UniqueFd file_;
   const SyncFolder sync_folder_;
   bool torn_ = false;  // the file does not end with a newline
-  bool named_ = true;  // it is found under its name after a crash; else its records are no good
+  bool named_ = true;  // the file's name survives a crash; else its records do not count
   std::size_t size_ = 0, compact_above_ = kCompactAbove;
   Journal journal_;
 };

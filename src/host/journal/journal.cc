@@ -13,7 +13,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr unsigned kVersion = 1;  // of the bodies of notes
+constexpr unsigned kVersion = 1;  // the version of the bodies of notes
 constexpr char kDigits[] = "0123456789abcdef";
 
 // --- text
@@ -267,9 +267,9 @@ bool share_a_process(const Held& one, const Held& other) {
          std::any_of(one.processes.begin(), one.processes.end(), is_in_other);
 }
 
-// Whether what is held now, in the slots of `entry`, shows that this is over. While there was no
-// ferryd anybody could take the slot of a program that is nowhere but in its checkpoint, or of which
-// nobody knows yet whether it goes on here.
+// Whether `entry` is over because its slots are held by `now`. Not so for a program that is nowhere
+// but in its checkpoint, or of which nobody knows yet whether it goes on here: while there was no
+// ferryd anybody could take its slots.
 bool ends(const Held& now, const Journal::Entry& entry) {
   const bool may_come_back = entry.kept || entry.decision() == Decision::kCommitted;
   return !may_come_back || share_a_process(*entry.held, now);
@@ -369,7 +369,7 @@ std::string Journal::over(std::uint64_t move, Side side) const {
   const Entry* entry = find(move, side);
   const auto decision = entry != nullptr ? entry->decision() : std::nullopt;
   const bool went = decision == Decision::kCommitted || decision == Decision::kConfirmed;
-  // The source may ask its destination again for a commit that is there.
+  // The source may ask its destination again for a commit that is on record.
   const bool is_asked = side == Side::kDestination && went;
   if (!went || (!is_asked && entry->origins.empty())) return forgotten(move, side);
   Held held;
@@ -378,7 +378,7 @@ std::string Journal::over(std::uint64_t move, Side side) const {
     held.peer = entry->held->peer;
     held.netns = entry->held->netns;
     held.instance = entry->held->instance;
-    // Who its network may be named after.
+    // The network's path may name this process.
     held.boot = entry->held->boot;
     held.root = entry->held->root;
     held.started = entry->held->started;
@@ -421,8 +421,8 @@ Journal::Taken Journal::take(const std::string& line) {
   Entry& entry = found->second;
   if (what == "over") entry.notes.clear();
   entry.notes.push_back(line);
-  // An RNIC may move on for ever: only where it is now is needed. (Read from a text, the decision
-  // may come later.)
+  // An RNIC may move on for ever: only its last place is needed. (When the journal is read, the
+  // decision may come later.)
   if (what == "next" && entry.over && entry.decision() == Decision::kConfirmed) {
     entry.notes = {over(*move, side)};
   }
@@ -432,7 +432,7 @@ Journal::Taken Journal::take(const std::string& line) {
 void Journal::keep(Side side, const Record& record) {
   for (const auto move : record.moves) {
     Entry& entry = entries_[{move, side}];
-    // The program lives at the destination: nobody's later word brings it back.
+    // The program lives at the destination: no later record brings it back.
     if (entry.decision() == Decision::kConfirmed && record.decision != Decision::kConfirmed) {
       continue;
     }
@@ -441,8 +441,8 @@ void Journal::keep(Side side, const Record& record) {
   }
 }
 
-// Nobody else has the slots of `held`. Who is held there by another entry has gone on since, or has
-// ended: that is over, although it could not be written down.
+// Nobody else has the slots of `held`. A program that another entry holds in one of them has gone
+// on since, or has ended: that entry is over, although this could not be written down.
 void Journal::end_others_at(const Held& held, const Key& own) {
   std::vector<Key> others;
   for (const auto& [key, entry] : entries_) {
@@ -491,7 +491,7 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
     for (Place& place : origins) entry.origins[place.origin] = std::move(place);
     return true;
   }
-  // Written before anything is held.
+  // A podman note is written before anything is held.
   if (note == "podman") {
     std::optional<PodmanNote> podman;
     if (!body.empty() && !read(body, &podman)) return false;
@@ -500,12 +500,12 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
       entries_[{move, side}].podman = podman;
     } else if (known != entries_.end()) {
       known->second.podman.reset();
-      // A container that was never stopped: nothing else is known of the move.
+      // The container was never stopped: nothing else is known of the move.
       if (!known->second.held && !known->second.record) entries_.erase(known);
     }
     return true;
   }
-  // All others say more of what is held.
+  // All other notes say more about what is held.
   const auto found = entries_.find({move, side});
   std::optional<Place> place;
   std::optional<port::Endpoint> origin;
@@ -550,7 +550,7 @@ std::string Journal::text() const {
     const Entry& entry = *each.second;
     for (const auto& note : entry.notes) text += note + '\n';
     if (!entry.record) continue;
-    // Of a group, those that are known still.
+    // Of a group, only the moves that are still known.
     Record record = *entry.record;
     std::erase_if(record.moves, [&, side = each.first.second](const std::uint64_t move) {
       const Entry* other = find(move, side);

@@ -14,9 +14,9 @@
 #include "host/directory/directory.h"
 #include "host/journal/decision.h"
 
-// What a host holds for programs that have left or arrived, and how their moves were decided, as
-// lines of text and as what they add up to. Without I/O and clock: the log of ferryd
-// (decision_log.h) and the simulation of whole moves run the same code.
+// What a host holds for programs that have left or arrived, and how their moves were decided: as
+// lines of text, and as entries, which the lines add up to. Without I/O and clock: the log of
+// ferryd (decision_log.h) and the simulation of whole moves run the same code.
 //
 //   journal  = { line "\n" }
 //   line     = text " " crc32(text, 8 hex digits)
@@ -26,10 +26,10 @@
 //   side     = "source" | "destination"
 //   decision = "committed" | "confirmed" | "aborted"
 //
-// Moves that are decided as one, a group's, are one line: all of them are on record, or none.
-// `peer` is the other side's ferryd, NAME@ADDRESS:PORT (peer.h), "-" when it need not be asked;
-// names are percent-encoded. A line whose CRC is wrong, a torn one, is none. An aborted move
-// without notes is none either. What is confirmed stays so, whatever the lines behind it say.
+// The moves of a group, which are decided as one, are in one line: all of them are on record, or
+// none. `peer` is the other side's ferryd, NAME@ADDRESS:PORT (peer.h), "-" when it need not be
+// asked; names are percent-encoded. A line with a wrong CRC, a torn one, does not count. Nor does
+// an aborted move without notes. A confirmed move stays confirmed, whatever later lines say.
 //
 //   note       side         body                 what it says
 //   held       source       Held                 stopped here; sockets, stand-ins' entries,
@@ -46,22 +46,23 @@
 //   over       both         Held, origins        only origins are kept; the decision stands
 //   forgotten  both         -                    nothing is held, and nobody will ask
 //
-// A note need not be on the disk when it is written: a ferryd that is killed loses none, and a host
-// that is rebooted none from before a decision, which is synced after it in the same file.
+// A note need not be on the disk when it is written. A ferryd that is killed loses no note; a host
+// that is rebooted loses none from before a decision, because the decision is in the same file and
+// synced after it.
 namespace ferry::host {
 
 // When something happened, for a reader who has no monotonic clock in common with the writer.
 struct Stamp {
   std::uint64_t boot = 0;           // which boot of the host
-  std::chrono::nanoseconds up{};    // since then, suspended or not
+  std::chrono::nanoseconds up{};    // time since that boot, suspended or not
   std::chrono::nanoseconds wall{};  // since 1970
 };
 
-// How long ago. Within one boot by the clock that nobody sets. Else by the wall clock, which may
-// have been set meanwhile, but never less than the host has been up.
+// How long ago `then` was. Within one boot by the clock that nobody sets; else by the wall clock,
+// which may have been set meanwhile, but never less than the host has been up.
 std::chrono::nanoseconds age_of(const Stamp& then, const Stamp& now);
 
-// Where the sockets of a process are, or are to be; without descriptors.
+// Where the sockets of a process are, or are to be; it has no descriptors.
 struct ProcessSlots {
   pid_t inner_pid = 0;
   std::vector<agent::ContextSlots> contexts;
@@ -69,26 +70,26 @@ struct ProcessSlots {
 
 struct HeldProcess {
   pid_t pid = 0;              // in ferryd's pid namespace
-  std::uint64_t started = 0;  // as /proc tells: another process may have the pid later
+  std::uint64_t started = 0;  // start_time(): another process may have the pid later
   std::uint64_t control_block = 0;
-  ProcessSlots place;  // source: with the stand-ins' entries
+  ProcessSlots place;  // at the source with the stand-ins' entries
 };
 
 struct Held {
   std::string program, peer;    // peer: as in a decision
-  std::string netns, instance;  // of the sockets; the container's, if it is one
-  std::uint64_t boot = 0;       // Stamp::boot: processes of another one are gone
+  std::string netns, instance;  // netns: the sockets'; instance: the container's, if there is one
+  std::uint64_t boot = 0;       // Stamp::boot: processes of another boot are gone
   pid_t root = 0;               // of the process tree
   std::uint64_t started = 0;
   std::vector<HeldProcess> processes;
 };
 
 struct Going {
-  std::string host;  // its name
+  std::string host;  // the destination's name
   std::vector<ProcessSlots> places;
 };
 
-// A container of podman's that moves.
+// A container of podman that moves.
 struct PodmanNote {
   std::string id, name;
   std::string peer;                  // as in a decision
@@ -99,9 +100,9 @@ class Journal {
  public:
   struct Record {
     Decision decision = Decision::kAborted;
-    std::string program;  // that moves; of a group their names
+    std::string program;  // its name; a group's names
     std::string peer;
-    std::vector<std::uint64_t> moves;  // of the group
+    std::vector<std::uint64_t> moves;  // those of the group
   };
   struct Entry {
     std::optional<Record> record;
@@ -112,8 +113,8 @@ class Journal {
     std::optional<PodmanNote> podman;
     bool kept = false;
     bool over = false;
-    std::vector<std::string> notes;  // lines that add up to this
-    std::uint64_t held_as = 0;       // how many were held before: a later one may end an earlier
+    std::vector<std::string> notes;  // the lines that add up to this entry
+    std::uint64_t held_as = 0;       // orders the entries: a later `held` may end an earlier one
 
     std::optional<Decision> decision() const {
       return record ? std::optional(record->decision) : std::nullopt;
@@ -133,7 +134,7 @@ class Journal {
   static std::string next(std::uint64_t move, const Place& place);
   static std::string freed(std::uint64_t move, const port::Endpoint& origin);
   static std::string forgotten(std::uint64_t move, Side side);
-  // What is kept of it now.
+  // The line for what is left of the move now.
   std::string over(std::uint64_t move, Side side) const;
 
   enum class Taken {
@@ -145,7 +146,7 @@ class Journal {
 
   const Entry* find(std::uint64_t move, Side side) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
-  // The shortest journal that adds up to the same, with newlines.
+  // The shortest journal that adds up to these entries, with newlines.
   std::string text() const;
 
  private:
@@ -155,11 +156,10 @@ class Journal {
   void end_others_at(const Held& held, const Key& own);
 
   std::map<Key, Entry> entries_;
-  std::uint64_t held_ = 0;  // so many, ever
+  std::uint64_t held_ = 0;  // how many were held so far
 };
 
-// The slots of `held` whose RNICs were opened there and go elsewhere: their places there.
-// `ferryd` is the destination's.
+// The places where RNICs go whose slots in `held` are their origins. `ferryd`: the destination's.
 std::map<port::Endpoint, Place> origins_of(const Held& held, const Going& going,
                                            const std::string& ferryd);
 

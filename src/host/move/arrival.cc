@@ -158,7 +158,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
     }
   }
   if (start_time(root_) == held.started) {
-    // Those that cannot be opened are the program's already, as a rule.
+    // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
     report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
   }
@@ -176,7 +176,7 @@ Arrival::~Arrival() {
   close_slots(reserved_);
 }
 
-// With mutex_. What was reserved, and the others as they can be had.
+// With mutex_. Takes the slots that were reserved, and binds others for the rest.
 agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
   agent::ContextSlots bound{wanted.netdev, {}};
   try {
@@ -275,7 +275,7 @@ void Arrival::run_criu() {
     restore.inherited.push_back({end.id, end.descriptor.get()});
   }
   const std::string error = unit_->restore(criu_runner_, std::move(restore), &criu_pid_);
-  stream_ends_.clear();  // they are the program's
+  stream_ends_.clear();  // the program has them now
   {
     std::lock_guard lock(filling_);
     pages_.reset();
@@ -304,8 +304,8 @@ void Arrival::run_criu() {
   watch_program();
 }
 
-// What CRIU left behind when it failed after the commit: unless it goes on all the same, it never
-// will, and would be waited for in vain.
+// CRIU failed after the commit and left processes behind. Either they go on all the same, or they
+// never will: then they are killed, because watch_program() would wait for them in vain.
 void Arrival::end_remains() {
   std::unique_lock lock(mutex_);
   adopt_child(root_);
@@ -316,7 +316,7 @@ void Arrival::end_remains() {
   if (!goes_on) ::kill(root_, SIGKILL);
 }
 
-// The program is not our child: who tells how a container ends is Orphans.
+// The program is not a child of this ferryd: Orphans learns how a container ends.
 void Arrival::watch_former() {
   const UniqueFd program(::pidfd_open(root_, 0));
   pollfd end{program.get(), POLLIN, 0};
@@ -326,7 +326,7 @@ void Arrival::watch_former() {
   program_ended();
 }
 
-// Stands for the program's parent, until it ends or is killed because it has moved on.
+// Waits like the program's parent until the program ends, or is killed because it has moved on.
 void Arrival::watch_program() {
   receiver_->cancel(token_);
   std::error_code ignored;
@@ -349,7 +349,7 @@ void Arrival::program_ended() {
   group_->happened(index_, ArrivalGroup::Event::kEnded);
 }
 
-// What the next ferryd needs, should it be committed. Throws Failure.
+// Writes to the journal what the next ferryd needs if the move is committed. Throws Failure.
 void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
   Held held{program_,
             source_.name + "@" + source_.address,
@@ -374,10 +374,10 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
 
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
-  auto tree = process_tree(root);  // all is frozen: nobody comes or goes
+  auto tree = process_tree(root);  // all is frozen: no process comes or goes
   const std::string lacks = fill();
   std::unique_lock lock(mutex_);
-  if (is_committed()) return 0;  // by a former ferryd, that could not answer any more
+  if (is_committed()) return 0;  // by a former ferryd, which could not answer any more
   if (group_->state(index_) == State::kRestoring) {
     if (error_.empty()) error_ = lacks;
     if (error_.empty()) error_ = hold(root, std::move(tree));
@@ -392,7 +392,7 @@ int Arrival::action(const std::string& name, pid_t root) {
   return 0;
 }
 
-// With mutex_. Empty, or what failed.
+// With mutex_. Gives an empty string, or what failed.
 std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   try {
     note_held(root, tree);
@@ -406,7 +406,8 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   return {};
 }
 
-// What was copied ahead is in the program before anything is decided. Empty, or what failed.
+// Puts the memory that was copied ahead into the program, before anything is decided. Gives an
+// empty string, or what failed.
 std::string Arrival::fill() {
   std::lock_guard lock(filling_);
   try {
@@ -422,7 +423,7 @@ void Arrival::stage() const {
 }
 
 void Arrival::connect() {
-  if (start_time(root_) != started_) return;  // it has ended
+  if (start_time(root_) != started_) return;  // the program has ended
   {
     std::lock_guard lock(mutex_);
     for (const auto& process : processes_) {
@@ -434,7 +435,7 @@ void Arrival::connect() {
   if (!unit_->netns().empty()) announcer_.emplace(unit_->netns());
 }
 
-// After the abort.
+// Called after the abort.
 void Arrival::undo(const std::string& reason) {
   log::info("'{}' does not arrive: {}", program_, reason);
   if (criu_.joinable()) {
@@ -444,12 +445,12 @@ void Arrival::undo(const std::string& reason) {
   clean_up();
 }
 
-// CRIU, which waits in its post-restore action, kills what it has restored; one that is somewhere
-// else may hang there, and is killed with it.
+// A CRIU that waits in its post-restore action kills what it has restored. A CRIU that is somewhere
+// else may hang there: it is killed, with all that it has restored.
 void Arrival::end_criu() {
   std::unique_lock lock(mutex_);
   if (root_ != 0 && changed_.wait_for(lock, kUndoLimit, [this] { return criu_ended_; })) return;
-  // It may be about to be started.
+  // CRIU may be about to be started.
   while (!criu_ended_ && criu_pid_ == 0) changed_.wait_for(lock, std::chrono::milliseconds(10));
   if (!criu_ended_) kill_tree(criu_pid_);
 }
@@ -479,7 +480,7 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
       const bool all = std::all_of(context.slots.begin(), context.slots.end(),
                                    [](const auto& slot) { return slot.descriptor >= 0; });
       if (all) continue;
-      // Another process took a slot while there was no ferryd: it gets another.
+      // While there was no ferryd another process took a slot: the program gets another slot.
       try {
         close_slots(context.slots);
         context.slots = bind_slots(unit_->netns(), context.netdev, context.slots);

@@ -26,8 +26,8 @@
 #include "precopy/page_server.h"
 #include "precopy/page_store.h"
 
-// The destination's side of the move of one program: carries out what ArrivalMachine
-// (arrival_machine.h) wants of it. While it is held CRIU waits in its post-restore action.
+// The destination's side of the move of one program: carries out the actions that ArrivalMachine
+// (arrival_machine.h) gives. While the program is held, CRIU waits in its post-restore action.
 namespace ferry::host {
 
 class CriuRunner;
@@ -36,14 +36,14 @@ struct ThisHost;
 
 class Arrival : public UnderWay {
  public:
-  // Makes room for the image. `unit`: UnitKind::arrive() has made it. `from`: the source's name in its
-  // certificate. Throws Failure, and leaves nothing, not the unit either.
+  // Makes room for the image. `unit`: made by UnitKind::arrive(). `from`: the source's name in its
+  // certificate. A constructor that throws Failure leaves nothing behind, not even the unit.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
           const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
           std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
           const v1::PrepareRequest& request, const std::string& from);
-  // One that a former ferryd has committed, by the journal: finishes the commit, and gives the
-  // processes their sockets if they ask still.
+  // An arrival that a former ferryd has committed, by the journal: finishes the commit, and gives
+  // the processes their sockets if they still ask for them.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
           const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
           std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
@@ -52,15 +52,15 @@ class Arrival : public UnderWay {
 
   std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
-  std::uint64_t group() const { return group_id_; }  // 0: it arrives alone
+  std::uint64_t group() const { return group_id_; }  // 0: the program arrives alone
   std::size_t index() const { return index_; }       // in the group
   const ImageToken& token() const { return token_; }
 
-  // The steps, called by the source. Throw Failure; then the caller aborts.
+  // The steps, called by the source. When one throws Failure, the caller aborts.
   std::vector<ProcessSlots> bind(const std::vector<ProcessSlots>& wanted);
-  // `limit`: the source's.
+  // `limit`: what is left of the source's standstill.
   void restore(std::chrono::milliseconds limit, const Redirection& stdio);
-  // Of the whole group.
+  // These three act on the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
   void keep_house() { group_->keep_house(); }
@@ -68,30 +68,32 @@ class Arrival : public UnderWay {
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root) override;
 
-  // True for what was restored: another process may have the same pid in its own namespace.
+  // True for the processes that CRIU restored here. `pid`: as in ferryd's own pid namespace;
+  // another process may have the same number in its own.
   bool has_process(pid_t pid) const override;
-  // The processes.
+  // What the processes tell, and ask.
   std::optional<agent::Resume> wake(pid_t inner_pid) override;
   void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
-  // It has its sockets: it has told a former ferryd so, if not this one.
+  // The process has registered with its sockets: it had told a former ferryd that it has them, if
+  // not this one.
   void registered(pid_t inner_pid);
   void peers_know(pid_t inner_pid, const agent::PeersKnow& peers);
 
-  // All that the source may have missed: what it was told before, or a former ferryd was.
+  // The news so far, of which a source that watches anew may have missed some.
   std::vector<v1::WatchEvent> account() const;
   // The next event for the source, waiting for it at most `timeout`.
   std::optional<v1::WatchEvent> next_event(std::chrono::milliseconds timeout);
 
   bool is_held() const;  // waits for the decision
   bool in_doubt() const { return group_->in_doubt(); }
-  bool is_over() const;  // aborted, or committed and the program is no longer ours to watch
+  bool is_over() const;  // aborted; or committed, and the program has ended or moved on
   pid_t root() const;
-  const std::string& from() const { return source_.name; }  // in its source's certificate
+  const std::string& from() const { return source_.name; }  // the source's name in its certificate
 
  private:
   struct Process {
     pid_t inner_pid = 0;
-    pid_t pid = 0;  // in ours, when it is restored
+    pid_t pid = 0;  // in ferryd's pid namespace, once it is restored
     std::vector<agent::ContextSlots> contexts;
     bool back = false;
     std::uint64_t rdma_ns = 0;
@@ -101,9 +103,9 @@ class Arrival : public UnderWay {
   };
 
   friend class ArrivalGroup;
-  // What comes before the record and can fail: throws Failure.
+  // Does what may fail before the commit is recorded: throws Failure.
   void stage() const;
-  // What comes after the commit: a failure is reported.
+  // Does what follows the commit: failures are reported only.
   void connect();
   agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
   void undo(const std::string& reason);
@@ -136,21 +138,21 @@ class Arrival : public UnderWay {
   const ArrivalGroup::Source source_;
   const std::shared_ptr<const Unit> unit_;
   std::string images_;
-  std::vector<rnic::Slot> reserved_;  // before the program is stopped
+  std::vector<rnic::Slot> reserved_;  // bound before the program is stopped
   std::optional<Announcer> announcer_;
-  std::optional<RootfsHelper> rootfs_;        // takes what was copied
-  std::optional<precopy::PageStore> memory_;  // that was copied ahead
-  std::optional<precopy::PageServer> pages_;  // gives it to CRIU
-  std::mutex filling_;                        // while it does; taken before mutex_
+  std::optional<RootfsHelper> rootfs_;        // unpacks the container's files that are copied
+  std::optional<precopy::PageStore> memory_;  // the memory that was copied ahead
+  std::optional<precopy::PageServer> pages_;  // gives memory_ to CRIU
+  std::mutex filling_;                        // held while pages_ are given; taken before mutex_
   struct StreamEnd {
     std::string id;
     UniqueFd descriptor;
   };
-  std::vector<StreamEnd> stream_ends_;  // for CRIU to give to the program
+  std::vector<StreamEnd> stream_ends_;  // CRIU gives them to the program
   ImageToken token_{};
   bool receiving_ = false;
 
-  // The group's.
+  // These two are the group's.
   std::mutex& mutex_;
   std::condition_variable& changed_;
   std::vector<Process> processes_;
@@ -158,13 +160,13 @@ class Arrival : public UnderWay {
   std::string error_;  // why CRIU failed
   bool criu_ended_ = false;
   pid_t root_ = 0;             // once it is held
-  std::uint64_t started_ = 0;  // the root, as start_time() tells
-  std::vector<pid_t> tree_;    // in our pid namespace
+  std::uint64_t started_ = 0;  // the root's start_time()
+  std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace
   std::atomic<pid_t> criu_pid_{0};
   std::thread criu_;
 };
 
-// Between messages and structs. Malformed ones: Failure.
+// Convert between messages and structs. A malformed message: Failure.
 agent::ContextSlots from_message(const v1::ContextSlots& message);
 void to_message(const agent::ContextSlots& context, v1::ContextSlots* message);
 ProcessSlots from_message(const v1::ProcessSlots& message);

@@ -16,7 +16,7 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::milliseconds kGlance{100};       // between looks at stopping_
-constexpr std::chrono::milliseconds kAnswerTime{1000};  // that a source gets
+constexpr std::chrono::milliseconds kAnswerTime{1000};  // for a source to answer
 
 }  // namespace
 
@@ -74,7 +74,7 @@ bool ArrivalGroup::happened(std::size_t program, Event event) {
   return has_happened;
 }
 
-// One record for all: it is never on the disk in part.
+// One record for all programs: it is never on the disk in part.
 Written ArrivalGroup::write(Decision what, std::string* error) {
   DecisionLog::Record record{what, {}, {}, {}};
   for (const Arrival* arrival : arrivals()) {
@@ -104,7 +104,7 @@ void ArrivalGroup::record(Lock& lock, ArrivalMachine::Step step) {
   changed.notify_all();
 }
 
-// What is due for the arrivals, side by side. False: nothing.
+// Carries out what is due for the arrivals, side by side. False: nothing is due.
 bool ArrivalGroup::carry_out(Lock& lock) {
   std::vector<std::pair<Arrival*, Action>> due;
   for (Arrival* arrival : arrivals_) {
@@ -131,8 +131,8 @@ bool ArrivalGroup::carry_out(Lock& lock) {
   return true;
 }
 
-// Returns when nothing more is due or under way, in whichever thread, or this ferryd ends before
-// that is decided.
+// Returns when nothing more is due or under way in any thread, or when this ferryd ends before the
+// group is decided.
 void ArrivalGroup::advance(Lock& lock) {
   for (;;) {
     if (const auto step = machine_.step(now()); step != ArrivalMachine::Step::kNone) {
@@ -171,7 +171,7 @@ void ArrivalGroup::lost(const std::string& reason) {
 void ArrivalGroup::keep_house() {
   Lock lock(mutex);
   if (!arrivals_.empty() && machine_.asks_source(now())) ask_source(lock);
-  // What another thread is at is left to it.
+  // A step that another thread has begun is left to that thread.
   if (const auto step = machine_.step(now()); step != ArrivalMachine::Step::kNone) {
     record(lock, step);
   }
@@ -204,7 +204,8 @@ void ArrivalGroup::wait_until_settled(Lock& lock, std::size_t program) {
       case State::kUndone: return;
       default: break;
     }
-    // Only the next ferryd can tell what is on record. What is not being recorded is aborted now.
+    // A commit that is being recorded: only the next ferryd can tell whether it is on record. A
+    // group whose commit is not being recorded is aborted now.
     if (stopping_ && decision().next() != DestinationDecision::Step::kNone) return;
     changed.wait_for(lock, kGlance);
   }

@@ -16,8 +16,9 @@ namespace ferry::host {
 class Arrival;
 class KeptPeers;
 
-// The arrivals of programs that move as one: drives their ArrivalMachine, and does what that asks
-// for. There is one record for all of them. A program that arrives alone is a group of one.
+// The arrivals of programs that move as one: drives their ArrivalMachine, and carries out the steps
+// that it gives for all of them. All of them have one record. A program that arrives alone is a
+// group of one.
 class ArrivalGroup {
  public:
   using Action = ArrivalMachine::Action;
@@ -28,9 +29,9 @@ class ArrivalGroup {
   // The ferryd that sends the programs.
   struct Source {
     std::string address;  // address:port
-    std::string name;     // in its certificate; empty with --insecure
+    std::string name;     // in the ferryd's certificate; empty with --insecure
   };
-  static Source source_in(const std::string& peer);  // of NAME@ADDRESS
+  static Source source_in(const std::string& peer);  // `peer`: NAME@ADDRESS
 
   // `stopping`: this ferryd ends. `peers`: to ask the source.
   ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping, KeptPeers& peers,
@@ -38,37 +39,39 @@ class ArrivalGroup {
 
   static ArrivalMachine::Time now();
 
-  // Throws Failure unless it is what the source says of it.
+  // Throws Failure unless the group has that many programs, and `from` is the name of its source.
   void need(std::size_t programs, const std::string& from) const;
 
   // The arrival has made room. Throws Failure when the group is aborted already.
   void join(Arrival& arrival);
-  // The same of an arrival that a former ferryd has committed: connects it.
+  // As join(), for an arrival that a former ferryd has committed: connects it.
   void take_up(Arrival& arrival);
   void leave(Arrival& arrival);
 
   // The source has promised, or an operator says so. kUnknown only when this ferryd ends; `reason`
   // gets one line for kAborted.
   Answer commit(std::string* reason);
-  // Does nothing once committed; what came of it. After kAborted nothing is left of any of them.
+  // Does nothing once committed; gives the decision. After kAborted nothing of any of the programs
+  // is left.
   Answer abort(const std::string& reason);
-  // A program of it cannot go on. As abort(), and returns at once: keep_house() undoes.
+  // A program of the group cannot go on. As abort(), but returns at once: keep_house() undoes.
   void lost(const std::string& reason);
   // Carries out what is due by itself, and asks the source for a decision that is late.
   void keep_house();
 
-  // With the lock, of this one of the programs.
+  // These three are called with the lock, for one of the programs.
   State state(std::size_t program) const { return machine_.state(program); }
   Action next(std::size_t program) { return machine_.next(program); }
   // False: the group has been decided otherwise.
   bool happened(std::size_t program, Event event);
-  // Returns when it is here or to be undone; or when this ferryd ends before it knows.
+  // Returns when the program is here, or is to be undone, or when this ferryd ends before it is
+  // decided.
   void wait_until_settled(Lock& lock, std::size_t program);
   const DestinationDecision& decision() const { return machine_.decision(); }
 
   bool in_doubt() const;
 
-  // What the arrivals share with it.
+  // The arrivals use these too.
   mutable std::mutex mutex;
   std::condition_variable changed;
 
@@ -84,10 +87,10 @@ class ArrivalGroup {
   const std::atomic<bool>& stopping_;
   KeptPeers& peers_;
   const Source source_;
-  // All that follows is read and changed with the mutex.
+  // The mutex guards all that follows.
   ArrivalMachine machine_;
   std::vector<Arrival*> arrivals_;
-  std::string failure_;  // the first reason why it is aborted
+  std::string failure_;  // the first reason why the group is aborted
 };
 
 }  // namespace ferry::host

@@ -10,9 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kDecisionTime = 2s;  // that moves take until they are decided, with time to spare
+constexpr auto kDecisionTime = 2s;  // more than moves take to be decided
 constexpr auto kAskEvery = 200ms;
-constexpr auto kRecordEvery = 500ms;  // what could not be recorded
+constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
 
 }  // namespace
 
@@ -70,7 +70,7 @@ bool ArrivalMachine::failed() {
   return is_aborted;
 }
 
-// Once it is decided, all programs hear of it.
+// Tells all programs the decision, once there is one.
 void ArrivalMachine::conclude() {
   if (is_concluded_ || !decision_.decided()) return;
   is_concluded_ = true;
@@ -107,7 +107,7 @@ void ArrivalMachine::source_answered(std::optional<Answer> answer, Time now) {
   if (answer) heard_ = now;
   if (answer == Answer::kCommitted) promised();
   if (answer == Answer::kAborted) failed();
-  // The source of programs that are held may have committed them.
+  // A source whose programs are all held may have committed: silence does not abort them.
   const bool is_open = decision_.state() == DestinationDecision::State::kOpen;
   if (is_open && now - heard_ > patience_) failed();
 }

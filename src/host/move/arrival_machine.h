@@ -10,27 +10,27 @@
 
 namespace ferry::host {
 
-// The destination's side of a move as a state machine, without I/O, clock or locks: of all programs
-// of one `ferry move`, which arrive all or none. It is the other half of MoveMachine
-// (move_machine.h), and is driven in the same way: its owner carries out the actions that next() and
-// step() give, and tells what came of them. ferryd (arrival_group.h) and the simulation of whole
-// moves run the same code.
+// The destination's side of a move as a state machine, without I/O, clock or locks. It has all
+// programs of one `ferry move`, which arrive all or none. It is the other half of MoveMachine
+// (move_machine.h), and is driven in the same way: its owner carries out the actions that next()
+// and step() give, and tells it how they ended. ferryd (arrival_group.h) and the simulation of
+// whole moves run the same code.
 //
-// Each program has a state of its own, and kTransitions has every change of it. The source steers
-// until all programs are held; from there on only its decision leads on (decision.h), and who hears
-// nothing of it asks the source.
+// Each program has a state of its own; kTransitions has every change of it. The source steers until
+// all programs are held. From then on only the source's decision leads on (decision.h): a
+// destination that hears nothing of it asks the source.
 class ArrivalMachine {
  public:
   using Time = std::chrono::nanoseconds;
 
   enum class State : std::uint8_t {
-    kExpected,    // the group is known, and the source has not asked for room for it
+    kExpected,    // the group is known, but the source has not asked for room for this program
     kPrepared,    // its image comes
-    kRestoring,   // by CRIU
+    kRestoring,   // CRIU restores it
     kHeld,        // restored, frozen and silent
-    kConnecting,  // it will go on here, and its network and the directory learn of that
+    kConnecting,  // it will go on here; its network and the directory learn that
     kConnected,
-    kHere,  // it goes on, once all of its group are connected
+    kHere,  // it goes on, because all programs of its group are connected
     kOver,  // it has ended, or has moved on
     kUndoing,
     kUndone,  // nothing of it is here
@@ -44,7 +44,7 @@ class ArrivalMachine {
     kConnected,
     kEnded,
     kUndone,
-    // Of the group.
+    // The group's.
     kCommitted,
     kAllConnected,
     kAborted,
@@ -81,7 +81,7 @@ class ArrivalMachine {
       {State::kUndoing, Event::kUndone, State::kUndone, Action::kNone},
   };
 
-  // What the owner does for all programs: the records that a DestinationDecision asks for.
+  // What the owner records for all programs, because the DestinationDecision asks for it.
   enum class Step : std::uint8_t {
     kNone,
     kRecordCommit,  // → written()
@@ -91,38 +91,37 @@ class ArrivalMachine {
   // `patience`: how long a source may leave questions without an answer before what it has begun is
   // given up. Once all programs are held it is not given up any more: it may have promised.
   ArrivalMachine(std::size_t programs, Time patience, Time now);
-  // Of a ferryd without memory of the arrival, by its record: committed, of a program that CRIU has
-  // restored; or to be undone.
+  // For a ferryd that knows an arrival from the record only. Committed: one program, which CRIU has
+  // restored. Otherwise: it is to be undone.
   static ArrivalMachine recovered(std::optional<Decision> record);
 
   std::size_t programs() const { return programs_.size(); }
-  // The next action for this one of the programs (from 0).
+  // The next action for the program with this index.
   Action next(std::size_t program);
-  // False: it does not happen in this state, and has changed nothing.
+  // False: the event does not happen in this state, and has changed nothing.
   bool happened(std::size_t program, Event event, Time now);
   State state(std::size_t program) const { return programs_.at(program).state; }
 
   // The source has promised, or an operator says so. Aborts unless all programs are held.
   void promised();
-  // Something failed here, or the source gave up. Too late once the commit is being recorded: then
-  // false.
+  // Something failed here, or the source gave up. False: too late, the commit is being recorded.
   bool failed();
 
-  // Due now. What it gives has an end before it gives another.
+  // The step that is due now. There is no other before this one has ended: written().
   Step step(Time now);
   void written(Written result, Time now);
 
-  // The source is to be asked how it has decided, or whether it still goes on, → source_answered();
-  // steps do not wait for that.
+  // The owner is to ask the source how it has decided, or whether it still goes on, and to tell the
+  // answer: source_answered(). Steps do not wait for that.
   bool asks_source(Time now);
-  // Nothing: it does not answer.
+  // `answer`: none when the source does not answer.
   void source_answered(std::optional<Answer> answer, Time now);
 
   // When step() or asks_source() has something to do.
   std::optional<Time> deadline() const;
-  // Nothing is due or under way but a restore, and nothing comes by itself.
+  // Nothing is due or under way but a restore, and nothing becomes due by itself.
   bool rests() const;
-  // All are held, and the source's decision takes longer than decisions take.
+  // All programs are held, and the source's decision takes longer than decisions take.
   bool in_doubt(Time now) const;
 
   const DestinationDecision& decision() const { return decision_; }
@@ -141,11 +140,11 @@ class ArrivalMachine {
   Time patience_{};
   DestinationDecision decision_;
   bool is_stepping_ = false;   // a step has been given, and has not ended
-  bool is_asking_ = false;     // the same of a question to the source
-  bool is_concluded_ = false;  // the programs know of the decision
-  Time ask_at_{}, heard_{};    // of the source
-  Time held_at_{};             // the last of the programs
-  Time record_at_{};           // not before
+  bool is_asking_ = false;     // a question to the source has been given, and has not ended
+  bool is_concluded_ = false;  // the programs have been told the decision
+  Time ask_at_{}, heard_{};    // when to ask the source; when it was heard last
+  Time held_at_{};             // when the last of the programs was held
+  Time record_at_{};           // no record is given before
 };
 
 }  // namespace ferry::host

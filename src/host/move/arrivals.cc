@@ -16,7 +16,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::seconds kAskEvery{2};  // sources of arrivals that are over
+constexpr std::chrono::seconds kAskEvery{2};  // between questions about arrivals that are over
 constexpr std::chrono::milliseconds kAnswerTime{500};
 
 }  // namespace
@@ -114,8 +114,8 @@ void Arrivals::keep_house() {
   std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
 }
 
-// What has arrived here and is over is forgotten when its source cannot ask for the commit any
-// more: it has forgotten the move as well.
+// Forgets the arrivals that are over, here and at their source: a source that has forgotten the
+// move as well (it answers kAborted) will not ask for its commit any more.
 void Arrivals::forget_ended() {
   const auto now = std::chrono::steady_clock::now();
   if (now - asked_ < kAskEvery) return;
@@ -130,7 +130,7 @@ void Arrivals::forget_ended() {
         decisions_.forget(move_id, Side::kDestination);
       }
     } catch (const Failure&) {
-      silent.insert(source);  // its record may be needed still
+      silent.insert(source);  // the source may still need the record
     }
   }
 }

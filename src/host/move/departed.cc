@@ -6,7 +6,8 @@
 
 namespace ferry::host {
 
-// Origins hold what is made here for longer than this object lives.
+// Origins hold what these functions make for longer than a Departed lives: the lambdas capture no
+// `this`.
 
 std::shared_ptr<void> Departed::hold_network(const std::string& instance) const {
   if (instance.empty()) return nullptr;

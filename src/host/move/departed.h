@@ -12,8 +12,8 @@
 
 namespace ferry::host {
 
-// What stays at the source when a program has left, until nobody needs it any more. A ferryd that ends
-// leaves it to the next one.
+// What stays at the source when a program has left, until nobody needs it any more. A ferryd that
+// ends leaves it to the next ferryd.
 class Departed {
  public:
   // `stopping`: this ferryd ends.
@@ -21,11 +21,12 @@ class Departed {
            const std::atomic<bool>& stopping)
       : units_(units), decisions_(decisions), origins_(origins), stopping_(stopping) {}
 
-  // The network of a unit, by its instance: released when nobody holds it any more. Null: it had none
-  // of its own.
+  // Holds the network of the unit with this instance, which is released when nobody holds it any
+  // more. Null: the unit had no network of its own.
   std::shared_ptr<void> hold_network(const std::string& instance) const;
 
-  // Origins::keep() with what the journal has to know of it: the RNIC has moved on, its slot is free.
+  // Origins::keep(), and notes in the journal when the RNIC has moved on, and when its slot is
+  // free.
   void keep_origin(std::uint64_t move_id, StandInId stand_in, const Place& place,
                    const std::shared_ptr<void>& network) const;
 

@@ -19,7 +19,6 @@
 namespace ferry::host {
 namespace {
 
-// The objects of a map.
 template <typename Map>
 auto values(const Map& map) {
   std::vector<typename Map::mapped_type> all;

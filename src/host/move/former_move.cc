@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{100};  // between looks and questions
 constexpr std::chrono::seconds kCriuLimit{10};    // for CRIU to kill what has left
-constexpr std::chrono::seconds kReopenEvery{1};   // sockets that could not be opened again
+constexpr std::chrono::seconds kReopenEvery{1};   // between attempts to open sockets again
 constexpr std::chrono::seconds kWarnEvery{10};
 
 std::chrono::nanoseconds now() {
@@ -55,7 +55,7 @@ FormerMove::FormerMove(const SourceSide& side, std::uint64_t move_id, const Jour
       tree_(tree ? std::move(tree)
                  : std::make_unique<StoppedTree>(side.control, side.stand_ins, move_id)),
       machine_(MoveMachine::recovered(entry.decision())) {
-  // One that was given is in its place.
+  // A tree that was given has its stand-ins already.
   if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
   for (const auto& process : side.control.processes()) {
     if (tree_->has_process(process.pid)) {
@@ -69,7 +69,7 @@ FormerMove::~FormerMove() {
   if (thread_.joinable()) thread_.join();
 }
 
-// False when this ferryd ends.
+// Waits a moment. False when this ferryd ends.
 bool FormerMove::pause() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kPause);
@@ -88,7 +88,8 @@ void FormerMove::run() {
   }
 }
 
-// The next that the machine wants, with the lock but while it is carried out. False: nothing more.
+// Carries out the next step or action of the machine; without the lock while that takes time.
+// False: there is nothing more to do.
 bool FormerMove::go_on(Lock& lock) {
   using Event = MoveMachine::Event;
   if (const auto step = machine_.step(now()); step != MoveMachine::Step::kNone) {
@@ -116,7 +117,7 @@ bool FormerMove::go_on(Lock& lock) {
 
 void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
   if (step == MoveMachine::Step::kAskCommit) return ask(lock);
-  // Under the lock: who waits for the decision hears it when it is on record.
+  // Under the lock: a thread that waits for the decision hears it when it is on record.
   const auto outcome = machine_.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
   report_failure([&] {
     side_.decisions.record(Side::kSource, {outcome, program_, "", entry_.record->moves});
@@ -144,7 +145,8 @@ void FormerMove::ask(Lock& lock) {
   log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer, reason);
 }
 
-// The peers of connections to come are told the way too, as long as the program lives anywhere.
+// Those of the program's future peers that ask here are told the way too, as long as it lives
+// anywhere.
 void FormerMove::depart() {
   report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0); });
   network_ = side_.departed.hold_network(held_.instance);
@@ -169,7 +171,8 @@ void FormerMove::follow() {
   Place there;
   if (entry_.going) there.host = entry_.going->host;
   there.ferryd = held_.peer.substr(held_.peer.rfind('@') + 1);
-  // Those that cannot be opened now may be later: an address of a host that has just been booted.
+  // Sockets that cannot be opened now may be later, e.g. when a host that has just booted has got
+  // its address.
   auto open = [&, complained = false]() mutable {
     const std::string problem = tree_->reopen();
     if (!problem.empty() && !complained) {
@@ -179,7 +182,7 @@ void FormerMove::follow() {
     }
     if (!entry_.going) return;
     for (const auto& gone : tree_->commit(entry_.going->places, there, age + (now() - began))) {
-      // It may have moved on since.
+      // The RNIC may have moved on since.
       const auto place = entry_.origins.find(gone.place.origin);
       if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
       side_.stand_ins.committed(gone.stand_in, place->second.location,
@@ -191,14 +194,15 @@ void FormerMove::follow() {
   };
   open();
   const auto is_needed = [&] {
-    // Of a former version's move nothing is known but that it is decided.
+    // Of a move of a former version the journal knows only that it is decided.
     const bool expired = entry_.held && tree_->expired();
     return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
   };
   const auto handle = [&](const v1::WatchEvent& event) {
     for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
   };
-  // Who restored a checkpoint may not have got our word, and asks for it again then.
+  // The ferryd that restored a checkpoint may not have got this keeper's answer to Take, and asks
+  // again then: until that is settled it has no news.
   if (entry_.kept && entry_.going && entry_.going->host != host_.name && !entry_.left) {
     Peer destination = Peer::recorded(held_.peer, host_.credentials);
     std::string reason;
@@ -219,7 +223,7 @@ void FormerMove::follow() {
     opened = now();
     open();
   }
-  // CRIU has killed the tree, or was itself killed before.
+  // CRIU has killed the tree, unless it was killed itself before.
   for (const auto limit = began + kCriuLimit; !host_.stopping && now() < limit;) {
     if (tree_->all_gone()) break;
     pause();

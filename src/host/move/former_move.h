@@ -16,9 +16,9 @@
 #include "host/standin/stopped_tree.h"
 #include "host/units/unit.h"
 
-// The source's side of a move that a former ferryd of this host has led, from the stop on, by the
-// journal. Its stand-ins answer again as soon as it exists; then a thread of its own carries out what
-// MoveMachine::recovered() wants:
+// The source's side, from the stop on, of a move that a former ferryd of this host led, as the
+// journal has it. Its stand-ins answer again as soon as the object exists; then a thread of its own
+// carries out the actions of MoveMachine::recovered():
 //
 //   kAskCommit ─ asks the destination until it answers, or an operator decides
 //   kFollow ──── peers are told the way for what is left of the stand-ins' term, and those of
@@ -28,7 +28,7 @@ namespace ferry::host {
 
 class FormerMove : public UnderWay {
  public:
-  // `tree`: when its stand-ins are there already (a checkpoint of this ferryd's that was restored).
+  // `tree`: given when its stand-ins are there already (a checkpoint of this ferryd was restored).
   FormerMove(const SourceSide& side, std::uint64_t move_id, const Journal::Entry& entry,
              std::unique_ptr<StoppedTree> tree = nullptr);
   // ThisHost::stopping is set before.
@@ -41,15 +41,15 @@ class FormerMove : public UnderWay {
   // CRIU's actions. post-dump waits for the decision; EAGAIN when this ferryd ends.
   int action(const std::string& name, pid_t root) override;
   std::optional<agent::Resume> wake(pid_t inner_pid) override { return tree_->wake(inner_pid); }
-  // It uses its sockets again, or has never let go of them.
+  // The process uses its sockets again, or has never let go of them.
   void resumed(pid_t inner_pid, const agent::Resumed&) override { tree_->resumed(inner_pid); }
   bool has_process(pid_t pid) const override { return tree_->has_process(pid); }
 
   // For a destination that asks.
   Answer answer() const;
-  // A promise whose destination does not answer.
+  // The move is promised, and its destination does not answer.
   bool in_doubt() const;
-  // An operator's word that the destination will not go on, which is on record already.
+  // An operator says that the destination will not go on; that is on record already.
   void resolve_abort();
   bool is_over() const;
 
@@ -72,7 +72,7 @@ class FormerMove : public UnderWay {
   const Held held_;
   const std::string program_;
   const std::shared_ptr<const Unit> unit_;
-  std::shared_ptr<void> network_;  // the thread's
+  std::shared_ptr<void> network_;  // used by the thread only
   std::set<port::Endpoint> kept_;  // by Origins
   const std::unique_ptr<StoppedTree> tree_;
 

@@ -7,7 +7,7 @@
 
 namespace ferry::host {
 
-// Opens the way of an image to where a destination waits for it, as its answer to Prepare says.
+// Connects `sender` to where the destination waits for an image, as its answer to Prepare says.
 // Throws Failure.
 void open_image_way(const Peer& peer, const v1::PrepareReply& reply, const Credentials* credentials,
                     std::optional<ImageSender>* sender);

@@ -47,14 +47,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kHelloLimit{5};  // that a peer just connected may take to say of what kind it is
+constexpr seconds kHelloLimit{5};  // for a new peer to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
 constexpr char kRootfsLog[] = "rootfs.out";
 constexpr seconds kBindLimit{20};
-// From the end of a standstill until the scripts of a CRIU that has not ended by itself are killed,
-// and from there until it is killed too, which its TCP connections may not survive.
+// Times from the end of a standstill: until the scripts of a CRIU that has not ended by itself are
+// killed; and from there until CRIU is killed too, which its TCP connections may not survive.
 constexpr seconds kScriptGrace{2}, kCriuGrace{3};
-constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes: else the stop is as short without
+constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
+                                                   // shorten the stop
 
 // CRIU holds the pages that it leaves out in pipes, whose descriptors are limited.
 bool can_leave_out(std::uint64_t bytes) {
@@ -133,7 +134,7 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
   }
 }
 
-// A step of the move, after which `event` has happened.
+// Carries out a step of the move, after which `event` has happened.
 void Move::attempt(MoveMachine::Event event, const std::function<void()>& step) {
   in_group([&] {
     group_->need_open();
@@ -177,7 +178,7 @@ void Move::run(const Progress& progress) {
         end_here();
         is_done = true;
         break;
-      default:  // this ferryd ends: too late for a promise, which the next one asks about
+      default:  // this ferryd ends: too late for a promise, about which the next ferryd asks
         group_->failed(index_, "this ferryd is ending");
         is_done = group_->undecided();
     }
@@ -222,7 +223,7 @@ void Move::dump() {
   if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name(), error);
 }
 
-// The program has gone: nothing of it is left to run here.
+// After the program has gone: nothing of it may be left to run here.
 void Move::end_here() {
   await_work();
   kill_rest();
@@ -245,7 +246,7 @@ void Move::end_here() {
 std::string Move::run_criu() {
   standstill_.begin(host_.limits.standstill);
   Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
-  // Unless CRIU waits for the decision.
+  // Not when CRIU waits for the decision.
   Alarm without_scripts(host_.limits.standstill + kScriptGrace, [this] {
     if (group_->answer() == Answer::kAborted) kill_scripts(criu_);
   });
@@ -268,7 +269,7 @@ void Move::give_up_standstill() {
   if (group_->answer() == Answer::kAborted) sender_->break_off();
 }
 
-// A call of CRIU's plugin or action script, which a CRIU that was killed leaves behind.
+// A call of CRIU's plugin or action script. The call may outlive a CRIU that was killed.
 class Move::AtWork {
  public:
   explicit AtWork(Move& move) : move_(move) {
@@ -372,7 +373,7 @@ void Move::check_here_and_there() {
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
   if (reply.missing_files().empty()) return;
-  // What was open for a moment is not needed.
+  // Files that were open for a moment only are not needed.
   const auto files = unit_.needed_files();
   for (const auto& file : reply.missing_files()) {
     if (!files.contains(file)) continue;
@@ -381,7 +382,7 @@ void Move::check_here_and_there() {
   }
 }
 
-// Of those whose memory goes into their images, not ahead of them.
+// Of the programs whose memory goes into their images, not ahead of them.
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
@@ -391,8 +392,8 @@ std::uint64_t Move::image_bytes() const {
   return sum;
 }
 
-// A peer that does not speak the migration protocol cannot learn a new address, and has to be
-// patient. Gives what it has looked at.
+// Refuses peers that speak no migration messages, unless the address moves along and they are
+// patient: they cannot learn a new address. Gives the contexts that it has looked at.
 std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   const auto deadline = Clock::now() + kHelloLimit;
   auto contexts = contexts_of(side_.control, program_.processes);
@@ -493,11 +494,11 @@ void Move::note_held(const std::vector<HeldProcess>& processes) {
 
 void Move::frozen() {
   const AtWork at_work(*this);
-  // Meanwhile it may have become another program: a set-user-ID one.
+  // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
   if (ahead_) ahead_->send_last(*sender_);
-  // Before CRIU makes folders of its own there.
+  // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
   auto turn = side_.dump_turns.take(unit_.root());
   group_->happened(index_, MoveMachine::Event::kFrozen);
@@ -545,8 +546,8 @@ std::vector<ImageFile> Move::files() const {
   return files;
 }
 
-// Answer to the post-dump action: 0 kills the tree here, EAGAIN leaves it frozen and CRIU asks
-// again, anything else thaws it.
+// Gives the answer to the post-dump action: with 0 CRIU kills the tree here, with EAGAIN it leaves
+// the tree frozen and asks again, with anything else it thaws the tree.
 int Move::after_dump() {
   using Action = MoveMachine::Action;
   using Event = MoveMachine::Event;
@@ -604,8 +605,8 @@ void Move::restore() {
   side_.decisions.note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
   watcher_ = std::thread([this] { watch(); });
-  // The supervisor of a container sees its program killed: it must know why. What can fail of it
-  // comes before the decision.
+  // The supervisor of a container sees its program killed, and must find the reason. The part of
+  // writing it that can fail comes before the decision.
   unit_.stage(Unit::State::kMoved, 0);
 }
 
@@ -618,7 +619,8 @@ void Move::leave() {
   depart();
 }
 
-// The peers of connections to come are told the way too, as long as the program lives anywhere.
+// Those of the program's future peers that ask here are told the way too, as long as it lives
+// anywhere.
 void Move::depart() {
   Place there;
   there.host = host_there_;
@@ -643,7 +645,7 @@ void Move::roll_back() {
   tree_.roll_back();
   std::string reason;
   if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
-    // It aborts by itself: nothing is promised.
+    // The destination aborts by itself: nothing is promised.
     log::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
   }
   if (sender_) sender_->break_off();
@@ -663,7 +665,7 @@ void Move::roll_back() {
   std::filesystem::remove_all(images_, ignored);
 }
 
-// CRIU has killed the tree; what its death may have left over must not live twice.
+// CRIU has killed the tree; a process that is left of a killed CRIU's tree must not live twice.
 void Move::kill_rest() {
   for (const auto& pidfd : pidfds_) {
     if (pidfd) ::pidfd_send_signal(pidfd.get(), SIGKILL, nullptr, 0);
@@ -703,7 +705,7 @@ void Move::watch() {
     std::this_thread::sleep_for(milliseconds(100));
   }
   if (host_.stopping) return;     // the next ferryd goes on
-  std::shared_ptr<void> network;  // goes when nobody needs it, after the lock
+  std::shared_ptr<void> network;  // released, if nobody else holds it, after the lock
   {
     std::lock_guard lock(mutex_);
     network.swap(network_);
@@ -717,7 +719,7 @@ void Move::handle(const v1::WatchEvent& event) {
   if (event.has_resumed() && !is_resumed_) {
     resumed_ = last_news_;
     is_resumed_ = true;
-    // The commit's answer may be on its way still.
+    // The answer to the commit may still be on its way.
     if (!group_->committed()) committed_at_ = resumed_;
     rdma_ns_there_ = event.resumed().rdma_ns();
   } else if (event.has_peers_know()) {

@@ -27,9 +27,9 @@
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
 
-// The source's side of the move of one program (docs/protocol.md, "A move decides once"): carries out
-// what the group's MoveMachine wants for it. CRIU's plugin and action scripts call in from other
-// threads while run() waits for `criu dump`:
+// The source's side of the move of one program (docs/protocol.md, "A move decides once"): carries
+// out the actions that the group's MoveMachine gives for it. CRIU's plugin and action scripts call
+// in from other threads while run() waits for `criu dump`:
 //
 //   check, prepare, copy ahead ─ criu dump ┬ pause_tree()            stop
 //                                          ├ frozen()                control blocks; what was
@@ -46,45 +46,46 @@ namespace ferry::host {
 // What the user wants of a move.
 struct MoveOptions {
   enum class Ahead : std::uint8_t {
-    kBySize,  // memory of programs for which it pays
+    kBySize,  // copy ahead if the program is large enough for that to pay
     kAlways,
     kNever,
   };
-  bool force = false;  // also if a standard peer may give up meanwhile
+  bool force = false;  // move also if a standard peer may give up meanwhile
   Ahead copy_ahead = Ahead::kBySize;
   double max_blackout_ms = 0;  // 0: no limit
-  std::string kind;            // whose units are meant, by UnitKind::kind(); empty: anybody's
+  std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
   Extras extras;
 };
 
 class Move : public UnderWay {
  public:
   using Clock = std::chrono::steady_clock;
-  // Not called any more when run() has ended.
+  // Not called any more once run() has ended.
   using Progress = std::function<void(const v1::MoveProgress& progress)>;
-  // What came of it; for the report of the group.
+  // How the move ended, for the report of the group.
   struct Outcome {
     std::shared_ptr<const v1::MoveReport> report;
     Clock::time_point stopped, resumed;
   };
 
-  // The one of the group's programs with this index. `user` asked for it: what is not its own when
-  // all is frozen does not move.
+  // Moves the group's program with this index. `user` asked for it: a program that is not this
+  // user's when all is frozen does not move.
   Move(const SourceSide& side, std::shared_ptr<MoveGroup> group, std::size_t program, uid_t user,
        const MoveOptions& options);
-  // Waits for what goes on behind run().
+  // Waits for the thread that goes on after run().
   ~Move() override;
 
   std::uint64_t move_id() const { return program_.move_id; }
   const Unit& unit() const { return unit_; }
   MoveGroup& group() const { return *group_; }
 
-  // From the check to the peers' knowledge, or back: a failure is the group's, and then the program
-  // runs here when this ends. Throws Failure for a program that moved and does not go on.
+  // Does everything from the check until the peers know, or until the program is back. A failure is
+  // told to the group, and then the program runs here when this ends. Throws Failure for a program
+  // that moved and does not go on.
   void run(const Progress& progress);
   const Outcome& outcome() const { return outcome_; }  // when committed
 
-  // From the control server.
+  // Called by the control server.
   void pause_tree();  // throws Failure
   void frozen();      // throws Failure
   void dump_failed();
@@ -140,35 +141,37 @@ class Move : public UnderWay {
   const std::uint64_t move_id_;
   const uid_t user_;
   const MoveOptions options_;
-  std::vector<agent::ContextSlots> kept_;  // what standard peers know of it
-  std::vector<OuterStream> streams_;       // that --stdio replaces, as of the start of the dump
+  std::vector<agent::ContextSlots> kept_;  // its slots that standard peers know
+  std::vector<OuterStream> streams_;       // the streams that --stdio replaces, as of the start of
+                                           // the dump
   Peer& peer_;
-  std::string host_there_;         // its name
-  std::shared_ptr<void> network_;  // of the container: released when nobody has it any more
+  std::string host_there_;         // the destination's name
+  std::shared_ptr<void> network_;  // the container's; released when nobody holds it any more
   StoppedTree tree_;
   const std::string images_;
   std::mutex progress_mutex_;
   Progress progress_;
-  std::optional<ImageSender> sender_;  // from prepare() until CRIU has ended
-  std::optional<CopyRootfs> rootfs_;   // as ahead_
+  std::optional<ImageSender> sender_;  // from prepare_there() until CRIU has ended
+  std::optional<CopyRootfs> rootfs_;   // as long as ahead_
   Clock::duration rootfs_time_{};
   std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
-  std::optional<CopyAhead> ahead_;  // from prepare() until the program has gone or goes on
+  std::optional<CopyAhead> ahead_;  // from prepare_there() until the program has gone or goes on
   Clock::duration ahead_time_{};
   unsigned ahead_rounds_ = 0;
   std::uint64_t ahead_bytes_ = 0, last_bytes_ = 0;
   bool is_prepared_ = false;
   DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<ProcessSlots>> places_;
-  std::vector<ProcessSlots> there_;  // what came of it
-  std::vector<UniqueFd> pidfds_;     // of the whole tree, at the stop
+  std::vector<ProcessSlots> there_;  // the result of places_
+  std::vector<UniqueFd> pidfds_;     // of the whole tree, as of the stop
 
-  std::atomic<pid_t> criu_{0};  // from its start on
-  Standstill standstill_;       // from before its start on
+  std::atomic<pid_t> criu_{0};  // set when CRIU starts
+  Standstill standstill_;       // begins before CRIU starts
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts
+  unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts that have
+                                           // not ended
   std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
@@ -180,8 +183,8 @@ class Move : public UnderWay {
   std::thread watcher_;
 };
 
-// Runs the moves of a group, which are all of it. Throws Failure: all its programs go on where they
-// were, or the message says where they are.
+// Runs the moves of a whole group. When it throws Failure all the programs go on where they were,
+// or the message says where they are.
 v1::GroupReport move_together(const std::string& host,
                               const std::vector<std::shared_ptr<Move>>& moves,
                               const Move::Progress& progress);

@@ -136,7 +136,7 @@ void MoveGroup::decide(Lock& lock, MoveMachine::Step step) {
     case MoveMachine::Step::kRecordOutcome: {
       const auto outcome = decision().committed() ? Decision::kConfirmed : Decision::kAborted;
       lock.unlock();
-      // Decided: what fails here is reported only.
+      // It is decided: what fails here is reported only.
       report_failure([&] { decisions_.record(Side::kSource, record(outcome)); });
       lock.lock();
       return;
@@ -178,7 +178,7 @@ void MoveGroup::ask(Lock& lock, MoveMachine::Step step) {
   in_doubt_ = true;
 }
 
-// An address has one place: stand-ins have answered at those that move along until here.
+// An address has one place: at an address that moves along, stand-ins here have answered until now.
 bool MoveGroup::leave_addresses(std::string* error) const {
   try {
     for (const auto& program : programs_) {
@@ -191,7 +191,7 @@ bool MoveGroup::leave_addresses(std::string* error) const {
   }
 }
 
-// Supervisors see their containers' programs killed: they must know why.
+// The supervisor of a container sees its program killed, and must find the reason.
 void MoveGroup::publish_moved() const {
   for (const auto& program : programs_) {
     report_failure([&] { program.unit->publish(); });
@@ -231,7 +231,7 @@ Answer MoveGroup::answer() const {
 
 void MoveGroup::resolve_abort() {
   std::lock_guard lock(mutex_);
-  // Its destination may have answered meanwhile.
+  // The destination may have answered meanwhile.
   if (decision().decided()) {
     throw Failure(fmt::format("{} {} decided just now: see ferry ps", names_of(programs_),
                               is_alone() ? "was" : "were"));

@@ -18,15 +18,16 @@
 
 namespace ferry::host {
 
-// The programs of one `ferry move`, which move all or none: drives their MoveMachine, and does what
-// that asks for all of them. A program that moves alone is a group of one. Their moves (move.h) run
-// side by side, each in two threads; these take here what the machine wants of their program.
+// The programs of one `ferry move`, which move all or none: drives their MoveMachine, and carries
+// out the steps that it gives for all of them. A program that moves alone is a group of one. The
+// moves (move.h) of the programs run side by side, each in two threads, which take the machine's
+// actions for their program here.
 class MoveGroup {
  public:
   using Action = MoveMachine::Action;
   using Event = MoveMachine::Event;
 
-  // Who carries out an action.
+  // Which thread carries out an action.
   enum class Worker : std::uint8_t {
     kMove,  // the thread of the program's move, which waits while CRIU dumps
     kDump,  // the call of CRIU's post-dump action script: transfer, restore, leave
@@ -39,7 +40,8 @@ class MoveGroup {
   };
 
   // `standstill`: the most that a program may be under CRIU before it is promised. `stopping`: this
-  // ferryd ends. `credentials`: none: nothing is checked. Throws Failure when `to` is no host.
+  // ferryd ends. `credentials`: null: certificates are not checked. Throws Failure when `to` is no
+  // host.
   MoveGroup(DecisionLog& decisions, Limits::Time standstill, const std::atomic<bool>& stopping,
             const Credentials* credentials, std::vector<Program> programs, const std::string& to);
 
@@ -48,23 +50,24 @@ class MoveGroup {
   bool is_alone() const { return programs_.size() == 1; }
   Peer& peer() { return peer_; }
 
-  // The next action of this worker for this one of the programs, waiting for it; meanwhile it
-  // decides for the group when that is due. kNone: there is none to come, or this ferryd ends
-  // before the group is decided.
+  // Waits for the next action of this worker for this program, and gives it; meanwhile it decides
+  // for the group when that is due. kNone: no more actions come, or this ferryd ends before the
+  // group is decided.
   Action next(std::size_t program, Worker worker);
-  // Throws Failure when it does not happen in the program's state: another has failed.
+  // Throws Failure when the event does not happen in the program's state: another program has
+  // failed.
   void happened(std::size_t program, Event event);
-  // Something failed at this one of the programs. Too late once the promise is on record. Of the
-  // program that was the first to fail the first reason is kept.
+  // Something failed at this program. Too late once the promise is on record. The reason that is
+  // kept is the first one of the program that was the first to fail.
   void failed(std::size_t program, const std::string& reason);
-  // Nobody asks here any more where it has gone; waits until it has.
+  // Nobody asks here any more where the program has gone; waits until it has gone.
   void unneeded(std::size_t program);
-  // Its standstill may be over, and then it fails for that.
+  // The standstill of this program may be over: then the group fails for that.
   void time_passed(std::size_t program);
   // Throws Failure when something has failed.
   void need_open() const;
 
-  // False when this ferryd ends before it is decided.
+  // False when this ferryd ends before the group is decided.
   bool wait_until_decided() const;
   bool undecided() const;
   bool committed() const;
@@ -73,11 +76,11 @@ class MoveGroup {
   bool in_doubt() const;
   // For a destination that asks.
   Answer answer() const;
-  // An operator's word on a group in doubt: the destination will not go on. Throws Failure.
+  // An operator says of a group in doubt that the destination will not go on. Throws Failure.
   void resolve_abort();
-  // Why it is aborted, in one line.
+  // Why the group is aborted, in one line.
   std::string failure() const;
-  // It is back here, or nobody asks here any more where it has gone.
+  // The program is back here; or it has gone, and nobody asks here any more where.
   bool is_over(std::size_t program) const;
 
  private:
@@ -102,7 +105,7 @@ class MoveGroup {
   MoveMachine machine_;
   std::optional<std::size_t> culprit_;
   std::string failure_;
-  std::string refusal_;  // why what decides for all has failed
+  std::string refusal_;  // why the record or the question that decides for all has failed
   bool in_doubt_ = false;
   std::chrono::steady_clock::time_point decided_at_;
 };

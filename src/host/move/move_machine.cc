@@ -8,7 +8,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kAskEvery{100};  // a destination that does not answer
+constexpr std::chrono::milliseconds kAskEvery{100};  // while the destination does not answer
 
 }  // namespace
 
@@ -53,14 +53,14 @@ bool MoveMachine::happened(std::size_t program, Event event) {
   return true;
 }
 
-// The programs go on together when all are there.
+// Lets all programs go on together when the last of them is in this state.
 void MoveMachine::meet(State state, Event event) {
   const auto is_there = [state](const Program& program) { return program.state == state; };
   if (!std::all_of(programs_.begin(), programs_.end(), is_there)) return;
   for (auto& program : programs_) apply(program, event);
 }
 
-// Once it is decided, all programs hear of it.
+// Tells all programs the decision, once there is one.
 void MoveMachine::conclude() {
   if (is_concluded_ || !decision_.decided()) return;
   is_concluded_ = true;

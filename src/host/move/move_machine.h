@@ -10,17 +10,17 @@
 
 namespace ferry::host {
 
-// The source's side of a move as a state machine, without I/O, clock or locks: of all programs of
-// one `ferry move`, which move all or none. Its owner carries out the actions that next() and
-// step() give, and tells what came of them. ferryd (move_group.h, former_move.h) and the simulation
+// The source's side of a move as a state machine, without I/O, clock or locks. It has all programs
+// of one `ferry move`, which move all or none. Its owner carries out the actions that next() and
+// step() give, and tells it how they ended. ferryd (move_group.h, former_move.h) and the simulation
 // of whole moves run the same code.
 //
-// Each program has a state of its own, and kTransitions has every change of it. Three times the
-// programs wait for each other: none is prepared before all are checked, and so on. What decides is
-// one SourceDecision for all of them (decision.h).
+// Each program has a state of its own; kTransitions has every change of it. Three times the
+// programs wait for each other: none is prepared before all are checked, and so on. One
+// SourceDecision decides for all of them (decision.h).
 //
-// A ferryd that starts again goes on with recovered(): the state in which a move is whose program
-// the destination may hold.
+// A ferryd that starts again goes on with recovered(): a move whose program the destination may
+// hold.
 class MoveMachine {
  public:
   using Time = std::chrono::nanoseconds;
@@ -35,12 +35,12 @@ class MoveMachine {
     kStopping,      // CRIU is about to dump it
     kStopped,       // RDMA is taken from it, and stand-ins answer
     kFrozen,        // CRIU writes its image
-    kTransferring,  // the image
+    kTransferring,  // its image is on its way
     kRestoring,
     kHeldThere,  // frozen here, and frozen and silent there
     kLeaving,    // it goes on there
     kGone,       // stand-ins tell peers the way
-    kOver,       // nobody needs them any more
+    kOver,       // nobody needs the stand-ins any more
     kReturning,  // it goes on here
     kBack,
   };
@@ -58,7 +58,7 @@ class MoveMachine {
     kLeft,
     kUnneeded,
     kReturned,
-    // Of the group.
+    // The group's.
     kAllChecked,
     kAllPrepared,
     kAllCopied,
@@ -72,12 +72,12 @@ class MoveMachine {
     kCheck,      // here and there, changing nothing → kChecked
     kPrepare,    // the destination makes room → kPrepared
     kCopyAhead,  // what can be copied while the program runs → kCopied
-    kDump,       // by CRIU, on whose way it is stopped and frozen → kStopped, kFrozen, kDumped
+    kDump,       // CRIU dumps; meanwhile it is stopped and frozen → kStopped, kFrozen, kDumped
     kTransfer,   // → kTransferred
     kRestore,    // → kRestored
-    kLeave,      // peers are told where it is now → kLeft
-    kFollow,     // as long as peers may ask here → kUnneeded
-    kReturn,     // it gets its RDMA back, and the destination hears of it → kReturned
+    kLeave,      // peers are told where the program is now → kLeft
+    kFollow,     // stand-ins answer as long as peers may ask here → kUnneeded
+    kReturn,     // the program gets its RDMA back, and the destination hears of it → kReturned
   };
 
   struct Transition {
@@ -118,8 +118,8 @@ class MoveMachine {
       {State::kReturning, Event::kReturned, State::kBack, Action::kNone},
   };
 
-  // What the owner does for all programs: what a SourceDecision asks for, and at last the record of
-  // the outcome, where there was one of a promise.
+  // What the owner does for all programs: what the SourceDecision asks for, and at last the record
+  // of the outcome, where there is a record of a promise.
   enum class Step : std::uint8_t {
     kNone,
     kRecordPromise,  // → written()
@@ -130,24 +130,24 @@ class MoveMachine {
 
   // `standstill`: how long a program may be under CRIU before the promise.
   MoveMachine(std::size_t programs, Time standstill);
-  // Of a ferryd without memory of the move, by its record.
+  // For a ferryd that knows a move from the record only.
   static MoveMachine recovered(std::optional<Decision> record);
 
-  // The next action for this one of the programs (from 0).
+  // The next action for the program with this index.
   Action next(std::size_t program, Time now);
-  // The same, and next() gives it still.
+  // As next(), but does not take the action: next() still gives it.
   Action due(std::size_t program) const { return programs_.at(program).due; }
-  // False: it does not happen in this state, and has changed nothing.
+  // False: the event does not happen in this state, and has changed nothing.
   bool happened(std::size_t program, Event event);
   State state(std::size_t program) const { return programs_.at(program).state; }
 
-  // Due now. What it gives has an end before it gives another.
+  // The step that is due now. There is no other before this one has ended: written(), answered().
   Step step(Time now);
   void written(Written result);
   void answered(Answer answer, Time now);
-  // Something failed, or somebody gave up. Too late once promised: then false.
+  // Something failed, or somebody gave up. False: too late, it is promised.
   bool failed();
-  // An operator's word that the destination will not go on with the programs.
+  // An operator says that the destination will not go on with the programs.
   void operator_aborts();
 
   // When time_passed() has something to do, or step().
@@ -161,7 +161,7 @@ class MoveMachine {
   struct Program {
     State state = State::kChecking;
     Action due = Action::kCheck;
-    std::optional<Time> still_until;  // of its standstill
+    std::optional<Time> still_until;  // the end of its standstill
   };
 
   explicit MoveMachine(SourceDecision decision);
@@ -173,9 +173,9 @@ class MoveMachine {
   Time standstill_{};
   SourceDecision decision_;
   bool is_stepping_ = false;    // a step has been given, and has not ended
-  bool is_concluded_ = false;   // the programs know of the decision
+  bool is_concluded_ = false;   // the programs have been told the decision
   bool owes_outcome_ = false;   // there is, or may be, a record of a promise
-  std::optional<Time> ask_at_;  // not before
+  std::optional<Time> ask_at_;  // the destination is not asked before
 };
 
 }  // namespace ferry::host

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::chrono::seconds kAnswerLimit{10};
 constexpr std::chrono::milliseconds kPause{100};  // between questions
-constexpr std::chrono::seconds kHearing{5};       // before it is asked whether that is needed
+constexpr std::chrono::seconds kHearing{5};       // between calls of `is_needed`
 
 }  // namespace
 
-// Only the codes that the other side chooses bind; all others may come from the way there.
+// Only the codes that the other side chooses are answers; all others may come from the way there.
 
 Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason) {
   v1::CommitRequest request;
@@ -85,7 +85,7 @@ bool hear(Peer& destination, std::uint64_t move_id,
           const std::function<bool()>& is_needed) {
   while (is_needed()) {
     const auto status = destination.watch(move_id, handle, kHearing);
-    // A ferryd that does not know the move, by its journal, has nothing of it any more.
+    // A ferryd whose journal does not know the move has nothing of it any more.
     if (status.ok() || status.error_code() == grpc::NOT_FOUND) return true;
     if (status.error_code() != grpc::DEADLINE_EXCEEDED) std::this_thread::sleep_for(kPause);
   }

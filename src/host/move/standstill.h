@@ -14,13 +14,13 @@ class Standstill {
   void begin(milliseconds limit) { end_ = Clock::now() + limit; }
   bool is_over() const { return Clock::now() >= end_; }
 
-  // 1 ms at least, so that it can be the limit of a call.
+  // At least 1 ms, so that it can be the limit of a call.
   milliseconds left() const {
     return std::max(std::chrono::duration_cast<milliseconds>(end_ - Clock::now()), milliseconds(1));
   }
-  // Of `left`, which a call of the destination may take: until when the destination has to answer.
+  // How long the destination may take to answer a call that may take `left`.
   static milliseconds until_answer(milliseconds left) {
-    constexpr milliseconds kAnswerTime{500};  // that the answer may be on its way
+    constexpr milliseconds kAnswerTime{500};  // for the answer to be on its way
     return std::max(left - kAnswerTime, milliseconds(1));
   }
 

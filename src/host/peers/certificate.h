@@ -18,9 +18,9 @@ struct OpensslFree {
 using Certificate = std::unique_ptr<X509, OpensslFree>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, OpensslFree>;
 
-// Whom a certificate is for.
+// The subject of a certificate.
 struct Identity {
-  std::string name;                // the host's, its common name: what ferryd calls itself
+  std::string name;                // common name: what the host's ferryd calls itself
   std::vector<std::string> names;  // by which others may call it (subjectAltName), name included
   std::vector<std::string> addresses;  // numeric: where it calls from and is called; none: any
 
@@ -38,7 +38,7 @@ PrivateKey parse_key(const std::string& pem);
 
 Identity identity_of(X509* certificate);
 std::chrono::system_clock::time_point end_of(X509* certificate);  // notAfter
-// "" or why `certificate` is none of this CA's, now.
+// "", or why `certificate` is not valid now as one of this CA's.
 std::string problem_with(X509* certificate, X509* ca);
 
 using Days = std::chrono::duration<long, std::ratio<86400>>;

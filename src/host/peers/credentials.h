@@ -14,8 +14,8 @@ class ServerContext;
 class ServerCredentials;
 }  // namespace grpc
 
-// What this host shows to the ferryds of others, and whom it believes: TLS with certificates on
-// both sides, over gRPC and for images. A directory holds
+// What this host shows to the ferryds of other hosts, and whom it believes: TLS with certificates
+// on both sides, over gRPC and for images. A directory holds
 //
 //   ca.pem     the CA's certificate
 //   host.pem   this host's
@@ -33,7 +33,7 @@ class Credentials {
   static Credentials load(const std::string& directory);
   Credentials(const std::string& ca, const std::string& certificate, const std::string& key);
 
-  // True when a directory has some.
+  // True when the directory has a host's certificate.
   static bool exist(const std::string& directory);
 
   const Identity& identity() const { return identity_; }
@@ -51,7 +51,7 @@ class Credentials {
   std::shared_ptr<SSL_CTX> context_;
 };
 
-// Whom a call of another ferryd is from, by its certificate.
+// The caller of a call from another ferryd, by its certificate.
 struct Caller {
   std::string name;     // of the host; empty: nobody asked for certificates (--insecure)
   std::string address;  // numeric

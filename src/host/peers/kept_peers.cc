@@ -5,7 +5,8 @@
 namespace ferry::host {
 namespace {
 
-// A certificate is looked at when a connection is made: none outlives its certificate by more.
+// Certificates are checked when a connection is made: no connection outlives its certificate by
+// more.
 constexpr std::chrono::minutes kLongest{10};
 
 }  // namespace

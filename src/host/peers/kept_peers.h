@@ -12,8 +12,9 @@ namespace ferry::host {
 class Credentials;
 class Peer;
 
-// The ferryds that this one asks again and again. A connection lasts from one question to the next, for its handshake
-// costs both sides more than the question. Any thread may call.
+// Connections to the ferryds that this one asks again and again. A connection lasts from one
+// question to the next, because its handshake costs both sides more than the question. Any thread
+// may call.
 class KeptPeers {
  public:
   explicit KeptPeers(const Credentials* credentials) : credentials_(credentials) {}
@@ -21,7 +22,8 @@ class KeptPeers {
   // The ferryd of `host`, at `ferryd`, as Peer takes them. Throws Failure for an unknown host.
   std::shared_ptr<Peer> get(const std::string& ferryd, const std::string& host);
 
-  // A call of `peer` has failed: who asks next gets another, which resolves the name again and connects at once.
+  // A call of `peer` has failed: the next get() gives another, which resolves the name again and
+  // connects at once.
   void drop(const std::shared_ptr<Peer>& peer);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// The messages of ferry.proto by name, for headers: who looks into one includes ferry.pb.h, which is
-// long.
+// The messages of ferry.proto by name, for headers: code that uses their fields includes
+// ferry.pb.h, which is long.
 namespace ferry::v1 {
 
 class CheckRequest;

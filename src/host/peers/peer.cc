@@ -19,13 +19,13 @@ namespace {
 using std::chrono::milliseconds;
 using Stub = v1::Ferryd::Stub;
 
-constexpr int kLooks = 4;  // at a ferryd that broke off
+constexpr int kLooks = 4;  // at a ferryd that has broken off
 constexpr milliseconds kBetweenLooks{100};
 
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-// Told apart by their requests.
+// Told apart by the types of their requests.
 constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,    &Stub::Locate,
                               &Stub::Listener, &Stub::Check,   &Stub::Prepare, &Stub::Bind,
                               &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision};
@@ -94,13 +94,13 @@ grpc::Status Peer::watch(std::uint64_t move_id,
   return reader->Finish();
 }
 
-// gRPC says the same for a ferryd that is not there and for one that is refused, or refuses us:
-// the handshake once more, step by step, tells them apart.
+// gRPC gives the same error for a ferryd that is not there, for one that this host refuses, and for
+// one that refuses this host: the handshake once more, step by step, tells them apart.
 std::string Peer::why_unavailable() const {
   std::string reason;
   for (int look = 0; look < kLooks; ++look) {
-    // One that is being killed accepts still and closes at once, as one that refuses does: only
-    // the former is gone at the next look.
+    // A ferryd that is being killed still accepts and closes at once, as one that refuses does: but
+    // it is gone at the next look.
     if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
     UniqueFd socket;
     try {
@@ -122,7 +122,8 @@ std::string Peer::why_unavailable() const {
 std::string Peer::why_broken_off(UniqueFd socket) const {
   try {
     Stream stream = Stream::to_server(std::move(socket), credentials_, identity_, "h2");
-    // Whether our certificate will do is told after the handshake; else HTTP/2's settings come.
+    // After the handshake the other side refuses this host's certificate, or sends HTTP/2's
+    // settings.
     char first = 0;
     const int error = stream.receive(&first, sizeof first);
     // gRPC closes without an alert.

@@ -26,7 +26,7 @@ class Peer {
   Peer(const std::string& host, const Credentials* credentials, const std::string& identity = {});
   ~Peer();
 
-  // As record() has it.
+  // The peer that record() has named.
   static Peer recorded(const std::string& record, const Credentials* credentials);
 
   const std::string& name() const { return name_; }        // as the user wrote it
@@ -44,7 +44,7 @@ class Peer {
   // Defined in peer.cc, for each method.
   template <typename Request, typename Reply>
   grpc::Status try_call(const Request& request, Reply* reply, std::chrono::milliseconds timeout);
-  // Each event of a move that it tells of, until it has told all or `timeout` is over.
+  // Gives `handle` each event of a move, until the peer has told all or `timeout` is over.
   grpc::Status watch(std::uint64_t move_id,
                      const std::function<void(const v1::WatchEvent&)>& handle,
                      std::chrono::milliseconds timeout);

@@ -16,7 +16,7 @@
 namespace ferry::host {
 namespace {
 
-// Alerts (RFC 8446, 6.2) with which the other side says that our certificate will not do.
+// Alerts (RFC 8446, 6.2) with which the other side refuses this host's certificate.
 bool is_refusal(unsigned long error) {
   switch (ERR_GET_REASON(error)) {
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
@@ -32,7 +32,7 @@ bool is_refusal(unsigned long error) {
   }
 }
 
-// Why a handshake that we began has failed.
+// Why a handshake that this side began has failed.
 std::string refusal_of(SSL* ssl, const std::string& host) {
   const long verdict = SSL_get_verify_result(ssl);
   if (verdict != X509_V_OK) {
@@ -111,7 +111,7 @@ Stream Stream::to_client(UniqueFd socket, const Credentials* credentials) {
   return stream;
 }
 
-// errno of an operation that has not moved a byte.
+// The errno of an operation that has not moved a byte.
 int Stream::error_of(int result) const {
   const int system_error = errno;
   switch (SSL_get_error(ssl_.get(), result)) {

@@ -16,20 +16,21 @@ class Credentials;
 // socket's own timeouts hold. The process ignores SIGPIPE.
 class Stream {
  public:
-  // Of the side that connected. `host`: whom the other's certificate has to be for. Without
-  // credentials there is no TLS. `protocol`: ALPN, or nothing. Throws Failure that says why the
-  // other is refused; who is refused by the other learns it from receive().
+  // For the side that connected. `host`: the name that the other side's certificate must have.
+  // Without credentials there is no TLS. `protocol`: ALPN, or empty. Throws Failure that says why
+  // the other side is refused; when the other side refuses this one, receive() tells.
   static Stream to_server(UniqueFd socket, const Credentials* credentials, const std::string& host,
                           const std::string& protocol = {});
-  // Of the side that accepted; the other's certificate is one of the CA's. Throws Failure.
+  // For the side that accepted; the other side's certificate is one of the CA's. Throws Failure.
   static Stream to_client(UniqueFd socket, const Credentials* credentials);
 
   // Name in the other's certificate; empty without TLS.
   const std::string& peer() const { return peer_; }
   int socket() const { return socket_.get(); }
 
-  // All bytes, or errno: ETIMEDOUT, EPIPE at the end of the stream, EACCES when the other refuses
-  // our certificate, EPROTO when it breaks TLS. `more`: the next bytes follow at once.
+  // Move all bytes, or give errno: ETIMEDOUT, EPIPE at the end of the stream, EACCES when the other
+  // side refuses this host's certificate, EPROTO when it breaks TLS. `more`: the next bytes follow
+  // at once.
   int send(const void* data, std::size_t size, bool more = false);
   int receive(void* data, std::size_t size);
 

@@ -10,12 +10,12 @@ namespace ferry::host {
 
 class Credentials;
 
-// What ferryd has been told of its host and itself when it started. Only `stopping` changes.
+// What ferryd was told of its host and itself when it started. Only `stopping` changes.
 struct ThisHost {
   std::string name;     // as users call it
   std::string address;  // address:port of this ferryd; empty: it serves this host only
   std::string version;
-  const Credentials* credentials = nullptr;  // none: nothing is checked (--insecure)
+  const Credentials* credentials = nullptr;  // null: nothing is checked (--insecure)
   std::string state_directory;               // survives a restart
   std::string podman = "podman";             // the command
   std::string rootfs_helper;                 // ferry-rootfs

@@ -14,11 +14,11 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{2};    // between looks whether it goes on
-constexpr std::chrono::seconds kDoubt{3};        // that a source may take without being asked
-constexpr std::chrono::seconds kAnswerLimit{8};  // less than who asks waits for
+constexpr std::chrono::milliseconds kLook{2};    // between looks whether the container goes on
+constexpr std::chrono::seconds kDoubt{3};        // for a source to decide before it is asked
+constexpr std::chrono::seconds kAnswerLimit{8};  // less than the asking ferryd waits
 constexpr std::chrono::milliseconds kLookEvery{100};
-constexpr std::chrono::seconds kRetryEvery{2};  // what podman could not remove
+constexpr std::chrono::seconds kRetryEvery{2};  // to remove what podman could not remove
 
 PodmanNote note_of(const v1::PrepareRequest& request, const std::string& from) {
   const auto& podman = request.podman();
@@ -96,8 +96,9 @@ std::uint64_t PodmanArrival::restore(std::chrono::milliseconds limit) {
   state_ = State::kRestored;
   since_ = Clock::now();
   changed_.notify_all();
-  // Its processes may run, and may have taken the checkpoint, also when podman has failed or was
-  // killed: nothing of it is removed until its source, which calls it back first, says so.
+  // The processes may run, and may have taken the checkpoint, also when podman failed or was
+  // killed: nothing of them is removed until the source, which calls the checkpoint back first,
+  // says so.
   if (!error.empty()) throw Failure(fmt::format("cannot restore '{}': {}", note_.name, error));
   const auto most = since_ + host_.limits.resume;
   while (state_ == State::kRestored || state_ == State::kTaken) {
@@ -142,7 +143,7 @@ Answer PodmanArrival::abort() {
   return state_ == State::kGone ? Answer::kAborted : Answer::kUnknown;
 }
 
-// Nothing of it is left when this returns, unless this ferryd ends.
+// Nothing of the arrival is left when this returns, unless this ferryd ends.
 void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   state_ = State::kClearing;
   lock.unlock();
@@ -150,7 +151,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   if (token_ != ImageToken{}) images_->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
-  // One of a former ferryd's may be about to make it.
+  // A podman that a former ferryd started may be about to make the container.
   while (Podman::is_at_work(archive_) && !host_.stopping) std::this_thread::sleep_for(kLookEvery);
   bool clear = false;
   while (!clear && !host_.stopping) {
@@ -168,7 +169,7 @@ void PodmanArrival::clear(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-// It may have run, with TCP connections that go on at its source.
+// The container may have run here, with TCP connections that go on at its source.
 std::string PodmanArrival::remove() {
   try {
     if (const auto restored = podman_.find(note_.id); restored && restored->runs()) {
@@ -200,7 +201,7 @@ void PodmanArrival::source_is_at_work() {
 void PodmanArrival::source_is_silent() {
   std::unique_lock lock(mutex_);
   const bool give_up = Clock::now() - heard_ > host_.limits.source;
-  // What was restored may have been taken, as only the source knows.
+  // What was restored may have taken the checkpoint: only the source knows.
   if (!give_up || state_ != State::kWaiting) return;
   log::info("'{}' does not arrive: there is no sign of its source", note_.name);
   clear(lock);

@@ -17,50 +17,51 @@
 #include "host/peers/messages.h"
 #include "host/units/podman/podman.h"
 
-// The destination's side of the move of a container of podman's (podman_move.h): its archive comes,
-// podman restores it, and its processes take the checkpoint from the source, which keeps it. Until
-// they have it can be given up: then nothing is left of it here.
+// The destination's side of the move of a container of podman (podman_move.h): the archive comes,
+// podman restores it, and the container's processes take the checkpoint from the source, which
+// keeps it. Until they have taken it the arrival can be given up: then nothing of it is left here.
 namespace ferry::host {
 
 struct ThisHost;
 
 class PodmanArrival {
  public:
-  // The arrival that its processes have become by taking the checkpoint; null: they have not.
+  // Gives the arrival that the processes have become by taking the checkpoint; null: they have not.
   using Taken = std::function<std::shared_ptr<Arrival>(std::uint64_t move_id)>;
 
   PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
                 ImageReceiver* images, Custody& custody, const Podman& podman, Taken taken,
                 const v1::PrepareRequest& request, const std::string& from);
-  // Of a former ferryd that has not taken it: gives it up, in a thread of its own.
+  // An arrival at a former ferryd, whose processes have not taken the checkpoint: gives it up, in a
+  // thread of its own.
   PodmanArrival(const ThisHost& host, DecisionLog& decisions, const ImageRoom& room,
                 ImageReceiver* images, Custody& custody, const Podman& podman, Taken taken,
                 std::uint64_t move_id, const PodmanNote& note);
-  // ThisHost::stopping is set before, or it is over.
+  // ThisHost::stopping is set before, or the arrival is over.
   ~PodmanArrival();
 
   std::uint64_t move_id() const { return move_id_; }
   const std::string& name() const { return note_.name; }
   const std::string& id() const { return note_.id; }
-  const std::string& from() const { return from_; }      // in the certificate
-  const std::string& source() const { return source_; }  // address:port
+  const std::string& from() const { return from_; }      // the name in the source's certificate
+  const std::string& source() const { return source_; }  // the source's address:port
   const ImageToken& token() const { return token_; }
 
-  // Returns when it goes on here: the part of the blackout that was RDMA's, in ns. Throws Failure.
-  // `limit`: the source's.
+  // Returns when the container goes on here, and gives RDMA's part of the blackout, in ns. Throws
+  // Failure. `limit`: what is left of the source's standstill.
   std::uint64_t restore(std::chrono::milliseconds limit);
-  // kUnknown: ask again.
+  // kUnknown: the source has to ask again.
   Answer abort();
-  // What came of asking its source.
+  // Tell what came of asking the source.
   void source_is_at_work();
   void source_is_silent();
-  // Waits until nothing of it is left here, if that is being done.
+  // If the arrival is being removed: waits until nothing of it is left here.
   void await_clear();
-  // Its source should be asked.
+  // True when the source should be asked.
   bool waits_long() const;
   bool in_doubt() const;
   bool is_over() const;
-  // Sees whether it was taken.
+  // Sees whether the processes have taken the checkpoint.
   void look();
 
  private:
@@ -72,7 +73,7 @@ class PodmanArrival {
 
   const ThisHost& host_;
   DecisionLog& decisions_;
-  ImageReceiver* const images_;  // none: no other host can be reached
+  ImageReceiver* const images_;  // null: no other host can be reached
   Custody& custody_;
   const Podman& podman_;
   const Taken taken_;

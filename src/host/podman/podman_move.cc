@@ -35,13 +35,13 @@ constexpr seconds kExitLimit{10};    // for podman to see that a container has e
 constexpr seconds kPodmanGrace{5};   // from the end of a standstill until podman is killed
 constexpr std::size_t kPiece = 1 << 20;
 
-// The next ferryd has to find it.
+// The path of the FIFO for the archive. The next ferryd has to find it.
 std::string fifo_of(const ThisHost& host, std::uint64_t move_id) {
   return fmt::format("{}/podman-{:016x}", host.state_directory, move_id);
 }
 
-// What `podman exec` has started is not in the tree of the container: it would not move along. A
-// health check is over soon.
+// Processes that `podman exec` has started are not in the tree of the container: they would not
+// move along. One that is over soon, a health check, is no obstacle.
 std::string exec_session(const PodmanContainer& container) {
   constexpr milliseconds kSecondLook{500};
   const auto strangers = [&] {
@@ -63,7 +63,7 @@ std::string exec_session(const PodmanContainer& container) {
   return {};
 }
 
-// Opens without waiting for who writes.
+// Opens without waiting for a writer.
 UniqueFd open_fifo(const std::string& path) {
   UniqueFd fifo(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (fifo) ::fcntl(fifo.get(), F_SETPIPE_SZ, static_cast<int>(kPiece));
@@ -103,7 +103,7 @@ PodmanMove::PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog
   container_.name = entry.podman->name;
   container_.volumes = entry.podman->volumes;
   if (entry.held) container_.pid = entry.held->root;
-  // Restored here it is on record as well.
+  // A restore on this host is on record as well.
   taken_ = entry.record && entry.going && entry.going->host != host.name;
   settler_ = std::thread([this] { settle(); });
 }
@@ -278,7 +278,7 @@ void PodmanMove::checkpoint() {
   const auto need_time = [this] {
     if (standstill_.is_over()) throw Failure(stood_still(host_.limits.standstill));
   };
-  // What podman writes is read to its end then, and sent nowhere.
+  // Then what podman writes is still read to its end, and sent nowhere.
   std::optional<Alarm> over(std::in_place, host_.limits.standstill,
                             [this] { sender_->break_off(); });
   auto podman = std::async(std::launch::async, [this] {
@@ -306,8 +306,8 @@ void PodmanMove::checkpoint() {
   transferred_ = Clock::now();
 }
 
-// Sends what podman writes, as it is written. podman waits for who reads, so that all of it is read,
-// whatever becomes of the transfer; then throws Failure.
+// Sends what podman writes, as it is written. podman waits for its reader: so all is read, whatever
+// becomes of the transfer; then throws Failure.
 void PodmanMove::stream(std::future<std::string>& podman) {
   const UniqueFd fifo = open_fifo(fifo_);
   std::string broken = fifo ? std::string() : error_text(errno);
@@ -326,7 +326,7 @@ void PodmanMove::stream(std::future<std::string>& podman) {
   for (bool open = bool(fifo); open;) {
     pollfd readable{fifo.get(), POLLIN, 0};
     if (::poll(&readable, 1, static_cast<int>(kPause.count())) == 0) {
-      // A podman that fails early has never opened it.
+      // A podman that fails early has never opened the FIFO.
       open = podman.wait_for(seconds(0)) != std::future_status::ready;
       continue;
     }
@@ -345,7 +345,7 @@ void PodmanMove::stream(std::future<std::string>& podman) {
   if (!broken.empty()) throw Failure(broken);
 }
 
-// Returns when it goes on there.
+// Returns when the container goes on there.
 void PodmanMove::restore_there() {
   v1::RestoreRequest request;
   v1::RestoreReply reply;
@@ -366,8 +366,9 @@ void PodmanMove::restore_there() {
   rdma_ns_there_ = rdma_ns;
 }
 
-// It was taken at the last moment: nothing is to be given up any more, and the program's word may
-// take its own time. Throws Failure.
+// The checkpoint was taken at the last moment: it cannot be given up any more, and the word that
+// the program goes on may take its own time. Gives RDMA's part of the blackout, in ns. Throws
+// Failure.
 std::uint64_t PodmanMove::await_word() {
   const auto limit = Clock::now() + host_.limits.resume;
   std::optional<std::uint64_t> rdma_ns;
@@ -375,7 +376,7 @@ std::uint64_t PodmanMove::await_word() {
   const auto handle = [&](const v1::WatchEvent& event) {
     if (event.has_resumed()) rdma_ns = event.resumed().rdma_ns();
   };
-  // The destination may not have noted yet that it has it.
+  // The destination may not have noted yet that it has the checkpoint.
   while (is_needed()) {
     hear(peer_, move_id_, handle, is_needed);
     if (!rdma_ns) std::this_thread::sleep_for(kPause);
@@ -386,8 +387,8 @@ std::uint64_t PodmanMove::await_word() {
 
 // --- and back
 
-// It runs here when this returns, unless it is taken: that is seen too late now and then. Throws
-// Failure.
+// When this returns the container runs here, unless its checkpoint was taken: now and then that is
+// seen only here. Throws Failure.
 void PodmanMove::bring_back() {
   const auto fate = custody_.call_back(move_id_);
   if (is_taken() || fate == Custody::Fate::kTaken) {
@@ -395,14 +396,14 @@ void PodmanMove::bring_back() {
     taken_ = true;
     return;
   }
-  // One that runs here has never been restored elsewhere.
+  // A program that runs here was never restored elsewhere.
   const bool may_run_there = of_former_ && fate == Custody::Fate::kKept;
   if (fate == Custody::Fate::kClaimed || may_run_there) {
     await_destination();
   } else if (is_prepared_) {
     std::string reason;
     if (ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
-      // It clears up by itself: it gets nothing any more.
+      // The destination clears up by itself: its copy gets nothing any more.
       log::warn("cannot tell {} that '{}' does not come: {}", peer_.name(), container_.name,
                 reason);
     }
@@ -413,7 +414,8 @@ void PodmanMove::bring_back() {
   if (!error.empty()) throw Failure(error);
 }
 
-// Until the destination has said that nothing of it is left there, or an operator has.
+// Waits until the destination, or an operator, has said that nothing of the container is left
+// there.
 void PodmanMove::await_destination() {
   std::string reason;
   for (auto warned = Clock::time_point::min();;) {
@@ -435,12 +437,12 @@ void PodmanMove::await_destination() {
   }
 }
 
-// Empty, or what failed. It may never have stopped, or go on after a dump that failed. A podman that
-// hangs gets a second chance: the checkpoint is still in its storage.
+// Gives an empty string, or what failed. The container may never have stopped, or may go on after a
+// dump that failed. A podman that hangs gets a second chance: it still has the checkpoint.
 std::string PodmanMove::restore_here() {
   const auto limit = Clock::now() + kExitLimit;
   auto now = podman_.find(container_.id);
-  // podman hears a little later that its processes are gone.
+  // podman hears a little later that the container's processes are gone.
   while (now && now->runs() && !is_alive(now->pid) && Clock::now() < limit) {
     std::this_thread::sleep_for(kPause);
     now = podman_.find(container_.id);
@@ -450,7 +452,7 @@ std::string PodmanMove::restore_here() {
   bool killed = false;
   std::string error = podman_.restore(*now, host_.limits.restore, &killed);
   if (!killed) return error;
-  // From now on what was restored gets nothing; it may have everything already.
+  // From now on the restored processes get nothing; they may have everything already.
   custody_.give_up(move_id_);
   if (custody_.call_back(move_id_) == Custody::Fate::kHere) {
     return error + "; its processes go on, but podman does not know of them: kill ends them";
@@ -463,8 +465,8 @@ std::string PodmanMove::restore_here() {
   return error;
 }
 
-// The podman of a former ferryd's may be at the checkpoint still: it waits for who reads what it
-// writes.
+// A podman that a former ferryd started may still be at the checkpoint: it waits for a reader of
+// what it writes.
 void PodmanMove::await_podman() const {
   const UniqueFd fifo = open_fifo(fifo_);
   std::vector<std::byte> piece(kPiece);
@@ -476,7 +478,7 @@ void PodmanMove::await_podman() const {
   }
 }
 
-// What a former ferryd has begun.
+// Ends what a former ferryd has begun.
 void PodmanMove::settle() {
   try {
     if (!is_taken()) {

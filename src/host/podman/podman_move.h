@@ -19,9 +19,9 @@
 #include "host/peers/this_host.h"
 #include "host/units/podman/podman.h"
 
-// The source's side of the move of a container of podman's. podman makes the checkpoint and restores
-// it, and its processes run as soon as it has: so what decides is not a record of both sides but the
-// keeper of the checkpoint (custody.h), which is this host:
+// The source's side of the move of a container of podman. podman makes the checkpoint and restores
+// it, and the restored processes run at once. So it is not a record on each side that decides, but
+// the keeper of the checkpoint (custody.h), which is this host:
 //
 //   check, prepare ─ podman container checkpoint ─ archive ► as it is written ─► the destination
 //   not claimed there ──► called back: it is restored here
@@ -29,8 +29,8 @@
 //                         an operator, says that nothing of it is left there
 //   taken there ────────► podman removes it here
 //
-// A ferryd that was started anew finds the same by its journal (Journal::podman), but for the claim:
-// it always asks.
+// A ferryd that is started again finds the same in its journal (Journal::podman), except for the
+// claim: it always asks.
 namespace ferry::host {
 
 class PodmanMove {
@@ -40,13 +40,14 @@ class PodmanMove {
   // Throws Failure when `to` is no host.
   PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions, Custody& custody,
              const Podman& podman, PodmanContainer container, const std::string& to);
-  // Of a former ferryd: ends it, in a thread of its own.
+  // A move of a former ferryd: ends it, in a thread of its own.
   PodmanMove(const ThisHost& host, ControlServer& control, DecisionLog& decisions, Custody& custody,
              const Podman& podman, std::uint64_t move_id, const Journal::Entry& entry);
-  // ThisHost::stopping is set before, or it is over.
+  // ThisHost::stopping is set before, or the move is over.
   ~PodmanMove();
 
-  // To the end. Throws Failure: then it runs here, or the message says what became of it.
+  // Carries out the whole move. Throws Failure: then the container runs here, or the message says
+  // what became of it.
   v1::GroupReport run(bool force, const Progress& progress);
 
   std::uint64_t move_id() const { return move_id_; }
@@ -55,11 +56,11 @@ class PodmanMove {
   pid_t root() const { return container_.pid; }
   const std::string& to() const { return peer_.name(); }
 
-  // For a destination that asks.
+  // The answer for a destination that asks.
   Answer answer() const;
-  // What was called back waits for the destination's word.
+  // The checkpoint is called back, and the destination has not said yet that it has nothing of it.
   bool in_doubt() const;
-  // An operator's word that nothing of it is left at the destination.
+  // An operator says that nothing of the container is left at the destination.
   void resolve_abort();
   bool is_over() const;
 
@@ -95,7 +96,7 @@ class PodmanMove {
   const std::string fifo_;
   const bool of_former_;
   Progress progress_;
-  std::string host_there_;  // its name
+  std::string host_there_;  // the destination's name
   std::optional<ImageSender> sender_;
   bool is_prepared_ = false, stopped_it_ = false;
 

@@ -57,7 +57,7 @@ std::optional<PodmanContainer> PodmanMoves::find(const std::string& name,
   try {
     if (auto found = podman_.find(name)) return found;
   } catch (const Failure& failure) {
-    // There may be a podman that nobody uses.
+    // A podman that nobody uses may fail.
     if (is_podmans) throw;
     log::debug("{}", failure.what());
   }
@@ -99,7 +99,7 @@ v1::GroupReport PodmanMoves::move(uid_t user, PodmanContainer container, const s
 }
 
 void PodmanMoves::ps(uid_t user, v1::PsReply* reply) const {
-  if (user != 0) return;  // of what is stopped nobody sees whose it is
+  if (user != 0) return;  // it cannot be seen whose a stopped container is
   std::lock_guard lock(mutex_);
   const auto add = [&](const auto& move, const char* state) {
     auto* program = reply->add_programs();
@@ -139,7 +139,7 @@ bool PodmanMoves::resolve(uid_t user, std::uint64_t move_id, bool commit) {
 
 // --- other ferryds
 
-// Who asks puts this host's name before it.
+// Failures do not name this host: the asking ferryd puts its name before them.
 void PodmanMoves::check(const v1::CheckRequest& request) const {
   const auto& container = request.podman();
   await_clear(container.id(), container.name());
@@ -184,7 +184,7 @@ void PodmanMoves::check(const v1::CheckRequest& request) const {
   }
 }
 
-// What did not arrive at a former ferryd is in nobody's way when it is gone.
+// Waits until arrivals at a former ferryd are removed, and so are in nobody's way.
 void PodmanMoves::await_clear(const std::string& id, const std::string& name) const {
   std::vector<std::shared_ptr<PodmanArrival>> same;
   {
@@ -264,7 +264,7 @@ void PodmanMoves::recover(std::uint64_t move_id, Side side, const Journal::Entry
 }
 
 void PodmanMoves::keep_house() {
-  std::vector<std::shared_ptr<void>> over;  // end without the lock
+  std::vector<std::shared_ptr<void>> over;  // destroyed without the lock
   std::vector<std::shared_ptr<PodmanArrival>> arrivals;
   {
     std::lock_guard lock(mutex_);

@@ -12,8 +12,8 @@
 #include "host/podman/podman_move.h"
 #include "host/units/podman/podman.h"
 
-// The moves of podman's containers that this host's ferryd has under way, in both directions. What
-// concerns another move is answered with nothing.
+// The moves of podman's containers that this host's ferryd has under way, in both directions. Calls
+// that concern another move give nothing.
 namespace ferry::host {
 
 class KeptPeers;
@@ -38,9 +38,9 @@ class PodmanMoves {
   std::optional<std::uint64_t> restore(std::uint64_t move_id, std::chrono::milliseconds limit,
                                        const std::string& from);
   std::optional<Answer> abort(std::uint64_t move_id, const std::string& from);
-  std::optional<Answer> decision(std::uint64_t move_id) const;  // the source's
+  std::optional<Answer> decision(std::uint64_t move_id) const;  // as the move's source
 
-  // What former ferryds have left.
+  // Takes up what a former ferryd has left.
   void recover(std::uint64_t move_id, Side side, const Journal::Entry& entry);
   void keep_house();
 
@@ -57,14 +57,15 @@ class PodmanMoves {
   DecisionLog& decisions_;
   KeptPeers& peers_;
   const ImageRoom& room_;
-  ImageReceiver* const images_;  // none: no other host can be reached
+  ImageReceiver* const images_;  // null: no other host can be reached
   Custody& custody_;
   const PodmanArrival::Taken taken_;
   const Podman podman_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<PodmanMove>> moves_;
   std::map<std::uint64_t, std::shared_ptr<PodmanArrival>> arrivals_;
-  std::chrono::steady_clock::time_point asked_;  // the housekeeper's
+  std::chrono::steady_clock::time_point asked_;  // when it last asked sources; only the housekeeper
+                                                 // uses it
 };
 
 }  // namespace ferry::host

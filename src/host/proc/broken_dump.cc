@@ -26,7 +26,7 @@ namespace ferry::host {
 namespace {
 
 constexpr char kChain[] = "CRIU";           // locks a network namespace
-constexpr char kMark[] = "--mark 0xc114 ";  // what CRIU sends itself has it
+constexpr char kMark[] = "--mark 0xc114 ";  // packets that CRIU itself sends have it
 
 using Ports = std::pair<unsigned, unsigned>;  // one end's, the other's
 
@@ -38,7 +38,7 @@ unsigned port_of(const sockaddr_storage& address) {
   return 0;
 }
 
-// Of the connections of the tree, from both ends.
+// The ports of the connections of the tree, from both ends.
 std::set<Ports> connections_of(pid_t root) {
   std::set<Ports> connections;
   for (const pid_t pid : process_tree(root)) {
@@ -62,7 +62,7 @@ unsigned number_after(const std::string& line, std::string_view option) {
   return number;
 }
 
-// Rules as `iptables -S` shows them.
+// `rule`: as `iptables -S` shows it.
 bool locks_network(const std::string& rule) {
   return rule == fmt::format("-A INPUT -j {}", kChain) ||
          rule == fmt::format("-A OUTPUT -j {}", kChain) || rule == fmt::format("-N {}", kChain);
@@ -73,7 +73,7 @@ bool locks_connection(const std::string& rule, const std::set<Ports>& connection
          connections.contains({number_after(rule, "--sport "), number_after(rule, "--dport ")});
 }
 
-// The commands of the network that a process is in.
+// Runs commands in the network that a process is in.
 class Network {
  public:
   explicit Network(pid_t pid) : option_(fmt::format("--net=/proc/{}/ns/net", pid)) {}
@@ -127,9 +127,9 @@ void kill_dump(pid_t runner, pid_t root) {
   kill_tree(runner);
 }
 
-// As CRIU itself does it after a dump that has failed. What the program had set as SO_REUSEADDR,
-// which repair mode takes away, only CRIU has known: without it a server could not bind its port anew
-// beside a connection.
+// As CRIU itself does it after a dump that has failed. Repair mode takes SO_REUSEADDR away, and
+// only CRIU has known whether the program had set it: here it is always set, because without it a
+// server could not bind its port anew beside a connection.
 void end_repair(pid_t root) {
   for (const pid_t pid : process_tree(root)) {
     for (const auto& socket : tcp_sockets_of(pid)) {
@@ -163,7 +163,7 @@ void remove_network_lock(pid_t root) {
   }
 }
 
-// cgroups of version 1, where the freezer has a hierarchy of its own, and 2:
+// cgroups of version 1, where the freezer has a hierarchy of its own, and of version 2:
 //   7:freezer:/libpod_parent/libpod-ID, or 0::/machine.slice/libpod-ID.scope
 void thaw(pid_t root) {
   std::ifstream cgroups(fmt::format("/proc/{}/cgroup", root));

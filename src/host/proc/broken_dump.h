@@ -2,8 +2,8 @@
 
 #include <sys/types.h>
 
-// A CRIU that is killed in the middle of its dump undoes nothing of what it has done so far. Here it
-// is undone for it, so that the tree that it was dumping goes on.
+// A CRIU that is killed in the middle of its dump undoes nothing of what it has done so far. These
+// functions undo it, so that the tree that it was dumping goes on.
 namespace ferry::host {
 
 // Kills `runner`, which is CRIU or has it below it, with all that it has started. Before that, while
@@ -11,7 +11,7 @@ namespace ferry::host {
 // read would fail.
 void kill_dump(pid_t runner, pid_t root);
 
-// TCP connections of the tree that CRIU has stopped (repair mode) go on.
+// Lets TCP connections of the tree that CRIU has stopped (repair mode) go on.
 void end_repair(pid_t root);
 
 // Takes CRIU's lock out of the network that the tree is in, and nothing else.

@@ -32,7 +32,7 @@ std::set<std::string> words_of(const std::string& list) {
   return words;
 }
 
-// `controllers`: none for version 2.
+// `controllers`: empty for version 2.
 bool is_hierarchy_of(const Mount& mount, const std::set<std::string>& controllers) {
   if (controllers.empty()) return mount.type == "cgroup2";
   const auto offered = words_of(mount.options);
@@ -85,7 +85,7 @@ void remove_cgroup(const std::string& cgroup) {
     }
     std::ifstream processes(cgroup + "/cgroup.procs");
     for (pid_t pid = 0; processes >> pid;) {
-      if (pid > 0) ::kill(pid, SIGKILL);  // 0: of a pid namespace beside or around this one
+      if (pid > 0) ::kill(pid, SIGKILL);  // 0: a process outside of this pid namespace
     }
     std::this_thread::sleep_for(kGlance);
   }

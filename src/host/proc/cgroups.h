@@ -6,15 +6,16 @@
 // Cgroups as folders, of versions 1 and 2.
 namespace ferry::host {
 
-// Those that the cgroupsPath of a container's config.json names, one in each hierarchy, as runc finds
-// them: a path that does not begin with '/' begins at the caller's own cgroups. They need not be there.
+// The cgroups that the cgroupsPath of a container's config.json names, one in each hierarchy, as
+// runc finds them: a path that does not begin with '/' begins at the caller's own cgroups. They
+// need not exist.
 std::vector<std::string> cgroups_at(const std::string& path);
 
 // False, too, when there is no such cgroup.
 bool has_processes(const std::string& cgroup);
 
-// Removes the cgroup with all that are in it, and kills their processes. Throws Failure when it is
-// there still after a while.
+// Removes the cgroup with all that are in it, and kills their processes. Throws Failure when it
+// still exists after a while.
 void remove_cgroup(const std::string& cgroup);
 
 }  // namespace ferry::host

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Blanks are written as \040 there, and so are a few others.
+// mountinfo has \040 for a blank, and the like for a few other characters.
 std::string unescaped(const std::string& field) {
   std::string plain;
   for (std::size_t i = 0; i < field.size(); ++i) {
@@ -59,7 +59,8 @@ std::vector<std::string> targets_below(const std::string& folder) {
 }
 
 void unmount_all(const std::vector<std::string>& targets) {
-  // Else what is mounted below one would go in all places that the one is mounted at.
+  // Else what is mounted below a target would go in all other places where the same is mounted,
+  // too.
   for (const auto& target : targets) ::mount(nullptr, target.c_str(), nullptr, MS_PRIVATE, nullptr);
   std::string what;
   // The innermost first.

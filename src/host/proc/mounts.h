@@ -13,13 +13,13 @@ struct Mount {
   std::string options;  // of the file system: rw,memory
 };
 
-// What lies below another comes after it.
+// All mounts. A mount that lies below another one comes after it.
 std::vector<Mount> all_mounts();
 
 // The targets that lie below the folder, which may be mounted on itself.
 std::vector<std::string> targets_below(const std::string& folder);
 
-// Unmounts what is there, whoever has it open. Mounts below one of the targets that are shared with
+// Unmounts what is at the targets, whoever has it open. Mounts below a target that are shared with
 // another place stay there. Throws Failure when not all could be unmounted.
 void unmount_all(const std::vector<std::string>& targets);
 

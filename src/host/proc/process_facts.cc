@@ -31,7 +31,7 @@ FileFacts facts_of(const std::string& link) {
   struct statx status {};
   if (::statx(AT_FDCWD, link.c_str(), AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &status) != 0)
     return {};
-  // Of a sparse file CRIU takes what is there.
+  // Of a sparse file CRIU takes only the blocks that are there.
   const std::uint64_t size = std::min<std::uint64_t>(status.stx_size, status.stx_blocks * 512);
   return {status.stx_mode, status.stx_rdev_major, status.stx_rdev_minor, status.stx_nlink, size};
 }
@@ -208,7 +208,7 @@ bool is_headless(pid_t pid) {
 
 UnixSockets unix_sockets(pid_t pid) {
   UnixSockets sockets;
-  // setns() is for one thread: a new one, which ends afterwards.
+  // setns() changes one thread: a new one, which ends afterwards.
   std::thread([&] {
     const UniqueFd netns(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));
     if (netns && ::setns(netns.get(), CLONE_NEWNET) == 0) sockets = ask_for_unix_sockets();

@@ -21,13 +21,13 @@ struct FileFacts {
 
 struct Descriptor {
   int number = -1;
-  std::string target;    // of the link in /proc/PID/fd
+  std::string target;    // where the link in /proc/PID/fd leads
   std::string protocol;  // of a socket, as the kernel calls it; empty: unknown
   unsigned flags = 0;    // of open(2)
   int mount = -1;        // its id in mountinfo
   bool is_locked = false;
   std::string interface;  // of a tun device
-  int terminal = -1;      // number of the slave, of the master of a pseudoterminal
+  int terminal = -1;      // of the master of a pseudoterminal: the slave's number
   FileFacts file;
 };
 std::vector<Descriptor> descriptors_of(pid_t pid);
@@ -41,7 +41,7 @@ struct Mapping {
 };
 std::vector<Mapping> mappings_of(pid_t pid);
 
-// Of all mounts that the process sees.
+// The ids of all mounts that the process sees.
 std::set<int> mount_ids(pid_t pid);
 
 // Where the links exe, cwd and root of the process lead.
@@ -50,16 +50,16 @@ std::vector<std::string> places_of(pid_t pid);
 // The process that traces one of its threads; 0: none.
 pid_t tracer_of(pid_t pid);
 
-// Its first thread has ended, and others go on.
+// True when its first thread has ended, and others go on.
 bool is_headless(pid_t pid);
 
-// Of UNIX sockets, by inode: that of the socket at the other end, or the name a socket is bound to,
-// which is a path, or '@' and an abstract name of any bytes.
+// UNIX sockets by inode. `peers`: the inode of the socket at the other end. `names`: the name to
+// which a socket is bound: a path, or '@' and an abstract name of any bytes.
 struct UnixSockets {
   std::map<std::uint64_t, std::uint64_t> peers;
   std::map<std::uint64_t, std::string> names;
 };
-// All in the network namespace of the process.
+// The UNIX sockets in the network namespace of the process.
 UnixSockets unix_sockets(pid_t pid);
 
 }  // namespace ferry::host

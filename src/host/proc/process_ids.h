@@ -8,11 +8,12 @@
 
 namespace ferry::host {
 
-// Of the threads of the tree below `root` that have our process ids, not those of a pid namespace of
-// their own. CRIU gives each of them its id again, or fails.
+// The ids of the threads of the tree below `root` whose processes are in ferryd's own pid
+// namespace. CRIU gives each of these threads its id again, or fails.
 std::set<pid_t> ids_of_host(pid_t root);
 
-// At the destination, which is `host`: one line about an id that is not free there; empty: all are.
+// At the destination `host`: gives one line about an id that is not free there; empty: all are
+// free.
 using IsTaken = std::function<bool(pid_t id)>;
 std::string find_taken(const std::set<pid_t>& ids, const std::string& host,
                        const std::string& program, const IsTaken& is_taken);

@@ -36,7 +36,7 @@ struct Stat {
   std::uint64_t started = 0;
 };
 
-// Of the four in a line: real, effective, saved, file system. Nothing: they differ.
+// The id that all four in a line are: real, effective, saved, file system. Nothing: they differ.
 std::optional<uid_t> same_id(std::istream& fields) {
   uid_t real = 0, effective = 0, saved = 0, file_system = 0;
   fields >> real >> effective >> saved >> file_system;
@@ -113,9 +113,9 @@ void halt_tree(pid_t root) {
   std::set<pid_t> stopped;
   for (int look = 0; look < kLooks; ++look) {
     bool all_halted = true;
-    // A parent first: it starts no more children.
+    // Parents first: then they start no more children.
     for (const pid_t pid : process_tree(root)) {
-      // One that a debugger holds, too: it would go on without it.
+      // A process that a debugger holds gets the signal, too: it would go on without the debugger.
       const bool is_new = stopped.insert(pid).second;
       if (is_new) ::kill(pid, SIGSTOP);
       if (is_new || (is_alive(pid) && !is_halted(pid))) all_halted = false;
@@ -220,7 +220,7 @@ std::optional<uid_t> owner_of(pid_t pid) {
       fields >> std::hex >> capabilities;
     }
   }
-  // In a user namespace of its own it has them of that.
+  // A process in a user namespace of its own has its capabilities in that namespace only.
   if (namespace_inode(pid, "user") != namespace_inode(::getpid(), "user")) capabilities = 0;
   struct stat status {};  // root's, of a process that is not dumpable
   const bool dumpable =

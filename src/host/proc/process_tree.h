@@ -32,10 +32,10 @@ std::vector<pid_t> ancestors(pid_t pid);
 // True for `root` itself too.
 bool is_below(pid_t pid, pid_t root);
 
-// False when it is gone, or has ended and only its parent has not noticed yet.
+// False when it is gone, or has ended and its parent has not noticed yet.
 bool is_alive(pid_t pid);
 
-// The same of the process behind a pidfd, for sure; true for none.
+// True when the process behind a pidfd has ended, for certain; also true for no pidfd.
 bool has_ended(const UniqueFd& pidfd);
 
 // When it started, in clock ticks since the host did; 0 when it is gone. With the pid it names a
@@ -58,24 +58,24 @@ std::optional<pid_t> innermost_pid(pid_t pid);
 // The user who started it, whatever its other ids are; nothing when it is gone.
 std::optional<uid_t> user_of(pid_t pid);
 
-// The user that all of a process's ids are of (real, effective, saved, file system), when it has no
-// more rights than that user has given it, as for ptrace(2): nothing when its ids differ, those of
-// groups too (a set-user-ID or set-group-ID program), when it has capabilities or is not dumpable,
-// or is gone.
+// The user that all ids of a process (real, effective, saved, file system) name, if the process has
+// no more rights than that user has given it, as for ptrace(2). Nothing when its user or group ids
+// differ (a set-user-ID or set-group-ID program), when it has capabilities, is not dumpable, or is
+// gone.
 std::optional<uid_t> owner_of(pid_t pid);
 
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
 std::uint64_t resident_bytes_of_tree(pid_t root);
 
-// Those of them that are of no file.
+// Resident bytes that belong to no file.
 std::uint64_t anonymous_bytes(pid_t pid);
 
 // Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
 // when unknown.
 std::uint64_t namespace_inode(pid_t pid, const char* kind);
-// Of its pid namespace and those around it the one that is next to ours: the container's, whatever
-// its processes make inside of it. 0 when unknown.
+// The outermost of its pid namespaces that is below ferryd's own: the container's, whatever its
+// processes make inside of it. 0 when unknown.
 std::uint64_t outermost_pid_namespace(pid_t pid);
 
 // Every process in this mount namespace with this program name.

@@ -11,7 +11,8 @@
 
 namespace ferry::host {
 
-// A socket in repair mode, which CRIU restores them in, sends neither FIN nor RST when it is closed.
+// In repair mode, in which CRIU restores sockets, a socket sends neither FIN nor RST when it is
+// closed.
 void silence(pid_t root) {
   halt_tree(root);
   for (const pid_t pid : process_tree(root)) {

@@ -2,12 +2,12 @@
 
 #include <sys/types.h>
 
-// A restored copy of a program that is not to live: the program itself goes on elsewhere, with the
+// A restored copy of a program may not live when the program itself goes on elsewhere, with the
 // same TCP connections.
 namespace ferry::host {
 
-// Stops the processes of the tree, so that what ends them next ends their TCP connections without a
-// word to the peers.
+// Stops the processes of the tree, and sees to it that their TCP connections will end without a
+// word to the peers when the processes are killed.
 void silence(pid_t root);
 
 }  // namespace ferry::host

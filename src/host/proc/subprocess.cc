@@ -41,7 +41,7 @@ pid_t spawn(const Command& command, const Descriptors& descriptors) {
   place(descriptors.in, 0, O_RDONLY);
   place(descriptors.out, 1, O_WRONLY);
   place(descriptors.err, 2, O_WRONLY);
-  // Out of the way of the numbers that they get.
+  // Duplicates with numbers above those that the program gets.
   std::vector<UniqueFd> handed;
   const int end = 3 + static_cast<int>(command.descriptors.size());
   for (const int descriptor : command.descriptors) {
@@ -87,7 +87,7 @@ pid_t spawn(const Command& command, const Descriptors& descriptors) {
   return error == 0 ? pid : -error;
 }
 
-// False when the peer of `fd` is done.
+// False when the other end of `fd` is closed.
 bool drain(int fd, std::string* into) {
   char buffer[65536];
   const ssize_t size = ::read(fd, buffer, sizeof buffer);

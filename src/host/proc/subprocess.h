@@ -15,14 +15,15 @@
 // and no blocked signals.
 namespace ferry::host {
 
-// The path of what is Ferry's own and only for ferryd: beside it in a build, in ../lib/ferry when installed.
+// The path of a program of Ferry's that only ferryd runs: beside ferryd in a build, in ../lib/ferry
+// when installed.
 std::string companion(const std::string& name);
 
 struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own
   std::string input;                     // stdin of run(); empty: /dev/null
-  std::vector<int> descriptors;          // handed down as 3, 4, ...
+  std::vector<int> descriptors;          // it leads a session; else it is in ferryd's
   bool own_session = false;              // it leads one; else it is of ferryd's
 };
 
@@ -32,8 +33,8 @@ struct Outcome {
   bool ok() const { return status == 0; }
 };
 
-// Runs to the end. The caller ignores SIGPIPE: the program may not read all of its input.
-// After `timeout` `kill` kills it with all that it has started (status 128 + SIGKILL).
+// Runs to the end. The caller ignores SIGPIPE: the program may not read all of its input. After
+// `timeout`, `kill` kills it with all that it has started (status 128 + SIGKILL).
 Outcome run(const Command& command, std::chrono::milliseconds timeout = std::chrono::seconds(60),
             const std::function<void(pid_t)>& kill = kill_tree);
 
@@ -48,7 +49,7 @@ int wait_for(pid_t pid);
 // of start() and adopted ones (adopt_child) are left to their waiters.
 void reap_orphans();
 
-// A process that will become (or is) our child and is waited for by wait_for().
+// `pid` will become (or is) a child of ferryd, and wait_for() waits for it.
 void adopt_child(pid_t pid);
 
 }  // namespace ferry::host

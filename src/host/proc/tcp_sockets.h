@@ -8,8 +8,8 @@
 
 namespace ferry::host {
 
-// The TCP sockets that a process has open and that do not listen: descriptors of ours for the same
-// sockets.
+// The TCP sockets that a process has open and that do not listen, as ferryd's own descriptors of
+// the same sockets.
 std::vector<UniqueFd> tcp_sockets_of(pid_t pid);
 
 }  // namespace ferry::host

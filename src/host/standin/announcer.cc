@@ -40,8 +40,8 @@ void put(std::byte* at, std::span<const std::byte> bytes) {
   std::copy(bytes.begin(), bytes.end(), at);
 }
 
-// RFC 1071, over the pseudo header of RFC 8200, section 8.1: the sum of both addresses, the length
-// and the next header, and of the message.
+// The checksum of RFC 1071 over the message and the pseudo header of RFC 8200, section 8.1: the sum
+// of both addresses, the length and the next header.
 std::uint16_t checksum(std::span<const std::byte> addresses, std::uint32_t next_header,
                        std::span<const std::byte> message) {
   std::uint32_t sum = static_cast<std::uint32_t>(message.size()) + next_header;
@@ -107,7 +107,7 @@ struct Announced {
   std::vector<std::byte> frame;
 };
 
-// Of this thread's network namespace.
+// The announcements of all addresses in this thread's network namespace.
 std::vector<Announced> announcements() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) throw Failure("cannot list addresses: " + error_text(errno));

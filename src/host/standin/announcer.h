@@ -10,8 +10,8 @@
 
 #include "port/endpoint.h"
 
-// Tells a network that addresses are somewhere else now, as switches and hosts believe it without
-// being asked.
+// Tells a network that addresses have a new place, in messages that switches and hosts believe
+// without having asked.
 namespace ferry::host {
 
 using MacAddress = std::array<std::byte, 6>;
@@ -27,7 +27,7 @@ class Announcer {
   static constexpr int kTimes = 5;
 
   explicit Announcer(std::string netns);  // path
-  ~Announcer();                           // what was not sent yet never is
+  ~Announcer();                           // announces no more
   Announcer(const Announcer&) = delete;
   Announcer& operator=(const Announcer&) = delete;
 

@@ -51,7 +51,7 @@ void Origins::heard(const port::Endpoint& origin, const std::optional<Place>& pl
   if (found == entries_.end()) return;
   Entry& entry = found->second;
   if (!place) {
-    // The destination may not have told yet, or its ferryd starts anew.
+    // The destination may not have told the directory yet, or its ferryd is being restarted.
     if (entry.lost == Clock::time_point::max()) entry.lost = Clock::now();
     return;
   }

@@ -23,8 +23,8 @@ namespace ferry::host {
 namespace {
 
 constexpr int kRefreshMs = 200;
-constexpr std::chrono::milliseconds kAnswer{1000};  // that the host of an RNIC may take
-constexpr std::size_t kMaxRequests = 1024;          // who asks more often asks again
+constexpr std::chrono::milliseconds kAnswer{1000};  // for the host of an RNIC to answer
+constexpr std::size_t kMaxRequests = 1024;          // more are dropped: their senders ask again
 
 }  // namespace
 
@@ -55,8 +55,8 @@ Redirector::~Redirector() {
   thread_.join();
 }
 
-// The names under which holders of UDP port 4791 on this host find us, one for each address that
-// some RNIC has left. An address of another network namespace has no holder that could.
+// Opens the names under which holders of UDP port 4791 on this host find the redirector, one for
+// each address that some RNIC has left. Holders in other network namespaces cannot find them.
 void Redirector::refresh() {
   const auto addresses = origins_.addresses();
   std::erase_if(receivers_, [&](const auto& entry) { return !addresses.contains(entry.first); });
@@ -105,14 +105,14 @@ void Redirector::handle(const Request& request) {
   for (const Place& place : origins_.kept(request.to)) {
     hosts.emplace(place.ferryd, place.host);
   }
-  if (hosts.empty()) return;  // stopped, and not yet gone: it is asked again
+  if (hosts.empty()) return;  // the program is stopped and not yet gone: the sender asks again
   std::optional<cm::Mad> answer = cm::answer_for_nobody(request.mad);
   for (const auto& [ferryd, host] : hosts) {
     v1::ListenerReply reply;
     const auto peer = peers_.get(ferryd, host);
     if (!peer->try_call(question, &reply, kAnswer).ok()) {
       peers_.drop(peer);
-      answer.reset();  // it may be there: silence, and the next request finds out
+      answer.reset();  // the listener may be there: no answer, and the sender asks again
       continue;
     }
     for (const auto& message : reply.places()) {

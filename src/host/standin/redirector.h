@@ -18,8 +18,8 @@ class Credentials;
 class Origins;
 
 // Answers connection requests (REQ, SIDR_REQ) for rdma_cm listeners that have left this host, at
-// the addresses that their programs still have: where to ask instead. It asks the hosts of the
-// RNICs that left which of them has the listener.
+// the addresses that their programs still have: tells where to ask instead. It asks the hosts of
+// the RNICs that left which of them has the listener.
 class Redirector {
  public:
   Redirector(KeptPeers& peers, const Origins& origins, StandInHost& stand_ins);
@@ -27,7 +27,7 @@ class Redirector {
 
  private:
   struct Request {
-    StandInId stand_in = 0;  // which got it; 0: it came from the holder of UDP port 4791 here
+    StandInId stand_in = 0;  // who got the request; 0: the holder of UDP port 4791 here
     cm::Mad mad{};
     port::Address from, to;
   };
@@ -43,7 +43,7 @@ class Redirector {
   std::mutex mutex_;
   std::deque<Request> requests_;
   bool stopping_ = false;
-  std::map<port::Address, UniqueFd> receivers_;  // the thread's
+  std::map<port::Address, UniqueFd> receivers_;  // used by the thread only
   std::thread thread_;
 };
 

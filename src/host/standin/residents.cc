@@ -25,10 +25,10 @@ using nlohmann::json;
 Residents::Residents(std::string path) : path_(std::move(path)) {
   load();
   std::lock_guard lock(mutex_);
-  save();  // whoever looks what a move leaves behind finds it there before
+  save();  // the file is there before any move: no move leaves it behind
 }
 
-// Nothing at all when there are none; else
+// The file is empty when there are no residents; else
 // {"boot":7,"residents":[{"pid":4711,"started":815,"network":4026531840,
 //                         "places":[{"origin":"10.0.0.1/0","place":"{...}"}]}]}
 void Residents::load() {
@@ -71,7 +71,7 @@ void Residents::save() const {
                          {"network", entry.resident.network},
                          {"places", std::move(places)}});
   }
-  std::string text;  // none: it takes no room of a disk that is full
+  std::string text;  // empty: takes no room of a disk that is full
   if (!residents.empty()) {
     text = json{{"boot", stamp_now().boot}, {"residents", std::move(residents)}}.dump() + "\n";
   }
@@ -88,7 +88,7 @@ void Residents::save() const {
 void Residents::settle(const Resident& resident) {
   std::lock_guard lock(mutex_);
   Entry entry{resident, start_time(resident.pid), UniqueFd(::pidfd_open(resident.pid, 0))};
-  if (!entry.process) return;  // it has ended
+  if (!entry.process) return;  // the process has ended
   Entry& known = entries_[resident.pid];
   const bool is_news = known.started != entry.started || known.resident != resident;
   known = std::move(entry);

@@ -13,9 +13,10 @@
 
 namespace ferry::host {
 
-// Where the RNICs of this host's processes are that ferryd itself has given their sockets: after a
-// move, or a stop that was taken back. What a process says of the names of its RNICs is compared
-// with this. All of it is in a file, because processes live longer than a ferryd.
+// The places of those RNICs of this host's processes to which ferryd itself has given their
+// sockets: after a move, or a stop that was taken back. What a process says of the names of its
+// RNICs is compared with them. All of them are in a file, because processes live longer than a
+// ferryd.
 class Residents {
  public:
   struct Resident {
@@ -26,19 +27,19 @@ class Residents {
     bool operator==(const Resident&) const = default;
   };
 
-  // Takes up what the file says of processes that are still there. A file that cannot be read or
-  // written costs one line in the log each time: then the next ferryd does not know.
+  // Takes up what the file says of processes that are still there. A file that is damaged, or
+  // cannot be written, costs one line in the log each time: then the next ferryd does not know.
   explicit Residents(std::string path);
 
   // From now on these are the places of the process.
   void settle(const Resident& resident);
-  // It has moved on.
+  // The process has moved on.
   void forget(pid_t pid);
 
-  // Without places when ferryd has given the process nothing.
+  // Gives a Resident without places when ferryd has given the process nothing.
   Resident of(pid_t pid) const;
   std::vector<Resident> all() const;
-  // Takes out those whose process has ended.
+  // Takes out the processes that have ended, and gives their places.
   std::vector<Place> take_ended();
 
  private:

@@ -104,7 +104,7 @@ std::vector<rnic::Slot> bind_here(const std::string& netdev, const std::vector<r
   return bound;
 }
 
-// setns() is for one thread: a new one, which ends afterwards.
+// setns() changes one thread: a new one, which ends afterwards.
 void in_namespace(const std::string& netns, const std::function<void()>& call) {
   std::exception_ptr failure;
   std::thread([&] {
@@ -148,7 +148,7 @@ port::Endpoint bound_to(int udp) {
   return {port::to_address(address), local_port(udp)};
 }
 
-// Empty, or what is wrong with it.
+// Gives what is wrong with the socket of a slot; empty: nothing.
 std::string doubt_of(const rnic::Slot& slot, std::uint64_t network,
                      const std::vector<Place>& known) {
   if (!is_udp(slot.descriptor)) return "it is no UDP socket";

@@ -36,7 +36,7 @@ void send_packet(port::Port& port, const port::Endpoint& to, const wire::Header&
   std::uint16_t identification = 0;
   const auto out =
       port.reserve(to, wire::packet_size(header.opcode, payload.size()), &identification);
-  if (out.empty()) return;  // a full socket: peers ask again
+  if (out.empty()) return;  // the socket is full: peers ask again
   wire::encode_header(header, payload.size(), out);
   std::copy(payload.begin(), payload.end(), out.begin() + wire::header_size(header.opcode));
   wire::seal(out, port.local(), to, identification);

@@ -32,11 +32,11 @@ class StandInHost {
   explicit StandInHost(const port::Loss::Settings& faults = {});
   ~StandInHost();
 
-  // Takes the socket over and answers from now on. Throws Failure (then the descriptor stays the
-  // caller's).
+  // Takes the socket over and answers from now on. Throws Failure (then the descriptor still
+  // belongs to the caller).
   StandInId add(const rnic::Slot& slot);
-  // A rollback: stops answering and gives the socket back, unmarked; what nobody has read waits in
-  // it.
+  // For a rollback: stops answering and gives the socket back, unmarked. Packets that nobody has
+  // read wait in it.
   rnic::Slot take_back(StandInId id);
   // After the commit, `age` ago: peers are told the new location
   // (transport::StandIn::committed()).
@@ -44,20 +44,20 @@ class StandInHost {
                  std::uint32_t epoch, std::chrono::nanoseconds age = {});
   // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
-  // A peer that speaks no migration messages, if it stands in for a QP of one.
+  // A peer that speaks no migration messages, if the stand-in has a QP of such a peer.
   std::optional<port::Endpoint> standard_peer(StandInId id);
   bool meets_strangers(StandInId id);
-  // True when nobody needs it any more (or it does not exist).
+  // True when nobody needs the stand-in any more (or it does not exist).
   bool expired(StandInId id);
   // Closes the socket.
   void remove(StandInId id);
 
-  // Gets messages for QP 1 that came to a stand-in's slot 0 in a network namespace of its own.
-  // Called with a lock held: must not call back.
+  // `management` gets messages for QP 1 that came to slot 0 of a stand-in in another network
+  // namespace. It is called with a lock held: must not call back.
   using Management = std::function<void(StandInId id, const cm::Mad&, const port::Address& from,
                                         const port::Address& to)>;
   void set_management(Management management);
-  // An answer from there.
+  // Sends an answer to such a message.
   void send_management(StandInId id, const cm::Mad& mad, const port::Address& to);
 
   transport::StandIn::Counters counters(StandInId id);
@@ -68,7 +68,7 @@ class StandInHost {
     std::unique_ptr<port::Port> port;
     std::unique_ptr<transport::StandIn> stand_in;
     std::uint32_t slot = 0;
-    bool has_qp1 = false;  // its port is that of QP 1 for processes of this network namespace
+    bool has_qp1 = false;  // its port has QP 1 for processes of ferryd's network namespace
   };
 
   void loop();

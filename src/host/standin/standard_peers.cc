@@ -14,17 +14,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of moves on a busy machine of two processors (docs/bench.md), generously.
+// Generous times of moves on a busy machine of two processors (docs/bench.md).
 constexpr milliseconds kBase{500}, kSilence{300};
 constexpr std::uint64_t kBytesPerMillisecond = 128 * 1024;
 
-// A datagram QP has no peer: whom it talks to learns where it is by asking.
+// A datagram QP has no peer: those whom it talks to learn where it is by asking.
 bool is_connected(const device::QpStatus& qp) {
   if (qp.type == IBV_QPT_UD) return false;
   return qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD;
 }
 
-// Whether requests come from the peer that it repeats until they are acknowledged.
+// Whether the peer sends requests, which it repeats until they are acknowledged.
 bool answers_requests(const device::QpStatus& qp) {
   return qp.type == IBV_QPT_RC || qp.type == IBV_QPT_XRC_RECV;
 }
@@ -37,7 +37,7 @@ milliseconds in_ms(transport::Time time) {
   return std::chrono::duration_cast<milliseconds>(time);
 }
 
-// Empty: it waits for long enough.
+// Empty: the peer waits for long enough.
 std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
   const transport::PeerRetries peer{qp.peer_retries.timeout, qp.peer_retries.retry_count,
                                     qp.peer_retries.rnr_retry, qp.peer_retries.known != 0};

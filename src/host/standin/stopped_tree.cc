@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr StandInId kNone = ~StandInId{0};  // nor will there be one
+constexpr StandInId kNone = ~StandInId{0};  // there is no stand-in, and there will be none
 
 void close_contexts(std::vector<agent::ContextSlots>& contexts) {
   for (auto& context : contexts) close_slots(context.slots);
@@ -82,8 +82,8 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
       continue;
     }
-    // Should it fail, all of these are dropped below, once: who is dropped comes back at once, and
-    // would lose its next connection too.
+    // When this fails the process is dropped below, with all others and only once: a dropped
+    // process connects again at once, and a second drop would end that connection too.
     try {
       const pid_t pid = processes[i].pid;
       need_own_slots(pid, stopped.back().contexts, residents.of(pid).places, &seen);
@@ -125,15 +125,15 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       take_over(process);
       control_.stop_taken(process.process.pid, deadline / 2);
     } catch (const Failure& error) {
-      // It waits for our word still, or has ended: without a connection it goes on by itself, and
-      // nobody else may read from its sockets.
+      // The process still waits for stop_taken(), or has ended: without a connection it goes on by
+      // itself, and nobody else may read from its sockets.
       failure = error.what();
       give_up(process);
       control_.drop(process.process.pid);
       process.back = true;
       continue;
     }
-    // Later than that it may have closed its connection because it had waited long enough.
+    // After the deadline the process may have closed its connection because it waited for too long.
     if (Clock::now() - began > deadline) {
       failure = fmt::format("stopping took longer than {} ms", deadline.count());
     }
@@ -146,8 +146,9 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
   throw Failure(failure);
 }
 
-// A standard peer sends to UDP port 4791, whatever the slot. Who held that port for the others may
-// have been one of the processes. Where somebody has it still, he passes on. With mutex_.
+// A standard peer sends to UDP port 4791, whatever the slot. The process that held that port for
+// the others may be among the stopped ones: then a stand-in holds it. A process that still holds it
+// passes packets on. With mutex_.
 void StoppedTree::hold_ports() {
   for (const auto& process : processes_) {
     const std::string netns =
@@ -267,7 +268,7 @@ void StoppedTree::give_up(Process& process) {
   close_contexts(process.contexts);
 }
 
-// The tree may be frozen: only the kernel can reach the word.
+// The tree may be frozen: only the kernel can reach its memory.
 void StoppedTree::write_command(Process& process, agent::ControlBlock::Command command) {
   agent::ControlBlock block;
   iovec local{&block, sizeof block};
@@ -320,14 +321,14 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
     if (!take_back(process)) return std::nullopt;
-    // Duplicates go out: who fails to take them may ask again.
+    // The process gets duplicates: if it fails to take them it may ask again.
     return agent::Resume{true, duplicates_of(process.contexts)};
   }
   return std::nullopt;
 }
 
-// Into its slots; after a restart of ferryd somebody else may have one: then it gets another. False
-// when there is none: it has to ask again.
+// Gives the process its slots back. After a restart of ferryd somebody else may have one of them:
+// then it gets another. False when there is no other: it has to ask again.
 bool StoppedTree::take_back(Process& process) {
   for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
     auto& [netdev, slots] = process.contexts[c];
@@ -357,7 +358,7 @@ void StoppedTree::resumed(pid_t inner_pid) {
     close_contexts(process.contexts);
     process.back = true;
   }
-  // Until then what comes there is passed on to those that are back, too.
+  // Until all are back, stand-ins at UDP port 4791 pass packets on to those that are back, too.
   const bool all = std::all_of(processes_.begin(), processes_.end(),
                                [](const Process& process) { return process.back; });
   if (all) let_ports_go();
@@ -423,7 +424,7 @@ std::vector<StoppedTree::Departed> StoppedTree::commit(const std::vector<Process
         gone.place.origin = old.origin;
         gone.place.location = slot.local;
         gone.place.epoch = old.epoch;
-        // An address that moves along is answered for by the new place itself.
+        // At an address that moves along the new place answers by itself.
         if (slot.local == old.local) {
           stand_ins_.remove(id);
           process.stand_ins[c][s] = kNone;
@@ -453,7 +454,7 @@ bool StoppedTree::expired() {
   for (const auto& process : processes_) {
     for (const auto& context : process.stand_ins) {
       for (const StandInId id : context) {
-        // One that is not there yet has nobody told.
+        // A stand-in that does not exist yet has told nobody.
         if (id == 0 || !stand_ins_.expired(id)) return false;
       }
     }

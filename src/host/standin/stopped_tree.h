@@ -18,8 +18,8 @@
 #include "host/standin/stand_in_host.h"
 #include "transport/transport.h"
 
-// The Ferry processes of one process tree from their stop to their rollback, or to the day when no
-// peer needs their stand-ins any more.
+// The Ferry processes of one process tree from their stop to their rollback, or until no peer needs
+// their stand-ins any more.
 namespace ferry::host {
 
 class StoppedTree {
@@ -32,7 +32,7 @@ class StoppedTree {
   };
 
   StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id);
-  // Closes what is left; processes that were stopped and not told anything can then not come back.
+  // Closes what is left; processes that were stopped and told nothing can then not come back.
   ~StoppedTree();
 
   // Gets what recover() needs, before any process lets go of its sockets. May throw Failure.
@@ -42,16 +42,16 @@ class StoppedTree {
   // sockets must be true (slots.h). Throws Failure: then all go on where they were.
   void stop(const std::vector<FerryProcess>& processes, const Residents& residents,
             std::chrono::milliseconds deadline, const Recorder& record = {});
-  // Instead of stop(): what a former ferryd had stopped, in the network namespace `netns`. The
-  // stand-ins answer where the sockets can be opened again; reopen() tries the others once more and
-  // gives one line about the first that still cannot.
+  // Instead of stop(): takes up what a former ferryd had stopped, in the network namespace `netns`.
+  // The stand-ins answer where the sockets can be opened again; reopen() tries the others once more
+  // and gives one line about the first that still cannot be opened.
   void recover(const std::vector<HeldProcess>& processes, const std::string& netns);
   std::string reopen();
   // All is frozen: marks the control blocks. Throws Failure, also after roll_back().
   void mark_frozen();
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
   void roll_back();
-  // Answer to AWAKE: nothing while it is undecided or when the tree has moved.
+  // Gives the answer to AWAKE: nothing while that is undecided, or when the tree has moved.
   std::optional<agent::Resume> wake(pid_t inner_pid);
   // A process came back after a rollback.
   void resumed(pid_t inner_pid);
@@ -60,14 +60,14 @@ class StoppedTree {
 
   // True when `places` has a socket for each of sockets(), in its order.
   bool fits(const std::vector<ProcessSlots>& places) const;
-  // Throws Failure when a standard peer would not find its QP there. `places` fit.
+  // Throws Failure when a standard peer would not find its QP in `places`, which fit.
   void need_same_places(const std::vector<ProcessSlots>& places) const;
-  // After the commit, `age` ago; `places` fit.
-  // Gives what is at its origin, where the stand-in goes on for the life of the RNIC: it is the
-  // caller's from then on. `there` has the host and ferryd of the new places.
+  // After the commit, `age` ago; `places` fit, `there` has their host and ferryd. Gives where the
+  // RNICs have gone. A stand-in at the origin of its RNIC goes on for the life of the RNIC: from
+  // now on it belongs to the caller.
   struct Departed {
-    StandInId stand_in = 0;  // 0: not at its origin
-    Place place;             // the new one
+    StandInId stand_in = 0;  // 0: it is not at the RNIC's origin
+    Place place;             // the RNIC's new one
   };
   std::vector<Departed> commit(const std::vector<ProcessSlots>& places, const Place& there,
                                std::chrono::nanoseconds age = {});
@@ -88,7 +88,7 @@ class StoppedTree {
     FerryProcess process;
     std::uint64_t started = 0;  // start_time()
     pid_t inner_pid = 0;
-    std::vector<agent::ContextSlots> contexts;      // descriptors: only after a rollback
+    std::vector<agent::ContextSlots> contexts;      // descriptors in it: only after a rollback
     std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
     bool frozen = false, back = false;
   };
@@ -109,9 +109,9 @@ class StoppedTree {
   mutable std::mutex mutex_;
   Phase phase_ = Phase::kStopped;
   std::vector<Process> processes_;
-  std::set<StandInId> handed_over_;  // by commit()
-  std::vector<StandInId> holders_;   // of UDP port 4791, beside stand-ins of other slots
-  std::string netns_;                // of recover()
+  std::set<StandInId> handed_over_;  // to the callers of commit()
+  std::vector<StandInId> holders_;   // stand-ins at UDP port 4791, beside those of other slots
+  std::string netns_;                // given to recover()
   std::chrono::nanoseconds paused_limit_ = transport::MigrationSettings().paused_limit;
   Timing timing_;
 };

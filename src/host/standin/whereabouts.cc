@@ -45,7 +45,7 @@ Whereabouts::Whereabouts(std::string name, std::string ferryd, ControlServer& co
       control_(control),
       directory_(directory),
       residents_(residents) {
-  // What a former ferryd told.
+  // Tells the directory again what a former ferryd told it.
   for (const auto& resident : residents_.all()) {
     for (const Place& place : resident.places) directory_.put(place);
   }
@@ -72,7 +72,7 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
       resident.places.push_back(place);
     }
   }
-  // They are all of one network.
+  // All sockets are of one network.
   const auto descriptors = agent::descriptors_of(contexts);
   const auto open = std::find_if(descriptors.begin(), descriptors.end(),
                                  [](int descriptor) { return descriptor >= 0; });
@@ -100,7 +100,7 @@ void Whereabouts::look() {
 
 void Whereabouts::locate(pid_t pid, const agent::Locate& question) {
   const auto user = user_of(pid);
-  if (!user) return;  // it has ended
+  if (!user) return;  // the process has ended
   const Asker asker(*user, *user == 0 ? outermost_pid_namespace(pid) : 0);
   std::lock_guard lock(mutex_);
   for (const auto& name : question.names) {
@@ -114,7 +114,7 @@ void Whereabouts::locate(pid_t pid, const agent::Locate& question) {
   changed_.notify_all();
 }
 
-// With mutex_, and a question there is.
+// With mutex_; there is a question.
 port::Endpoint Whereabouts::next_question() {
   auto next = questions_.upper_bound(served_);
   if (next == questions_.end()) next = questions_.begin();
@@ -122,7 +122,7 @@ port::Endpoint Whereabouts::next_question() {
   return next->second.front().second;
 }
 
-// With mutex_. Everybody who asks for the same gets the same answer.
+// With mutex_. All that ask for the same RNIC get the same answer.
 std::vector<pid_t> Whereabouts::take_askers(const port::Endpoint& name) {
   std::vector<pid_t> askers;
   for (auto& [asker, questions] : questions_) {
@@ -171,7 +171,7 @@ std::vector<Place> Whereabouts::listeners(const port::Address& address,
       names.insert(gsi::listener_name(place.location.address, service));
       places.push_back(place);
     }
-    // In a namespace of its own a process may take any name.
+    // In a network namespace of its own a process may take any name.
     if (places.empty() || namespace_inode(resident.pid, "net") != resident.network ||
         !has_socket_named(resident.pid, names)) {
       continue;

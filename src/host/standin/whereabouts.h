@@ -19,33 +19,35 @@
 
 namespace ferry::host {
 
-// What this host tells the directory of its programs, from their arrival to their end, and what its
-// programs are told of their peers.
+// Tells the directory where this host's programs are, from their arrival to their end, and tells
+// these programs where their peers are.
 class Whereabouts {
  public:
-  // `name`, `ferryd`: of this host, as places have them.
+  // `name`, `ferryd`: this host's, as places have them.
   Whereabouts(std::string name, std::string ferryd, ControlServer& control, Directory& directory,
               Residents& residents);
   ~Whereabouts();
 
   // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
-  // 0: a process that is not known yet.
+  // 0: the process is not known yet.
   void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts);
-  // They have ended, unless they are elsewhere by now.
+  // The RNICs in these slots have ended, unless they are elsewhere by now.
   void ended(const std::vector<rnic::Slot>& slots);
-  // Committed to be elsewhere: the end of the process here is not that of its RNICs.
+  // The RNICs of these processes are elsewhere by a commit: they do not end with the processes
+  // here.
   void left(const std::vector<pid_t>& pids, const std::vector<Place>& next);
 
-  // Asks the directory, in the background; the answer goes to the process. Users are served in turn,
-  // and each container's root by itself: no one's questions delay all others'.
+  // Asks the directory, in the background; the answer goes to the process. Users are served in
+  // turn, and each container's root as a user of its own, so that nobody's questions delay all
+  // others'.
   void locate(pid_t pid, const agent::Locate& question);
 
-  // The RNICs of this host that were opened at `address` and belong to a process that listens on an
-  // rdma_cm service there, as the kernel says.
+  // The RNICs of this host that were opened at `address` and belong to a process that, by the
+  // kernel, listens on an rdma_cm service there.
   std::vector<Place> listeners(const port::Address& address, std::uint64_t service) const;
 
  private:
-  using Asker = std::pair<uid_t, std::uint64_t>;  // its pid namespace as we see it, of root's
+  using Asker = std::pair<uid_t, std::uint64_t>;  // user; root's outermost pid namespace
   using Question = std::pair<pid_t, port::Endpoint>;
 
   void look();
@@ -61,7 +63,7 @@ class Whereabouts {
   std::condition_variable changed_;
   bool stopping_ = false;
   std::map<Asker, std::deque<Question>> questions_;  // none is empty
-  Asker served_{};                                   // last
+  Asker served_{};                                   // the last that was served
   std::thread looker_, finder_;
 };
 

@@ -22,7 +22,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Path of a string that may be missing or something else.
+// A string in an object; empty when it is missing or something else.
 std::string text_of(const json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -38,7 +38,8 @@ json object_of(const json& object, const char* name) {
   return found != object.end() && found->is_object() ? *found : json::object();
 }
 
-// For a root filesystem, which is not to be mixed with what is there.
+// Throws Failure unless there is room for a root filesystem, and nothing that it would be mixed
+// with.
 void check_room(const std::string& root, std::uint64_t bytes) {
   constexpr std::uint64_t kBeside = 16 << 20;  // folders, and what is written meanwhile
   std::error_code error;
@@ -135,7 +136,7 @@ void check_bundle(const std::string& bundle, const json& config,
   for (const auto& [stage, hooks] : stages.items()) {
     if (!hooks.is_array()) continue;
     for (const auto& hook : hooks) {
-      // Those of the container's start are looked for inside of it, and not run again.
+      // Hooks of startContainer are looked for inside the container, and not run again.
       if (stage != "startContainer" && !is_there(text_of(hook, "path"))) {
         throw Failure(fmt::format("there is no {}, a {} hook", printable(text_of(hook, "path")),
                                   printable(stage)));

@@ -5,23 +5,24 @@
 #include <optional>
 #include <string>
 
-// OCI bundles: what of one has to be where its container goes. Paths in config.json are relative to
-// the bundle's folder.
+// OCI bundles, and what of a bundle has to be on the host to which its container goes. Paths in
+// config.json are relative to the bundle's folder.
 namespace ferry::host {
 
-// BUNDLE/config.json. Throws Failure.
+// Reads BUNDLE/config.json. Throws Failure.
 nlohmann::json read_config(const std::string& bundle);
 
-// What CDI adds has no type, but options.
+// True for a bind mount. The mounts that CDI adds have no type, but options.
 bool is_bind(const nlohmann::json& mount);
 
 // On the source: throws Failure when a container with this config cannot move.
 void check_config(const nlohmann::json& config);
 
-// The path of its network namespace; empty: the host's own. Throws Failure for one without a path.
+// The path of the container's network namespace; empty: it is on the host's network. Throws Failure
+// for a namespace without a path.
 std::string network_namespace(const nlohmann::json& config);
 
-// Its root filesystem.
+// The folder of the container's root filesystem.
 std::string root_folder(const std::string& bundle, const nlohmann::json& config);
 
 // On the destination: the root filesystem, the sources of bind mounts and the hooks' programs

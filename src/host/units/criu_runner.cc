@@ -26,7 +26,7 @@ namespace {
 
 constexpr unsigned kNoRoom = 2;  // blocks: a file system with so few of them is full
 
-// What a line of CRIU's log says, if it tells of an error:
+// What a line of CRIU's log says, if it is about an error:
 //   (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
 // with -v2 and less without the time.
 std::optional<std::string_view> error_of_line(std::string_view line) {
@@ -124,7 +124,7 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
                    paths_.action_script, "-v2", "--log-file", "restore.log"},
                   environment(restore.move_id),
                   {}};
-  // A program whose session's leader was outside of it, a shell, is in CRIU's session afterwards.
+  // A program whose session leader, a shell, stayed behind is in CRIU's session afterwards.
   command.own_session = true;
   if (restore.without_memory) command.argv.push_back("--lazy-pages");
   const auto inherit = [&command](int descriptor, const std::string& id) {
@@ -190,8 +190,9 @@ std::string error_of_log(const std::string& path) {
     const auto error = error_of_line(line);
     if (!error) continue;
     const std::string text(*error);
-    // The first error is the cause, what follows it is how CRIU gave up. A limit that cannot be
-    // raised is none. How a command has ended comes before what it was for.
+    // The first error is the cause; the others tell how CRIU gave up. A limit that cannot be raised
+    // is no error. When the first one tells how a command ended, the next one tells what that was
+    // for.
     if (text.find("RLIMIT_NOFILE") != std::string::npos) continue;
     if (first.empty()) {
       first = text;

@@ -17,7 +17,7 @@ class CriuRunner {
     std::string criu;            // name in PATH, or path
     std::string plugin_folder;   // has ferry_plugin.so and nothing else
     std::string action_script;   // ferry-criu-action
-    std::string control_socket;  // what both talk to
+    std::string control_socket;  // the plugin and the script connect to it
   };
   explicit CriuRunner(Paths paths);
 
@@ -28,12 +28,12 @@ class CriuRunner {
     pid_t root = 0;
     std::string images;  // directory
     std::uint64_t move_id = 0;
-    std::string netns;                  // path of the tree's own network namespace; empty: ours
+    std::string netns;                  // path of the tree's own network namespace; empty: none
     bool without_memory = false;        // private anonymous pages are left out (precopy/)
-    std::vector<std::string> external;  // what stays, as --external takes it
+    std::vector<std::string> external;  // files that stay here, as --external takes them
   };
-  // Freezes and dumps. Ends after the tree was killed or, on failure, thawed. Empty, or what failed
-  // in one line. `*criu` is CRIU's pid while it runs.
+  // Freezes and dumps the tree. Ends after the tree was killed or, on failure, thawed. Gives an
+  // empty string, or what failed in one line. `*criu` is CRIU's pid while it runs.
   std::string dump(const Dump& dump, std::atomic<pid_t>* criu);
 
   struct Restore {
@@ -45,17 +45,17 @@ class CriuRunner {
       std::string id;  // as --inherit-fd takes it
       int descriptor = -1;
     };
-    std::vector<Inherited> inherited;  // what the tree gets in place of what has stayed
+    std::vector<Inherited> inherited;  // what the tree gets in place of files that stayed behind
   };
-  // Restores; ends when the tree runs (it is our child then), or everything is gone again.
-  // Empty, or what failed in one line. `*criu` is CRIU's pid while it runs.
+  // Restores a tree; ends when the tree runs (as a child of ferryd), or everything is gone again.
+  // Gives an empty string, or what failed in one line. `*criu` is CRIU's pid while it runs.
   std::string restore(const Restore& restore, std::atomic<pid_t>* criu);
 
   const Paths& paths() const { return paths_; }
-  // By which the plugin and the action script find this ferryd, and the move.
+  // Variables by which the plugin and the action script find this ferryd, and the move.
   std::vector<std::string> environment(std::uint64_t move_id) const;
-  // After the post-dump of a dump without memory CRIU serves the pages on --ps-socket, to whoever
-  // asks for them: nobody does. The plugin makes this descriptor when the environment names it.
+  // After a dump without memory CRIU serves the pages on --ps-socket, for which nobody asks. The
+  // plugin makes the descriptor with this number when the environment names it.
   static constexpr char kPageSocket[] = "100";
   static std::string page_socket_variable();
 
@@ -70,8 +70,8 @@ class CriuRunner {
   bool looked_ = false;
 };
 
-// Kills the action scripts that run below a CRIU, or below a runtime that runs one: CRIU itself
-// undoes then what it has done, as after any script that fails.
+// Kills the action scripts that run below a CRIU, or below a runtime that runs one: then CRIU
+// undoes what it has done, as after any script that fails.
 void kill_scripts(pid_t criu);
 
 // "4.2.1" of `criu --version` as 40201; 0 when there is none.

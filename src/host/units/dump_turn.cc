@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLimit{25};  // CRIU's plugin waits for 30 s
 
 DumpTurns::Turn DumpTurns::take(pid_t root) {
   const std::uint64_t mounts = namespace_inode(root, "mnt");
-  // A mount namespace of its own has a /proc that fits.
+  // A tree in a mount namespace of its own has a /proc that fits.
   if (mounts != namespace_inode(::getpid(), "mnt") ||
       namespace_inode(root, "pid") == namespace_inode(::getpid(), "pid")) {
     return nullptr;

@@ -10,17 +10,17 @@
 
 namespace ferry::host {
 
-// Programs that are dumped one after the other. Where /proc is not of a process's own pid namespace
-// CRIU mounts one in passing, under a fixed name in its folder: two dumps at the same time of
-// programs that share a mount namespace with such a /proc take it from each other, and one fails
-// ("Can't retrieve FD from socket").
+// Lets programs be dumped one after the other. Where /proc does not belong to a process's own pid
+// namespace, CRIU mounts one for a moment, under a fixed name in its folder. Two dumps at the same
+// time of programs that share a mount namespace with such a /proc take that mount from each other,
+// and one fails ("Can't retrieve FD from socket").
 class DumpTurns {
  public:
-  // Released by whoever destroys it, in any thread.
+  // Ends when it is destroyed, by any thread.
   using Turn = std::shared_ptr<void>;
 
-  // A turn of the tree's mount namespace, once its other dumps are over; nothing at once for a tree
-  // that needs none. Throws Failure when that takes too long.
+  // Waits until no other tree in the tree's mount namespace is being dumped, and gives a turn
+  // there; null, at once, for a tree that needs none. Throws Failure when that takes too long.
   Turn take(pid_t root);
 
  private:

@@ -23,7 +23,7 @@ bool read(std::string_view text, Number* number, int base) {
   return std::from_chars(text.data(), text.data() + text.size(), *number, base).ec == std::errc();
 }
 
-// "0100007F:1F90": words of the address as the machine has them in memory, and the port.
+// "0100007F:1F90": the words of the address as the machine has them in memory, and the port.
 bool read_place(std::string_view text, in6_addr* address, int* port) {
   constexpr std::size_t kWord = 8;  // digits
   const std::size_t colon = text.find(':');
@@ -104,7 +104,7 @@ std::string obstacle_on_host_network(pid_t root) {
       return socket.is_anywhere && other.is_anywhere && other.port == socket.peer_port &&
              other.peer_port == socket.port;
     });
-    // A socket that is bound only has no peer.
+    // A socket that is only bound has no peer.
     if (!socket.listens && !is_inside && socket.peer_port != 0) {
       return fmt::format(
           "it is on the host's network and has a TCP connection (to port {}), which cannot move to "

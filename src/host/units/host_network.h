@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-// Programs and containers on their host's network: what they have at its addresses, which stay
+// What programs and containers on their host's network have at the host's addresses, which stay
 // where they are.
 namespace ferry::host {
 
@@ -14,14 +14,14 @@ namespace ferry::host {
 struct TcpSocket {
   std::uint64_t inode = 0;
   std::string address;       // its own
-  bool is_anywhere = false;  // on every host: the wildcard, or a loopback address
+  bool is_anywhere = false;  // is on every host: the wildcard, or a loopback address
   int port = 0, peer_port = 0;
   bool listens = false;
 };
 std::optional<TcpSocket> parse_tcp_socket(const std::string& line);
 
 // Why the processes of the tree cannot go on at another host's addresses, in one line; empty: they
-// can. A connection over loopback with both ends inside moves.
+// can. A connection over loopback moves if both ends are in the tree.
 std::string obstacle_on_host_network(pid_t root);
 
 }  // namespace ferry::host

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::size_t kMostNames = 1 << 20;     // bytes of names that a host is asked for
-constexpr std::uint64_t kGhostLimit = 1 << 20;  // CRIU's own
+constexpr std::uint64_t kGhostLimit = 1 << 20;  // bytes of a deleted file, CRIU's own
 constexpr std::string_view kDeleted = " (deleted)";
 constexpr unsigned kDevTtyMajor = 5;
 
@@ -46,7 +46,7 @@ bool is_known_protocol(std::string_view protocol) {
   return is_one_of(protocol, kKnown);
 }
 
-// Terminals are CRIU's matter: which of them it takes depends on more than their numbers.
+// Terminals are left to CRIU: which of them it takes depends on more than their numbers.
 bool may_know_device(unsigned major, unsigned minor) {
   constexpr unsigned kMemory = 1, kTty = 4, kMisc = 10, kFirstSerial = 64, kTun = 200,
                      kAutofs = 235;
@@ -56,7 +56,7 @@ bool may_know_device(unsigned major, unsigned minor) {
          (major >= 128 && major <= 143) || major == 188 || major == 204;
 }
 
-// A file of a mount, not one of those without a name that the kernel shows as paths.
+// True for a file of a mount; false for files without a name, which the kernel shows as paths too.
 bool is_named(std::string_view target) {
   return target.starts_with('/') && !target.starts_with("/memfd:") &&
          !target.starts_with("/SYSV") && !target.starts_with("/dev/zero") &&
@@ -162,7 +162,7 @@ class Look {
     }
   }
 
-  // What replaces a terminal is nobody's controlling terminal, which /dev/tty would be.
+  // /dev/tty is the controlling terminal. The end that replaces a terminal is nobody's.
   void look_at_dev_tty() {
     const auto inside = terminals_inside(files_);
     for (std::size_t i = 0; i < files_.tree.size(); ++i) {
@@ -231,7 +231,7 @@ class Look {
   std::vector<std::string> found_;
 };
 
-// The first that is found twice.
+// Gives the first that is found in both of two looks.
 std::string lasting(const std::function<std::vector<std::string>()>& look) {
   const auto first = look();
   if (first.empty()) return {};

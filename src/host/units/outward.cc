@@ -16,9 +16,9 @@
 namespace ferry::host {
 namespace {
 
-constexpr unsigned kPseudoterminal = 136;  // major number, of slaves
+constexpr unsigned kPseudoterminal = 136;  // major device number of the slaves
 
-// Of a UNIX socket; else 0.
+// The inode of a UNIX socket; 0: it is none.
 std::uint64_t unix_inode(const Descriptor& descriptor) {
   constexpr std::string_view kSocket = "socket:[";
   if (!descriptor.protocol.starts_with("UNIX") || !descriptor.target.starts_with(kSocket)) return 0;
@@ -32,7 +32,7 @@ bool may_write(const Descriptor& descriptor) {
   return (descriptor.flags & O_ACCMODE) != O_RDONLY;
 }
 
-// What the processes of a program have open of a pipe.
+// Which ends of a pipe the processes of a program have open.
 struct PipeEnds {
   bool reads = false, writes = false;
 

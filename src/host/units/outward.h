@@ -7,14 +7,14 @@
 
 #include "host/proc/process_facts.h"
 
-// Descriptors that lead out of a program: the other end of the pipe, the connection or the terminal belongs to a
-// process outside of it, which stays when the program moves.
+// Descriptors that lead out of a program: the other end of the pipe, the connection or the terminal
+// belongs to a process outside of it, which stays when the program moves.
 namespace ferry::host {
 
 // What the processes of a program have open.
 struct OpenFiles {
   std::vector<pid_t> tree;                           // parents before children
-  std::vector<std::vector<Descriptor>> descriptors;  // of each of them
+  std::vector<std::vector<Descriptor>> descriptors;  // those of each process
 };
 OpenFiles open_files(pid_t root);
 
@@ -34,14 +34,16 @@ struct Outward {
 
 // Pipes with one end in the program and the other one outside.
 std::vector<Outward> outward_pipes(const OpenFiles& files);
-// UNIX connections, but for those to this process: they are the library's, which it leaves before the stop.
+// UNIX connections; but not those to ferryd, which belong to the library: it leaves them before the
+// stop.
 std::vector<Outward> outward_unix_sockets(const OpenFiles& files);
-// Numbers of the pseudoterminals whose other sides the program has itself.
+// Numbers of the pseudoterminals whose master sides the program has itself.
 std::set<unsigned> terminals_inside(const OpenFiles& files);
-// Pseudoterminals: a window or sshd has the other side.
+// Pseudoterminals whose master side is outside: a window or sshd has it.
 std::vector<Outward> outward_terminals(const OpenFiles& files);
 
-// One standard input, output or error of a program that leads out of it, whatever descriptors lead there beside.
+// A standard input, output or error that leads out of a program; other descriptors may lead there,
+// too.
 struct OuterStream {
   Outward::Kind kind = Outward::Kind::kPipe;
   std::string id;  // as Outward::id
@@ -49,7 +51,7 @@ struct OuterStream {
 };
 std::vector<OuterStream> outer_streams(pid_t root);
 
-// As CRIU's --external takes it; empty: it need not be told.
+// The stream's name for CRIU's --external; empty: CRIU need not be told.
 std::string external_name(const OuterStream& stream);
 
 }  // namespace ferry::host

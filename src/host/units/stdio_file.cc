@@ -16,7 +16,7 @@
 namespace ferry::host {
 namespace {
 
-// ferry-append (append/main.cc), at what it calls `task`.
+// The command that runs ferry-append (append/main.cc) for this task of it.
 Command appender(const std::string& task, const StdioFile& file) {
   return {{companion("ferry-append"), task, std::to_string(file.user), std::to_string(file.group),
            file.path},
@@ -28,7 +28,7 @@ std::string no_folder(const StdioFile& file) {
   return fmt::format("there is no folder for --stdio {}", printable(file.path));
 }
 
-// Why it failed: its exit status is errno.
+// Why ferry-append failed: its exit status is errno.
 std::string reason(const Outcome& outcome, const StdioFile& file) {
   const std::string name = printable(file.path);
   switch (outcome.status) {
@@ -71,7 +71,7 @@ void give_to_owner(const UniqueFd& end, const StdioFile& file) {
   }
 }
 
-// Nobody's controlling terminal: it hangs up when the process that copies ends, not before.
+// The terminal is nobody's controlling terminal. It hangs up when the process that copies ends.
 UniqueFd terminal_into(const StdioFile& file) {
   const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!master || ::unlockpt(master.get()) != 0) {

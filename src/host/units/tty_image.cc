@@ -25,7 +25,7 @@ void append_entry(const criu::TtyInfo& info, std::string* image) {
   image->append(message);
 }
 
-// Nothing when it is malformed.
+// Nothing: the image is malformed.
 std::optional<std::string> without_sessions(const std::string& image) {
   if (image.size() < kHead) return std::nullopt;
   std::string changed = image.substr(0, kHead);

@@ -12,7 +12,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::seconds kStatusLimit{10};  // that a program may take to describe itself
+constexpr std::chrono::seconds kStatusLimit{10};  // for a program to describe itself
 
 }  // namespace
 

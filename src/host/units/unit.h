@@ -16,15 +16,15 @@
 
 namespace ferry::host {
 
-// What a user may want to be moved beside the processes, where the unit can do it.
+// What a user may want to move beside the processes, if the unit can do it.
 struct Extras {
-  bool rootfs = false;  // its root filesystem is copied
-  std::string stdio;    // file at the destination that what it prints is appended to
+  bool rootfs = false;  // the root filesystem is copied
+  std::string stdio;    // a file at the destination: what the program prints is appended to it
 };
 
-// One thing that moves: a process tree, and what is different by who runs it (nobody, the lab, runc). The
-// source of a move has the unit that runs there, the destination the one that arrives. Most methods have
-// nothing to do for plain processes.
+// One thing that moves: a process tree, and all that depends on who runs it (nobody, the lab,
+// runc). The source of a move has the unit that runs there, the destination the one that arrives.
+// Most methods have nothing to do for plain processes.
 class Unit {
  public:
   Unit(std::string name, pid_t root) : name_(std::move(name)), root_(root) {}
@@ -32,12 +32,12 @@ class Unit {
   Unit(const Unit&) = delete;
 
   const std::string& name() const { return name_; }
-  // On the source; 0: it does not run.
+  // The first process, on the source; 0: it does not run.
   pid_t root() const { return root_; }
 
   // --- on both sides
 
-  // UnitKind::kind(), and what that has to know on another host, in a form of its own.
+  // UnitKind::kind(); and what that kind has to know on the other host, in a form of its own.
   virtual std::string kind() const = 0;
   virtual std::string details() const { return {}; }
   // Path of its network namespace; empty: it is on the host's network.
@@ -46,19 +46,19 @@ class Unit {
   virtual std::string instance() const { return {}; }
   // True when the address of its RNIC belongs to it, not to the host.
   virtual bool rdma_moves() const { return false; }
-  // Regular file outside of it that it prints to, which moves along; empty: none.
+  // A regular file outside of it to which it prints, and which moves along; empty: none.
   virtual std::string log() const { return {}; }
   // The root filesystem, when that is copied with the move.
   virtual std::optional<Rootfs> copied_rootfs() const { return std::nullopt; }
-  // hold, activate, deactivate or release, as the network hook takes them. Throws Failure.
+  // `command`: hold, activate, deactivate or release, as for the network hook. Throws Failure.
   virtual void switch_network([[maybe_unused]] const std::string& command) const {}
 
-  // Its state, and its root, as other tools on this host may read them. They are written in two steps:
-  // a full disk can make only the first one fail. Throw Failure.
+  // Write its state and its root for other tools on this host, in two steps: only the first one can
+  // fail on a full disk. Throw Failure.
   enum class State { kRestoring, kRunning, kMoved };
   virtual void stage([[maybe_unused]] State state, [[maybe_unused]] pid_t root) const {}
   virtual void publish() const {}
-  // Both steps, if others read the state `from`: a ferryd was killed before the second one.
+  // Does both steps if the state on record is `from`: a ferryd was killed before the second one.
   virtual void correct([[maybe_unused]] State from, [[maybe_unused]] State to,
                        [[maybe_unused]] pid_t root) const {}
 
@@ -68,23 +68,25 @@ class Unit {
   virtual void need_mover(uid_t user) const;
   // Throws Failure when it cannot do what the user wants.
   virtual void want(const Extras& extras) = 0;
-  // Throws Failure when the dump, or the restore, would fail: one line that says at what.
+  // Throws Failure, with one line that says why, when the dump or the restore would fail.
   virtual void need_movable() const = 0;
   // Paths that the destination must have.
   virtual std::set<std::string> needed_files() const = 0;
-  // The file that the move gives it at the destination in place of its standard streams that lead out
-  // of it (`user` has named the file); nothing: the move leaves its streams alone.
+  // The file that takes the place of those standard streams that lead out of it, at the destination
+  // (`user` has named the file); nothing: the move leaves its streams alone.
   virtual std::optional<StdioFile> redirects_to([[maybe_unused]] uid_t user) const {
     return std::nullopt;
   }
-  // Before it stops: notes what a later ferryd has to know. Throws Failure.
+  // Called before it stops: notes what a later ferryd has to know. Throws Failure.
   virtual void leave() const {}
-  // As CriuRunner::dump. While it runs it calls ferryd, as CRIU's plugin and action script do: PAUSE_TREE
-  // before it freezes the tree, FROZEN, the action network-lock, the action post-dump when all images
-  // are written; an answer that is not 0 ends the dump, and the tree goes on (agent/protocol.h).
+  // As CriuRunner::dump. While it runs it calls ferryd, as CRIU's plugin and action script do:
+  // PAUSE_TREE before it freezes the tree; FROZEN; the action network-lock; and, when all images
+  // are written, the action post-dump. An answer that is not 0 ends the dump, and the tree goes on
+  // (agent/protocol.h).
   virtual std::string dump(CriuRunner& criu, CriuRunner::Dump dump,
                            std::atomic<pid_t>* pid) const = 0;
-  // After the commit, when its processes have ended: takes away what must not stay here without them.
+  // Called after the commit, when its processes have ended: takes away what must not stay without
+  // them.
   virtual void left() const {}
 
   // --- on the destination
@@ -93,9 +95,10 @@ class Unit {
   // whose answer 0 lets the tree go on.
   virtual std::string restore(CriuRunner& criu, CriuRunner::Restore restore,
                               std::atomic<pid_t>* pid) const = 0;
-  // Its program has ended. False, and nothing was done: it has moved on. Throws Failure.
+  // Called when its program has ended. False, and nothing was done: it has moved on. Throws
+  // Failure.
   virtual bool end([[maybe_unused]] int status) const { return true; }
-  // Takes away what was made for its arrival, which has failed, but for the network.
+  // Takes away what was made for its failed arrival, but not the network.
   virtual void forget() const {}
 
  private:
@@ -103,57 +106,61 @@ class Unit {
   const pid_t root_;
 };
 
-// Those who run units of one kind on this host.
+// Whoever runs the units of one kind on this host.
 class UnitKind {
  public:
   virtual ~UnitKind() = default;
 
-  // As requests name it.
+  // The kind's name in requests.
   virtual std::string kind() const = 0;
 
-  // True when it has one that users mean by this name alone, without the kind; it need not run.
+  // True when it has a unit that users mean by this name alone, without the kind; that need not
+  // run.
   virtual bool has([[maybe_unused]] const std::string& name) { return false; }
-  // Throws Failure when there is none of that name, or when it cannot move as it is. `host`: this
-  // host's name.
+  // The unit of this name. Throws Failure when there is none, or when it cannot move as it is.
+  // `host`: this host's name.
   virtual std::shared_ptr<Unit> named(const std::string& host, const std::string& name) = 0;
-  // The one that a process belongs to; null: none of this kind. Throws as named().
+  // The unit that a process belongs to; null: none of this kind. Throws as named().
   virtual std::shared_ptr<Unit> of_process(const std::string& host, pid_t pid) = 0;
-  // The name of the one that a process belongs to; nothing: to none, or to one without a name.
+  // The name of the unit that a process belongs to; nothing: none of this kind, or none with a
+  // name.
   virtual std::optional<std::string> name_of([[maybe_unused]] pid_t pid) { return std::nullopt; }
 
   // On the destination, whose name is `host`: throws Failure when this unit cannot come. Changes nothing.
   virtual void check_arrival([[maybe_unused]] const std::string& host,
                              [[maybe_unused]] const std::string& name,
                              [[maybe_unused]] const std::string& details) {}
-  // True when one may arrive under this name.
+  // True when a unit may arrive under this name.
   virtual bool name_is_free([[maybe_unused]] const std::string& name) { return true; }
-  // Makes its network, silent, and what else it needs. Throws Failure, and leaves nothing.
+  // Makes the network of an arriving unit, silent, and what else it needs. Throws Failure, and
+  // leaves nothing.
   virtual std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) = 0;
 
   // True for the instances (Unit::instance()) of this kind.
   virtual bool has_made([[maybe_unused]] const std::string& instance) const { return false; }
-  // One that a former ferryd had to do with; null: there is no such instance of it any more.
+  // A unit that a former ferryd had to do with; null: there is no such instance any more.
   virtual std::shared_ptr<Unit> known([[maybe_unused]] const std::string& name,
                                       [[maybe_unused]] const std::string& instance) {
     return nullptr;
   }
-  // As Unit::switch_network, also when there is no unit any more.
+  // As Unit::switch_network(), also when there is no unit any more.
   virtual void switch_network([[maybe_unused]] const std::string& command,
                               [[maybe_unused]] const std::string& instance) {}
-  // Takes away what was arriving at a former ferryd.
+  // Takes away the units that were arriving when a former ferryd ended.
   virtual void clear_up_arrivals() {}
   // Switches on the network of the unit with this root, which a former ferryd had set to hold. Throws
   // Failure.
   virtual void join_network_again([[maybe_unused]] pid_t root) {}
 };
 
-// Throws Failure, one line, unless `user` is root or every process of the tree is its own.
+// Throws Failure, one line, unless `user` is root or owns every process of the tree.
 void need_owner(uid_t user, const std::string& name, pid_t root);
 bool is_owner(uid_t user, pid_t root);
 
 // The registered processes of the tree below `root`.
 std::vector<FerryProcess> ferry_processes(const ControlServer& control, pid_t root);
-// Their RNICs, as they say. Throws Failure when one of them is halted, or does not answer.
+// The RNICs of these processes, as they describe them. Throws Failure when a process is halted, or
+// does not answer.
 std::vector<agent::ContextStatus> contexts_of(ControlServer& control,
                                               const std::vector<FerryProcess>& processes);
 

@@ -34,7 +34,7 @@ Units::Found Units::found(const ControlServer& control, std::shared_ptr<Unit> un
   Found found{std::move(unit), {}};
   found.processes = ferry_processes(control, found.unit->root());
   if (found.processes.empty()) {
-    // What whoever runs it says of its end may come later.
+    // The record of whoever runs it may tell its end later.
     if (!is_alive(found.unit->root())) throw Failure(fmt::format("{} has ended", what));
     not_ferry(what);
   }

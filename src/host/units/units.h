@@ -12,7 +12,7 @@
 
 namespace ferry::host {
 
-// What can move on this host, whoever runs it. podman's containers are none of these
+// The units that can move on this host, whoever runs them. Containers of podman are not among them
 // (host/podman/podman_move.h).
 class Units {
  public:
@@ -21,27 +21,28 @@ class Units {
     std::vector<FerryProcess> processes;  // at least one
   };
 
-  // `kinds`: in the order in which they are asked whose a process, or an instance, is. The lab, to which
-  // every instance belongs that no other kind has made, is the last but one; plain processes come last.
+  // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs. The
+  // last but one is the lab, to which all instances belong that no other kind has made; plain
+  // processes are the last.
   Units(std::string host, std::vector<UnitKind*> kinds)
       : host_(std::move(host)), kinds_(std::move(kinds)) {}
 
-  // `program`: the name of a container (of the lab's, or of those of `kind`), a program's name, or a
-  // pid. A pid or program in a container means the container. `kind`: of which the unit is; empty: of
-  // any. Throws Failure when there is nothing of that name, or several, or it was not started with
+  // `program`: the name of a container (of the lab, or of `kind`), a program's name, or a pid. The
+  // pid or name of a program in a container means the container. `kind`: the unit's; empty: any.
+  // Throws Failure when there is no such unit, or there are several, or it was not started with
   // Ferry.
   Found find(const ControlServer& control, const std::string& program,
              const std::string& kind = {}) const;
-  // True when users mean one by this name alone, whether that runs or not.
+  // True when users mean a unit by this name alone, whether it runs or not.
   bool has(const std::string& name) const;
-  // Of what a process belongs to; nothing: that has no name.
+  // The name of the unit that a process belongs to; nothing: that has no name.
   std::optional<std::string> name_of(pid_t pid) const;
 
-  // Throws Failure when there is none of that name.
+  // Throws Failure when there is no kind of that name.
   UnitKind& kind(const std::string& name) const;
 
-  // One that a former ferryd had to do with, by the journal; plain processes when nothing else is
-  // known.
+  // A unit that a former ferryd had to do with, by the journal; a plain process when nothing else
+  // is known.
   std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) const;
   void switch_network(const std::string& command, const std::string& instance) const;
   void clear_up_arrivals() const;

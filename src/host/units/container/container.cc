@@ -165,7 +165,7 @@ bool Runtime::end(const Container& container, int status) {
 
 void Runtime::record_exit(const Container& container, int status) {
   if (!is_current(container)) return;
-  // The state first: who waits for `exit` reads the state as well.
+  // The state first: whoever waits for `exit` reads the state as well.
   set_state(container, "exited", 0);
   replace_file(container.folder + "/exit", fmt::format("{}\n", status));
 }
@@ -200,7 +200,7 @@ std::shared_ptr<Unit> Runtime::known(const std::string& name, const std::string&
   return std::make_shared<ContainerUnit>(*this, std::move(*container));
 }
 
-// What was restored, or was about to be, and was not committed never will be.
+// An arrival that has not been committed never will be.
 void Runtime::clear_up_arrivals() {
   for (const auto& container : all()) {
     if (container.state != "restoring" || !container.restored) continue;

@@ -12,12 +12,12 @@
 #include "host/units/criu_runner.h"
 #include "host/units/unit.h"
 
-// Containers of this host: records in CONTAINERS/NAME/config.json, where CONTAINERS is a folder of the
-// runtime's. The lab writes those of its containers; those of runc's containers, ferryd does, when one
-// leaves or arrives. Moves rewrite both. The fields that ferryd uses:
+// Containers of this host: records in CONTAINERS/NAME/config.json, where CONTAINERS is a folder of
+// the runtime's. The lab writes the records of its containers; ferryd writes those of runc's
+// containers, when one leaves or arrives. Moves rewrite both. The fields that ferryd uses:
 //
 //   name      the container's name, the same on every host
-//   pid       of its init in our pid namespace; 0 unless it runs
+//   pid       of its init in ferryd's pid namespace; 0 unless it runs
 //   state     running, restoring (arriving, or in doubt), moved, exited
 //   netns     path of its network namespace
 //   instance  what the network hook calls that namespace
@@ -25,55 +25,55 @@
 //   rdma0_moves  true when the address of rdma0 moves along (default: it belongs to the host)
 //   restored  true when a move has brought it to this host
 //
-// All other fields are the network hook's, or the runtime's.
+// All other fields belong to the network hook, or to the runtime.
 namespace ferry::host {
 
 inline constexpr char kContainers[] = "/run/ferry/containers";
 
-// Why a container has no Extras (unit.h).
+// Why a container of another runtime has no Extras (unit.h); after its name.
 inline constexpr char kOnlyRunc[] =
     "is no container of runc's, for which --copy-rootfs and --stdio are";
 
 class Runtime;
 
 struct Container {
-  Runtime* runtime = nullptr;  // whose it is
+  Runtime* runtime = nullptr;  // that runs it
   std::string folder;          // CONTAINERS/NAME
   std::string json;            // the whole config
   std::string name, state, netns, instance, log;
   pid_t pid = 0;
   bool rdma_moves = false;
-  bool restored = false;  // on this host: a ferryd has to tell how it ends, not who started it
+  bool restored = false;  // on this host: ferryd has to record how it ends, not whoever started it
 };
 
-// A container runtime of this host, and what a move needs of it. The form of the records is the same for
-// all runtimes.
+// A container runtime of this host, and what a move needs of it. The records of all runtimes have
+// the same form.
 class Runtime : public UnitKind {
  public:
-  // `directory`: of the records.
+  // `directory`: the folder of the records.
   explicit Runtime(std::string directory) : directory_(std::move(directory)) {}
 
-  // Nothing when there is none, or its record cannot be read.
+  // Nothing when there is no such container, or its record cannot be read.
   virtual std::optional<Container> find(const std::string& name) { return recorded(name); }
   virtual std::vector<Container> all();
   // The container that a running process belongs to.
   std::optional<Container> container_of(pid_t pid);
 
-  // A running one, with all that its destination has to know. Throws Failure when it cannot move: one
-  // line that says why. `host`: this one.
+  // A running container, with all that its destination has to know. Throws Failure when it cannot
+  // move: one line that says why. `host`: this host's name.
   virtual Container describe(const std::string& host, const std::string& name) = 0;
-  // Makes the network of one that arrives, silent; writes its record (state "restoring", old `exit`
-  // removed). Throws Failure, and leaves nothing.
+  // Makes the network of an arriving container, silent; writes its record (state "restoring", an
+  // old `exit` removed). Throws Failure, and leaves nothing.
   virtual Container receive(const std::string& name, const std::string& source_json) = 0;
 
-  // On the source: true when only root may move its containers.
+  // True when only root may move this runtime's containers away.
   virtual bool is_only_roots() const { return false; }
   // The container, changed to what the user wants to move beside its processes. Throws Failure.
   virtual Container with(const Container& container, const Extras& extras);
-  // Its root filesystem, when that is copied with the move.
+  // The container's root filesystem, when that is copied with the move.
   virtual std::optional<Rootfs> copied_rootfs(const Container&) { return std::nullopt; }
 
-  // As CriuRunner's, which do it unless the runtime has its own way.
+  // As CriuRunner's, which do this unless the runtime has its own way.
   virtual std::string dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Container&,
                            std::atomic<pid_t>* pid) {
     return criu.dump(dump, pid);
@@ -85,20 +85,21 @@ class Runtime : public UnitKind {
 
   // Rewrites state and pid in the record, if it is still this instance's.
   void set_state(const Container& container, const std::string& state, pid_t pid);
-  // The same in two steps: what a full disk can make fail, and what it cannot.
+  // The same in two steps: the first may fail on a full disk, the second may not.
   void stage_state(const Container& container, const std::string& state, pid_t pid);
   void publish_state(const Container& container);
-  // Its program has ended: records that and releases the network. False, and nothing was done: the
-  // container has moved on.
+  // The container's program has ended: records that and releases the network. False, and nothing
+  // was done: the container has moved on.
   bool end(const Container& container, int status);
   // Writes the exit status and the state "exited".
   void record_exit(const Container& container, int status);
-  // Removes what an arrival that failed has made beside its network, if it is still this instance's.
+  // Removes what a failed arrival has made beside its network, if the record is still this
+  // instance's.
   virtual void forget(const Container& container);
   // On the source, before the program stops: notes what a later ferryd has to know. Throws Failure.
   virtual void leave(const Container&) {}
-  // On the source, after the commit: what is to be gone as soon as the program is. The network may be
-  // needed for longer, by stand-ins.
+  // On the source, after the commit: removes what must go as soon as the program has gone. Stand-ins
+  // may need the network for longer.
   virtual void left(const Container&) {}
 
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;

@@ -8,7 +8,7 @@
 namespace ferry::host {
 namespace {
 
-// As records call it.
+// The state's name in records.
 std::string text_of(Unit::State state) {
   switch (state) {
     case Unit::State::kRestoring: return "restoring";
@@ -62,7 +62,7 @@ void ContainerUnit::need_movable() const {
 
 std::set<std::string> ContainerUnit::needed_files() const {
   auto files = host::needed_files(root());
-  // What is the container's own is made there.
+  // The container's own files are made at the destination.
   std::erase_if(files, [this](const std::string& file) {
     return file.starts_with(container_.folder + "/") || file == container_.log;
   });

@@ -26,7 +26,7 @@ namespace ferry::host {
 namespace {
 
 constexpr int kGlanceMs = 200;   // between looks whether ferryd ends
-constexpr int kReapLooks = 100;  // for its new parent to take it, 10 ms apart
+constexpr int kReapLooks = 100;  // 10 ms apart, for the new parent to reap the program
 
 // struct pidfd_info of <linux/pidfd.h> (6.15), which Debian 12 does not have.
 struct PidfdInfo {
@@ -43,8 +43,8 @@ int exit_status(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Of a process that has ended: while it is a zombie /proc tells, later the kernel does to who holds
-// a pidfd.
+// The status of a process that has ended: while it is a zombie /proc has it, later the kernel tells
+// it to the holder of a pidfd.
 std::optional<int> status_of(int pidfd, pid_t pid) {
   PidfdInfo info{};
   info.mask = kPidfdInfoExit;
@@ -59,7 +59,7 @@ std::optional<int> status_of(int pidfd, pid_t pid) {
   return exit_status(std::stoi(stat.substr(last + 1)));
 }
 
-// Its process; nothing when that has ended, also if another has its pid now.
+// The container's process; nothing when that has ended, also if another process has its pid now.
 UniqueFd process_of(const Container& container) {
   UniqueFd pidfd(::pidfd_open(container.pid, 0));
   struct stat status {};

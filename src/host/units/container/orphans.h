@@ -8,8 +8,8 @@
 #include "host/units/container/container.h"
 
 // The containers that a former ferryd of this host restored: their programs have lost the parent
-// that would have told how they ended. Sees to it that their end is recorded all the same, and
-// their network released.
+// that would have told how they ended. Sees to it that their end is recorded all the same, and that
+// their network is released.
 namespace ferry::host {
 
 class Orphans {
@@ -17,7 +17,8 @@ class Orphans {
   // Status of a program that ended unseen, or on a kernel that does not tell (before 6.15).
   static constexpr int kUnknownStatus = 255;
 
-  // `containers`: all of this host. `stopping`: this ferryd ends; the next one tells how they end.
+  // `containers`: all on this host. `stopping`: this ferryd ends; the next one records how they
+  // end.
   Orphans(const std::vector<Container>& containers, const std::atomic<bool>& stopping);
   // `stopping` is set before.
   ~Orphans();

@@ -5,8 +5,8 @@
 
 #include "host/units/container/container.h"
 
-// Containers that are known by their records alone (lab/lab writes them): a hook of the host's makes
-// their networks, and CRIU dumps and restores their processes.
+// Containers that are known by their records alone (lab/lab writes them): the host's network hook
+// makes their networks, and CRIU dumps and restores their processes.
 namespace ferry::host {
 
 class LabRuntime : public Runtime {
@@ -20,7 +20,7 @@ class LabRuntime : public Runtime {
   void check_arrival(const std::string& host, const std::string& name,
                      const std::string& source_json) override;
   Container receive(const std::string& name, const std::string& source_json) override;
-  // Each that no other kind has made.
+  // Every instance counts as the lab's: the other kinds are asked before.
   bool has_made(const std::string& instance) const override { return !instance.empty(); }
   void switch_network(const std::string& command, const std::string& instance) override;
 

@@ -39,8 +39,9 @@ std::vector<std::string> arguments_of(pid_t pid) {
   return arguments;
 }
 
-// runc mounts the container's root filesystem for CRIU, and CRIU the cgroups, in the host's own mount
-// namespace: what is in these `runc delete` would delete, too. False: not all is gone.
+// runc mounts the container's root filesystem for CRIU, and CRIU mounts the cgroups, in the host's
+// own mount namespace: `runc delete` would delete what is in these mounts, too. False: not all are
+// gone.
 bool unmount_rest(const std::string& id) {
   std::vector<std::string> targets;
   for (const auto& mount : all_mounts()) {
@@ -61,7 +62,7 @@ bool unmount_rest(const std::string& id) {
   return true;
 }
 
-// "Error: no such container web" without its first word.
+// Podman's error message: "Error: no such container web" without its first word.
 std::string reason(const Outcome& outcome) {
   std::string last;
   std::istringstream lines(outcome.err);
@@ -72,7 +73,7 @@ std::string reason(const Outcome& outcome) {
   return last.empty() ? fmt::format("podman ended with {}", outcome.status) : one_line(last);
 }
 
-// What CRIU, below runc and podman, says in the log that podman's message names.
+// What CRIU, which runs below runc and podman, says in the log that podman's message names.
 std::string reason_of_criu(const Outcome& outcome) {
   constexpr std::string_view kLog = "log file: ";
   const std::size_t at = outcome.err.find(kLog);
@@ -98,7 +99,8 @@ std::vector<std::string> keys_of(const json& object) {
   return keys;
 }
 
-// The OCI configuration has what --device adds too; podman makes those below the container's id.
+// The OCI configuration has the mounts that --device adds, too. Podman itself makes those that are
+// below a folder of the container's id.
 std::vector<std::string> sources_of(const std::string& config, const std::string& id) {
   std::vector<std::string> sources;
   std::ifstream file(config);
@@ -225,7 +227,7 @@ bool Podman::is_at_work(const std::string& archive) {
   });
 }
 
-// Not compressed, which takes longer than it saves on a network of 1 Gbit/s (docs/containers.md).
+// The archive is not compressed: that takes longer than it saves at 1 Gbit/s (docs/containers.md).
 std::string Podman::checkpoint(const PodmanContainer& container, const std::string& archive,
                                std::chrono::milliseconds timeout) const {
   const Outcome outcome =
@@ -235,14 +237,14 @@ std::string Podman::checkpoint(const PodmanContainer& container, const std::stri
            {}},
           timeout, [&](pid_t podman) { kill_dump(podman, container.pid); });
   if (outcome.ok()) return {};
-  // Also of a CRIU that somebody else has killed.
+  // Clears up after the dump, also when somebody else has killed CRIU.
   if (container_of(container.pid) == container.id) {
     end_repair(container.pid);
     remove_network_lock(container.pid);
     thaw(container.pid);
   }
   if (outcome.status == kKilled) return kNoEnd;
-  // runc's word is where the log is, and podman drops it.
+  // runc tells where the log is, but podman drops that.
   const std::string error = error_of_log(container.static_folder + "/dump.log");
   return error.empty() ? reason_of_criu(outcome) : error;
 }
@@ -274,12 +276,12 @@ void Podman::end_restore(const std::string& id) const {
     silence(pid);
     kill_tree(pid);
     if (!unmount_rest(id)) continue;
-    // conmon -r /usr/bin/runc ...: podman does not know that it had come so far.
+    // conmon's arguments have -r /usr/bin/runc. Podman does not know that runc has the container.
     const auto option = std::find(arguments.begin(), arguments.end(), "-r");
     if (arguments.end() - option < 2) continue;
     run({{*(option + 1), "delete", "--force", id}, {}, {}});
   }
-  // Else its network would be there twice.
+  // Else the container's network would be there twice.
   run({{command_, "container", "cleanup", "--", id}, {}, {}});
 }
 

@@ -10,9 +10,9 @@
 
 namespace ferry::host {
 
-inline constexpr char kPodmanArchive[] = "archive.tar";  // as it is sent
+inline constexpr char kPodmanArchive[] = "archive.tar";  // its name in the image
 
-// A container of podman's, as `podman container inspect` and its OCI configuration have it.
+// A container of podman, as `podman container inspect` and its OCI configuration have it.
 struct PodmanContainer {
   std::string id, name;
   std::string status;  // "running", "exited", ...
@@ -23,13 +23,13 @@ struct PodmanContainer {
   std::string network_mode;           // "bridge", "host", "none", "ns:PATH", "container:ID", ...
   std::vector<std::string> networks;  // of podman's own
   std::vector<std::string> volumes;   // with names
-  std::vector<std::string> sources;   // of bind mounts, those that podman itself makes left out
+  std::vector<std::string> sources;   // of bind mounts, except those that podman itself makes
   std::string static_folder;          // where CRIU's logs are
 
   bool runs() const { return status == "running"; }
 };
 
-// The podman command. What fails gives podman's own reason, and CRIU's where there is one.
+// The podman command. Failures give podman's own reason, or CRIU's where there is one.
 class Podman {
  public:
   // `command`: looked up in PATH, unless it has a slash.
@@ -38,12 +38,13 @@ class Podman {
   static constexpr std::size_t kShortId = 12;  // digits of an id that people write
 
   bool is_installed() const;
-  // Why it cannot checkpoint or restore programs with RDMA here, in one line; empty when it can.
+  // Why podman cannot checkpoint or restore programs with RDMA here, in one line; empty when it
+  // can.
   std::string unusable() const;
 
-  // By name or id. Nothing: there is none. Throws Failure.
+  // Finds a container by name or id. Nothing: there is none. Throws Failure.
   std::optional<PodmanContainer> find(const std::string& name) const;
-  // The id of the container that a process is in, by its cgroup. Empty: in none of podman's.
+  // The id of the container that a process is in, by its cgroup. Empty: it is in none of podman's.
   static std::string container_of(pid_t pid);
   static std::vector<pid_t> processes_of(const std::string& id);
 
@@ -52,24 +53,26 @@ class Podman {
   bool has_volume(const std::string& name) const;
   std::uint64_t free_disk() const;  // bytes, where containers are kept
 
-  // Whether a podman, also one of a former ferryd's, has this archive under way.
+  // Whether a podman, perhaps one that a former ferryd started, is at work on this archive.
   static bool is_at_work(const std::string& archive);
 
-  // Empty, or what failed in one line. `archive` may be a FIFO for the checkpoint, not for import.
-  // After `timeout` podman is killed, with runc and CRIU below it. Where the checkpoint has failed
-  // the container goes on, with its TCP connections (broken_dump.h).
+  // These give an empty string, or what failed in one line. `archive` may be a FIFO for the
+  // checkpoint, not for import. After `timeout` podman is killed, with runc and CRIU below it. When
+  // the checkpoint has failed the container goes on, with its TCP connections (broken_dump.h).
   std::string checkpoint(const PodmanContainer& container, const std::string& archive,
                          std::chrono::milliseconds timeout) const;
-  // `killed`: whether podman was killed after `timeout`. Then what it has left is for end_restore().
+  // `killed`: whether podman was killed after `timeout`. end_restore() clears up what it has left
+  // then.
   std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout,
                       bool* killed = nullptr) const;
   std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
   // Clears up what a podman that was killed has left at the restore of a container on this host:
-  // conmon, which is not below podman, with runc, CRIU and the container below it, their mounts, and
-  // the container's network. What was restored ends without a word to its TCP peers, as by silence().
-  // The container stays, stopped.
+  // conmon, which is not below podman, with runc, CRIU and the container below it; their mounts;
+  // and the container's network. The restored processes end without a word to their TCP peers, by
+  // silence(). The container stays, stopped.
   void end_restore(const std::string& id) const;
-  // Also one that runs, with `kill`. One that is not there is removed.
+  // Removes a container, also one that runs, with `kill`. One that does not exist counts as
+  // removed.
   std::string remove(const std::string& id, bool kill) const;
   std::string remove_volume(const std::string& name) const;
 

@@ -90,7 +90,7 @@ bool is_frozen(const std::string& freezer) {
   return state == "FROZEN" || state == "FREEZING";
 }
 
-// runc hands pipes on, and nothing else that is outside of the container.
+// runc hands on pipes, and nothing else that is outside of the container.
 void check_stdio(pid_t pid) {
   static const char* const kNames[] = {"standard input", "standard output", "standard error"};
   for (int i = 0; i < 3; ++i) {
@@ -108,14 +108,14 @@ void check_stdio(pid_t pid) {
   }
 }
 
-// A pod's: who stays would lose its network.
+// Refuses a container of a pod: the processes that stay would lose its network.
 void check_alone(pid_t root) {
   const auto tree = process_tree(root);
   const std::uint64_t network = namespace_inode(root, "net");
   for (const pid_t pid : all_processes()) {
     if (namespace_inode(pid, "net") != network) continue;
     if (std::count(tree.begin(), tree.end(), pid) > 0) continue;
-    // Or it was forked since, and may have ended already.
+    // The process may have been forked since, or have ended already.
     if (is_below(pid, root) || namespace_inode(pid, "net") != network) continue;
     throw Failure(fmt::format("process {} ({}) shares its network namespace", pid,
                               program_name(pid).value_or("?")));
@@ -133,13 +133,13 @@ std::string new_instance(const std::string& id) {
   return fmt::format("runc:{}:{}", id, random());
 }
 
-// Of an instance.
+// The container's id in the name of an instance.
 std::string id_of(const std::string& instance) {
   const std::size_t begin = instance.find(':') + 1;
   return instance.substr(begin, instance.rfind(':') - begin);
 }
 
-// Where its output goes on a host that it has come to.
+// The file for the container's output on a host to which it has come.
 std::string log_of(const json& record) {
   if (const std::string stdio = record.value("stdio", ""); !stdio.empty()) return stdio;
   return record.at("bundle").get<std::string>() + "/stdio.log";
@@ -152,8 +152,8 @@ void write_file(const std::string& path, const std::string& text) {
   if (!out) throw Failure(fmt::format("cannot write {}: {}", path, error_text(errno)));
 }
 
-// Bytes that the files of a folder take on the disk. Not by du, which takes files of an overlay's
-// lower layers for those of another file system.
+// Bytes that the files of a folder take on the disk. Not found by `du`, which takes files of an
+// overlay's lower layers for files of another file system.
 std::uint64_t disk_usage(const std::string& folder) {
   const Outcome outcome =
       run({{"find", folder, "-xdev", "-printf", "%D:%i %b\n"}, {}, {}}, kDiskLimit);
@@ -161,7 +161,7 @@ std::uint64_t disk_usage(const std::string& folder) {
   std::set<std::string> known;
   std::istringstream lines(outcome.out);
   std::string file;
-  // Of files that have just gone it complains.
+  // `find` complains of files that have just gone: its status says nothing.
   for (std::uint64_t of_file; lines >> file >> of_file;) {
     if (known.insert(file).second) blocks += of_file;
   }
@@ -185,7 +185,7 @@ std::string failure_of_runc(const std::string& command, const std::string& image
                       : "runc: " + printable(said);
 }
 
-// Those of a container that are not there yet: runc makes them.
+// The cgroups of a container that are not there yet: runc makes them.
 std::vector<std::string> new_cgroups(const std::string& id, const json& config) {
   const json settings = config.value("linux", json::object());
   const std::string path = settings.value("cgroupsPath", "");
@@ -195,8 +195,8 @@ std::vector<std::string> new_cgroups(const std::string& id, const json& config) 
   return cgroups;
 }
 
-// Unmounts from a root filesystem what was not mounted there when the container was about to come:
-// runc mounts there for a moment what config.json binds, so that mount points can be made in it.
+// Unmounts from a root filesystem what was not mounted there before the container was to come: runc
+// mounts there for a moment what config.json binds, so that mount points can be made in it.
 void clear_root(const json& root) {
   const auto before = root.value("mounted", std::vector<std::string>());
   auto targets = targets_below(root.value("folder", ""));
@@ -207,14 +207,15 @@ void clear_root(const json& root) {
 }
 
 void empty(const std::string& folder) {
-  // `find` would go on into what is of the same file system.
+  // `find` would go on into mounts of the same file system.
   if (const auto targets = targets_below(folder); !targets.empty()) {
     throw Failure(fmt::format("{} is not deleted: {} is mounted", folder, targets.front()));
   }
   run({{"find", folder, "-xdev", "-mindepth", "1", "-delete"}, {}, {}}, kDiskLimit);
 }
 
-// Throws Failure, and nothing is lost, if there is something in one of its folders.
+// Deletes a folder with its files and empty folders. Throws Failure if one of its folders is not
+// empty: what is in that stays.
 void remove_flat_folder(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) fs::remove(entry, error);
@@ -251,7 +252,7 @@ std::optional<Container> Runc::find(const std::string& id) {
   const auto state = read_state(state_of(id));
   auto record = recorded(id);
   if (record && record->state != "restoring" && (!state || record->pid != state->pid)) {
-    record.reset();  // of one that was
+    record.reset();  // of a former container
   }
   if (record || !state) return record;
   Container container;
@@ -406,7 +407,7 @@ Container Runc::receive(const std::string& id, const std::string& source_json) {
       record["made"].push_back(log_of(record));
     }
     if (record.contains("rootfs")) {
-      // As this side reads it: nobody else says which folder is filled, and emptied.
+      // As this side reads it: no other host says which folder is filled, and emptied.
       const std::string folder = root_folder(bundle, record.at("config"));
       record["rootfs"]["folder"] = folder;
       for (fs::path path = folder; !fs::exists(path, ignored); path = path.parent_path()) {
@@ -415,7 +416,7 @@ Container Runc::receive(const std::string& id, const std::string& source_json) {
     }
     json& network = record.at("network");
     if (network.is_object()) network = with_free_ports(network);
-    // First, so that a later ferryd knows what to take away.
+    // The record comes first, so that a later ferryd knows what to take away.
     Container container = write_record(id, record.dump(2) + "\n");
     try {
       if (const auto rootfs = copied_rootfs(container)) make_folders(rootfs->folder);
@@ -449,7 +450,7 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
   const int status = wait_for(pid);
   *runc = 0;
   if (status == 0) return {};
-  // A runc that was killed has left it frozen.
+  // A runc that was killed has left the container frozen.
   if (const auto state = read_state(state_of(container.name)); state && runs(*state)) {
     thaw(state->pid);
   }
@@ -476,7 +477,7 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
     const int status = wait_for(pid);
     *runc = 0;
     if (status == 0) return {};
-    // One that was killed leaves what it has mounted, and CRIU's cgroups in the images' folder.
+    // A runc that was killed leaves its mounts, and those of CRIU's cgroups in the images' folder.
     report_failure([&] { unmount_all(targets_below(folder_of(container.name))); });
     report_failure([&] { unmount_all(targets_below(restore.images)); });
     return failure_of_runc("restore", restore.images, status);
@@ -485,14 +486,15 @@ std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
   }
 }
 
-// What runc knows of a container that does not live here. `cgroups`: of one that has not arrived.
+// Removes what runc knows of a container that does not live here. `cgroups`: those of a container
+// that has not arrived.
 void Runc::remove(const Container& container,
                   const std::optional<std::vector<std::string>>& cgroups) {
   const std::string folder = folder_of(container.name);
   const auto limit = std::chrono::steady_clock::now() + kEndLimit;
   std::error_code ignored;
   const auto is_there = [&] { return fs::exists(folder, ignored); };
-  // As a rule a runc is about to do it, unless it was killed.
+  // As a rule a runc is about to remove it, unless that runc was killed.
   const auto is_left = [&] {
     if (const auto state = read_state(state_of(container.name))) return !runs(*state);
     return cgroups && std::none_of(cgroups->begin(), cgroups->end(), has_processes);
@@ -500,12 +502,12 @@ void Runc::remove(const Container& container,
   while (is_there() && !is_left() && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(kGlance);
   }
-  // One that was killed early has told nobody of these.
+  // A runc that was killed early has told nobody of these.
   for (const auto& cgroup : cgroups.value_or(std::vector<std::string>())) {
     report_failure([&] { remove_cgroup(cgroup); });
   }
   if (!is_there()) return;
-  // In its folder runc mounts the root filesystem for CRIU, whose files `runc delete` would delete.
+  // In this folder runc mounts the root filesystem for CRIU: `runc delete` would delete its files.
   unmount_all(targets_below(folder));
   if (!fs::exists(state_of(container.name), ignored)) return remove_flat_folder(folder);
   const Outcome outcome =
@@ -520,7 +522,7 @@ void Runc::forget(const Container& container) {
   if (!current || current->instance != container.instance) return;
   std::error_code ignored;
   const json record = parsed(current->json);
-  // Of one that lives here, or lived, nothing but its record goes.
+  // Cgroups, mounts and root filesystem go only with a container that has never lived here.
   if (current->state == "restoring") {
     report_failure([&] { remove(container, record.value("cgroups", std::vector<std::string>())); });
     report_failure([&] { clear_root(record.value("root", json::object())); });

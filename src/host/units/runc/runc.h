@@ -4,11 +4,11 @@
 
 #include "host/units/container/container.h"
 
-// Containers of runc's. Their moves are as any (host/move/move.h), but runc is asked to have CRIU dump
-// and restore them: it knows of their mounts, cgroups and pipes. CRIU's own settings, which runc has no
-// options for, reach it by CRIU_CONFIG_FILE.
+// Containers of runc. They move as all units do (host/move/move.h), but runc is asked to have CRIU
+// dump and restore them: it knows of their mounts, cgroups and pipes. CRIU's own settings, for
+// which runc has no options, reach CRIU by CRIU_CONFIG_FILE.
 //
-// A record (container.h), made when one leaves or arrives, has beside what is said there
+// A record (container.h) is made when a container leaves or arrives. It has these fields, too:
 //
 //   bundle, config   the folder, and what its config.json says
 //   network          veth_network.h; null: the container is on the host's network
@@ -24,7 +24,7 @@ namespace ferry::host {
 
 class Runc : public Runtime {
  public:
-  // `program`: runc, in PATH or by path; `root`: as its --root.
+  // `program`: runc, in PATH or by path; `root`: runc's --root.
   Runc(std::string records, std::string program, std::string root);
 
   std::string kind() const override { return "runc"; }

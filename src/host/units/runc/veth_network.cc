@@ -51,7 +51,7 @@ std::string kind_of(const json& link) {
   return link.value("/linkinfo/info_kind"_json_pointer, std::string());
 }
 
-// Its arguments for `ip address add`; empty: the kernel makes it by itself.
+// The arguments of `ip address add` for an address; empty: the kernel makes it by itself.
 std::string address_arguments(const json& address) {
   const bool is_v6 = address.value("family", "") == "inet6";
   const std::string scope = address.value("scope", "global");
@@ -65,7 +65,7 @@ std::string address_arguments(const json& address) {
   return is_v6 ? text + " nodad" : text;
 }
 
-// Those that the kernel has not made from addresses.
+// The routes that the kernel has not made from addresses.
 json routes_of(const std::string& netns, const std::string& family) {
   const Outcome outcome =
       must({in(netns, {"ip", family, "route", "show", "table", "main"}), {}, {}}, "look at routes");
@@ -210,7 +210,7 @@ void make_veths(const json& network) {
   }
   ip_batch("", outside, "make the network of " + netns);
   for (const auto& interface : network.at("interfaces")) {
-    // The host must not answer there for its own addresses.
+    // The host must not answer for its own addresses at this port.
     std::ofstream(fmt::format("/proc/sys/net/ipv4/conf/{}/arp_ignore",
                               interface.at("port").get<std::string>()))
         << "8\n";
@@ -224,8 +224,8 @@ void make_veths(const json& network) {
   ip_batch(netns, inside + addresses, "address the network of " + netns);
 }
 
-// What the container's kernel sees of its network while it is frozen: nothing of its TCP
-// connections, which CRIU carries; peers' RoCE packets reach the stand-in.
+// What the container's kernel sees of its network while the container is frozen: nothing of its TCP
+// connections, which CRIU carries; but peers' RoCE packets, which are for the stand-in.
 void hold_veths(const json& network) {
   const std::string ports = fmt::format("{}, {}-{}", port::kRoceUdpPort, port::udp_port_of_slot(1),
                                         port::udp_port_of_slot(port::kMaxSlot));
@@ -266,7 +266,7 @@ void activate_veths(const json& network) {
 }
 
 void remove_veths(const json& network) {
-  // Somebody else may be at it, or at their namespace.
+  // Somebody else may have removed a port, or its namespace.
   std::string what;
   for (const auto& interface : network.at("interfaces")) {
     const std::string port = interface.at("port");
