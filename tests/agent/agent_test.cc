@@ -151,8 +151,8 @@ TEST_F(Conversation, GivesAUserfaultfdAndKeepsNone) {
   int held = 0;
   for (int d = 0; d < 256; ++d) {
     char target[64] = "";
-    const std::string path = "/proc/self/fd/" + std::to_string(d);
-    if (::readlink(path.c_str(), target, sizeof target - 1) > 0) {
+    const std::string link = "/proc/self/fd/" + std::to_string(d);
+    if (::readlink(link.c_str(), target, sizeof target - 1) > 0) {
       held += std::string(target) == "anon_inode:[userfaultfd]" ? 1 : 0;
     }
   }
