@@ -31,7 +31,7 @@ class Tracker {
   ~Tracker();
 
   struct Look {
-    PageRanges memory;  // what private_memory() is
+    PageRanges memory;  // as private_memory() gives it
     PageRanges dirty;   // pages of it that were not here at the last take(), or written since then
   };
   // Gives what is dirty, and makes it clean: a page that is read after this and then written is

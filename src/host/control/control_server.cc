@@ -562,7 +562,7 @@ void ControlServer::located(pid_t pid, const agent::Located& answer) {
   try {
     agent::send_message(find(pid)->socket.get(), MessageType::kLocated, agent::encode(answer));
   } catch (const Failure&) {
-    // It has ended.
+    // The process has ended.
   }
 }
 

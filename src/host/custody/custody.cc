@@ -103,7 +103,7 @@ std::optional<CheckpointNote> parse_note(const std::string& text) {
   return note;
 }
 
-// --- moves of ours
+// --- Ferry's own moves
 
 Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
                  DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
@@ -154,7 +154,7 @@ void Custody::give_up(std::uint64_t id) {
   claims_.erase(id);
 }
 
-// With kept.claiming.
+// Called with kept.claiming locked.
 void Custody::need_not_called_back(const Kept& kept, const std::string& by) const {
   if (kept.called_back && by != host_.name) {
     throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));

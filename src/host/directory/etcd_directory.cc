@@ -326,7 +326,7 @@ void EtcdDirectory::changed(const port::Endpoint& origin, const std::optional<Pl
   watched.call(place);
 }
 
-// One stream for all places, from where a look at all of them ended.
+// Follows all places in one stream, which begins where a look at all of them ended.
 void EtcdDirectory::follow() {
   for (;;) {
     {

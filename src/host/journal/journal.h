@@ -37,8 +37,8 @@
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
 //   kept       source       -                    a checkpoint of somebody else's CRIU, undecided
-//   podman     both         PodmanNote, or -     the checkpoint is podman's, for a move of ours: what
-//                                                   podman has is to be cleared up; -: it is
+//   podman     both         PodmanNote, or -     podman makes the checkpoint for a move: what it has
+//                                                   must be cleared up; -: that is done
 //   since      source       Stamp                the destination has committed
 //   left       source       Stamp                nobody is there any more who reports (StandInTerm)
 //   next       source       Place                an RNIC kept by its origin has moved on

@@ -143,7 +143,7 @@ class Arrival : public UnderWay {
   std::optional<RootfsHelper> rootfs_;        // unpacks the container's files that are copied
   std::optional<precopy::PageStore> memory_;  // the memory that was copied ahead
   std::optional<precopy::PageServer> pages_;  // gives memory_ to CRIU
-  std::mutex filling_;                        // held while pages_ are given; taken before mutex_
+  std::mutex filling_;                        // held while pages_ fills; taken before mutex_
   struct StreamEnd {
     std::string id;
     UniqueFd descriptor;

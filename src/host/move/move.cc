@@ -382,7 +382,7 @@ void Move::check_here_and_there() {
   }
 }
 
-// Of the programs whose memory goes into their images, not ahead of them.
+// The bytes of all memory that goes into images: that of the programs that are not copied ahead.
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kLook{2};    // between looks whether the co
 constexpr std::chrono::seconds kDoubt{3};        // for a source to decide before it is asked
 constexpr std::chrono::seconds kAnswerLimit{8};  // less than the asking ferryd waits
 constexpr std::chrono::milliseconds kLookEvery{100};
-constexpr std::chrono::seconds kRetryEvery{2};  // to remove what podman could not remove
+constexpr std::chrono::seconds kRetryEvery{2};  // between attempts to remove it
 
 PodmanNote note_of(const v1::PrepareRequest& request, const std::string& from) {
   const auto& podman = request.podman();

@@ -64,8 +64,7 @@ class PodmanMoves {
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<PodmanMove>> moves_;
   std::map<std::uint64_t, std::shared_ptr<PodmanArrival>> arrivals_;
-  std::chrono::steady_clock::time_point asked_;  // when it last asked sources; only the housekeeper
-                                                 // uses it
+  std::chrono::steady_clock::time_point asked_;  // when sources were asked last
 };
 
 }  // namespace ferry::host

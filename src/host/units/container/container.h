@@ -37,7 +37,7 @@ inline constexpr char kOnlyRunc[] =
 class Runtime;
 
 struct Container {
-  Runtime* runtime = nullptr;  // that runs it
+  Runtime* runtime = nullptr;  // runs it
   std::string folder;          // CONTAINERS/NAME
   std::string json;            // the whole config
   std::string name, state, netns, instance, log;

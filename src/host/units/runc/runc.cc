@@ -115,7 +115,7 @@ void check_alone(pid_t root) {
   for (const pid_t pid : all_processes()) {
     if (namespace_inode(pid, "net") != network) continue;
     if (std::count(tree.begin(), tree.end(), pid) > 0) continue;
-    // The process may have been forked since, or have ended already.
+    // The process may be one that the container has forked since, or may have ended already.
     if (is_below(pid, root) || namespace_inode(pid, "net") != network) continue;
     throw Failure(fmt::format("process {} ({}) shares its network namespace", pid,
                               program_name(pid).value_or("?")));
