@@ -16,8 +16,8 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::seconds kAskEvery{2};  // between questions about arrivals that are over
-constexpr std::chrono::milliseconds kAnswerTime{500};
+constexpr std::chrono::seconds kAskEndedEvery{2};  // between questions about arrivals that are over
+constexpr std::chrono::milliseconds kEndedAnswerTime{500};
 
 }  // namespace
 
@@ -118,7 +118,7 @@ void Arrivals::keep_house() {
 // move as well (it answers kAborted) will not ask for its commit any more.
 void Arrivals::forget_ended() {
   const auto now = std::chrono::steady_clock::now();
-  if (now - asked_ < kAskEvery) return;
+  if (now - asked_ < kAskEndedEvery) return;
   asked_ = now;
   std::set<std::string> silent;
   for (const auto& [move_id, source] : decisions_.ended_arrivals()) {
@@ -126,7 +126,7 @@ void Arrivals::forget_ended() {
     if (silent.contains(source)) continue;
     try {
       const auto [address, name] = ArrivalGroup::source_in(source);
-      if (ask_decision(peers_, address, name, move_id, kAnswerTime) == Answer::kAborted) {
+      if (ask_decision(peers_, address, name, move_id, kEndedAnswerTime) == Answer::kAborted) {
         decisions_.forget(move_id, Side::kDestination);
       }
     } catch (const Failure&) {
