@@ -21,6 +21,7 @@ extern "C" {
 #include "host/move/arrivals.h"
 #include "host/move/departures.h"
 #include "host/peers/peer.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/whereabouts.h"
@@ -261,8 +262,7 @@ v1::ClaimReply Custody::claimed(std::uint64_t id, const std::string& by) {
   const auto found = kept(id);
   if (!found) {
     if (const auto record = decisions_.find(id, Side::kSource)) {
-      throw Failure(fmt::format("it was restored on {} already",
-                                record->peer.substr(0, record->peer.rfind('@'))));
+      throw Failure(fmt::format("it was restored on {} already", parse_peer(record->peer).name));
     }
     // A restore elsewhere is forgotten as well, when nobody asks at the old place any more.
     throw Failure(fmt::format("its program has gone on since, on {} or elsewhere", host_.name));

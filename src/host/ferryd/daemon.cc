@@ -28,7 +28,6 @@ namespace ferry::host {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 constexpr std::uint64_t kImageFactor = 2;  // the image is in memory beside the restored pages
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "host/peers/peer_record.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
 
@@ -517,8 +518,7 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
   } else if (note == "going" && read(body, &going)) {
     if (!is_known) return true;
     const std::string& peer = found->second.held->peer;
-    found->second.origins =
-        origins_of(*found->second.held, *going, peer.substr(peer.rfind('@') + 1));
+    found->second.origins = origins_of(*found->second.held, *going, parse_peer(peer).address);
     found->second.going = std::move(going);
   } else if ((note == "since" || note == "left") && read(body, &stamp)) {
     if (is_known) (note == "since" ? found->second.since : found->second.left) = stamp;

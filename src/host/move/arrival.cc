@@ -78,7 +78,7 @@ void to_message(const ProcessSlots& place, v1::ProcessSlots* message) {
 Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
                  const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
                  std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
-                 const v1::PrepareRequest& request, const std::string& from)
+                 const v1::PrepareRequest& request)
     : host_(host),
       decisions_(decisions),
       whereabouts_(whereabouts),
@@ -90,7 +90,6 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       group_id_(request.group().id()),
       index_(request.group().program()),
       program_(request.program()),
-      source_{request.source(), from},
       unit_(std::move(unit)),
       images_(room.folder_of(request.move_id())),
       mutex_(group_->mutex),
@@ -111,8 +110,8 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       rootfs_.emplace(host_.rootfs_helper, RootfsHelper::Task::kUnpack, rootfs->folder,
                       images_ + "/rootfs.out");
     }
-    token_ = receiver_->expect(images_, room_.available(), source_.name,
-                               memory_ ? &*memory_ : nullptr, rootfs_ ? &*rootfs_ : nullptr);
+    token_ = receiver_->expect(images_, room_.available(), from(), memory_ ? &*memory_ : nullptr,
+                               rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
   } catch (const Failure&) {
@@ -136,7 +135,6 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       group_id_(0),
       index_(0),
       program_(held.program),
-      source_(ArrivalGroup::source_in(held.peer)),
       unit_(std::move(unit)),
       images_(room.folder_of(move_id)),
       mutex_(group_->mutex),
@@ -352,7 +350,7 @@ void Arrival::program_ended() {
 // Writes to the journal what the next ferryd needs if the move is committed. Throws Failure.
 void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
   Held held{program_,
-            source_.name + "@" + source_.address,
+            from() + "@" + group_->source().address,
             {},
             {},
             stamp_now().boot,

@@ -36,12 +36,12 @@ struct ThisHost;
 
 class Arrival : public UnderWay {
  public:
-  // Makes room for the image. `unit`: made by UnitKind::arrive(). `from`: the source's name in its
-  // certificate. A constructor that throws Failure leaves nothing behind, not even the unit.
+  // Makes room for the image. `unit`: made by UnitKind::arrive(). A constructor that throws Failure
+  // leaves nothing behind, not even the unit.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
           const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
           std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
-          const v1::PrepareRequest& request, const std::string& from);
+          const v1::PrepareRequest& request);
   // An arrival that a former ferryd has committed, by the journal: finishes the commit, and gives
   // the processes their sockets if they still ask for them.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
@@ -88,7 +88,9 @@ class Arrival : public UnderWay {
   bool in_doubt() const { return group_->in_doubt(); }
   bool is_over() const;  // aborted; or committed, and the program has ended or moved on
   pid_t root() const;
-  const std::string& from() const { return source_.name; }  // the source's name in its certificate
+  const std::string& from() const {
+    return group_->source().name;
+  }  // the source's name in its certificate
 
  private:
   struct Process {
@@ -135,7 +137,6 @@ class Arrival : public UnderWay {
   const std::uint64_t move_id_, group_id_;
   const std::size_t index_;
   const std::string program_;
-  const ArrivalGroup::Source source_;
   const std::shared_ptr<const Unit> unit_;
   std::string images_;
   std::vector<rnic::Slot> reserved_;  // bound before the program is stopped

@@ -21,17 +21,12 @@ constexpr std::chrono::milliseconds kAnswerTime{1000};  // for a source to answe
 }  // namespace
 
 ArrivalGroup::ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
-                           KeptPeers& peers, Source source, ArrivalMachine machine)
+                           KeptPeers& peers, PeerRecord source, ArrivalMachine machine)
     : decisions_(decisions),
       stopping_(stopping),
       peers_(peers),
       source_(std::move(source)),
       machine_(std::move(machine)) {}
-
-ArrivalGroup::Source ArrivalGroup::source_in(const std::string& peer) {
-  const auto at = peer.rfind('@');
-  return {peer.substr(at + 1), peer.substr(0, at)};
-}
 
 ArrivalMachine::Time ArrivalGroup::now() {
   return std::chrono::steady_clock::now().time_since_epoch();
@@ -157,13 +152,18 @@ Answer ArrivalGroup::commit(std::string* reason) {
 
 Answer ArrivalGroup::abort(const std::string& reason) {
   Lock lock(mutex);
-  if (machine_.failed() && failure_.empty()) failure_ = reason;
+  fail(reason);
   advance(lock);
   return decision().answer();
 }
 
 void ArrivalGroup::lost(const std::string& reason) {
   std::lock_guard lock(mutex);
+  fail(reason);
+}
+
+// With the mutex.
+void ArrivalGroup::fail(const std::string& reason) {
   if (machine_.failed() && failure_.empty()) failure_ = reason;
   changed.notify_all();
 }

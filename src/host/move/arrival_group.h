@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "host/journal/decision_log.h"
 #include "host/move/arrival_machine.h"
+#include "host/peers/peer_record.h"
 
 namespace ferry::host {
 
@@ -26,16 +27,9 @@ class ArrivalGroup {
   using State = ArrivalMachine::State;
   using Lock = std::unique_lock<std::mutex>;
 
-  // The ferryd that sends the programs.
-  struct Source {
-    std::string address;  // address:port
-    std::string name;     // in the ferryd's certificate; empty with --insecure
-  };
-  static Source source_in(const std::string& peer);  // `peer`: NAME@ADDRESS
-
   // `stopping`: this ferryd ends. `peers`: to ask the source.
   ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping, KeptPeers& peers,
-               Source source, ArrivalMachine machine);
+               PeerRecord source, ArrivalMachine machine);
 
   static ArrivalMachine::Time now();
 
@@ -70,12 +64,14 @@ class ArrivalGroup {
   const DestinationDecision& decision() const { return machine_.decision(); }
 
   bool in_doubt() const;
+  const PeerRecord& source() const { return source_; }  // the ferryd that sends the programs
 
   // The arrivals use these too.
   mutable std::mutex mutex;
   std::condition_variable changed;
 
  private:
+  void fail(const std::string& reason);
   Written write(Decision decision, std::string* error);
   void advance(Lock& lock);
   void record(Lock& lock, ArrivalMachine::Step step);
@@ -86,7 +82,7 @@ class ArrivalGroup {
   DecisionLog& decisions_;
   const std::atomic<bool>& stopping_;
   KeptPeers& peers_;
-  const Source source_;
+  const PeerRecord source_;
   // The mutex guards all that follows.
   ArrivalMachine machine_;
   std::vector<Arrival*> arrivals_;

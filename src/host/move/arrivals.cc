@@ -54,7 +54,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
     group = known.lock();
     if (!group) {
       known = group = std::make_shared<ArrivalGroup>(
-          decisions_, host_.stopping, peers_, ArrivalGroup::Source{request.source(), from},
+          decisions_, host_.stopping, peers_, PeerRecord{request.source(), from},
           ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
     }
     group->need(programs, from);
@@ -62,14 +62,14 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
   directory_.met(request.source(), from);
   auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
   auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
-                                           std::move(group), std::move(unit), request, from);
+                                           std::move(group), std::move(unit), request);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
   return arrival;
 }
 
 std::shared_ptr<Arrival> Arrivals::take_up(std::uint64_t move_id, const Held& held) {
-  const auto source = ArrivalGroup::source_in(held.peer);
+  const auto source = parse_peer(held.peer);
   directory_.met(source.address, source.name);
   auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_, source,
                                               ArrivalMachine::recovered(Decision::kCommitted));
@@ -125,7 +125,7 @@ void Arrivals::forget_ended() {
     if (host_.stopping) return;
     if (silent.contains(source)) continue;
     try {
-      const auto [address, name] = ArrivalGroup::source_in(source);
+      const auto [address, name] = parse_peer(source);
       if (ask_decision(peers_, address, name, move_id, kEndedAnswerTime) == Answer::kAborted) {
         decisions_.forget(move_id, Side::kDestination);
       }

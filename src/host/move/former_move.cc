@@ -14,6 +14,7 @@
 #include "host/move/departed.h"
 #include "host/move/settle.h"
 #include "host/peers/peer.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/slots.h"
@@ -170,7 +171,7 @@ void FormerMove::follow() {
   if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_->paused_limit());
   Place there;
   if (entry_.going) there.host = entry_.going->host;
-  there.ferryd = held_.peer.substr(held_.peer.rfind('@') + 1);
+  there.ferryd = parse_peer(held_.peer).address;
   // Sockets that cannot be opened now may be later, e.g. when a host that has just booted has got
   // its address.
   auto open = [&, complained = false]() mutable {

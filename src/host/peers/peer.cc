@@ -11,6 +11,7 @@
 #include "base/net.h"
 #include "ferry.grpc.pb.h"
 #include "host/peers/credentials.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/stream.h"
 
 namespace ferry::host {
@@ -56,9 +57,8 @@ Peer::Peer(const std::string& host, const Credentials* credentials, const std::s
 Peer::~Peer() = default;
 
 Peer Peer::recorded(const std::string& record, const Credentials* credentials) {
-  const std::size_t at = record.rfind('@');
-  if (at == std::string::npos) return {record, credentials};
-  return {record.substr(at + 1), credentials, record.substr(0, at)};
+  const auto [address, name] = parse_peer(record);
+  return {address, credentials, name};
 }
 
 template <typename Request, typename Reply>

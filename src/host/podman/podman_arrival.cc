@@ -8,6 +8,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
 #include "host/proc/silence.h"
 
@@ -65,8 +66,8 @@ PodmanArrival::PodmanArrival(const ThisHost& host, DecisionLog& decisions, const
       taken_(std::move(taken)),
       move_id_(move_id),
       note_(note),
-      from_(note.peer.substr(0, note.peer.rfind('@'))),
-      source_(note.peer.substr(note.peer.rfind('@') + 1)),
+      from_(parse_peer(note.peer).name),
+      source_(parse_peer(note.peer).address),
       folder_(room.folder_of(move_id_)),
       archive_(folder_ + "/" + kPodmanArchive),
       state_(State::kClearing) {
