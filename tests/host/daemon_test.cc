@@ -256,6 +256,32 @@ TEST_F(DaemonTest, WhoGivesUpOneProgramGivesUpItsGroup) {
   EXPECT_EQ(step(v1::AbortRequest{}, v1::AbortReply{}, 55), "");
 }
 
+// The source takes the first reason that it hears for the cause.
+TEST_F(DaemonTest, WhoIsGivenUpForAnotherOfItsGroupSaysWhy) {
+  there.folder.script(
+      "criu",
+      "[ $1 != --version ] || echo Version: 4.2.1\n"
+      "[ $1 = restore ] || exit 0\n"
+      "while [ $1 != --images-dir ]; do shift; done\n"
+      "[ -e $2/unlucky.img ] || { echo yes >" +
+          there.folder.path("restoring") +
+          "; exec sleep 60; }\n"
+          "echo '(00.000001) Error (criu/x.c:1): no luck today' >$2/restore.log; exit 1\n");
+  Folder lucky, unlucky;
+  lucky.write("x.img", "x");
+  unlucky.write("unlucky.img", "x");
+  send_image(prepare_in_group(63, 0), lucky);
+  send_image(prepare_in_group(63, 1), unlucky);
+  std::string said;
+  std::thread waits([&] { said = step(restore(), v1::RestoreReply{}, 63); });
+  EXPECT_TRUE(eventually([&] { return there.folder.read("restoring") == "yes\n"; }));
+  EXPECT_NE(step(restore(), v1::RestoreReply{}, 64).find("cannot restore 'p': "),
+            std::string::npos);
+  waits.join();
+  EXPECT_NE(said.find("cannot restore 'p': cannot go on with 'p': "), std::string::npos) << said;
+  EXPECT_NE(said.find("no luck today"), std::string::npos) << said;
+}
+
 // The record of both is one; each is committed by the word on the other.
 TEST_F(DaemonTest, AGroupIsCommittedAsOne) {
   const std::string end = there.folder.path("end");

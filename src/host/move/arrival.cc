@@ -205,7 +205,7 @@ std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted)
     ProcessSlots& bound = places.emplace_back();
     bound.inner_pid = place.inner_pid;
     std::lock_guard lock(mutex_);
-    if (group_->state(index_) != State::kPrepared) throw Failure("the move was aborted");
+    if (group_->state(index_) != State::kPrepared) throw Failure(group_->failure());
     const auto process =
         std::find_if(processes_.begin(), processes_.end(),
                      [&](const Process& entry) { return entry.inner_pid == place.inner_pid; });
@@ -251,7 +251,7 @@ void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio)
   std::unique_lock filling(filling_);
   std::unique_lock lock(mutex_);
   if (!group_->happened(index_, ArrivalGroup::Event::kTransferred)) {
-    throw Failure("the move was aborted");
+    throw Failure(group_->failure());
   }
   if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
   filling.unlock();
@@ -263,7 +263,7 @@ void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio)
   if (!ended) throw Failure("criu restore does not end");
   if (group_->state(index_) == State::kUndoing || group_->state(index_) == State::kUndone) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
-                              error_.empty() ? "the move was aborted" : error_));
+                              error_.empty() ? group_->failure() : error_));
   }
 }
 

@@ -41,7 +41,7 @@ void ArrivalGroup::need(std::size_t programs, const std::string& from) const {
 void ArrivalGroup::join(Arrival& arrival) {
   std::lock_guard lock(mutex);
   if (!machine_.happened(arrival.index(), Event::kPrepared, now())) {
-    throw Failure(decision().decided() ? "the move was aborted"
+    throw Failure(decision().decided() ? failure()
                                        : "refused: this program of that group arrives already");
   }
   arrivals_.push_back(&arrival);
@@ -109,7 +109,7 @@ bool ArrivalGroup::carry_out(Lock& lock) {
     if (action != Action::kNone) due.emplace_back(arrival, action);
   }
   if (due.empty()) return false;
-  const std::string reason = failure_.empty() ? "the move was aborted" : failure_;
+  const std::string reason = failure();
   changed.notify_all();
   lock.unlock();
   in_parallel(due, [&](const std::pair<Arrival*, Action>& one) {

@@ -56,6 +56,8 @@ class ArrivalGroup {
   // These three are called with the lock, for one of the programs.
   State state(std::size_t program) const { return machine_.state(program); }
   Action next(std::size_t program) { return machine_.next(program); }
+  // Why the group is aborted, if it is: the first reason.
+  std::string failure() const { return failure_.empty() ? "the move was aborted" : failure_; }
   // False: the group has been decided otherwise.
   bool happened(std::size_t program, Event event);
   // Returns when the program is here, or is to be undone, or when this ferryd ends before it is
