@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "wire/header.h"
 
 namespace {

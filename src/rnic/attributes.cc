@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "rnic/context.h"
-#include "rnic/link.h"
+#include "rnic/system/link.h"
 
 // What the RNIC says of itself (ibv_query_device, ibv_query_port, ibv_query_gid, ibv_query_pkey).
 namespace ferry::rnic {

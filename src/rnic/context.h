@@ -8,16 +8,16 @@
 
 #include "device/movable.h"
 #include "device/record.h"
-#include "rnic/address_handle.h"
-#include "rnic/completion_queue.h"
-#include "rnic/engine.h"
-#include "rnic/memory.h"
-#include "rnic/netdev.h"
-#include "rnic/port_source.h"
-#include "rnic/progress_thread.h"
-#include "rnic/queue_pair.h"
-#include "rnic/shared_receive_queue.h"
+#include "rnic/engine/completion_queue.h"
+#include "rnic/engine/engine.h"
+#include "rnic/engine/progress_thread.h"
+#include "rnic/engine/qp/queue_pair.h"
+#include "rnic/engine/qp/shared_receive_queue.h"
+#include "rnic/memory/address_handle.h"
+#include "rnic/memory/memory.h"
 #include "rnic/slot.h"
+#include "rnic/system/netdev.h"
+#include "rnic/system/port_source.h"
 
 namespace ferry::rnic {
 

@@ -4,7 +4,7 @@
 
 #include "rnic/attributes.h"
 #include "rnic/context.h"
-#include "rnic/records.h"
+#include "rnic/engine/qp/records.h"
 
 // The object-by-object account of a context, and its way back (docs/image.md).
 namespace ferry::rnic {

@@ -21,7 +21,7 @@ struct Slot {
   std::uint32_t epoch = 0;
   bool has_origin() const { return origin.udp_port != 0; }
   std::vector<std::vector<std::byte>>
-      entries;  // stand-in entries (transport/stand_in.h); empty on the way back
+      entries;  // stand-in entries (transport/migration/stand_in.h); empty on the way back
 };
 
 // Slots as the parcel of an RNIC of ours, and back; whoever owned the descriptors still does. Either

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "rnic/copy.h"
+#include "rnic/memory/copy.h"
 #include "verbs/entry.h"
 #include "verbs/stock.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The library touches application memory, which its owner may unmap, protect or truncate at any
-// time. So it sees SIGSEGV and SIGBUS first: a fault in the copy routine (rnic/copy.h) ends there,
+// time. So it sees SIGSEGV and SIGBUS first: a fault in the copy routine (rnic/memory/copy.h) ends there,
 // everything else goes to where the program sent it. From the first opened device on, sigaction()
 // and signal() of the program change a table of ours for these two, and masks keep the two
 // unblocked. The program's other handlers run behind a counter, for verbs/restart.cc. Programs that

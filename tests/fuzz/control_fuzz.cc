@@ -5,7 +5,7 @@
 
 #include "agent/protocol.h"
 #include "input.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 #include "transport/stopped.h"
 #include "wire/header.h"
 #include "wire/migration.h"

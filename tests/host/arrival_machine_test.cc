@@ -1,4 +1,4 @@
-#include "host/move/arrival_machine.h"
+#include "host/move/destination/arrival_machine.h"
 
 #include <gtest/gtest.h>
 

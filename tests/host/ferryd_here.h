@@ -8,7 +8,7 @@
 #include "base/unique_fd.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
-#include "host/move/departed.h"
+#include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/kept_peers.h"

@@ -13,7 +13,7 @@
 #include "port/slot.h"
 #include "port/udp_port.h"
 #include "temporary.h"
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "transport/fake_host.h"
 #include "transport/stopped.h"
 #include "wire/bytes.h"

@@ -1,4 +1,4 @@
-#include "rnic/copy.h"
+#include "rnic/memory/copy.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "rnic/link.h"
+#include "rnic/system/link.h"
 
 #include <sched.h>
 

@@ -1,4 +1,4 @@
-#include "rnic/looks.h"
+#include "rnic/engine/looks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rnic/memory.h"
+#include "rnic/memory/memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

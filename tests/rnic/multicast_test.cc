@@ -1,4 +1,4 @@
-#include "rnic/multicast.h"
+#include "rnic/engine/multicast.h"
 
 #include <gtest/gtest.h>
 

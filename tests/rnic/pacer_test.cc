@@ -1,4 +1,4 @@
-#include "rnic/pacer.h"
+#include "rnic/engine/qp/pacer.h"
 
 #include "sim_pair.h"
 

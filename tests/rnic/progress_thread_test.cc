@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "loopback.h"
-#include "rnic/progress_thread.h"
+#include "rnic/engine/progress_thread.h"
 
 // What the progress thread does for programs that do not poll, and what it leaves to those that do.
 namespace ferry::rnic::testing {

@@ -1,4 +1,4 @@
-#include "rnic/qp_state.h"
+#include "rnic/engine/qp/qp_state.h"
 
 #include <gtest/gtest.h>
 

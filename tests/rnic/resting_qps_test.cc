@@ -4,7 +4,7 @@
 #include "transport/stopped.h"
 #include "wire/migration.h"
 
-// Stops of an RNIC with many QPs, most of them idle (rnic/resting_qps.h).
+// Stops of an RNIC with many QPs, most of them idle (rnic/engine/resting_qps.h).
 namespace ferry::rnic {
 namespace {
 

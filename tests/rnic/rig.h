@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rnic/context.h"
-#include "rnic/copy.h"
+#include "rnic/memory/copy.h"
 
 // What the tests of the RNIC share: a sink that records events, memory with its registration, and
 // QPs brought up by hand.

@@ -1,4 +1,4 @@
-#include "rnic/settings.h"
+#include "rnic/system/settings.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "rnic/discover.h"
-#include "rnic/netdev.h"
+#include "rnic/system/netdev.h"
 
 namespace ferry::rnic {
 namespace {

@@ -7,7 +7,7 @@
 #include "port/random.h"
 #include "port/sim_link.h"
 #include "rnic/context.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 #include "wire/icrc.h"
 
 // What RNICs find in a simulation instead of a kernel: time, chance, sockets that pass from one

@@ -1,4 +1,4 @@
-#include "rnic/timer_heap.h"
+#include "rnic/engine/timer_heap.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include "events.h"
 #include "network.h"
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 
 // A program with RC connections, and the copies of it that a move makes. All of its state, the
 // queues of its RNIC and what the application has counted, is in the image: a copy that goes on

@@ -10,19 +10,19 @@
 
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
-#include "host/move/arrival_machine.h"
-#include "host/move/move_machine.h"
+#include "host/move/destination/arrival_machine.h"
+#include "host/move/source/move_machine.h"
 #include "host/standin/stand_in_term.h"
 #include "port/slot.h"
 #include "program.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 
 // Whole moves, simulated: programs in a ring of RC connections on hosts with a ferryd each, which
 // move while they send, with lost packets, crashes of ferryds, cuts of the links between them,
 // disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
 //
 // Real are the transport with its migration protocol and stand-ins (src/transport), both sides of a
-// move from its check to its end (src/host/move/move_machine.h, arrival_machine.h), their decisions,
+// move from its check to its end (src/host/move/source/move_machine.h, arrival_machine.h), their decisions,
 // the journal of a host with its lines, and the term of its stand-ins
 // (src/host/journal/decision.h, journal.h, src/host/standin/stand_in_term.h). Played are the
 // processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and src/criu

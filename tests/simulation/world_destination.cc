@@ -1,7 +1,7 @@
 #include "world.h"
 
-// The destination's side of a move: what ArrivalMachine (src/host/move/arrival_machine.h) asks for is
-// done as src/host/move/arrival.cc and arrival_group.cc do it; CRIU's restore, and how a process comes
+// The destination's side of a move: what ArrivalMachine (src/host/move/destination/arrival_machine.h) asks for is
+// done as src/host/move/destination/arrival.cc and arrival_group.cc do it; CRIU's restore, and how a process comes
 // back (src/agent/agent.cc).
 namespace ferry::simulation {
 

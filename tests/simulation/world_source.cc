@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// The source's side of a move: what a ferryd does for its MoveMachine (src/host/move/move.cc,
+// The source's side of a move: what a ferryd does for its MoveMachine (src/host/move/source/move.cc,
 // former_move.cc), and CRIU's dump.
 namespace ferry::simulation {
 

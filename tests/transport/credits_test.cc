@@ -1,4 +1,4 @@
-#include "transport/credits.h"
+#include "transport/streams/credits.h"
 
 #include "transport/script.h"
 

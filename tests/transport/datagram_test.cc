@@ -1,10 +1,10 @@
-#include "transport/datagram.h"
+#include "transport/ud/datagram.h"
 
 #include <gtest/gtest.h>
 
 #include "port/slot.h"
+#include "transport/migration/stand_in.h"
 #include "transport/script.h"
-#include "transport/stand_in.h"
 #include "wire/grh.h"
 
 // A UD QP, its RNIC's places, and what comes and goes, as packet traces.

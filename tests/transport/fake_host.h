@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "transport/host.h"
 
 // An RNIC for tests: one memory of its own, queues, and packets handed to a function.

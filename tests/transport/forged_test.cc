@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "transport/migration/stand_in.h"
 #include "transport/script.h"
-#include "transport/stand_in.h"
 
 // Migration messages that the peer never sent: forged, cut off, sent back, sent again (docs/wire.md
 // "Migration messages", docs/security.md). Each is dropped and counted, and nothing changes.

@@ -9,7 +9,7 @@
 
 #include "port/slot.h"
 #include "transport/fake_host.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 
 // The limits that end waiting (docs/settings.md), seen from both ends of a connection: who waits
 // for whom, when it ends, and how what both had posted completes.

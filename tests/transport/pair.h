@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "transport/fake_host.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 
 // Two connected QPs on a simulated network with a virtual clock; everything follows from one seed.
 // Both sides post random requests of every operation and receives, and move at random points:

@@ -1,6 +1,6 @@
 #include "port/port.h"
 #include "transport/script.h"
-#include "transport/tail_probe.h"
+#include "transport/streams/tail_probe.h"
 
 // Messages that no completion waits for: the peer is not asked to acknowledge each of them.
 namespace ferry::transport::test {

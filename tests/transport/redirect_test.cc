@@ -1,6 +1,6 @@
 #include "port/slot.h"
+#include "transport/migration/stand_in.h"
 #include "transport/script.h"
-#include "transport/stand_in.h"
 
 // A connection made after its peer has moved, to the name that the peer still has (docs/wire.md
 // "Connections made after a move"): MOVED in answer to HELLO, and what a directory tells.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "transport/fake_host.h"
 #include "wire/migration.h"
 #include "wire/psn.h"

@@ -1,4 +1,4 @@
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 
 #include "transport/script.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/connection.h"
+#include "transport/connected/connection.h"
 #include "transport/fake_host.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 #include "wire/icrc.h"
 
 // A standard RoCEv2 NIC as the peer of a QP that moves, byte by byte. The packets of both sides are

@@ -1,4 +1,4 @@
-#include "transport/tail_probe.h"
+#include "transport/streams/tail_probe.h"
 
 #include "port/port.h"
 #include "transport/script.h"

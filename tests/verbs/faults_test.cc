@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "rig.h"
-#include "rnic/copy.h"
+#include "rnic/memory/copy.h"
 
 namespace ferry::verbs {
 namespace {

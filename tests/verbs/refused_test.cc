@@ -1,7 +1,7 @@
 #include "rig.h"
 #include "verbs/objects.h"
 
-// Later than the header (verbs/later.cc); what they point to is not looked at.
+// Later than the header (verbs/calls/later.cc); what they point to is not looked at.
 extern "C" {
 void* ibv_alloc_dmah(ibv_context*, void*);
 void* ibv_reg_mr_ex(ibv_pd*, void*);

@@ -10,8 +10,8 @@
 
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
-#include "host/move/arrivals.h"
-#include "host/move/departures.h"
+#include "host/move/destination/arrivals.h"
+#include "host/move/source/departures.h"
 #include "host/peers/messages.h"
 #include "host/podman/podman_moves.h"
 

@@ -28,7 +28,7 @@
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
-#include "host/move/departed.h"
+#include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/kept_peers.h"

@@ -10,6 +10,7 @@
 #include "host/ferryd/daemon.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
+#include "host/move/slots_message.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/this_host.h"

@@ -13,7 +13,7 @@
 #include "host/image/image_room.h"
 #include "host/image/image_stream.h"
 #include "host/journal/decision_log.h"
-#include "host/move/arrival.h"
+#include "host/move/destination/arrival.h"
 #include "host/peers/messages.h"
 #include "host/units/podman/podman.h"
 

@@ -15,7 +15,7 @@
 #include "port/loss.h"
 #include "port/port.h"
 #include "rnic/slot.h"
-#include "transport/stand_in.h"
+#include "transport/migration/stand_in.h"
 
 // Answers on the sockets of stopped processes (docs/wire.md, "Stopped"): a thread that owns them
 // and a transport::StandIn for each.

@@ -4,7 +4,7 @@
 
 #include "host/units/container/container.h"
 
-// Containers of runc. They move as all units do (host/move/move.h), but runc is asked to have CRIU
+// Containers of runc. They move as all units do (host/move/source/move.h), but runc is asked to have CRIU
 // dump and restore them: it knows of their mounts, cgroups and pipes. CRIU's own settings, for
 // which runc has no options, reach CRIU by CRIU_CONFIG_FILE.
 //

@@ -1,0 +1,136 @@
+#include "host/move/destination/arrival_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "host/move/transitions.h"
+
+namespace ferry::host {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kDecisionTime = 2s;  // more than moves take to be decided
+constexpr auto kAskEvery = 200ms;
+constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
+
+}  // namespace
+
+ArrivalMachine::ArrivalMachine(std::size_t programs, Time patience, Time now)
+    : programs_(programs),
+      patience_(patience),
+      decision_(programs),
+      ask_at_(now + kDecisionTime),
+      heard_(now) {}
+
+ArrivalMachine::ArrivalMachine(DestinationDecision decision)
+    : programs_{{State::kHeld, Action::kNone}}, decision_(std::move(decision)) {
+  conclude();
+}
+
+ArrivalMachine ArrivalMachine::recovered(std::optional<Decision> record) {
+  return ArrivalMachine(DestinationDecision::recovered(record));
+}
+
+ArrivalMachine::Action ArrivalMachine::next(std::size_t program) {
+  return std::exchange(programs_.at(program).due, Action::kNone);
+}
+
+bool ArrivalMachine::apply(Program& program, Event event) {
+  const Transition* found = transition_of(kTransitions, program.state, event);
+  if (found == nullptr) return false;
+  program.state = found->to;
+  program.due = found->action;
+  return true;
+}
+
+bool ArrivalMachine::happened(std::size_t program, Event event, Time now) {
+  if (event >= Event::kCommitted || !apply(programs_.at(program), event)) return false;
+  if (event == Event::kHeld) {
+    decision_.held(program);
+    held_at_ = now;
+  }
+  if (event == Event::kConnected) {
+    const auto is_connected = [](const Program& one) { return one.state == State::kConnected; };
+    if (std::all_of(programs_.begin(), programs_.end(), is_connected)) {
+      for (auto& one : programs_) apply(one, Event::kAllConnected);
+    }
+  }
+  return true;
+}
+
+void ArrivalMachine::promised() {
+  decision_.promised();
+  conclude();
+}
+
+bool ArrivalMachine::failed() {
+  const bool is_aborted = decision_.failed();
+  conclude();
+  return is_aborted;
+}
+
+// Tells all programs the decision, once there is one.
+void ArrivalMachine::conclude() {
+  if (is_concluded_ || !decision_.decided()) return;
+  is_concluded_ = true;
+  const Event event = decision_.committed() ? Event::kCommitted : Event::kAborted;
+  for (auto& program : programs_) apply(program, event);
+}
+
+ArrivalMachine::Step ArrivalMachine::step(Time now) {
+  if (is_stepping_ || now < record_at_) return Step::kNone;
+  switch (decision_.next()) {
+    case DestinationDecision::Step::kNone: return Step::kNone;
+    case DestinationDecision::Step::kRecordCommit: is_stepping_ = true; return Step::kRecordCommit;
+    case DestinationDecision::Step::kRecordAbort: is_stepping_ = true; return Step::kRecordAbort;
+  }
+  return Step::kNone;
+}
+
+void ArrivalMachine::written(Written result, Time now) {
+  is_stepping_ = false;
+  const bool was_abort = decision_.state() == DestinationDecision::State::kRetracting;
+  if (was_abort) record_at_ = now + kRecordEvery;
+  decision_.written(result);
+  conclude();
+}
+
+bool ArrivalMachine::asks_source(Time now) {
+  if (decision_.decided() || is_asking_ || now < ask_at_) return false;
+  return is_asking_ = true;
+}
+
+void ArrivalMachine::source_answered(std::optional<Answer> answer, Time now) {
+  is_asking_ = false;
+  ask_at_ = now + kAskEvery;
+  if (answer) heard_ = now;
+  if (answer == Answer::kCommitted) promised();
+  if (answer == Answer::kAborted) failed();
+  // A source whose programs are all held may have committed: silence does not abort them.
+  const bool is_open = decision_.state() == DestinationDecision::State::kOpen;
+  if (is_open && now - heard_ > patience_) failed();
+}
+
+std::optional<ArrivalMachine::Time> ArrivalMachine::deadline() const {
+  if (decision_.decided()) return std::nullopt;
+  std::optional<Time> first;
+  if (!is_asking_) first = ask_at_;
+  const bool records = decision_.next() != DestinationDecision::Step::kNone;
+  if (records && !is_stepping_ && (!first || record_at_ < *first)) first = record_at_;
+  return first;
+}
+
+bool ArrivalMachine::rests() const {
+  const auto is_at_work = [](const Program& program) {
+    return program.state == State::kConnecting || program.state == State::kUndoing;
+  };
+  return decision_.next() == DestinationDecision::Step::kNone &&
+         std::none_of(programs_.begin(), programs_.end(), is_at_work);
+}
+
+bool ArrivalMachine::in_doubt(Time now) const {
+  return decision_.waits() && now - held_at_ > kDecisionTime;
+}
+
+}  // namespace ferry::host

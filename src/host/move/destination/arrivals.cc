@@ -1,0 +1,138 @@
+#include "host/move/destination/arrivals.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/failure.h"
+#include "ferry.pb.h"
+#include "host/directory/directory.h"
+#include "host/move/settle.h"
+#include "host/peers/this_host.h"
+#include "host/proc/process_tree.h"
+#include "host/units/units.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::seconds kAskEndedEvery{2};  // between questions about arrivals that are over
+constexpr std::chrono::milliseconds kEndedAnswerTime{500};
+
+}  // namespace
+
+Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions,
+                   Directory& directory, Whereabouts& whereabouts, KeptPeers& peers,
+                   const ImageRoom& room, ImageReceiver* images, CriuRunner& criu)
+    : host_(host),
+      units_(units),
+      decisions_(decisions),
+      directory_(directory),
+      whereabouts_(whereabouts),
+      peers_(peers),
+      room_(room),
+      images_(images),
+      criu_(criu) {}
+
+std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
+                                           const std::string& from) {
+  const std::size_t programs = std::max(request.group().programs(), 1u);
+  if (request.group().program() >= programs || images_ == nullptr) {
+    throw Failure("malformed request");
+  }
+  std::shared_ptr<ArrivalGroup> group;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, other] : arrivals_) {
+      if (id == request.move_id() ||
+          (other->program() == request.program() && !other->is_over() &&
+           !units_.kind(request.kind()).name_is_free(request.program()))) {
+        throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
+      }
+    }
+    auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
+    group = known.lock();
+    if (!group) {
+      known = group = std::make_shared<ArrivalGroup>(
+          decisions_, host_.stopping, peers_, PeerRecord{request.source(), from},
+          ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
+    }
+    group->need(programs, from);
+  }
+  directory_.met(request.source(), from);
+  auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
+  auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
+                                           std::move(group), std::move(unit), request);
+  std::lock_guard lock(mutex_);
+  arrivals_.emplace(request.move_id(), arrival);
+  return arrival;
+}
+
+std::shared_ptr<Arrival> Arrivals::take_up(std::uint64_t move_id, const Held& held) {
+  const auto source = parse_peer(held.peer);
+  directory_.met(source.address, source.name);
+  auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_, source,
+                                              ArrivalMachine::recovered(Decision::kCommitted));
+  auto arrival = std::make_shared<Arrival>(
+      host_, decisions_, whereabouts_, room_, images_, criu_, std::move(group),
+      units_.known(held.program, held.instance), move_id, held);
+  std::lock_guard lock(mutex_);
+  arrivals_[move_id] = arrival;
+  return arrival;
+}
+
+std::shared_ptr<Arrival> Arrivals::find(std::uint64_t move_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = arrivals_.find(move_id);
+  return found == arrivals_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<Arrival>> Arrivals::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Arrival>> all;
+  for (const auto& [id, arrival] : arrivals_) all.push_back(arrival);
+  return all;
+}
+
+void Arrivals::registered(pid_t pid) const {
+  const pid_t inner = innermost_pid(pid).value_or(pid);
+  for (const auto& arrival : all()) {
+    if (arrival->has_process(pid)) arrival->registered(inner);
+  }
+}
+
+void Arrivals::keep_house() {
+  for (const auto& arrival : all()) arrival->keep_house();
+  forget_ended();
+  // Destroyed without the lock: destructors wait for threads.
+  std::vector<std::shared_ptr<Arrival>> over;
+  std::lock_guard lock(mutex_);
+  std::erase_if(arrivals_, [&](const auto& entry) {
+    if (entry.second->is_over()) over.push_back(entry.second);
+    return entry.second->is_over();
+  });
+  std::erase_if(groups_, [](const auto& entry) { return entry.second.expired(); });
+}
+
+// Forgets the arrivals that are over, here and at their source: a source that has forgotten the
+// move as well (it answers kAborted) will not ask for its commit any more.
+void Arrivals::forget_ended() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kAskEndedEvery) return;
+  asked_ = now;
+  std::set<std::string> silent;
+  for (const auto& [move_id, source] : decisions_.ended_arrivals()) {
+    if (host_.stopping) return;
+    if (silent.contains(source)) continue;
+    try {
+      const auto [address, name] = parse_peer(source);
+      if (ask_decision(peers_, address, name, move_id, kEndedAnswerTime) == Answer::kAborted) {
+        decisions_.forget(move_id, Side::kDestination);
+      }
+    } catch (const Failure&) {
+      silent.insert(source);  // the source may still need the record
+    }
+  }
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/move/destination/arrival.h"
+
+namespace ferry::host {
+
+class Directory;
+class KeptPeers;
+class Units;
+
+// The programs that arrive on this host, or have arrived and are watched.
+class Arrivals {
+ public:
+  Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions, Directory& directory,
+           Whereabouts& whereabouts, KeptPeers& peers, const ImageRoom& room, ImageReceiver* images,
+           CriuRunner& criu);
+
+  // `from`: the source's name in its certificate. Throws Failure.
+  std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
+  // An arrival that is committed already: by a former ferryd, or as the restore of a checkpoint.
+  std::shared_ptr<Arrival> take_up(std::uint64_t move_id, const Held& held);
+
+  std::shared_ptr<Arrival> find(std::uint64_t move_id) const;  // null: none
+  std::vector<std::shared_ptr<Arrival>> all() const;
+  // Tells its arrival of a process to which a former ferryd may have given its sockets.
+  void registered(pid_t pid) const;
+
+  // Forgets arrivals that are over, and lets the others do what is due.
+  void keep_house();
+
+ private:
+  void forget_ended();
+
+  const ThisHost& host_;
+  const Units& units_;
+  DecisionLog& decisions_;
+  Directory& directory_;
+  Whereabouts& whereabouts_;
+  KeptPeers& peers_;
+  const ImageRoom& room_;
+  ImageReceiver* const images_;  // null: no other host can be reached
+  CriuRunner& criu_;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
+  std::chrono::steady_clock::time_point asked_;  // when forget_ended() last asked; only the
+                                                 // housekeeper uses it
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,298 @@
+#include "host/move/source/former_move.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "ferry.pb.h"
+#include "host/control/control_server.h"
+#include "host/journal/decision_log.h"
+#include "host/move/settle.h"
+#include "host/move/source/departed.h"
+#include "host/peers/peer.h"
+#include "host/peers/peer_record.h"
+#include "host/peers/this_host.h"
+#include "host/proc/process_tree.h"
+#include "host/standin/slots.h"
+#include "host/standin/stand_in_host.h"
+#include "host/standin/stand_in_term.h"
+#include "host/standin/whereabouts.h"
+#include "host/units/units.h"
+#include "port/slot.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{100};  // between looks and questions
+constexpr std::chrono::seconds kCriuLimit{10};    // for CRIU to kill what has left
+constexpr std::chrono::seconds kReopenEvery{1};   // between attempts to open sockets again
+constexpr std::chrono::seconds kWarnEvery{10};
+
+std::chrono::nanoseconds now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+// Networks are gone with a reboot: nobody will ever reach a stand-in there again.
+bool is_network_gone(const Held& held) {
+  std::error_code ignored;
+  return !held.netns.empty() && !std::filesystem::exists(held.netns, ignored);
+}
+
+}  // namespace
+
+FormerMove::FormerMove(const SourceSide& side, std::uint64_t move_id, const Journal::Entry& entry,
+                       std::unique_ptr<StoppedTree> tree)
+    : side_(side),
+      host_(side.host),
+      move_id_(move_id),
+      entry_(entry),
+      held_(entry.held.value_or(Held{})),
+      program_(entry.held ? held_.program : entry.record->program),
+      unit_(side.units.known(held_.program, held_.instance)),
+      tree_(tree ? std::move(tree)
+                 : std::make_unique<StoppedTree>(side.control, side.stand_ins, move_id)),
+      machine_(MoveMachine::recovered(entry.decision())) {
+  // A tree that was given has its stand-ins already.
+  if (tree_->sockets().empty()) tree_->recover(held_.processes, held_.netns);
+  for (const auto& process : side.control.processes()) {
+    if (tree_->has_process(process.pid)) {
+      tree_->resumed(innermost_pid(process.pid).value_or(process.pid));
+    }
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+FormerMove::~FormerMove() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// Waits a moment. False when this ferryd ends.
+bool FormerMove::pause() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPause);
+  return !host_.stopping;
+}
+
+void FormerMove::run() {
+  try {
+    Lock lock(mutex_);
+    while (!host_.stopping && go_on(lock)) {
+    }
+    lock.unlock();
+    if (!host_.stopping) finish();
+  } catch (const std::exception& failure) {
+    log::error("what is left of the move of '{}': {}", program_, failure.what());
+  }
+}
+
+// Carries out the next step or action of the machine; without the lock while that takes time.
+// False: there is nothing more to do.
+bool FormerMove::go_on(Lock& lock) {
+  using Event = MoveMachine::Event;
+  if (const auto step = machine_.step(now()); step != MoveMachine::Step::kNone) {
+    decide(lock, step);
+    return true;
+  }
+  const auto carry_out = [&](auto action, Event event) {
+    lock.unlock();
+    action();
+    lock.lock();
+    if (!host_.stopping) machine_.happened(0, event);
+    return true;
+  };
+  switch (machine_.next(0, now())) {
+    case MoveMachine::Action::kLeave: return carry_out([this] { depart(); }, Event::kLeft);
+    case MoveMachine::Action::kFollow: return carry_out([this] { follow(); }, Event::kUnneeded);
+    case MoveMachine::Action::kReturn: return carry_out([this] { roll_back(); }, Event::kReturned);
+    default: break;
+  }
+  const auto state = machine_.state(0);
+  if (state == MoveMachine::State::kOver || state == MoveMachine::State::kBack) return false;
+  changed_.wait_for(lock, kPause);  // before the destination is asked again
+  return true;
+}
+
+void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
+  if (step == MoveMachine::Step::kAskCommit) return ask(lock);
+  // Under the lock: a thread that waits for the decision hears it when it is on record.
+  const auto outcome = machine_.decision().committed() ? Decision::kConfirmed : Decision::kAborted;
+  report_failure([&] {
+    side_.decisions.record(Side::kSource, {outcome, program_, "", entry_.record->moves});
+  });
+}
+
+void FormerMove::ask(Lock& lock) {
+  const std::string peer = entry_.record->peer;
+  std::string reason;
+  Answer answer = Answer::kUnknown;
+  lock.unlock();
+  try {
+    Peer destination = Peer::recorded(peer, host_.credentials);
+    answer = ask_to_commit(destination, move_id_, &reason);
+  } catch (const Failure& failure) {
+    reason = failure.what();
+  }
+  lock.lock();
+  machine_.answered(answer, now());
+  in_doubt_ = !machine_.decision().decided();
+  changed_.notify_all();
+  const auto time = std::chrono::steady_clock::now();
+  if (!in_doubt_ || time - warned_ < kWarnEvery) return;
+  warned_ = time;
+  log::warn("'{}' stays frozen until {} says how its move was decided: {}", program_, peer, reason);
+}
+
+// Those of the program's future peers that ask here are told the way too, as long as it lives
+// anywhere.
+void FormerMove::depart() {
+  report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0); });
+  network_ = side_.departed.hold_network(held_.instance);
+  if (!entry_.since) {
+    report_failure([&] { side_.decisions.note(Journal::since(move_id_, stamp_now())); });
+  }
+  report_failure([&] { unit_->left(); });
+  std::vector<Place> next;
+  for (const auto& [origin, place] : entry_.origins) next.push_back(place);
+  std::vector<pid_t> pids;
+  for (const auto& process : held_.processes) pids.push_back(process.pid);
+  side_.whereabouts.left(pids, next);
+}
+
+// Until no peer needs the stand-ins any more.
+void FormerMove::follow() {
+  const Stamp stamp = stamp_now();
+  const auto began = now();
+  const auto age = entry_.since ? age_of(*entry_.since, stamp) : std::chrono::nanoseconds(0);
+  StandInTerm term(began - age, host_.limits.stand_in);
+  if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_->paused_limit());
+  Place there;
+  if (entry_.going) there.host = entry_.going->host;
+  there.ferryd = parse_peer(held_.peer).address;
+  // Sockets that cannot be opened now may be later, e.g. when a host that has just booted has got
+  // its address.
+  auto open = [&, complained = false]() mutable {
+    const std::string problem = tree_->reopen();
+    if (!problem.empty() && !complained) {
+      log::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
+                is_network_gone(held_) ? "its network is gone" : problem);
+      complained = true;
+    }
+    if (!entry_.going) return;
+    for (const auto& gone : tree_->commit(entry_.going->places, there, age + (now() - began))) {
+      // The RNIC may have moved on since.
+      const auto place = entry_.origins.find(gone.place.origin);
+      if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
+      side_.stand_ins.committed(gone.stand_in, place->second.location,
+                                port::slot_of_udp_port(place->second.location.udp_port),
+                                place->second.epoch);
+      side_.departed.keep_origin(move_id_, gone.stand_in, place->second, network_);
+      kept_.insert(place->first);
+    }
+  };
+  open();
+  const auto is_needed = [&] {
+    // Of a move of a former version the journal knows only that it is decided.
+    const bool expired = entry_.held && tree_->expired();
+    return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
+  };
+  const auto handle = [&](const v1::WatchEvent& event) {
+    for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
+  };
+  // The ferryd that restored a checkpoint may not have got this keeper's answer to Take, and asks
+  // again then: until that is settled it has no news.
+  if (entry_.kept && entry_.going && entry_.going->host != host_.name && !entry_.left) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    std::string reason;
+    while (!host_.stopping && !term.over(false, now()) &&
+           ask_to_commit(destination, move_id_, &reason) == Answer::kUnknown) {
+      pause();
+    }
+  }
+  if (!entry_.left && !held_.peer.empty() && is_needed()) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    if (hear(destination, move_id_, handle, is_needed)) {
+      report_failure([&] { side_.decisions.note(Journal::left(move_id_, stamp_now())); });
+      term.program_left(now(), tree_->paused_limit());
+    }
+  }
+  for (auto opened = now(); is_needed(); pause()) {
+    if (now() - opened < kReopenEvery) continue;
+    opened = now();
+    open();
+  }
+  // CRIU has killed the tree, unless it was killed itself before.
+  for (const auto limit = began + kCriuLimit; !host_.stopping && now() < limit;) {
+    if (tree_->all_gone()) break;
+    pause();
+  }
+  for (const auto& process : held_.processes) {
+    if (start_time(process.pid) == process.started) ::kill(process.pid, SIGKILL);
+  }
+  if (root() != 0 && start_time(root()) == held_.started) ::kill(root(), SIGKILL);
+}
+
+void FormerMove::roll_back() {
+  tree_->roll_back();
+  report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root()); });
+  if (!is_network_gone(held_) && start_time(root()) == held_.started) {
+    report_failure([&] { unit_->switch_network("activate"); });
+  }
+  while (!host_.stopping && !tree_->all_gone()) {
+    tree_->reopen();
+    pause();
+  }
+}
+
+void FormerMove::finish() {
+  for (const auto& [origin, place] : entry_.origins) {
+    if (!kept_.contains(origin)) side_.decisions.freed(move_id_, origin);
+  }
+  side_.decisions.over(move_id_, Side::kSource);
+  network_.reset();  // goes when nobody needs it
+  std::lock_guard lock(mutex_);
+  over_ = true;
+}
+
+int FormerMove::action(const std::string& name, pid_t) {
+  if (name == "network-unlock") {
+    try {
+      unit_->switch_network("activate");
+    } catch (const Failure& failure) {
+      log::error("{}", failure.what());
+      return 1;
+    }
+  }
+  if (name != "post-dump") return 0;
+  std::unique_lock lock(mutex_);
+  const auto& decision = machine_.decision();
+  while (!decision.decided() && !host_.stopping) changed_.wait_for(lock, kPause);
+  if (!decision.decided()) return EAGAIN;
+  return decision.committed() ? 0 : 1;
+}
+
+Answer FormerMove::answer() const {
+  std::lock_guard lock(mutex_);
+  return machine_.decision().answer();
+}
+
+bool FormerMove::in_doubt() const {
+  std::lock_guard lock(mutex_);
+  return in_doubt_ && !machine_.decision().decided();
+}
+
+void FormerMove::resolve_abort() {
+  std::lock_guard lock(mutex_);
+  machine_.operator_aborts();
+  changed_.notify_all();
+}
+
+bool FormerMove::is_over() const {
+  std::lock_guard lock(mutex_);
+  return over_;
+}
+
+}  // namespace ferry::host

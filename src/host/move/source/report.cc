@@ -1,0 +1,31 @@
+#include "host/move/source/report.h"
+
+#include "base/clock.h"
+#include "ferry.pb.h"
+
+namespace ferry::host {
+
+v1::MoveReport report_of(const std::string& program, const std::string& from, const std::string& to,
+                         const StoppedTree::Timing& timing, const StepEnds& ends,
+                         std::uint64_t rdma_ns_there, const ImageTotals& image) {
+  v1::MoveReport report;
+  report.set_program(program);
+  report.set_from(from);
+  report.set_to(to);
+  report.set_blackout_ms(milliseconds_between(timing.began, ends.resumed));
+  report.set_stop_ms(milliseconds_between(timing.began, ends.stopped));
+  report.set_dump_ms(milliseconds_between(ends.stopped, ends.dumped));
+  report.set_transfer_ms(milliseconds_between(ends.dumped, ends.transferred));
+  report.set_restore_ms(milliseconds_between(ends.transferred, ends.restored));
+  report.set_commit_ms(milliseconds_between(ends.restored, ends.committed));
+  report.set_resume_ms(milliseconds_between(ends.committed, ends.resumed));
+  report.set_rdma_stop_ms(static_cast<double>(timing.rdma_ns) / 1e6);
+  report.set_rdma_resume_ms(static_cast<double>(rdma_ns_there) / 1e6);
+  report.set_rdma_share_ms(report.rdma_stop_ms() + report.rdma_resume_ms());
+  report.set_unacked_psns(timing.unacked_psns);
+  report.set_image_bytes(image.stream_bytes);
+  report.set_qps(timing.qps);
+  return report;
+}
+
+}  // namespace ferry::host

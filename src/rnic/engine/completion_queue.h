@@ -1,0 +1,108 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "device/objects.h"
+#include "rnic/memory/memory.h"
+
+// Completion queues (IBTA vol. 1 clause 11.4.2).
+namespace ferry::rnic {
+
+class Engine;
+
+class CompletionQueue final : public device::Cq {
+ public:
+  static constexpr int kMaxEntries = (1 << 22) - 1;
+
+  static constexpr std::uint16_t kMaxModeration = 0xFFFF;  // completions, and microseconds
+
+  // What a CQ is granted that was asked for `cqe` entries: 2^n - 1, as the hardware that programs
+  // were written for does.
+  static int rounded(int cqe);
+
+  CompletionQueue(Engine& engine, device::EventSink& sink, Handle number,
+                  const device::CqInit& init);
+
+  ~CompletionQueue() override;
+
+  int poll(int count, ibv_wc* out) override;
+  int poll_one(ibv_wc* out, device::CompletionTimes* times) override;
+  int take_one(ibv_wc* out, device::CompletionTimes* times) override;
+  int arm(bool solicited_only) override;
+  int resize(int cqe) override;
+  int capacity() const override;
+  int moderate(std::uint16_t count, std::uint16_t period) override;
+
+  // Adds a completion and raises the event that an arm() asked for. `notable`: solicited or failed.
+  // When there is no room the CQ is in error from now on and the event IBV_EVENT_CQ_ERR is raised
+  // once; what it holds can still be polled. False then. A CQ that ignores overruns loses its
+  // oldest completion instead. Called under the engine's lock.
+  bool add(const ibv_wc& completion, bool notable);
+  // The event that an arm() asked for, when the engine is done (CompletionEvents::notify).
+  void raise() { sink_.completion(*this); }
+  // When the event of completions that are held back is due; kNever: none are. Under the engine's
+  // lock, as raise_held(), which raises it.
+  transport::Time event_at() const { return event_at_; }
+  void raise_held();
+  // Removes the completions of a QP that ceases to exist or is reset.
+  void remove_qp(std::uint32_t qpn);
+
+  bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
+  enum class Armed : std::uint8_t { kNo = 0, kSolicited = 1, kAny = 2 };
+  bool armed() const { return armed_.load(std::memory_order_relaxed) != Armed::kNo; }
+
+  // For records: a copy of what waits, and its way back. restore() is false when it does not fit.
+  struct Moderation {
+    std::uint16_t count = 0, period = 0;
+    std::uint32_t held = 0;  // completions since the CQ was armed
+    bool is_on() const { return count > 1 && period > 0; }
+  };
+  struct Contents {
+    Armed armed = Armed::kNo;
+    bool overflowed = false;
+    Moderation moderation;
+    std::vector<ibv_wc> completions;
+    std::vector<device::CompletionTimes> times;  // as many, or none
+  };
+  Contents contents() const;
+  bool restore(const Contents& contents);
+
+  const Handle handle;
+  const bool timestamps;
+  const bool ignore_overrun;
+  std::atomic<std::uint32_t> users{0};  // QPs, one for each use, and XRC SRQs
+
+ private:
+  // A ring of completions, and of their times when the CQ has timestamps.
+  struct Ring {
+    std::vector<ibv_wc> completions;
+    std::vector<device::CompletionTimes> times;
+  };
+  Ring make_ring(int cqe) const;
+  void copy(std::uint32_t from, Ring& to, std::uint32_t at) const;
+  std::uint32_t mask() const { return static_cast<std::uint32_t>(ring_.completions.size() - 1); }
+
+  int take(int count, ibv_wc* out, device::CompletionTimes* times);
+  int poll(int count, ibv_wc* out, device::CompletionTimes* times);
+  void set_armed(Armed value);  // under mutex_
+  // Whether the event is to be raised for one completion more that counts; under mutex_.
+  bool reaches_event();
+  void disarm();  // under mutex_: the event is raised
+
+  Engine& engine_;
+  device::EventSink& sink_;
+  mutable std::mutex mutex_;
+  Ring ring_;               // one entry more than the capacity, a power of two
+  std::uint32_t head_ = 0;  // next to be polled
+  std::atomic<std::uint32_t> waiting_{0};
+  std::atomic<Armed> armed_{Armed::kNo};
+  std::atomic<bool> overflowed_{false};
+  Moderation moderation_;                         // written under both locks
+  transport::Time event_at_ = transport::kNever;  // under the engine's lock
+};
+
+}  // namespace ferry::rnic

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "gsi/holder.h"
+#include "rnic/engine/completion_events.h"
+#include "rnic/engine/destinations.h"
+#include "rnic/engine/held_packets.h"
+#include "rnic/engine/held_ports.h"
+#include "rnic/engine/lanes.h"
+#include "rnic/engine/multicast.h"
+#include "rnic/engine/object_tables.h"
+#include "rnic/engine/poll_yields.h"
+#include "rnic/engine/qp_table.h"
+#include "rnic/engine/reception.h"
+#include "rnic/engine/scheduler.h"
+#include "rnic/engine/seeker.h"
+#include "rnic/engine/suspension.h"
+#include "rnic/engine/thread_sleep.h"
+#include "rnic/engine/timers.h"
+#include "rnic/system/environment.h"
+#include "rnic/system/settings.h"
+#include "transport/types.h"
+#include "transport/ud/location_table.h"
+
+// The engine of one RNIC: takes packets from its ports to QPs, lets QPs transmit in turn, and runs
+// their timers. It has no thread of its own: whoever posts or polls runs it, and the progress
+// thread when nobody does.
+namespace ferry::rnic {
+
+class ProgressThread;
+
+class Engine {
+ public:
+  // The latter two are those of the HeldPorts.
+  Engine(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The engine's lock, with thread cancellation off while it is held. On release it does what must
+  // not be done under the lock: waking the progress thread.
+  class Lock {
+   public:
+    explicit Lock(Engine& engine);
+    Lock(Engine& engine, std::try_to_lock_t);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    bool owned() const { return lock_.owns_lock(); }
+
+   private:
+    Engine& engine_;
+    int cancel_state_ = 0;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  Environment& environment() const { return environment_; }
+  const Settings& settings() const { return settings_; }
+  transport::Time now() const { return environment_.now(); }
+
+  // --- Everything below down to "Any thread" is called under the lock
+  // ------------------------------------------------------------------
+
+  Lanes& lanes() { return lanes_; }
+  const Lanes& lanes() const { return lanes_; }
+
+  HeldPorts& held_ports() { return held_ports_; }
+  Reception& reception() { return reception_; }
+  // Others may have let go of UDP port 4791.
+  void look_whether_port_was_freed() {
+    if (!suspended()) held_ports_.look_whether_freed(now());
+  }
+
+  QpTable& qps() { return qps_; }
+  const QpTable& qps() const { return qps_; }
+  // Enters a QP in the table, under an index that is free, and in what else knows all QPs.
+  void add_qp(QueuePair* qp, std::uint32_t index);
+  void remove_qp(QueuePair* qp, std::uint32_t index);
+
+  ObjectTables& objects() { return objects_; }
+  const ObjectTables& objects() const { return objects_; }
+
+  transport::LocationTable& locations() { return locations_; }  // UD
+  MulticastGroups& multicast() { return multicast_; }           // UD
+  Destinations& destinations() { return destinations_; }
+
+  HeldPackets& held_packets() { return held_packets_; }
+  Suspension& suspension() { return suspension_; }
+  const Suspension& suspension() const { return suspension_; }
+
+  // Something happens to the QP: it may have packets to send, and its deadline may have changed.
+  // transmit() looks. What depends on whether it is Stopped comes after the touch.
+  void touch(QueuePair* qp) { suspension_.touch(qp); }
+  // The program has posted to a connection: lets it send now, or soon together with what comes next
+  // (PostGatherer). `under_way`: one of its packets is, and will be acknowledged sooner or later.
+  void post(QueuePair* qp, bool under_way);
+  // Lets touched QPs send, in turn. With `hold`, acknowledgements may be held (Scheduler).
+  void transmit(transport::Time now, bool hold = false) {
+    if (!suspended()) scheduler_.transmit(now, hold);
+  }
+
+  struct Pass {
+    std::size_t received = 0;
+    bool more = false;  // packets may be left in the sockets
+  };
+  // Who runs the engine: a program that polls does so again at once, the progress thread when
+  // something is due.
+  enum class Caller : std::uint8_t { kAnyone, kProgram, kThread };
+  // One pass: receive, timers, transmit.
+  Pass run(transport::Time now, Caller caller = Caller::kAnyone);
+
+  // No later than the next deadlines of any QP or CQ.
+  transport::Deadlines deadlines() const;
+  bool port_full() const { return scheduler_.port_full(); }
+
+  CompletionEvents& events() { return events_; }
+  Seeker& seeker() { return seeker_; }
+  ThreadSleep& thread_sleep() { return thread_sleep_; }
+
+  // --- Any thread, without the lock
+  // ----------------------------------------------------------------------------------------------------
+
+  // A pass for a program that polls; nothing when somebody else is just at it.
+  void run_for_poller();
+  std::uint64_t program_runs() const { return program_runs_.load(std::memory_order_relaxed); }
+  // Whether the program has polled since there were `runs`, or waits for a core to do so.
+  bool polled_since(std::uint64_t runs) const {
+    return program_runs() != runs || poll_yields_.away(now());
+  }
+
+  // A CQ was armed: the program is about to sleep.
+  void listen();
+  void set_thread(ProgressThread* thread) { thread_ = thread; }
+
+  bool suspended() const { return suspension_.suspended(); }
+  // A forked child: the RNIC is its parent's.
+  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+  bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
+
+ private:
+  void run_timers(transport::Time now);
+  void handle_overflows(transport::Time now);
+  bool may_hold(Caller caller, transport::Time now) const;
+  bool looks_at_all_lanes(Caller caller) const;
+
+  Environment& environment_;
+  const Settings settings_;
+  std::mutex mutex_;
+  std::atomic<bool> abandoned_{false};
+
+  Lanes lanes_;
+  QpTable qps_;
+  ObjectTables objects_;
+  transport::LocationTable locations_;
+  MulticastGroups multicast_;
+  Destinations destinations_;
+  Seeker seeker_;
+  CompletionEvents events_;
+  ThreadSleep thread_sleep_;
+  ProgressThread* thread_ = nullptr;
+
+  Timers timers_;
+  HeldPackets held_packets_{events_, thread_sleep_};
+  Scheduler scheduler_{lanes_, timers_, held_packets_};
+  Suspension suspension_{environment_, lanes_, qps_, scheduler_};
+  HeldPorts held_ports_;
+  Reception reception_{lanes_, held_ports_, multicast_, qps_, suspension_};
+
+  PollYields poll_yields_;
+  std::atomic<std::uint64_t> program_runs_{0};
+};
+
+}  // namespace ferry::rnic

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "rnic/engine/completion_events.h"
+#include "rnic/engine/post_gatherer.h"
+#include "rnic/engine/qp/queue_pair.h"
+#include "rnic/engine/thread_sleep.h"
+#include "transport/types.h"
+
+namespace ferry::rnic {
+
+// Packets that could leave, and wait for others to leave with: acknowledgements for the answer that
+// will follow at once (ReplyHabit), requests for the next ones (PostGatherer). Under the engine's
+// lock.
+class HeldPackets {
+ public:
+  HeldPackets(const CompletionEvents& events, const ThreadSleep& thread)
+      : events_(events), thread_(thread) {}
+
+  // When packets that are held must leave; kNever: none is.
+  transport::Time until() const { return until_; }
+  // As until(), for a thread that falls asleep: also of those that the program's polls will hold
+  // meanwhile, as they have before.
+  transport::Time at_most_until(transport::Time now) {
+    const bool held = std::exchange(held_lately_, false) && !events_.eventful(now);
+    return std::min(until_, held ? now + kLongest : transport::kNever);
+  }
+
+  // Whether a pass may hold acknowledgements. Should the program cease to poll, the thread sends
+  // what it held, and must not sleep for long then.
+  bool may_hold(bool by_thread, transport::Time now) const {
+    return !events_.eventful(now) && (by_thread || thread_.looks_within(kLongest, now));
+  }
+  // All that was held is looked at anew.
+  void transmission_begins() { until_ = transport::kNever; }
+  // Whether the QP, which is touched, has nothing but an acknowledgement that is held. `may`: as
+  // may_hold() said.
+  bool hold(QueuePair* qp, bool may, transport::Time now) {
+    const bool answers = qp->transport().only_acknowledges() && qp->reply_habit.asked(now);
+    held_lately_ |= answers;
+    if (!answers || !may) return false;
+    until_ = std::min(until_, qp->reply_habit.until());
+    return true;
+  }
+
+  // The program has posted to a connection, as PostGatherer::keep(). `under_way`: one of its packets
+  // is, and will be acknowledged sooner or later. What may be kept leaves at the latest when an
+  // answer wakes the thread, or when a parked one looks.
+  bool keep(const QueuePair* qp, bool under_way, transport::Time now) {
+    const bool acknowledged =
+        under_way && (thread_.looks_within(kLongest, now) || qp->transport().awaits_answer());
+    if (!gatherer_.keep(now, acknowledged)) return false;
+    until_ = std::min(until_, now + kLongest);
+    return true;
+  }
+  PostGatherer& gatherer() { return gatherer_; }
+
+ private:
+  // Nothing is held for longer while the progress thread listens.
+  static constexpr transport::Time kLongest = std::chrono::milliseconds(1);
+
+  const CompletionEvents& events_;
+  const ThreadSleep& thread_;
+  PostGatherer gatherer_;
+  transport::Time until_ = transport::kNever;
+  bool held_lately_ = false;  // or would have, since at_most_until()
+};
+
+}  // namespace ferry::rnic

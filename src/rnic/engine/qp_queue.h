@@ -1,0 +1,42 @@
+#pragma once
+
+#include "rnic/engine/qp/queue_pair.h"
+
+namespace ferry::rnic {
+
+// QPs in turn, linked by a member of theirs of which the queue disposes.
+template <QueuePair* QueuePair::*kNext>
+class QpQueue {
+ public:
+  bool empty() const { return head_ == nullptr; }
+  void push(QueuePair* qp) {
+    qp->*kNext = nullptr;
+    (tail_ != nullptr ? tail_->*kNext : head_) = qp;
+    tail_ = qp;
+  }
+  // Null: it is empty.
+  QueuePair* pop() {
+    QueuePair* qp = head_;
+    if (qp == nullptr) return nullptr;
+    head_ = qp->*kNext;
+    if (head_ == nullptr) tail_ = nullptr;
+    return qp;
+  }
+  // False: it is not there.
+  bool remove(QueuePair* qp) {
+    QueuePair* previous = nullptr;
+    for (QueuePair* at = head_; at != nullptr; previous = at, at = at->*kNext) {
+      if (at != qp) continue;
+      (previous != nullptr ? previous->*kNext : head_) = at->*kNext;
+      if (tail_ == qp) tail_ = previous;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  QueuePair* head_ = nullptr;
+  QueuePair* tail_ = nullptr;
+};
+
+}  // namespace ferry::rnic

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include "rnic/engine/qp/queue_pair.h"
+#include "rnic/engine/timer_heap.h"
+#include "transport/types.h"
+
+namespace ferry::rnic {
+
+// The deadlines of an RNIC's QPs. Under the engine's lock.
+class Timers {
+ public:
+  // How late a lenient deadline may be served. A program that polls serves it in time; for one that
+  // does not, the progress thread would interrupt it again and again.
+  static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
+
+  // Room for so many QPs.
+  void reserve(std::size_t count) {
+    strict_.reserve(count);
+    lenient_.reserve(count);
+  }
+  void schedule(QueuePair* qp) {
+    const transport::Deadlines at = qp->deadlines();
+    strict_.schedule(static_cast<StrictTimer*>(qp), at.strict);
+    lenient_.schedule(static_cast<LenientTimer*>(qp), at.lenient);
+  }
+  void remove(QueuePair* qp) {
+    strict_.remove(static_cast<StrictTimer*>(qp));
+    lenient_.remove(static_cast<LenientTimer*>(qp));
+  }
+
+  // No later than the next deadlines of any QP.
+  transport::Deadlines next() const { return {strict_.next(), lenient_.next()}; }
+
+  // Serves the QPs whose deadlines are due; `touch` is told of each.
+  template <typename Touch>
+  void run(transport::Time now, Touch touch) {
+    run<StrictTimer>(strict_, &transport::Deadlines::strict, now, touch);
+    run<LenientTimer>(lenient_, &transport::Deadlines::lenient, now, touch);
+  }
+
+ private:
+  template <typename Timer, typename Touch>
+  static void run(TimerHeap& timers, transport::Time transport::Deadlines::*deadline,
+                  transport::Time now, Touch& touch) {
+    while (TimerEntry* entry = timers.due(now)) {
+      auto* qp = static_cast<QueuePair*>(static_cast<Timer*>(entry));
+      if (qp->deadlines().*deadline <= now) {
+        qp->handle_timeout(now);
+        touch(qp);
+      }
+      const transport::Time next = qp->deadlines().*deadline;
+      if (next == transport::kNever) {
+        timers.remove(entry);
+      } else {
+        timers.put_off(entry, std::max(next, now + std::chrono::microseconds(1)));
+      }
+    }
+  }
+
+  TimerHeap strict_, lenient_;
+};
+
+}  // namespace ferry::rnic

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+#include "port/endpoint.h"
+#include "transport/migration_timers.h"
+#include "transport/streams/qp_attributes.h"
+#include "transport/types.h"
+#include "wire/migration.h"
+
+namespace ferry::transport {
+
+// 0: none, or not known yet.
+struct Cookies {
+  std::uint64_t own = 0, peer = 0;
+};
+
+// HELLO, HELLO_ACK, HELLO_DONE (docs/wire.md, "HELLO"): whether the peer is of our kind, and its
+// cookie.
+class Handshake {
+ public:
+  Handshake(QpAttributes& qp, MigrationTimers& timers) : qp_(qp), timers_(timers) {}
+
+  void draw_cookie();
+  void start(Time now);
+  // From the next call on that brings a time (a record has no clock).
+  void start_at_once();
+  // Asks an unknown peer once more, though it had been given up.
+  void ask_again(Time now);
+  void timeout(Time now);
+  // False: not from the peer, or an impossible message.
+  bool handle(const wire::MigrationMessage& message, const port::Endpoint& from);
+  bool is_peer(std::uint32_t source_qpn) const;
+  const Cookies& cookies() const { return cookies_; }
+  std::uint64_t echo() const { return echo_; }  // for kDueHelloAck
+  void forget();
+
+  void save(Saver& out) const;
+  void load(Loader& in);
+
+ private:
+  bool learn(std::uint64_t cookie);  // stores the peer's cookie, which came with a valid echo
+
+  QpAttributes& qp_;
+  MigrationTimers& timers_;
+  Cookies cookies_;
+  std::uint64_t echo_ = 0;
+  unsigned repeats_left_ = 0;
+};
+
+}  // namespace ferry::transport

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "transport/streams/receive_stream.h"
+#include "transport/streams/record_archive.h"
+#include "transport/streams/responses.h"
+
+// The responder's part of the record of a QP. UC owes no responses: it gives and takes fresh ones.
+namespace ferry::transport {
+
+void save_receives(const ReceiveStream& stream, const ResponsesDue& responses, Saver& out);
+// Into fresh ones.
+void load_receives(ReceiveStream& stream, ResponsesDue& responses, Loader& in);
+
+}  // namespace ferry::transport

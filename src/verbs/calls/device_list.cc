@@ -1,0 +1,178 @@
+#include <endian.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "verbs/devices.h"
+#include "verbs/entry.h"
+#include "verbs/kernel/virtual_files.h"
+#include "verbs/objects.h"
+#include "verbs/restart.h"
+#include "verbs/stock.h"
+
+namespace ferry::verbs {
+namespace {
+
+struct Known {
+  std::mutex mutex;
+  // Never freed: applications keep ibv_device pointers beyond ibv_free_device_list().
+  std::deque<Device> devices;
+  std::uint32_t freezes = 0;  // of the process when they were discovered
+};
+
+Known& known() {
+  static Known* const all = new Known;
+  return *all;
+}
+
+thread_local bool stock_only = false;
+
+constexpr unsigned kFirstNumber = 500;
+
+template <std::size_t N>
+void print_to(char (&out)[N], const char* format, const char* name) {
+  std::snprintf(out, N, format, name);
+}
+
+void describe(Device& d, const device::Rnic& rnic) {
+  d.device.node_type = IBV_NODE_CA;
+  d.device.transport_type = IBV_TRANSPORT_IB;
+  const char* name = rnic.name().c_str();
+  // From the name, so that all processes of a host number alike; away from the kernel's numbers.
+  d.number = kFirstNumber + static_cast<unsigned>(std::atoi(name + strcspn(name, "0123456789")));
+  const std::string node = "uverbs" + std::to_string(d.number);
+  print_to(d.device.name, "%.60s", name);
+  print_to(d.device.dev_name, "%.60s", node.c_str());
+  print_to(d.device.dev_path, "/sys/class/infiniband_verbs/%.60s", node.c_str());
+  print_to(d.device.ibdev_path, "/sys/class/infiniband/%.60s", name);
+}
+
+Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
+  for (Device& d : all.devices) {
+    if (rnic->name() == d.device.name) {
+      *d.rnic = std::move(rnic);  // open contexts keep theirs
+      return d;
+    }
+  }
+  Device& d = all.devices.emplace_back();
+  describe(d, *rnic);
+  d.rnic = new std::shared_ptr<device::MovableRnic>(std::move(rnic));
+  return d;
+}
+
+// A list of ours has the stock library's list, which it extends, in front of its first element.
+int make_list(ibv_device*** out, int* count) {
+  int stock_count = 0;
+  ibv_device** stock_list = nullptr;
+  if (const auto next = FERRY_STOCK(ibv_get_device_list, "IBVERBS_1.1")) {
+    SystemFilesOnly guard;
+    stock_list = next(&stock_count);
+    if (!stock_list) stock_count = 0;  // no kernel support for RDMA: ours are the only ones
+  }
+  std::vector<ibv_device*> ours;
+  const int error = guarded([&] {
+    if (stock_only) return 0;
+    Known& all = known();
+    std::lock_guard lock(all.mutex);
+    for (auto& rnic : discover_rnics()) ours.push_back(&device_for(all, std::move(rnic)).device);
+    return 0;
+  });
+  // Our failure must not hide the others.
+  if (error) ours.clear();
+  const std::size_t total = ours.size() + static_cast<std::size_t>(stock_count);
+  auto** list = static_cast<ibv_device**>(std::calloc(total + 2, sizeof(ibv_device*)));
+  if (!list) {
+    if (stock_list) FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1")(stock_list);
+    return ENOMEM;
+  }
+  list[0] = reinterpret_cast<ibv_device*>(stock_list);
+  std::copy(ours.begin(), ours.end(), list + 1);
+  std::copy(stock_list, stock_list + stock_count, list + 1 + ours.size());
+  *out = list + 1;
+  *count = static_cast<int>(total);
+  return 0;
+}
+
+}  // namespace
+
+StockDevicesOnly::StockDevicesOnly() {
+  stock_only = true;
+}
+StockDevicesOnly::~StockDevicesOnly() {
+  stock_only = false;
+}
+
+Device* device_of(ibv_device* device) {
+  Known& all = known();
+  std::lock_guard lock(all.mutex);
+  for (Device& d : all.devices) {
+    if (&d.device == device) return &d;
+  }
+  return nullptr;
+}
+
+// On another host a device has other addresses.
+std::shared_ptr<device::MovableRnic> rnic_of(const Device& device) {
+  Known& all = known();
+  std::lock_guard lock(all.mutex);
+  const auto freezes = std::atomic_ref<std::uint32_t>(control_block.freezes).load();
+  if (freezes != all.freezes) {
+    for (auto& rnic : discover_rnics()) device_for(all, std::move(rnic));
+    all.freezes = freezes;
+  }
+  return *device.rnic;
+}
+
+void lock_devices() {
+  known().mutex.lock();
+}
+void unlock_devices() {
+  known().mutex.unlock();
+}
+
+void visit_devices(const std::function<void(const Device&, device::MovableRnic&)>& visit) {
+  Known& all = known();
+  std::lock_guard lock(all.mutex);
+  if (all.devices.empty()) {
+    for (auto& rnic : discover_rnics()) device_for(all, std::move(rnic));
+  }
+  for (const Device& d : all.devices) visit(d, **d.rnic);
+}
+
+}  // namespace ferry::verbs
+
+using namespace ferry::verbs;
+
+FERRY_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
+  ibv_device** list = nullptr;
+  int count = 0;
+  const int error = make_list(&list, &count);
+  if (num_devices) *num_devices = count;
+  return pointer_or_errno(error, list);
+}
+
+FERRY_EXPORT void ibv_free_device_list(ibv_device** list) {
+  if (!list) return;
+  auto** stock_list = reinterpret_cast<ibv_device**>(list[-1]);
+  if (stock_list) FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1")(stock_list);
+  std::free(list - 1);
+}
+
+// `name` has the same place in every ibv_device.
+FERRY_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
+
+FERRY_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
+  if (Device* ours = device_of(device)) return htobe64(rnic_of(*ours)->guid());
+  return FERRY_STOCK(ibv_get_device_guid, "IBVERBS_1.1")(device);
+}
+
+// The kernel numbers its devices; ours is not one of them.
+FERRY_EXPORT int ibv_get_device_index(ibv_device* device) {
+  if (device_of(device)) return -1;
+  return FERRY_STOCK(ibv_get_device_index, "IBVERBS_1.9")(device);
+}
