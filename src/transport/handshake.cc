@@ -58,8 +58,8 @@ void Handshake::timeout(Time now) {
   if (repeats >= kHellosToStandardNic) qp_.path.presumed_standard = true;
 }
 
-// A peer that has moved may have told its program's name with the slot of its place at that time
-// (rdma_cm.md); the index of its QPN never changes.
+// The QPN that our program was given for the peer may be a wire QPN, with the slot of the place
+// where the peer was then (rdma_cm.md). The index of a QPN never changes.
 bool Handshake::is_peer(std::uint32_t source_qpn) const {
   return source_qpn == qp_.rtr.peer_qpn ||
          (!qp_.path.ferry() && port::index_of(source_qpn) == port::index_of(qp_.rtr.peer_qpn));
