@@ -71,8 +71,8 @@ class Port {
 
   // Sends the queued packets as far as the socket takes them (the rest counts as lost) and gives
   // the descriptor to the caller; -1: it has none. Afterwards the port sends and receives nothing.
-  // Before, call receive() until it gives less than it was asked for: packets that the port has
-  // fetched already do not go back to the socket.
+  // Before release(), call receive() until it gives less than it was asked for: packets that the
+  // port has fetched already do not go back to the socket.
   virtual int release() = 0;
 };
 

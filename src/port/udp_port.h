@@ -108,7 +108,7 @@ class UdpPort : public Port {
   std::array<Run, kMaxRuns> runs_;
   std::size_t first_run_ = 0;  // the first that is not sent completely
   std::size_t run_count_ = 0;
-  std::size_t queued_bytes_ = 0;  // of the outgoing buffer
+  std::size_t queued_bytes_ = 0;  // in the outgoing buffer
 
   static constexpr std::size_t kIncoming = 8;  // datagrams or super-packets taken by one call
   static constexpr std::size_t kFewIncoming = 2;
@@ -118,7 +118,7 @@ class UdpPort : public Port {
     std::uint32_t segment;
   };
   std::array<Incoming, kIncoming> incoming_;
-  std::size_t asked_for_ = kIncoming;  // by the last call
+  std::size_t asked_for_ = kIncoming;  // datagrams that the last recvmmsg() asked for
   std::size_t arrived_ = 0;
   std::size_t current_ = 0;          // index into incoming_
   std::uint32_t current_at_ = 0;     // bytes of the current one that were handed out

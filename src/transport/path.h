@@ -43,7 +43,7 @@ struct Path {
     header.psn = psn;
   }
   EmitResult emit(OutPacket& packet);
-  // As of Host: how many more bytes may be under way, and that so many more (or fewer) are.
+  // Host::window() and Host::account() for the peer's place.
   std::int64_t window() const { return host.window(peer); }
   void account(std::int64_t bytes) { host.account(peer, bytes); }
   // Forgets the peer, not the counters.

@@ -26,7 +26,7 @@ struct ReceiveStream {
   std::uint64_t offset = 0;        // bytes of the message that were received
   wire::Reth write;                // kWrite
   ReceiveRequest receive;
-  std::uint64_t receive_length = 0;  // bytes the scatter list takes
+  std::uint64_t receive_length = 0;  // bytes that the scatter list takes
 
   // Called when `receive` was filled.
   void begin_receive() {

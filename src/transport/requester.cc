@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kAckInterval = 64;
 constexpr unsigned kShortestAckInterval = 4;
 constexpr int kAcksOfWindow = 4;
-constexpr int kFewCredits = 16;  // with fewer left each message asks: an acknowledgement has more
+constexpr int kFewCredits = 16;  // with fewer left each message asks: the ACK may bring more
 
 }  // namespace
 

@@ -29,7 +29,7 @@ class Responder {
   void handle_atomic(const wire::Packet& packet);
   void handle_atomic_write(const wire::Packet& packet);
   void handle_flush(const wire::Packet& packet);
-  bool take_receive(const wire::Packet& packet);  // false: an RNR NAK is due, or it was refused
+  bool take_receive(const wire::Packet& packet);  // false: RNR NAK, or the request was refused
   bool responder_resource();  // false: all are in use, and the request was refused
   void received(const wire::Packet& packet);
   void message_done(const wire::Packet& packet);

@@ -39,7 +39,7 @@ struct StandIn::State {
 
   Send send;
   std::unordered_map<std::uint32_t, Entry> entries;  // by wire QPN, as it was at the old place
-  std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // by the same
+  std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // by wire QPN, too
   // After serve_slot(): what QPs without an entry have in common.
   std::optional<StoppedDatagram> slot;
   Hint slot_hint;
