@@ -39,8 +39,8 @@ class Loss::LossyPort final : public Port {
   int release() override { return inner_->release(); }
 
  private:
-  // Fewer packets than asked for still mean that the port inside has no more: so it is asked again
-  // for those that are lost, and packets are kept here while that overwrites them.
+  // Callers take fewer packets than they asked for to mean that no more wait. So the inner port is
+  // asked again in place of lost packets; kept_ has copies of the others, which that overwrites.
   std::size_t receive_some(std::span<Received> out) {
     if (kept_.size() < out.size()) kept_.resize(out.size());
     std::size_t count = 0;

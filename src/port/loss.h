@@ -8,17 +8,17 @@
 
 namespace ferry::port {
 
-// Packets that are to be lost, for tests: the one injector of faults below the protocol. Each
-// packet is lost by itself, before it becomes part of a super-packet and after it has been taken
-// out of one: a rule of a firewall would drop the whole super-packet.
+// Loses packets, for tests: the one injector of faults below the protocol. Each packet is lost by
+// itself, before it becomes part of a super-packet or after it has been taken out of one: a rule of
+// a firewall would drop the whole super-packet.
 //
-// One of these belongs to each owner of ports (an RNIC, a ferryd's stand-ins), outlives its ports,
-// and is covered by its lock. A seed and a sequence of calls give the same losses again.
+// Each owner of ports (an RNIC, a ferryd's stand-ins) has one Loss, which outlives the ports and
+// which the owner's lock covers. The same seed and sequence of calls give the same losses.
 class Loss {
  public:
   struct Settings {
-    double sending = 0;    // probability that a packet which is sent is lost, 0 .. 1
-    double receiving = 0;  // that one which has arrived is
+    double sending = 0;    // probability that an outgoing packet is lost, 0 .. 1
+    double receiving = 0;  // probability that an incoming packet is lost, 0 .. 1
     std::uint64_t seed = 1;
   };
 
@@ -27,8 +27,8 @@ class Loss {
   Loss(const Loss&) = delete;
   Loss& operator=(const Loss&) = delete;
 
-  // The port with these losses. Where none are asked for it is the port itself, so that no packet
-  // pays for them. Null stays null.
+  // Gives `port` these losses. With both probabilities 0 it returns `port` itself, so that no
+  // packet pays for them. Null stays null.
   std::unique_ptr<Port> on(std::unique_ptr<Port> port);
 
   // Packets lost so far, on all ports.

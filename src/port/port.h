@@ -6,7 +6,7 @@
 
 #include "port/endpoint.h"
 
-// What carries RoCEv2 packets: a UDP socket (udp_port.h), a simulated link (sim_link.h). A port
+// A port carries RoCEv2 packets over a UDP socket (udp_port.h) or a simulated link (sim_link.h). It
 // moves whole packets, from BTH to ICRC, and knows nothing of what is in them. One port belongs to
 // one (process, address) pair: one QPN slot.
 namespace ferry::port {
@@ -15,8 +15,8 @@ namespace ferry::port {
 // padding, ICRC.
 inline constexpr std::size_t kMaxPacket = 4096 + 128;
 
-// What a packet takes of a window (Port::window_bytes): a short packet that travels alone occupies
-// a receive buffer far beyond its length.
+// Bytes with which a packet counts in a window (Port::window_bytes): a short packet that travels
+// alone takes far more of a receive buffer than its length.
 constexpr std::size_t window_charge(std::size_t length) {
   return length + 400;
 }
@@ -25,8 +25,8 @@ constexpr std::size_t window_charge(std::size_t length) {
 struct Received {
   Endpoint from;
   std::span<std::byte> bytes;
-  // The IPv4 identification this packet most likely had on the wire (its index in a super-packet):
-  // the ICRC covers it, a socket does not show it.
+  // The IPv4 identification that this packet most likely had on the wire (its index in a
+  // super-packet): the ICRC covers it, but a socket does not show it.
   std::uint16_t ip_identification = 0;
 };
 
@@ -37,27 +37,27 @@ class Port {
   // Where peers reach this port.
   virtual Endpoint local() const = 0;
 
-  // Room for one packet of exactly `length` bytes (≤ kMaxPacket) to `to`, to be filled by the
-  // caller before its next call of any function. Packets of equal length to the same endpoint are
-  // gathered into super-packets; a flush may happen inside. `ip_identification` gets the value that
-  // this packet will have on the wire. Returns an empty span when nothing can be queued now (the
+  // Returns room for one packet of exactly `length` bytes (1 .. kMaxPacket) to `to`, which the
+  // caller fills before its next call of any function. Packets of equal length to the same endpoint
+  // are gathered into super-packets; a flush may happen inside. `ip_identification` gets the value
+  // that this packet will have on the wire. The span is empty when nothing can be queued now (the
   // socket is full): try again after flush() returned true.
   virtual std::span<std::byte> reserve(const Endpoint& to, std::size_t length,
                                        std::uint16_t* ip_identification) = 0;
 
-  // What is reserved from here on for multicast groups leaves with this hop limit (1 .. 255; the
-  // kernel's default is 1). False: the socket is full, try again as after reserve().
+  // Packets to multicast groups that are reserved from here on leave with this hop limit (1 .. 255;
+  // the kernel's default is 1). False: the socket is full, try again as after reserve().
   virtual bool use_multicast_hops(std::uint8_t /*hops*/) { return true; }
 
-  // Takes the packet of the last reserve() back, which must be the last call before this one: its
-  // payload could not be read after all.
+  // Takes back the packet of the last reserve(), because its payload could not be read. That
+  // reserve() must be the last call before this one.
   virtual void unreserve() = 0;
 
-  // Sends all that was reserved. False: the socket is full and packets remain queued (call again
+  // Sends all reserved packets. False: the socket is full and packets remain queued (call again
   // later). Packets that the kernel refuses for other reasons count as lost.
   virtual bool flush() = 0;
 
-  // Takes up to out.size() packets that have arrived, in order; 0 when there are none. Never
+  // Takes up to out.size() packets that have arrived, in order, and returns their number. Never
   // blocks.
   virtual std::size_t receive(std::span<Received> out) = 0;
 
@@ -69,10 +69,10 @@ class Port {
   // length).
   virtual std::size_t window_bytes() const = 0;
 
-  // Sends what is queued as far as the socket takes it (the rest counts as lost) and gives the
-  // descriptor to the caller; -1: it has none. Afterwards the port sends and receives nothing. Call
-  // receive() until it gives less than it was asked for before: what the port has fetched already
-  // does not go back.
+  // Sends the queued packets as far as the socket takes them (the rest counts as lost) and gives
+  // the descriptor to the caller; -1: it has none. Afterwards the port sends and receives nothing.
+  // Before release(), call receive() until it gives less than it was asked for: packets that the
+  // port has fetched already do not go back to the socket.
   virtual int release() = 0;
 };
 

@@ -4,8 +4,8 @@
 
 namespace ferry::port {
 
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): the same sequence for a seed on every platform,
-// which the standard distributions do not promise.
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). A seed gives the same sequence on every
+// platform, which the standard distributions do not promise.
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) : state_(seed) {}

@@ -135,7 +135,8 @@ SimHandle SimPort::detach() {
   return handle;
 }
 
-// Identifications as a socket's: the place in a run of packets of one length to one endpoint.
+// Identifications are those of a socket: the index in a run of packets of one length to one
+// endpoint.
 std::span<std::byte> SimPort::reserve(const Endpoint& to, std::size_t length,
                                       std::uint16_t* ip_identification) {
   if (!socket_ || length == 0 || length > kMaxPacket) return {};
@@ -175,7 +176,7 @@ std::size_t SimPort::receive(std::span<Received> out) {
   for (; n < out.size() && !socket_->waiting.empty(); ++n) {
     SimNetwork::Flight& flight = socket_->waiting.front();
     socket_->used_bytes -= window_charge(flight.bytes.size());
-    // Hints are only likely, as a socket's: one of eight is wrong.
+    // As with a socket, `ip_identification` is only likely: one of eight is wrong.
     const bool wrong = network_->random_.between(0, 7) == 0;
     out[n].from = flight.from;
     out[n].ip_identification = wrong ? std::uint16_t{0} : flight.ip_identification;

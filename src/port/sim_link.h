@@ -16,20 +16,20 @@
 #include "port/random.h"
 
 // A simulated network: deterministic for a seed and a sequence of calls, in virtual time that the
-// caller advances. No threads, no clock, no sockets.
+// caller advances. It has no threads, clock or sockets.
 //
 //   SimNetwork network(seed);
 //   auto a = network.attach(endpoint_a), b = network.attach(endpoint_b);
 //   ... a->reserve(), a->flush() ...
-//   network.advance_to(network.next_event_time());   // what is due by then can be received
+//   network.advance_to(network.next_event_time());   // packets due by then can be received
 //   ... b->receive() ...
 namespace ferry::port {
 
 using SimTime = std::chrono::nanoseconds;  // since the start of the simulation
 inline constexpr SimTime kSimNever = SimTime::max();
 
-// What happens to packets; probabilities are per packet and independent. Packets of one sender to
-// one receiver stay in order, but for those that are reordered: these take up to reorder_delay
+// What happens to packets. Probabilities (0 .. 1) are per packet and independent. Packets of one
+// sender to one receiver stay in order, except the reordered ones: these take up to reorder_delay
 // longer, and later ones may overtake them.
 struct SimConditions {
   double loss = 0;
@@ -44,7 +44,7 @@ enum class SimVerdict : std::uint8_t {
   // When a packet leaves:
   kSent,
   kReordered,   // sent, with a delay of its own
-  kDuplicated,  // a second copy sent; follows the verdict on the first
+  kDuplicated,  // a second copy was sent; follows the verdict on the first
   kLost,
   kFiltered,  // by set_filter()
   // When it arrives:
@@ -60,8 +60,8 @@ struct SimSocket;
 
 class SimPort;
 
-// A port without its owner, as a descriptor that was passed to another process: still bound,
-// packets wait in it. Dropping it unbinds.
+// A port without its owner, like a descriptor on its way to another process: it is still bound, and
+// packets wait in it. Destroying it unbinds.
 class SimHandle {
  public:
   SimHandle() = default;
@@ -75,7 +75,7 @@ class SimHandle {
   std::shared_ptr<internal::SimSocket> socket_;
 };
 
-// Must outlive its ports.
+// Must outlive its ports and handles.
 class SimNetwork {
  public:
   using Trace = std::function<void(SimTime, const Endpoint& from, const Endpoint& to,
@@ -86,24 +86,25 @@ class SimNetwork {
   explicit SimNetwork(std::uint64_t seed);
   ~SimNetwork();
 
-  // From now on; packets under way keep their fate.
+  // Holds for packets sent from now on; those under way keep their fate.
   void set_conditions(const SimConditions& conditions) { conditions_ = conditions; }
   const SimConditions& conditions() const { return conditions_; }
   // Drops the packets for which it returns false; an empty function drops none.
   void set_filter(Filter filter) { filter_ = std::move(filter); }
   void set_trace(Trace trace) { trace_ = std::move(trace); }
-  // Bytes (window_charge() of each packet) that wait for a receiver at most; of sockets attached
-  // from now on.
+  // The most bytes (window_charge() of each packet) that wait for a receiver. Holds for ports
+  // attached from now on.
   void set_receive_buffer(std::size_t bytes) { receive_buffer_ = bytes; }
 
-  // Nothing when the endpoint is taken.
+  // Null when the endpoint is taken.
   std::unique_ptr<SimPort> attach(const Endpoint& endpoint);
+  // Null for an empty handle.
   std::unique_ptr<SimPort> adopt(SimHandle handle);
 
   SimTime now() const { return now_; }
-  // When the next packet under way arrives; kSimNever when none is.
+  // When the next packet arrives; kSimNever when none is under way.
   SimTime next_event_time() const;
-  // Moves time on (never back) and every packet that is due by then to its receiver.
+  // Moves time on (never back), and gives every packet that is due by then to its receiver.
   void advance_to(SimTime time);
 
  private:
@@ -126,7 +127,7 @@ class SimNetwork {
   Trace trace_;
   std::size_t receive_buffer_ = 1 << 20;
   SimTime now_{0};
-  std::uint64_t flights_ = 0;  // breaks ties of arrival: first sent, first come
+  std::uint64_t flights_ = 0;  // breaks ties of arrival: the packet sent first arrives first
   std::map<std::pair<SimTime, std::uint64_t>, Flight> under_way_;
   std::map<std::pair<Endpoint, Endpoint>, SimTime> last_arrival_;
   std::map<Endpoint, internal::SimSocket*> sockets_;
@@ -136,9 +137,11 @@ class SimPort : public Port {
  public:
   ~SimPort() override;
 
-  // release(), of a socket that is no descriptor.
+  // Does what release() does, for a socket that has no descriptor. Packets that are still queued
+  // because the socket is full are lost.
   SimHandle detach();
-  // Makes the socket full: reserve() and flush() take nothing until this is undone.
+  // Makes the socket full until this is undone: flush() sends nothing, and reserve() takes packets
+  // only behind queued ones.
   void set_full(bool full) { full_ = full; }
 
   Endpoint local() const override { return local_; }
@@ -167,7 +170,7 @@ class SimPort : public Port {
   std::size_t window_;
   bool full_ = false;
   std::vector<Queued> queued_;
-  std::vector<std::vector<std::byte>> handed_out_;  // until the next receive()
+  std::vector<std::vector<std::byte>> handed_out_;  // valid until the next receive()
 };
 
 }  // namespace ferry::port

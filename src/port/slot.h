@@ -3,8 +3,7 @@
 #include <cstdint>
 
 // QPN slots (docs/wire.md "QPN slots"): a QPN is slot:10 | index:14, and a slot has one UDP port,
-// so that the kernel's bind() is what allocates QPN ranges among the processes of a network
-// namespace.
+// so that the kernel's bind() allocates QPN ranges among the processes of a network namespace.
 namespace ferry::port {
 
 inline constexpr std::uint16_t kRoceUdpPort = 4791;       // IBTA annex A17.4.2
@@ -12,7 +11,8 @@ inline constexpr std::uint16_t kSlotUdpPortBase = 61440;  // outside Linux's eph
 inline constexpr std::uint32_t kSlotIndexBits = 14;
 inline constexpr std::uint32_t kSlotIndexMask = (1u << kSlotIndexBits) - 1;
 inline constexpr std::uint32_t kMaxSlot = 1022;  // 1023 would contain 0xFFFFFF, the multicast QPN
-inline constexpr std::uint32_t kReservedIndices = 16;  // of slot 0: QP 0, QP 1 and room for more
+// No slot gives a QP one of its first indices: in slot 0 they are QP 0, QP 1 and room for more.
+inline constexpr std::uint32_t kReservedIndices = 16;
 
 constexpr std::uint32_t slot_of(std::uint32_t qpn) {
   return qpn >> kSlotIndexBits;
@@ -26,7 +26,7 @@ constexpr std::uint32_t make_qpn(std::uint32_t slot, std::uint32_t index) {
 constexpr std::uint16_t udp_port_of_slot(std::uint32_t slot) {
   return slot == 0 ? kRoceUdpPort : static_cast<std::uint16_t>(kSlotUdpPortBase + slot);
 }
-// The way back; kMaxSlot + 1 for a port that is no slot's.
+// The inverse of udp_port_of_slot(); kMaxSlot + 1 for a port that is no slot's.
 constexpr std::uint32_t slot_of_udp_port(std::uint16_t udp_port) {
   if (udp_port == kRoceUdpPort) return 0;
   const std::uint32_t slot = udp_port - std::uint32_t{kSlotUdpPortBase};

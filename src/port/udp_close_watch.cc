@@ -34,7 +34,7 @@ bool UdpCloseWatch::closed(std::uint16_t udp_port) {
     const ssize_t size = ::recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (size < 0) {
       if (errno == EINTR) continue;
-      // More was told than the socket had room for.
+      // The socket had no room for all notices, so any port may be among those that are lost.
       result |= errno == ENOBUFS;
       if (errno == ENOBUFS) continue;
       break;

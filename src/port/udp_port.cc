@@ -15,11 +15,11 @@
 namespace ferry::port {
 namespace {
 
-constexpr std::size_t kMaxDatagram = 65507;    // IPv4; what a super-packet may hold as well
+constexpr std::size_t kMaxDatagram = 65507;    // bytes over IPv4; the limit of a super-packet, too
 constexpr std::uint32_t kOldMaxSegments = 64;  // UDP_MAX_SEGMENTS before Linux 6.9
 constexpr std::size_t kOutgoingBytes = 2 * 65536;
 constexpr std::size_t kIncomingStride = 65536;
-constexpr std::size_t kMessages = 16;  // of one sendmmsg
+constexpr std::size_t kMessages = 16;  // in one sendmmsg()
 
 bool is_any(const Address& address) {
   return address == Address{} || address == Address::from_ipv4(INADDR_ANY);
@@ -130,7 +130,7 @@ std::span<std::byte> UdpPort::reserve(const Endpoint& to, std::size_t length,
       queued_bytes_ += length;
       return {at, length};
     }
-    // A full super-packet goes out at once: the receiver works on it while the next one is built.
+    // A full super-packet leaves at once: the receiver works on it while the next one is built.
     const bool full = last.to == to && last.count > 1 && last.segment == length;
     if ((full || run_count_ == kMaxRuns || queued_bytes_ + length > kOutgoingBytes) && !flush() &&
         (run_count_ == kMaxRuns || queued_bytes_ + length > kOutgoingBytes)) {
@@ -149,7 +149,8 @@ std::span<std::byte> UdpPort::reserve(const Endpoint& to, std::size_t length,
   return {at, length};
 }
 
-// An option of the socket: what is queued leaves first. A kernel that refuses it sends as before.
+// The hop limit is an option of the socket, so queued packets leave first. If the kernel refuses
+// it, packets leave with the former one.
 bool UdpPort::use_multicast_hops(std::uint8_t hops) {
   if (hops == multicast_hops_) return true;
   if (!flush()) return false;
@@ -167,7 +168,7 @@ void UdpPort::unreserve() {
   if (--last.count == 0) --run_count_;
 }
 
-// Messages that point into the runs, in order.
+// Messages for one sendmmsg() that point into the runs, in order.
 struct UdpPort::Batch {
   mmsghdr messages[kMessages];
   iovec parts[kMessages];
@@ -208,7 +209,7 @@ void UdpPort::build(Batch* batch) const {
   }
 }
 
-// Packets of the first run that have left.
+// Notes that `packets` packets of the first run have left, as one message.
 void UdpPort::sent(std::size_t packets) {
   Run& run = runs_[first_run_];
   const auto before = std::min<std::size_t>(run.bytes, run.sent * run.segment);
@@ -243,9 +244,9 @@ bool UdpPort::flush() {
 bool UdpPort::refused(int error, std::size_t packets) {
   if (error == EAGAIN || error == EWOULDBLOCK) return false;
   // EINVAL stands for too many segments, for no segmentation at all, and on some kernels for a
-  // segment beyond the MTU; EIO for a device that cannot checksum. The identifications of what is
-  // queued already will differ from what was promised; peers of our kind solve for them, others ask
-  // again.
+  // segment beyond the MTU; EIO for a device that cannot checksum. Packets that are queued already
+  // leave with other identifications than reserve() promised; peers of our kind solve for them,
+  // others ask for the packets again.
   if (packets > 1 && (error == EINVAL || error == EIO)) {
     if (error == EINVAL && packets > kOldMaxSegments) {
       max_segments_ = kOldMaxSegments;
@@ -263,7 +264,7 @@ bool UdpPort::refused(int error, std::size_t packets) {
   return true;
 }
 
-// The next packet of the first run, by itself. 0 or an errno value.
+// Sends the next packet of the first run by itself. Returns 0 or an errno value.
 int UdpPort::send_one() {
   const Run& run = runs_[first_run_];
   SocketAddress address;
@@ -274,14 +275,14 @@ int UdpPort::send_one() {
   return result >= 0 ? 0 : errno;
 }
 
-// Takes what the socket has into incoming_. False: nothing.
+// Takes what the socket has into incoming_. False: it has nothing.
 bool UdpPort::fill() {
   mmsghdr messages[kIncoming];
   iovec parts[kIncoming];
   SocketAddress addresses[kIncoming];
   alignas(cmsghdr) std::byte controls[kIncoming][CMSG_SPACE(sizeof(int))];
-  // A program that polls mostly finds nothing, or one: preparing for more would cost more than the
-  // call itself.
+  // A program that polls mostly finds no packet, or one: preparing for more would cost more than
+  // the call itself.
   asked_for_ = arrived_ == asked_for_ ? kIncoming : kFewIncoming;
   for (std::size_t i = 0; i < asked_for_; ++i) {
     parts[i] = {buffers_.get() + kOutgoingBytes + i * kIncomingStride, kIncomingStride};

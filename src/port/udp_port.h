@@ -11,8 +11,8 @@
 
 namespace ferry::port {
 
-// RoCEv2 packets over one UDP socket (docs/wire.md "QPN slots" and "ICRC over a UDP socket"). Runs
-// of packets of equal length to one endpoint, of which the last may be shorter, leave as
+// Carries RoCEv2 packets over one UDP socket (docs/wire.md "QPN slots" and "ICRC over a UDP
+// socket"). Runs of packets of equal length to one endpoint (the last may be shorter) leave as
 // super-packets (UDP_SEGMENT) and arrive as such (UDP_GRO). Not thread-safe: the owner's lock
 // covers it. Nothing here throws.
 class UdpPort : public Port {
@@ -21,7 +21,7 @@ class UdpPort : public Port {
     std::uint64_t packets_sent = 0;
     std::uint64_t bytes_sent = 0;
     std::uint64_t super_packets_sent = 0;
-    // Refused by the kernel: larger than the MTU, no route, a firewall.
+    // Refused by the kernel (larger than the MTU, no route, a firewall), or unsent at release().
     std::uint64_t packets_lost = 0;
     std::uint64_t packets_received = 0;
     std::uint64_t bytes_received = 0;
@@ -29,20 +29,21 @@ class UdpPort : public Port {
     std::uint64_t datagrams_skipped = 0;  // empty, or longer than kMaxPacket
   };
 
-  // The UDP port of `slot` (≤ kMaxSlot) on `address`, which must be an address of this network
-  // namespace, not ANY. On failure nothing, and an errno value in *error: EADDRINUSE for a slot
-  // that is taken, EADDRNOTAVAIL for an address that is not ours, EINVAL for ANY or a slot out of
-  // range.
+  // Binds the UDP port of `slot` (≤ kMaxSlot) on `address`, which must be an address of this
+  // network namespace, not ANY. On failure it returns null, with an errno value in *error:
+  // EADDRINUSE for a slot that is taken, EADDRNOTAVAIL for an address that is not ours, EINVAL for
+  // ANY or a slot out of range.
   static std::unique_ptr<UdpPort> bind(const Address& address, std::uint32_t slot, int* error);
 
-  // A port that receives what is sent to the multicast group `group`, UDP port 4791, on the
+  // Returns a port that receives packets to the multicast group `group`, UDP port 4791, on the
   // interface that has the address `local`. Every process of a host that joins gets a copy of its
-  // own. It is not for sending. EINVAL: not a multicast address; ENODEV: no such interface.
+  // own. The port is not for sending. Errors as of bind(): EINVAL when `group` is not a multicast
+  // address of the family of `local`, ENODEV when no interface has `local`.
   static std::unique_ptr<UdpPort> join(const Address& group, const Address& local, int* error);
 
-  // A port of a socket that bind() made, here or in another process. Takes the descriptor over; on
-  // failure it stays the caller's. EINVAL for a socket that is not a UDP socket bound to the port
-  // of a slot.
+  // Makes a port of a socket that bind() made, here or in another process. Takes the descriptor
+  // over; on failure (null, an errno value in *error) it stays the caller's. EINVAL: it is not a
+  // UDP socket bound to the port of a slot.
   static std::unique_ptr<UdpPort> adopt(int descriptor, int* error);
 
   ~UdpPort() override;
@@ -64,15 +65,15 @@ class UdpPort : public Port {
   int release() override;
 
  private:
-  // Packets of `segment` bytes to `to`, one after the other in the outgoing buffer; the last may be
-  // shorter, and is the last then.
+  // Packets of `segment` bytes to `to`, one after the other in the outgoing buffer. A shorter
+  // packet ends the run.
   struct Run {
     Endpoint to;
     std::uint32_t offset;
     std::uint32_t bytes;
     std::uint32_t segment;
     std::uint32_t count;
-    std::uint32_t sent;  // packets of it that have left
+    std::uint32_t sent;  // packets that have left, or are lost
   };
   struct Batch;
 
@@ -85,7 +86,8 @@ class UdpPort : public Port {
   void build(Batch* batch) const;
   void sent(std::size_t packets);
   void lost(std::size_t packets);
-  // The kernel's answer to the first message of a batch, `packets` long. False: the socket is full.
+  // Handles the error that the kernel gave to the first message of a batch, which has `packets`
+  // packets. False: the socket is full.
   bool refused(int error, std::size_t packets);
   int send_one();
   bool fill();
@@ -95,18 +97,18 @@ class UdpPort : public Port {
   std::uint32_t slot_;
   std::uint32_t scope_;
   std::size_t window_;
-  std::uint8_t multicast_hops_ = 0;  // 0: as the socket came
-  // Segments the kernel takes in a super-packet: 128 since 6.9, 64 before; 1 where it refuses them.
-  // Found by trying.
+  std::uint8_t multicast_hops_ = 0;  // 0: never set
+  // Segments that the kernel takes in a super-packet: 128 since 6.9, 64 before; 1 where it refuses
+  // super-packets. refused() finds it.
   std::uint32_t max_segments_ = 128;
 
   std::unique_ptr<std::byte[]> buffers_;  // outgoing, then incoming
 
   static constexpr std::size_t kMaxRuns = 64;
   std::array<Run, kMaxRuns> runs_;
-  std::size_t first_run_ = 0;  // not yet sent as a whole
+  std::size_t first_run_ = 0;  // the first that is not sent completely
   std::size_t run_count_ = 0;
-  std::size_t queued_bytes_ = 0;  // of the outgoing buffer
+  std::size_t queued_bytes_ = 0;  // in the outgoing buffer
 
   static constexpr std::size_t kIncoming = 8;  // datagrams or super-packets taken by one call
   static constexpr std::size_t kFewIncoming = 2;
@@ -116,17 +118,17 @@ class UdpPort : public Port {
     std::uint32_t segment;
   };
   std::array<Incoming, kIncoming> incoming_;
-  std::size_t asked_for_ = kIncoming;  // by the last call
+  std::size_t asked_for_ = kIncoming;  // datagrams that the last recvmmsg() asked for
   std::size_t arrived_ = 0;
-  std::size_t current_ = 0;          // of incoming_
-  std::uint32_t current_at_ = 0;     // bytes of it that were handed out
-  std::uint16_t current_index_ = 0;  // packets of it that were handed out
+  std::size_t current_ = 0;          // index into incoming_
+  std::uint32_t current_at_ = 0;     // bytes of the current one that were handed out
+  std::uint16_t current_index_ = 0;  // packets of the current one that were handed out
 
   Counters counters_;
 };
 
-// A port of the first slot that nobody holds on `address`. EADDRINUSE when all are held; other
-// errors as of bind().
+// Binds the first slot that nobody holds on `address`. EADDRINUSE when all are held; other errors
+// as of bind().
 std::unique_ptr<UdpPort> bind_first_free_slot(const Address& address, int* error);
 
 }  // namespace ferry::port

@@ -81,8 +81,8 @@ std::uint32_t scope_of(const Address& address) {
   return is_link_local(address) ? interface_of(address) : 0;
 }
 
-// Datagrams to a group leave through the interface of the device. Refused or unknown, the routing
-// table says.
+// Makes datagrams to a group leave through the interface of the device. If that is unknown or
+// refused, the routing table chooses.
 void choose_multicast_interface(int descriptor, const Address& local) {
   const unsigned interface = interface_of(local);
   if (interface == 0) return;
@@ -110,7 +110,7 @@ int open_udp_socket(const Endpoint& local, std::uint32_t scope, int* error) {
     *error = errno;
     return -1;
   }
-  // Before bind: datagrams may come in as soon as that returns.
+  // Options are set before bind(): datagrams may come in as soon as it returns.
   if (configure_udp_socket(descriptor, ipv4, error)) {
     SocketAddress address;
     const socklen_t length = to_socket_address(local, scope, &address);
@@ -150,7 +150,7 @@ int open_group_socket(const Endpoint& group, const Address& local, int* error) {
       ip_mreqn request{};
       request.imr_multiaddr = address.v4.sin_addr;
       request.imr_ifindex = static_cast<int>(interface);
-      // Not what other sockets of the host have joined on other interfaces.
+      // Keeps out what other sockets of the host have joined on other interfaces.
       good = good && set(descriptor, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
              setsockopt(descriptor, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0;
     } else {
@@ -168,8 +168,7 @@ int open_group_socket(const Endpoint& group, const Address& local, int* error) {
 }
 
 bool configure_udp_socket(int descriptor, bool ipv4, int* error) {
-  // DF and no destination of its own are what makes the kernel send identification 0 (or k for
-  // segment k).
+  // With DF, an unconnected socket sends identification 0 (or k for segment k).
   bool good = ipv4 ? set(descriptor, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
                    : set(descriptor, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   const int descriptor_flags = fcntl(descriptor, F_GETFD);
@@ -182,7 +181,7 @@ bool configure_udp_socket(int descriptor, bool ipv4, int* error) {
     return false;
   }
   if (!ipv4) {
-    set(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 1);  // refused once bound, and set then already
+    set(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, 1);  // refused once bound, but set by then
     set(descriptor, SOL_UDP, UDP_NO_CHECK6_RX, 1);  // NICs send RoCEv2 without a UDP checksum
   }
   set(descriptor, SOL_UDP, UDP_GRO, 1);  // without it packets come one by one
@@ -195,10 +194,11 @@ bool configure_udp_socket(int descriptor, bool ipv4, int* error) {
   return true;
 }
 
-// Measured on 6.18, bytes charged to the receive buffer: 832 for a packet of up to 80 bytes, 1,280
-// for 280, 2,304 for 1,040, 8,448 for 4,112 that travel alone; 1.01 to 1.2 a byte in super-packets.
-// UDP may hold back a quarter of the buffer that was freed already. Hence 3/4 of the buffer, half
-// of it for overhead, beside what window_charge() adds to short packets.
+// Bytes charged to the receive buffer, measured on Linux 6.18: 832 for a packet of up to 80 bytes
+// that travels alone, 1,280 for one of 280, 2,304 for 1,040, 8,448 for 4,112; in super-packets 1.01
+// to 1.2 for each byte. UDP may hold back a quarter of the buffer that was freed already. Hence the
+// window is half of 3/4 of the buffer; the other half is for overhead, beside what window_charge()
+// adds to short packets.
 std::size_t window_of(int descriptor) {
   int buffer = 0;
   socklen_t length = sizeof buffer;

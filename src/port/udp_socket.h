@@ -18,36 +18,36 @@ union SocketAddress {
   sockaddr_in6 v6;
 };
 
-// `scope` is the interface index for link-local IPv6 addresses and is left out of all others.
-// Returns the length of the result.
+// `scope` is the interface index for link-local IPv6 addresses, and is left out of all others.
+// Returns the length of *out in bytes.
 socklen_t to_socket_address(const Endpoint& endpoint, std::uint32_t scope, SocketAddress* out);
-// Of AF_INET or AF_INET6; all zeroes for any other family.
+// `address` is of AF_INET or AF_INET6; the result is all zeroes for any other family.
 Endpoint from_socket_address(const SocketAddress& address);
 
 // The index of the interface that has `address`; 0: none has.
 unsigned interface_of(const Address& address);
 
-// The interface that has the link-local address `address` (the first of several); 0 for other
-// addresses and when there is none.
+// The index of the first interface that has the link-local address `address`; 0 when none has it,
+// and for other addresses.
 std::uint32_t scope_of(const Address& address);
 
-// A socket bound to `local`, configured. Returns the descriptor, or -1 with an errno value in
-// *error.
+// Opens a configured socket that is bound to `local`. Returns the descriptor, or -1 with an errno
+// value in *error.
 int open_udp_socket(const Endpoint& local, std::uint32_t scope, int* error);
 
-// A socket that gets what is sent to the multicast group `group.address` through the interface that
-// has the address `local`, beside other sockets of the same group. -1 with an errno value in
-// *error.
+// Opens a socket that gets datagrams to the multicast group `group.address` from the interface that
+// has the address `local`, beside other sockets of the same group. Returns the descriptor, or -1
+// with an errno value in *error.
 int open_group_socket(const Endpoint& group, const Address& local, int* error);
 
-// How far what it sends to groups goes.
+// Sets the hop limit of datagrams to multicast groups.
 void set_multicast_hops(int descriptor, bool ipv4, std::uint8_t hops);
 
-// Sets every option that a socket of ours has; harmless when they are set already. False with an
-// errno value in *error when one that correctness depends on is refused.
+// Sets every option that a socket of ours has; harmless when they are set already. Returns false,
+// with an errno value in *error, when the kernel refuses one that correctness depends on.
 bool configure_udp_socket(int descriptor, bool ipv4, int* error);
 
-// The window that a socket's receive buffer allows (Port::window_bytes).
+// The window in bytes that a socket's receive buffer allows (Port::window_bytes).
 std::size_t window_of(int descriptor);
 
 }  // namespace ferry::port

@@ -8,8 +8,8 @@
 #include "transport/types.h"
 #include "wire/header.h"
 
-// What a connection asks of the RNIC that it lives in. Each QP has a Host of its own, which knows
-// the QP's PD, access rights and queues. Tests give a scripted one.
+// The interface through which a transport uses the RNIC that it lives in. Each QP has a Host of its
+// own, which knows the QP's PD, access rights and queues. Tests have a scripted one.
 namespace ferry::transport {
 
 enum class MemoryResult : std::uint8_t {
@@ -20,17 +20,17 @@ enum class MemoryResult : std::uint8_t {
 
 enum class EmitResult : std::uint8_t {
   kOk,
-  kNoRoom,       // the port is full: nothing was sent, try again after more room
+  kNoRoom,       // the port is full: nothing was sent, try again when it has room
   kLocalError,   // payload: kAccessError or kFault on local memory
   kRemoteError,  // payload of a READ response: kAccessError or kFault on registered memory
 };
 
-// One packet to be sent, with where its payload comes from.
+// One packet to be sent, and where its payload comes from.
 struct OutPacket {
   enum class Source : std::uint8_t { kNone, kBytes, kSges, kRegion };
   wire::Header header;
   port::Endpoint to;
-  std::uint8_t hop_limit = 0;  // of datagrams to a group; 0: of no meaning
+  std::uint8_t hop_limit = 0;  // of datagrams to a multicast group; 0: any other packet
   Source source = Source::kNone;
   std::uint32_t length = 0;          // bytes of payload
   const std::byte* bytes = nullptr;  // kBytes
@@ -47,17 +47,18 @@ class Host {
   // Builds the packet (payload copied, ICRC sealed) and queues it in the port.
   virtual EmitResult emit(const OutPacket& packet) = 0;
 
-  // The next receive WQE of the QP's RQ (or SRQ), taken off it. False: none.
+  // Takes the next receive WQE off the QP's RQ (or SRQ). False: there is none.
   virtual bool take_receive(ReceiveRequest* out) = 0;
-  // The same of an XRC target QP: from the XRC SRQ `srqn`, which must be of the QP's XRC domain.
+  // Does the same for an XRC target QP, from the XRC SRQ `srqn`. kInvalid: it is not an SRQ of the
+  // QP's XRC domain.
   enum class SrqResult : std::uint8_t { kOk, kEmpty, kInvalid };
   virtual SrqResult take_receive_of(std::uint32_t /*srqn*/, ReceiveRequest* /*out*/) {
     return SrqResult::kInvalid;
   }
   // XRC target QPs: names the XRC SRQ of the request (XRCETH) that is handled or answered from here
-  // on. Its PD is the one that remote keys are checked against (annex A14), so the transport says
-  // it before each request packet and before each READ response. False: not an SRQ of the QP's
-  // domain.
+  // on. Remote keys are checked against the PD of that SRQ (annex A14), so the transport calls this
+  // before each request packet and before each READ response. False: it is not an SRQ of the QP's
+  // XRC domain.
   virtual bool select_srq(std::uint32_t /*srqn*/) { return false; }
   // Receive WQEs posted and not yet taken, for end-to-end credits (clause 9.7.7.2).
   virtual std::uint32_t receives_posted() const = 0;
@@ -67,8 +68,8 @@ class Host {
   virtual MemoryResult scatter(std::span<const Sge> sges, std::uint64_t offset,
                                std::span<const std::byte> data) = 0;
 
-  // The same for a receive WQE: the PD is that of the queue it was posted to, which for an SRQ may
-  // be another one than the QP's (clause 10.2.9.1).
+  // Does the same for a receive WQE, whose PD is that of the queue it was posted to; the PD of an
+  // SRQ may be another one than the QP's (clause 10.2.9.1).
   virtual MemoryResult scatter_receive(std::span<const Sge> sges, std::uint64_t offset,
                                        std::span<const std::byte> data) {
     return scatter(sges, offset, data);
@@ -95,24 +96,25 @@ class Host {
                                     std::span<const std::byte, 8> /*data*/) {
     return MemoryResult::kAccessError;
   }
-  // FLUSH (annex A19): what was written to the range, or to the whole region of the key, is visible
-  // to all (and persistent, if asked for) when it returns. Checks the right to flush.
+  // FLUSH (annex A19): when it returns, all writes to the range, or to the whole region of the key,
+  // are visible to all (and persistent, if asked for). Checks the right to flush.
   virtual MemoryResult flush_region(const wire::Feth& /*what*/, std::uint32_t /*rkey*/,
                                     std::uint64_t /*address*/, std::uint64_t /*length*/) {
     return MemoryResult::kAccessError;
   }
-  // Ends the validity of a key: SEND with invalidate (`remote`) or LOCAL_INV. False: the key is not
-  // one that may be invalidated by this QP (clause 10.6.7.2.4).
+  // Invalidates a key for SEND with Invalidate (`remote`) or LOCAL_INV. False: this QP may not
+  // invalidate the key (clause 10.6.7.2.4).
   virtual bool invalidate(std::uint32_t /*rkey*/, bool /*remote*/) { return false; }
   // kSuccess or kWindowBind.
   virtual Status bind_window(const WindowBinding& /*binding*/) { return Status::kWindowBind; }
 
-  // UD. What the RNIC is called, and where it is, towards destinations of the family of `address`.
-  // False: it has no address of that family.
+  // The RNIC's virtual GID and the place of this QP, for destinations of the family of `address`.
+  // False: the RNIC has no address of that family.
   virtual bool place_towards(const port::Address& /*address*/, DatagramSource* /*out*/) const {
     return false;
   }
-  // The virtual QPN at this virtual GID is one of this RNIC's own: its place now.
+  // UD: the place of the QP with this virtual GID and QPN, if it is one of this RNIC's own. False:
+  // it is not.
   virtual bool own_place(const port::Address& /*gid*/, std::uint32_t /*qpn*/,
                          DatagramPlace* /*out*/) const {
     return false;
@@ -121,7 +123,7 @@ class Host {
   virtual void complete_send(const SendCompletion& completion) = 0;
   virtual void complete_receive(const ReceiveCompletion& completion) = 0;
 
-  // Flushes: the RNIC completes every receive WQE still in the RQ with kFlush (not the SRQ).
+  // Completes every receive WQE that is still in the RQ (not the SRQ) with kFlush.
   virtual void flush_receives() = 0;
 
   // Asynchronous affiliated events (clause 11.6.3).
@@ -134,19 +136,20 @@ class Host {
   };
   virtual void raise(Event event) = 0;
 
-  // Nobody answers where the RNIC that was opened at `name` (virtual GID, UDP port of the slot) was
-  // last known to be: whoever knows its place is asked to tell it to Transport::located().
+  // Nobody answers at the last known place of the RNIC that was opened at `name` (virtual GID, UDP
+  // port of the slot). The Host asks the directory, if it can, and gives the answer to
+  // Transport::located().
   virtual void seek(const port::Endpoint& /*name*/) {}
 
   // Uniform random bits, for cookies. Seeded in simulations.
   virtual std::uint64_t random() = 0;
 
-  // Bytes that may be under way to and from `to` now, over all QPs of the RNIC, without overflowing
-  // a receiver (port::Port::window_bytes; a packet counts with port::window_charge()), and their
-  // accounting: a connection adds what it sends and takes off what was acknowledged, re-sent or
-  // given up. The responses of a READ are counted by the requester, when it asks for them: nobody
-  // else knows when they have arrived. A connection with nothing in flight sends one packet also
-  // when the window is zero or negative.
+  // window(): how many more bytes may be under way to and from `to`, over all QPs of the RNIC,
+  // without overflowing a receiver (port::Port::window_bytes; a packet counts with
+  // port::window_charge()). account(): a connection adds the bytes that it sends, and subtracts
+  // those that were acknowledged, go back to be sent again, or are given up. The requester of a
+  // READ counts its responses when it asks for them: nobody else knows when they have arrived. A
+  // connection with nothing in flight sends one packet also when the window is zero or negative.
   virtual std::int64_t window(const port::Endpoint& to) const = 0;
   virtual void account(const port::Endpoint& to, std::int64_t bytes) = 0;
 };

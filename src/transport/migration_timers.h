@@ -13,7 +13,7 @@ struct Backoff {
     at = now;
     delay = first;
   }
-  // After one repetition at `now`.
+  // Sets the time of the next repetition, after one at `now`.
   void again(Time now, Time last) {
     at = now + delay;
     delay = std::min(delay * 2, last);
@@ -21,11 +21,11 @@ struct Backoff {
   void stop() { at = kNever; }
 };
 
-// When migration messages are repeated. A part of its own, since the error state stops them and
-// knows nothing else of migration, which itself may put the QP into the error state.
+// When migration messages are repeated. The timers are a part of their own, since ErrorState stops
+// them and knows nothing else of migration, which itself uses ErrorState.
 struct MigrationTimers {
   Backoff hello, probe, resume;
-  Time limit_at = kNever;  // of Paused or of an unanswered RESUME
+  Time limit_at = kNever;  // end of Paused, or of an unanswered RESUME
 
   void stop() {
     hello.stop();

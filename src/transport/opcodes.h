@@ -6,8 +6,8 @@
 
 #include "wire/header.h"
 
-// What a request packet is part of. Opcodes here are RC's (wire::as_rc): the other services share
-// its operations.
+// Tells what a request packet is part of. Opcodes here are RC's (wire::as_rc): the other services
+// share its operations.
 namespace ferry::transport {
 
 enum class RequestKind : std::uint8_t {

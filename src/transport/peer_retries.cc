@@ -11,8 +11,8 @@ constexpr std::uint8_t kWatchfulTimer = 22;  // 20.48 ms
 
 }  // namespace
 
-// The first transmission and each repetition wait for one timeout, which lasts between one and four
-// times its value (clause 9.9.2.4.2).
+// The peer waits for one timeout after the first transmission and after each repetition; a timeout
+// lasts between one and four times its value (clause 9.9.2.4.2).
 Time patience_in_silence(const PeerRetries& peer) {
   const Time timeout = ack_timeout(peer.timeout);
   return timeout == kNever ? kNever : timeout * (peer.retry_count + 1);

@@ -5,7 +5,7 @@
 namespace ferry::transport {
 namespace {
 
-constexpr std::uint8_t kEntryVersion = 3;  // 1: without rnr_timer; 2 is a datagram QP (datagram.h)
+constexpr std::uint8_t kEntryVersion = 3;  // 1 had no rnr_timer; 2 is a datagram QP (datagram.h)
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 namespace ferry::transport {
 
 Time rnr_delay(std::uint8_t code) {
-  // Units of 10 us.
+  // In units of 10 us.
   static constexpr std::array<std::uint32_t, 32> kTable = {
       65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
       48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,

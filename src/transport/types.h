@@ -8,7 +8,7 @@
 #include "port/endpoint.h"
 #include "wire/header.h"
 
-// Vocabulary between the transport and its RNIC.
+// Types that the transport and its RNIC share.
 namespace ferry::transport {
 
 // Monotonic time since any fixed epoch. The transport never reads a clock: every entry point that
@@ -43,11 +43,11 @@ enum class Operation : std::uint8_t {
   kFlush,
 };
 
-// Memory window: what a bind gives it (clause 10.6.7). Type 1 windows get their new rkey from
-// ibv_bind_mw, type 2 ones the rkey of the request.
+// What a bind gives a memory window (clause 10.6.7). Windows of type 1 get their new rkey from
+// ibv_bind_mw, those of type 2 the rkey of the request.
 struct WindowBinding {
   std::uint32_t window = 0;  // handle of the device's window (device::Mw::handle)
-  std::uint32_t rkey = 0;    // from now on
+  std::uint32_t rkey = 0;    // of the window from now on
   std::uint32_t lkey = 0;    // of the MR beneath
   std::uint64_t address = 0;
   std::uint64_t length = 0;  // bytes; 0 unbinds a window of type 1
@@ -58,13 +58,13 @@ struct WindowBinding {
 struct DatagramAddress {
   port::Address destination;  // virtual GID, or a multicast one
   std::uint32_t qpn = 0;      // virtual; 0xFFFFFF: multicast
-  std::uint32_t qkey = 0;     // bit 31 set: the QP's own instead (clause 10.2.5)
+  std::uint32_t qkey = 0;     // bit 31 set: the QP's own Q_Key is used instead (clause 10.2.5)
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
   std::uint32_t flow_label = 0;
 };
 
-// Where the datagrams of a UD QP go now.
+// Where datagrams to a UD QP go now.
 struct DatagramPlace {
   port::Endpoint endpoint;
   std::uint32_t wire_qpn = 0;
@@ -77,31 +77,30 @@ struct DatagramSource {
   DatagramPlace place;
 };
 
-// One send-queue WQE. Inline data lies in `inline_data` of the queue's own storage (send_queue.h);
-// then sge_count is 0.
+// One send request. The send queue copies its SGEs and inline data (send_queue.h).
 struct SendRequest {
   std::uint64_t wr_id = 0;
   Operation operation = Operation::kSend;
-  bool signaled = false;  // a CQE is wanted also on success
+  bool signaled = false;  // success gives a CQE, too
   bool solicited = false;
   bool fence = false;
   std::uint32_t immediate = 0;  // network byte order
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
-  std::uint64_t length = 0;  // total bytes
+  std::uint64_t length = 0;  // bytes: of the inline data or the sum of the SGEs; kFlush: the range
   std::uint8_t sge_count = 0;
   const Sge* sges = nullptr;
-  const std::byte* inline_data = nullptr;  // `length` bytes, or null
+  const std::byte* inline_data = nullptr;  // `length` bytes, then SGEs are ignored; or null
 
   std::uint64_t compare_add = 0, swap = 0;    // atomics; the SGEs take at least 8 bytes
   std::uint32_t invalidate_rkey = 0;          // kSendInvalidate, kLocalInvalidate
   std::uint32_t remote_srqn = 0;              // XRC: the peer's SRQ
   const WindowBinding* binding = nullptr;     // kBindWindow
-  wire::Feth flush{};                         // kFlush: of `length` bytes, without SGEs
+  wire::Feth flush{};                         // kFlush: `length` bytes, without SGEs
   const DatagramAddress* datagram = nullptr;  // UD
 };
 
-// One receive-queue WQE. Who takes one per message reserves room for its SGEs once.
+// One receive-queue WQE. A QP keeps one of these for all its messages, with room for its SGEs.
 struct ReceiveRequest {
   std::uint64_t wr_id = 0;
   std::vector<Sge> sges;  // at most kMaxSge
@@ -113,8 +112,8 @@ struct ReceiveRequest {
   }
 };
 
-// Completion statuses: the values of ibv_wc_status (transport/ does not include verbs.h; rnic/ has
-// the static_asserts).
+// Completion statuses, with the values of ibv_wc_status (transport/ does not include verbs.h; rnic/
+// has the static_asserts).
 enum class Status : std::uint8_t {
   kSuccess = 0,
   kLocalLength = 1,
@@ -135,7 +134,7 @@ struct SendCompletion {
   std::uint64_t wr_id = 0;
   Status status = Status::kSuccess;
   Operation operation = Operation::kSend;
-  std::uint32_t bytes = 0;  // of a READ; 8 of an atomic
+  std::uint32_t bytes = 0;  // READ: its length; atomic: 8; others: 0
 };
 
 struct ReceiveCompletion {
@@ -145,12 +144,12 @@ struct ReceiveCompletion {
   bool has_immediate = false;
   bool solicited = false;
   std::uint32_t immediate = 0;  // network byte order
-  std::uint32_t bytes = 0;      // of a datagram: with the 40 of the GRH
+  std::uint32_t bytes = 0;      // UD: includes the 40 bytes of the GRH
   bool has_invalidated = false;
   std::uint32_t invalidated_rkey = 0;
   std::uint32_t source_qpn = 0;    // UD: virtual
   bool has_grh = false;            // UD
-  std::uint8_t service_level = 0;  // UD: the kind of the IP header in the GRH, as mlx5 tells it
+  std::uint8_t service_level = 0;  // UD: 2 over IPv4, 1 over IPv6, as mlx5 tells it
   std::uint32_t srqn = 0;          // XRC: the SRQ whose WQE this was
 };
 
@@ -160,7 +159,7 @@ enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErro
 // The states that the application does not see (TardiS section 3.3).
 enum class MigrationState : std::uint8_t { kNone, kStopped, kPaused };
 
-// What is known of the peer (docs/wire.md "HELLO").
+// What we know of the peer's kind (docs/wire.md "HELLO").
 enum class PeerClass : std::uint8_t { kUnknown, kFerry, kUnmodified };
 
 enum AccessFlags : std::uint32_t {  // the values of ibv_access_flags
@@ -179,13 +178,13 @@ struct Counters {
   std::uint64_t duplicate_packets = 0;    // requests that were executed before
   std::uint64_t out_of_sequence = 0;      // requests behind a gap
   std::uint64_t duplicate_responses = 0;  // of READs and atomics
-  std::uint64_t lost_responses = 0;       // found lost by what came after (implied NAK)
+  std::uint64_t lost_responses = 0;       // a later response showed the loss (implied NAK)
   std::uint64_t rnr_naks_sent = 0;
   std::uint64_t rnr_naks_received = 0;
   std::uint64_t timeouts = 0;
-  std::uint64_t dropped_forged = 0;    // wrong source, epoch or MAC
-  std::uint64_t dropped_qkey = 0;      // UD
-  std::uint64_t dropped_messages = 0;  // UD, UC: no receive WQE, or a packet of it was lost
+  std::uint64_t dropped_forged = 0;    // wrong source, epoch, MAC or partition
+  std::uint64_t dropped_qkey = 0;      // UD: wrong Q_Key
+  std::uint64_t dropped_messages = 0;  // UD: no receive WQE; UC: any message that was dropped
 
   Counters& operator+=(const Counters& other);
 };

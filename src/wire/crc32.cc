@@ -34,8 +34,9 @@ constexpr auto kTables = make_tables();
 
 // Folding (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", Intel
 // 2009): 128 bits with n bits behind them are replaced by an equivalent in the last 128 of those n
-// bits. The low half stands 64 bits further ahead. The products of reflected operands come out one
-// bit short, so the constants are shifted by one.
+// bits. The low half of a register comes first in the message, so it moves by 64 bits more than the
+// high half. The products of reflected operands come out one bit short, so the constants are
+// shifted by one.
 constexpr long long fold_constant(std::uint32_t n) {
   return static_cast<long long>(static_cast<std::uint64_t>(crc32_x_to(n)) << 1);
 }
@@ -82,7 +83,7 @@ FERRY_FOLDING inline __m128i fold(__m128i value, __m128i constants, __m128i next
   return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-// The state that 16 bytes with the remainder of all before them stand for.
+// Reduces 16 folded bytes, which stand for everything before them as well, to the CRC state.
 FERRY_FOLDING inline std::uint32_t reduce(__m128i a, __m128i by128) {
   const __m128i words = _mm_setr_epi32(-1, 0, -1, 0);
   a = _mm_xor_si128(_mm_clmulepi64_si128(a, by128, 0x10), _mm_srli_si128(a, 8));
@@ -95,7 +96,7 @@ FERRY_FOLDING inline std::uint32_t reduce(__m128i a, __m128i by128) {
   return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(a, multiple), 1));
 }
 
-// The state after what `a` stands for and `bytes`.
+// The CRC state after the 16 folded bytes `a` and then `bytes`.
 FERRY_FOLDING inline std::uint32_t finish_folding(__m128i a, const std::byte* bytes,
                                                   std::size_t size) {
   const __m128i by128 = _mm_set_epi64x(kHighBy128, kLowBy128);
@@ -104,7 +105,7 @@ FERRY_FOLDING inline std::uint32_t finish_folding(__m128i a, const std::byte* by
   return size == 0 ? state : crc32_update_by_table(state, bytes, size);
 }
 
-// At least 16 bytes.
+// `size` is at least 16.
 FERRY_FOLDING std::uint32_t update_by_folding(std::uint32_t state, const std::byte* bytes,
                                               std::size_t size) {
   __m128i a = _mm_xor_si128(load(bytes), _mm_cvtsi32_si128(static_cast<int>(state)));
@@ -126,7 +127,7 @@ FERRY_FOLDING std::uint32_t update_by_folding(std::uint32_t state, const std::by
   return finish_folding(a, bytes, size);
 }
 
-// The same, 128 bytes at a time in four registers of 256 bits. At least 128 bytes.
+// Does the same with 128 bytes at a time in four registers of 256 bits. `size` is at least 128.
 #define FERRY_WIDE_FOLDING __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.1")))
 
 FERRY_WIDE_FOLDING inline __m256i load_wide(const std::byte* at) {
@@ -160,14 +161,14 @@ FERRY_WIDE_FOLDING std::uint32_t update_by_wide_folding(std::uint32_t state, con
   a = fold_wide(fold_wide(fold_wide(a, by256, b), by256, c), by256, d);
   for (; size >= 32; bytes += 32, size -= 32) a = fold_wide(a, by256, load_wide(bytes));
   const __m128i last = fold(_mm256_castsi256_si128(a), by128, _mm256_extracti128_si256(a, 1));
-  // What is left in the upper halves would slow down the SSE instructions of everybody after us.
-  // The compiler adds this by itself to whole files of AVX, not here.
+  // Values left in the upper halves would slow down all later SSE instructions. In files compiled
+  // for AVX the compiler clears them by itself, but not here.
   _mm256_zeroupper();
   return finish_folding(last, bytes, size);
 }
 
-// The same, 256 bytes at a time in four registers of 512 bits: twice as fast where they are as fast
-// as those of 256 bits. At least 256 bytes.
+// Does the same with 256 bytes at a time in four registers of 512 bits: twice as fast on processors
+// whose 512-bit instructions are as fast as their 256-bit ones. `size` is at least 256.
 #define FERRY_WIDEST_FOLDING \
   __attribute__((target("avx512f,avx512vl,avx2,vpclmulqdq,pclmul,sse4.1")))
 
@@ -230,9 +231,9 @@ std::uint32_t crc32_update_by_table(std::uint32_t state, const std::byte* bytes,
   return state;
 }
 
-// What the processor has was asked once, when the program was loaded, as by libc for its own
-// memcpy: a program that was moved to a processor that lacks it would end there before it ends
-// here.
+// __builtin_cpu_supports() tells what the processor had when the program was loaded, as libc's
+// choice of its memcpy does: a program that moves to a processor without it ends in libc before it
+// ends here.
 std::uint32_t crc32_update(std::uint32_t state, std::span<const std::byte> bytes) {
 #if defined(__x86_64__)
   if (bytes.size() >= 512 && __builtin_cpu_supports("vpclmulqdq") &&

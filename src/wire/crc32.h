@@ -18,8 +18,8 @@ inline constexpr std::uint32_t kCrc32Init = 0xFFFFFFFF;
 // the state.
 std::uint32_t crc32_update(std::uint32_t state, std::span<const std::byte> bytes);
 
-// The same by tables alone: for processors without carry-less multiplication, and the tail of the
-// other way.
+// Does the same by tables alone: for processors without carry-less multiplication, and for the last
+// bytes after folding.
 std::uint32_t crc32_update_by_table(std::uint32_t state, const std::byte* bytes, std::size_t size);
 
 // a · b mod P.

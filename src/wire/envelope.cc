@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kHeadSize = 20;  // source GID, source UDP port, reserved
 constexpr std::uint32_t kIndex = 0;    // reserved: no QP has it
 
-// Opcodes of the manufacturer range are Ferry's own.
+// False for opcodes of the manufacturer range, which are Ferry's own.
 bool is_of_standard_nics(Opcode opcode) {
   return opcode < Opcode::kMigration;
 }

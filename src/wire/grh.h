@@ -6,9 +6,9 @@
 #include "port/endpoint.h"
 
 // The global route header that a UD receive buffer begins with (IBTA vol. 1 clause 8.3, annex
-// A17.4.5.1). Over UDP it is the IP header: that of IPv6 fills it, that of IPv4 is its last 20
-// bytes and the first 20 are zero, as with other RNICs. A socket shows no IP header, so it is made
-// up: TOS, traffic class and flow label 0, TTL and hop limit 64.
+// A17.4.5.1). Over UDP it is the IP header: an IPv6 header fills it, an IPv4 header is its last 20
+// bytes and the first 20 are zero, as with other RNICs. A socket shows no IP header, so Ferry makes
+// one up: TOS, traffic class and flow label are 0, TTL and hop limit 64.
 namespace ferry::wire {
 
 inline constexpr std::size_t kGrhSize = 40;

@@ -32,7 +32,7 @@ struct Row {
   Traits traits;
 };
 
-// RC; the other services follow from it.
+// The operations of RC; make_traits() derives those of the other services.
 constexpr Row kOperations[] = {
     {Opcode::kRcSendFirst, kRequest},
     {Opcode::kRcSendMiddle, kRequest},
@@ -110,8 +110,8 @@ constexpr std::size_t pad_of(std::size_t payload) {
 
 // Bits of the second byte of a BTH.
 constexpr std::uint8_t kSolicitedBit = 0x80;
-// "Migrated" (clause 9.2.3): what a QP without automatic path migration sends; nothing to do with
-// our moves.
+// "Migrated" (clause 9.2.3), as every QP without automatic path migration sends; it has nothing to
+// do with our moves.
 constexpr std::uint8_t kMigReqBit = 0x40;
 constexpr int kPadShift = 4;
 constexpr std::uint8_t kVersionMask = 0x0F;

@@ -29,7 +29,7 @@ namespace ferry::wire {
 // An opcode is service:3 operation:5 (clause 9.2.1).
 enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kCnp = 4, kXrc = 5 };
 
-// UC and XRC have the operations of RC: in_service() gives their opcodes, as_rc() leads back.
+// UC and XRC have the operations of RC: in_service() gives their opcodes, as_rc() the RC opcode.
 enum class Opcode : std::uint8_t {
   kRcSendFirst = 0x00,
   kRcSendMiddle = 0x01,
@@ -59,9 +59,9 @@ enum class Opcode : std::uint8_t {
   kUdSendOnly = 0x64,
   kUdSendOnlyImm = 0x65,
   kCnp = 0x81,  // congestion notification packet; ignored
-  // Manufacturer range (clause 9.2.1): one opcode for every migration message (migration.h), one for
-  // packets that are passed on among the slots of an address (envelope.h), and the datagrams of a UD
-  // QP that has moved, which carry its virtual GID and QPN.
+  // Manufacturer range (clause 9.2.1): one opcode for all migration messages (migration.h), one for
+  // packets that are passed on among the slots of an address (envelope.h), and two for datagrams of
+  // a UD QP that has moved, which carry its virtual GID and QPN.
   kMigration = 0xC0,
   kEnvelope = 0xC1,
   kMovedSendOnly = 0xC4,
@@ -80,10 +80,10 @@ constexpr Opcode as_rc(Opcode opcode) {
   return static_cast<Opcode>(static_cast<std::uint8_t>(opcode) & 0x1F);
 }
 
-// AETH syndromes (clause 9.7.5.2): bits 7..5 the kind, bits 4..0 its value.
+// AETH syndromes (clause 9.7.5.2): bits 7..5 are the kind, bits 4..0 its value.
 namespace syndrome {
-inline constexpr std::uint8_t kAck = 0x00;        // | credit code (0..30), 31: no credits given
-inline constexpr std::uint8_t kNoCredits = 0x1F;  // "invalid" credit count: the limit is not in use
+inline constexpr std::uint8_t kAck = 0x00;        // | credit code (0..30), or kNoCredits
+inline constexpr std::uint8_t kNoCredits = 0x1F;  // "invalid" credit count: there is no limit
 inline constexpr std::uint8_t kRnrNak = 0x20;     // | RNR timer code
 inline constexpr std::uint8_t kNakPsnSequence = 0x60;
 inline constexpr std::uint8_t kNakInvalidRequest = 0x61;
@@ -112,7 +112,7 @@ struct Deth {
   std::uint32_t source_qpn = 0;  // 24 bits
 };
 
-// Who a moved UD QP is to its peers (docs/wire.md "Datagrams").
+// The name by which peers know a moved UD QP (docs/wire.md "Datagrams").
 struct OriginEth {
   port::Address gid;      // virtual
   std::uint32_t qpn = 0;  // virtual, 24 bits
@@ -149,7 +149,7 @@ struct Header {
   OriginEth origin;                   // when has_origin(opcode)
   Feth feth;                          // FLUSH
   AtomicEth atomic;                   // when has_atomic(opcode)
-  std::uint64_t original = 0;         // of an atomic, in its acknowledgement
+  std::uint64_t original = 0;         // ATOMIC ACK: the value before the atomic
 };
 
 // A parsed packet; `payload` points into the received bytes, without pad and ICRC.
@@ -172,7 +172,8 @@ inline constexpr std::size_t kIethSize = 4;
 inline constexpr std::size_t kIcrcSize = 4;
 
 bool is_known(Opcode opcode);
-// From a requester to a responder; not so migration messages.
+// True for packets from a requester to a responder, datagrams among them; false for migration
+// messages and envelopes.
 bool is_request(Opcode opcode);
 bool has_reth(Opcode opcode);
 bool has_atomic(Opcode opcode);
@@ -185,13 +186,13 @@ std::size_t header_size(Opcode opcode);
 // Bytes of a whole packet with `payload` bytes of payload: headers, payload, pad, ICRC.
 std::size_t packet_size(Opcode opcode, std::size_t payload);
 
-// Writes BTH and extension headers for a packet with `payload` bytes (which gives the pad count) to
-// out[0 .. header_size), and zeroes the pad. The payload goes to out + header_size(opcode); ICRC
-// last (icrc.h). `out` has packet_size(opcode, payload) bytes.
+// Writes BTH and extension headers for a packet with `payload` bytes of payload (which gives the
+// pad count) to out[0 .. header_size), and zeroes the pad. `out` has packet_size(opcode, payload)
+// bytes. The caller writes the payload to out + header_size(opcode), and then the ICRC (icrc.h).
 void encode_header(const Header& header, std::size_t payload, std::span<std::byte> out);
 
-// Nothing for a packet that is too short, has an unknown opcode, a transport version other than 0,
-// or lengths that contradict each other. The ICRC is not looked at.
+// Returns nothing for a packet that is too short, has an unknown opcode, a transport version other
+// than 0, or lengths that contradict each other or the opcode. Does not look at the ICRC.
 std::optional<Packet> parse(std::span<const std::byte> bytes);
 
 }  // namespace ferry::wire

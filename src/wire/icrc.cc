@@ -65,13 +65,13 @@ std::uint32_t icrc(std::span<const std::byte> packet, const port::Endpoint& from
   return ~crc32_update(state, packet.subspan(kBthSize, packet.size() - kBthSize - kIcrcSize));
 }
 
-// The CRC is linear: two packets that differ only in the identification by `d` have CRCs that
-// differ by d · x^n, n the bits from its end to the end of what is summed, plus 32. Multiplying by
-// x^-n gives d back, and only a polynomial of less than 16 bits is an identification. Entry i is
-// x^-n for 4·i bytes from the BTH to the ICRC.
+// The CRC is linear: the CRCs of two packets whose identifications differ by `d` differ by d · x^n,
+// where n is 32 plus the number of bits that follow the identification in the CRC's input.
+// Multiplying by x^-n gives d back, and only a polynomial of degree below 16 is an identification.
+// Entry i is x^-n for a packet of 4·i bytes from BTH to ICRC.
 constexpr auto make_inverse_powers() {
   std::array<std::uint32_t, port::kMaxPacket / 4 + 1> powers{};
-  // From the end of the identification to the BTH, less the ICRC, plus 32.
+  // n without the packet: from the identification's end to the BTH, less the ICRC, plus 32.
   constexpr std::uint32_t kBitsAfter = 8 * (kIpv4Size - 6 + kUdpSize - kIcrcSize) + 32;
   constexpr std::uint32_t kWord = crc32_x_to(0xFFFFFFFF - 32);
   powers[0] = crc32_x_to(0xFFFFFFFF - kBitsAfter);
@@ -82,7 +82,8 @@ constexpr auto make_inverse_powers() {
 }
 constexpr auto kInversePowers = make_inverse_powers();
 
-// In the reflected form, x^0 .. x^15 are the upper 16 bits.
+// Whether another identification explains the difference. In the reflected form, x^0 .. x^15 are
+// the upper 16 bits.
 bool is_identification(std::uint32_t crc_difference, std::size_t packet_size) {
   return (crc32_multiply(crc_difference, kInversePowers[packet_size / 4]) & 0xFFFF) == 0;
 }
@@ -92,7 +93,7 @@ bool is_identification(std::uint32_t crc_difference, std::size_t packet_size) {
 void seal(std::span<std::byte> packet, const port::Endpoint& from, const port::Endpoint& to,
           std::uint16_t ip_identification) {
   const std::uint32_t value = icrc(packet, from, to, ip_identification);
-  // The one field of a packet that goes out with its low byte first (annex A17.3.3, as Ethernet's).
+  // The ICRC is the one field that is sent with its low byte first (annex A17.3.3, as Ethernet's).
   std::memcpy(packet.data() + packet.size() - kIcrcSize, &value, kIcrcSize);
 }
 

@@ -80,7 +80,7 @@ std::optional<MigrationMessage> parse_migration(std::span<const std::byte> paylo
   message.location.udp_port = load_be<std::uint16_t>(at + 44);
   std::memcpy(message.location.address.bytes.data(), at + 48, 16);
   message.mac = load_be<std::uint64_t>(at + 72);
-  // The MAC is over what encode() gives: a bit that it does not give is nobody's word.
+  // The MAC covers what encode() writes, so a message with any other bit set is refused.
   std::array<std::byte, kMigrationPayload> canonical;
   encode(message, canonical);
   if (!std::equal(canonical.begin(), canonical.end(), payload.begin())) return std::nullopt;

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Packet sequence numbers: 24 bits, compared in a circle (IBTA vol. 1 clause 9.7.1). Of two PSNs,
-// the one ahead by less than 2^23 is the later one.
+// Packet sequence numbers have 24 bits and are compared in a circle (IBTA vol. 1 clause 9.7.1). Of
+// two PSNs, the one ahead by less than 2^23 is the later one.
 namespace ferry::wire {
 
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;

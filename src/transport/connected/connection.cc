@@ -38,7 +38,7 @@ void Connection::to_rtr(const RtrAttributes& attributes, Time now) {
   if (ReliableParts* rc = parts_->reliable()) rc->responses.reserve(attributes.max_dest_rd_atomic);
   qp.qp_state = QpState::kRtr;
   parts_->memory.handshake.draw_cookie();
-  if (!qp.settings.enabled) qp.path.peer_class = PeerClass::kUnmodified;  // it is never asked
+  if (!qp.settings.enabled) qp.path.peer_class = PeerClass::kUnmodified;  // nobody asks the peer
   parts_->memory.handshake.start(now);
 }
 
@@ -68,7 +68,7 @@ void Connection::set_limits(const RtsAttributes& attributes, std::uint8_t max_de
   qp.rtr.max_dest_rd_atomic = max_dest_rd_atomic;
   if (ReliableParts* rc = parts_->reliable()) {
     rc->flight.set_limits();
-    // What was accepted is answered, also a second time.
+    // Requests that were accepted keep their responder resources: they are answered, also again.
     const std::size_t accepted =
         std::max(rc->responses.responses.size(), rc->responses.saved.all().size());
     qp.rtr.max_dest_rd_atomic = std::max(max_dest_rd_atomic, static_cast<std::uint8_t>(accepted));
@@ -133,14 +133,14 @@ void Connection::receive_posted(Time) {
 
 // --- Events in ----------------------------------------------------------------------------------
 
-// A packet of the transport, not of the migration protocol, with the opcode of RC.
+// Handles a packet of the transport (not of the migration protocol) whose opcode is given as RC's.
 void Connection::handle_transport(const wire::Packet& packet, Time now) {
   QpAttributes& qp = parts_->qp;
   ReliableParts* rc = parts_->reliable();
   if (wire::is_request(packet.header.opcode)) {
     if (qp.limits.type == ConnectionType::kXrcInitiator) return;
-    // The peer goes on, so it has heard our RESUME; we have not heard its RESUME_ACK, and answer
-    // nothing until then.
+    // A peer that sends requests has heard our RESUME. We have not heard its RESUME_ACK, and answer
+    // nothing until we do.
     if (kMovable && qp.migration.resume_pending) qp.migration.due |= kDueResume;
     rc ? rc->responder().handle(packet) : parts_->uc()->responder().handle(packet);
   } else if (!rc || !qp.requesting()) {
@@ -167,7 +167,7 @@ void Connection::handle_packet(const wire::Packet& packet, const port::Endpoint&
     parts_->handle_migration(packet, from, now);
     return;
   }
-  // Another service's is not ours (clause 9.6.1.1), nor is a congestion notification a request.
+  // Packets of another service are not for this QP (clause 9.6.1.1); CNPs are dropped here, too.
   if (wire::service_of(packet.header.opcode) != qp.path.service) return;
   if (!qp.path.comes_from_peer(from)) {
     ++qp.path.counters.dropped_forged;
@@ -269,11 +269,12 @@ bool Connection::finishing() const {
 
 void Connection::stop(Time) {
   Migration migration = parts_->migration();
-  // Lost, it does no harm: the stand-in answers what the peer sends.
+  // A lost PAUSE does no harm: the stand-in answers what the peer sends.
   if (migration.enter_stopped()) migration.sender().send(wire::MigrationType::kPause);
 }
 
-// A UC peer that is not told loses what it sends meanwhile; one of unknown kind may not ask.
+// False for UC, since a peer that is not told loses what it sends meanwhile, and towards a peer of
+// unknown kind, which may not ask.
 bool Connection::idle() const {
   const QpAttributes& qp = parts_->qp;
   ReliableParts* rc = parts_->reliable();
@@ -321,7 +322,7 @@ bool Connection::load(wire::ByteReader& in) {
   return parts_->load(in);
 }
 
-// --- What is told -------------------------------------------------------------------------------
+// --- Status -------------------------------------------------------------------------------------
 
 TransportStatus Connection::status() const {
   const QpAttributes& qp = parts_->qp;

@@ -13,15 +13,16 @@
 #include "wire/bytes.h"
 #include "wire/header.h"
 
-// One RC, XRC or UC queue pair's transport: requester, responder, completer (names as in SoftRoCE)
-// and the migration protocol. EINVAL is the answer to work requests of an XRC target, to those that
-// get a response (READ, atomics, ATOMIC WRITE, FLUSH) on a QP with max_rd_atomic 0, to READs and
-// atomics that are inline, to atomics of less than 8 bytes and ATOMIC WRITEs of another length.
+// The transport of one RC, XRC or UC queue pair: requester, responder, completer (names as in
+// SoftRoCE) and the migration protocol. post_send() returns EINVAL for every request of an XRC
+// target, for operations that UC lacks, for those that get a response (READ, atomics, ATOMIC WRITE,
+// FLUSH) on a QP with max_rd_atomic 0, for inline READs and atomics, for atomics of less than 8
+// bytes and ATOMIC WRITEs of another length than 8.
 namespace ferry::transport {
 
 class Connection final : public Transport {
  public:
-  // `virtual_qpn` is the QPN that the application and the peer's application know; `wire_qpn` the
+  // `virtual_qpn` is the QPN that the application and the peer's application know, `wire_qpn` the
   // one that peers send to.
   Connection(Host& host, const QueueLimits& limits, const MigrationSettings& settings,
              std::uint32_t virtual_qpn, std::uint32_t wire_qpn);

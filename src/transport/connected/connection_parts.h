@@ -21,9 +21,9 @@
 #include "transport/streams/streams.h"
 #include "wire/bytes.h"
 
-// The parts of a Connection, and who knows whom. What has no state of its own (requester, completer,
-// responder, migration) is made for each call: its references would cost each of thousands of idle
-// QPs more memory than it takes to make it.
+// The parts of a Connection, and who knows whom. Parts without state of their own (requester,
+// completer, responder, migration) are made for each call: that costs next to nothing, while their
+// references would cost each of thousands of idle QPs memory.
 namespace ferry::transport {
 
 struct ReliableParts {  // RC, XRC
@@ -66,34 +66,34 @@ struct Connection::Parts {
   MigrationMemory memory;
   std::variant<ReliableParts, UcParts> service;
 
-  // Null of another service.
+  // Null for a QP of another service.
   ReliableParts* reliable() { return std::get_if<ReliableParts>(&service); }
   UcParts* uc() { return std::get_if<UcParts>(&service); }
   SendStream& sends() { return reliable() ? reliable()->flight : uc()->sends; }
   ReceiveStream& receives() { return reliable() ? reliable()->receives : uc()->receives; }
   ErrorState& errors() { return reliable() ? reliable()->errors : uc()->errors; }
   Migration migration();
-  // Apart from the functions of the data path, whose registers they would take.
+  // Kept out of line: inlined, these functions would take registers of the data path.
   [[gnu::cold]] unsigned transmit_migration();
   [[gnu::cold]] void handle_migration(const wire::Packet& packet, const port::Endpoint& from,
                                       Time now);
   [[gnu::cold]] void answer_while_we_are_stopped(const wire::Packet& packet,
                                                  const port::Endpoint& from);
-  // Of a QP that is migrating, or whose peer is.
+  // Deadlines of a QP that is migrating, or whose peer is.
   [[gnu::cold]] Deadlines migration_deadlines();
-  // Of others. HELLO is part of it.
+  // Deadlines of all others; those of HELLO are among them.
   Deadlines transport_deadlines() {
     Deadlines at;
     if (kMovable) at.strict = std::min(timers.hello.at, timers.probe.at);
     const ReliableParts* rc = reliable();
     if (!rc || !qp.requesting()) return at;
-    // Not the minimum of a list, which is a loop: this is asked after each packet.
+    // std::min() of a list would be a loop, and this is called after each packet.
     at.strict = std::min(at.strict, std::min(rc->flight.ack_at, rc->flight.rnr_until));
     at.lenient = rc->flight.probe.at;
     return at;
   }
 
-  // Everything of this incarnation but the queue's storage, the Stopped flag and the counters.
+  // Forgets all of this incarnation but the queues' storage, the Stopped flag and the counters.
   void forget();
   void save(wire::ByteWriter& out);
   bool load(wire::ByteReader& in);

@@ -7,17 +7,18 @@
 namespace ferry::transport {
 namespace {
 
-// Packets from one that asks for an acknowledgement to the next: at most, and at least where the
-// window is small, of which no more than this part shall wait to be asked about.
+// The number of packets from one that asks for an acknowledgement to the next is at most
+// kAckInterval. In a small window it is less, so that at most 1 / kAcksOfWindow of the window waits
+// for the next that asks, but at least kShortestAckInterval.
 constexpr unsigned kAckInterval = 64;
 constexpr unsigned kShortestAckInterval = 4;
 constexpr int kAcksOfWindow = 4;
-constexpr int kFewCredits = 16;  // an acknowledgement may bring more
+constexpr int kFewCredits = 16;  // with fewer left each message asks: the ACK may bring more
 
 }  // namespace
 
-// Clause 9.7.7.2.5: beyond the limit one request may be sent, of which only the first packet until
-// that is acknowledged.
+// Clause 9.7.7.2.5: one request may be sent beyond the limit, but only its first packet until that
+// is acknowledged.
 bool Requester::credits_allow(const Wqe& wqe, const RequestPacket& packet) const {
   if (flight_.credits.unlimited || !wqe.needs_receive()) return true;
   if (flight_.credits.cover(flight_.at_fresh_wqe() ? flight_.next_ssn : wqe.first_ssn)) return true;
@@ -27,7 +28,7 @@ bool Requester::credits_allow(const Wqe& wqe, const RequestPacket& packet) const
 }
 
 Requester::Sendable Requester::sendable(std::int64_t left) const {
-  const Flight& flight = flight_;  // read once: this is asked for each packet
+  const Flight& flight = flight_;  // read once: this is called for each packet
   const QpAttributes& qp = flight.qp;
   if (!qp.requesting() || qp.silent() || flight.rnr_until != kNever) return Sendable::kNo;
   if (flight.all_begun()) return Sendable::kNo;
@@ -38,7 +39,7 @@ Requester::Sendable Requester::sendable(std::int64_t left) const {
     return Sendable::kNo;
   if (fresh && wqe.fence && flight.pending_rd_atomics > 0) return Sendable::kNo;  // clause 10.8.3.3
   if (wqe.is_local()) {
-    // A key may be in use until all before has completed (clause 10.6.5.1).
+    // A key may be in use until everything before has completed (clause 10.6.5.1).
     const bool waits =
         wqe.operation == Operation::kLocalInvalidate && flight.cursor != flight.queue.head();
     return waits ? Sendable::kNo : Sendable::kYes;
@@ -54,10 +55,10 @@ Requester::Sendable Requester::sendable(std::int64_t left) const {
   return packet.cost() <= left ? Sendable::kYes : Sendable::kWindow;
 }
 
-// Whether the peer need not acknowledge this message by itself, though it ends here. Nobody waits for
-// it: it has no completion, and there is room for more. It is acknowledged with the next request that
-// asks, which is one of the next kAckInterval packets. Where none follows for as long as a probe
-// waits, the probe asks; the first that follows shortly before that asks instead.
+// Whether the last packet of this message need not ask for an acknowledgement, since nobody waits
+// for it: the message has no completion, and there is room for more. It is acknowledged with the
+// next packet that asks, one of the next kAckInterval. If none follows before the probe's time, the
+// probe asks; a message that ends shortly before that time asks instead.
 bool Requester::may_be_quiet(const Wqe& wqe, Time now) const {
   if (wqe.signaled || flight_.next < flight_.max_sent || flight_.probe.delay == kNever)
     return false;
@@ -72,7 +73,7 @@ bool Requester::may_be_quiet(const Wqe& wqe, Time now) const {
          (newest || !flight_.queue.at(flight_.cursor + 1).is_local());
 }
 
-// `left`: of the window, behind the next packet.
+// `left`: bytes of the window that remain after the next packet.
 bool Requester::interval_ends(std::int64_t left) const {
   if (left < flight_.qp.packet_cost()) return true;
   const unsigned packets = flight_.since_ack_request + 1;
@@ -171,11 +172,11 @@ void Requester::timeout(Time now) {
   flight_.go_back();
 }
 
-// The probe: the oldest packet that is not acknowledged, once more. The responder takes it for what
-// it had lost, or for a duplicate; either way it answers how far it has come. Where that is not far
-// enough and the sender's window was full, new packets follow, and a gap before them is reported.
-// Where nothing follows the probe's timer runs out again, and everything is sent again from there:
-// the peer answered, so that no retry is due.
+// A probe is the oldest packet that is not acknowledged, sent once more. To the responder it is a
+// packet that was lost, or a duplicate; either way the answer says how far the responder has come.
+// If that is not up to the last packet and the window was full, new packets follow, and the
+// responder reports the gap before them. If nothing follows, the probe's timer runs out again, and
+// everything is sent again from there; it costs no retry, since the peer has answered.
 void Requester::probe_timeout(Time now) {
   TailProbe& probe = flight_.probe;
   if (probe.at > now) return;
@@ -189,10 +190,11 @@ void Requester::probe_timeout(Time now) {
   probe.due = true;
 }
 
-// The peer was not asked about what is under way. Most likely all of it has arrived, and the program
-// knows, and may have done away with the memory it came from: an empty SEND in the place of what is
-// acknowledged already is a duplicate, which is acknowledged again with all that has come since, and
-// not looked at (clause 9.7.5.1.2, C9-105). What it does not bring has its probe then.
+// Asks for the acknowledgement of packets under way of which none asks. Most likely all have
+// arrived; the program may know that and have freed the memory that they came from, so none can be
+// sent again. An empty SEND at the last acknowledged PSN is a duplicate: the responder does not
+// look into it, and acknowledges it with everything that has come since (clause 9.7.5.1.2, C9-105).
+// Packets that it does not acknowledge get a probe then.
 bool Requester::transmit_query(Time now) {
   TailProbe& probe = flight_.probe;
   OutPacket out;

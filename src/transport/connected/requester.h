@@ -8,8 +8,8 @@
 
 namespace ferry::transport {
 
-// The requester: turns WQEs into request packets (IBTA vol. 1 clauses 9.7.2 to 9.7.4, 9.7.7), within
-// the windows of PSNs, credits, responder resources and bytes, and sends again what is lost.
+// The requester turns WQEs into request packets (IBTA vol. 1 clauses 9.7.2 to 9.7.4, 9.7.7), within
+// the windows of PSNs, credits, responder resources and bytes, and sends lost packets again.
 class Requester {
  public:
   Requester(Flight& flight, ErrorState& errors) : flight_(flight), errors_(errors) {}
@@ -19,14 +19,14 @@ class Requester {
   Sendable sendable() const {
     return flight_.all_begun() ? Sendable::kNo : sendable(flight_.qp.path.window());
   }
-  // Whether only an acknowledgement that nobody asked for lets the next packet go: there is no room,
-  // or no credit. Behind a READ or an atomic its response does.
+  // Whether the next packet has no room, or no credit, and waits for an acknowledgement for which
+  // the peer was not asked. False behind a READ or an atomic, whose response makes room.
   bool is_starved() const { return flight_.is_unasked() && lacks_room(); }
-  // At most `budget` packets and local operations; their number.
+  // Sends at most `budget` packets and local operations, and returns their number.
   unsigned transmit(Time now, unsigned budget) {
     return flight_.all_begun() ? 0 : transmit_requests(now, budget);
   }
-  bool transmit_probe(Time now);
+  bool transmit_probe(Time now);  // false: nothing was sent
   void timeout(Time now);
 
  private:
@@ -34,7 +34,7 @@ class Requester {
   bool lacks_room() const;
   Sendable sendable(std::int64_t left) const;
   bool credits_allow(const Wqe& wqe, const RequestPacket& packet) const;
-  // Which packets ask for an acknowledgement.
+  // These two choose the packets that ask for an acknowledgement.
   bool interval_ends(std::int64_t left) const;
   bool may_be_quiet(const Wqe& wqe, Time now) const;
   void probe_timeout(Time now);

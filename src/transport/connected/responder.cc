@@ -52,7 +52,7 @@ void Responder::handle(const wire::Packet& packet) {
     return;
   }
   responses_.nak_state = Responses::NakState::kNone;
-  responses_.nak_due = false;  // the gap it was about is closed
+  responses_.nak_due = false;  // the gap that the NAK reports is closed
   if (!opcode_fits(stream_, packet) || !stream_.select_srq(packet.header.xrc_srqn)) {
     refuse(syndrome::kNakInvalidRequest, stream_.expected_psn, Status::kLocalQpOperation);
     return;
@@ -136,7 +136,7 @@ void Responder::handle_send(const wire::Packet& packet) {
     refuse(syndrome::kNakRemoteOperational, stream_.expected_psn, Status::kLocalProtection);
     return;
   }
-  // Before the receive completes (clause 10.6.7.2.4).
+  // The key is invalidated before the receive completes (clause 10.6.7.2.4).
   if (wire::has_invalidate(packet.header.opcode) &&
       !host().invalidate(packet.header.invalidate_rkey, true)) {
     refuse(syndrome::kNakRemoteAccess, stream_.expected_psn, Status::kLocalAccess);
@@ -163,8 +163,8 @@ void Responder::handle_write(const wire::Packet& packet) {
     refuse(syndrome::kNakRemoteAccess, stream_.expected_psn, Status::kLocalAccess);
     return;
   }
-  // Before the data: an RNR NAK makes this packet come again, and the last byte must be written
-  // last.
+  // The receive WQE is taken before the data is written: an RNR NAK makes this packet come again,
+  // and the last byte must be written last.
   if (wire::has_immediate(opcode) && !take_receive(packet)) return;
   if (!packet.payload.empty() && host().write_region(write.rkey, write.virtual_address + offset,
                                                      packet.payload) != MemoryResult::kOk) {
@@ -205,7 +205,7 @@ void Responder::handle_read(const wire::Packet& packet) {
                    .length = reth.dma_length});
 }
 
-// Carried out at once; what it returned is kept for a requester that did not hear it.
+// An atomic is carried out at once; its result is kept for a requester that did not hear it.
 void Responder::handle_atomic(const wire::Packet& packet) {
   const wire::AtomicEth& atomic = packet.header.atomic;
   if (atomic.virtual_address % kAtomicBytes != 0) {
@@ -228,7 +228,8 @@ void Responder::handle_atomic(const wire::Packet& packet) {
       {.kind = RequestKind::kAtomic, .srqn = packet.header.xrc_srqn, .original = original});
 }
 
-// Annex A19: in one store, after everything before it; answered as a READ of nothing.
+// Annex A19: the 8 bytes are written in one store, after everything before them; the answer is that
+// to a READ of 0 bytes.
 void Responder::handle_atomic_write(const wire::Packet& packet) {
   const wire::Reth& reth = packet.header.reth;
   if (reth.dma_length != kAtomicBytes || reth.virtual_address % kAtomicBytes != 0) {
@@ -245,7 +246,7 @@ void Responder::handle_atomic_write(const wire::Packet& packet) {
   responses_.push({.kind = RequestKind::kAtomicWrite, .srqn = packet.header.xrc_srqn});
 }
 
-// Annex A19. WRITEs before it are placed when they are handled, so only the host's part is left.
+// Annex A19. Earlier WRITEs were placed when they were handled, so only the Host's part is left.
 void Responder::handle_flush(const wire::Packet& packet) {
   const wire::Feth& flush = packet.header.feth;
   const wire::Reth& reth = packet.header.reth;
@@ -267,7 +268,7 @@ void Responder::handle_flush(const wire::Packet& packet) {
 }
 
 // Clause 9.7.5.1.2: SEND and WRITE are acknowledged again and not executed; a READ, or the rest of
-// one, is executed again; the others are answered with what they returned.
+// one, is executed again; the others are answered with their saved results.
 void Responder::handle_duplicate(const wire::Packet& packet) {
   const RequestKind kind = shape_of(packet.header.opcode).kind;
   if (kind == RequestKind::kSend || kind == RequestKind::kWrite) {
@@ -285,9 +286,9 @@ void Responder::handle_duplicate(const wire::Packet& packet) {
     const wire::Reth& reth = packet.header.reth;
     if (reth.dma_length > kMaxMessage) return;
     response.psns = psns_of_read(reth.dma_length, stream_.qp.rtr.mtu);
-    if (response.psns > behind) return;  // reaches past what was asked for before
-    // The requester may have had its answer long ago, and the region is gone since. rdma_rxe too
-    // drops a repeated READ that it cannot carry out.
+    if (response.psns > behind) return;  // it reaches past the requests that have come
+    // The requester may have had its answer long ago, and the region may be gone since. rdma_rxe,
+    // too, drops a repeated READ that it cannot carry out.
     if (reth.dma_length > 0 && host().check_region(reth.rkey, reth.virtual_address, reth.dma_length,
                                                    kRemoteRead) != MemoryResult::kOk) {
       return;

@@ -10,15 +10,15 @@
 
 namespace ferry::transport {
 
-// The responder: requests in, memory and receive completions out (IBTA vol. 1 clauses 9.7.4,
-// 9.7.5.1, 9.9.3); what it answers is in `responses`.
+// The responder takes requests, accesses memory and completes receive WQEs (IBTA vol. 1 clauses
+// 9.7.4, 9.7.5.1, 9.9.3). It puts its answers into `responses`.
 class Responder {
  public:
   Responder(ReceiveStream& stream, Responses& responses, ErrorState& errors)
       : stream_(stream), responses_(responses), errors_(errors) {}
 
   void handle(const wire::Packet& packet);
-  // At most `budget` responses; their number.
+  // Sends at most `budget` response packets, and returns their number.
   unsigned transmit(unsigned budget);
 
  private:
@@ -29,12 +29,12 @@ class Responder {
   void handle_atomic(const wire::Packet& packet);
   void handle_atomic_write(const wire::Packet& packet);
   void handle_flush(const wire::Packet& packet);
-  bool take_receive(const wire::Packet& packet);  // false: RNR NAK given, or refused
+  bool take_receive(const wire::Packet& packet);  // false: RNR NAK, or the request was refused
   bool responder_resource();  // false: all are in use, and the request was refused
   void received(const wire::Packet& packet);
   void message_done(const wire::Packet& packet);
-  // A fatal NAK: the QP goes to ERROR; the receive WQE of the message, if any, completes with
-  // `status`.
+  // Gives a fatal NAK and takes the QP to ERROR. The receive WQE of the message completes with
+  // `status`; without one, an asynchronous event is raised.
   void refuse(std::uint8_t syndrome, std::uint32_t psn, Status status);
   Host& host() { return stream_.qp.path.host; }
   Counters& counters() { return stream_.qp.path.counters; }

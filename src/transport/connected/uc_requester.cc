@@ -7,7 +7,7 @@ namespace ferry::transport {
 bool UcRequester::sendable() const {
   const QpAttributes& qp = stream_.qp;
   if (!qp.requesting() || qp.silent() || stream_.all_begun()) return false;
-  // Drained means: no message is begun any more (clause 10.3.1.4).
+  // In SQD only a message that was begun is finished (clause 10.3.1.4).
   return qp.qp_state != QpState::kSqd || (!stream_.at_fresh_wqe() && stream_.next != stream_.una);
 }
 

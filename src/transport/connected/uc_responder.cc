@@ -35,7 +35,7 @@ void UcResponder::handle(const wire::Packet& packet) {
     drop_message();
     return;
   }
-  if (stream_.message == RequestKind::kNone) return;  // the QP has failed
+  if (stream_.message == RequestKind::kNone) return;  // fail_receive() was called
   stream_.offset += packet.payload.size();
   counters().received_bytes += packet.payload.size();
   if (shape.ends) message_done(packet);

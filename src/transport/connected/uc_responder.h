@@ -7,10 +7,11 @@
 
 namespace ferry::transport {
 
-// The responder of UC (IBTA vol. 1 clauses 9.8.2, 9.9.3): a message that is not whole, that nobody
-// posted a receive WQE for, or whose keys are wrong, is dropped without a word; the next one that
-// begins is taken again. The receive WQE of a dropped message serves the next (class E). What is
-// wrong with the WQE itself ends in the error state.
+// The responder of UC (IBTA vol. 1 clauses 9.8.2, 9.9.3). It drops a message silently if packets of
+// it are missing or malformed, if there is no receive WQE for it, or if its keys are wrong; then it
+// goes on with the next message that begins. The receive WQE of a dropped message serves the next
+// (class E). If the WQE itself is wrong (too short, memory that cannot be written), the QP goes to
+// ERROR.
 class UcResponder {
  public:
   UcResponder(ReceiveStream& stream, ErrorState& errors) : stream_(stream), errors_(errors) {}
@@ -24,7 +25,7 @@ class UcResponder {
   bool take_receive();
   void message_done(const wire::Packet& packet);
   void drop_message();
-  void fail_receive(Status status);  // the WQE in use completes so; ERROR
+  void fail_receive(Status status);  // completes the WQE in use with `status`; enters ERROR
   Host& host() { return stream_.qp.path.host; }
   Counters& counters() { return stream_.qp.path.counters; }
 

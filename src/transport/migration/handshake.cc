@@ -7,8 +7,8 @@ namespace {
 
 using wire::MigrationType;
 
-// HELLOs without an answer, 15 ms, after which a peer is treated as a standard NIC. One of our kind
-// that is only late is reached at UDP port 4791 too.
+// After so many HELLOs without an answer (15 ms) we send to the peer as to a standard NIC. One of
+// our kind that is only late is reached at UDP port 4791, too.
 constexpr unsigned kHellosToStandardNic = 4;
 
 }  // namespace
@@ -35,8 +35,7 @@ void Handshake::start_at_once() {
 void Handshake::ask_again(Time now) {
   if (qp_.path.ferry() || !qp_.speaks() || qp_.migration.stopped) return;
   if (timers_.hello.at != kNever) {
-    qp_.migration.due |=
-        kDueHello;  // it is being asked: once more, but not from the first repeat on
+    qp_.migration.due |= kDueHello;  // it is being asked: one more HELLO, no new back-off
     return;
   }
   qp_.path.peer_class = PeerClass::kUnknown;
@@ -59,8 +58,8 @@ void Handshake::timeout(Time now) {
   if (repeats >= kHellosToStandardNic) qp_.path.presumed_standard = true;
 }
 
-// The slot of a name may be that of a place where the peer was when it told it (rdma_cm.md); its
-// index never changes.
+// The QPN that our program was given for the peer may be a wire QPN, with the slot of the place
+// where the peer was then (rdma_cm.md). The index of a QPN never changes.
 bool Handshake::is_peer(std::uint32_t source_qpn) const {
   return source_qpn == qp_.rtr.peer_qpn ||
          (!qp_.path.ferry() && port::index_of(source_qpn) == port::index_of(qp_.rtr.peer_qpn));
@@ -81,12 +80,12 @@ bool Handshake::handle(const wire::MigrationMessage& message, const port::Endpoi
   const bool echoed = message.echo == cookies_.own;
   if (message.type != MigrationType::kHello && !echoed) return false;
   if (echoed && !learn(message.cookie)) return false;
-  if (echoed) qp_.rtr.peer_qpn = message.source_qpn;  // its virtual one: MACs are made with it
+  if (echoed) qp_.rtr.peer_qpn = message.source_qpn;  // its virtual QPN, which MACs cover
   qp_.path.unanswered = 0;
   if (message.type == MigrationType::kHello) {
     qp_.migration.due |= kDueHelloAck;
     echo_ = message.cookie;
-    // It probes: it has not heard us.
+    // The peer probes, so it has not heard our RESUME.
     if (qp_.migration.resume_pending) qp_.migration.due |= kDueResume;
   } else if (message.type == MigrationType::kHelloAck) {
     qp_.migration.due |= kDueHelloDone;

@@ -10,29 +10,29 @@
 
 namespace ferry::transport {
 
-// 0: none, or not known yet.
+// A cookie of 0: there is none, or it is not known yet.
 struct Cookies {
   std::uint64_t own = 0, peer = 0;
 };
 
-// HELLO, HELLO_ACK, HELLO_DONE (docs/wire.md, "HELLO"): whether the peer is of our kind, and its
-// cookie.
+// HELLO, HELLO_ACK, HELLO_DONE (docs/wire.md, "HELLO"): they find out whether the peer is of our
+// kind, and its cookie.
 class Handshake {
  public:
   Handshake(QpAttributes& qp, MigrationTimers& timers) : qp_(qp), timers_(timers) {}
 
   void draw_cookie();
   void start(Time now);
-  // From the next call on that brings a time (a record has no clock).
+  // Starts with the next timeout(): a QP that is loaded from a record has no time.
   void start_at_once();
-  // Asks an unknown peer once more, though it had been given up.
+  // Asks a peer that is not known to be ferry once more, also after we had given it up.
   void ask_again(Time now);
   void timeout(Time now);
-  // False: not from the peer, or an impossible message.
+  // False: the message is not from the peer, or impossible.
   bool handle(const wire::MigrationMessage& message, const port::Endpoint& from);
   bool is_peer(std::uint32_t source_qpn) const;
   const Cookies& cookies() const { return cookies_; }
-  std::uint64_t echo() const { return echo_; }  // for kDueHelloAck
+  std::uint64_t echo() const { return echo_; }  // the cookie that HELLO_ACK echoes
   void forget();
 
   void save(Saver& out) const;

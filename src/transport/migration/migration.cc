@@ -37,7 +37,7 @@ void MigrationMemory::forget() {
 bool Migration::handle(const wire::Packet& packet, const port::Endpoint& from, Time now) {
   const auto message = wire::parse_migration(packet.payload);
   if (!message) return false;
-  // NAK_STOPPED is an ACK with a payload, the others have the opcode of their own.
+  // NAK_STOPPED is an ACK with a payload; the others have an opcode of their own.
   if ((message->type == MigrationType::kNakStopped) !=
       (packet.header.opcode == wire::Opcode::kRcAck)) {
     return false;
@@ -52,8 +52,8 @@ bool Migration::handle(const wire::Packet& packet, const port::Endpoint& from, T
     return handle_redirect(*message, from, now);
   }
   if (!is_authentic(*message, own_end_.description())) {
-    // It knows us and we do not know it: our part of the handshake was lost. Until the next timeout
-    // there is no time for the back-off of HELLO.
+    // The peer knows us, but we do not know it: a part of the handshake was lost. HELLO is sent at
+    // once, since our retries may run out before its back-off ends.
     if (!qp_.path.ferry() && from == qp_.path.peer && handshake_.is_peer(message->source_qpn)) {
       qp_.migration.due |= kDueHello;
     }
@@ -68,13 +68,13 @@ bool Migration::handle(const wire::Packet& packet, const port::Endpoint& from, T
     case MigrationType::kMoved: return handle_peer_stop(*message, now);
     case MigrationType::kHello:
     case MigrationType::kHelloAck:
-    case MigrationType::kHelloDone:      // they have no MAC: above
-    case MigrationType::kLocate: break;  // of datagrams
+    case MigrationType::kHelloDone:      // handled above: they have no MAC
+    case MigrationType::kLocate: break;  // for UD QPs only
   }
   return false;
 }
 
-// A stop that was resumed from already is over: its late messages change nothing.
+// A stop from which the peer has resumed is over: its late messages change nothing.
 bool Migration::handle_peer_stop(const MigrationMessage& message, Time now) {
   if (message.epoch < epochs_.peer) return false;
   if (message.epoch == epochs_.peer && epochs_.peer_resumed) return false;
@@ -90,12 +90,13 @@ bool Migration::handle_peer_stop(const MigrationMessage& message, Time now) {
   path.peer_wire_qpn = message.wire_qpn;
   epochs_.located = true;
   timers_.probe.start(now, qp_.settings.probe_first);
-  // Repeated also when the limit had ended that: the peer at the new place drops our probes.
+  // RESUME is repeated also when the limit had ended its repetition: the peer at the new place
+  // drops our probes.
   if (qp_.migration.resume_pending) resumption_.repeat_from_now(now);
   return true;
 }
 
-// The limit is absolute, from the moment at which this stop of the peer became known.
+// The limit counts from the moment at which this stop of the peer became known; nothing extends it.
 void Migration::pause(Time now) {
   streams_.cancel_requests();
   qp_.migration.paused = true;
@@ -103,10 +104,10 @@ void Migration::pause(Time now) {
   timers_.limit_at = now + qp_.settings.paused_limit;
 }
 
-// MOVED of a stand-in that knows nothing of this pair: the peer's QP was made after its RNIC had
-// left the place that its name tells. Our own cookie shows that it answers our HELLO, and only who
-// is at the place that we send to is heard; so it can do no more than keep HELLO from its peer,
-// which it can in any case.
+// Handles MOVED of a stand-in that has no entry for this pair: the peer's QP was made after its
+// RNIC had left the place in its name. The echoed cookie shows that the message answers our HELLO,
+// and we hear only the place that we send to. Whoever is there could keep our HELLO from the peer
+// in any case, and can do no more by this.
 bool Migration::handle_redirect(const MigrationMessage& message, const port::Endpoint& from,
                                 Time now) {
   if (from != qp_.path.peer || message.echo != handshake_.cookies().own ||
@@ -124,7 +125,8 @@ bool Migration::handle_redirect(const MigrationMessage& message, const port::End
   return true;
 }
 
-// What was sent to the old place was lost there; nothing of it was acknowledged.
+// Goes back to the first PSN that is not acknowledged: what was sent to the old place was lost
+// there.
 void Migration::relocate(const port::Endpoint& location, std::uint32_t qpn, Time now) {
   streams_.cancel_requests();
   qp_.path.peer = location;
@@ -148,19 +150,19 @@ void Migration::timeout(Time now) {
   }
   resumption_.timeout(now);
   if ((qp_.migration.paused || qp_.migration.resume_pending) && timers_.limit_at == kNever) {
-    // Loaded from a record, which has no clock.
+    // The state comes from a record, which has no time.
     timers_.limit_at = now + qp_.settings.paused_limit;
   }
   if (timers_.limit_at <= now) limit_reached();
 }
 
-// With nothing to send the QP only falls silent: a request posted later fails at once, and a late
-// RESUME is still heard.
+// A reliable QP with nothing to send only falls silent: a request posted later fails at once, and a
+// late RESUME is still heard.
 void Migration::limit_reached() {
   timers_.probe.stop();
   timers_.resume.stop();
   if (qp_.is_uc()) {
-    // It goes on into the void, as towards any peer that is not there.
+    // The QP goes on sending, though nobody is there to receive, as UC does in any case.
     qp_.migration.paused = qp_.migration.resume_pending = false;
     timers_.limit_at = kNever;
   } else if (streams_.sends().is_waited_for()) {
@@ -195,7 +197,7 @@ void Migration::go_on(bool counts, Time now) {
   streams_.acknowledge_again();
 }
 
-// A QP that is Stopped tells its peer when it resumes.
+// A QP that is Stopped tells its peer of the new path when it resumes.
 void Migration::set_path(const port::Endpoint& peer, std::uint32_t wire_qpn, Time now) {
   streams_.cancel_requests();
   qp_.path.peer = qp_.rtr.peer = peer;

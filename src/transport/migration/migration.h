@@ -18,27 +18,27 @@
 
 namespace ferry::transport {
 
-// What a QP keeps of its migration.
+// The state that a QP keeps between calls of Migration.
 struct MigrationMemory {
   MigrationMemory(QpAttributes& qp, MigrationTimers& timers) : handshake(qp, timers) {}
 
   Handshake handshake;
   Epochs epochs;
-  std::unique_ptr<ControlPacket> stopped_answer;  // what is to be sent while we are stopped
+  std::unique_ptr<ControlPacket> stopped_answer;  // to be sent while we are Stopped; null: none yet
 
   void forget();
 };
 
-// The migration protocol (docs/wire.md, "Migration"; TardiS section 3.4): PAUSE, NAK_STOPPED, MOVED;
-// the states Stopped and Paused.
+// The migration protocol (docs/wire.md, "Migration"; TardiS section 3.4): PAUSE, NAK_STOPPED,
+// MOVED; the states Stopped and Paused.
 //
 // Silence: a QP that is Stopped, Paused or waits for its RESUME_ACK sends no requests,
-// acknowledgements or READ responses. A peer would drop them (the address is not yet known) or
-// cannot hear them. It still receives: what comes from the peer's current address was sent before
-// the stop and is true.
+// acknowledgements or READ responses. The peer would drop them (it does not know our address yet)
+// or cannot hear them. A QP that is not Stopped itself still receives: packets from the peer's
+// current address were sent before the stop and are true.
 //
-// It is made for each call: most QPs never migrate, and references would cost each of thousands more
-// memory than its epochs do.
+// A Migration is made for each call: most QPs never migrate, and its references would cost each of
+// thousands of QPs more memory than its epochs do.
 class Migration {
  public:
   Migration(QpAttributes& qp, MigrationTimers& timers, MigrationMemory& memory,
@@ -58,27 +58,27 @@ class Migration {
   MigrationSender& sender() { return sender_; }
   const OwnEnd& own_end() const { return own_end_; }
 
-  // False: not from the peer, too old, or impossible; it counts as forged.
+  // False: the message is not from the peer, too old, or impossible; it counts as forged.
   bool handle(const wire::Packet& packet, const port::Endpoint& from, Time now);
   void timeout(Time now);
-  // Stopped, with the next epoch. True: and there is somebody to tell.
+  // Enters Stopped, with the next epoch. True: a ferry peer is to be told.
   bool enter_stopped();
-  // We are at another place or on another path, with the next epoch if it `counts`: goes on there,
-  // after RESUME to a ferry peer.
+  // Goes on at another place or on another path, with the next epoch if it `counts`; a ferry peer
+  // gets RESUME first.
   void go_on(bool counts, Time now);
-  // Another path to the same peer.
+  // Takes another path to the same peer.
   void set_path(const port::Endpoint& peer, std::uint32_t wire_qpn, Time now);
-  // A directory tells where the RNIC `name` is.
+  // The directory tells that the RNIC `name` is at `location`, after `epoch` stops.
   void located(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,
                Time now);
 
   void save(Saver& out) const;
   void load(Loader& in);
-  // After load(): what waits for a time begins at the next call that brings one.
+  // After load(): makes handshake, probes and RESUME start with the next timeout().
   void start_at_once();
 
  private:
-  // The peer is stopped: PAUSE, NAK_STOPPED, MOVED.
+  // Handles PAUSE, NAK_STOPPED and MOVED: the peer is stopped.
   bool handle_peer_stop(const wire::MigrationMessage& message, Time now);
   bool handle_redirect(const wire::MigrationMessage& message, const port::Endpoint& from, Time now);
   void relocate(const port::Endpoint& location, std::uint32_t qpn, Time now);

@@ -46,12 +46,12 @@ unsigned MigrationSender::transmit() {
   return sent;
 }
 
-// Only the latest answer is kept: a burst of requests needs one.
+// Only the latest answer is kept: a burst of requests needs only one.
 void MigrationSender::answer_while_we_are_stopped(const wire::Packet& packet,
                                                   const port::Endpoint& from) {
   if (const auto answer = answer_of(own_end_.description(), packet, from)) {
     if (!stopped_answer_) stopped_answer_.reset(new (std::nothrow) ControlPacket);
-    if (!stopped_answer_) return;  // who asked asks again
+    if (!stopped_answer_) return;  // the peer will ask again
     *stopped_answer_ = *answer;
     qp_.migration.due |= kDueStoppedAnswer;
   }

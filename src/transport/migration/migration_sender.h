@@ -11,18 +11,19 @@
 
 namespace ferry::transport {
 
-// Sends the migration messages that are due, and what a QP answers while it is Stopped itself.
+// Sends the migration messages that are due, and the answers of a QP that is Stopped itself.
 class MigrationSender {
  public:
-  // `stopped_answer` is for kDueStoppedAnswer; few QPs ever have one.
+  // `stopped_answer` has the packet for kDueStoppedAnswer; few QPs ever have one.
   MigrationSender(QpAttributes& qp, const OwnEnd& own_end,
                   std::unique_ptr<ControlPacket>& stopped_answer)
       : qp_(qp), own_end_(own_end), stopped_answer_(stopped_answer) {}
 
-  // The number of packets.
+  // Sends the messages that are due, until the port is full. Returns the number of packets.
   unsigned transmit();
+  // False: the port is full.
   bool send(wire::MigrationType type);
-  // We are stopped, and the peer has sent this.
+  // Keeps our answer to `packet`, which came while we are Stopped, for transmit().
   void answer_while_we_are_stopped(const wire::Packet& packet, const port::Endpoint& from);
 
  private:

@@ -11,15 +11,16 @@
 
 namespace ferry::transport {
 
-// Which stops are known, and what of their ends.
+// The stops of both ends that are known, and whether they are over.
 struct Epochs {
   std::uint32_t own = 0;     // of our last stop
   std::uint32_t peer = 0;    // of the peer's last stop that we know of
-  bool peer_resumed = true;  // ... which has been resumed
+  bool peer_resumed = true;  // the peer has resumed from that stop
   bool located = false;      // RESUME or MOVED has told where the peer is, since our own RESUME
 
-  // How many stops the peer's RNIC had behind it before the first of this QP's, at least: a place
-  // that a directory or an RNIC's stand-in tells is of `place` + `peer` or later.
+  // The peer's RNIC had at least this many stops before the first stop of the peer's QP. Directory
+  // and stand-ins of a slot count the RNIC's stops: what they tell is old if its epoch is below
+  // `place` + `peer`.
   std::uint32_t place = 0;
 };
 

@@ -27,8 +27,8 @@ void Resumption::timeout(Time now) {
 bool Resumption::handle_resume(const wire::MigrationMessage& message, Time now) {
   if (!is_current(message, own_end_.description())) return false;
   if (message.epoch == epochs_.peer && epochs_.peer_resumed) {
-    qp_.migration.due |= kDueResumeAck;  // ours was lost
-    streams_.restore_retries();          // it could not answer before
+    qp_.migration.due |= kDueResumeAck;  // our RESUME_ACK was lost
+    streams_.restore_retries();          // the peer could not answer before
     return true;
   }
   if (!streams_.possible(message)) return false;
@@ -37,12 +37,12 @@ bool Resumption::handle_resume(const wire::MigrationMessage& message, Time now) 
   qp_.migration.paused = false;
   timers_.probe.stop();
   if (qp_.migration.resume_pending) {
-    qp_.migration.due |= kDueResume;  // both have moved: it is heard at the new place
+    qp_.migration.due |= kDueResume;  // both have moved: the peer hears it at its new place
   } else {
     timers_.limit_at = kNever;
   }
 
-  streams_.cancel_requests();  // what was in flight was accounted at the old place
+  streams_.cancel_requests();  // before `peer` changes: the flight is accounted to the old place
   qp_.path.peer = message.location;
   qp_.path.peer_wire_qpn = message.wire_qpn;
   epochs_.located = true;
@@ -57,8 +57,8 @@ bool Resumption::handle_resume_ack(const wire::MigrationMessage& message, Time n
       !streams_.possible(message)) {
     return false;
   }
-  // Our RESUME was kept for a peer that has moved as well, and whose own RESUME we have not heard
-  // yet: its answer says where it is.
+  // If the peer has moved as well, and we have not heard its own RESUME yet, its answer to ours
+  // says where it is.
   if (!epochs_.located) {
     qp_.path.peer = message.location;
     qp_.path.peer_wire_qpn = message.wire_qpn;

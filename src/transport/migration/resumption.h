@@ -12,19 +12,19 @@
 
 namespace ferry::transport {
 
-// RESUME and RESUME_ACK, of ours and of the peer's: both sides go on from where the other is.
+// RESUME and RESUME_ACK, ours and the peer's: each side goes on from where the other is.
 class Resumption {
  public:
   Resumption(QpAttributes& qp, MigrationTimers& timers, Epochs& epochs, const OwnEnd& own_end,
              Streams& streams)
       : qp_(qp), timers_(timers), epochs_(epochs), own_end_(own_end), streams_(streams) {}
 
-  // We are elsewhere: a ferry peer is told.
+  // Begins to tell a ferry peer, by RESUME, that we are at another place.
   void announce(Time now);
-  // Our RESUME goes out once more, and again from the first interval on.
+  // Sends our RESUME once more, and repeats it from the first interval on.
   void repeat_from_now(Time now);
   void timeout(Time now);
-  // False: impossible, or of a stop that is over.
+  // False: the message is impossible, or of a stop that is over.
   bool handle_resume(const wire::MigrationMessage& message, Time now);
   bool handle_resume_ack(const wire::MigrationMessage& message, Time now);
 

@@ -14,7 +14,8 @@ using wire::MigrationType;
 namespace {
 
 constexpr Time kHintInterval = std::chrono::milliseconds(10);
-// How long datagrams are forwarded when nobody says that their receiver has ended.
+// How long a stand-in is needed for datagrams, unless somebody ends it because their receiver has
+// ended.
 constexpr Time kForwarding = std::chrono::minutes(10);
 
 }  // namespace
@@ -25,7 +26,8 @@ struct StandIn::State {
     bool peer_knows = false;
   };
 
-  // A sender of datagrams is told of the new place at times, not with each of them.
+  // The last hint of the new place to a sender of datagrams, who does not get one for each
+  // datagram.
   struct Hint {
     port::Endpoint to;
     Time at{};
@@ -37,8 +39,8 @@ struct StandIn::State {
 
   Send send;
   std::unordered_map<std::uint32_t, Entry> entries;  // by wire QPN, as it was at the old place
-  std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // as entries
-  // serve_slot(): what QPs without an entry have in common.
+  std::unordered_map<std::uint32_t, DatagramEntry> datagrams;  // by wire QPN, too
+  // After serve_slot(): what QPs without an entry have in common.
   std::optional<StoppedDatagram> slot;
   Hint slot_hint;
   bool committed = false;
@@ -81,8 +83,9 @@ void StandIn::State::send_moved(const StoppedDatagram& qp, const DatagramPlace& 
   ++counters.moved_sent;
 }
 
-// LOCATE is answered at once; datagrams are lost before the commit and go on to the new place after
-// it. There they look as if their sender had moved: the address that they come from is not its own.
+// Answers LOCATE at once. Drops datagrams before the commit, and forwards them to the new place
+// after it; there their sender looks as if it had moved, since they come from another address
+// than its own.
 void StandIn::State::handle(const StoppedDatagram& qp, Hint& hint, const wire::Packet& packet,
                             const port::Endpoint& from, Time now) {
   const wire::Header& header = packet.header;
@@ -128,21 +131,22 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
       ++counters.dropped;
       return;
     }
-    // The peer has moved as well, and what it sends comes from there now.
+    // The peer has moved as well: from now on its packets come from its new place.
     qp.peer = message->location;
     qp.peer_wire_qpn = message->wire_qpn;
     qp.peer_epoch = message->epoch;
     qp.peer_resumed = true;
-    // It is repeated until somebody acknowledges it: the QP, or we by MOVED after the commit.
+    // The peer repeats RESUME until the QP acknowledges it, or we answer it by MOVED after the
+    // commit.
     if (!committed) return;
   }
   std::optional<ControlPacket> answer;
   if (!resume) answer = answer_of(qp, packet, from);
-  // Who does not know our cookie could not believe a MOVED: HELLO_ACK comes first then.
+  // A peer that does not know our cookie could not check a MOVED, so HELLO_ACK comes first.
   const bool hello_ack = answer && answer->header.opcode == wire::Opcode::kMigration;
   if (committed && (resume || (answer && !hello_ack))) {
-    // An unmodified peer knows nothing of new places: there, address and QPN have moved along, and
-    // this is a late packet.
+    // An unmodified peer knows nothing of new places: the address and the QPN that it sends to have
+    // moved along, and this is a late packet.
     if (qp.peer_class != PeerClass::kFerry) {
       ++counters.dropped;
       return;
@@ -155,7 +159,8 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
                          qp.peer);
     ++counters.moved_sent;
   } else if (!answer) {
-    // Another pair may have the QPN by now, or this one's handshake was not over at the stop.
+    // Another connection may use the QPN by now, or the handshake of this one was not over at the
+    // stop.
     if (!redirect(packet, from)) ++counters.dropped;
     return;
   } else if (qp.peer_class != PeerClass::kFerry) {
@@ -166,8 +171,9 @@ void StandIn::State::handle(Entry& entry, const wire::Packet& packet, const port
   transmit(*answer);
 }
 
-// HELLO to a QP that is not known here: where it is. The answer is as long as the question, goes to
-// where that came from, and is itself never answered. Its receiver knows it by its own cookie.
+// Answers a HELLO to a QP that is not known here with MOVED. The answer is as long as the HELLO,
+// goes to where that came from, and is itself never answered. Its receiver knows it by its own
+// cookie. False: the packet is no such HELLO, or there was no committed() or no serve_slot() yet.
 bool StandIn::State::redirect(const wire::Packet& packet, const port::Endpoint& from) {
   if (!committed || !slot || packet.header.opcode != wire::Opcode::kMigration) return false;
   const auto hello = wire::parse_migration(packet.payload);
@@ -193,7 +199,7 @@ bool StandIn::State::redirect(const wire::Packet& packet, const port::Endpoint& 
   return true;
 }
 
-// For a QPN without an entry. Of which service its QP is, the packet tells.
+// Handles a packet to a QPN without an entry; the packet tells the service of the QP.
 void StandIn::State::handle_unknown(const wire::Packet& packet, const port::Endpoint& from,
                                     Time now) {
   if (redirect(packet, from)) return;
@@ -278,7 +284,7 @@ void StandIn::committed(const port::Endpoint& new_location, std::uint32_t new_sl
 }
 
 void StandIn::peer_knows(std::uint32_t virtual_qpn, Time) {
-  // All entries are of one slot, and the index of a QPN stays.
+  // All entries are of one slot, and the index of a QPN never changes.
   auto& entries = state_->entries;
   if (entries.empty()) return;
   const auto entry = entries.find(

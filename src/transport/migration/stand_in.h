@@ -12,12 +12,12 @@
 #include "wire/header.h"
 #include "wire/migration.h"
 
-// Answers for the QPs of a frozen or moved process (docs/wire.md, "Stopped"): a pure state machine
-// as Connection is; ferryd drives it with the process's sockets.
+// A stand-in answers for the QPs of a frozen or moved process (docs/wire.md, "Stopped"). It is a
+// pure state machine, as Connection is; ferryd drives it with the process's sockets.
 namespace ferry::transport {
 
-// What an entry of Transport::stand_in_entry() says of how long its peer may remain Paused. Nothing
-// when it has no such peer, or is malformed.
+// How long the peer of an entry of Transport::stand_in_entry() may remain Paused. Nothing for the
+// entry of a datagram QP, and for a malformed one.
 std::optional<Time> paused_limit_of(std::span<const std::byte> entry);
 
 class StandIn {
@@ -29,31 +29,32 @@ class StandIn {
   explicit StandIn(Send send);
   ~StandIn();
 
-  // The slot `place` was the process's, whose RNIC was opened at `origin` (virtual GID, UDP port of
-  // its slot). From the commit on the stand-in answers also for QPs that were not stopped here: the
-  // process makes them where it is, and their names are still of the origin. Without it, it answers
-  // for those that it has an entry of.
+  // The process had the slot `place`; its RNIC was opened at `origin` (virtual GID, UDP port of its
+  // slot). From the commit on the stand-in answers also for QPs that were not stopped here: the
+  // process makes them at its new place, but their names are still those of the origin. Without
+  // this call it answers only for QPs that it has entries of.
   void serve_slot(const port::Endpoint& place, const port::Endpoint& origin);
 
-  // `entry` is what Transport::stand_in_entry() gave. False: malformed.
+  // `entry` comes from Transport::stand_in_entry(). False: it is malformed, or its wire QPN has an
+  // entry already.
   bool add(std::span<const std::byte> entry, Time now);
-  // A packet whose ICRC was verified.
+  // Handles a packet whose ICRC was verified.
   void handle_packet(const wire::Packet& packet, const port::Endpoint& from, Time now);
   void handle_timeout(Time now);
-  Time next_deadline() const;
+  Time next_deadline() const;  // when handle_timeout() must be called next; kNever: not at all
 
-  // After the commit: answers MOVED with the new location. The slot bits of wire QPNs change to
-  // `new_slot`. `epoch` counts the RNIC's stops. Again when the process has moved on; lower: no
-  // effect.
+  // After the commit: from now on the stand-in answers MOVED with the new location. The slot bits
+  // of wire QPNs change to `new_slot`. `epoch` counts the RNIC's stops. Called again when the
+  // process has moved on; a lower epoch than before has no effect.
   void committed(const port::Endpoint& new_location, std::uint32_t new_slot, std::uint32_t epoch,
                  Time now);
   // The new place reports that the peer of this virtual QPN has acknowledged its RESUME.
   void peer_knows(std::uint32_t virtual_qpn, Time now);
-  // The peer of a QP that speaks no migration messages; none: all do, or are still being asked.
+  // The place of a peer that is unmodified. Nothing: all peers are ferry or unknown.
   std::optional<port::Endpoint> standard_peer() const;
-  // Whether some peer may be a standard NIC, as far as is known.
+  // Whether some peer may be a standard NIC: it is unmodified or unknown.
   bool meets_strangers() const;
-  // Nobody can need it any more.
+  // Whether nobody needs the stand-in any more.
   bool expired(Time now) const;
 
   struct Counters {

@@ -84,7 +84,7 @@ void Completer::handle_rnr_nak(const wire::Aeth& aeth, std::uint64_t psn, Time n
     }
     --flight_.rnr_retries_left;
   }
-  flight_.retries_left = flight_.qp.rts.retry_count;  // it answered: nothing was lost
+  flight_.retries_left = flight_.qp.rts.retry_count;  // the peer answered: nothing was lost
   flight_.go_back();
   flight_.rnr_until = now + rnr_delay(aeth.syndrome & syndrome::kValueMask);
 }
@@ -93,8 +93,9 @@ void Completer::handle_sequence_nak(std::uint64_t psn, Time now) {
   const std::uint64_t before = flight_.una;
   acknowledge(psn);
   if (!flight_.qp.requesting()) return;
-  if (flight_.next == flight_.una) return;  // a duplicate: it was gone back already
-  // The peer lives: losses of one moment, as when its buffer overflows, are one retry.
+  if (flight_.next == flight_.una) return;  // a duplicate: we have gone back already
+  // The peer lives, so all losses within one ACK timeout, as when its buffer overflows, cost one
+  // retry.
   if (flight_.una != before) {
     flight_.progress(now);
   } else if (now >= flight_.nak_costs_from) {
@@ -114,7 +115,7 @@ void Completer::handle_fatal_nak(Status status, std::uint64_t psn) {
   acknowledge(psn);
   if (!flight_.qp.requesting()) return;
   std::uint64_t failed = flight_.queue.head();
-  while (flight_.queue.at(failed).end_psn() <= psn) ++failed;  // past local operations too
+  while (flight_.queue.at(failed).end_psn() <= psn) ++failed;  // skips local operations, too
   errors_.fail(failed, status);
 }
 
@@ -137,9 +138,9 @@ void Completer::handle_response(const wire::Packet& packet, Time now) {
   }
   const std::uint64_t index = flight_.queue.head();
   const Wqe& wqe = flight_.queue.at(index);
-  if (!wqe.has_response()) return;  // nobody asked
+  if (!wqe.has_response()) return;  // nobody asked for it
 
-  // FLUSH and ATOMIC WRITE are answered as a READ of nothing.
+  // FLUSH and ATOMIC WRITE are answered like a READ of 0 bytes.
   const std::uint32_t mtu = flight_.qp.rtr.mtu;
   const bool original = packet.header.opcode == wire::Opcode::kRcAtomicAck;
   const std::uint64_t offset = (psn - wqe.first_psn) * mtu;

@@ -11,8 +11,8 @@
 
 namespace ferry::transport {
 
-// How a QP goes to ERROR (clause 10.3.1.6). Requester, completer, responder and migration call it;
-// it knows none of them, only the state that they work on.
+// Takes a QP to ERROR (clause 10.3.1.6). Requester, completer, responder and migration call it; it
+// knows none of them, only the state that they work on.
 class ErrorState {
  public:
   // RC and XRC.
@@ -26,16 +26,17 @@ class ErrorState {
   ErrorState(SendStream& sends, ReceiveStream& receives, MigrationTimers& timers)
       : sends_(sends), receives_(receives), timers_(timers) {}
 
-  // The oldest WQE before `failed` completes with kFlush, `failed` with `status`, the others with
+  // Enters ERROR: the WQE `failed` of the send queue completes with `status`, all others with
   // kFlush.
   void fail(std::uint64_t failed, Status status);
-  void flush_all();
-  // Completes local operations that were carried out, and fails if sending the oldest WQE did.
+  void flush_all();  // enters ERROR: all WQEs complete with kFlush
+  // Completes the oldest WQEs that are local operations and were carried out. Enters ERROR if the
+  // oldest WQE after them has a local_error.
   void settle();
 
  private:
   SendStream& sends_;
-  Flight* flight_ = nullptr;  // sends_, if it is one
+  Flight* flight_ = nullptr;  // sends_ of RC and XRC; null: UC
   ReceiveStream& receives_;
   Responses* responses_ = nullptr;
   MigrationTimers& timers_;

@@ -5,12 +5,12 @@
 namespace ferry::transport {
 namespace {
 
-// A loss that a NAK reports leaves a window of so many packets, if there was one. Bad wires lose
-// packets one by one: halved further, the window would be spent waiting for acknowledgements, and a
-// loss more often its last packet, which nothing reports.
+// A loss that a NAK reports never reduces the window below this many packets. Bad wires lose
+// packets one by one: with a smaller window the requester would mostly wait for acknowledgements,
+// and the lost packet would more often be the last of the window, which nothing reports.
 constexpr unsigned kFewestAfterNak = 8;
 
-// What the packets with the PSNs [begin, end) of the WQE were accounted with.
+// The bytes with which the packets of the WQE at the PSNs [begin, end) were accounted.
 std::int64_t cost_of(const Wqe& wqe, std::uint64_t begin, std::uint64_t end, std::uint32_t mtu) {
   if (begin >= end) return 0;
   const std::uint64_t from = std::min((begin - wqe.first_psn) * mtu, wqe.length);
@@ -61,10 +61,10 @@ void Flight::progress(Time now) {
   check_drained();
 }
 
-// Additive increase, multiplicative decrease: losses are those of a receive buffer that overflowed,
-// and go-back-N into the same overflow would never end. A timeout starts again from two packets. A
-// further loss of the same flight leaves the threshold alone (RFC 5681, section 3.1): halved from
-// the two packets of the first timeout, it would take the flow minutes to grow again.
+// Additive increase, multiplicative decrease: most losses mean that a receive buffer overflowed,
+// and go-back-N into the same overflow would never end. After a timeout the window is two packets.
+// A further loss of the same flight leaves the threshold alone (RFC 5681, section 3.1): half of the
+// two packets after the first timeout, it would make the window take minutes to grow again.
 void Flight::loss(bool timeout) {
   const bool same_flight = una < recover;
   if (same_flight && !timeout) return;
@@ -104,7 +104,7 @@ Time Flight::ack_deadline(Time now) const {
   return deadline(now, ack_timeout(qp.rts.timeout, qp.rts.retry_count - retries_left));
 }
 
-// Something waits for the acknowledgement of what the peer was not asked to acknowledge.
+// Something waits for an acknowledgement: if the peer was not asked for it, a probe asks now.
 void Flight::ask_now() {
   if (is_unasked()) probe.due = true;
 }

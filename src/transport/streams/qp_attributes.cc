@@ -60,7 +60,7 @@ QpAttributes::QpAttributes(Host& host, const QueueLimits& limits_,
 PeerRetries QpAttributes::peer_retries() const {
   if (agreed.known) return agreed;
   const bool requester = requesting() && limits.type != ConnectionType::kXrcTarget;
-  if (!requester) return {};  // we have none ourselves: what programs mostly use
+  if (!requester) return {};  // our QP has none itself: the defaults are what most programs use
   return {rts.timeout, rts.retry_count, rts.rnr_retry, false};
 }
 

@@ -12,7 +12,7 @@
 
 namespace ferry::transport {
 
-// Migration messages to be sent at the next transmit(), bits.
+// Migration messages that the next transmit() sends; bits.
 enum Due : std::uint8_t {
   kDueHello = 1,
   kDueHelloAck = 2,
@@ -22,19 +22,19 @@ enum Due : std::uint8_t {
   kDueStoppedAnswer = 32,
 };
 
-// What a QP is asked at each step of the data path. The answer is no, nearly always: one comparison
-// tells so.
+// The data path tests these flags at each step. Nearly always none is set, which one comparison
+// shows.
 struct MigrationFlags {
   bool stopped = false;
   bool paused = false;          // the peer is stopped
-  bool resume_pending = false;  // ours was not acknowledged yet: requests and acknowledgements wait
-  std::uint8_t due = 0;         // Due
+  bool resume_pending = false;  // our RESUME is not acknowledged: requests and responses wait
+  std::uint8_t due = 0;         // bits of Due
 
   bool any() const { return std::bit_cast<std::uint32_t>(*this) != 0; }
 };
 
-// The attributes of a QP (clause 11.2.5), of which its primary path is one, and its states: the one
-// that the application sees, and those that it does not.
+// The attributes of a QP (clause 11.2.5), its primary path among them, and its states: the one that
+// the application sees, and those that it does not see.
 struct QpAttributes {
   QpAttributes(Host& host, const QueueLimits& limits_, const MigrationSettings& settings_,
                std::uint32_t virtual_qpn_, std::uint32_t wire_qpn_);
@@ -47,7 +47,7 @@ struct QpAttributes {
   MigrationFlags migration;
   RtrAttributes rtr;
   RtsAttributes rts;
-  PeerRetries agreed;  // over the CM, if known
+  PeerRetries agreed;  // if `known`: agreed over the CM
   Path path;
 
   bool receiving() const {
@@ -60,13 +60,14 @@ struct QpAttributes {
   bool silent() const {
     return migrating() && (migration.stopped || migration.paused || migration.resume_pending);
   }
-  // Whether it sends and understands migration messages.
+  // Whether the QP sends and understands migration messages.
   bool speaks() const { return kMovable && settings.enabled && receiving(); }
   bool is_uc() const { return limits.type == ConnectionType::kUc; }
   std::int64_t packet_cost() const { return rtr.mtu + kPacketOverhead; }
   PeerRetries peer_retries() const;
   bool acceptable(const SendRequest& request) const;
-  // Something was repeated that the peer has not answered.
+  // Counts a repetition without an answer; more than settings.seek_after in a row call
+  // Host::seek().
   void count_unanswered();
 
   void save(Saver& out) const;

@@ -90,7 +90,7 @@ void load_receives(ReceiveStream& stream, ResponsesDue& responses, Loader& a) {
     a.value(stream.receive_srqn, wire::kPsnMask);
   }
   const bool sending = stream.message == RequestKind::kSend;
-  // UC keeps the WQE of a message that it dropped.
+  // A UC QP keeps the WQE of a message that it dropped.
   a.require(type == ConnectionType::kUc ? stream.has_receive || !sending
                                         : stream.has_receive == sending);
   if (sending) a.require(stream.offset <= stream.receive_length);

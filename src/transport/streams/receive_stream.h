@@ -10,7 +10,7 @@
 
 namespace ferry::transport {
 
-// How far the peer's requests have come, and the message that is being received, of RC and UC alike.
+// How far the peer's requests have come, and the message that is being received; for RC and UC.
 struct ReceiveStream {
   ReceiveStream(QpAttributes& qp_, ReceiveRequest storage) : qp(qp_), receive(std::move(storage)) {}
 
@@ -22,24 +22,24 @@ struct ReceiveStream {
   bool has_receive = false;
   bool requests_received = false;
   bool established_raised = false;
-  std::uint32_t receive_srqn = 0;  // XRC: whose WQE it is
-  std::uint64_t offset = 0;        // bytes of it received
+  std::uint32_t receive_srqn = 0;  // XRC: the SRQ of the WQE in `receive`
+  std::uint64_t offset = 0;        // bytes of the message that were received
   wire::Reth write;                // kWrite
   ReceiveRequest receive;
-  std::uint64_t receive_length = 0;  // bytes the scatter list takes
+  std::uint64_t receive_length = 0;  // bytes that the scatter list takes
 
-  // After receive was filled.
+  // Called when `receive` was filled.
   void begin_receive() {
     has_receive = true;
     receive_length = receive.length();
   }
-  // The WQE in use completes with this status; false: there is none.
+  // Completes the WQE in use with this status. False: there is none.
   bool end_receive(Status status);
-  // XRC target: names the SRQ of a request to the Host; false: not of its domain.
+  // XRC target: names the SRQ of a request to the Host. False: it is not of the QP's XRC domain.
   bool select_srq(std::uint32_t srqn) {
     return qp.limits.type != ConnectionType::kXrcTarget || qp.path.host.select_srq(srqn);
   }
-  // In RTR, with the first packet of the peer.
+  // Raises kCommunicationEstablished, if this is the first packet of the peer in RTR.
   void raise_established();
 };
 

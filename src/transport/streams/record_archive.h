@@ -9,9 +9,9 @@
 #include "transport/types.h"
 #include "wire/bytes.h"
 
-// The two directions of the object record of a QP, as Connection::save() writes it (docs/image.md
-// "QP"): little-endian, part by part, each in the order of its function visit_...(), which serves
-// both.
+// Saves and loads the object record of a QP, as Connection::save() writes it (docs/image.md "QP"):
+// little-endian, part by part. A part has the order of its function visit_...(), which serves both
+// directions.
 namespace ferry::transport {
 
 class Saver {
@@ -34,7 +34,7 @@ class Saver {
 class Loader {
  public:
   explicit Loader(wire::ByteReader& in) : in_(in) {}
-  // Values above `most` are refused; 0 allows any.
+  // Refuses values above `most`. For integers 0 allows any value; an enum needs its last value.
   template <typename T>
   void value(T& value, T most = {}) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -47,7 +47,7 @@ class Loader {
       const auto code = in_.get<std::underlying_type_t<T>>();
       const bool known = code <= static_cast<std::underlying_type_t<T>>(most);
       require(known);
-      value = known ? static_cast<T>(code) : T{};  // nobody looks at an impossible one
+      value = known ? static_cast<T>(code) : T{};  // never an impossible value
     } else {
       value = in_.get<T>();
       require(most == T{} || value <= most);

@@ -36,7 +36,7 @@ void Responses::nak(std::uint8_t code, std::uint32_t psn) {
 bool Responses::has_room() {
   const std::size_t most = stream_.qp.rtr.max_dest_rd_atomic;
   if (responses.size() == most) {
-    // A repeated request that the network doubled must not cost a new one its place.
+    // A repeated request that the network doubled must not take the place of a new one.
     const auto repeated = std::find_if(responses.begin(), responses.end(),
                                        [](const Response& response) { return response.duplicate; });
     if (repeated != responses.end()) responses.erase(repeated);

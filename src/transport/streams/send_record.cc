@@ -24,7 +24,7 @@ void visit_wqe(Archive& a, T& wqe) {
   a.value(wqe.fence);
 }
 
-// After the elements: what only some operations have.
+// The operands that only some operations have; they follow the scatter/gather elements.
 template <typename Archive, typename T, typename U>
 void visit_operands(Archive& a, bool xrc, T& wqe, U& operands) {
   if (xrc) a.value(wqe.remote_srqn, wire::kPsnMask);
@@ -53,11 +53,11 @@ void visit_operands(Archive& a, bool xrc, T& wqe, U& operands) {
   }
 }
 
-// What the requester's numbers follow from.
+// The numbers from which all others of the requester follow.
 struct RequesterRecord {
   std::uint32_t wqes = 0, assigned = 0;
   std::uint32_t base_psn = 0;      // first PSN of the oldest WQE, or the next PSN
-  std::uint32_t acknowledged = 0;  // PSNs of the oldest WQE
+  std::uint32_t acknowledged = 0;  // PSNs of the oldest WQE that are acknowledged
   std::uint32_t unacknowledged = 0;
   std::uint64_t base_ssn = 0;
   std::uint64_t limit_ssn = 0;

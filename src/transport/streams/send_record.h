@@ -4,13 +4,14 @@
 #include "transport/streams/record_archive.h"
 #include "transport/streams/send_stream.h"
 
-// The requester's part of the record of a QP. Not saved, since the place it goes to has others: what
-// is in flight (the requester goes back to the first unacknowledged PSN) and the window. PSNs and
-// SSNs of WQEs follow from those of the oldest one. UC has no credits: it gives and takes fresh ones.
+// The requester's part of the record of a QP. It has neither what is in flight (the requester goes
+// back to the first unacknowledged PSN) nor the window, which is another at another place. PSNs and
+// SSNs of WQEs follow from those of the oldest one. UC has no credits: its callers pass fresh ones.
 namespace ferry::transport {
 
 void save_sends(const SendStream& stream, const SendCredits& credits, Saver& out);
-// Into a fresh stream. Nothing is allocated: the queue has its storage.
+// `stream` and `credits` are fresh. Allocates nothing: the queue has its storage. A malformed
+// record makes `in` not ok().
 void load_sends(SendStream& stream, SendCredits& credits, Loader& in);
 
 }  // namespace ferry::transport

@@ -54,9 +54,8 @@ RequestPacket SendStream::packet_at(std::uint64_t index, std::uint64_t psn) cons
   RequestPacket packet{.index = index, .psn = psn};
   packet.offset_psns = index == queue.assigned() ? 0 : psn - wqe.first_psn;
   packet.offset = packet.offset_psns * mtu;
-  // A READ is asked for in requests that begin at fixed places, also when one is repeated from its
-  // middle: the responder must see the same requests again, since a duplicate may not reach past
-  // what it has already seen (clause 9.7.5.1.2).
+  // The requests of a READ end at fixed places, also when one is repeated from its middle: a
+  // duplicate may not reach past the requests that the responder has seen (clause 9.7.5.1.2).
   const std::uint64_t end = wqe.operation == Operation::kRead
                                 ? (packet.offset / kReadRequestBytes + 1) * kReadRequestBytes
                                 : packet.offset + mtu;
@@ -76,7 +75,7 @@ void SendStream::carry_out(Wqe& wqe) {
   if (wqe.operation == Operation::kBindWindow) {
     wqe.local_error = qp.path.host.bind_window(queue.operands(cursor).binding);
   } else if (!qp.path.host.invalidate(wqe.invalidate_rkey, false)) {
-    wqe.local_error = Status::kWindowBind;  // "memory management operation error"
+    wqe.local_error = Status::kWindowBind;  // IBTA: "memory management operation error"
   }
   skip_local();
 }
@@ -189,7 +188,7 @@ void SendStream::flush(std::uint64_t failed, Status status) {
   pending_rd_atomics = 0;
 }
 
-// Clause 10.3.1.4: drained when all that was begun is acknowledged.
+// Clause 10.3.1.4: the queue is drained when everything that was begun is acknowledged.
 void SendStream::check_drained() {
   if (qp.qp_state != QpState::kSqd || drained_raised || una != max_sent) return;
   if (queue.head() != queue.assigned() && queue.at(queue.head()).first_psn < max_sent) {

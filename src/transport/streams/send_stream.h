@@ -10,15 +10,16 @@
 
 namespace ferry::transport {
 
-// PSNs of the requester are extended (send_queue.h): the first round starts here, so that "one
-// before" never underflows.
+// PSNs of the requester are extended (send_queue.h). The first round starts here, so that a PSN
+// minus one never underflows.
 inline constexpr std::uint64_t kPsnRound = 1ull << 24;
-// PSNs that may be outstanding at once (clause 9.7.1): half of the circle, less one so that also
-// the PSN after them compares as later.
+// The number of PSNs that may be outstanding at once (clause 9.7.1): half of the circle, less one
+// so that the PSN after them, too, compares as later.
 inline constexpr std::uint64_t kPsnWindow = (1ull << 23) - 1;
 
-// The request packet at PSN `psn` of the WQE `index`: `psns` PSNs (more than one for a READ),
-// `bytes` of payload (of the responses of a READ) from `offset` of the message on.
+// The request packet at PSN `psn` of the WQE `index`. It takes `psns` PSNs (more than one for a
+// READ) and has `bytes` of payload (a READ: those of its responses) from `offset` of the message
+// on.
 struct RequestPacket {
   std::uint64_t index = 0, psn = 0;
   std::uint64_t offset_psns = 0, offset = 0;
@@ -26,8 +27,8 @@ struct RequestPacket {
   std::int64_t cost() const { return bytes + kPacketOverhead * std::int64_t{psns}; }
 };
 
-// The send queue as a stream of request packets: how far it was sent and how far it was completed,
-// of RC and UC alike. Local operations are carried out here, when they are the next to be sent.
+// The send queue as a stream of request packets: how far it was sent and how far it was completed;
+// for RC and UC. Local operations are carried out when they are the next to be sent.
 struct SendStream {
   SendStream(QpAttributes& qp_, SendQueue storage) : qp(qp_), queue(std::move(storage)) {}
 
@@ -37,8 +38,8 @@ struct SendStream {
   std::uint64_t next = kPsnRound;      // next PSN to send; goes back on loss
   std::uint64_t max_sent = kPsnRound;  // one after the last PSN ever sent
   std::uint64_t cursor = 0;            // the WQE that `next` belongs to, or queue.assigned()
-  std::uint64_t next_ssn = 1;          // of the next WQE to be assigned
-  std::int64_t completed_ssn = 0;      // of the last WQE that completed
+  std::uint64_t next_ssn = 1;          // first SSN of the next WQE to be assigned
+  std::int64_t completed_ssn = 0;      // last SSN of the last WQE that completed
   unsigned pending_rd_atomics = 0;     // WQEs with has_response() in [head, assigned)
   bool drained_raised = false;
 
@@ -49,18 +50,18 @@ struct SendStream {
   RequestPacket next_packet() const { return packet_at(cursor, next); }
   void build_request(const RequestPacket& packet, OutPacket* out) const;
   void start_wqe();
-  void carry_out(Wqe& wqe);  // a local operation
-  // Past local operations that were carried out: `cursor` never rests on one.
+  void carry_out(Wqe& wqe);  // `wqe` is the local operation at `cursor`
+  // Moves `cursor` past local operations that were carried out: it never rests on one.
   void skip_local();
-  void rewind();  // to una
+  void rewind();  // goes back to una
   void complete_oldest();
   // Completes the oldest WQEs as long as they are local operations that were carried out. False:
-  // sending the oldest one failed.
+  // the oldest one then has a local_error.
   bool settle();
-  // Every WQE completes: `failed` with `status`, the others with kFlush.
+  // Completes every WQE: `failed` with `status`, the others with kFlush.
   void flush(std::uint64_t failed, Status status);
-  void check_drained();
-  // Whether the send queue has more than quiet messages that were sent: those may have arrived, and
+  void check_drained();  // raises kSqDrained once in SQD
+  // False if all WQEs are unsignaled messages that were sent completely: they may have arrived, and
   // nobody waits for them.
   bool is_waited_for() const;
 };

@@ -17,7 +17,7 @@ void Streams::restore_retries() {
   if (flight_ != nullptr) flight_->retries_left = sends_.qp.rts.retry_count;
 }
 
-// UC: to the beginning of the message.
+// UC goes back to the beginning of the message.
 void Streams::go_back_to_peer(std::uint32_t expected_psn, Time now) {
   cancel_requests();
   if (flight_ != nullptr) Completer(*flight_, *errors_).go_back_to_peer(expected_psn, now);
@@ -29,7 +29,7 @@ bool Streams::possible(const wire::MigrationMessage& message) const {
     const std::uint64_t expected = flight_->extend(message.expected_psn);
     if (expected < sends_.una || expected > sends_.max_sent) return false;
   }
-  // A peer in RTR has no PSNs of its own yet, and we have received nothing then.
+  // A peer in RTR has no PSNs of its own yet; in that case we have received no requests.
   return !receives_.requests_received ||
          wire::psn_diff(receives_.expected_psn, message.first_unacked_psn) >= 0;
 }

@@ -28,16 +28,16 @@ class Streams {
   const SendStream& sends() const { return sends_; }
   const ReceiveStream& receives() const { return receives_; }
 
-  // The requester's timers are off, its retries restored, and nothing is in flight: it begins again
-  // at the oldest PSN that is not acknowledged.
+  // Stops the requester's timers, restores its retry counts and takes everything out of flight: the
+  // requester begins again at the oldest PSN that is not acknowledged.
   void cancel_requests();
   void restore_retries();
   // Goes on from where the peer is (RESUME, RESUME_ACK).
   void go_back_to_peer(std::uint32_t expected_psn, Time now);
-  // Whether both sides may have come as far as the peer says.
+  // Whether both sides can have come as far as the PSNs in `message` say.
   bool possible(const wire::MigrationMessage& message) const;
   void forget_responses();
-  // The peer may have missed what had been acknowledged.
+  // Sends another acknowledgement, since the peer may have missed the last one.
   void acknowledge_again();
 
  private:

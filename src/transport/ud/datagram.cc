@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;
 constexpr std::uint32_t kOwnQkey = 1u << 31;
 
-// What mlx5 puts into the service level of a RoCEv2 datagram's completion: 2 over IPv4, 1 over
-// IPv6. UCX goes by it.
+// The service level that mlx5 reports with a RoCEv2 datagram: 2 over IPv4, 1 over IPv6. UCX relies
+// on it.
 std::uint8_t service_level(const port::Address& source) {
   return source.is_ipv4() ? 2 : 1;
 }
@@ -63,7 +63,7 @@ void Datagram::to_rts(const RtsAttributes& attributes, Time) {
   state_ = QpState::kRts;
 }
 
-// A datagram that was sent is complete: the queue is always drained.
+// A datagram is complete once it is sent, so nothing needs to drain.
 void Datagram::set_sqd(bool draining) {
   state_ = draining ? QpState::kSqd : QpState::kRts;
   if (draining) host_.raise(Host::Event::kSqDrained);
@@ -149,7 +149,8 @@ Datagram::Sent Datagram::send_head(Time now) {
   }
   const bool multicast = address.destination.is_multicast();
   DatagramPlace place{{address.destination, port::kRoceUdpPort}, kMulticastQpn};
-  // The kinds of a group's members are not known: those of our kind must know who we are.
+  // We do not know of what kind the members of a group are, and those of our kind must learn our
+  // virtual name.
   bool as_moved = multicast && settings_.enabled && is_moved(us);
   if (!multicast && !route({address.destination, address.qpn}, us, now, &place, &as_moved)) {
     return Sent::kHeld;
@@ -248,7 +249,7 @@ void Datagram::receive(const wire::Packet& packet, const port::Endpoint& from,
       (moved && !settings_.enabled)) {
     return;
   }
-  // Clause 10.2.5: no event for a datagram with another Q_Key, it is only dropped and counted.
+  // Clause 10.2.5: a datagram with another Q_Key raises no event; it is only dropped and counted.
   if (header.deth.qkey != qkey_) {
     ++counters_.dropped_qkey;
     return;
@@ -257,7 +258,7 @@ void Datagram::receive(const wire::Packet& packet, const port::Endpoint& from,
   if (moved) {
     source = {header.origin.gid, header.origin.qpn};
     if (source.gid.is_ipv4() != destination.is_ipv4()) return;
-    // It says that it has moved. Its old place must confirm that before it is believed.
+    // The sender says that it has moved. Its old place must confirm that before we believe it.
     if (header.origin.epoch > locations_.epoch_of(source)) {
       ask(source, locations_.find(source, now).place, false, now);
     }
@@ -278,7 +279,7 @@ void Datagram::deliver(const wire::Packet& packet, const DatagramName& source,
   if (bytes > receive.length()) {
     status = Status::kLocalLength;
   } else {
-    // As of the packet that a QP sends which has not moved.
+    // The GRH has the length of a packet without OriginETH, as a QP that has not moved sends it.
     const wire::Opcode opcode = wire::has_immediate(packet.header.opcode)
                                     ? wire::Opcode::kUdSendOnlyImm
                                     : wire::Opcode::kUdSendOnly;

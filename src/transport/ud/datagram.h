@@ -15,20 +15,20 @@
 
 // The transport of one UD queue pair (clauses 9.8.3, 10.2.5) and its part of the migration protocol
 // (docs/wire.md "Datagrams"). datagram.cc sends and receives, datagram_location.cc asks and tells
-// where QPs are, datagram_record.cc saves.
+// where QPs are, datagram_record.cc saves and loads.
 namespace ferry::transport {
 
 class Datagram final : public Transport {
  public:
-  // The table outlives the QP.
+  // `locations` outlives the QP.
   Datagram(Host& host, LocationTable& locations, const QueueLimits& limits,
            const MigrationSettings& settings, std::uint32_t virtual_qpn);
   Datagram(const Datagram&) = delete;
   Datagram& operator=(const Datagram&) = delete;
 
-  // --- Transport. RTR and RTS take the MTU of the port and the first PSN only. A request goes to
+  // --- Transport. to_rtr() uses only `mtu`, to_rts() only `next_psn`. A request goes to
   // SendRequest::datagram; one that is longer than the MTU fails with kLocalLength when its turn
-  // comes. After a failed request the QP is in the SQE state: it still receives.
+  // comes. After a failed request the QP is in the SQE state, in which it still receives.
   void reset() override;
   void init() override;
   void to_rtr(const RtrAttributes& attributes, Time now) override;
@@ -58,7 +58,7 @@ class Datagram final : public Transport {
   bool load(wire::ByteReader& in) override;
   TransportStatus status() const override;
 
-  // A packet to the multicast QPN that came to `group`, to which the QP is attached.
+  // Handles a packet to the multicast QPN that came to `group`, to which the QP is attached.
   void handle_multicast(const wire::Packet& packet, const port::Endpoint& from,
                         const port::Address& group, Time now);
 
@@ -81,9 +81,9 @@ class Datagram final : public Transport {
     DatagramName name;
     DatagramPlace to;
     std::uint64_t nonce;
-    bool for_class;  // to know of which kind it is; otherwise, where it is
+    bool for_class;  // we ask of what kind the QP is, not only where it is
     bool due;
-    unsigned left;
+    unsigned left;  // transmissions
     Time at, delay;
   };
   struct Answer {
@@ -93,7 +93,7 @@ class Datagram final : public Transport {
   bool is_moved(const DatagramSource& us) const;
   bool asking(const DatagramName& name) const;
   void ask(const DatagramName& name, const DatagramPlace& to, bool for_class, Time now);
-  // Where a datagram goes and in which form. False: it must wait for an answer.
+  // Finds out where a datagram goes and in which form. False: it must wait for an answer.
   bool route(const DatagramName& name, const DatagramSource& us, Time now, DatagramPlace* place,
              bool* as_moved);
   void handle_message(const wire::Packet& packet, const port::Endpoint& from, Time now);
@@ -110,7 +110,7 @@ class Datagram final : public Transport {
   std::uint32_t qkey_ = 0;
   std::uint32_t next_psn_ = 0;
   SendQueue queue_;
-  std::vector<DatagramAddress> addresses_;  // of the queue's WQEs
+  std::vector<DatagramAddress> addresses_;  // of the queue's WQEs: [index & address_mask_]
   std::size_t address_mask_;
   ReceiveRequest receive_;  // of the datagram that is being delivered
   bool held_ = false;       // the oldest request waits for an answer
@@ -123,7 +123,7 @@ class Datagram final : public Transport {
 
 // A Stopped UD QP, for its stand-in.
 struct StoppedDatagram {
-  // The first byte of a stand-in entry tells its kind; connections have 1 (stopped.cc).
+  // The first byte of a stand-in entry tells its kind; connections have kEntryVersion (stopped.cc).
   static constexpr std::uint8_t kKind = 2;
 
   port::Address gid;  // virtual

@@ -4,8 +4,8 @@
 #include "transport/ud/datagram.h"
 
 // Where UD QPs are (docs/wire.md "Datagrams"): LOCATE, MOVED, and the form in which a QP that has
-// moved sends. What is not asked for, or comes from elsewhere than where it was asked, is not
-// believed: the nonce proves that who answers has seen the question.
+// moved sends. An answer is believed only if we asked and it comes from the place that we asked:
+// its nonce proves that the sender has seen the question.
 namespace ferry::transport {
 
 using wire::MigrationMessage;
@@ -15,7 +15,8 @@ namespace {
 
 constexpr unsigned kAskRepeats = 6;  // over 63 ms with the default back-off
 constexpr std::size_t kMaxAsks = 32, kMaxAnswers = 32;
-constexpr std::size_t kMaxAsksOfOthers = 16;  // of them, that packets of others have made us ask
+// Packets that we receive make us ask only while fewer questions than this are open.
+constexpr std::size_t kMaxAsksOfOthers = 16;
 
 }  // namespace
 
@@ -58,7 +59,7 @@ bool Datagram::route(const DatagramName& name, const DatagramSource& us, Time no
   if (!settings_.enabled || !is_moved(us)) return true;
   if (found.peer_class == PeerClass::kUnknown) {
     ask(name, found.place, true, now);
-    return !asking(name);  // with too many questions open it goes without
+    return !asking(name);  // when too many questions are open, the datagram goes without an answer
   }
   *as_moved = found.peer_class == PeerClass::kFerry;
   return true;
@@ -123,8 +124,8 @@ void Datagram::handle_message(const wire::Packet& packet, const port::Endpoint& 
   }
   if (message->type != MigrationType::kMoved) return;
   if (message->echo == 0) {
-    // A hint of a stand-in that we sent to an old place: it names the QP, and no more is believed.
-    // Whom we did not send to has nothing to tell us.
+    // A stand-in hints that we sent a datagram to an old place. We believe only the name of the QP,
+    // and only from a place to which we have just sent for this name.
     const DatagramName name{message->location.address, message->source_qpn};
     if (!locations_.has_sent(name, from)) {
       ++counters_.dropped_forged;
@@ -168,7 +169,7 @@ void Datagram::handle_timeout(Time now) {
   }
 }
 
-// The RNIC's other UD QPs are told the same: what the table knows by then is left alone.
+// Each UD QP of the RNIC is told, and all share the table: a repetition changes nothing.
 void Datagram::located(const port::Endpoint& name, const port::Endpoint& location,
                        std::uint32_t epoch, Time now) {
   if (!stopped_ && settings_.enabled) locations_.relocate(name, location, epoch, now);

@@ -3,8 +3,8 @@
 #include "transport/ud/datagram.h"
 #include "wire/psn.h"
 
-// The object record of a UD QP (docs/image.md "QP"), and the entry of its stand-in. Questions are
-// not saved: they are asked again.
+// The object record of a UD QP (docs/image.md "QP"), and its stand-in entry. Open questions are not
+// saved: the QP asks them again.
 namespace ferry::transport {
 namespace {
 

@@ -8,9 +8,9 @@
 #include "port/endpoint.h"
 #include "transport/types.h"
 
-// Where the UD QPs are that this RNIC talks to (docs/wire.md "Datagrams"): virtual names to places
-// on the wire. Whom the table does not know is where its name says: that is so until it has moved.
-// One per RNIC; a cache, rebuilt from what stand-ins answer.
+// Where the UD QPs are that this RNIC sends to (docs/wire.md "Datagrams"): it maps virtual names to
+// places on the wire. A QP that is not in the table is where its name says, as every QP is until it
+// moves. Each RNIC has one table; it is a cache, rebuilt from the answers of QPs and stand-ins.
 namespace ferry::transport {
 
 struct DatagramName {
@@ -24,28 +24,31 @@ DatagramPlace place_of_name(const DatagramName& name);
 
 class LocationTable {
  public:
-  static constexpr std::size_t kCapacity = 4096;                // then the longest unused one goes
-  static constexpr Time kConfirmed = std::chrono::seconds(30);  // how long an answer is believed
-  static constexpr Time kUnused = std::chrono::minutes(10);     // after which an entry is forgotten
+  // A full table forgets the entries that were unused for kUnused, or else the longest unused one.
+  static constexpr std::size_t kCapacity = 4096;
+  static constexpr Time kConfirmed = std::chrono::seconds(30);  // then an answer is stale
+  static constexpr Time kUnused = std::chrono::minutes(10);
 
   struct Found {
     DatagramPlace place;
     PeerClass peer_class = PeerClass::kUnknown;
-    bool stale = false;  // should be asked for again
+    bool stale = false;  // the QP should be asked again
   };
   Found find(const DatagramName& name, Time now);
   // The epoch of the latest answer; 0: none.
   std::uint32_t epoch_of(const DatagramName& name) const;
-  // An answer that is authentic. Older than the latest: no effect.
+  // Takes an authentic answer; one with a lower epoch than the latest has no effect.
   void learn(const DatagramName& name, const DatagramPlace& place, std::uint32_t epoch, Time now);
-  // Nobody answered there. Of a ferry peer its name is all that is left to go by.
+  // Nobody answered for this name: from now on it stands for its own place, and the peer is
+  // unmodified unless it is known to be ferry.
   void unanswered(const DatagramName& name, Time now);
   // All QPs of the RNIC that was opened at `name` (virtual GID, UDP port of its slot) are at
-  // `location`, after `epoch` stops; a QP's own epoch is not higher than that of its RNIC.
+  // `location`, after `epoch` stops of the RNIC. Changes the entries whose epoch is not higher: a
+  // QP has not been stopped more often than its RNIC.
   void relocate(const port::Endpoint& name, const port::Endpoint& location, std::uint32_t epoch,
                 Time now);
-  // Datagrams leave for this name, to that place; and whether some did. Each name shares its place
-  // in this memory with others: what was just sent is remembered, older things may not be.
+  // sends() notes that a datagram leaves for this name, to that place; has_sent() tells whether one
+  // did. Names share kSent entries, so that only recent datagrams are sure to be remembered.
   void sends(const DatagramName& name, const port::Endpoint& to);
   bool has_sent(const DatagramName& name, const port::Endpoint& to) const;
   std::size_t size() const { return entries_.size(); }
@@ -67,7 +70,7 @@ class LocationTable {
   static std::size_t slot_of(const DatagramName& name);
 
   std::map<DatagramName, Entry> entries_;
-  std::vector<Sent> sent_;  // empty, or kSent of them
+  std::vector<Sent> sent_;  // empty, or kSent entries
 };
 
 }  // namespace ferry::transport
