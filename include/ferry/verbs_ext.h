@@ -91,9 +91,9 @@ int ibv_dump_context(struct ibv_context* ctx, int* count, void* dump, size_t len
  * Returns 0 or an errno value: EINVAL (a NULL argument, a malformed record, another type than the
  * record's, a command that the type does not have), ENOENT (the record names an object that was not
  * restored), EEXIST (its handle, key or QP number is in use in this context), EBUSY (CONTEXT: `ctx`
- * has objects or was restored), EOPNOTSUPP, ENODEV, ENOMEM, EFAULT (MR: its memory is not mapped). After a
- * failed CREATE or MR_KEYS nothing has changed; after a failed REFILL the object can only be
- * destroyed. */
+ * has objects or was restored), EOPNOTSUPP, ENODEV, ENOMEM, EFAULT (MR: its memory is not mapped).
+ * After a failed CREATE or MR_KEYS nothing has changed; after a failed REFILL the object can only
+ * be destroyed. */
 int ibv_restore_object(struct ibv_context* ctx, void** object, int object_type, int cmd, void* args,
                        size_t length);
 
