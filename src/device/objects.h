@@ -236,7 +236,7 @@ class Context {
   // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
   // tell.
   virtual std::uint64_t clock() const { return 0; }
-  // EBUSY: other objects use it, and it lives on.
+  // EBUSY: other objects use it, or the QP is attached to a multicast group; it lives on.
   virtual int destroy(Object* object) = 0;
 
   // Called in a child after fork(): the RNIC belongs to the parent. Every later call fails, with

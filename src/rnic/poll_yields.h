@@ -25,8 +25,7 @@ namespace ferry::rnic {
 class PollYields {
  public:
   static constexpr std::uint32_t kRarely = 32;  // polls in vain, in a row
-  static constexpr std::uint32_t kShared =
-      64;  // polls in vain that yield after the core was wanted
+  static constexpr std::uint32_t kShared = 64;  // polls in vain that each yield, for a while
   // A yield that takes longer has let somebody else run.
   static constexpr transport::Time kOwn = std::chrono::microseconds(5);
   // A thread whose yield takes longer may have ended in it.

@@ -13,8 +13,9 @@ namespace ferry::rnic {
 // else. So the packets of several requests leave together in one super-packet: with the program's
 // next poll, which comes soon in a streaming program, at the latest with the kMost-th request. The
 // data of a program that posts and then computes would wait in vain; so nothing is kept until the
-// program has come back to the RNIC within kPrompt again and again, and unless an acknowledgement
-// is on its way, which wakes the progress thread to send what is kept (the rule of Nagle, RFC 896).
+// program has come back to the RNIC within kPrompt again and again. Nor is anything kept without an
+// acknowledgement on its way, which wakes the progress thread to send it (the rule of Nagle, RFC
+// 896).
 class PostGatherer {
  public:
   static constexpr transport::Time kPrompt = std::chrono::microseconds(20);
