@@ -15,16 +15,16 @@
  *   1. ibv_open_device(), preferably of the same network interface; creates nothing else in that
  *      context before the restore is done.
  *   2. walks the records of the dump in their order and calls ibv_restore_object() with
- *      IBV_RESTORE_CREATE for each, and with IBV_RESTORE_MR_KEYS for each MR. Objects are named by
- *      other records' handles, and a dump lists an object after those it names. Instead of CREATE
- *      for an MR it may call ibv_reg_mr_iova() at any address, with the recorded iova (it is what
- *      peers and SGEs of queued requests count from), before IBV_RESTORE_MR_KEYS; not for an MR
- *      that a memory window is bound to, whose record names the MR's.
- *   3. walks them again with IBV_RESTORE_REFILL for each CQ, SRQ and QP: completions not polled
- *      yet, requests posted and not completed, PSNs.
+ *      IBV_RESTORE_CREATE for each, and with IBV_RESTORE_MR_KEYS for each MR. Records name other
+ *      objects by their handles, and a dump lists an object after those that it names. Instead of
+ *      CREATE for an MR it may call ibv_reg_mr_iova() at any address, with the recorded iova (peers
+ *      and the SGEs of queued requests count from it), before IBV_RESTORE_MR_KEYS. An MR that a
+ *      memory window is bound to needs CREATE: the window's record names the MR by its handle.
+ *   3. walks them again with IBV_RESTORE_REFILL for each CQ, SRQ and QP, which brings back
+ *      completions not polled yet, requests posted and not completed, and PSNs.
  *   4. IBV_RESTORE_REFILL with the context's record ends the restore: every QP sends its resume
- *      message and goes on. (TardiS sends it with each QP's REFILL; here all objects are in place
- *      before the first peer is told, so a failure before it leaves nothing half done.)
+ *      message and goes on. (TardiS sends that message with each QP's REFILL; here all objects are
+ *      in place before the first peer is told, so an earlier failure leaves nothing half done.)
  * QP numbers, keys, wr_ids, sequence numbers and the order of messages are what they were; nothing
  * is lost or doubled. */
 #ifndef FERRY_VERBS_EXT_H
@@ -66,13 +66,15 @@ struct ibv_dump_record {
   uint32_t length;  /* bytes of the body that follows */
 };
 
-/* Stops every QP of `ctx` for good and describes all objects in `dump`, `length` bytes long. *count
- * gets the number of records. Returns the bytes that the description takes; when that is more than
- * `length`, nothing was written and a second call with more room is due (dump may be NULL with
- * length 0). While the context is Stopped, posting queues and polling drains; both change the
- * description. Errors: -EINVAL (ctx or count is NULL, or dump with length > 0), -EOPNOTSUPP (a
- * context of another device), -ENODEV (in a child after fork()), -ENOMEM, or what the device says.
- * From the first call on, the context does not move with its process any more. */
+/* Stops every QP of `ctx` for good and describes all objects in `dump`, a buffer of `length` bytes.
+ * *count gets the number of records. Returns the size of the description in bytes; when that is
+ * more than `length`, nothing was written to `dump`, and the caller calls again with more room
+ * (dump may be NULL with length 0). While the context is Stopped, posting only queues requests, and
+ * polling takes the completions that wait; both change the description. Errors: -EINVAL (ctx or
+ * count is NULL, or dump is NULL and length > 0), -EOPNOTSUPP (a context of another device),
+ * -ENODEV (in a child after fork()), -ENOMEM, -EFBIG (a description of more than INT_MAX bytes), or
+ * another negative errno value from the device. From the first successful stop on, the context does
+ * not move with its process any more. */
 int ibv_dump_context(struct ibv_context* ctx, int* count, void* dump, size_t length);
 
 /* Restores one object of type `object_type` in `ctx` from the whole record (header and body) at
@@ -86,9 +88,12 @@ int ibv_dump_context(struct ibv_context* ctx, int* count, void* dump, size_t len
  *   MR_KEYS  MR: *object, registered by the caller, gets the recorded lkey and rkey.
  *   REFILL   CQ, SRQ, QP: brings back the content of *object. CONTEXT: the end of the restore, see
  *            above; *object is ctx.
- * Returns 0 or an errno value: EINVAL (malformed, other type than the record's, a command that the
- * type does not have), ENOENT (names an object that was not restored), EEXIST (a key or QP number
- * that is in use in this context), EOPNOTSUPP, ENODEV, ENOMEM. Nothing has changed then. */
+ * Returns 0 or an errno value: EINVAL (a NULL argument, a malformed record, another type than the
+ * record's, a command that the type does not have), ENOENT (the record names an object that was not
+ * restored), EEXIST (its handle, key or QP number is in use in this context), EBUSY (CONTEXT: `ctx`
+ * has objects or was restored), EOPNOTSUPP, ENODEV, ENOMEM, EFAULT (MR: its memory is not mapped).
+ * After a failed CREATE or MR_KEYS nothing has changed; after a failed REFILL the object can only
+ * be destroyed. */
 int ibv_restore_object(struct ibv_context* ctx, void** object, int object_type, int cmd, void* args,
                        size_t length);
 

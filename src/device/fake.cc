@@ -12,7 +12,7 @@
 namespace ferry::device::fake {
 namespace {
 
-// What a QP uses has `change` users more.
+// Adds `change` to the users of each object that a QP uses.
 void count_uses(const QpInit& init, int change) {
   if (init.pd != nullptr) static_cast<FakePd*>(init.pd)->users += change;
   if (init.send_cq != nullptr) static_cast<FakeCq*>(init.send_cq)->users += change;
@@ -314,7 +314,7 @@ void FakeContext::abandon() {
   log_->add("abandon");
 }
 
-// The context alone: what a device says of its objects is its own affair.
+// Writes the record of the context alone: how a device describes its objects is its own affair.
 int FakeContext::describe(std::vector<std::byte>* out, int* count) {
   log_->add("describe");
   if (const int error = log_->take_failure("describe"); error != 0) return error;
@@ -384,7 +384,7 @@ void FakeContext::counters(std::vector<Counter>* out) {
   out->insert(out->end(), counted.begin(), counted.end());
 }
 
-// As of a port without a link.
+// Tells of a port without a link.
 int FakeRnic::query(PortFacts* out) {
   out->attributes.state = IBV_PORT_DOWN;
   out->attributes.link_layer = IBV_LINK_LAYER_ETHERNET;

@@ -12,9 +12,10 @@
 
 #include "device/movable.h"
 
-// A device that does nothing but keep account: the recording fake of the tests. Every call is
-// recorded, results are what the test asked for, completions are those that it pushes, and nothing
-// moves any data. Thread-safe, but for the members that only the test touches.
+// The recording fake of the tests: a device that only keeps account. It records every call, gives
+// the results that the test asked for and the completions that the test pushes, and moves no data.
+// The log, the queues and what waits in them are thread-safe; a context makes and destroys objects,
+// stops and resumes for one thread at a time.
 namespace ferry::device::fake {
 
 // One call: the function's name and what identifies its object and arguments, as in "modify 0x1234
@@ -36,7 +37,7 @@ class Log {
 
   // The next call of `function` fails with `error` (errno) instead of being carried out.
   void fail_next(const std::string& function, int error);
-  // Takes that error off; 0 when there is none.
+  // Takes the oldest error of fail_next() off and returns it; 0 when there is none.
   int take_failure(const std::string& function);
 
  private:
@@ -71,7 +72,7 @@ class FakeMw final : public Mw {
   std::uint32_t handle() const override { return handle_; }
   FakePd* const pd;
   const ibv_mw_type type;
-  std::uint8_t bound = 0;  // how often, by Qp::bind_mw()
+  std::uint8_t bound = 0;  // how often Qp::bind_mw() has bound it
 
  private:
   const std::uint32_t handle_;
@@ -101,9 +102,9 @@ class FakeCq final : public Cq {
   int capacity() const override { return capacity_; }
   int moderate(std::uint16_t count, std::uint16_t period) override;
 
-  // What poll() will give; raises the event when armed for it.
+  // Adds a completion for poll(), and raises the event when the CQ is armed for it.
   void push(const ibv_wc& completion, bool solicited = false);
-  // poll() is negative from now on.
+  // Raises IBV_EVENT_CQ_ERR; once the completions that wait are taken, poll() is negative.
   void overflow();
   bool armed() const;
 
@@ -120,8 +121,7 @@ class FakeCq final : public Cq {
   bool armed_any_ = false, armed_solicited_ = false, overflowed_ = false;
 };
 
-// Copies of what was posted; the pointers in them are replaced by the elements and bytes they led
-// to.
+// Copies of what was posted; elements and inline bytes stand in place of the pointers to them.
 struct Sent {
   ibv_send_wr wr;
   std::vector<ibv_sge> sges;
@@ -144,7 +144,7 @@ class FakeSrq final : public Srq {
   std::uint32_t number() const override { return number_; }
 
   std::vector<Received> received() const;
-  // The event, as when the limit was reached.
+  // Raises the event that a real SRQ raises when its limit is reached.
   void reach_limit() { sink_.asynchronous(IBV_EVENT_SRQ_LIMIT_REACHED, this); }
 
   const SrqInit init;
@@ -227,7 +227,8 @@ class FakeContext final : public MovableContext {
                std::uint32_t epoch) override;
 
   EventSink& sink() { return sink_; }
-  // What the calls of the same names answer; the test may change them.
+  // The answers of query_device(), query_port(), query_gid(), clock(), counters() and quiesce();
+  // the test may change them.
   ibv_device_attr_ex device_attributes{};
   ibv_port_attr port_attributes{};
   std::vector<std::array<std::uint8_t, 16>> gids;
@@ -235,8 +236,9 @@ class FakeContext final : public MovableContext {
   std::vector<Counter> counted;
   std::uint32_t unacked_psns = 0;
   Parcel parcel;  // what park() gives away; afterwards, what unpark() took
-  std::atomic<std::uint8_t> resume_pending{0};  // of every QP, in status()
-  // A name that the next sought() gives, and the places that located() told.
+  std::atomic<std::uint8_t> resume_pending{0};  // what status() tells of every QP
+  // seek() gives the next sought() a name, and tells the MoveSink; told() returns the calls of
+  // located().
   void seek(const port::Endpoint& name);
   struct Located {
     port::Endpoint name, location;

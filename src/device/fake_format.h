@@ -6,7 +6,7 @@
 
 namespace ferry::device::fake {
 
-// As printf, at most 255 characters: the details of calls.
+// Formats the details of a call as printf does, cut off after 255 characters.
 template <typename... Arguments>
 std::string format(const char* pattern, Arguments... arguments) {
   std::array<char, 256> line;

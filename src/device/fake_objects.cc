@@ -5,7 +5,7 @@
 #include "device/fake.h"
 #include "device/fake_format.h"
 
-// CQs, SRQs and QPs of the fake.
+// The CQs, SRQs and QPs of the fake.
 namespace ferry::device::fake {
 
 // --- CQ ------------------------------------------------------------------------------------------

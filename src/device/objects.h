@@ -9,35 +9,36 @@
 #include <string>
 #include <vector>
 
-// The boundary: what any RNIC has, and all that a commodity RNIC need offer. verbs/ owns every
-// struct that the application sees and talks to an RNIC only through these classes; movable.h has
-// what an RNIC must offer besides so that its programs can move. The RNIC of our own (rnic/) and
-// the recording fake of the tests (device/fake.h) implement both.
+// The boundary between verbs/ and an RNIC: what any RNIC has, and all that a commodity RNIC need
+// offer. verbs/ owns every struct that the application sees, and talks to an RNIC only through
+// these classes; movable.h has what an RNIC must offer besides so that its programs can move. Our
+// own RNIC (rnic/) and the recording fake of the tests (device/fake.h) implement both.
 //
-// Vocabulary is that of libibverbs, so that a commodity RNIC needs no translation; ibv_qp_init_attr
-// and the like, which hold pointers to application structs, are replaced by structs that hold
-// device objects. Functions return 0 or an errno value. Any thread may call any function of a
-// context at any time; only the destruction of an object must not race with its use (as for
-// libibverbs).
+// The vocabulary is that of libibverbs, so that a commodity RNIC needs no translation; structs that
+// hold device objects stand in place of ibv_qp_init_attr and the like, which hold pointers to
+// application structs. Functions return 0 or an errno value, unless it is said otherwise. Any
+// thread may call any function of a context at any time; only the destruction of an object must not
+// race with its use (as for libibverbs).
 namespace ferry::device {
 
-// IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT of later versions of verbs.h, and what such a device says
-// in device_cap_flags_ex (the kernel's ABI).
+// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT of later versions of verbs.h, and the
+// bits by which a device with FLUSH GLOBAL and ATOMIC WRITE says so in device_cap_flags_ex (kernel
+// ABI).
 inline constexpr std::uint32_t kFlushGlobal = 1u << 8;
 inline constexpr std::uint32_t kFlushPersistent = 1u << 9;
 inline constexpr std::uint64_t kDeviceFlushGlobal = 1ull << 38;
 inline constexpr std::uint64_t kDeviceAtomicWrite = 1ull << 40;
 
-// Device objects are made by a Context and given back with Context::destroy().
+// A Context makes device objects, and takes them back by Context::destroy().
 class Object {
  public:
   virtual ~Object() = default;
-  void* cookie = nullptr;  // verbs/ puts the application's struct here; handed back in events
+  void* cookie = nullptr;  // verbs/ keeps the application's struct here, and finds it in events
 };
 
 class Pd : public Object {};
 
-// An XRC domain (clause 10.2.9): target QPs of it take receive WQEs from its XRC SRQs only.
+// An XRC domain (clause 10.2.9): its target QPs take receive WQEs from its XRC SRQs only.
 class Xrcd : public Object {};
 
 class Mr : public Object {
@@ -72,11 +73,11 @@ class Ah : public Object {
 
 struct CqInit {
   int cqe = 0;              // wanted
-  bool timestamps = false;  // poll_one() is asked for them
+  bool timestamps = false;  // poll_one() tells the times of completions
   bool ignore_overrun = false;
 };
 
-// What an extended CQ tells besides ibv_wc.
+// What an extended CQ tells of a completion besides ibv_wc.
 struct CompletionTimes {
   std::uint64_t clock = 0;      // ticks of Context::clock() when the completion was added
   std::uint64_t wallclock = 0;  // nanoseconds since the epoch
@@ -84,25 +85,27 @@ struct CompletionTimes {
 
 class Cq : public Object {
  public:
-  // Up to `count` completions, oldest first; the number, or a negative value when the CQ has
-  // overflowed. Data path: runs the engine when the CQ is empty.
+  // Takes up to `count` completions, oldest first, and returns their number. Negative errno:
+  // nothing is left, and the CQ has overflowed. Data path: runs the engine when the CQ is empty.
   virtual int poll(int count, ibv_wc* out) = 0;
-  // As poll(1, …), with the times of a CQ that was made with `timestamps`.
+  // As poll(1, …); *times gets the times if the CQ was made with `timestamps`, else zeros.
   virtual int poll_one(ibv_wc* out, CompletionTimes* times) {
     *times = {};
     return poll(1, out);
   }
-  // As poll_one(), of what waits already (ibv_next_poll): an engine that runs here would tell of
-  // completions by an event that this very call takes, and the program would wake for nothing.
+  // As poll_one(), but takes only a completion that waits already (ibv_next_poll), and does not run
+  // the engine: the engine might add a completion and raise its event, this call would take the
+  // completion, and the event would wake the program for nothing.
   virtual int take_one(ibv_wc* out, CompletionTimes* times) { return poll_one(out, times); }
   // The next completion (with `solicited_only`: the next solicited or failed one) raises
   // EventSink::completion once.
   virtual int arm(bool solicited_only) = 0;
+  // EINVAL: `cqe` is out of range, or more completions wait.
   virtual int resize(int cqe) = 0;
   virtual int capacity() const = 0;  // ≥ what was asked for
-  // Moderation of events (ibv_modify_cq): one for every `count` completions, or `period`
-  // microseconds after the first that none was raised for. A count of at most 1 or a period of 0:
-  // one for each.
+  // Moderation of events (ibv_modify_cq): the event is raised for `count` completions, or `period`
+  // microseconds after the first of them. With a count of at most 1 or a period of 0, each
+  // completion raises it.
   virtual int moderate(std::uint16_t /*count*/, std::uint16_t /*period*/) { return EOPNOTSUPP; }
 };
 
@@ -117,31 +120,31 @@ struct SrqInit {
 class Srq : public Object {
  public:
   virtual int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) = 0;
-  // IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT; the limit event fires once when fewer WQEs than the limit are
-  // left (clause 10.2.9.3).
+  // `mask`: IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT. The limit event is raised once, when fewer WQEs than the
+  // limit are left (clause 10.2.9.3).
   virtual int modify(const ibv_srq_attr& attributes, int mask) = 0;
   virtual int query(ibv_srq_attr* attributes) const = 0;
-  virtual std::uint32_t number() const = 0;  // of an XRC SRQ, virtual; 0 otherwise
+  virtual std::uint32_t number() const = 0;  // the virtual SRQN of an XRC SRQ; 0 otherwise
 };
 
 struct QpInit {
   Pd* pd = nullptr;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
-  Srq* srq = nullptr;    // then cap.max_recv_* count nothing
-  Xrcd* xrcd = nullptr;  // IBV_QPT_XRC_RECV only, which has neither PD nor CQs nor SRQ
+  Srq* srq = nullptr;    // with an SRQ, cap.max_recv_* mean nothing
+  Xrcd* xrcd = nullptr;  // of IBV_QPT_XRC_RECV only; such a QP has neither PD nor CQs nor SRQ
   ibv_qp_cap cap{};      // in: wanted, out: granted (≥ wanted)
   ibv_qp_type type = IBV_QPT_RC;
   bool sq_sig_all = false;
-  // UD: what it sends to a group does not come back to it (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+  // UD: the QP does not receive what it sends to a group (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
   bool block_multicast_loopback = false;
 };
 
-// What a window of type 1 is bound to, by a request of its own.
+// What Qp::bind_mw() binds a window of type 1 to.
 struct MwBind {
   std::uint64_t wr_id = 0;
   unsigned send_flags = 0;  // ibv_send_flags
-  const Mr* mr = nullptr;   // may be missing where the length is 0
+  const Mr* mr = nullptr;   // may be null when `length` is 0
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   unsigned access = 0;  // ibv_access_flags
@@ -149,37 +152,39 @@ struct MwBind {
 
 // Requests come in libibverbs' own lists, as the application made them. They name everything by
 // numbers: memory by lkey and rkey, an address handle by ibv_ah.handle, a window by ibv_mw.handle,
-// the MR that it is bound to by ibv_mr.lkey. Of those three structs a device reads nothing else, so
-// that whoever stands between the application and a device can hand on a list of its own.
+// the MR that a window is bound to by ibv_mr.lkey. A device reads nothing else of ibv_ah, ibv_mw
+// and ibv_mr, so that a layer between the application and a device can pass on lists of its own.
 class Qp : public Object {
  public:
   virtual std::uint32_t qpn() const = 0;  // virtual: what the application sees, for life
   virtual ibv_qp_state state() const = 0;
-  // Data path. On error *bad is the first request that was not taken; those before it were.
+  // Data path. On error *bad is the first request that was not posted; those before it were.
   virtual int post_send(ibv_send_wr* list, ibv_send_wr** bad) = 0;
-  // All of the list, or on error none of it (ibv_wr_complete()).
+  // Posts all of the list, or on error none of it (ibv_wr_complete()).
   virtual int post_all(ibv_send_wr* list) = 0;
   virtual int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) = 0;
-  // Checks every transition and attribute as clause 10.3.1 and ibv_modify_qp(3) say. EINVAL, and
-  // the QP unchanged, when illegal.
+  // Checks every transition and attribute as clause 10.3.1 and ibv_modify_qp(3) say. EINVAL: one is
+  // illegal, and the QP is unchanged.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
-  // Fills what is known; cap, state and everything that was set.
+  // Fills cap, the state, and every attribute that was set.
   virtual int query(ibv_qp_attr* attributes) const = 0;
   // ibv_modify_qp_rate_limit, in the state RTS; rate 0: no limit. The typical packet size is a
-  // hint. EINVAL: another state, a rate beyond packet_pacing_caps, a burst without a rate.
+  // hint. EINVAL: another state, a rate beyond packet_pacing_caps, a burst or packet size without a
+  // rate.
   virtual int limit_rate(const ibv_qp_rate_limit_attr& /*attributes*/) { return EOPNOTSUPP; }
-  // UD only. EINVAL: not a multicast GID; ENOMEM: too many groups.
+  // UD only. EINVAL: not a multicast GID, or (detach) not attached; ENOMEM: too many groups, or too
+  // many QPs in the group.
   virtual int attach_mcast(const ibv_gid& /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
   virtual int detach_mcast(const ibv_gid& /*gid*/, std::uint16_t /*lid*/) { return EOPNOTSUPP; }
-  // A window of type 1 (ibv_bind_mw): posts the bind to the send queue; *rkey is valid from then
-  // on.
+  // Posts the bind of a window of type 1 to the send queue (ibv_bind_mw). *rkey gets the window's
+  // new rkey, which is valid once the bind has been carried out.
   virtual int bind_mw(Mw* /*window*/, const MwBind& /*bind*/, std::uint32_t* /*rkey*/) {
     return EOPNOTSUPP;
   }
 };
 
-// Events from an RNIC. Called from any thread, possibly under the RNIC's locks: must not call back
-// into the RNIC and must not block.
+// Takes the events of an RNIC, which calls it from any thread, possibly under its locks: a sink
+// must not call back into the RNIC, and must not block.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -190,7 +195,7 @@ class EventSink {
 };
 
 // What an RNIC has counted since it was opened. The names are those of the files that the kernel
-// shows: counters/ (clause 16.1.3.5, port_xmit_data and port_rcv_data in words of 4 bytes) and
+// shows in counters/ (clause 16.1.3.5; port_xmit_data and port_rcv_data in words of 4 bytes) and
 // hw_counters/.
 struct Counter {
   enum class Group : std::uint8_t { kPort, kHardware };
@@ -214,11 +219,13 @@ class Context {
   virtual int reg_mr(const MrInit& init, Mr** out) = 0;
   virtual int create_cq(const CqInit& init, Cq** out) = 0;
   virtual int create_qp(QpInit* init, Qp** out) = 0;
-  // What a device lacks, it refuses with EOPNOTSUPP.
-  // An MR without memory (ibv_alloc_null_mr): what is read from it is 0, what is written to it is
-  // gone. It has no rkey.
+  // EOPNOTSUPP from a function below: the device lacks what it makes.
+
+  // Makes an MR without memory (ibv_alloc_null_mr): reads from it give 0, writes to it are dropped.
+  // It has no rkey.
   virtual int alloc_null_mr(Pd* /*pd*/, Mr** /*out*/) { return EOPNOTSUPP; }
-  // `flags` of ibv_rereg_mr; fields of `init` count as these say. On failure the MR is as before.
+  // `flags`: those of ibv_rereg_mr; they tell which fields of `init` count. On failure the MR is as
+  // before.
   virtual int rereg_mr(Mr* /*mr*/, int /*flags*/, const MrInit& /*init*/) { return EOPNOTSUPP; }
   virtual int alloc_mw(Pd* /*pd*/, ibv_mw_type /*type*/, Mw** /*out*/) { return EOPNOTSUPP; }
   virtual int create_ah(Pd* /*pd*/, const ibv_ah_attr& /*attributes*/, Ah** /*out*/) {
@@ -226,41 +233,43 @@ class Context {
   }
   virtual int create_srq(SrqInit* /*init*/, Srq** /*out*/) { return EOPNOTSUPP; }
   virtual int open_xrcd(Xrcd** /*out*/) { return EOPNOTSUPP; }
-  // Free-running, nanoseconds; what completion timestamps and ibv_query_rt_values_ex tell.
+  // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
+  // tell.
   virtual std::uint64_t clock() const { return 0; }
-  // EBUSY while other objects use it; the object lives on then.
+  // EBUSY: other objects use it, or the QP is attached to a multicast group; it lives on.
   virtual int destroy(Object* object) = 0;
 
-  // A child after fork(): the RNIC belongs to the parent; every call fails with ENODEV-like errors,
-  // nothing hangs.
+  // Called in a child after fork(): the RNIC belongs to the parent. Every later call fails, with
+  // ENODEV if it can fail, and none hangs.
   virtual void abandon() = 0;
-  // The process ends without closing it: what the RNIC owes its peers at once is sent.
+  // Called when the process ends without closing the context: sends what the RNIC owes its peers at
+  // once.
   virtual void leave() {}
 
-  // Appends them. What it does not count, it leaves out.
+  // Appends the counters of this RNIC, without those that it does not keep.
   virtual void counters(std::vector<Counter>* /*out*/) {}
 };
 
-// Of port 1, as Context::query_port() and query_gid() tell it.
+// What Context::query_port() and query_gid() tell of port 1.
 struct PortFacts {
   ibv_port_attr attributes{};
   std::vector<ibv_gid_entry> gids;
 };
 
-// A device that could be opened.
+// A device that can be opened.
 class Rnic {
  public:
   virtual ~Rnic() = default;
   virtual const std::string& name() const = 0;    // "ferry0"
   virtual const std::string& netdev() const = 0;  // "rdma0"
   virtual std::uint64_t guid() const = 0;         // host byte order
-  // What can be told of its port while it is not opened.
+  // Tells of the port without opening the device.
   virtual int query(PortFacts* /*out*/) { return EOPNOTSUPP; }
-  // The addresses that rdma_cm finds it by, as GIDs: of its network interface the first IPv4 and
-  // the first IPv6 address but link-local ones, in this order, whether or not they are in its GID
-  // table.
+  // The addresses by which rdma_cm finds the device, as GIDs: the first IPv4 address of its network
+  // interface and the first IPv6 address that is not link-local, in this order, whether or not they
+  // are in its GID table.
   virtual std::vector<ibv_gid> addresses() const { return {}; }
-  // Null and *error (errno) when it cannot work (no socket, no memory). `sink` outlives the
+  // Null and *error (errno): it cannot be opened (no socket, no memory). `sink` outlives the
   // context.
   virtual std::unique_ptr<Context> open(EventSink& sink, int* error) = 0;
 };

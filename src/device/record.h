@@ -12,11 +12,11 @@
 //
 //   record = type:16 version:16 handle:32 length:32 body[length]      little-endian
 //
-// `type` is an ObjectType; `handle` numbers the objects of one context and is what other records
-// name them by; 0 is the context itself.
+// `type` is an ObjectType. `handle` numbers the objects of one context, and other records name an
+// object by it; 0 is the context itself.
 namespace ferry::device {
 
-// A record has version 2 when it says something that version 1 could not, so that a reader of
+// A record has version 2 when it says something that version 1 cannot say, so that a reader of
 // version 1 refuses it.
 inline constexpr std::uint16_t kImageVersion = 2;
 inline constexpr std::size_t kRecordHeaderSize = 12;  // bytes
@@ -38,8 +38,7 @@ inline void put_record(std::vector<std::byte>* out, ObjectType type, std::uint32
   writer.append(body.data(), body.size());
 }
 
-// The record that *in begins with, which is taken off *in. False: malformed, or of a version that
-// is not known.
+// Takes the first record off *in. False: it is malformed, or of a version that is not known.
 inline bool next_record(std::span<const std::byte>* in, Record* out) {
   wire::ByteReader reader(*in);
   out->type = static_cast<ObjectType>(reader.get<std::uint16_t>());

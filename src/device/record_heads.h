@@ -8,10 +8,12 @@
 #include "wire/bytes.h"
 
 // The heads of the bodies of records (docs/image.md): what an application asked for, and what it
-// was told. A device of any kind can make the object anew from them. What follows a head in the body
-// is the own state of the device that wrote it; the own state of a context stands in front.
+// was told. A device of any kind can make the object anew from its head. In the body the head is
+// followed by state that only the device that wrote it understands; in a context's body that state
+// stands before the head.
 //
-// parse() takes a head off `in`. False: malformed; the limits of a device are its own affair.
+// encode() appends a head to `out`, parse() takes one off `in`. False: malformed. parse() does not
+// check the limits of a device.
 namespace ferry::device {
 
 // Numbers the objects of one context for its life; records name objects by it. 0: none.
@@ -32,17 +34,17 @@ struct MrHead {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint64_t iova = 0;
-  std::uint32_t access = 0;  // kNullRegion: of a null MR, and nothing else
+  std::uint32_t access = 0;  // ibv_access_flags; kNullRegion alone: a null MR
 };
 inline constexpr std::uint32_t kNullRegion = 1u << 31;
 
 struct MwHead {
   Handle pd = 0;
   std::uint32_t key = 0;
-  std::uint32_t posted_key = 0;  // of the latest bind of a window of type 1
+  std::uint32_t posted_key = 0;  // type 1: the rkey of the latest bind that was posted
   std::uint8_t type = 0;         // ibv_mw_type
-  Handle region = 0;             // 0: not bound, and the rest says nothing
-  Handle qp = 0;                 // of a bound window of type 2
+  Handle region = 0;             // its MR; 0: not bound, and what follows means nothing
+  Handle qp = 0;                 // type 2, bound: the QP that it is bound to
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint64_t iova = 0;
@@ -68,18 +70,18 @@ struct SrqHead {
   std::uint32_t max_wr = 0, max_sge = 0;
 };
 
-// The attributes of ibv_modify_qp follow.
+// In a QP's body the attributes of ibv_modify_qp follow the head.
 struct QpHead {
-  Handle pd = 0, send_cq = 0, recv_cq = 0, srq = 0, xrcd = 0;  // 0: it has none
-  std::uint32_t virtual_qpn = 0;                               // the application's
-  std::uint32_t wire_qpn = 0;                                  // the device's
+  Handle pd = 0, send_cq = 0, recv_cq = 0, srq = 0, xrcd = 0;  // 0: the QP has none
+  std::uint32_t virtual_qpn = 0;                               // what the application sees
+  std::uint32_t wire_qpn = 0;                                  // what packets carry
   ibv_qp_cap cap{};
   std::uint8_t type = IBV_QPT_RC;
   bool sq_sig_all = false;
   bool block_multicast_loopback = false;
 };
 
-// What a record must say so that it is understood.
+// The version that a record with this head must have (kImageVersion in record.h).
 inline std::uint16_t version_of(const MrHead& head) {
   return head.access == kNullRegion ? 2 : 1;
 }

@@ -15,7 +15,8 @@ namespace {
 constexpr std::uint8_t kPorts = 1;
 // 4.096 us * 2^15 = 134 ms: the progress thread of a busy host may need that long to answer.
 constexpr std::uint8_t kAckDelay = 15;
-// No OUI is ours: rdma_rxe, which has none either, says the same. Programs take 0 for no device.
+// We have no OUI. rdma_rxe, which has none either, uses the same value; programs take 0 for no
+// device.
 constexpr std::uint32_t kVendor = 0xFFFFFF, kPart = 1, kHardware = 1;
 constexpr std::uint64_t kClockKhz = 1'000'000;  // Context::clock() counts nanoseconds
 
@@ -73,8 +74,8 @@ int Context::query_device(ibv_device_attr_ex* out) {
   a.max_qp_rd_atom = QueuePair::kMaxRdAtomic;
   a.max_res_rd_atom = static_cast<int>(QueuePair::kMaxRdAtomic * QpTable::kMaxQps);
   a.max_qp_init_rd_atom = QueuePair::kMaxRdAtomic;
-  // Atomics are the processor's own instructions, so that GLOB would be true as well; but UCX
-  // looks for HCA, which is what all RNICs say.
+  // Atomics are the processor's own instructions, so IBV_ATOMIC_GLOB would be true as well; but UCX
+  // looks for IBV_ATOMIC_HCA, which all RNICs report.
   a.atomic_cap = IBV_ATOMIC_HCA;
   a.max_ah = kMaxAhs;
   a.max_mcast_grp = MulticastGroups::kMaxGroups;

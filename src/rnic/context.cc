@@ -35,7 +35,7 @@ Context::Context(const Options& options)
   });
 }
 
-// The first slot that is free on every address: a QPN says nothing of the family.
+// Binds the first slot that is free on every address: a QPN does not tell the address family.
 int Context::bind() {
   if (netdev_.addresses.empty()) return EADDRNOTAVAIL;
   for (std::uint32_t slot = 0; slot <= port::kMaxSlot; ++slot) {
@@ -79,8 +79,8 @@ std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
 
 Context::~Context() {
   if (engine_.abandoned()) {
-    // A forked child: locks may be held for ever, and descriptors were closed. What the objects own
-    // is the parent's copy; it is left alone.
+    // In a forked child locks may be held for ever, and abandon() has closed the descriptors. What
+    // the objects own is a copy of the parent's; it is left alone.
     for (auto& [handle, qp] : qps_) (void)qp.release();
     for (auto& [handle, cq] : cqs_) (void)cq.release();
     for (auto& [handle, srq] : srqs_) (void)srq.release();
@@ -97,7 +97,8 @@ Context::~Context() {
   }
 }
 
-// Held by whoever is at it, perhaps by this thread, which ended in a signal handler.
+// Does not wait for the engine's lock: it may be held for good, even by this thread, if that exits
+// in a signal handler.
 void Context::leave() {
   if (engine_.abandoned()) return;
   Engine::Lock lock(engine_, std::try_to_lock);

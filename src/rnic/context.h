@@ -26,15 +26,15 @@ class Context final : public device::MovableContext {
  public:
   struct Options {
     device::EventSink* sink = nullptr;
-    device::MoveSink* moves = nullptr;  // may be
+    device::MoveSink* moves = nullptr;  // may be null
     Environment* environment = nullptr;
     std::shared_ptr<PortSource> ports;
     Settings settings;
     Netdev netdev;
-    Forwarder::Management management;  // of QP 1; none: nobody has it
-    bool with_thread = true;           // without one the owner calls engine().run()
+    Forwarder::Management management;  // takes what comes for QP 1; none: that is dropped
+    bool with_thread = true;           // without a thread the owner calls engine().run()
   };
-  // Null and *error: no free slot, no descriptor, no memory.
+  // Null and *error (errno): no free slot, no descriptor, no memory.
   static std::unique_ptr<Context> open(const Options& options, int* error);
   ~Context() override;
 
@@ -76,7 +76,8 @@ class Context final : public device::MovableContext {
   void located(const port::Endpoint& name, const port::Endpoint& location,
                std::uint32_t epoch) override;
 
-  // park(), unpark() and place() as what they are for this RNIC: sockets with their slots.
+  // park(), unpark() and place() in this RNIC's own terms: sockets with their slots. 0 or errno. On
+  // failure of attach() all sockets stay the caller's.
   int detach(std::vector<Slot>* out);
   int attach(const std::vector<Slot>& slots);
   void places(std::vector<Slot>* out);  // without descriptors and entries
@@ -96,7 +97,7 @@ class Context final : public device::MovableContext {
                 device::Ah** out);
   int insert_srq(const SharedReceiveQueue::Init& init, SharedReceiveQueue** out);
   int insert_qp(const QueuePair::Init& init, const std::uint32_t* index, device::Qp** out);
-  // What a QP, or an XRC SRQ, keeps from being destroyed: +1 and -1.
+  // Adds `change` (+1 or -1) to the users of each object that a QP, or an SRQ, uses.
   static void use(const QueuePair::Init& init, int change);
   static void use(const SharedReceiveQueue::Init& init, int change);
   Slot place_of(std::size_t lane);  // without descriptor and entries
@@ -109,7 +110,7 @@ class Context final : public device::MovableContext {
   int destroy_srq(SharedReceiveQueue* srq);
   int destroy_qp(QueuePair* qp);
   void drain();
-  // Lets the engine work until `done`, at most for `limit`.
+  // Runs the engine until `done` returns true, at most for `limit`.
   template <typename Done>
   void run_until(Done done, transport::Time limit);
 
@@ -130,18 +131,18 @@ class Context final : public device::MovableContext {
   device::EventSink& sink_;
   const std::shared_ptr<PortSource> ports_;
   const Netdev netdev_;
-  // What the application was told when the RNIC was opened; a restored one tells what the first one
-  // did.
+  // What the application was told when the RNIC was opened. A restored RNIC has the values of the
+  // one that was described.
   std::uint64_t guid_;
   std::uint32_t max_mtu_;
   std::uint32_t origin_slot_ = 0;
-  std::uint32_t epoch_ = 0;  // stops, and rollbacks, as of a QP's
+  std::uint32_t epoch_ = 0;  // counts stops and rollbacks, as the epoch of a QP does
   bool restored_ = false;
 
   Engine engine_;
   std::unique_ptr<ProgressThread> thread_;
 
-  std::mutex mutex_;  // objects; taken before the engine's lock
+  std::mutex mutex_;  // guards the objects below; taken before the engine's lock
   Handle next_handle_ = 1;
   std::map<Handle, std::unique_ptr<ProtectionDomain>> pds_;
   std::map<Handle, std::unique_ptr<MemoryRegion>> mrs_;

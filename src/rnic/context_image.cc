@@ -6,7 +6,7 @@
 #include "rnic/context.h"
 #include "rnic/engine/qp/records.h"
 
-// The object-by-object account of a context, and its way back (docs/image.md).
+// Describes a context object by object, and restores it from the records (docs/image.md).
 namespace ferry::rnic {
 
 using device::ObjectType;
@@ -157,8 +157,8 @@ int Context::restore(ObjectType type, RestoreCommand command, std::span<const st
   return ENOMEM;
 }
 
-// A fresh RNIC takes the identity of the one that was described, and is Stopped from here on, until
-// resume(). Its own slot and address are its place on the wire.
+// A fresh RNIC takes the identity of the one that was described, and is Stopped until resume(). Its
+// own slot and address stay its place on the wire.
 int Context::restore_context(const Record& record) {
   ContextRecord context;
   if (record.handle != 0 || !parse(record.body, &context)) return EINVAL;
@@ -178,7 +178,8 @@ int Context::restore_context(const Record& record) {
   return 0;
 }
 
-// A handle that an object may be restored under: numbered when the image was made, and not in use.
+// 0 if an object may be restored under this handle. ENOENT: the context's record was not restored;
+// EINVAL: no object of the image has this handle; EEXIST: it is in use.
 template <typename Map>
 int check_handle(bool restored, Handle handle, Handle next, const Map& objects) {
   if (!restored) return ENOENT;
@@ -186,7 +187,7 @@ int check_handle(bool restored, Handle handle, Handle next, const Map& objects) 
   return objects.contains(handle) ? EEXIST : 0;
 }
 
-// The object with a handle; none with handle 0. False: it was not restored yet.
+// *out gets the object with this handle; handle 0 leaves it alone. False: it was not restored yet.
 template <typename Map, typename T>
 bool find(const Map& objects, Handle handle, T** out) {
   if (handle == 0) return true;

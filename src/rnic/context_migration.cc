@@ -7,17 +7,17 @@
 #include "rnic/context.h"
 #include "transport/movable.h"
 
-// Stopping, giving the sockets away, taking them back, going on (docs/protocol.md "What each
-// side does").
+// How an RNIC stops, gives its sockets away, takes them back and goes on (docs/protocol.md "What
+// each side does").
 namespace ferry::rnic {
 namespace {
 
-// How long a stop may wait for peers to say of which kind they are, and for READ responses to
-// unmodified peers.
+// How long a stop may wait for peers to say of which kind they are, and until READ responses to
+// unmodified peers are finished.
 constexpr transport::Time kPrepareLimit = std::chrono::milliseconds(10);
 constexpr transport::Time kFinishLimit = std::chrono::milliseconds(20);
 constexpr int kPollMs = 1;
-constexpr int kDrainPasses = 160;  // of 256 packets: what a full socket buffer holds
+constexpr int kDrainPasses = 160;  // of 256 packets each: what a full socket buffer holds
 
 bool waits_for_hello(QueuePair& qp) {
   const transport::QpState state = qp.transport().state();
@@ -37,7 +37,7 @@ void Context::run_until(Done done, transport::Time limit) {
     nfds_t count = 0;
     {
       Engine::Lock lock(engine_);
-      if (done()) return;  // without a turn of the engine, which may have much to do
+      if (done()) return;  // before a pass of the engine, which may have much to do
       const transport::Time now = engine_.now();
       engine_.run(now);
       if (done() || now >= end) return;
@@ -80,8 +80,9 @@ void Context::prepare() {
   }
 }
 
-// What was sent to an unreliable QP before the stop, and waits in a socket, would be lost with it.
-// No limit of time: on a busy machine there may be much, and a thread may wait for its turn.
+// Receives what was sent to unreliable QPs before the stop and waits in a socket, with which it
+// would be lost. This has no limit of time: on a busy machine much may wait, and this thread may
+// wait for its turn.
 void Context::drain() {
   for (int pass = 0; pass < kDrainPasses; ++pass) {
     Engine::Lock lock(engine_);
@@ -112,7 +113,7 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
   for (const auto& [handle, cq] : cqs_) {
     if (cq->event_at() != transport::kNever) cq->raise_held();
   }
-  *unacked_psns = 0;  // of QPs that rest there are none
+  *unacked_psns = 0;  // resting QPs have none
   if (engine_.suspension().resumes_resting()) engine_.suspension().wake_all();
   engine_.suspension().for_each_restless([&](QueuePair& qp) {
     qp.transport().stop(now);
@@ -193,7 +194,7 @@ int Context::detach(std::vector<Slot>* out) {
   return 0;
 }
 
-// Takes all sockets or none: on failure they stay the caller's.
+// Takes over all sockets or none: on failure they stay the caller's.
 int Context::attach(const std::vector<Slot>& slots) {
   if (engine_.abandoned()) return ENODEV;
   if (!engine_.suspended()) return EINVAL;
@@ -205,7 +206,7 @@ int Context::attach(const std::vector<Slot>& slots) {
     entry = &slot;
   }
   for (std::size_t i = 0; i < kLanes; ++i) {
-    // A QP whose peer is of this family could not go on.
+    // Without this lane a QP whose peer is of its family could not go on.
     if (by_lane[i] == nullptr && engine_.lanes()[i].users > 0) return EADDRNOTAVAIL;
   }
   std::array<std::unique_ptr<port::Port>, kLanes> ports;
@@ -248,14 +249,15 @@ void Context::resume(bool rollback) {
   if (rollback) ++epoch_;
   engine_.suspension().for_each_restless([&](QueuePair& qp) { qp.resume(rollback, now); });
   engine_.suspension().resume_resting(rollback, now);
-  engine_.thread_sleep().sockets_changed();  // the progress thread sleeps without the sockets
+  engine_.thread_sleep().sockets_changed();  // the progress thread sleeps without watching them
   engine_.transmit(now);
 }
 
 void Context::abandon() {
   engine_.abandon();
   if (thread_ != nullptr) thread_->abandon();
-  // Only one thread lives in a forked child; locks may never be given back.
+  // No lock is taken: a forked child has only this thread, and others may have held locks at the
+  // fork.
   for (const Lane& lane : engine_.lanes()) {
     const auto& port = lane.port;
     if (port != nullptr && port->descriptor() >= 0) close(port->descriptor());

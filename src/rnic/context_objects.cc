@@ -4,11 +4,11 @@
 #include "rnic/attributes.h"
 #include "rnic/context.h"
 
-// Objects of an RNIC: made, changed and destroyed; in the wrong order with EBUSY.
+// Makes, changes and destroys the objects of an RNIC. EBUSY: another object still uses this one.
 namespace ferry::rnic {
 namespace {
 
-// What an object handed in by the caller is, or null.
+// The caller's object as a T; null: it is null, or of another type.
 template <typename T>
 T* as(device::Object* object) {
   return dynamic_cast<T*>(object);
@@ -101,7 +101,7 @@ int Context::alloc_null_mr(device::Pd* object, device::Mr** out) try {
   return ENOMEM;
 }
 
-// The keys stay (clause 11.2.8.9 allows it), and an MR that cannot be changed is as before.
+// Keeps the keys, as clause 11.2.8.9 allows. On failure the MR is as before.
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
   if (engine_.abandoned()) return ENODEV;
   auto* region = as<MemoryRegion>(mr);
@@ -137,7 +137,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
 
 int Context::destroy_mr(MemoryRegion* mr) {
   {
-    // When this is taken, nobody copies to or from the region any more.
+    // Whoever copies to or from the region holds this lock: nobody does from here on.
     Engine::Lock lock(engine_);
     if (mr->windows > 0) return EBUSY;
     engine_.objects().memory().remove(mr);
@@ -312,7 +312,7 @@ int Context::insert_qp(const QueuePair::Init& wanted, const std::uint32_t* index
                        device::Qp** out) {
   Engine::Lock lock(engine_);
   const Lane& lane = engine_.lanes()[engine_.lanes()[0].port != nullptr ? 0 : 1];
-  // The index is known only when it is taken, and then the QP must exist.
+  // The QP is made under the lock: it needs its index, which is free only until add_qp().
   const std::uint32_t taken = index != nullptr ? *index : engine_.qps().free_index();
   if (taken == QpTable::kNoIndex || !engine_.qps().is_free(taken))
     return index != nullptr ? EEXIST : ENOMEM;
@@ -369,7 +369,7 @@ int Context::destroy_qp(QueuePair* qp) {
       if (window->qp == qp) MemoryTable::unbind(window.get());
     }
     qp->say_farewell();
-    engine_.transmit(engine_.now());  // what was kept or held (PostGatherer, ReplyHabit)
+    engine_.transmit(engine_.now());  // sends what was kept or held (PostGatherer, ReplyHabit)
     engine_.remove_qp(qp, port::index_of(init.virtual_qpn));
     qps_.erase(init.handle);
   }
@@ -379,7 +379,7 @@ int Context::destroy_qp(QueuePair* qp) {
 
 // --- Address handles
 
-// RoCE routes by GID (annex A17.4.5), and from an address of the same family.
+// RoCE needs a destination GID (annex A17.4.5), and a source GID of the same address family.
 int Context::insert_ah(ProtectionDomain* pd, const ibv_ah_attr& attributes, Handle handle,
                        device::Ah** out) {
   const auto& gids = engine_.lanes().gids();

@@ -1,6 +1,7 @@
 #include "rnic/context.h"
 
-// Names of the kernel's RoCE drivers, wherever one of them counts the same.
+// The counters have the names that the kernel's RoCE drivers use, wherever one of them counts the
+// same.
 namespace ferry::rnic {
 
 void Context::counters(std::vector<device::Counter>* out) {
@@ -21,7 +22,7 @@ void Context::counters(std::vector<device::Counter>* out) {
   const auto hardware = [out](const char* name, std::uint64_t value) {
     out->push_back({Group::kHardware, name, value});
   };
-  port("port_xmit_data", sum.sent_bytes / 4);  // payload
+  port("port_xmit_data", sum.sent_bytes / 4);  // words of 4 bytes of payload
   port("port_xmit_packets", sum.sent_packets);
   port("port_rcv_data", sum.received_bytes / 4);
   port("port_rcv_packets", sum.received_packets);
@@ -37,9 +38,9 @@ void Context::counters(std::vector<device::Counter>* out) {
   hardware("retransmitted_pkts", sum.retransmitted_packets);
   hardware("rx_icrc_encapsulated", drops.bad_icrc);
   hardware("dropped_qkey", sum.dropped_qkey);                        // datagrams
-  hardware("dropped_messages", sum.dropped_messages);                // of UC and UD
+  hardware("dropped_messages", sum.dropped_messages);                // UC and UD
   hardware("injected_losses", injected_losses);                      // FERRY_FAULT_LOSS
-  hardware("rejected_pkts", sum.dropped_forged + drops.unknown_qp);  // of no peer or no QP
+  hardware("rejected_pkts", sum.dropped_forged + drops.unknown_qp);  // not of the peer, or no QP
 }
 
 }  // namespace ferry::rnic

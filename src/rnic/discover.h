@@ -7,8 +7,8 @@
 
 namespace ferry::rnic {
 
-// The RNICs that this machine's network interfaces allow, as the environment says (settings.h):
-// "ferry0", "ferry1", ... Empty when there is none. Never throws.
+// One RNIC for each network interface that the environment allows (settings.h), named "ferry0",
+// "ferry1", … Empty: there is none, or no memory. Never throws.
 std::vector<std::unique_ptr<device::MovableRnic>> discover();
 
 }  // namespace ferry::rnic

@@ -6,7 +6,7 @@
 //
 //   local:18 slot:32 origin:18 epoch:32 count:32, then for each entry length:32 entry[length]
 //
-// little-endian; 18 bytes are an address and a UDP port.
+// little-endian. The 18 bytes of `local` and `origin` are an address and a UDP port.
 namespace ferry::rnic {
 
 device::Parcel to_parcel(const std::vector<Slot>& slots) {

@@ -10,15 +10,15 @@
 
 namespace ferry::rnic {
 
-// What the CQs of an RNIC have for the program beside completions, and when. Under the engine's
-// lock, but for armed() and disarmed().
+// The events of an RNIC's CQs: which are to be raised, and when. Used under the engine's lock, but
+// for armed() and disarmed(), which any thread may call.
 class CompletionEvents {
  public:
   void armed() { ++armed_; }
   void disarmed() { --armed_; }
 
-  // A CQ that was armed got a completion: its event is raised when the lock is released, so that a
-  // program that wakes finds all that came together, and is not woken for each of it.
+  // An armed CQ got a completion: its event is raised when the lock is released, so that the
+  // program that wakes finds all completions that came together, and is not woken for each of them.
   void notify(CompletionQueue* cq) { notified_.push_back(cq); }
   void raise() {
     for (CompletionQueue* cq : notified_) cq->raise();
@@ -32,7 +32,7 @@ class CompletionEvents {
     }
   }
   void forget_moderated(CompletionQueue* cq) { std::erase(moderated_, cq); }
-  // When the next event that is held back is due.
+  // When the next event that is held back is due; kNever: none is.
   transport::Time next() const {
     transport::Time next = transport::kNever;
     for (const CompletionQueue* cq : moderated_) next = std::min(next, cq->event_at());
@@ -44,11 +44,11 @@ class CompletionEvents {
     }
   }
 
-  // A pass has received: did it raise events?
+  // A pass has received packets: notes whether that raises events.
   void received(transport::Time now) {
     if (!notified_.empty()) eventful_until_ = now + kEventful;
   }
-  // A program that waits for events does not answer at once.
+  // Whether the program waits for events, or did lately: such a program does not answer at once.
   bool eventful(transport::Time now) const {
     return armed_.load(std::memory_order_relaxed) > 0 || now < eventful_until_;
   }
@@ -59,14 +59,14 @@ class CompletionEvents {
   void overflow_handled() { overflow_pending_ = false; }
 
  private:
-  // No acknowledgement is held for so long after an event (reply_habit.h).
+  // For this time after an event no acknowledgement is held (reply_habit.h).
   static constexpr transport::Time kEventful = std::chrono::milliseconds(10);
 
   std::vector<CompletionQueue*> notified_;
   std::vector<CompletionQueue*> moderated_;
   transport::Time eventful_until_{0};
   bool overflow_pending_ = false;
-  std::atomic<int> armed_{0};  // CQs
+  std::atomic<int> armed_{0};  // how many CQs are
 };
 
 }  // namespace ferry::rnic

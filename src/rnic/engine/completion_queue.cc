@@ -96,7 +96,7 @@ int CompletionQueue::arm(bool solicited_only) {
   if (engine_.abandoned()) return ENODEV;
   {
     std::lock_guard lock(mutex_);
-    // Asking for any completion outweighs asking for solicited ones (clause 11.4.2.2).
+    // A request for any completion outweighs one for solicited completions (clause 11.4.2.2).
     if (!solicited_only) {
       set_armed(Armed::kAny);
     } else if (!armed()) {
@@ -152,7 +152,7 @@ bool CompletionQueue::add(const ibv_wc& completion, bool notable) {
 }
 
 bool CompletionQueue::reaches_event() {
-  // No timer goes along in a move, whose clock may be another one.
+  // A suspended engine starts no timer: after a move the clock may be another one.
   if (!moderation_.is_on() || engine_.suspended()) return true;
   if (++moderation_.held >= moderation_.count) return true;
   if (event_at_ == transport::kNever) {

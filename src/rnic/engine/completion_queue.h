@@ -18,10 +18,10 @@ class CompletionQueue final : public device::Cq {
  public:
   static constexpr int kMaxEntries = (1 << 22) - 1;
 
-  static constexpr std::uint16_t kMaxModeration = 0xFFFF;  // completions, and microseconds
+  static constexpr std::uint16_t kMaxModeration = 0xFFFF;  // of completions and of microseconds
 
-  // What a CQ is granted that was asked for `cqe` entries: 2^n - 1, as the hardware that programs
-  // were written for does.
+  // How many entries a CQ gets when `cqe` are asked for: 2^n - 1, as with the hardware that
+  // programs were written for.
   static int rounded(int cqe);
 
   CompletionQueue(Engine& engine, device::EventSink& sink, Handle number,
@@ -37,25 +37,25 @@ class CompletionQueue final : public device::Cq {
   int capacity() const override;
   int moderate(std::uint16_t count, std::uint16_t period) override;
 
-  // Adds a completion and raises the event that an arm() asked for. `notable`: solicited or failed.
-  // When there is no room the CQ is in error from now on and the event IBV_EVENT_CQ_ERR is raised
-  // once; what it holds can still be polled. False then. A CQ that ignores overruns loses its
-  // oldest completion instead. Called under the engine's lock.
+  // Adds a completion, and has the event raised that an arm() asked for. `notable`: solicited or
+  // failed. False: there is no room, and the CQ is in error from now on; IBV_EVENT_CQ_ERR is raised
+  // once, and what the CQ holds can still be polled. A CQ that ignores overruns loses its oldest
+  // completion instead. Called under the engine's lock.
   bool add(const ibv_wc& completion, bool notable);
-  // The event that an arm() asked for, when the engine is done (CompletionEvents::notify).
+  // Raises the event that an arm() asked for. CompletionEvents calls this when the engine is done.
   void raise() { sink_.completion(*this); }
-  // When the event of completions that are held back is due; kNever: none are. Under the engine's
-  // lock, as raise_held(), which raises it.
+  // When the event that moderation holds back is due; kNever: none is held. raise_held() has that
+  // event raised. Both are called under the engine's lock.
   transport::Time event_at() const { return event_at_; }
   void raise_held();
-  // Removes the completions of a QP that ceases to exist or is reset.
+  // Removes the completions of a QP that is destroyed or reset.
   void remove_qp(std::uint32_t qpn);
 
   bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
   enum class Armed : std::uint8_t { kNo = 0, kSolicited = 1, kAny = 2 };
   bool armed() const { return armed_.load(std::memory_order_relaxed) != Armed::kNo; }
 
-  // For records: a copy of what waits, and its way back. restore() is false when it does not fit.
+  // For records: a copy of what waits, which restore() puts back. False: it does not fit.
   struct Moderation {
     std::uint16_t count = 0, period = 0;
     std::uint32_t held = 0;  // completions since the CQ was armed
@@ -66,7 +66,7 @@ class CompletionQueue final : public device::Cq {
     bool overflowed = false;
     Moderation moderation;
     std::vector<ibv_wc> completions;
-    std::vector<device::CompletionTimes> times;  // as many, or none
+    std::vector<device::CompletionTimes> times;  // of each completion; empty without timestamps
   };
   Contents contents() const;
   bool restore(const Contents& contents);
@@ -74,7 +74,7 @@ class CompletionQueue final : public device::Cq {
   const Handle handle;
   const bool timestamps;
   const bool ignore_overrun;
-  std::atomic<std::uint32_t> users{0};  // QPs, one for each use, and XRC SRQs
+  std::atomic<std::uint32_t> users{0};  // XRC SRQs and QPs; a QP counts for each of its queues
 
  private:
   // A ring of completions, and of their times when the CQ has timestamps.
@@ -89,14 +89,14 @@ class CompletionQueue final : public device::Cq {
   int take(int count, ibv_wc* out, device::CompletionTimes* times);
   int poll(int count, ibv_wc* out, device::CompletionTimes* times);
   void set_armed(Armed value);  // under mutex_
-  // Whether the event is to be raised for one completion more that counts; under mutex_.
+  // Counts one completion that the CQ is armed for. True: the event is due. Under mutex_.
   bool reaches_event();
-  void disarm();  // under mutex_: the event is raised
+  void disarm();  // after the event, under mutex_
 
   Engine& engine_;
   device::EventSink& sink_;
   mutable std::mutex mutex_;
-  Ring ring_;               // one entry more than the capacity, a power of two
+  Ring ring_;               // one entry more than the capacity: a power of two
   std::uint32_t head_ = 0;  // next to be polled
   std::atomic<std::uint32_t> waiting_{0};
   std::atomic<Armed> armed_{Armed::kNo};

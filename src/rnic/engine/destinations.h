@@ -8,14 +8,14 @@
 
 namespace ferry::rnic {
 
-// Bytes under way to one endpoint, over all QPs (transport::Host::window).
+// The bytes under way to one endpoint, over all QPs (transport::Host::window).
 struct Destination {
   port::Endpoint endpoint;
   std::int64_t outstanding = 0;
   std::uint32_t users = 0;
 };
 
-// The endpoints that the QPs of an RNIC send to. Under the engine's lock.
+// The endpoints that the QPs of an RNIC send to. Used under the engine's lock.
 class Destinations {
  public:
   Destination* use(const port::Endpoint& endpoint) {

@@ -10,8 +10,8 @@
 namespace ferry::rnic {
 namespace {
 
-// A lane that no QP uses is listened to for QP 1 alone: connection requests, which may wait for so
-// many polls of the program.
+// A lane that no QP uses gets only connection requests for QP 1, and packets to be passed on. These
+// may wait for so many polls of the program.
 constexpr unsigned kPollsPerIdleLane = 64;
 
 }  // namespace
@@ -75,7 +75,7 @@ void Engine::post(QueuePair* qp, bool under_way) {
   const transport::Time at = now();
   qp->reply_habit.posted(at);
   PostGatherer& gatherer = held_packets_.gatherer();
-  gatherer.leaves(poll_yields_.back());  // a yield ends without the lock
+  gatherer.leaves(poll_yields_.back());  // a yield ends without the lock, and cannot say so itself
   if (held_packets_.keep(qp, under_way, at)) return;
   transmit(at);
   gatherer.leaves(now());
@@ -94,9 +94,10 @@ void Engine::run_timers(transport::Time now) {
   timers_.run(now, [this](QueuePair* qp) { touch(qp); });
 }
 
-// Where the thread listens beside the program, each packet wakes it, and a program that looks at the
-// one lane as fast as it can is mostly interrupted while it has the lock, which costs two more
-// switches: ib_write_lat takes 30 us then instead of 26.
+// A program that polls looks at the lanes that no QP uses only now and then. Not so while the
+// progress thread sleeps on the sockets: then each packet wakes that thread, and a program that
+// looks at one lane only, as fast as it can, would mostly be interrupted while it has the lock.
+// That costs two more context switches: ib_write_lat takes 30 us then instead of 26.
 bool Engine::looks_at_all_lanes(Caller caller) const {
   return caller != Caller::kProgram || thread_sleep_.asleep() ||
          program_runs() % kPollsPerIdleLane == 0;

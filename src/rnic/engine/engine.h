@@ -29,22 +29,22 @@
 #include "transport/ud/location_table.h"
 
 // The engine of one RNIC: takes packets from its ports to QPs, lets QPs transmit in turn, and runs
-// their timers. It has no thread of its own: whoever posts or polls runs it, and the progress
-// thread when nobody does.
+// their timers. It has no thread of its own: the threads of the program that post or poll run it,
+// and the progress thread when none does.
 namespace ferry::rnic {
 
 class ProgressThread;
 
 class Engine {
  public:
-  // The latter two are those of the HeldPorts.
+  // `bind` and `watches` are those of HeldPorts.
   Engine(Environment& environment, const Settings& settings, gsi::Holder::Bind bind, bool watches);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The engine's lock, with thread cancellation off while it is held. On release it does what must
-  // not be done under the lock: waking the progress thread.
+  // The engine's lock; thread cancellation is off while it is held. Its release raises the events
+  // of CQs, and, after the mutex, wakes the progress thread and tells of names that are sought.
   class Lock {
    public:
     explicit Lock(Engine& engine);
@@ -64,22 +64,21 @@ class Engine {
   const Settings& settings() const { return settings_; }
   transport::Time now() const { return environment_.now(); }
 
-  // --- Everything below down to "Any thread" is called under the lock
-  // ------------------------------------------------------------------
+  // --- Called under the lock, down to "Any thread" ---------------------------------------------
 
   Lanes& lanes() { return lanes_; }
   const Lanes& lanes() const { return lanes_; }
 
   HeldPorts& held_ports() { return held_ports_; }
   Reception& reception() { return reception_; }
-  // Others may have let go of UDP port 4791.
+  // Called when others may have let go of UDP port 4791.
   void look_whether_port_was_freed() {
     if (!suspended()) held_ports_.look_whether_freed(now());
   }
 
   QpTable& qps() { return qps_; }
   const QpTable& qps() const { return qps_; }
-  // Enters a QP in the table, under an index that is free, and in what else knows all QPs.
+  // Enters a QP in the table, under a free index, and in whatever else knows all QPs.
   void add_qp(QueuePair* qp, std::uint32_t index);
   void remove_qp(QueuePair* qp, std::uint32_t index);
 
@@ -94,11 +93,13 @@ class Engine {
   Suspension& suspension() { return suspension_; }
   const Suspension& suspension() const { return suspension_; }
 
-  // Something happens to the QP: it may have packets to send, and its deadline may have changed.
-  // transmit() looks. What depends on whether it is Stopped comes after the touch.
+  // Says that something happens to the QP: it may have packets to send, and its deadline may have
+  // changed; transmit() looks at it. A caller that depends on whether the QP is Stopped touches it
+  // first: until then a resting QP may be Stopped in name only.
   void touch(QueuePair* qp) { suspension_.touch(qp); }
-  // The program has posted to a connection: lets it send now, or soon together with what comes next
-  // (PostGatherer). `under_way`: one of its packets is, and will be acknowledged sooner or later.
+  // The program has posted to a QP: lets the QP send now, or soon together with the next requests
+  // (PostGatherer). `under_way`: a packet of the QP is under way, and will be acknowledged sooner
+  // or later.
   void post(QueuePair* qp, bool under_way);
   // Lets touched QPs send, in turn. With `hold`, acknowledgements may be held (Scheduler).
   void transmit(transport::Time now, bool hold = false) {
@@ -109,13 +110,14 @@ class Engine {
     std::size_t received = 0;
     bool more = false;  // packets may be left in the sockets
   };
-  // Who runs the engine: a program that polls does so again at once, the progress thread when
+  // Who runs the engine: a program that polls runs it again at once, the progress thread when
   // something is due.
   enum class Caller : std::uint8_t { kAnyone, kProgram, kThread };
   // One pass: receive, timers, transmit.
   Pass run(transport::Time now, Caller caller = Caller::kAnyone);
 
-  // No later than the next deadlines of any QP or CQ.
+  // The next deadlines, or earlier times: of QPs, of CQs that hold events back, of resting QPs that
+  // are resumed in turn, of the held ports.
   transport::Deadlines deadlines() const;
   bool port_full() const { return scheduler_.port_full(); }
 
@@ -123,23 +125,22 @@ class Engine {
   Seeker& seeker() { return seeker_; }
   ThreadSleep& thread_sleep() { return thread_sleep_; }
 
-  // --- Any thread, without the lock
-  // ----------------------------------------------------------------------------------------------------
+  // --- Any thread, without the lock ------------------------------------------------------------
 
-  // A pass for a program that polls; nothing when somebody else is just at it.
+  // One pass for a program that polls; none while another thread has the lock, or while suspended.
   void run_for_poller();
   std::uint64_t program_runs() const { return program_runs_.load(std::memory_order_relaxed); }
-  // Whether the program has polled since there were `runs`, or waits for a core to do so.
+  // Whether the program has polled since program_runs() was `runs`, or waits for a core to do so.
   bool polled_since(std::uint64_t runs) const {
     return program_runs() != runs || poll_yields_.away(now());
   }
 
-  // A CQ was armed: the program is about to sleep.
+  // A CQ was armed, so the program is about to sleep: the progress thread listens from now on.
   void listen();
   void set_thread(ProgressThread* thread) { thread_ = thread; }
 
   bool suspended() const { return suspension_.suspended(); }
-  // A forked child: the RNIC is its parent's.
+  // Called in a forked child: the RNIC is its parent's.
   void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 

@@ -8,8 +8,8 @@
 namespace ferry::rnic {
 namespace {
 
-// How often it is looked at, at most, whether the ports are needed, and at least while they are; how
-// often it is tried to get them where nobody tells that they were freed.
+// The shortest time between two looks whether the ports are needed; the longest while they are; the
+// time between two tries to get a port that others hold, if nobody tells when they free it.
 constexpr transport::Time kShortestInterval = std::chrono::milliseconds(50);
 constexpr transport::Time kLongestInterval = std::chrono::seconds(1);
 constexpr transport::Time kTryInterval = std::chrono::milliseconds(250);
@@ -32,7 +32,8 @@ void HeldPorts::look_whether_freed(transport::Time now) {
   if (holder_.port_was_freed()) look_at_ = now;
 }
 
-// Whether a peer answers as one of our kind is known soon, and is seen at the next look.
+// Looks which ports are needed. A peer of unknown class counts as a stranger; its class is soon
+// known, and the next look heeds it.
 void HeldPorts::look(transport::Time now) {
   looked_at_ = now;
   look_at_ = transport::kNever;

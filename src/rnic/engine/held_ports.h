@@ -14,12 +14,12 @@
 
 namespace ferry::rnic {
 
-// UDP port 4791 of the lanes whose slot is another: where nobody else has it, this RNIC holds it
-// while it has QPs that standard NICs may send to, so that these are reached. Under the engine's
-// lock, but for awaits().
+// UDP port 4791 at the addresses of the lanes whose slot is not 0. Where nobody else has that port,
+// this RNIC holds it while it has QPs that standard NICs may send to, so that their packets reach
+// those QPs. Used under the engine's lock, but for awaits().
 class HeldPorts {
  public:
-  // The former two are those of the gsi::Holder.
+  // `bind` and `watches` are those of gsi::Holder.
   HeldPorts(gsi::Holder::Bind bind, bool watches, const Lanes& lanes, const QpTable& qps,
             ThreadSleep& thread)
       : holder_(std::move(bind), watches), lanes_(lanes), qps_(qps), thread_(thread) {}
@@ -27,26 +27,26 @@ class HeldPorts {
   const std::map<port::Address, std::unique_ptr<port::Port>>& ports() const {
     return holder_.ports();
   }
-  // Readable when look_whether_freed() is to be called; -1: it need not be.
+  // Readable when look_whether_freed() is to be called; -1: it need not be called.
   int watch_descriptor() const { return holder_.watch_descriptor(); }
 
-  // A QP of the lane may be sent to from now on, by a peer of which it is not known whether it is of
-  // our kind: it is to be looked at whether the port is needed.
+  // From now on a peer that is not known to be of our kind may send to a QP of the lane: run() will
+  // look whether the port is needed.
   void meets_stranger(const Lane& lane, transport::Time now);
-  // All lanes' are closed, for a stop; after it the QPs meet strangers anew.
+  // Closes all held ports, for a stop. After it the QPs meet strangers anew.
   void let_go();
-  // Others may have let go of the port.
+  // Called when others may have let go of the port.
   void look_whether_freed(transport::Time now);
 
-  // When it is to be looked at next whether the ports are needed.
+  // When run() is to look next whether the ports are needed; kNever: no look is due.
   transport::Time next() const { return look_at_; }
   void run(transport::Time now) {
     if (look_at_ <= now) look(now);
   }
 
-  // Others hold UDP port 4791, and it is told when it is freed.
+  // Whether others hold UDP port 4791, and watch_descriptor() tells when they let go of it.
   bool awaits() const { return awaits_.load(std::memory_order_relaxed); }
-  // A forked child: the ports are its parent's.
+  // Called in a forked child: the ports are its parent's.
   void abandon() { holder_.abandon(); }
 
  private:

@@ -12,15 +12,15 @@
 
 namespace ferry::rnic {
 
-// One family's socket. The two lanes of an RNIC have the same slot where it was opened; after a
-// move each has its own.
+// The socket of one address family. Where the RNIC was opened, its two lanes have the same slot;
+// after a move each has its own.
 struct Lane {
   std::unique_ptr<port::Port> port;
   std::uint32_t slot = 0;
-  std::uint32_t users = 0;  // QPs whose peer is of this family
+  std::uint32_t users = 0;  // connections whose peer is of this family, and UD QPs
 
-  // True when its packets must be taken as they come: also those that come to slot 0 for QP 1 or to
-  // be passed on.
+  // Whether its packets must be taken as they come. To slot 0 they come also for QP 1, and to be
+  // passed on.
   bool listens() const { return port != nullptr && (users > 0 || slot == 0); }
 };
 inline constexpr std::size_t kLanes = 2;
@@ -28,7 +28,7 @@ inline std::size_t lane_of(const port::Address& address) {
   return address.is_ipv4() ? 0 : 1;
 }
 
-// The lanes of an RNIC, and its virtual GIDs. Under the engine's lock.
+// The lanes of an RNIC, and its virtual GIDs. Used under the engine's lock.
 class Lanes {
  public:
   Lane& operator[](std::size_t index) { return lanes_[index]; }
@@ -48,7 +48,7 @@ class Lanes {
   // then on.
   void set_gids(std::vector<port::Address> gids) { gids_ = std::move(gids); }
   const std::vector<port::Address>& gids() const { return gids_; }
-  // The virtual GID of a family; null: none.
+  // The virtual GID of a lane's family; null: the RNIC has none.
   const port::Address* gid_of(std::size_t index) const {
     for (const port::Address& gid : gids_) {
       if (lane_of(gid) == index) return &gid;

@@ -4,15 +4,15 @@
 
 namespace ferry::rnic {
 
-// When the progress thread looks for the next packet for a moment before it sleeps: to be woken
-// takes longer than most answers of a network. After every packet as long as another one follows at
-// once; where none does, or somebody else wants the processor, after every second, then every
-// fourth, up to every kRarest.
+// Decides when the progress thread looks for the next packet for a moment before it sleeps: to be
+// woken takes longer than most answers of a network. It looks after every packet as long as another
+// one follows at once. Where none does, or somebody else wants the processor, it looks after every
+// second packet, then every fourth, up to every kRarest-th.
 class Looks {
  public:
   static constexpr unsigned kRarest = 256;
 
-  // A packet came, and nobody took it but the thread.
+  // The thread itself has taken a packet. True: it should look now, and then call ended().
   bool due() {
     if (left_ > 0) --left_;
     return left_ == 0;

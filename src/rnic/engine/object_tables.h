@@ -9,8 +9,8 @@
 
 namespace ferry::rnic {
 
-// What QPs look up by number when they send and receive: memory by its keys, address handles, XRC
-// SRQs. Under the engine's lock.
+// The objects that QPs look up by number when they send and receive: memory by its keys, address
+// handles, XRC SRQs. Used under the engine's lock.
 class ObjectTables {
  public:
   MemoryTable& memory() { return memory_; }

@@ -8,24 +8,26 @@
 
 namespace ferry::rnic {
 
-// A program that streams small messages posts them one by one, and a system call for each would
-// cost more than all else. So the packets of a request may wait for those of the next ones and
-// leave in one super-packet with them: with the program's next poll, which a streaming program soon
-// does, at the latest with the kMost-th request. A program that posts and then computes would wait
-// for its data instead; so nothing is kept until the program has come back to the RNIC within
-// kPrompt again and again, and nothing unless an acknowledgement is on its way: that wakes the
-// progress thread, which sends what is kept (the rule of Nagle, RFC 896).
+// Decides whether the packets of a posted request wait for those of the next ones. A program that
+// streams small messages posts them one by one, and a system call for each would cost more than all
+// else. So the packets of several requests leave together in one super-packet: with the program's
+// next poll, which comes soon in a streaming program, at the latest with the kMost-th request. The
+// data of a program that posts and then computes would wait in vain; so nothing is kept until the
+// program has come back to the RNIC within kPrompt again and again. Nor is anything kept without an
+// acknowledgement on its way, which wakes the progress thread to send it (the rule of Nagle, RFC
+// 896).
 class PostGatherer {
  public:
   static constexpr transport::Time kPrompt = std::chrono::microseconds(20);
   static constexpr std::uint32_t kStreak = 32;  // calls, each within kPrompt of the last one's end
   static constexpr std::uint32_t kLongestStreak = 4096;
   static constexpr std::uint32_t kMost = 32;    // calls that leave together
-  static constexpr std::uint32_t kTrusted = 4;  // flushes by the program that halve what is needed
+  static constexpr std::uint32_t kTrusted = 4;  // flushes by the program that halve needed_
 
-  // The program has posted. True: the packets may wait. `acknowledged`: see above.
+  // The program has posted. True: the packets may wait. `acknowledged`: an acknowledgement is on
+  // its way that wakes the progress thread, or that thread looks soon by itself.
   bool keep(transport::Time now, bool acknowledged) {
-    // One call in a hundred is late because something else had the processor: that ends no stream.
+    // One call in a hundred is late because something else had the processor: this ends no stream.
     streak_ = now - last_call_ <= kPrompt ? std::min(streak_ + 1, kLongestStreak) : streak_ / 2;
     last_call_ = now;
     if (!acknowledged || streak_ < needed_) {
@@ -40,11 +42,13 @@ class PostGatherer {
     return true;
   }
 
-  // A call of the program ends; what it spent in the kernel is not the program's delay.
+  // A call of the program ends at `now`; the time that it spent in the kernel does not count as the
+  // program's delay.
   void leaves(transport::Time now) { last_call_ = std::max(last_call_, now); }
 
-  // A pass, which sends what is kept. One that came without the program, which did not come back,
-  // makes it harder to keep anything.
+  // A pass of the engine sends what is kept. A pass that the program did not run, and that finds
+  // packets kept, shows that the program did not come back: it takes a longer streak to keep any
+  // again.
   void passes(transport::Time now, bool program) {
     if (program) {
       if (kept_ > 0) came_back();

@@ -20,16 +20,16 @@ constexpr unsigned kWastedFirst = 16;
 constexpr unsigned kWastedLast = 1024;
 constexpr transport::Time kFirstTick = std::chrono::milliseconds(1);
 constexpr transport::Time kLastTick = std::chrono::milliseconds(8);
-constexpr unsigned kIdleTicks = 8;  // without a poll: nobody is there
-// Parked for a shorter time, it should not have been.
+constexpr unsigned kIdleTicks = 8;  // without a poll: the program has ceased to poll
+// If it was parked for a shorter time, it should not have parked.
 constexpr transport::Time kWorthParking = std::chrono::milliseconds(20);
-// A program that polls does so within this time, again and again: one that waits for data in its
-// memory ceases when it has got its completion.
+// A program that polls does so within this time, again and again. One that waits for data in its
+// memory ceases to poll when it has got its completion.
 constexpr transport::Time kGrace = std::chrono::microseconds(50);
 constexpr unsigned kGraces = 4;
-// How long it looks for the next packet before it sleeps: what waking it costs, about.
+// How long it looks for the next packet before it sleeps: about as long as waking it takes.
 constexpr transport::Time kLook = std::chrono::microseconds(30);
-constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then at the link as well
+constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then at the link, too
 
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
@@ -41,8 +41,9 @@ timespec to_timespec(transport::Time time) {
   return {static_cast<time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
 }
 
-// A NIC does not wait for a processor until a program that spins has used up its time slice.
-// Without CAP_SYS_NICE or an RLIMIT_NICE it stays as it is.
+// Raises this thread's priority, since a NIC does not wait for a processor until a program that
+// spins has used up its time slice. Without CAP_SYS_NICE or an RLIMIT_NICE the priority stays as it
+// is.
 void raise_priority(unsigned by) {
   errno = 0;
   const int nice = getpriority(PRIO_PROCESS, 0);
@@ -91,7 +92,7 @@ void* ProgressThread::entry(void* self) {
 }
 
 void ProgressThread::kick() {
-  // Also where the thread that kicks is cancelled in write().
+  // Counts this thread out also when it is cancelled in write().
   struct Kicking {
     explicit Kicking(std::atomic<unsigned>& count) : kicking(count) { kicking.fetch_add(1); }
     ~Kicking() { kicking.fetch_sub(1); }
@@ -100,7 +101,7 @@ void ProgressThread::kick() {
   const int event = event_.load();
   if (event < 0) return;
   const std::uint64_t one = 1;
-  // Fails only when the counter is full already, which wakes as well.
+  // write() fails only when the counter is full already, which wakes the thread as well.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
 }
 
@@ -116,7 +117,8 @@ void ProgressThread::drain_event() {
 }
 
 void ProgressThread::listen() {
-  // Either this sees that the thread is parked, or the thread sees the request before it parks.
+  // Either this call sees that the thread is parked, or the thread sees the request before it
+  // parks.
   listen_requests_.fetch_add(1);
   if (parked_.load()) kick();
 }
@@ -156,7 +158,8 @@ void ProgressThread::main() {
       link_.close();
       detached_ = true;
       changed_.notify_all();
-      // Not for the request: it may be the next one by the time this thread is awake.
+      // It does not wait for request_ to change: that may be the next kDetach by the time this
+      // thread is awake.
       changed_.wait(lock, [this] { return !detached_ || request_.load() == Request::kEnd; });
     }
     if (request_.load() == Request::kEnd) return;
@@ -167,7 +170,7 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
   constexpr nfds_t kFirstSocket = 3;
   std::array<pollfd, kFirstSocket + 2 * kLanes + MulticastGroups::kMaxGroups> descriptors;
   descriptors[0] = {event_.load(), POLLIN, 0};
-  descriptors[1] = {link_.descriptor(), POLLIN, 0};  // a negative one is passed over
+  descriptors[1] = {link_.descriptor(), POLLIN, 0};  // ppoll() passes over a negative one
   descriptors[2] = {-1, POLLIN, 0};
   nfds_t count = kFirstSocket;
   transport::Time now, until;
@@ -292,20 +295,22 @@ transport::Time ProgressThread::park() {
   for (; !asked_to_leave() && listen_requests_.load() == requests;
        tick = std::min(tick * 2, kLastTick)) {
     const std::uint64_t before = engine_.program_runs();
-    // With the next interrupt that comes anyway: one of its own takes 10 us of the program's time.
+    // The slack lets the timer run out with the next interrupt that comes anyway: one of its own
+    // takes 10 us of the program's time.
     prctl(PR_SET_TIMERSLACK, (tick / 2).count());
     pause(tick);
     prctl(PR_SET_TIMERSLACK, 0);
     look_at_link();
     if (engine_.held_ports().awaits()) look_whether_port_was_freed();
-    // It has polled all the time. If it has just ceased, the next look tells.
+    // The program has polled all the time. If it has just ceased, the next look tells.
     if (engine_.program_runs() - before > static_cast<std::uint64_t>(tick / kGrace)) {
       idle = 0;
       continue;
     }
     idle = engine_.polled_since(before) ? 0 : idle + 1;
     if (idle == kIdleTicks) break;
-    // It may have polled since the last look, but does it still? What waits or is due tells.
+    // The program may have polled since the last look, and have ceased now. If something waits or
+    // is due, a closer look tells.
     if (work_waits() && !program_serves_itself()) break;
   }
   parked_.store(false);
@@ -313,7 +318,7 @@ transport::Time ProgressThread::park() {
 }
 
 void ProgressThread::serve() {
-  look_at_link();  // after a move it is another one
+  look_at_link();  // after a move the link is another one
   std::uint64_t requests = listen_requests_.load();
   while (!asked_to_leave()) {
     const std::uint64_t runs = engine_.program_runs();
@@ -327,10 +332,11 @@ void ProgressThread::serve() {
     if (wake == Wake::kPacket && !engine_.polled_since(runs) && looks_.due()) {
       looks_.ended(look(runs));
     }
-    // Who took the packets says nothing: on a core that both share it is always this thread. Nor
-    // does a poll since it fell asleep say that the program would have taken them: it may have
-    // polled for a completion, and wait for data in its memory now. So it is only counted here, and
-    // looked at more closely now and then.
+    // Did the program poll, so that this wake-up was wasted? Who took the packets does not tell: on
+    // a core that both share it is always this thread. Nor does a poll since this thread fell
+    // asleep tell that the program would have taken them: it may have polled for a completion, and
+    // wait for data in its memory now. So wake-ups with a poll are only counted here, and
+    // program_serves_itself() looks more closely now and then.
     if (engine_.polled_since(runs)) {
       ++wasted_;
     } else if (wake == Wake::kPacket) {

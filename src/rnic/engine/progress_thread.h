@@ -21,18 +21,18 @@ namespace ferry::rnic {
 //
 //   listening   sleeps on the sockets until a packet comes or a deadline is due; while one packet
 //               follows the other it looks for the next before it sleeps (looks.h)
-//   parked      the program polls by itself: sleeps, and looks at times whether that has ceased
-//   detached    holds no descriptor, and does nothing until it is attached again (a process that is
-//   being moved)
+//   parked      the program polls by itself: sleeps, and looks now and then whether it still does
+//   detached    holds no descriptor, and does nothing until it is attached again (the process is
+//               being moved)
 //
-// It parks after it was woken for packets several times while the program polled, unless the
-// program ceases to poll when it holds off for a moment: then it polls for its completions only,
-// and spins on its memory for what the peer writes. A program that polls takes what an armed CQ
-// waits for as well (UCX polls one CQ and has another one armed); to arm a CQ ends the parking.
+// The thread parks after it was woken for packets several times while the program polled. Before,
+// it holds off for a moment: if the program ceases to poll meanwhile, it does not park, since that
+// program polls for its completions only, and spins on its memory for what the peer writes. A
+// program that polls takes the packets that an armed CQ waits for as well (UCX polls one CQ and has
+// another one armed); to arm a CQ ends the parking.
 class ProgressThread {
  public:
-  // `link_changed` is called by the thread, without a lock, when the interface goes down or comes
-  // up.
+  // The thread calls `link_changed`, without a lock, when the interface goes down or comes up.
   ProgressThread(Engine& engine, std::string netdev, std::function<void(bool up)> link_changed)
       : engine_(engine), link_(std::move(netdev)), link_changed_(std::move(link_changed)) {}
   ~ProgressThread();
@@ -41,30 +41,31 @@ class ProgressThread {
 
   // 0 or errno. Starts attached.
   int start();
-  // Listens from now on, if it was parked. Cheap when it was not.
+  // Has the thread listen from now on. Cheap if it is not parked.
   void listen();
-  // Wakes it, so that it looks at the deadlines again.
+  // Wakes the thread, so that it looks at the deadlines again.
   void kick();
-  // Returns when it has closed its descriptor. The ports may be taken away then.
+  // Returns when the thread has closed its descriptors. The ports may be taken away then.
   void detach();
   // 0 or errno: no descriptor.
   int attach();
-  // In a forked child there is no such thread: only its descriptor is left to be closed.
+  // In a forked child, which has no such thread: closes its descriptors.
   void abandon();
   bool parked() const { return parked_.load(std::memory_order_relaxed); }
 
  private:
   static void* entry(void* self);
   void main();
-  // Sleeps and works; returns when a detach() or the end is asked for.
+  // Sleeps and works; returns when it is asked to detach or to end.
   void serve();
   enum class Wake : std::uint8_t { kPacket, kOther };
   Wake sleep_listening();
-  // Looks for the next packets, unless the program has run the engine more often than `runs` times.
-  // Whether there were any, in time.
+  // Looks for the next packets for a moment, unless the program has polled since program_runs() was
+  // `runs`. True: some came in time.
   bool look(std::uint64_t runs);
   // Whether the program takes packets by itself: holds off for a moment, and looks.
   bool program_serves_itself();
+  // Whether packets wait in a socket, or a deadline has passed.
   bool work_waits();
   void look_at_link();
   void look_whether_port_was_freed();
@@ -76,7 +77,7 @@ class ProgressThread {
   }
   void drain_event();
   int open_event();
-  // When nobody writes to it any more: the number may be another descriptor's at once.
+  // Closes event_ once no thread is in kick(): the number may be another descriptor's at once.
   void close_event();
 
   Engine& engine_;
@@ -97,7 +98,7 @@ class ProgressThread {
 
   Looks looks_;
   unsigned wasted_ = 0;         // wake-ups for packets while the program polled, less the others
-  unsigned wasted_limit_ = 16;  // then it is looked at more closely
+  unsigned wasted_limit_ = 16;  // so many have serve() look more closely
 };
 
 }  // namespace ferry::rnic

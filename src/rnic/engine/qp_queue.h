@@ -4,7 +4,8 @@
 
 namespace ferry::rnic {
 
-// QPs in turn, linked by a member of theirs of which the queue disposes.
+// A queue of QPs, first in, first out. It links them by their member kNext, which no one else uses
+// while they are in it.
 template <QueuePair* QueuePair::*kNext>
 class QpQueue {
  public:
@@ -14,7 +15,7 @@ class QpQueue {
     (tail_ != nullptr ? tail_->*kNext : head_) = qp;
     tail_ = qp;
   }
-  // Null: it is empty.
+  // Takes the first QP off; null: the queue is empty.
   QueuePair* pop() {
     QueuePair* qp = head_;
     if (qp == nullptr) return nullptr;
@@ -22,7 +23,7 @@ class QpQueue {
     if (head_ == nullptr) tail_ = nullptr;
     return qp;
   }
-  // False: it is not there.
+  // False: the QP is not in the queue.
   bool remove(QueuePair* qp) {
     QueuePair* previous = nullptr;
     for (QueuePair* at = head_; at != nullptr; previous = at, at = at->*kNext) {

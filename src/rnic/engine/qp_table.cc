@@ -13,7 +13,7 @@ std::uint32_t QpTable::free_index() {
   for (;;) {
     const std::uint32_t index = next_index_;
     next_index_ = (next_index_ + 1) & port::kSlotIndexMask;
-    // Reserved in slot 0 only, but a QP keeps its index wherever it moves.
+    // These indices are reserved in slot 0 only, but a QP keeps its index wherever it moves.
     if (index >= port::kReservedIndices && is_free(index)) return index;
   }
 }

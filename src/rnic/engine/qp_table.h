@@ -11,22 +11,22 @@ namespace ferry::rnic {
 
 class QueuePair;
 
-// The QPs of an RNIC, by index and all. Under the engine's lock.
+// The QPs of an RNIC, by index and in a list. Used under the engine's lock.
 class QpTable {
  public:
   static constexpr std::uint32_t kMaxQps = (1u << port::kSlotIndexBits) - port::kReservedIndices;
   static constexpr std::uint32_t kNoIndex = ~0u;
 
-  // `chance`: where to begin with indices.
+  // `chance`: a random number, from which the first index comes.
   explicit QpTable(std::uint64_t chance);
 
-  // An index that no QP has, in turn, so that a freed one is not soon used again; kNoIndex when
-  // none is left.
+  // The next index that no QP has; indices go round, so that a freed one is not soon used again.
+  // kNoIndex: none is left.
   std::uint32_t free_index();
   bool is_free(std::uint32_t index) const { return by_index_[index] == nullptr; }
-  // Enters a QP under an index that is free.
+  // Enters a QP under a free index.
   void add(QueuePair* qp, std::uint32_t index);
-  // False: it is not there.
+  // False: this index has another QP, or none.
   bool remove(QueuePair* qp, std::uint32_t index);
 
   QueuePair* operator[](std::uint32_t index) const { return by_index_[index]; }
@@ -36,7 +36,7 @@ class QpTable {
     for (QueuePair* qp : all_) function(*qp);
   }
 
-  // Of all QPs there have been.
+  // The sums over all QPs, with those that were destroyed.
   transport::Counters counters() const;
 
  private:

@@ -39,9 +39,9 @@ inline QueuePair* Reception::find(const Lane& lane, std::uint32_t qpn) const {
   return qp != nullptr && qp->serves(lane) ? qp : nullptr;
 }
 
-// What is for QP 1, for another slot, or was passed on to this one. Both ends of the latter look at
-// the port: who has slot 0 opens no envelope, and who has another slot passes on only what came to
-// the port that it holds beside it.
+// Handles a packet for QP 1, for another slot, or one that was passed on to this slot. Who passes
+// on and who opens envelopes depends on the port: the RNIC of slot 0 opens none, and an RNIC of
+// another slot passes on only what came to the port 4791 that it holds besides its own.
 void Reception::handle_other(Lane& lane, port::Port& port, const port::Received& received,
                              const wire::Packet& packet, transport::Time now) {
   if (forwarder_.take(port, received, packet)) return;

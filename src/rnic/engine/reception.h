@@ -17,12 +17,12 @@ namespace ferry::rnic {
 
 // Packets that were dropped before they reached a QP, by reason.
 struct DropCounters {
-  std::uint64_t bad_icrc = 0;   // also shorter than a header
+  std::uint64_t bad_icrc = 0;   // counts also packets shorter than a header
   std::uint64_t malformed = 0;  // headers or lengths that contradict each other
   std::uint64_t unknown_qp = 0;
 };
 
-// Takes packets from the sockets of an RNIC to its QPs. Under the engine's lock.
+// Takes packets from the sockets of an RNIC to its QPs. Used under the engine's lock.
 class Reception {
  public:
   Reception(Lanes& lanes, const HeldPorts& held_ports, const MulticastGroups& multicast,
@@ -33,8 +33,8 @@ class Reception {
         qps_(qps),
         suspension_(suspension) {}
 
-  // How many packets came. `all`: also those of lanes that no QP uses. *more: packets may be left in
-  // the sockets.
+  // Returns how many packets came. `all`: looks also at lanes that no QP uses. Sets *more if
+  // packets may be left in the sockets.
   std::size_t receive(transport::Time now, bool all, bool* more);
 
   Forwarder& forwarder() { return forwarder_; }

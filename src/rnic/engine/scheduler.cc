@@ -6,8 +6,8 @@
 namespace ferry::rnic {
 namespace {
 
-constexpr unsigned kPacketsPerTurn = 16;  // of one QP, before the next one's turn
-constexpr unsigned kWaitingPerPass = 16;  // QPs that wait for room, tried per pass
+constexpr unsigned kPacketsPerTurn = 16;  // how many one QP sends before the next one's turn
+constexpr unsigned kWaitingPerPass = 16;  // how many QPs that wait for room are tried per pass
 
 }  // namespace
 

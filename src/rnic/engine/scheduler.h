@@ -11,14 +11,15 @@
 
 namespace ferry::rnic {
 
-// Lets QPs send in turn. Touched QPs are served in the current pass; waiting ones have work that did
-// not fit the window or the port, and are tried a few per pass. Under the engine's lock.
+// Lets QPs send in turn. Touched QPs are served in the current pass. Waiting QPs have work that did
+// not fit the window or the port, and a few of them are tried per pass. Used under the engine's
+// lock.
 class Scheduler {
  public:
   Scheduler(Lanes& lanes, Timers& timers, HeldPackets& held)
       : lanes_(lanes), timers_(timers), held_(held) {}
 
-  // The QP, which does not rest, may have packets to send, and its deadline may have changed.
+  // A QP that does not rest may have packets to send, and its deadline may have changed.
   void touch(QueuePair* qp) {
     if (qp->turn == Turn::kTouched) return;
     qp->turn = Turn::kTouched;
@@ -28,9 +29,9 @@ class Scheduler {
 
   bool has_work() const { return !touched_.empty() || !waiting_.empty() || port_full_; }
   bool port_full() const { return port_full_; }
-  // Lets touched QPs send, until all are done, the ports are full or the windows closed; then
-  // flushes. With `hold`, acknowledgements that an answer will follow at once wait for it: their QPs
-  // stay touched.
+  // Lets touched QPs send until all are done, the ports are full or the windows closed; then
+  // flushes. With `hold`, an acknowledgement waits for the answer that will follow at once, and its
+  // QP stays touched.
   void transmit(transport::Time now, bool hold);
 
  private:

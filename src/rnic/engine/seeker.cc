@@ -19,7 +19,7 @@ void Seeker::seek(const port::Endpoint& name, transport::Time now) {
   std::erase_if(asked_, [now](const auto& entry) { return now - entry.second >= kInterval; });
   asked_[name] = now;
   if (std::find(sought_.begin(), sought_.end(), name) == sought_.end()) {
-    if (sought_.size() >= kMaxSought) return;  // nobody takes them: there is no ferryd
+    if (sought_.size() >= kMaxSought) return;  // nobody takes the names: there is no ferryd
     sought_.push_back(name);
   }
   due_ = true;

@@ -5,8 +5,8 @@
 namespace ferry::rnic {
 namespace {
 
-// QPs that rest are looked at and resumed beside a program that wants the engine too: so many with
-// the lock held, and none for so long after them.
+// QPs are laid to rest and resumed beside a program that wants the engine too: so many under one
+// hold of the lock, and after so many resumed ones none for kResumeInterval.
 constexpr unsigned kRestPerTurn = 64;
 constexpr unsigned kResumedPerTurn = 64;
 constexpr transport::Time kResumeInterval = std::chrono::microseconds(50);

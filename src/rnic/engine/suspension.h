@@ -16,21 +16,25 @@
 
 namespace ferry::rnic {
 
-// An RNIC that stands still for a move, and its QPs that rest (resting_qps.h). Under the engine's
-// lock, but for suspended().
+// Whether an RNIC stands still for a move, and which of its QPs rest (resting_qps.h). Used under
+// the engine's lock, but for suspended().
+//
+// The order of a stop: begin_rest(); rest() until it returns false; set_suspended(true);
+// take_resting_entries(). Of a resume: set_suspended(false); each restless QP is resumed;
+// resume_resting().
 class Suspension {
  public:
   Suspension(Environment& environment, const Lanes& lanes, const QpTable& qps, Scheduler& scheduler)
       : environment_(environment), lanes_(lanes), qps_(qps), scheduler_(scheduler) {}
 
-  // While suspended packets are neither taken nor sent.
+  // While suspended, packets are neither taken nor sent.
   void set_suspended(bool suspended) { mode_ = suspended ? Mode::kSuspended : Mode::kServing; }
   bool suspended() const { return mode() == Mode::kSuspended; }
-  // Neither suspended nor are there QPs that rest still.
+  // Not suspended, and no resting QP is left to be resumed.
   bool is_over() const { return mode() == Mode::kServing; }
   bool resumes_resting() const { return mode() == Mode::kResuming; }
 
-  // As Scheduler::touch(), of one that rests as well: it does not any more.
+  // As Scheduler::touch(), but the QP may rest: that ends its rest.
   void touch(QueuePair* qp) {
     if (qp->turn != Turn::kNone) {
       if (transport::kMovable && qp->turn == Turn::kResting) disturb(qp);
@@ -39,9 +43,8 @@ class Suspension {
     scheduler_.touch(qp);
   }
 
-  // begin_rest(), rest() until it is false; the stop is set_suspended(), detach takes the entries of
-  // resting QPs; after the resume of those that do not rest, resume_resting().
   void begin_rest(transport::Time now);
+  // Lets some more of the idle QPs rest. False: no QP is left to look at.
   bool rest();
   template <typename F>
   void for_each_restless(F&& function) {
@@ -52,19 +55,20 @@ class Suspension {
     return resting_.take_entries(lane);
   }
   void resume_resting(bool rollback, transport::Time now);
-  // When the next ones are resumed, beside a program that wants the engine too.
+  // When the next resting QPs are resumed, between which the program has the engine; kNever: none
+  // are.
   transport::Time next() const { return resumes_resting() ? resume_at_ : transport::kNever; }
   [[gnu::cold]] void resume_some(transport::Time now);
-  // Nobody rests after it.
+  // Ends the rest of all QPs.
   void wake_all();
-  // How many of its RNIC's epochs a QP that rests has not been told of.
+  // By how many epochs a resting QP is behind its RNIC.
   std::uint32_t epochs_ahead() const;
 
   void added(QueuePair* qp) { resting_.added(qp); }
   void removed(QueuePair* qp) { resting_.removed(qp); }
 
  private:
-  // kResuming: serving, and there are QPs that rest still.
+  // kResuming: it serves, while resting QPs are resumed in turn.
   enum class Mode : std::uint8_t { kServing, kSuspended, kResuming };
   Mode mode() const {
     return transport::kMovable ? mode_.load(std::memory_order_relaxed) : Mode::kServing;
@@ -78,7 +82,7 @@ class Suspension {
   Scheduler& scheduler_;
   RestingQps resting_;
   std::atomic<Mode> mode_{Mode::kServing};
-  transport::Time resume_at_{};  // of the next ones
+  transport::Time resume_at_{};  // when the next resting QPs are resumed
   bool by_rollback_ = false;
 };
 

@@ -5,7 +5,8 @@
 
 namespace ferry::rnic {
 
-// How the progress thread sleeps, for the engine, which wakes it. Under the engine's lock.
+// How the progress thread sleeps, so that the engine knows when to wake it. Used under the engine's
+// lock.
 class ThreadSleep {
  public:
   void begins(transport::Time until, bool watches_full_port) {
@@ -15,19 +16,19 @@ class ThreadSleep {
     watches_full_port_ = watches_full_port;
   }
   void ends() { asleep_ = false; }
-  // There are others from now on, which the thread must watch.
+  // The thread must watch other sockets from now on.
   void sockets_changed() { sockets_changed_ = true; }
 
   bool asleep() const { return asleep_; }
-  // Whether it looks within `time`.
+  // Whether the thread looks within `time`.
   bool looks_within(transport::Time time, transport::Time now) const {
     return !asleep_ || until_ - now <= time;
   }
-  // Whether it watches less than it must.
+  // Whether it sleeps without watching all sockets that it must watch.
   bool misses_socket(bool port_full) const {
     return sockets_changed_ || (port_full && !watches_full_port_);
   }
-  // Past one of these deadlines.
+  // Whether it sleeps past one of these deadlines.
   bool oversleeps(const transport::Deadlines& next) const {
     return next.strict < until_ ||
            (next.lenient != transport::kNever && next.lenient + Timers::kLenience < until_);

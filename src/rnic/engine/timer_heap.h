@@ -9,22 +9,22 @@ namespace ferry::rnic {
 
 inline constexpr std::size_t kNoTimer = ~std::size_t{0};
 
-// Base of what has a deadline.
+// The base of each class whose objects have a deadline.
 struct TimerEntry {
   transport::Time timer_time{};
   std::size_t timer_index = kNoTimer;  // kNoTimer: not in the heap
 };
 
-// A QP is in two heaps (transport::Deadlines).
+// A QP has two bases, as it is in two heaps (transport::Deadlines).
 struct StrictTimer : TimerEntry {};
 struct LenientTimer : TimerEntry {};
 
-// Deadlines of many QPs. Timers are nearly always put off or cancelled before they are due, so both
-// cost nothing: an entry stays where it is until its old time has come, and is looked at again
-// then.
+// The deadlines of many QPs. Timers are nearly always put off or cancelled before they are due, so
+// neither costs anything: an entry stays where it is until its old time has come, and is looked at
+// again then.
 class TimerHeap {
  public:
-  // No later than the earliest deadline; kNever when there is none.
+  // The earliest deadline, or an earlier time; kNever: there is none.
   transport::Time next() const { return heap_.empty() ? transport::kNever : heap_[0]->timer_time; }
 
   // Room for `count` entries, so that schedule() does not allocate.
@@ -43,7 +43,8 @@ class TimerHeap {
     }
   }
 
-  // The entry with the earliest time, if that is due; it must be put off or removed then.
+  // The entry with the earliest time, if that is due: the caller then puts it off or removes it.
+  // Null: none is due.
   TimerEntry* due(transport::Time now) const {
     return !heap_.empty() && heap_[0]->timer_time <= now ? heap_[0] : nullptr;
   }

@@ -10,14 +10,14 @@
 
 namespace ferry::rnic {
 
-// The deadlines of an RNIC's QPs. Under the engine's lock.
+// The deadlines of an RNIC's QPs. Used under the engine's lock.
 class Timers {
  public:
   // How late a lenient deadline may be served. A program that polls serves it in time; for one that
   // does not, the progress thread would interrupt it again and again.
   static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
 
-  // Room for so many QPs.
+  // Makes room for `count` QPs, so that schedule() does not allocate.
   void reserve(std::size_t count) {
     strict_.reserve(count);
     lenient_.reserve(count);
@@ -32,10 +32,10 @@ class Timers {
     lenient_.remove(static_cast<LenientTimer*>(qp));
   }
 
-  // No later than the next deadlines of any QP.
+  // The next deadlines of any QP, or earlier times.
   transport::Deadlines next() const { return {strict_.next(), lenient_.next()}; }
 
-  // Serves the QPs whose deadlines are due; `touch` is told of each.
+  // Serves the QPs whose deadlines are due, and calls `touch` for each.
   template <typename Touch>
   void run(transport::Time now, Touch touch) {
     run<StrictTimer>(strict_, &transport::Deadlines::strict, now, touch);

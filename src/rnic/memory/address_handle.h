@@ -11,7 +11,8 @@
 
 namespace ferry::rnic {
 
-// An address handle (clause 11.2.2). Its GIDs are virtual: it holds through moves of either side.
+// An address handle (clause 11.2.2). Its GIDs are virtual, so it stays valid when either side
+// moves.
 class AddressHandle final : public device::Ah {
  public:
   AddressHandle(std::uint32_t number, ProtectionDomain* domain, const ibv_ah_attr& attributes);
@@ -19,7 +20,7 @@ class AddressHandle final : public device::Ah {
 
   ProtectionDomain* pd() const { return pd_; }
   const ibv_ah_attr& attributes() const { return attributes_; }
-  // The part that a datagram takes from its AH.
+  // The part of its address that a datagram takes from its AH.
   const transport::DatagramAddress& address() const { return address_; }
 
  private:

@@ -11,12 +11,12 @@
 
 #if defined(__x86_64__)
 
-// Leaf functions without a stack frame: whatever instruction between begin and end faults, going on
-// at ferry_copy_fault returns 1 to the caller.
+// Leaf functions without a stack frame: whichever instruction between ferry_copy_begin and
+// ferry_copy_end faults, going on at ferry_copy_fault returns 1 to the caller.
 //
-// The two copies differ in whose words they keep whole: those that they load, or those that they
-// store. `rep movsb` keeps none of those that it loads when source and target are aligned
-// differently, and is slower then.
+// ferry_copy_from keeps the words whole that it loads, ferry_copy_to those that it stores. `rep
+// movsb` tears the words that it loads when source and target are aligned differently, and is
+// slower then.
 extern "C" {
 __attribute__((visibility("hidden"))) int ferry_copy_from(void* to, const void* from,
                                                           std::size_t length);
@@ -198,7 +198,7 @@ bool copy_through_kernel(void* to, const void* from, std::size_t length, bool re
   return true;
 }
 
-// The last byte last.
+// Writes the last byte last.
 bool write_through_kernel(void* to, const void* from, std::size_t length) {
   if (length == 0) return true;
   auto* out = static_cast<std::byte*>(to);
@@ -207,8 +207,8 @@ bool write_through_kernel(void* to, const void* from, std::size_t length) {
          copy_through_kernel(out + length - 1, in + length - 1, 1, false);
 }
 
-// Without a handler: the page is made present and writable first. What its owner does to it in
-// between is then the owner's risk.
+// Without a fault handler the page is made present and writable before the access. If the
+// application unmaps or protects it in between, the access faults and the process crashes.
 bool make_writable(void* at) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   auto* begin = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~(page - 1));
@@ -288,7 +288,7 @@ bool recover_from_fault(void* ucontext, void* /*address*/) {
   return true;
 }
 
-#else  // No copy routine with recovery for this machine yet: the kernel copies.
+#else  // This machine has no copy routine with recovery yet: the kernel copies.
 
 bool copy_from_application(void* to, const void* from, std::size_t length) {
   return copy_through_kernel(to, from, length, true);

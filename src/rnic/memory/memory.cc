@@ -83,7 +83,7 @@ int check_registration(const device::MrInit& init, std::uint32_t* access, std::u
                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
                                  kFlushGlobal;
-  // Hints without a meaning here.
+  // These are hints, which mean nothing here.
   constexpr unsigned kHints = unsigned{IBV_ACCESS_HUGETLB} | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
   if ((init.access & kFlushPersistent) != 0) return EOPNOTSUPP;
   if ((init.access & ~(kCounting | kHints)) != 0) return EINVAL;
@@ -97,12 +97,13 @@ int check_registration(const device::MrInit& init, std::uint32_t* access, std::u
   const auto begin = reinterpret_cast<std::uintptr_t>(init.address);
   const std::uintptr_t end = begin + init.length;
   if (end < begin || *iova + init.length < *iova) return EINVAL;
-  // Every copy of ours is on demand; who asks for that says that the range need not be there now.
+  // All copies of this RNIC work on demand. IBV_ACCESS_ON_DEMAND says that the range need not be
+  // mapped now.
   if (init.length == 0 || (init.access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (end > ~std::uintptr_t{0} - page) return EINVAL;
   if (!is_mapped(begin, end, page)) return EFAULT;
-  // PROT_NONE shows only when it is looked at: at both ends, which costs two pages at most.
+  // mincore() does not show PROT_NONE. So both ends are read, which brings in two pages at most.
   if (!is_readable(begin) || !is_readable(end - 1)) return EFAULT;
   return 0;
 }

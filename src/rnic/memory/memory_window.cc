@@ -27,7 +27,7 @@ bool MemoryTable::bind(const transport::WindowBinding& binding, const Protection
     target->key = binding.rkey;
     return true;
   }
-  // A window of type 2 is invalidated before it is bound again.
+  // A window of type 2 must be invalidated before it is bound again.
   if (!type_1 && (target->region != nullptr || binding.length == 0)) return false;
   Extent* extent = extents_[binding.lkey >> 16];
   if (extent == nullptr || extent->is_window || extent->key != binding.lkey || extent->pd != pd) {

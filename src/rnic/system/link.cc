@@ -27,7 +27,7 @@ struct Rate {
   std::uint32_t megabits;  // up to this speed of the interface
   std::uint8_t width, speed;
 };
-// As the kernel's RoCE devices translate it.
+// How a speed translates to active_width and active_speed, as in the kernel's RoCE devices.
 constexpr std::array kRates = {Rate{1'000, kWidth1x, kSdr},     Rate{10'000, kWidth1x, kFdr10},
                                Rate{20'000, kWidth4x, kDdr},    Rate{25'000, kWidth1x, kEdr},
                                Rate{40'000, kWidth4x, kFdr10},  Rate{50'000, kWidth1x, kHdr},
@@ -46,8 +46,9 @@ bool ask_ethtool(int socket, const std::string& netdev, Command* command) {
   return ask(socket, SIOCETHTOOL, netdev, &request);
 }
 
-// Up and with a carrier, as the kernel's RoCE devices see it. IFF_RUNNING follows the carrier later,
-// on a busy host by seconds.
+// Whether the interface is not up, or has no carrier, as the kernel's RoCE devices see it.
+// IFF_RUNNING follows the carrier later, on a busy host by seconds. False also when the kernel does
+// not tell.
 bool is_down(int socket, const std::string& netdev) {
   ifreq flags{};
   if (!ask(socket, SIOCGIFFLAGS, netdev, &flags)) return false;
@@ -63,7 +64,7 @@ void describe_link(const std::string& netdev, ibv_port_attr* out) {
   out->state = IBV_PORT_ACTIVE;
   out->phys_state = kPhysLinkUp;
   out->active_width = kWidth4x;
-  out->active_speed = kEdr;  // UDP over one core carries about half of 4 lanes of it
+  out->active_speed = kEdr;  // 100 Gbit/s; UDP over one core carries about half of that
   const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return;
   if (is_down(socket, netdev)) {
@@ -113,8 +114,8 @@ bool LinkWatch::link_is_up() const {
 
 bool LinkWatch::changed(bool* up) {
   if (socket_ < 0) return false;
-  // What the messages say may be overtaken already: they only say that it is time to look. An
-  // overrun (ENOBUFS) says so, too.
+  // The messages may be out of date, so they only say that it is time to look. So does an overrun
+  // (ENOBUFS).
   std::byte nothing;
   for (;;) {
     if (recv(socket_, &nothing, sizeof nothing, MSG_TRUNC) < 0) {

@@ -7,9 +7,9 @@
 
 namespace ferry::rnic {
 
-// Fills what a port takes from its network interface: state, phys_state, active_speed and
-// active_width. Of an interface that tells nothing (or is none), those of a link that is up and as
-// fast as this RNIC can make use of.
+// Fills the attributes that a port takes from its network interface: state, phys_state,
+// active_speed and active_width. What an interface does not tell, or if there is none, is as of a
+// link that is up and has 100 Gbit/s.
 void describe_link(const std::string& netdev, ibv_port_attr* out);
 
 // Tells when the link goes down or comes up. One thread at a time.
@@ -20,12 +20,13 @@ class LinkWatch {
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Without a descriptor (none was left) changes go unnoticed, and nothing else suffers.
+  // If no descriptor is left, changes go unnoticed, and nothing else suffers.
   void open();
   void close();
   // Readable when there may be a change; -1: not open.
   int descriptor() const { return socket_; }
-  // Whether the link's state is another than at the last call, or at the first open().
+  // Whether the link's state differs from that at the last call, or at the first open(). *up gets
+  // the state if the link was looked at.
   bool changed(bool* up);
 
  private:
@@ -34,7 +35,7 @@ class LinkWatch {
   const std::string netdev_;
   int socket_ = -1;
   bool known_ = false, up_ = false;
-  bool look_ = false;  // after a second open()
+  bool look_ = false;  // changed() must look: changes may have gone unnoticed
 };
 
 }  // namespace ferry::rnic

@@ -25,8 +25,9 @@ unsigned mtu_of(const char* name) {
   return error == 0 && request.ifr_mtu > 0 ? static_cast<unsigned>(request.ifr_mtu) : 1500;
 }
 
-// EUI-64 as of IPv6 interface identifiers: the MAC's halves around FFFE, universal bit inverted.
-// Interfaces without one get their index.
+// The EUI-64 of an interface, as in IPv6 interface identifiers: the halves of its MAC address
+// around FFFE, with the universal bit inverted. An interface without a MAC address gets
+// an EUI-64 made of its index.
 std::uint64_t guid_of(const unsigned char* mac, std::size_t length, unsigned index) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < length && i < 6; ++i) value = value << 8 | mac[i];

@@ -13,20 +13,22 @@ namespace ferry::rnic {
 struct Netdev {
   std::string name;
   unsigned index = 0;
-  unsigned mtu = 1500;     // bytes of IP
+  unsigned mtu = 1500;     // bytes, from the IP header on
   std::uint64_t guid = 0;  // EUI-64 of its MAC address, host byte order
   bool loopback = false;
-  // At most one of each family, IPv4 first: the GID table, and all that the interface has, of the
-  // families too that the settings leave out of the table.
+  // The GID table, with at most one address of each family, IPv4 first; and the same together with
+  // the families that the settings leave out of the table.
   std::vector<port::Address> addresses, all_addresses;
 };
 
-// The interfaces that the settings allow and that have an address, in the order of the devices: all
-// that are up but the loopback interface, which serves only where there is nothing else or the
-// settings name it. Link-local addresses do not count.
+// The interfaces that become devices, in this order. Each is up and has an address of a family that
+// the settings allow; IPv6 link-local addresses do not count. They are those that the settings
+// name; if the settings name none, all but the loopback interface; and if there is no other, that
+// one.
 std::vector<Netdev> list_netdevs(const Settings& settings);
 
-// The largest InfiniBand MTU (bytes of payload) whose packets fit the interface.
+// The largest InfiniBand MTU (256 to 4096 bytes of payload) whose packets fit the interface; 256 if
+// none does. `netdev_mtu`: bytes, from the IP header on.
 std::uint32_t payload_mtu(unsigned netdev_mtu);
 
 }  // namespace ferry::rnic

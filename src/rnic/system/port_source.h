@@ -9,22 +9,24 @@
 
 namespace ferry::rnic {
 
-// Makes ports from descriptors and back. The sockets of the real RNIC, and those of simulations.
+// Makes the ports of an RNIC: UDP sockets, or those of a simulation.
 class PortSource {
  public:
   virtual ~PortSource() = default;
-  // The port of `slot` on an address of this host. Null and *error.
+  // The port of `slot` on an address of this host. Null and *error (errno): EADDRINUSE, the slot is
+  // taken, or another reason.
   virtual std::unique_ptr<port::Port> bind(const port::Address& address, std::uint32_t slot,
                                            int* error) = 0;
-  // Takes the descriptor over; on failure it stays the caller's.
+  // Makes a port from a descriptor and takes that over. Null and *error (errno): the descriptor
+  // stays the caller's.
   virtual std::unique_ptr<port::Port> adopt(int descriptor, int* error) = 0;
   // A port that receives what is sent to a multicast group, joined on the interface that has
-  // `local`. Null and *error.
+  // `local`. Null and *error (errno): there is none.
   virtual std::unique_ptr<port::Port> join(const port::Address& group, const port::Address& local,
                                            int* error) = 0;
-  // The other way: the port is of no use afterwards, the descriptor is the caller's.
+  // Gives the port's descriptor to the caller; -1: it has none. The port is of no use afterwards.
   virtual int release(port::Port& port) = 0;
-  // Packets that the settings' faults have lost on all of its ports.
+  // How many packets the faults of the settings have lost, over all of its ports.
   virtual std::uint64_t injected_losses() const { return 0; }
 };
 

@@ -15,8 +15,8 @@ constexpr std::uint64_t kMostPausedMs = 24 * 60 * 60 * 1000;
 constexpr std::uint64_t kMostHelloTries = 1000;
 constexpr std::uint64_t kMostPriority = 20;
 
-// The variable's value; null: not set, or empty, or this is a set-user-ID program (of a container:
-// others have no library preloaded).
+// The variable's value. Null: it is not set, or empty, or this is a set-user-ID program (in a
+// container: elsewhere no library is preloaded into one).
 const char* variable(const char* name) {
   const char* value = ::secure_getenv(name);
   return value != nullptr && *value != 0 ? value : nullptr;
@@ -38,7 +38,7 @@ void read_probability(const char* name, double* out) {
   *out = parsed;
 }
 
-// False: `out` is as it was.
+// False: the variable has no valid value, and *out is as it was.
 bool read_number(const char* name, std::uint64_t least, std::uint64_t most, std::uint64_t* out) {
   const char* value = variable(name);
   if (value == nullptr) return false;
@@ -56,7 +56,8 @@ bool read_number(const char* name, std::uint64_t least, std::uint64_t most, std:
   return true;
 }
 
-// One of two words: true in *out for the first. False: `out` is as it was.
+// Reads one of two words: *out gets whether it is the first. False: the variable has no valid
+// value, and *out is as it was.
 bool read_choice(const char* name, const char* first, const char* second, bool* out) {
   const char* value = variable(name);
   if (value == nullptr) return false;

@@ -15,7 +15,7 @@ class Pacer {
  public:
   static constexpr std::uint32_t kMaxRate = 100'000'000;  // kbit/s
 
-  // `rate` in kbit/s, 0: no limit; `burst` in bytes that may leave at once beyond one packet, 0:
+  // `rate`: kbit/s; 0: no limit. `burst`: how many bytes beyond one packet may leave at once; 0:
   // what the rate gives in a millisecond, so that a thread that sleeps in between keeps up.
   void set(std::uint32_t rate, std::uint32_t burst) {
     rate_ = rate;
@@ -26,7 +26,7 @@ class Pacer {
   std::uint32_t rate() const { return rate_; }
   std::uint32_t burst() const { return burst_; }
 
-  // Whether a packet may leave now; if not, waits_until() tells when.
+  // Whether a packet may leave now; if not, waits_until() tells when it may.
   bool ready(transport::Time now) {
     const transport::Time tolerance =
         burst_ > 0 ? time_of(burst_) : transport::Time(std::chrono::milliseconds(1));
@@ -38,7 +38,7 @@ class Pacer {
     if (rate_ > 0) next_ = std::max(next_, now) + time_of(bytes);
   }
   transport::Time waits_until() const { return waits_until_; }
-  // The time has come; who still has something to send asks again.
+  // The time waits_until() has come: a QP that still has something to send asks ready() again.
   void wake() { waits_until_ = transport::kNever; }
 
  private:

@@ -6,7 +6,7 @@
 #include "rnic/engine/qp/work_requests.h"
 #include "rnic/memory/copy.h"
 
-// Work requests: checked, and copied into the queues.
+// Checks work requests, and copies them into the queues.
 namespace ferry::rnic {
 
 static_assert(QueuePair::kMaxSge <= static_cast<int>(transport::kMaxSge));
@@ -17,7 +17,7 @@ using transport::Operation;
 
 constexpr std::uint32_t kAtomicBytes = 8;
 
-// 0 or the errno for the opcode of a request.
+// *out gets the operation that the opcode of a request names. 0 or errno.
 int operation_of(const ibv_send_wr& request, Operation* out) {
   switch (raw(request.opcode)) {
     case IBV_WR_SEND: *out = Operation::kSend; return 0;
@@ -36,7 +36,7 @@ int operation_of(const ibv_send_wr& request, Operation* out) {
   }
 }
 
-// What each service has (clause 10.8.2, table 38; XRC, by annex A14, what RC has).
+// Whether a service has an operation (clause 10.8.2, table 38; by annex A14, XRC has what RC has).
 bool has_operation(ibv_qp_type type, Operation operation) {
   switch (operation) {
     case Operation::kSend:
@@ -55,7 +55,7 @@ bool is_atomic(Operation operation) {
 
 }  // namespace
 
-// The fields that name the other side and the data.
+// Checks and fills the fields that name the other side and the data.
 int QueuePair::take_data(const ibv_send_wr& wr, const transport::SendRequest& head, bool post) {
   transport::SendRequest request = head;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > init_.cap.max_send_sge) {
@@ -116,7 +116,8 @@ int QueuePair::take_data(const ibv_send_wr& wr, const transport::SendRequest& he
 
 int QueuePair::take_bind(const transport::WindowBinding& binding, ibv_mw_type type,
                          bool names_region, const transport::SendRequest& head, bool post) {
-  // A window gives no local access: LOCAL_WRITE means nothing, and kernel devices take it.
+  // A window gives no local access: IBV_ACCESS_LOCAL_WRITE means nothing, but kernel devices accept
+  // it.
   constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                IBV_ACCESS_ZERO_BASED;
@@ -206,7 +207,8 @@ int QueuePair::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
 int QueuePair::post_all(ibv_send_wr* list) {
   if (engine_.abandoned()) return ENODEV;
   Engine::Lock lock(engine_);
-  // A QP in one of these states completes at once what is posted, which cannot be taken back.
+  // In these states a QP completes at once what is posted, so it could not be taken back. Therefore
+  // the whole list is checked first.
   if (transport_->state() == transport::QpState::kError ||
       transport_->state() == transport::QpState::kSqe) {
     for (const ibv_send_wr* wr = list; wr != nullptr; wr = wr->next) {
@@ -243,7 +245,7 @@ int QueuePair::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
   }
   const transport::Time now = engine_.now();
   transport_->receive_posted(now);
-  // One that is touched holds its acknowledgement for what the program sends next.
+  // A touched QP holds its acknowledgement for what the program sends next.
   if (turn != Turn::kTouched && transport_->has_work()) {
     engine_.touch(this);
     engine_.transmit(now);

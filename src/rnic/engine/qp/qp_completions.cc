@@ -1,8 +1,8 @@
 #include "rnic/engine/engine.h"
 #include "rnic/engine/qp/queue_pair.h"
 
-// What a QP tells the application: completions and events; and the WQEs it takes off its receive
-// queue.
+// The completions and events by which a QP tells the application, and the receive WQEs that it
+// takes.
 namespace ferry::rnic {
 
 static_assert(static_cast<int>(transport::Status::kLocalLength) == IBV_WC_LOC_LEN_ERR);
@@ -98,15 +98,15 @@ void QueuePair::complete_receive(const transport::ReceiveCompletion& completion)
   CompletionQueue* cq = init_.recv_cq;
   if (init_.type == IBV_QPT_XRC_RECV) {
     const SharedReceiveQueue* srq = engine_.objects().xrc_srq(completion.srqn);
-    cq = srq != nullptr ? srq->init().cq : nullptr;  // null: destroyed, with its WQEs
+    cq = srq != nullptr ? srq->init().cq : nullptr;  // null: the SRQ is destroyed, with its WQEs
   }
   if (cq != nullptr) {
     add(*cq, wc, completion.solicited || completion.status != Status::kSuccess);
   }
 }
 
-// WQEs of an SRQ stay for its other QPs (clause 10.2.9.2); those that this QP had taken have
-// completed.
+// The WQEs of an SRQ stay for its other QPs (clause 10.2.9.2). Those that this QP had taken have
+// completed already.
 void QueuePair::flush_receives() {
   if (init_.srq != nullptr) sink_.asynchronous(IBV_EVENT_QP_LAST_WQE_REACHED, this);
   transport::ReceiveRequest request;

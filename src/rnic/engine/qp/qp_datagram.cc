@@ -4,14 +4,14 @@
 #include "rnic/engine/engine.h"
 #include "rnic/engine/qp/queue_pair.h"
 
-// What is of UD alone: places, address handles, multicast.
+// What only UD QPs have: places, address handles, multicast.
 namespace ferry::rnic {
 
 bool QueuePair::serves(const Lane& lane) const {
   return is_datagram() ? transport_->state() >= transport::QpState::kRtr : lane_ == &lane;
 }
 
-// A UD QP has no peer, hence both families.
+// A UD QP has no single peer, so it uses the lanes of both families.
 void QueuePair::set_all_lanes(bool use) {
   for (std::size_t i = 0; i < kLanes; ++i) {
     Lane& lane = engine_.lanes()[i];
@@ -100,7 +100,7 @@ void QueuePair::save_datagram(wire::ByteWriter& out) const {
   for (const port::Address& group : groups) out.append(group.bytes.data(), group.bytes.size());
 }
 
-// The sockets of the groups come with attach() and resume().
+// The groups get their sockets later, by Context::attach().
 bool QueuePair::load_datagram(wire::ByteReader& in) {
   attributes_.qkey = in.get<std::uint32_t>();
   const auto used = in.get<std::uint8_t>();

@@ -6,14 +6,14 @@
 #include "rnic/engine/qp/queue_pair.h"
 #include "rnic/memory/copy.h"
 
-// What a QP's transport does with application memory: checks of keys and rights, and the copies.
+// How a QP's transport uses application memory: the checks of keys and rights, and the copies.
 namespace ferry::rnic {
 
 using transport::MemoryResult;
 
 namespace {
 
-// Addresses of regions that do not count from where they lie may be aligned, and the memory not.
+// Where a region's iova is not its address, an aligned remote address may name unaligned memory.
 bool is_aligned(const std::byte* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % 8 == 0;
 }
@@ -91,7 +91,7 @@ std::byte* QueuePair::region(std::uint32_t rkey, std::uint64_t address, std::uin
 MemoryResult QueuePair::check_region(std::uint32_t rkey, std::uint64_t address,
                                      std::uint64_t length, std::uint32_t access) {
   if (length == 0) {
-    // The key is not looked at, the QP's own rights are.
+    // The key is not checked, but the access rights of the QP are.
     return (attributes_.qp_access_flags & access) == access ? MemoryResult::kOk
                                                             : MemoryResult::kAccessError;
   }
@@ -140,7 +140,7 @@ MemoryResult QueuePair::flush_region(const wire::Feth& what, std::uint32_t rkey,
   if (extent == nullptr || (!whole && extent->locate(address, length) == nullptr)) {
     return MemoryResult::kAccessError;
   }
-  // WRITEs of this QP are stores of this processor, which need no more to be visible to all.
+  // WRITEs of this QP are stores of this processor: a fence suffices to make them visible to all.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return MemoryResult::kOk;
 }

@@ -7,7 +7,7 @@
 #include "transport/movable.h"
 #include "wire/icrc.h"
 
-// Packets of a QP: in, out, and how many may be under way.
+// The packets that a QP receives and sends, and how many of them may be under way.
 namespace ferry::rnic {
 
 using transport::EmitResult;
@@ -29,7 +29,7 @@ void QueuePair::handle_in_pause(const wire::Packet& packet, const port::Endpoint
   if (transport::is_migration(packet.header)) {
     const bool paused = transport_->status().migration == transport::MigrationState::kPaused;
     if (paused && pause_stage_ != PauseStage::kPaused) {
-      // A second stop before the first packet of the new place continues the same pause.
+      // If the peer stops again before its first packet from the new place, the pause goes on.
       if (pause_stage_ == PauseStage::kNone) pause_began_ = last_packet_;
       pause_stage_ = PauseStage::kPaused;
     } else if (!paused && pause_stage_ == PauseStage::kPaused) {
@@ -37,7 +37,7 @@ void QueuePair::handle_in_pause(const wire::Packet& packet, const port::Endpoint
     }
     return;
   }
-  if (pause_stage_ == PauseStage::kPaused) return;  // late packets of the old place
+  if (pause_stage_ == PauseStage::kPaused) return;  // a late packet from the old place
   if (pause_stage_ == PauseStage::kResumed && pause_began_ != transport::Time{0}) {
     last_pause_ns_ = static_cast<std::uint64_t>((now - pause_began_).count());
   }
@@ -123,7 +123,7 @@ void QueuePair::account(const port::Endpoint& to, std::int64_t bytes) {
   destination_->outstanding += bytes;
 }
 
-// The peer has moved: what is outstanding moves along.
+// The peer has moved, so what is outstanding counts at its new endpoint from now on.
 void QueuePair::account_elsewhere(const port::Endpoint& to, std::int64_t bytes) {
   const std::int64_t outstanding = outstanding_;
   drop_destination();

@@ -59,7 +59,7 @@ device::QpStatus QueuePair::status() const {
   out.first_unacked_psn = status.first_unacked_psn;
   out.expected_psn = status.expected_psn;
   out.resume_pending = status.resume_pending ? 1 : 0;
-  if (turn == Turn::kResting) {  // it will be so when it is looked at
+  if (turn == Turn::kResting) {  // what the QP will be once it is touched
     out.epoch += engine_.suspension().epochs_ahead();
     if (engine_.suspended())
       out.migration = static_cast<std::uint8_t>(transport::MigrationState::kStopped);

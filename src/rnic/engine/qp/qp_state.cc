@@ -23,7 +23,7 @@ constexpr Table make_connected_table(bool requester, bool responder) {
   const int answers = responder ? IBV_QP_MIN_RNR_TIMER : 0;
   const int always =
       IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | answers;
-  // Where Linux takes it of the QPs that a device paces.
+  // Linux allows IBV_QP_RATE_LIMIT in these transitions, for the QPs that a device paces.
   const int paced = requester ? IBV_QP_RATE_LIMIT : 0;
   table[IBV_QPS_RESET][IBV_QPS_INIT] = {true, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                                         0};
@@ -50,8 +50,8 @@ constexpr Table make_connected_table(bool requester, bool responder) {
   return table;
 }
 
-// Clause 10.3.1: no responder resources and no acknowledgements, and a send queue that stops by
-// itself.
+// UC and UD (clause 10.3.1) have no responder resources and no acknowledgements, but a send queue
+// that enters SQE by itself.
 constexpr Table make_unreliable_table(bool datagram) {
   Table table{};
   for (int from = 0; from < kStates; ++from) {
@@ -86,9 +86,9 @@ bool in_range(int value, int low, int high) {
   return value >= low && value <= high;
 }
 
-// Values of the attributes that the mask names.
+// Whether the attributes that the mask names are in their ranges.
 bool values_fit(const ibv_qp_attr& a, int mask, const AttributeLimits& limits) {
-  // Programs give a QP the flags of their MRs, and kernel devices take them.
+  // Programs give a QP the access flags of their MRs too, and kernel devices accept these.
   constexpr unsigned kOfRegions = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
                                   IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
                                   IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING;
@@ -117,7 +117,7 @@ bool values_fit(const ibv_qp_attr& a, int mask, const AttributeLimits& limits) {
     if (a.ah_attr.is_global == 0 || a.ah_attr.grh.sgid_index >= limits.gid_count) return false;
     if (!in_range(a.ah_attr.port_num, 1, limits.port_count)) return false;
   }
-  // The device has no automatic path migration: only the state that it always is in.
+  // The device has no automatic path migration: a QP is always in the same migration state.
   if ((mask & IBV_QP_ALT_PATH) != 0) return false;
   if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && raw(a.path_mig_state) != IBV_MIG_MIGRATED)
     return false;

@@ -8,7 +8,7 @@
 // clause 10.3.1 and 11.2.5.2, annex A14; ibv_modify_qp(3)).
 namespace ferry::rnic {
 
-// An enum that a program filled in, which may hold anything.
+// The value of an enum that a program filled in: it may be none of the enumerators.
 template <typename Enum>
 int raw(const Enum& value) {
   static_assert(sizeof(Enum) == sizeof(int));
@@ -25,7 +25,7 @@ struct Transition {
 
 Transition transition_of(ibv_qp_type type, int from, int to);
 
-// What a QP is checked against besides the table.
+// The ranges that check_modify() checks attributes against, besides the table of transitions.
 struct AttributeLimits {
   int max_rd_atomic = 16;
   ibv_mtu max_mtu = IBV_MTU_4096;
@@ -34,13 +34,14 @@ struct AttributeLimits {
   int gid_count = 1;
 };
 
-// The mask without what a half of an XRC connection does not have and Linux' uverbs ignores: the
-// initiator serves no requests, the target makes none. perftest names all for both.
+// The mask without the attributes that this half of an XRC connection lacks: the initiator serves
+// no requests, the target makes none. Linux' uverbs ignores them too, and perftest names all of
+// them for both halves.
 int applicable_mask(ibv_qp_type type, int mask);
 
-// 0, or EINVAL when modify(attributes, mask) of a QP in state `current` is illegal: a transition
-// that does not exist, a required attribute missing, one that the transition does not allow, or a
-// value out of its range. *next gets the state it leads to.
+// 0, or EINVAL when modify(attributes, mask) of a QP in state `current` is illegal: the transition
+// does not exist, a required attribute is missing, the transition does not allow an attribute, or a
+// value is out of its range. *next gets the state that the transition leads to.
 int check_modify(ibv_qp_type type, ibv_qp_state current, const ibv_qp_attr& attributes, int mask,
                  const AttributeLimits& limits, ibv_qp_state* next);
 

@@ -38,7 +38,7 @@ transport::QueueLimits queue_limits(const QueuePair::Init& init) {
       .type = type};
   if (init.srq != nullptr) {
     limits.max_receive_sge = init.srq->init().max_sge;
-  } else if (type != transport::ConnectionType::kXrcTarget) {  // which any XRC SRQ may serve
+  } else if (type != transport::ConnectionType::kXrcTarget) {  // any XRC SRQ may serve a target
     limits.max_receive_sge = init.cap.max_recv_sge;
   }
   return limits;
@@ -123,13 +123,14 @@ void QueuePair::drop_destination() {
   destination_ = nullptr;
 }
 
-// A peer that has asked for nothing would ask, and wait, and take this QP for lost.
+// A peer that has sent without asking for an acknowledgement would ask for one later, wait, and
+// take this QP for lost.
 void QueuePair::say_farewell() {
   if (transport_->acknowledge_rest()) engine_.touch(this);
 }
 
-// What a QP that is reset or destroyed leaves behind. A reset one stays in its multicast groups
-// (clause 11.3: only a detach ends that).
+// Gives back what a QP uses, when it is reset or destroyed. A QP that is reset stays in its
+// multicast groups (clause 11.3: only a detach ends that).
 void QueuePair::forget() {
   drop_destination();
   set_lane(nullptr);
@@ -145,7 +146,7 @@ void QueuePair::forget() {
 
 int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
   std::memcpy(peer->address.bytes.data(), merged.ah_attr.grh.dgid.raw, 16);
-  // The QPN of a standard NIC says nothing of a slot.
+  // The QPN of a standard NIC does not tell a slot.
   peer->udp_port = engine_.settings().migration.enabled ? port::udp_port_of_qpn(merged.dest_qp_num)
                                                         : port::kRoceUdpPort;
   // The peer must be reached from the address that the GID index names.
@@ -156,7 +157,7 @@ int QueuePair::take_path(const ibv_qp_attr& merged, port::Endpoint* peer) {
     return EINVAL;
   }
   set_lane(&lane);
-  // Its wire QPN may have another slot in this lane.
+  // The QP's wire QPN may have another slot in this lane.
   if (!engine_.suspended()) wire_qpn_ = port::make_qpn(lane.slot, port::index_of(wire_qpn_));
   return 0;
 }
@@ -186,7 +187,7 @@ int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
   const transport::Time now = engine_.now();
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
     say_farewell();
-    engine_.transmit(now);  // what was kept or held (PostGatherer, ReplyHabit)
+    engine_.transmit(now);  // sends what was kept or held (PostGatherer, ReplyHabit)
     engine_.touch(this);
   }
   if (to == IBV_QPS_RESET) {
@@ -206,7 +207,7 @@ int QueuePair::transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
     if ((mask & IBV_QP_AV) != 0) {
       port::Endpoint peer;
       if (const int error = take_path(merged, &peer); error != 0) return error;
-      // The same GID: the peer may live elsewhere by now, and stays there.
+      // With the same GID the path stays as it is: the peer may have moved since.
       if (std::memcmp(merged.ah_attr.grh.dgid.raw, attributes_.ah_attr.grh.dgid.raw, 16) != 0) {
         transport_->set_path(peer, wire_qpn_, now);
       }

@@ -25,14 +25,14 @@ namespace ferry::rnic {
 
 class Engine;
 
-// Whether it is in the engine's queue of touched QPs, or rests (resting_qps.h): it is either or
-// neither, so one comparison tells a touch that there is something to do.
+// Whether a QP is in the engine's queue of touched QPs, or rests (resting_qps.h). It is never both,
+// so one comparison tells touch() whether there is something to do.
 enum class Turn : std::uint8_t { kNone, kTouched, kResting };
 
 // A queue pair: the verbs side (checks, queues, completions) around its transport, whose Host it
 // is. queue_pair.cc has its life and states, posting.cc the work requests, qp_memory.cc,
-// qp_packets.cc and qp_completions.cc the Host, qp_datagram.cc what is of UD alone, qp_record.cc
-// the record.
+// qp_packets.cc and qp_completions.cc the Host, qp_datagram.cc what only UD has, qp_record.cc the
+// record.
 class QueuePair final : public device::Qp,
                         public StrictTimer,
                         public LenientTimer,
@@ -41,13 +41,13 @@ class QueuePair final : public device::Qp,
   static constexpr int kMaxWr = 16384;
   static constexpr int kMaxSge = 30;
   static constexpr int kMaxInline = static_cast<int>(transport::kMaxInline);
-  // Granted unasked, as kernel devices do: programs post inline without having asked.
+  // The device grants this without being asked, as kernel devices do: programs post inline data
+  // without having asked for it.
   static constexpr std::uint32_t kMinInline = 64;
   static constexpr int kMaxRdAtomic = 16;
 
   static bool supports(ibv_qp_type type);
-  // Rounds up what was asked for; queues that the QP has not get 0. EINVAL: more than the device
-  // has.
+  // Rounds up what was asked for; queues that the QP lacks get 0. EINVAL: more than the device has.
   static int grant(ibv_qp_type type, bool has_srq, ibv_qp_cap* cap);
 
   // An XRC target QP has an XRC domain and nothing else; an XRC initiator no receive queue.
@@ -57,14 +57,15 @@ class QueuePair final : public device::Qp,
     ProtectionDomain* pd = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
-    SharedReceiveQueue* srq = nullptr;  // may be
+    SharedReceiveQueue* srq = nullptr;  // may be null
     XrcDomain* xrcd = nullptr;
     ibv_qp_cap cap{};  // granted
     bool sq_sig_all = false;
     bool block_multicast_loopback = false;  // UD
     std::uint32_t virtual_qpn = 0;
     std::uint32_t wire_qpn = 0;
-    // Which objects a QP of its type needs, and may have (clause 11.2.5.1, annex A14).
+    // Whether it has the objects that a QP of its type needs, and none that such a QP may not have
+    // (clause 11.2.5.1, annex A14).
     bool has_its_objects() const;
   };
   QueuePair(Engine& engine, device::EventSink& sink, const AttributeLimits& limits,
@@ -76,7 +77,8 @@ class QueuePair final : public device::Qp,
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override;
   int post_all(ibv_send_wr* list) override;
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override;
-  void say_farewell();  // it is about to be reset or destroyed: transmit() sends it
+  // Called before a reset or the end: has transmit() acknowledge what the peer has sent so far.
+  void say_farewell();
   int modify(const ibv_qp_attr& attributes, int mask) override;
   int query(ibv_qp_attr* attributes) const override;
   int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
@@ -84,22 +86,21 @@ class QueuePair final : public device::Qp,
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
 
-  // --- For the RNIC, under the engine's lock
-  // ---------------------------------------------------------------------------------------------
+  // --- For the RNIC, under the engine's lock ---------------------------------------------------
   const Init& init() const { return init_; }
   transport::Transport& transport() { return *transport_; }
   const transport::Transport& transport() const { return *transport_; }
   Lane* lane() const { return lane_; }
   bool is_datagram() const { return init_.type == IBV_QPT_UD; }
-  // Whether its packets come through this lane.
+  // Whether the QP's packets come through this lane.
   bool serves(const Lane& lane) const;
   std::uint32_t wire_qpn() const { return wire_qpn_; }
   void handle_packet(const wire::Packet& packet, const port::Endpoint& from, transport::Time now);
   void handle_multicast(const wire::Packet& packet, const port::Endpoint& from,
                         const port::Address& group, transport::Time now);
-  // To the error state when one of its CQs has overflowed.
+  // Enters the error state if one of its CQs has overflowed.
   void check_overflow(transport::Time now);
-  // An XRC SRQ ceases to exist.
+  // Called when an XRC SRQ is destroyed.
   void forget_srq(const SharedReceiveQueue* srq) {
     if (selected_srq_ == srq) selected_srq_ = nullptr;
   }
@@ -110,7 +111,7 @@ class QueuePair final : public device::Qp,
     return at;
   }
   void handle_timeout(transport::Time now);
-  // The QP lives at this slot of its lane now.
+  // The QP goes on with the slot that its lane has now.
   void resume(bool rollback, transport::Time now);
   device::QpStatus status() const;
 
@@ -119,22 +120,22 @@ class QueuePair final : public device::Qp,
   bool load(wire::ByteReader& in);
   bool is_paced() const { return pacer_.rate() > 0; }
 
-  // Whether it may be sent to by somebody who is not of our kind, as far as is known.
+  // Whether a peer that is not known to be of our kind may send to it.
   bool hears_strangers() const;
-  // A stop that comes while it is as it is now need not look at it.
+  // Whether it may rest: a stop that comes while it is as it is now need not look at it.
   bool can_rest() const {
     return turn == Turn::kNone && !waiting && lane_ != nullptr && lane_->port != nullptr &&
            deadlines().first() == transport::kNever && transport_->idle();
   }
 
-  // Links of the engine's queues; the engine's alone.
+  // Links of the engine's queues. Only the engine uses them.
   QueuePair* next_touched = nullptr;
   QueuePair* next_waiting = nullptr;
   Turn turn = Turn::kNone;
   bool waiting = false;
-  ReplyHabit reply_habit;           // the engine's as well
-  std::uint8_t resting_row = 0;     // RestingQps's, while it rests
-  std::uint32_t resting_index = 0;  // "
+  ReplyHabit reply_habit;           // for the engine as well
+  std::uint8_t resting_row = 0;     // for RestingQps, while it rests
+  std::uint32_t resting_index = 0;  // for RestingQps, while it rests
 
  private:
   void meet_strangers(transport::Time now);
@@ -178,23 +179,24 @@ class QueuePair final : public device::Qp,
                                  std::byte* out, std::uint32_t length) const;
   transport::MemoryResult scatter(const ProtectionDomain* pd, std::span<const transport::Sge> sges,
                                   std::uint64_t offset, std::span<const std::byte> data) const;
-  // Where remote memory lies when the QP and the key allow the access; null: access error.
+  // Where the memory that the peer names lies in this process, if the QP and the key allow the
+  // access; null: access error.
   std::byte* region(std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
                     std::uint32_t access) const;
-  // Whose remote keys the peer may use: the QP's, or of the XRC SRQ that its request names.
+  // The PD whose keys the peer may use: that of the QP, or of the XRC SRQ that its request names.
   const ProtectionDomain* remote_pd() const;
   void add(CompletionQueue& cq, const ibv_wc& completion, bool notable);
-  // 0 or errno: checks the request and, with `post`, posts it.
+  // Checks the request and, with `post`, posts it. 0 or errno.
   int take(const ibv_send_wr& request, bool post);
-  // `head`: what requests of all kinds have.
+  // `head`: the fields that requests of all kinds have.
   int take_data(const ibv_send_wr& wr, const transport::SendRequest& head, bool post);
   int take_bind(const transport::WindowBinding& binding, ibv_mw_type type, bool names_region,
                 const transport::SendRequest& head, bool post);
-  // Modifies the connection; attributes of the mask are in `merged` already.
+  // Carries out a checked modify(); `merged` has the attributes of the mask already. 0 or errno.
   int transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& merged, int mask);
   int to_rtr(const ibv_qp_attr& merged, transport::Time now);
-  // Where the address vector says that the peer is; the QP's lane is the one that leads there from
-  // now on. EINVAL: none does.
+  // *peer gets the endpoint that the address vector names, and the QP the lane that leads there.
+  // EINVAL: no lane does.
   int take_path(const ibv_qp_attr& merged, port::Endpoint* peer);
   int take_datagram(const ibv_send_wr& wr, transport::DatagramAddress* out) const;
   void save_datagram(wire::ByteWriter& out) const;
@@ -204,10 +206,10 @@ class QueuePair final : public device::Qp,
   void forget();
   [[gnu::cold]] void account_elsewhere(const port::Endpoint& to, std::int64_t bytes);
   void drop_destination();
-  // A packet that may begin or end a pause of the peer.
+  // Handles a packet that may begin or end a pause of the peer.
   [[gnu::cold]] void handle_in_pause(const wire::Packet& packet, const port::Endpoint& from,
                                      transport::Time now);
-  // False also when the peer is elsewhere by now.
+  // Whether destination_ is that of `to`; false also when the peer has moved.
   bool accounts_at(const port::Endpoint& to) const {
     return destination_ != nullptr && (!transport::kMovable || destination_->endpoint == to);
   }
@@ -220,7 +222,7 @@ class QueuePair final : public device::Qp,
   std::uint32_t wire_qpn_;
   ibv_qp_attr attributes_{};
   Lane* lane_ = nullptr;         // of a connection
-  std::uint8_t lanes_used_ = 0;  // of a UD QP, bits
+  std::uint8_t lanes_used_ = 0;  // of a UD QP: one bit for each lane
   ReceiveQueue receives_;
   Pacer pacer_;
   SharedReceiveQueue* selected_srq_ = nullptr;  // XRC target
@@ -228,7 +230,7 @@ class QueuePair final : public device::Qp,
   std::int64_t outstanding_ = 0;  // this QP's share of destination_
   std::unique_ptr<transport::Transport> transport_;
 
-  // The latest pause, as the peer of a moved QP sees it.
+  // The latest pause of this QP, whose peer was moved.
   transport::Time last_packet_{0};
   transport::Time pause_began_{0};
   enum class PauseStage : std::uint8_t {

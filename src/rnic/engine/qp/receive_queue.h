@@ -19,10 +19,11 @@ class ReceiveQueue {
   std::uint32_t count() const { return count_; }
   void push(std::uint64_t wr_id, std::span<const transport::Sge> sges);
   bool pop(transport::ReceiveRequest* out);
-  // The `index`th oldest, for records.
+  // Copies the WQE that is `index` after the oldest, for records.
   void peek(std::uint32_t index, transport::ReceiveRequest* out) const;
   void clear() { count_ = 0; }
-  // Keeps what is in it. False: more WQEs are in it than fit. Throws std::bad_alloc.
+  // Changes the capacity and keeps the WQEs. False: more WQEs are in the queue than fit, and
+  // nothing is changed. Throws std::bad_alloc.
   bool resize(std::uint32_t entries);
 
  private:
@@ -30,7 +31,7 @@ class ReceiveQueue {
     std::uint64_t wr_id;
     std::uint8_t sge_count;
   };
-  // calloc: pages that were never used cost nothing.
+  // The arrays come from calloc(): pages that were never used cost nothing.
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };

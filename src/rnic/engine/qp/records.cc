@@ -98,7 +98,7 @@ bool parse(std::span<const std::byte> body, CqRecord* out) {
   return finished(in);
 }
 
-// Binding leaves a part of the key alone.
+// Both keys have the same upper 24 bits, which a bind does not change.
 bool parse(std::span<const std::byte> body, device::MwHead* out) {
   wire::ByteReader in(body);
   return device::parse(in, out) && finished(in) && out->posted_key >> 8 == out->key >> 8;
@@ -121,7 +121,7 @@ bool parse(std::span<const std::byte> body, QpRecord* out) {
   wire::ByteReader in(body);
   if (!device::parse(in, out)) return false;
   out->state = in.take(in.remaining());
-  // What was granted once is granted again as it is; so a wrong capacity is refused here.
+  // A capacity that was granted is granted again unchanged; so any other one is refused here.
   const ibv_qp_cap saved = out->cap;
   return port::index_of(out->virtual_qpn) >= port::kReservedIndices &&
          port::index_of(out->virtual_qpn) == port::index_of(out->wire_qpn) &&

@@ -11,16 +11,16 @@
 #include "rnic/memory/memory.h"
 
 // Bodies of the records of an image (docs/image.md has them byte by byte): a head that devices of
-// any kind have (device/record_heads.h), and our own state. parse() is false for a body that is
-// malformed or beyond what our RNIC has; version_of() is what a record must say so that it is
-// understood.
+// any kind have (device/record_heads.h), and our own state. parse() returns false for a body that
+// is malformed or beyond the limits of our RNIC. version_of() is the version that the record must
+// have.
 namespace ferry::rnic {
 
 struct ContextRecord : device::ContextHead {
   std::uint32_t origin_slot = 0;
 };
 
-// contents.armed and .overflowed are those of the head.
+// contents.armed and contents.overflowed repeat those of the head.
 struct CqRecord : device::CqHead {
   CompletionQueue::Contents contents;
 };

@@ -8,21 +8,23 @@
 namespace ferry::rnic {
 
 // A program that answers each message of its peer as soon as it has seen it (a server of small
-// requests, a ping-pong) sends two packets for one: the acknowledgement and the answer. When a QP
-// has done so again and again, its acknowledgement is held for the answer, behind which it leaves
-// in the same system call; the peer takes both with one, too. It is held for kPrompt, and if nobody
-// polls then until the progress thread looks.
+// requests, a ping-pong) sends two packets for each that it gets: the acknowledgement and the
+// answer. When the program has done so again and again on a QP, the acknowledgement is held for the
+// answer, and leaves behind it in the same system call; the peer receives both in one system call,
+// too. The acknowledgement is held for kPrompt; if nobody polls by then, until the progress thread
+// looks.
 //
-// To a program that waits for data in its memory, and polls for the completion of its answer only,
-// the next request then comes together with that completion, and so while it polls: else the
-// progress thread would have to be woken for each.
+// This helps also a program that waits for requests in its memory, and polls only for the
+// completion of its answer: the peer's acknowledgement, which completes the answer, comes together
+// with the next request, and so while the program polls. Else the progress thread would be woken
+// for each request.
 class ReplyHabit {
  public:
   static constexpr transport::Time kPrompt = std::chrono::microseconds(100);
-  static constexpr std::uint8_t kHabit = 32;  // prompt answers
-  static constexpr std::uint8_t kMost = 64;   // that count
+  static constexpr std::uint8_t kHabit = 32;  // prompt answers that make a habit
+  static constexpr std::uint8_t kMost = 64;   // prompt answers that are counted
 
-  // An acknowledgement is due, and nothing else. True: it may be held.
+  // The QP has an acknowledgement to send, and nothing else. True: it may be held.
   bool asked(transport::Time now) {
     if (asked_at_ == kNotAsked) asked_at_ = now;
     if (now - asked_at_ >= kPrompt) {
@@ -48,7 +50,8 @@ class ReplyHabit {
   }
 
  private:
-  // Something else had the processor, or the program has ceased to answer: three in a row tell.
+  // An answer is late. Something else had the processor, or the program has ceased to answer: three
+  // late answers in a row end even the longest habit.
   void late() { answers_ -= answers_ / 4; }
 
   static constexpr transport::Time kNotAsked{0};

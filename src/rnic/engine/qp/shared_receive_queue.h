@@ -26,7 +26,7 @@ class SharedReceiveQueue final : public device::Srq {
   static constexpr std::uint32_t kMaxWr = 32768;
   static constexpr std::uint32_t kMaxSge = 30;
 
-  // Rounds up what was asked for. EINVAL: nothing, or more than the device has.
+  // Rounds up what was asked for. EINVAL: no WQE was asked for, or more than the device has.
   static int grant(ibv_srq_attr* attributes);
 
   struct Init {
@@ -34,7 +34,7 @@ class SharedReceiveQueue final : public device::Srq {
     ProtectionDomain* pd = nullptr;
     XrcDomain* xrcd = nullptr;  // XRC only, with its CQ
     CompletionQueue* cq = nullptr;
-    std::uint32_t number = 0;  // XRC only: what the peer's requests name, of this process
+    std::uint32_t number = 0;  // XRC only: the SRQN by which the peer's requests name it
     std::uint32_t max_wr = 0;  // granted
     std::uint32_t max_sge = 0;
   };
@@ -49,11 +49,11 @@ class SharedReceiveQueue final : public device::Srq {
   const Init& init() const { return init_; }
   std::uint32_t max_wr() const { return max_wr_; }
   bool take(transport::ReceiveRequest* out);
-  // Its CQ has overflowed: it serves nobody any more (IBV_EVENT_SRQ_ERR, once).
+  // If its CQ has overflowed, it serves no QP any more, and raises IBV_EVENT_SRQ_ERR once.
   void check_overflow();
   bool failed() const { return failed_; }
 
-  // Its part of its record (records.h): limit and WQEs.
+  // The part of its record that follows the head (records.h): limit, whether it has failed, WQEs.
   void save(wire::ByteWriter& out) const;
   bool load(wire::ByteReader& in);
 
