@@ -193,7 +193,7 @@ class Service {
   std::map<std::uint32_t, std::uint32_t> groups_;  // handle → ID
   Sockets sockets_;
   std::unique_ptr<cm::Manager> manager_;  // from the first use of a port on
-  cm::Time retry_at_ = cm::kNever;        // something is missing
+  cm::Time retry_at_ = cm::kNever;        // when missing sockets are tried again
   std::set<std::uint32_t> resolving_;     // IDs in this state
   cm::Time look_at_ = cm::kNever;         // when these are looked at
   bool holding_ = false;                  // what the sockets were last told
