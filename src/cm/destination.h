@@ -13,15 +13,15 @@ struct Destination {
   std::optional<CommId> process;
   ServiceId service = 0;  // when there is no process
 };
-// Nothing for a MAD that is not one of the CM.
+// Nothing if `mad` is no message of the CM.
 std::optional<Destination> destination_of(std::span<const std::byte> mad);
 
-// What is answered to a REQ or a SIDR_REQ whose listener is at `elsewhere`. Nothing for other
-// messages.
+// The answer that sends a REQ (REJ) or a SIDR_REQ (SIDR_REP) on to the CM at `elsewhere`. Nothing
+// for other messages.
 std::optional<Mad> redirection_of(std::span<const std::byte> mad, const port::Address& elsewhere);
 
-// What an RNIC answers for a process that is not there: REJ, SIDR_REP or DREP. Nothing when silence
-// is the answer.
+// The answer of an RNIC for a process that is not there: a REQ or a REP gets REJ, a DREQ gets DREP,
+// a SIDR_REQ gets SIDR_REP. Nothing for other messages, which get no answer.
 std::optional<Mad> answer_for_nobody(std::span<const std::byte> mad);
 
 }  // namespace ferry::cm

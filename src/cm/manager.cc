@@ -30,7 +30,7 @@ const Connection* Manager::find(CommId id) const {
   return found == entries_.end() || found->second.forgotten ? nullptr : &found->second.c;
 }
 
-// Indices in turn, so that one that was freed is not soon used again. ID 0 names no connection.
+// Takes indices in turn, so that a freed one is not used again soon. ID 0 names no connection.
 Manager::Entry* Manager::make(CommId* id) {
   if (entries_.size() >= 0xFFFF) return nullptr;
   do {
@@ -278,8 +278,8 @@ void Manager::forget(CommId id, Time now) {
 
 // --- Time
 
-// What happens when the deadline of an entry that is over passes: it is erased, once its owner let
-// go.
+// Ends an entry. In kAnswered it keeps its last message for kAnswerKept, and is kIdle then. A kIdle
+// entry is erased as soon as its owner has let go of it.
 void Manager::finish(Entry& e, State state, Time now) {
   e.c.state = state;
   set_deadline(e, state == State::kAnswered ? now + kAnswerKept : kNever);
@@ -336,7 +336,7 @@ void Manager::handle_timeouts(Time now) {
   }
 }
 
-// Counts a refusal. True: that is enough of them.
+// Counts a refusal, at most one for each transmission. True: the request ends now.
 bool Manager::refused(Entry& e) {
   if (e.refusals <= e.retries) ++e.refusals;
   return e.refusals >= kRefusals;

@@ -33,10 +33,10 @@ inline constexpr Time kFirstWait = std::chrono::milliseconds(250);
 inline constexpr std::uint8_t kResponseTimeout = 20;  // 4.3 s
 inline constexpr std::uint8_t kServiceTimeout = 20;   // of an MRA
 inline constexpr unsigned kMaxRetries = 15;
-// A host's word that there is nobody to answer (an ICMP error, or REJ or SIDR_REP for a service
-// that nobody listens on) ends what is asked when it has come so many times, once for each time
-// that it was sent: after 0, 250, 750 and 1750 ms. A listener may be about to come, or be on a
-// move, or UDP port 4791 may be changing hands.
+// A host refuses a message when there is nobody to answer it: by an ICMP error, or by REJ or
+// SIDR_REP for a service that nobody listens on. Each transmission counts one refusal at most, and
+// so many end the request: after 0, 250, 750 and 1750 ms. Before, a listener may be about to come,
+// or be on a move, or UDP port 4791 may be changing hands.
 inline constexpr unsigned kRefusals = 4;
 // How long an answer is kept for those who ask again.
 inline constexpr Time kAnswerKept = std::chrono::seconds(10);
@@ -75,7 +75,7 @@ struct Connection {
   State state = State::kIdle;
   bool passive = false;
   ServiceId service_id = 0;
-  port::Address from, to;  // of the two CMs
+  port::Address from, to;  // of our CM, and of the peer's
   std::uint64_t remote_guid = 0;
   Transport transport = Transport::kRc;
   std::uint32_t local_qpn = 0, remote_qpn = 0;
@@ -93,7 +93,7 @@ struct Event {
     kEstablished,   // passive side: RTU, or notify()
     kRejected,      // body: Rej
     kUnreachable,   // nobody answered; `error`
-    kDisconnected,  // DREQ, DREP; `error` when neither came
+    kDisconnected,  // DREQ, DREP, REJ, or a REQ of the same QP; `error` when none came
     kTimewaitExit,
     kSidrRequest,  // body: SidrReq; `id` is new
     kSidrReply,    // body: SidrRep
@@ -123,10 +123,10 @@ class Manager {
   using Accepts = std::function<bool(ServiceId service, const port::Address& to)>;
   void set_listener(Accepts accepts) { accepts_ = std::move(accepts); }
 
-  // Sends a REQ. `request` has everything but local_id, transaction and timers of the CM; psn is
-  // what this side's receive queue starts with. 0: every ID is in use.
+  // Sends a REQ. `request` has everything but local_id, transaction and timers of the CM; its psn
+  // is the first that this side's receive queue expects. Returns 0 when every ID is in use.
   CommId connect(const Req& request, const port::Address& from, const port::Address& to, Time now);
-  // EINVAL in another state than the one that is named.
+  // Each of these acts in the state that is named, and returns EINVAL in any other.
   int accept(CommId id, const Reply& reply, Time now);  // kReqReceived: REP
   int establish(CommId id, Time now);                   // kRepReceived: RTU
   int notify(CommId id);                                // kRepSent: the QP saw data before the RTU
@@ -135,22 +135,24 @@ class Manager {
   // kEstablished: DREQ. kDreqReceived: DREP.
   int disconnect(CommId id, Time now);
 
+  // Sends a SIDR_REQ. Returns 0 when every ID is in use.
   CommId resolve(const SidrReq& request, const port::Address& from, const port::Address& to,
                  Time now);
-  // kSidrReqReceived. `data` up to 136 bytes.
+  // kSidrReqReceived: SIDR_REP. `data` up to 136 bytes.
   int answer_sidr(CommId id, SidrStatus status, std::uint32_t qpn, std::uint32_t qkey,
                   std::span<const std::byte> data, Time now);
 
-  // The owner lets go: the peer is told whatever its state demands. No more events come for `id`.
+  // The owner lets go of `id`: the peer gets the REJ, DREQ, DREP or SIDR_REP that the state
+  // demands, and no more events come for `id`.
   void forget(CommId id, Time now);
 
   const Connection* find(CommId id) const;
-  // One of the two was moved: this is where messages come from and go to.
+  // One of the two ends has moved: from now on messages of `id` go from `from` to `to`.
   void set_addresses(CommId id, const port::Address& from, const port::Address& to);
 
-  // An ICMP error came for what goes to `to`. After kRefusals of them what was asked there ends.
-  // ECONNREFUSED, no RNIC is running there: as one would answer for nobody (answer_for_nobody).
-  // EHOSTUNREACH and ENETUNREACH, there is no such host: kUnreachable; DREQ: kDisconnected.
+  // An ICMP error came for a packet to `to`. After kRefusals of them each request to `to` ends.
+  // ECONNREFUSED, no RNIC runs there: its event is that of an answer_for_nobody(). EHOSTUNREACH and
+  // ENETUNREACH, there is no such host: its event is kUnreachable; kDisconnected for a DREQ.
   void failed(const port::Address& to, int error, Time now);
 
   void handle(const Datagram& datagram, Time now);

@@ -61,7 +61,7 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const Req& m,
       m.transport != Transport::kXrc) {
     return refuse(Reason::kInvalidTransport);
   }
-  // A connection that its peer has left without a word (clause 12.9.8.3): its QPN comes again.
+  // A QPN that comes again: its QP has left the former connection without a word (clause 12.9.8.3).
   for (auto& [id, e] : entries_) {
     const bool up = e.c.state == State::kEstablished || e.c.state == State::kRepSent;
     if (!up || e.c.remote_guid != m.guid || e.c.remote_qpn != m.qpn) continue;
@@ -106,8 +106,9 @@ void Manager::handle(const Datagram&, std::uint64_t, const Mra& m, Time now) {
   set_deadline(*e, now + timeout_of(m.service_timeout) + kFirstWait);
 }
 
-// The same request, to another CM: what it says of the connection's path stays, for that is how
-// both programs name it.
+// Sends the request of `e` again, to the CM that `info` names. The path in it stays as it was: by
+// that path both programs name the connection. False: `info` names no CM that can be asked, or the
+// answer came from elsewhere, or there were too many redirections.
 bool Manager::redirect(Entry& e, const Datagram& answer, const Private<72>& info, Time now) {
   const auto elsewhere = redirect_of(info);
   if (!elsewhere || answer.from != e.c.to || elsewhere->is_ipv4() != e.c.to.is_ipv4() ||
@@ -149,7 +150,7 @@ void Manager::handle(const Datagram& d, std::uint64_t, const Rej& m, Time now) {
       post(*e, Event::Type::kRejected, m);
       finish(*e, State::kIdle, now);
       break;
-    case State::kEstablished:  // it refused our RTU, or knows nothing of us any more
+    case State::kEstablished:  // the peer refused our RTU, or knows nothing of us any more
     case State::kDreqSent:
       post(*e, Event::Type::kDisconnected);
       timewait(*e, now);
@@ -208,12 +209,12 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const Dreq& m
       post(*e, Event::Type::kDisconnected);
       if (e->forgotten) disconnect(m.remote_id, now);
       break;
-    case State::kDreqSent:  // both at once
+    case State::kDreqSent:  // both ends disconnect at once
       answer(d, transaction, Drep{m.remote_id, m.local_id, {}});
       post(*e, Event::Type::kDisconnected);
       timewait(*e, now);
       break;
-    case State::kDreqReceived:  // our program takes long, its peer may be waiting for it to end
+    case State::kDreqReceived:  // our program takes long, and its peer may wait for the answer
     case State::kTimewait: answer(d, transaction, Drep{m.remote_id, m.local_id, {}}); break;
     default: break;
   }

@@ -47,7 +47,7 @@ class Writer {
     store_be(at_, value);
     at_ += sizeof(T);
   }
-  // The most significant bits first; eight bits in all must be filled with consecutive calls.
+  // Writes the most significant bit first; consecutive calls must fill whole bytes.
   template <typename T>
   void bits(const T& value, int width) {
     const auto v = static_cast<std::uint32_t>(value) & ((1u << width) - 1);

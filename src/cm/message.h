@@ -69,7 +69,7 @@ struct Req {
   std::uint8_t remote_timeout = 0, local_timeout = 0;
   Transport transport = Transport::kRc;
   bool flow_control = false, srq = false;
-  // What the receiver of this message starts to send with.
+  // The PSN with which the receiver of this message starts to send.
   std::uint32_t psn = 0;
   std::uint8_t retry_count = 0, rnr_retry = 0, max_cm_retries = 0;
   std::uint16_t pkey = 0xFFFF;
@@ -164,13 +164,13 @@ struct SidrRep {
   Private<136> data{};
 };
 
-// ClassPortInfo (clause 13.4.8.1), the part of a redirection that says something in RoCE: the GID
-// to ask instead. QP 1 and its well-known Q_Key go without saying.
+// ClassPortInfo (clause 13.4.8.1), as a redirection in RoCE needs it: the GID to ask instead. The
+// QP there is always QP 1, with its well-known Q_Key.
 //
 //   rsvd:64 redirect_gid:128 rsvd:64 rsvd:8 redirect_qp:24 redirect_qkey:32 rsvd:256
 inline constexpr std::uint8_t kClassPortInfoLength = 72;
 Private<72> class_port_info(const port::Address& redirect);
-// Nothing for one that names no other QP 1.
+// The GID that `info` names; nothing when it names none, a multicast GID, or another QP than QP 1.
 std::optional<port::Address> redirect_of(const Private<72>& info);
 
 using Body = std::variant<Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep>;

@@ -32,7 +32,7 @@ constexpr std::uint16_t port_of(ServiceId id) {
 
 // Writes the first kIpHeaderSize bytes of `data`.
 void encode(const IpHeader& header, std::span<std::byte> data);
-// Nothing when the version is another one or the data too short.
+// Nothing when major or minor is not 0, ip_version is not 4 or 6, or the data is too short.
 std::optional<IpHeader> parse_ip_header(std::span<const std::byte> data);
 
 }  // namespace ferry::cm

@@ -12,7 +12,7 @@ bool Holder::hold(const std::vector<port::Address>& wanted) {
   std::erase_if(ports_, [&](const auto& entry) {
     return std::find(wanted.begin(), wanted.end(), entry.first) == wanted.end();
   });
-  if (watches_ && ports_.size() < wanted.size()) watch_.open();  // before the look at what is free
+  if (watches_ && ports_.size() < wanted.size()) watch_.open();  // before bind_, to miss no port
   bool all = true;
   for (const port::Address& address : wanted) {
     if (ports_.contains(address)) continue;

@@ -50,9 +50,9 @@ socklen_t to_address(const std::string& name, sockaddr_un* out) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-// A receiver's queue holds few datagrams (net.unix.max_dgram_qlen, 10), and messages come in
-// bursts: as many as a program opens or closes connections at once. So long the sender waits for
-// room.
+// How long a sender waits for room in a receiver's queue. The queue holds few datagrams
+// (net.unix.max_dgram_qlen, 10), and messages come in bursts: as many as a program opens or closes
+// connections at once.
 constexpr timeval kPatience{0, 5000};
 
 int unix_socket() {
@@ -69,8 +69,8 @@ int sending_socket() {
 bool send_to(int socket, const std::string& name, const Envelope& envelope) {
   sockaddr_un address;
   const socklen_t length = to_address(name, &address);
-  // Anything but nobody there, as a queue that stays full, is a lost datagram, which its origin
-  // repeats.
+  // ECONNREFUSED: nobody is there. After any other error, such as a queue that stays full, the
+  // datagram is lost, and its sender repeats it.
   return ::sendto(socket, &envelope, sizeof envelope, MSG_NOSIGNAL,
                   reinterpret_cast<const sockaddr*>(&address), length) >= 0 ||
          errno != ECONNREFUSED;

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kQkey = 0x80010000;  // clause 10.2.5
 inline constexpr std::size_t kPacketSize =
     wire::kBthSize + wire::kDethSize + cm::kMadSize + wire::kIcrcSize;
 
-// From BTH to ICRC.
+// The packet from BTH to ICRC; the low 24 bits of `psn` count.
 std::array<std::byte, kPacketSize> make_packet(const cm::Mad& mad, const port::Endpoint& from,
                                                const port::Endpoint& to, std::uint32_t psn);
 

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// Needs what comes before it.
+// Needs the headers above.
 #include <linux/errqueue.h>
 
 #include <cerrno>
@@ -60,7 +60,8 @@ void WireSocket::send(const cm::Mad& mad, const port::Address& to) {
   const auto packet = make_packet(mad, local_, peer, psn_++);
   port::SocketAddress address;
   const socklen_t length = port::to_socket_address(peer, scope_, &address);
-  // An earlier ICMP error is reported by the next call, whomever it concerned: once more, then.
+  // sendto() reports an earlier ICMP error, whichever peer it concerned, and sends nothing: then it
+  // is called once more.
   for (int tries = 0; tries < 2; ++tries) {
     if (::sendto(descriptor_, packet.data(), packet.size(), MSG_NOSIGNAL, &address.any, length) >=
             0 ||

@@ -8,8 +8,8 @@
 
 namespace ferry::gsi {
 
-// Sends management packets from an address of this host, by a UDP socket of its own: the source
-// port says nothing in RoCEv2. Receives nothing: answers go to UDP port 4791.
+// Sends management packets from an address of this host, through a UDP socket of its own with any
+// source port, which means nothing in RoCEv2. It receives nothing: answers go to UDP port 4791.
 class WireSocket {
  public:
   // EADDRNOTAVAIL: the address is not of this host.
@@ -20,7 +20,7 @@ class WireSocket {
 
   // A packet that the kernel does not take counts as lost.
   void send(const cm::Mad& mad, const port::Address& to);
-  // Polls with an error condition when ICMP errors came.
+  // poll() gives POLLERR for it when ICMP errors have come.
   int descriptor() const { return descriptor_; }
   // The next ICMP error, or nothing. ECONNREFUSED: nobody holds UDP port 4791 there; EHOSTUNREACH
   // and ENETUNREACH: there is no such host.

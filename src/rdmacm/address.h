@@ -16,13 +16,13 @@ namespace ferry::rdmacm {
 inline constexpr std::uint16_t kAfIb = 27;
 struct SockaddrIb {
   std::uint16_t family;
-  std::uint16_t pkey;  // network byte order, like the others
+  std::uint16_t pkey;  // network byte order, like all that follow
   std::uint32_t flow_info;
   std::uint8_t gid[16];
   std::uint64_t service_id, service_id_mask, scope_id;
 };
 
-// What rdma_cm binds and resolves.
+// An address that rdma_cm binds or resolves.
 struct Address {
   std::uint16_t family = AF_UNSPEC;  // AF_INET, AF_INET6, AF_IB
   port::Address ip;                  // of AF_IB: the GID

@@ -10,7 +10,7 @@
 namespace ferry::rdmacm {
 namespace {
 
-// Not by fstat(), which this library interposes for these descriptors.
+// Does not call fstat(), which this library interposes for these descriptors.
 bool identity(int descriptor, std::uint64_t* device, std::uint64_t* inode) {
   struct stat status;
   if (::syscall(SYS_newfstatat, descriptor, "", &status, AT_EMPTY_PATH) != 0) return false;
@@ -55,7 +55,7 @@ void Channel::push(const QueuedEvent& event) {
     --stale_bytes_;
     return;
   }
-  // A full pipe (65536 events) drops one: the program sees that there are some.
+  // When the pipe is full (65536 events), the event is dropped: the program sees that others wait.
   const char byte = 0;
   if (::write(write_end_, &byte, 1) != 1) events_.pop_back();
 }

@@ -21,29 +21,29 @@ struct QueuedEvent {
 class Channel {
  public:
   Channel() = default;
-  // Leaves read_end() to the program; and while threads of it wait there, the other end is left
-  // open: a closed channel has no event to wake them with.
+  // Leaves read_end() to the program. While threads of the program wait there, the write end stays
+  // open, too: closing it would wake them, and a closed channel has no event for them.
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   int open(bool close_on_exec);  // 0 or errno
   int read_end() const { return read_end_; }
-  // Around a blocking read of a byte. A thread that is cancelled there never leaves.
+  // Called around a blocking read of a byte. A thread that is cancelled there never leaves.
   void enter_wait() { ++waiting_; }
   void leave_wait() { --waiting_; }
 
-  // The descriptor is still that of our pipe: the program may have put something else there.
+  // False: the program has put another file than our pipe at `descriptor`.
   bool is_mine(int descriptor) const;
-  // The program has closed it, in whatever way.
+  // The program has closed read_end() and its duplicates, in whatever way.
   bool is_abandoned() const;
-  // After a restore the pipe is another one.
+  // Called after a restore: the pipe there is another one, with other numbers.
   void restored();
 
   void push(const QueuedEvent& event);
-  // After a byte was read. False: its event was withdrawn meanwhile.
+  // Takes the oldest event, after a byte was read. False: its event was withdrawn meanwhile.
   bool pop(QueuedEvent* out);
-  // Takes the events away for which `condition` holds.
+  // Takes away the events for which `condition` holds, and returns them.
   template <typename Condition>
   std::deque<QueuedEvent> withdraw(Condition condition) {
     std::deque<QueuedEvent> taken, kept;

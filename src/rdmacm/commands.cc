@@ -93,7 +93,7 @@ int Service::create_id(const rdma_ucm_create_id& c, const std::shared_ptr<Channe
   return 0;
 }
 
-// Also of those that were requested of a listener and that no program has seen.
+// Also destroys the IDs of requests to a listener that its program has not seen yet.
 void Service::destroy(Id& id) {
   const std::uint32_t handle = id.handle;
   if (manager_ && id.comm != 0) {
@@ -137,7 +137,7 @@ int Service::migrate(const rdma_ucm_migrate_id& c, const std::shared_ptr<Channel
 
 // --- Addresses
 
-// A port of its own for an ID that names one, or that will listen.
+// Binds the port that the ID names; if it names none, a free ephemeral one.
 int Service::reserve_port(Id& id) {
   if (const int error = start_manager(); error != 0) return error;
   const auto try_port = [&] {
@@ -155,7 +155,8 @@ int Service::reserve_port(Id& id) {
   return EADDRNOTAVAIL;
 }
 
-// As the kernel has it: programs that bind "localhost" mean every device (libfabric does).
+// Takes a loopback address that no device has for any address, as the kernel does: programs that
+// bind "localhost" mean every device (libfabric does).
 Address Service::with_wildcard(const Address& given) {
   Address address = given;
   address.wildcard = address.is_loopback() && !device_of(address.ip);
@@ -326,7 +327,7 @@ int Service::dispatch(std::uint32_t number, const std::shared_ptr<Channel>& chan
     case RDMA_USER_CM_CMD_NOTIFY: {
       const auto c = read<rdma_ucm_notify>(body);
       return on_id(c.id, [&](Id& id) {
-        // Data came before the RTU; what else may be notified of means nothing to a CM.
+        // COMM_EST: data came before the RTU. Other events mean nothing to a CM.
         if (c.event != IBV_EVENT_COMM_EST) return 0;
         return manager_ && id.comm != 0 ? manager_->notify(id.comm) : EINVAL;
       });

@@ -11,7 +11,7 @@ namespace ferry::rdmacm {
 namespace {
 
 constexpr std::uint8_t kMaxRetry = 7;  // 3 bits
-// Of the route: 4.096 µs · 2^16 is 0.27 s; the QP's timeout is twice that.
+// A route's packet lifetime, as a code: 4.096 µs · 2^16 is 0.27 s; the QP's timeout is twice that.
 constexpr std::uint8_t kPacketLifeTime = 16;
 constexpr std::uint8_t kHopLimit = 64;
 
@@ -105,8 +105,9 @@ int Service::accept(Id& id, const rdma_ucm_accept& c) {
                : manager_->establish(id.comm, now());
   }
   id.qpn = p.qp_num & 0xFFFFFF;
-  // The peer knows this side by an address, and a QPN is of the slot that it has there: where the
-  // process is, or, when it was redirected from where it came from, of its name for life.
+  // The peer is given a QPN of the slot that belongs to the address by which it knows this side. At
+  // the present address that is the wire QPN. A peer that was redirected from the former address
+  // is given the virtual QPN, of the name for life.
   Devices::Place place{id.qpn, {}};
   if (gid(id) == id.source.ip) devices_.find_qp(id.device, id.qpn, &place);
   int error = 0;
@@ -128,7 +129,7 @@ int Service::accept(Id& id, const rdma_ucm_accept& c) {
     reply.guid = id.device.guid;
     reply.data = private_data(p.private_data, p.private_data_len);
     error = manager_->accept(id.comm, reply, now());
-    // Its timeout and retry count are those of its request, which both sides use.
+    // The peer's timeout and retry count are those of its own request: both sides use them.
     const cm::Connection* const connection = manager_->find(id.comm);
     if (error == 0 && connection != nullptr) {
       devices_.peer_was_told(
@@ -154,7 +155,7 @@ int Service::reject(Id& id, const rdma_ucm_reject& c) {
   return manager_->reject(id.comm, reason, data, now());
 }
 
-// A connection that is not, or not any more, is disconnected already.
+// Succeeds also for a connection that is not up: it is disconnected already.
 int Service::disconnect(Id& id) {
   if (!manager_ || id.comm == 0) return EINVAL;
   refresh(id);
@@ -175,7 +176,8 @@ ib_uverbs_ah_attr Service::address_handle(const Id& id, const port::Address& rem
   return a;
 }
 
-// The attributes of clause 12.9.7 and 11.2.5.2 that the CM knows, by the state that the QP goes to.
+// Gives those attributes of clause 12.9.7 and 11.2.5.2 that the CM knows and that the QP needs to
+// go to the state `c.qp_state`.
 int Service::init_qp_attributes(Id& id, const rdma_ucm_init_qp_attr& c) {
   if (id.device.guid == 0) return EINVAL;
   ib_uverbs_qp_attr a{};

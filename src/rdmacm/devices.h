@@ -35,18 +35,18 @@ class Devices {
   };
   virtual bool find_qp(const Device& device, std::uint32_t qpn, Place* out) = 0;
 
-  // What the peer of a QP was told to use for its own (clause 12.6.5, 12.6.7).
+  // What the peer of a QP was told to use for its own QP (clause 12.6.5, 12.6.7).
   struct Retries {
     std::uint8_t ack_timeout = 0, retry_count = 0, rnr_retry = 0;
   };
   virtual void peer_was_told(const Device& device, std::uint32_t qpn, const Retries& retries) = 0;
 
-  // 0 and the source address of packets to `to`; errno of connect(2). A `from` that is not any
-  // address is taken.
+  // Finds the source address of packets to `to`: `from`, unless that is the any address. 0, or the
+  // errno value of connect(2). `scope`: of a link-local `to`.
   virtual int route(const port::Address& from, const port::Address& to, std::uint32_t scope,
                     port::Address* source) = 0;
-  // Whether the kernel knows the next hop to an address, or has no need to. `ask`: if not, it asks
-  // the network, and may know later.
+  // Whether the kernel knows the next hop to an address, or has no need to. `ask`: if not, the
+  // kernel asks the network, and may know later.
   virtual bool next_hop_is_known(const port::Address& to, bool ask) = 0;
   virtual std::uint64_t random() = 0;
 };

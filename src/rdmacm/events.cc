@@ -28,7 +28,7 @@ Address from_header(const port::Address& ip, std::uint16_t port) {
 
 void Service::post(Id& id, std::uint32_t event, int status, const rdma_ucm_conn_param* connection,
                    const rdma_ucm_ud_param* datagram) {
-  // A program hears of an ID that was requested of it when it has accepted it.
+  // The ID of a request has no uid before the program accepts it: nothing is reported until then.
   if (id.uid == 0) return;
   QueuedEvent queued;
   queued.id = id.handle;
@@ -84,7 +84,7 @@ void Service::deliver_request(const cm::Event& e) {
     const auto& req = std::get<cm::Req>(e.body);
     rdma_ucm_conn_param& p = queued.response.param.conn;
     set_private_data(&p, data.subspan(cm::kIpHeaderSize));
-    // The program reads them as its own side's.
+    // The program reads these two as those of its own side.
     p.responder_resources = req.initiator_depth;
     p.initiator_depth = req.responder_resources;
     p.flow_control = req.flow_control;

@@ -4,8 +4,8 @@
 
 #include "rdmacm/service.h"
 
-// Resolving addresses and routes. The kernel's rdma_cm resolves an address when it knows its next
-// hop's link-layer address, and gives up after the time that the program says.
+// Resolves addresses and routes as the kernel's rdma_cm does: an address is resolved as soon as the
+// link-layer address of its next hop is known; after the time that the program says it fails.
 namespace ferry::rdmacm {
 namespace {
 

@@ -17,7 +17,7 @@
 namespace ferry::rdmacm {
 namespace {
 
-constexpr cm::Time kRetry = std::chrono::milliseconds(250);  // of what is missing
+constexpr cm::Time kRetry = std::chrono::milliseconds(250);  // of sockets that are missing
 // How long a process that ends repeats its farewells: four tries.
 constexpr cm::Time kFarewell = std::chrono::seconds(2);
 constexpr int kMaxDescriptor = 1 << 16;
@@ -230,7 +230,8 @@ void Service::run() {
   }
 }
 
-// What is wanted may have changed, or something is missing.
+// Opens or gives up sockets if the interest in UDP port 4791 has changed, or if some are missing
+// and are to be tried again now.
 void Service::refresh_sockets() {
   const bool holds = has_interest();
   if (!manager_ || (holds == holding_ && retry_at_ > now())) return;
@@ -238,14 +239,15 @@ void Service::refresh_sockets() {
   holding_ = holds;
 }
 
-// While the thread sleeps on a socket that was closed, the kernel keeps it.
+// Waits until the thread has left its sleep on the sockets: the kernel keeps a closed socket as
+// long as a thread sleeps on it.
 void Service::leave_sleep(std::unique_lock<std::mutex>& lock) {
   kick();
   const std::uint64_t sleep = sleeps_;
   changed_.wait(lock, [&] { return !polling_ || sleeps_ != sleep; });
 }
 
-// What a program gave back is another's when the command returns.
+// Makes sure that a name which the command gave up is free for others when the command returns.
 void Service::end_command(std::unique_lock<std::mutex>& lock) {
   flush();
   if (std::exchange(name_was_closed_, false)) leave_sleep(lock);
@@ -334,7 +336,7 @@ void Service::resume() {
   for (const std::uint32_t handle : resolving_) {
     Id& id = ids_.at(handle);
     id.resolve_until += missed;
-    id.ask_at = now();  // of this host
+    id.ask_at = now();  // this host's kernel was never asked
   }
   if (!resolving_.empty()) look_at_ = now();
   if (manager_) {
@@ -353,7 +355,7 @@ void Service::abandon_in_child() {
 }
 
 void Service::leave() {
-  // Whoever holds the lock now may never give it back; the thread and commands soon do.
+  // The holder of the lock may never give it back, at the end; our thread and commands soon do.
   std::unique_lock lock(mutex_, std::try_to_lock);
   for (int tries = 0; !lock.owns_lock() && tries < 1000; ++tries) {
     const timespec pause{0, 1000000};
@@ -363,7 +365,7 @@ void Service::leave() {
   if (!lock.owns_lock() || stopped_) return;
   while (!ids_.empty()) destroy(ids_.begin()->second);
   flush();
-  // Nobody repeats a DREQ that is lost now: the thread does while this one waits.
+  // After the end nobody repeats a DREQ that was lost. While this thread waits, ours does.
   changed_.wait_for(lock, kFarewell,
                     [this] { return !manager_ || !manager_->awaits_disconnect(); });
 }

@@ -75,18 +75,19 @@ class Service {
 
   // A descriptor for the program, or -1 and errno.
   int open(int flags);
-  // Destroys the IDs of the channel. The descriptor itself is the caller's to close. False: it is
-  // something else's now, and the channel lives on under another number.
+  // Destroys the IDs of the channel. The caller closes the descriptor itself. False: the descriptor
+  // is another file's now, and the channel lives on under another number.
   bool close(int descriptor);
-  // Before and after a blocking read of the descriptor. The errno value.
+  // Called before and after a blocking read of the descriptor. 0, or EBADF: it is no channel.
   int enter_wait(int descriptor);
   void leave_wait(int descriptor);
-  // All commands but GET_EVENT; the errno value.
+  // Executes a command, any but GET_EVENT. 0 or an errno value.
   int command(int descriptor, std::span<const std::byte> command);
-  // GET_EVENT, after a byte was read from the descriptor. EAGAIN: its event was withdrawn.
+  // Executes GET_EVENT, after a byte was read from the descriptor. 0 or an errno value; EAGAIN: the
+  // event of the byte was withdrawn.
   int take_event(int descriptor, std::span<const std::byte> command);
 
-  // A QP goes away: what is known of its peer's place is kept.
+  // A QP is about to go away: its ID notes the place of its peer for the last time.
   void qp_destroyed(const std::string& device, std::uint32_t qpn);
   // While an RNIC of this process opens, UDP port 4791 is left to it.
   class Yield {
@@ -100,12 +101,12 @@ class Service {
     Service* service_;
   };
 
-  // A move: stop() returns when every descriptor but the programs' channels is closed and nothing
-  // is sent any more; resume() goes on where the process is now.
+  // For a move: stop() returns when every descriptor but the program's channels is closed and
+  // nothing is sent any more; resume() goes on where the process is now.
   void stop();
   void resume();
-  // fork(): the lock is held across it, so that the child can close what it inherited: names and
-  // ports that nobody serves there. The child's object is of no more use.
+  // For fork(): the lock is held across it, so that the child can close the names and ports that it
+  // inherited and that nobody serves there. The child's object is of no more use.
   void before_fork() { mutex_.lock(); }
   void after_fork_in_parent() { mutex_.unlock(); }
   void abandon_in_child();
@@ -117,7 +118,7 @@ class Service {
   template <typename T>
   static T read(std::span<const std::byte> body);
 
-  // Commands (commands.cc, resolve.cc, connect.cc, query.cc): the errno value.
+  // Commands (commands.cc, resolve.cc, connect.cc, query.cc): 0 or an errno value.
   int dispatch(std::uint32_t number, const std::shared_ptr<Channel>& channel,
                std::span<const std::byte> body, std::size_t out_size);
   int create_id(const rdma_ucm_create_id& c, const std::shared_ptr<Channel>& channel);
@@ -155,7 +156,7 @@ class Service {
   std::uint8_t route_ack_timeout(const Id& id) const;
   ib_uverbs_ah_attr address_handle(const Id& id, const port::Address& remote);
 
-  // What waits for a next hop (resolve.cc).
+  // For IDs that wait for a next hop (resolve.cc).
   void look_for_next_hop(Id& id);
   void look_for_next_hops();
 
@@ -167,11 +168,11 @@ class Service {
   void deliver_request(const cm::Event& event);
   void deliver_reply(Id& id, const cm::Event& event);
 
-  // The lock, when the process is not Stopped.
+  // Takes the lock, once the process is not stopped.
   std::unique_lock<std::mutex> lock_running();
   // With mutex_: sends and delivers what the manager has.
   void flush();
-  void refresh(Id& id);  // where both ends are now
+  void refresh(Id& id);  // tells the manager where both ends are now
   bool has_interest() const;
   void refresh_sockets();
   void leave_sleep(std::unique_lock<std::mutex>& lock);
@@ -192,7 +193,7 @@ class Service {
   std::map<std::uint32_t, std::uint32_t> groups_;  // handle → ID
   Sockets sockets_;
   std::unique_ptr<cm::Manager> manager_;  // from the first use of a port on
-  cm::Time retry_at_ = cm::kNever;        // something is missing
+  cm::Time retry_at_ = cm::kNever;        // when missing sockets are tried again
   std::set<std::uint32_t> resolving_;     // IDs in this state
   cm::Time look_at_ = cm::kNever;         // when these are looked at
   bool holding_ = false;                  // what the sockets were last told

@@ -60,7 +60,8 @@ port::Address Sockets::current(const port::Address& address, const std::string& 
   return of_netdev != nullptr ? *of_netdev : address;
 }
 
-// Two names could stand for one service at one address: `check_others` looks for that.
+// Two names can stand for one service at one address: that of the address and that of any address.
+// `check_others`: fails with EADDRINUSE when somebody has the other one.
 int Sockets::open(Receiver& receiver, bool check_others) {
   const Binding& b = receiver.binding;
   std::string name;

@@ -25,23 +25,25 @@ class Sockets {
   // Takes a tag that no other process of the network namespace has. 0: none could be had.
   std::uint16_t take_tag();
 
-  // What a program bound: an address (or any) and a service ID. EADDRINUSE.
+  // What a program bound: an address (or any) and a service ID.
   struct Binding {
     bool any = false;
     port::Address address;
     std::string netdev;  // of the device that has it
     cm::ServiceId service = 0;
   };
+  // `owner`: the handle of an ID. 0 or an errno value: EADDRINUSE.
   int bind(std::uint32_t owner, const Binding& binding);
-  // False: it had bound nothing. A thread that sleeps on the sockets keeps the name until it wakes.
+  // False: `owner` had bound nothing. A thread that sleeps on the sockets keeps the name until it
+  // wakes.
   bool unbind(std::uint32_t owner);
 
   // With `wanted`, tries to hold UDP port 4791 of every address; without, gives up what it holds.
   // Opens again what could not be opened. True: something is missing, try again in a while.
   bool refresh(bool wanted);
   void stop_holding() { holder_.let_go(); }
-  // A process of this host has given up UDP port 4791 of some address, and refresh() is to be
-  // called.
+  // True: a process of this host has given up UDP port 4791 of some address, and the caller is to
+  // call refresh().
   bool port_was_freed() { return holder_.port_was_freed(); }
 
   // The present address for one that the process had when it bound: the same while the host has
@@ -50,7 +52,7 @@ class Sockets {
 
   void send(const cm::Datagram& datagram);
   void add_to(std::vector<pollfd>* out) const;
-  // Takes all that waits. What is for others is passed on.
+  // Takes what waits, up to 64 datagrams of each socket, and passes on what is for others.
   void receive(std::vector<cm::Datagram>* out, std::vector<gsi::WireSocket::Failure>* failures);
 
   // Closes everything; refresh() opens it again.

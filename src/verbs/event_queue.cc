@@ -68,8 +68,8 @@ int EventQueue::take(Event* out) {
 void EventQueue::forget(const void* element) {
   std::lock_guard lock(mutex_);
   stale_bytes_ += std::erase_if(events_, [&](const Event& e) { return e.element == element; });
-  // Whoever polls the descriptor must not find it readable. read() would wait when a thread in
-  // take() was faster; that one has a byte of no event then.
+  // Takes the bytes out, so that whoever polls the descriptor does not find it readable. When a
+  // thread in take() was faster, read() would wait; that thread has a byte without an event then.
   while (stale_bytes_ > 0) {
     char byte;
     const iovec out{&byte, 1};

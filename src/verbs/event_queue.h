@@ -26,11 +26,10 @@ class EventQueue {
 
   int open();  // 0 or errno
   int descriptor() const { return read_end_; }
-  // The other end, which nobody but push() writes to: a descriptor that tells this queue from
-  // others.
+  // The write end, which push() alone uses: a descriptor that tells this queue from others.
   int identity() const { return write_end_; }
-  // Never blocks. With 65536 events waiting, another one is dropped: the application will see that
-  // there are some.
+  // Never blocks. While 65536 events wait, another one is dropped: the application sees that there
+  // are some.
   void push(const Event& event) noexcept;
   // The oldest event; blocks or gives EAGAIN as the application set the descriptor. 0 or errno;
   // EINTR as read(2).

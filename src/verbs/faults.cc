@@ -73,7 +73,7 @@ class Table {
     e.version.fetch_add(1, std::memory_order_release);
   }
 
-  // For handlers.
+  // For handlers: takes no lock.
   Action read(int number) const {
     const Entry& e = entries_[index(number)];
     for (;;) {
@@ -85,8 +85,8 @@ class Table {
   }
 
   std::atomic<bool> active{false};
-  std::atomic<pid_t> owner{
-      0};  // a child after vfork() shares this memory, but not the kernel's table
+  // The process of the table: a child after vfork() shares this memory, but not the kernel's table.
+  std::atomic<pid_t> owner{0};
 
  private:
   struct Entry {
@@ -119,8 +119,8 @@ bool has_function(const Action& action) {
          (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
-// To this thread again, with what it says of itself. When the handler returns, the kernel does with
-// the signal what its own table says then.
+// Sends the signal to this thread again, with its siginfo. When the handler returns, the kernel
+// does with the signal what its own table says then.
 void send_again(int number, siginfo_t* info) {
   ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
 }
@@ -128,7 +128,8 @@ void send_again(int number, siginfo_t* info) {
 void on_signal(int number, siginfo_t* info, void* context) {
   const Action program = table.read(number);
   if (has_function(program)) return call(program, number, info, context);
-  // Another thread takes the handler away: the kernel's table has it, or had it a moment ago.
+  // Another thread is taking the handler away: the kernel's table still has it, or had it a moment
+  // ago.
   if (program.sa_handler == SIG_DFL) send_again(number, info);
 }
 
@@ -194,7 +195,8 @@ int change_action(int number, const Action* action, Action* old) {
     if (!table.active.load(std::memory_order_relaxed)) {
       if (real_sigaction(number, action ? &wanted : nullptr, &before) != 0) return -1;
     } else {
-      // A signal may come in between: ours first, so that what the kernel calls has a function.
+      // A signal may come in between: our table changes first, so that the handler which the kernel
+      // calls finds a function there.
       const Action program = table.get(number);
       const Action installed = installed_for(number, wanted);
       if (action) table.set(number, wanted);
@@ -223,7 +225,7 @@ sighandler_t change_handler(int number, sighandler_t handler, int flags) {
   return change_action(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
 }
 
-// With the two signals taken out of `set` where it would block them.
+// Calls `next` with SIGSEGV and SIGBUS taken out of `set` where that would block them.
 template <typename Next>
 int change_mask(Next next, int how, const sigset_t* set, sigset_t* old) {
   if (!set || how == SIG_UNBLOCK || !table.active.load(std::memory_order_relaxed))
@@ -260,8 +262,8 @@ void install_fault_handlers() {
   });
 }
 
-// A handler of this thread, or a preparation of somebody else for the fork, may change an action:
-// it finds the lock taken by its own thread and goes on.
+// Until the fork a signal handler or another fork handler of this thread may change an action: it
+// finds that its own thread has the lock, and goes on.
 void fault_handlers_before_fork() {
   const AllSignalsBlocked blocked;
   table.lock();

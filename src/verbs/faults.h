@@ -15,7 +15,8 @@ void install_fault_handlers();
 // Around fork(): no other thread is in the middle of a change, which the child would not finish.
 void fault_handlers_before_fork();
 void fault_handlers_after_fork();
-// In a child after fork(): its kernel's table and ours are copies that belong together.
+// In a child after fork(): our table now belongs to the child's table in the kernel. Both are
+// copies of the parent's.
 void fault_handlers_in_child();
 
 // How many handlers of the program ran on this thread since the first device was opened.

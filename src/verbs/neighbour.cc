@@ -58,8 +58,8 @@ Address address_of(const ibv_gid& gid) {
   return {AF_INET6, gid.raw, 16};
 }
 
-// Groups have MAC addresses of their own (RFC 1112 and 2464). The GID of an IPv4 group is mapped,
-// with the prefix of multicast or without it.
+// The MAC address of a multicast group (RFC 1112 and 2464); false for other GIDs. The GID of an
+// IPv4 group is mapped, with the prefix of multicast or without it.
 bool group_mac(const ibv_gid& gid, std::uint8_t (&mac)[kMacSize]) {
   const bool ipv6_group = gid.raw[0] == 0xff;
   const bool carries_ipv4 = gid.raw[10] == 0xff && gid.raw[11] == 0xff;
@@ -75,8 +75,8 @@ bool group_mac(const ibv_gid& gid, std::uint8_t (&mac)[kMacSize]) {
   return true;
 }
 
-// One request of rtnetlink with one attribute; `visit` sees every message of the answer. 0 or
-// errno.
+// Sends rtnetlink a request with one attribute, or none; `visit` sees every message of the answer.
+// 0 or errno.
 template <typename Header, typename Visit>
 int ask(std::uint16_t type, std::uint16_t flags, const Header& header, const Address* attribute,
         std::uint16_t attribute_type, Visit visit) {
@@ -225,7 +225,7 @@ std::uint16_t vlan_of(int interface) {
   return static_cast<std::uint16_t>(request.u.VID);
 }
 
-// An empty datagram, which the kernel cannot send without the answer to our question.
+// Sends an empty datagram: to send it, the kernel must resolve the next hop.
 void provoke(const Address& to) {
   Descriptor socket(::socket(to.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage address{};

@@ -27,8 +27,8 @@ struct Device {
   const void* ops;
   std::byte provider_fields[256];
   unsigned number;  // of its node, uverbsN
-  std::shared_ptr<device::MovableRnic>*
-      rnic;  // the latest that was discovered; under the list's mutex
+  // The latest that was discovered. Under the list's mutex.
+  std::shared_ptr<device::MovableRnic>* rnic;
 };
 
 struct Context;
@@ -57,13 +57,13 @@ struct Context : device::EventSink, device::MoveSink {
   ContextShell shell{};
   std::shared_ptr<device::MovableRnic> rnic;
   EventQueue async_events;
-  std::unique_ptr<std::byte[]>
-      private_page;  // what code of the stock library may find behind verbs_context.priv
+  // What code of the stock library may find behind verbs_context.priv.
+  std::unique_ptr<std::byte[]> private_page;
   std::unique_ptr<device::MovableContext> device;  // ends before what it reports to
   std::atomic<bool> abandoned{false};              // belongs to the parent of this process
   std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
-  // Reference counts of channels, PDs, MRs and XRC domains, and what follows. Taken before the
-  // device's locks.
+  // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
+  // restore_mutex. Taken before the device's locks.
   std::mutex mutex;
   std::vector<int> imported;  // descriptors that ibv_import_device() was given: one reference each
   std::uint32_t next_handle = 1;
@@ -72,8 +72,8 @@ struct Context : device::EventSink, device::MoveSink {
   std::vector<std::unique_ptr<XrcDomain>> xrc_domains;
   std::vector<std::shared_ptr<QpCore>> shareable;  // XRC target QPs
   std::mutex restore_mutex;
-  std::map<std::uint32_t, void*>
-      restored;  // by handle of the dump: what ibv_restore_object() made so far
+  // What ibv_restore_object() has made so far, by handle of the dump. Under restore_mutex.
+  std::map<std::uint32_t, void*> restored;
 };
 
 struct Td {
@@ -145,8 +145,8 @@ struct Srq {
 
 struct RequestBuilder;  // request_builder.h
 
-// A QP of the device and the structs that stand for it: one, and more of an XRC target QP that was
-// opened again (ibv_open_qp(3)). Each gets every event.
+// A QP of the device and the structs that stand for it: one; more for an XRC target QP that was
+// opened again (ibv_open_qp(3)). Each struct gets every event.
 struct QpCore {
   device::Qp* device = nullptr;
   std::mutex mutex;  // innermost
@@ -207,11 +207,11 @@ inline Srq* to_srq(ibv_srq* srq) {
   return reinterpret_cast<Srq*>(srq);
 }
 
-// 0, or what a call on this context fails with by itself: ENODEV in a child after fork().
+// 0, or the errno value with which calls on this context fail: ENODEV in a child after fork().
 int usable(const Context& context);
 
-// Makes the struct of a new device object, which ends with it when there is no memory for that
-// (std::bad_alloc). `fill` sets the cookie.
+// Makes the struct of a new device object. When `fill` or the memory for the struct fails
+// (std::bad_alloc), the device object is destroyed. `fill` sets the cookie.
 template <typename T, typename Fill>
 T* adopt(Context& context, device::Object* device, Fill fill) {
   try {
@@ -224,7 +224,7 @@ T* adopt(Context& context, device::Object* device, Fill fill) {
   }
 }
 
-// Parts of creating objects that two ways share: the verbs call, and ibv_restore_object.
+// Make the struct for a new device object. The verbs calls and ibv_restore_object() share these.
 Pd* wrap_pd(Context& context, device::Pd* device);
 Mr* wrap_mr(Context& context, ibv_pd* pd, device::Mr* device, void* address, std::size_t length);
 Mw* wrap_mw(Context& context, ibv_pd* pd, device::Mw* device, ibv_mw_type type);
@@ -234,10 +234,10 @@ Xrcd* wrap_xrcd(Context& context, device::Xrcd* device);
 Srq* wrap_srq(Context& context, device::Srq* device, ibv_pd* pd, Xrcd* xrcd, void* srq_context);
 Qp* wrap_qp(Context& context, device::Qp* device, ibv_pd* pd, Xrcd* xrcd,
             const ibv_qp_init_attr& init);
-// What the struct of every QP shows; `init` of it is set.
+// Fills in what the struct of every QP shows; `qp.init` is set already.
 void fill_qp(Context& context, Qp& qp, const std::shared_ptr<QpCore>& core, ibv_pd* pd, Xrcd* xrcd);
 
-// The context that all of these are, when it is one of ours; null else.
+// The context, when all of `contexts` are the same one and it is ours; null otherwise.
 Context* common_context(std::initializer_list<ibv_context*> contexts);
 
 // Waits until the application has acknowledged the events of an object that it took

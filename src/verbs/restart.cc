@@ -32,8 +32,8 @@ constexpr std::int64_t kForever = -1;
 
 using agent::now_ns;
 
-// The time that a call may still take, in nanoseconds. The clock may have jumped in the restore:
-// never more than was asked for.
+// The time that a call may still take, in nanoseconds; negative: for ever. It is never more than
+// was asked for: the clock may have jumped in the restore.
 class Remaining {
  public:
   explicit Remaining(std::int64_t total)
@@ -63,8 +63,8 @@ int to_ms(std::int64_t ns) {
   return ns < 0 ? -1 : static_cast<int>((ns + 999999) / 1000000);
 }
 
-// Calls `again` with the arguments of the program first, and with what is left of its time after a
-// restore.
+// Calls `first`, which has the arguments of the program. After a restore, calls `again` with what
+// is left of the program's time.
 template <typename First, typename Again>
 auto with_retries(std::int64_t time, First first, Again again) {
   Interruption interruption;
@@ -74,7 +74,7 @@ auto with_retries(std::int64_t time, First first, Again again) {
   return result;
 }
 
-// The calls that take timespec, or null for ever.
+// For calls that take a timespec, or null for ever.
 template <typename Call>
 int with_timespec(const timespec* timeout, Call call) {
   if (timeout && !valid(*timeout)) return call(timeout);
@@ -207,7 +207,7 @@ FERRY_EXPORT int nanosleep(const timespec* request, timespec* left) {
                    [](const timespec* r, timespec* l) { return FERRY_NEXT(nanosleep)(r, l); });
 }
 
-// Gives an error instead of setting errno.
+// This one returns the error instead of setting errno.
 FERRY_EXPORT int clock_nanosleep(clockid_t clock, int flags, const timespec* request,
                                  timespec* left) {
   const auto next = FERRY_NEXT(clock_nanosleep);

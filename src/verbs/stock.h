@@ -18,7 +18,7 @@ void* next_symbol(const char* name);
     return symbol_;                                                                               \
   }())
 
-// The libc function that an interposed one stands in front of. Takes no version: the default one.
+// The libc function that an interposed one stands in front of, in its default version.
 #define FERRY_NEXT(function)                                                             \
   ([] {                                                                                  \
     static const auto symbol_ =                                                          \

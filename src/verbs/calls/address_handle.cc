@@ -13,7 +13,7 @@ namespace ferry::verbs {
 namespace {
 
 // A received datagram begins with 40 bytes that tell where it came from (annex A17.4.5.2): an IPv6
-// header, or an IPv4 header in the last 20 of them, before which anything may stand.
+// header, or 20 bytes of any content and an IPv4 header.
 constexpr std::size_t kIpv4At = 20;
 constexpr std::size_t kIpv4HeaderWords = 5;  // of 32 bits: options are not allowed in RoCEv2
 static_assert(kIpv4At + sizeof(iphdr) == sizeof(ibv_grh));
@@ -29,7 +29,8 @@ std::uint16_t checksum(const iphdr& header) {
   return static_cast<std::uint16_t>(sum);
 }
 
-// What stands in front of an IPv4 header can look like an IPv6 one; its checksum tells.
+// The bytes in front of an IPv4 header can look like an IPv6 header: then the IPv4 checksum
+// decides.
 bool is_ipv4(const iphdr& ipv4, std::uint32_t first_word) {
   if (ipv4.version != 4 || ipv4.ihl != kIpv4HeaderWords) return false;
   return first_word >> 28 != 6 || checksum(ipv4) == 0xffff;
@@ -81,8 +82,8 @@ int answer_to(Context& context, std::uint8_t port, const ibv_wc& wc, const ibv_g
     out->grh.traffic_class = static_cast<std::uint8_t>(first_word >> 20);
     out->grh.flow_label = first_word & 0xfffff;
   }
-  // That of a multicast datagram was not one of ours: it does not tell which of them to answer
-  // from.
+  // The destination of a multicast datagram is none of our GIDs, and does not tell from which of
+  // them to answer.
   const int index = find_gid(context, port, local);
   if (index < 0) return EINVAL;
   out->grh.sgid_index = static_cast<std::uint8_t>(index);
@@ -165,7 +166,7 @@ FERRY_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
   return pointer_or_errno(error, ah);
 }
 
-// Nothing of ours needs it: the kernel below our sockets finds the way. Errors are negative errno
+// For programs alone: below our own sockets the kernel finds the way. Errors are negative errno
 // values, as those of the stock function.
 FERRY_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                              uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t* vid) {

@@ -30,7 +30,7 @@ bool is_qp_event(ibv_event_type type) {
 
 }  // namespace
 
-// An object without a cookie is one that nobody knows yet.
+// An event of an object without a cookie is dropped: the application does not know the object yet.
 void Context::asynchronous(ibv_event_type type, device::Object* object) {
   void* cookie = object ? object->cookie : nullptr;
   if (is_cq_event(type)) {
@@ -89,8 +89,8 @@ FERRY_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* out)
   }));
 }
 
-// An event does not tell whose it is, but its object does; events without one have nothing to
-// acknowledge, with us and with the stock library.
+// An event does not tell whose it is, but its object does. An event without an object needs no
+// acknowledgement: the stock function does nothing for it.
 FERRY_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   if (!event) return;
   if (is_cq_event(event->event_type) && context_of(event->element.cq->context)) {

@@ -14,8 +14,7 @@ int request_notify_cq(ibv_cq* cq, int solicited_only) {
   return to_cq(cq)->device->arm(solicited_only != 0);
 }
 
-// --- creation
-// -------------------------------------------------------------------------------------
+// --- creation -----------------------------------------------------------------------------------
 
 Cq* wrap_cq(Context& context, device::Cq* device, void* cq_context, ibv_comp_channel* channel) {
   return adopt<Cq>(context, device, [&](Cq& cq) {

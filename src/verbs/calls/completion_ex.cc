@@ -20,7 +20,8 @@ Cq& self(ibv_cq_ex* cq) {
   return *reinterpret_cast<Cq*>(cq);
 }
 
-// What a poll brought becomes current.
+// Shows the current completion, if the poll took one (`got` 1). 0; ENOENT: there was none; EIO: the
+// poll failed.
 int show(ibv_cq_ex* ex, int got) {
   const Cq& cq = self(ex);
   if (got == 0) return ENOENT;
@@ -35,7 +36,7 @@ int next_poll(ibv_cq_ex* ex) {
   return show(ex, cq.device->take_one(&cq.current, &cq.times));
 }
 
-// Holds the lock only when it gives 0: then the application calls ibv_end_poll().
+// Keeps the lock only when it returns 0: then the application calls ibv_end_poll().
 int start_poll(ibv_cq_ex* ex, ibv_poll_cq_attr* attributes) {
   if (attributes && attributes->comp_mask) return EINVAL;
   Cq& cq = self(ex);

@@ -93,7 +93,7 @@ int open_context(Device& device, ibv_context** out) {
   return 0;
 }
 
-// Programs that end with their contexts open.
+// For programs that end with contexts open.
 __attribute__((destructor)) void leave_contexts() {
   Process* p = process_if_any();
   if (p == nullptr) return;
@@ -105,7 +105,7 @@ __attribute__((destructor)) void leave_contexts() {
 // The last of its references ends the context.
 void close_context(Context* context) {
   {
-    // In a child after fork() a thread that is not there may hold it.
+    // In a child after fork() a thread that does not exist here may hold the mutex.
     std::unique_lock lock(context->mutex, std::defer_lock);
     if (!context->abandoned) lock.lock();
     if (!context->imported.empty()) {

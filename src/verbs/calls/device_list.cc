@@ -20,7 +20,7 @@ struct Known {
   std::mutex mutex;
   // Never freed: applications keep ibv_device pointers beyond ibv_free_device_list().
   std::deque<Device> devices;
-  std::uint32_t freezes = 0;  // of the process when they were discovered
+  std::uint32_t freezes = 0;  // the process's count when rnic_of() last discovered them
 };
 
 Known& known() {
@@ -41,7 +41,8 @@ void describe(Device& d, const device::Rnic& rnic) {
   d.device.node_type = IBV_NODE_CA;
   d.device.transport_type = IBV_TRANSPORT_IB;
   const char* name = rnic.name().c_str();
-  // From the name, so that all processes of a host number alike; away from the kernel's numbers.
+  // The number comes from the name, so that all processes of a host number alike, and is far from
+  // the kernel's numbers.
   d.number = kFirstNumber + static_cast<unsigned>(std::atoi(name + strcspn(name, "0123456789")));
   const std::string node = "uverbs" + std::to_string(d.number);
   print_to(d.device.name, "%.60s", name);
@@ -114,7 +115,7 @@ Device* device_of(ibv_device* device) {
   return nullptr;
 }
 
-// On another host a device has other addresses.
+// Discovers the devices again after a restore: on another host they have other addresses.
 std::shared_ptr<device::MovableRnic> rnic_of(const Device& device) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
@@ -171,7 +172,7 @@ FERRY_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
   return FERRY_STOCK(ibv_get_device_guid, "IBVERBS_1.1")(device);
 }
 
-// The kernel numbers its devices; ours is not one of them.
+// The kernel numbers its devices; ours is not one of them, and has no index.
 FERRY_EXPORT int ibv_get_device_index(ibv_device* device) {
   if (device_of(device)) return -1;
   return FERRY_STOCK(ibv_get_device_index, "IBVERBS_1.9")(device);

@@ -29,12 +29,13 @@ static_assert(static_cast<int>(RestoreCommand::kCreate) == IBV_RESTORE_CREATE &&
               static_cast<int>(RestoreCommand::kRefill) == IBV_RESTORE_REFILL &&
               static_cast<int>(RestoreCommand::kMrKeys) == IBV_RESTORE_MR_KEYS);
 
-constexpr std::chrono::seconds kQuiesceLimit{5};  // as a STOP that names none
+constexpr std::chrono::seconds kQuiesceLimit{5};  // that of a STOP which names no limit
 
-// 0 or errno; *bytes is what the description takes.
+// Stops the context, and writes its description to `out` if `length` bytes are enough. 0 or errno;
+// *bytes: the length of the description.
 int dump(Context& context, int* count, void* out, std::size_t length, std::size_t* bytes) {
   if (int error = usable(context)) return error;
-  // Keeps a move of the process away while the context leaves it.
+  // No move of the process begins while the context leaves the registry.
   agent::Registry::Change change(process().registry);
   if (!context.dumped) {
     std::uint32_t unacked = 0;
@@ -63,8 +64,8 @@ bool read_head(std::span<const std::byte> body, Head* out) {
   return device::parse(in, out);
 }
 
-// The structs of objects that a restored device object stands behind. What the application's
-// structs show and it does not tell comes from the head of its record. 0 or errno.
+// wrap() makes the struct for a restored device object. What the struct shows and the device object
+// does not tell comes from the head of the object's record. 0 or errno.
 int wrap(Context& context, device::Mr* object, std::span<const std::byte> body, Mr** out) {
   device::MrHead head;
   Pd* pd = read_head(body, &head) ? restored<Pd>(context, head.pd) : nullptr;
@@ -122,7 +123,7 @@ int wrap(Context& context, device::Qp* object, std::span<const std::byte> body, 
   return 0;
 }
 
-// The struct of ours, which begins with the application's.
+// *out: our struct, which begins with the application's.
 template <typename Shell, typename DeviceObject>
 int wrap_as(Context& context, device::Object* made, std::span<const std::byte> body, void** out) {
   Shell* shell = nullptr;

@@ -1,5 +1,5 @@
-// Functions that libibverbs has got since Debian 12's: a container's image may have a later one.
-// The stock ones look into private parts of a context, which ours does not have.
+// Functions of libibverbs that are newer than Debian 12's: a container's image may have a newer
+// library. The stock functions look into private parts of a context, which ours does not have.
 
 #include <sys/mman.h>
 
@@ -9,8 +9,8 @@
 #include "verbs/objects.h"
 #include "verbs/stock.h"
 
-// Opaque to programs. The stock library's begins so; its ibv_export_buf_dmabuf_fd() looks at no
-// more and says ENODATA.
+// Opaque to programs. The stock library's struct begins with these fields; the stock
+// ibv_export_buf_dmabuf_fd() looks at no others, and gives ENODATA for ours.
 struct ibv_buf {
   void* address;
   size_t length;
@@ -25,8 +25,8 @@ struct ibv_dmah_init_attr;
 struct ibv_mr_init_attr;
 struct ibv_qp_attach_comp_cntr_attr;
 
-// All of these that can be called with an object of ours. Buffers are memory; the rest does not
-// exist here.
+// All newer functions that can be called with an object of ours. Buffers are plain memory; the
+// other functions fail with EOPNOTSUPP.
 extern "C" {
 ibv_dmah* ibv_alloc_dmah(ibv_context* context, ibv_dmah_init_attr* attributes);
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attributes);

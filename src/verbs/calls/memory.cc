@@ -12,7 +12,7 @@ constexpr unsigned kSupportedAccess =
     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
     IBV_ACCESS_HUGETLB | device::kFlushGlobal | device::kFlushPersistent;
 
-// What counts for the device: huge pages are a hint about pinning, which it never does.
+// The flags that count for the device. Huge pages are a hint about pinning, and it never pins.
 unsigned device_access(unsigned access) {
   return access & kSupportedAccess & ~static_cast<unsigned>(IBV_ACCESS_HUGETLB);
 }
@@ -98,8 +98,8 @@ const Mr* find_by_lkey(Context& context, std::uint32_t lkey) {
   return nullptr;
 }
 
-// Memory of ours is always on demand, and the CPU brings it in when a packet needs it: there is
-// nothing to fetch ahead. What the call promises to find out is still found out.
+// Our MRs are always on demand, and the CPU brings their memory in when a packet needs it: there is
+// nothing to fetch ahead. But the errors that the call promises to report are reported.
 int check_advice(Context& context, ibv_pd* pd, unsigned advice, std::uint32_t flags,
                  const ibv_sge* list, std::uint32_t count) {
   if (int error = usable(context)) return error;

@@ -37,7 +37,8 @@ int fetch_gid(Context& context, std::uint32_t port, std::uint32_t index, ibv_gid
   return context.device->query_gid(static_cast<std::uint8_t>(port), index, out);
 }
 
-// Entries written, or a negative errno value: as the kernel's call behind the stock function.
+// Returns the number of entries written, or a negative errno value, as the kernel's call behind the
+// stock function.
 ssize_t gid_table(Context& context, std::byte* out, std::size_t max_entries,
                   std::size_t entry_size) {
   if (int error = usable(context)) return -error;
@@ -83,7 +84,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   });
 }
 
-// As drivers of hardware do: the ticks stand in tv_nsec alone.
+// The ticks stand in tv_nsec alone, as drivers of hardware have them.
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   Context& ours = *context_of(context);
   if (int error = usable(ours)) return error;

@@ -9,8 +9,7 @@ namespace ferry::verbs {
 Qp::Qp() : ex{} {}
 Qp::~Qp() = default;
 
-// --- data path
-// ------------------------------------------------------------------------------------
+// --- data path ----------------------------------------------------------------------------------
 
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   return to_qp(qp)->device->post_send(list, bad);
@@ -20,8 +19,7 @@ int post_receive(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) {
   return to_qp(qp)->device->post_recv(list, bad);
 }
 
-// --- creation
-// -------------------------------------------------------------------------------------
+// --- creation -----------------------------------------------------------------------------------
 
 void fill_qp(Context& context, Qp& qp, const std::shared_ptr<QpCore>& core, ibv_pd* pd,
              Xrcd* xrcd) {
@@ -61,8 +59,8 @@ Qp* wrap_qp(Context& context, device::Qp* device, ibv_pd* pd, Xrcd* xrcd,
 
 namespace {
 
-// What a QP of its type takes, with the objects of the application that it is made of (clause
-// 10.2.4; of XRC annex A14). 0 or errno.
+// Checks that the application gives the objects that a QP of its type is made of (clause 10.2.4; of
+// XRC annex A14), all of this context. 0 or errno.
 int check(Context& context, ibv_pd* pd, const ibv_xrcd* xrcd, const ibv_qp_init_attr& init) {
   bool has_pd = true, sends = true, receives = true;
   switch (static_cast<unsigned>(init.qp_type)) {
@@ -89,7 +87,7 @@ int check(Context& context, ibv_pd* pd, const ibv_xrcd* xrcd, const ibv_qp_init_
   return init.srq && to_srq(init.srq)->xrcd ? EINVAL : 0;  // XRC SRQs are named by each request
 }
 
-// The last struct of a QP takes it along.
+// Ends a struct of a QP; the device's QP ends with the last of its structs.
 int destroy_qp(Context& context, Qp* qp) {
   if (int error = usable(context)) return error;
   const auto core = qp->core;
@@ -138,7 +136,7 @@ int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init
     return EOPNOTSUPP;
   }
   if (int error = check(context, pd, xrcd, *init)) return error;
-  // What the type does not have is not looked at, nor shown.
+  // Attributes that the type does not have are neither looked at nor shown.
   const bool target = init->qp_type == IBV_QPT_XRC_RECV;
   if (target) {
     pd = nullptr;
@@ -235,7 +233,7 @@ FERRY_EXPORT int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode op, uint32
 }
 
 // Enhanced connection establishment: there is nothing that two of our RNICs would have to agree on.
-// As a device without it says (libibverbs' own answer for one).
+// EOPNOTSUPP is libibverbs' own answer for a device without it.
 FERRY_EXPORT int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
   if (!qp || !ece) return EINVAL;
   Context* ours = context_of(qp->context);

@@ -34,7 +34,7 @@ RequestBuilder& builder(ibv_qp_ex* qp) {
   return *reinterpret_cast<Qp*>(qp)->builder;
 }
 
-// Errors are remembered and told by ibv_wr_complete(): builders and setters return nothing.
+// Builders and setters return nothing: ibv_wr_complete() returns the first error of them.
 template <typename Body>
 void build(ibv_qp_ex* qp, Body&& body) {
   RequestBuilder& b = builder(qp);
@@ -55,7 +55,7 @@ void add(ibv_qp_ex* qp, ibv_wr_opcode opcode, Fill fill) {
   });
 }
 
-// For the request that was built last.
+// Runs `set` on the request that was built last.
 template <typename Set>
 void set(ibv_qp_ex* qp, Set set) {
   build(qp, [&](RequestBuilder& b) {
@@ -162,7 +162,7 @@ void set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t srqn) {
   set(qp, [=](RequestBuilder&, ibv_send_wr& request) { request.qp_type.xrc.remote_srqn = srqn; });
 }
 
-// In place of builders that the QP was not made for and setters that its type does not have.
+// Stands in for builders that the QP was not made for, and for setters that its type does not have.
 template <int error, typename... Arguments>
 void refuse(ibv_qp_ex* qp, Arguments...) {
   build(qp, [](RequestBuilder&) { return error; });

@@ -17,7 +17,7 @@ struct RequestBuilder {
   std::vector<ibv_sge> sges;
   std::deque<std::vector<std::byte>> inline_data;  // by the setters, copied at once
   std::vector<std::size_t> first_sge;              // of each request, an index in `sges`
-  int error = 0;                                   // the first of a builder or setter
+  int error = 0;                                   // the first that a builder or setter met
 };
 
 }  // namespace ferry::verbs

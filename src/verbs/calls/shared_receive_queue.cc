@@ -7,15 +7,13 @@
 // Shared receive queues, plain and XRC.
 namespace ferry::verbs {
 
-// --- data path
-// ------------------------------------------------------------------------------------
+// --- data path ----------------------------------------------------------------------------------
 
 int post_srq_receive(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr** bad) {
   return to_srq(srq)->device->post_recv(list, bad);
 }
 
-// --- creation
-// -------------------------------------------------------------------------------------
+// --- creation -----------------------------------------------------------------------------------
 
 Srq* wrap_srq(Context& context, device::Srq* device, ibv_pd* pd, Xrcd* xrcd, void* srq_context) {
   return adopt<Srq>(context, device, [&](Srq& srq) {
@@ -94,7 +92,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
 }
 
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
-  if (!number || !to_srq(srq)->xrcd) return EINVAL;  // plain ones have none
+  if (!number || !to_srq(srq)->xrcd) return EINVAL;  // a plain SRQ has none
   *number = to_srq(srq)->device->number();
   return 0;
 }

@@ -10,9 +10,9 @@
 
 // XRC domains and the sharing of XRC target QPs. A domain is shared by a file: whoever opens it
 // with a descriptor of the same file, in the same context, gets the same one. Other contexts are
-// RNICs of their own, and no RNIC takes receive WQEs from another one's SRQ: a second context of
-// the process and device is refused a file that names a domain of the first, and other processes,
-// which nobody here knows of, get domains of their own.
+// RNICs of their own, and no RNIC takes receive WQEs from another one's SRQ. So a second context of
+// the process and device is refused a file that names a domain of the first; and other processes,
+// of which this one knows nothing, get domains of their own.
 namespace ferry::verbs {
 
 XrcDomain::~XrcDomain() {
@@ -46,7 +46,8 @@ bool is_named_elsewhere(const Context& context, const struct stat& file) {
   return false;
 }
 
-// The kernel's errors (ib_uverbs_open_xrcd), and EOPNOTSUPP for a domain of another context.
+// 0 or an errno value: those of the kernel (ib_uverbs_open_xrcd), and EOPNOTSUPP for a domain of
+// another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
   if (int error = usable(context)) return error;
   std::lock_guard contexts(process().mutex);

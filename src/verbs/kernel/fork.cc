@@ -13,7 +13,8 @@
 namespace ferry::verbs {
 namespace {
 
-// The lists of devices and contexts must not change while the child is made; it uses the former.
+// The lists of devices and contexts must not change while the child is made: it reads both, and
+// goes on with the list of devices.
 void before() {
   rdma_cm_before_fork();
   lock_devices();

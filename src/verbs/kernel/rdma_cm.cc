@@ -23,11 +23,12 @@ namespace {
 
 std::atomic<rdmacm::Service*> the_service{nullptr};
 
-// Descriptors of rdma_cm: what every write() and close() of the program looks at first.
+// The descriptors of rdma_cm, one bit each. Every write() and close() of the program looks here
+// first.
 constexpr int kMaxDescriptor = 1 << 16;
 std::array<std::atomic<std::uint64_t>, kMaxDescriptor / 64> ours;
-// The process whose they are. A child after vfork() shares this memory and has descriptors of its
-// own under the same numbers: what it closes stays open here.
+// The process that has these descriptors. A child after vfork() shares this memory and has
+// descriptors of its own under the same numbers: what it closes stays open here.
 std::atomic<pid_t> owner{0};
 
 bool is_marked(int descriptor) {
@@ -54,7 +55,7 @@ class MoveHooks final : public agent::Companion {
   rdmacm::Service& service_;
 };
 
-// Made when the program opens it first, never destroyed, as Process.
+// Made when the program first opens rdma_cm; never destroyed, like Process.
 rdmacm::Service& service() {
   rdmacm::Service* s = the_service.load(std::memory_order_acquire);
   if (s) return *s;
@@ -83,7 +84,7 @@ int run_command(int descriptor, const void* buffer, size_t size, bool event) {
   NotCancelled guard;
   return guarded([&] {
     rdmacm::Service* s = rdma_cm_if_any();
-    if (!s) return ENODEV;  // the parent's, in a child after fork()
+    if (!s) return ENODEV;  // a child after fork(): the descriptor is of the parent's service
     const std::span bytes(static_cast<const std::byte*>(buffer), size);
     return event ? s->take_event(descriptor, bytes) : s->command(descriptor, bytes);
   });
@@ -130,7 +131,7 @@ int wait_for_event(int descriptor, const void* buffer, size_t size) {
   }
 }
 
-// What stays open when the program ends would look to its peers as if it were alive.
+// To its peers a program that ends with open connections would look as if it were alive.
 __attribute__((destructor)) void say_goodbye() {
   if (rdmacm::Service* s = rdma_cm_if_any()) {
     guarded([&] {
@@ -160,7 +161,7 @@ rdmacm::Service* rdma_cm_if_any() {
 }
 
 namespace {
-rdmacm::Service* locked_for_fork = nullptr;  // under its own lock
+rdmacm::Service* locked_for_fork = nullptr;  // the service's own lock guards it
 }
 
 void rdma_cm_before_fork() {

@@ -24,7 +24,8 @@ class RdmaCmDevices final : public rdmacm::Devices {
 
  private:
   std::mutex mutex_;
-  // As the program was told first: a move changes the interface, not what the program knows.
+  // The GUIDs by device name, as the program was told first: a move changes the interface, not what
+  // the program knows.
   std::map<std::string, std::uint64_t> guids_;
 };
 

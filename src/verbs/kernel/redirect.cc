@@ -89,7 +89,7 @@ using namespace ferry::verbs;
 FERRY_OPEN(open)
 FERRY_OPEN(open64)
 
-// An absolute path does not care for the directory.
+// Our paths are absolute: `directory` does not matter to them.
 #define FERRY_OPENAT(function)                                                          \
   FERRY_EXPORT int function(int directory, const char* path, int flags, ...) {          \
     va_list arguments;                                                                  \
@@ -103,7 +103,7 @@ FERRY_OPEN(open64)
 FERRY_OPENAT(openat)
 FERRY_OPENAT(openat64)
 
-// What programs call that were compiled with _FORTIFY_SOURCE; none of them creates a file.
+// Programs that were compiled with _FORTIFY_SOURCE call these; none of them creates a file.
 FERRY_EXPORT int __open_2(const char* path, int flags) {
   return open(path, flags);
 }

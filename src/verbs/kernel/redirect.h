@@ -10,7 +10,8 @@
 // prefix.
 namespace ferry::verbs {
 
-// 0 or an errno value. Leaves errno alone.
+// look_up() without exceptions. 0 or an errno value: ENOENT when the file is kMissing. Leaves errno
+// alone.
 inline int find_file(const char* path, bool follow, VirtualFile* out) {
   const int saved_errno = errno;
   const int error = guarded([&] {
@@ -21,7 +22,7 @@ inline int find_file(const char* path, bool follow, VirtualFile* out) {
   return error;
 }
 
-// Whether the system answers for it: with `path`, or with the file behind a link.
+// Whether the system answers for `file`. *path becomes the file behind a link (kReal), or stays.
 inline bool is_systems(const VirtualFile& file, const char** path) {
   if (file.kind == PathKind::kReal) *path = file.text.c_str();
   return file.kind == PathKind::kReal || file.kind == PathKind::kNotOurs;

@@ -11,7 +11,7 @@
 
 #include "verbs/stock.h"
 
-// Listing the directories of virtual_files.h: what the system has there, and ours.
+// Lists the directories of virtual_files.h: what the system has there, and what is ours.
 namespace ferry::verbs {
 namespace {
 
@@ -23,8 +23,8 @@ struct Listing {
   std::size_t next = 0;
 };
 
-// The open ones, so that the functions that get a DIR* know ours. Without a lock: a child after
-// fork() has the parent's.
+// The open listings, so that functions that get a DIR* know ours. The array has no lock, which a
+// child after fork() might find held; the child has the parent's listings.
 std::array<std::atomic<Listing*>, 64> open_listings;
 std::atomic<int> open_count{0};
 
@@ -103,7 +103,7 @@ dirent* next_entry(Listing& listing) {
   return &entry;
 }
 
-// As scandir(3), of a directory opened here. The caller frees what it gets.
+// Does what scandir(3) does, for a Listing, which it closes. The caller frees what it gets.
 template <typename Entry>
 int scan(DIR* directory, Entry*** out, int (*filter)(const Entry*),
          int (*compare)(const Entry**, const Entry**)) {

@@ -149,8 +149,8 @@ FERRY_STAT(lstat64, stat64, false)
 FERRY_FSTATAT(fstatat, stat)
 FERRY_FSTATAT(fstatat64, stat64)
 
-// What programs call that were built for glibc 2.32 and older. The version of the struct is the
-// only one there is on 64 bits.
+// Programs that were built for glibc 2.32 and older call these. Their first argument is the version
+// of the struct, of which there is only one on 64 bits.
 extern "C" {
 #define FERRY_XSTAT(function, now, type)                                                         \
   __attribute__((visibility("default"))) int function(int, const char* path, struct type* out) { \

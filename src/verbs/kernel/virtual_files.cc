@@ -99,7 +99,7 @@ std::string rate_text(const ibv_port_attr& port) {
   return print("%u%s Gb/sec (%uX%s)\n", rate / 10, rate % 10 != 0 ? ".5" : "", lanes, speed.name);
 }
 
-// Everything of ours, by absolute path. Directories follow from the files in them.
+// All files of ours, by absolute path. Directories follow from the files in them.
 struct Tree {
   std::map<std::string, VirtualFile, std::less<>> files;
 
@@ -111,8 +111,9 @@ struct Tree {
   }
 };
 
-// What a device tells: its first open context of this process, which goes on telling what it told
-// from the start, else the device itself.
+// What the files of a device show. The port is that of the first open context of the device in this
+// process, which shows the same for life; without one, that of the device itself. The counters are
+// those of all its contexts here.
 struct Facts {
   device::PortFacts port;
   std::vector<device::Counter> counters;
@@ -171,7 +172,7 @@ void add_port(Tree& tree, const std::string& port, const Facts& facts, const std
   }
 }
 
-// The path of the network interface's own device; empty when it is virtual.
+// The path of the network interface's own device; empty for a virtual interface, which has none.
 std::string device_behind(const std::string& netdev) {
   char resolved[PATH_MAX];
   const std::string link = "/sys/class/net/" + netdev + "/device";
@@ -236,7 +237,8 @@ std::vector<VirtualEntry> entries_of(const Tree& tree, const std::string& direct
   return entries;
 }
 
-// Below a directory that is ours alone, what we do not have does not exist.
+// Whether `path` is below a directory that is ours alone: there a file that we do not have does not
+// exist.
 bool below_ours(const Tree& tree, const std::string& path) {
   for (std::string_view root : {kDevices, kVerbs}) {
     if (!is_below(path, root)) continue;
@@ -289,7 +291,8 @@ VirtualFile look_up(std::string_view asked, bool follow) {
     return path == root || is_below(path, root);
   });
   if (!under_root) {
-    // Out of a directory of ours by "..": the system may not have that directory.
+    // ".." may lead out of a directory of ours, which the system may not have: it gets the path
+    // without "..".
     if (asked.find("/..") == std::string_view::npos) return {};
     return {PathKind::kReal, path.empty() ? "/" : path, {}, false, 0};
   }

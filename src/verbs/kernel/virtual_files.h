@@ -9,8 +9,8 @@
 // The files that the kernel would show for our devices: made up when somebody looks.
 //
 //   /sys/class/infiniband/DEVICE/                the device, with ports/1/ below it
-//   /sys/class/infiniband/DEVICE/device          a link to the network interface's own device, where
-//                                                there is one (PCI ids, numa_node, local_cpus)
+//   /sys/class/infiniband/DEVICE/device          a link to the network interface's own device, if
+//                                                it has one (PCI ids, numa_node, local_cpus)
 //   /sys/class/infiniband_verbs/uverbsN/         N is 500 and more: the kernel counts from 0
 //   /sys/class/misc/rdma_cm/
 //   /dev/infiniband/uverbsN, /dev/infiniband/rdma_cm     character devices
@@ -25,7 +25,7 @@ enum class PathKind {
   kDirectory,  // with `entries`
   kLink,       // to `text`
   kDevice,     // a character device, `number`
-  kReal,       // below a link: the system's file `text` is meant
+  kReal,       // the system's file `text` is meant: behind a link, or reached by ".."
 };
 
 struct VirtualEntry {
@@ -49,7 +49,7 @@ VirtualFile look_up(std::string_view path, bool follow);
 // The device number of /dev/infiniband/rdma_cm.
 dev_t rdma_cm_number();
 
-// Without "//", "." and "..".
+// `path` without "//", "." and "..". It must be absolute.
 std::string normal_path(std::string_view path);
 
 // While one lives, this thread sees the system's files only: the stock library must not find our
