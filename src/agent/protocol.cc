@@ -129,7 +129,7 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<Restored> T>
 void visit(V& v, T& m) {
-  v(m.note), v(m.pid);
+  v(m.note), v(m.pid), v(m.waits);
 }
 template <typename V, Is<Ticket> T>
 void visit(V& v, T& m) {

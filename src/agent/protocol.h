@@ -45,14 +45,18 @@
 //   FROZEN                    ->    all is frozen: ferryd marks the control blocks
 //   DUMP_FAILED               ->    roll back
 //   CLAIM                     ->    somebody else's CRIU restores from an image with the
-//                                   checkpoint's note (below)
+//                                   checkpoint's note (below); the note of its DONE is kOfMove
+//                                   when the image is for a move of ferryd's own
 //   RESTORE_FAILED            ->    the CRIU that asks gives its claim back
-//   RESTORED                  ->    a process of a claimed checkpoint is restored, and about to run
+//   RESTORED                  ->    a process of a claimed checkpoint is restored, and about to run.
+//                                   In a move it waits for ferryd's answer: it runs if that is 0,
+//                                   else CRIU leaves it stopped, for ferryd to remove; EAGAIN:
+//                                   CRIU's plugin asks again
 //   ACTION                    ->    CRIU's action script `name`; DONE's code is its exit code
 //
-// The DONE of a PAUSE_TREE has a note when the image is not for a move of ferryd's own: the plugin
+// The DONE of a PAUSE_TREE has a note when others than ferryd will restore the image: the plugin
 // puts it into the image (kCheckpointFile), as it is, and gives it to the ferryd where the image is
-// restored (host/custody/custody.h).
+// restored (host/image/checkpoint_note.h).
 //
 // The ferry command                                 ferryd
 //   WHO_AM_I                    ->
@@ -65,6 +69,7 @@ inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
 // For CRIU's plugin: the descriptor that CRIU is told to serve pages on.
 inline constexpr char kPageSocketVariable[] = "FERRY_PAGE_SOCKET";
 inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
+inline constexpr char kOfMove[] = "move";               // DONE's note to a CLAIM
 inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"
 inline constexpr std::uint16_t kVersion = 4;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
@@ -216,6 +221,7 @@ struct RestoreFailed {
 struct Restored {
   std::string note;
   std::int32_t pid = 0;
+  bool waits = false;  // for the decision of a move: the process runs when ferryd says so
 };
 struct Action {
   std::string name;

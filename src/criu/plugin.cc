@@ -4,8 +4,10 @@
 // have RDMA. Any runtime that drives CRIU gets this with the plugin in CRIU's folder.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,7 +39,9 @@ int stage = -1;
 pid_t root = 0;           // the tree's first process; 0: not known yet
 bool has_ferryd = false;  // ferryd knows of this dump
 bool is_frozen = false;
-std::string claimed;  // note of the checkpoint that is being restored
+std::string claimed;       // note of the checkpoint that is being restored
+bool is_of_move = false;   // ferryd moves it
+bool is_given_up = false;  // and the move has been given up
 
 // 0, or -1 with an error in CRIU's log.
 int request(MessageType type, std::span<const std::byte> body, const char* what) {
@@ -83,6 +87,7 @@ int claim() {
       MessageType::kClaim, ferry::agent::encode(ferry::agent::Claim{note}), kTimeoutMs, &reply);
   if (error == 0 && reply.code == 0) {
     claimed = note;
+    is_of_move = reply.note == ferry::agent::kOfMove;
     return 0;
   }
   if (error != 0) {
@@ -126,12 +131,38 @@ int checkpoint_devices(int pid) {
   return request(MessageType::kFrozen, ferry::agent::encode(ferry::agent::Frozen{pid}), "freeze");
 }
 
+// Returns when the move is decided, however long that takes: only ferryd's records can tell how. True:
+// its processes go on here.
+bool await_decision(int pid) {
+  const auto body = ferry::agent::encode(ferry::agent::Restored{claimed, pid, true});
+  for (;;) {
+    Done reply;
+    const int error = ferry::criu::ask(MessageType::kRestored, body, -1, &reply);
+    if (error == 0 && reply.code != EAGAIN) {
+      if (reply.code == 0) return true;
+      print_on_level(kError, "Error (ferry): it does not go on here: %s\n", reply.error.c_str());
+      return false;
+    }
+    // ferryd has gone, or is about to: the next one knows.
+    const timespec pause{0, 100000000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
 // Called before any process runs: ferryd gives what the checkpoint had to these processes only.
 int resume_devices_late(int pid) {
   print_on_level(kInfo, "ferry: process %d is about to run\n", pid);
   if (claimed.empty()) return 0;
+  if (is_of_move) {
+    // CRIU lets its processes run whatever this function gives; and a CRIU whose processes are killed
+    // while it traces them waits for their threads for ever. So it lets them go stopped, and ferryd
+    // removes them.
+    is_given_up = is_given_up || !await_decision(pid);
+    if (is_given_up) ::kill(pid, SIGSTOP);
+    return is_given_up ? -1 : 0;
+  }
   Done reply;
-  const auto body = ferry::agent::encode(ferry::agent::Restored{claimed, pid});
+  const auto body = ferry::agent::encode(ferry::agent::Restored{claimed, pid, false});
   const int error = ferry::criu::ask(MessageType::kRestored, body, kTimeoutMs, &reply);
   if (error == 0 && reply.code == 0) return 0;
   print_on_level(kError, "Error (ferry): process %d stays without RDMA: %s\n", pid,

@@ -119,7 +119,7 @@ TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
   truncated_is_refused(Done{1, "x", "y"});
   truncated_is_refused(Claim{"x"});
   truncated_is_refused(RestoreFailed{"x"});
-  truncated_is_refused(Restored{"x", 7});
+  truncated_is_refused(Restored{"x", 7, true});
 }
 
 TEST(Protocol, ACountThatTheBodyCannotHoldClaimsNoMemory) {

@@ -131,57 +131,6 @@ TEST_F(CheckpointTest, OneOfAllRestoresGoesOn) {
   EXPECT_EQ(failure_of([&] { here.daemon->taken(request, "h2"); }), "it is not kept any more");
 }
 
-// A move by podman: who leads it may call the checkpoint back, and from then on no other host gets it.
-TEST_F(CheckpointTest, WhatIsCalledBackGoesOnHereOnly) {
-  using Fate = Custody::Fate;
-  Custody custody = another_custody();
-  std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
-                                       PlayedProcess::Behaviour{.slot = 88});
-  ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
-  bool stopped = false;
-  custody.guide({.id = 4711, .root = process->pid(), .stopped = [&](const auto& timing) {
-                   stopped = true;
-                   EXPECT_EQ(timing.qps, 2u);
-                 }});
-  EXPECT_EQ(custody.call_back(4711), Fate::kHere);
-  EXPECT_EQ(parse_note(custody.stop(process->pid()))->id, 4711u);
-  EXPECT_TRUE(stopped);
-  process.reset();
-  const auto places = custody.claimed(4711, "h2");
-  EXPECT_EQ(custody.call_back(4711), Fate::kClaimed);
-  // It may run on h2; it gets nothing any more, and nor does anybody else before h2 has answered.
-  v1::TakeRequest request;
-  request.set_checkpoint(4711);
-  request.set_ferryd("127.0.0.1:1");
-  *request.mutable_processes() = places.processes();
-  const std::string given_up = "its move was given up, and it goes on on h1";
-  EXPECT_EQ(failure_of([&] { custody.taken(request, "h2"); }), given_up);
-  EXPECT_EQ(failure_of([&] { custody.claimed(4711, "h1"); }), "it is being restored on h2");
-  custody.release(4711);
-  EXPECT_EQ(custody.call_back(4711), Fate::kKept);
-  EXPECT_EQ(failure_of([&] { custody.claimed(4711, "h2"); }), given_up);
-  EXPECT_EQ(custody.claimed(4711, "h1").processes_size(), 1);
-}
-
-TEST_F(CheckpointTest, WhatIsTakenCannotBeCalledBack) {
-  Custody custody = another_custody();
-  std::optional<PlayedProcess> process(std::in_place, here.folder.path("sock"),
-                                       PlayedProcess::Behaviour{.slot = 89});
-  ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
-  bool taken = false;
-  custody.guide({.id = 4712, .root = process->pid(), .taken = [&] { taken = true; }});
-  custody.stop(process->pid());
-  process.reset();
-  v1::TakeRequest request;
-  request.set_checkpoint(4712);
-  request.set_ferryd("127.0.0.1:1");
-  *request.mutable_processes() = custody.claimed(4712, "h2").processes();
-  custody.taken(request, "h2");
-  EXPECT_TRUE(taken);
-  EXPECT_EQ(custody.call_back(4712), Custody::Fate::kTaken);
-  here.host.stopping = true;  // it would answer peers for long
-}
-
 // Its id is public (it is in the command lines of podman), and any process can have any pid of its
 // own namespace: only CRIU, who has restored them, says which are its processes.
 TEST_F(CheckpointTest, StrangersGetNothingOfIt) {

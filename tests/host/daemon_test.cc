@@ -758,13 +758,14 @@ TEST_F(DaemonTest, NobodyIsCheckedWhileAContainerOfPodmansIsRemoved) {
   there.folder.script(
       "podman", "[ \"$1\" = rm ] || { echo 'no such container' >&2; exit 125; }\ntouch " + begun +
                     "\nuntil [ -e " + go + " ]; do sleep 0.02; done\ntouch " + removed + "\n");
-  there.decisions.note(Journal::podman(62, Side::kDestination,
-                                       {"c5213a56e362", "web", "here@" + here.host.address, {}}));
+  PodmanNotes(there.folder.path("state")).arrives("a-token", {"c5213a56e362", "web", {}, ""});
   there.restart();
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(begun); }));
   auto request = good_check();
-  request.mutable_podman()->set_id("c5213a56e362");
-  request.mutable_podman()->set_name("web");
+  request.set_kind("podman");
+  request.set_details(R"({"id": "c5213a56e362", "name": "web", "image": "", "image_name": "",
+                          "sources": [], "networks": [], "volumes": [], "network_mode": "host",
+                          "resident_bytes": 0})");
   const std::string address = there.host.address;
   auto is_removed = std::async(std::launch::async, [&] {
     v1::CheckReply reply;

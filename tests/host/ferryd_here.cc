@@ -46,8 +46,8 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   host.version = kVersion;
   room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
-  host.podman = folder.path("podman");  // none, unless a test makes one
-  units.emplace(name, std::vector<UnitKind*>{&containers, &processes});
+  podman.emplace(folder.path("podman"), folder.path("state"), host.stopping);
+  units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes});
   host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
   start();
 }
@@ -65,6 +65,7 @@ void FerrydHere::restart() {
 }
 
 void FerrydHere::start() {
+  podman.emplace(folder.path("podman"), folder.path("state"), host.stopping);
   control = std::make_unique<ControlServer>(folder.path("sock"));
   directory = make_directory({"ferryd://", host.address, host.credentials});
   origins = std::make_unique<Origins>(stand_ins, *directory);
@@ -80,12 +81,8 @@ void FerrydHere::start() {
                                         *room, &images, *criu);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
                                       *whereabouts, *departures, *arrivals);
-  podman =
-      std::make_unique<PodmanMoves>(host, *control, decisions, *peers, *room, &images, *custody,
-                                    [this](std::uint64_t id) { return arrivals->find(id); });
-  daemon =
-      std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
-                               *directory, *whereabouts, *departures, *arrivals, *custody, *podman);
+  daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
+                                    *directory, *whereabouts, *departures, *arrivals, *custody);
   service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(host.address,
@@ -101,7 +98,6 @@ void FerrydHere::stop() {
   if (server) server->Shutdown();
   if (control) control->shut_down();  // it calls the daemon, and the daemon asks it to the last
   daemon.reset();
-  podman.reset();
   custody.reset();
   arrivals.reset();
   departures.reset();
@@ -111,6 +107,7 @@ void FerrydHere::stop() {
   control.reset();
   server.reset();
   service.reset();
+  podman.reset();  // the server, whose threads ask it, is gone
 }
 
 v1::WatchEvent FerrydHere::first_event(std::uint64_t move_id) const {

@@ -18,6 +18,7 @@
 #include "host/standin/residents.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/lab/lab.h"
+#include "host/units/podman/podman_kind.h"
 #include "host/units/process/process_unit.h"
 #include "temporary.h"
 
@@ -53,6 +54,7 @@ struct FerrydHere {
   DecisionLog decisions{folder.path("state")};
   LabRuntime containers{folder.path("containers"), ""};
   ProcessKind processes;
+  std::optional<PodmanKind> podman;  // of one life; its command is none, unless a test makes one
   std::optional<Units> units;
   StandInHost stand_ins;
   ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
@@ -71,7 +73,6 @@ struct FerrydHere {
   std::unique_ptr<Departures> departures;
   std::unique_ptr<Arrivals> arrivals;
   std::unique_ptr<Custody> custody;
-  std::unique_ptr<PodmanMoves> podman;
   std::unique_ptr<Daemon> daemon;
   std::shared_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Server> server;

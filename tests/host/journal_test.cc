@@ -102,37 +102,6 @@ TEST_F(JournalTest, HasAllThatIsNeededToAnswerAgain) {
             (Place{at_origin.origin, slot_at(2, 3).local, "h2", "10.77.0.2:4780", 4, false}));
 }
 
-// It is there before anything is stopped, and after all else is.
-TEST_F(JournalTest, WhatPodmanHasIsNotedUntilItIsCleared) {
-  for (const Side side : {Side::kSource, Side::kDestination}) {
-    take(Journal::podman(kMove, side, {"c5213a", "a web", "h2@10.77.0.2:4780", {"data", "logs"}}));
-    reread();
-    const auto& podman = entry(side).podman;
-    ASSERT_TRUE(podman);
-    EXPECT_EQ(podman->id, "c5213a");
-    EXPECT_EQ(podman->name, "a web");
-    EXPECT_EQ(podman->peer, "h2@10.77.0.2:4780");
-    EXPECT_EQ(podman->volumes, (std::vector<std::string>{"data", "logs"}));
-    EXPECT_FALSE(entry(side).held);
-  }
-  take(Journal::held(kMove, Side::kSource, held));
-  take(Journal::kept(kMove));
-  reread();
-  EXPECT_TRUE(entry().podman && entry().held && entry().kept);
-  take(Journal::podman_is_clear(kMove, Side::kSource));
-  reread();
-  EXPECT_FALSE(entry().podman);
-  EXPECT_TRUE(entry().kept);
-  take(Journal::forgotten(kMove, Side::kDestination));
-  // One that was never stopped is forgotten with it.
-  take(Journal::podman(kMove + 1, Side::kSource, {"c5213a", "a web", "h2@10.77.0.2:4780", {}}));
-  take(Journal::podman_is_clear(kMove + 1, Side::kSource));
-  EXPECT_EQ(journal.find(kMove + 1, Side::kSource), nullptr);
-  // Of what is forgotten nothing can be cleared.
-  take(Journal::podman_is_clear(kMove, Side::kDestination));
-  EXPECT_EQ(journal.find(kMove, Side::kDestination), nullptr);
-}
-
 TEST_F(JournalTest, WhatIsOverIsReducedToItsOrigins) {
   take(Journal::held(kMove, Side::kSource, held));
   take(Journal::going(kMove, going));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "base/failure.h"
 #include "temporary.h"
 
@@ -32,6 +34,7 @@ constexpr char kConfig[] = R"({"mounts": [
 
 struct PodmanTest : testing::Test {
   Folder folder;
+  std::atomic<pid_t> pid{0};
 
   std::string filled(std::string text, const std::string& status = "running") const {
     for (const auto& [name, value] : {std::pair<std::string, std::string>{"FOLDER", folder.path()},
@@ -105,10 +108,10 @@ TEST_F(PodmanTest, FailuresHaveTheReasonOfCriu) {
       "echo 'Error: OCI runtime error: runc: criu failed: type RESTORE errno 0' >&2\n"
       "echo 'log file: " +
       folder.path("restore.log") + "' >&2; exit 125");
-  EXPECT_EQ(failing.import("/x.tar", kLong),
+  EXPECT_EQ(failing.import("/x.tar", &pid),
             "podman container restore: 'web' cannot go on from this checkpoint");
   EXPECT_EQ(podman("echo 'Error: volume with name data already exists' >&2; exit 125")
-                .import("/x.tar", kLong),
+                .import("/x.tar", &pid),
             "podman container restore: volume with name data already exists");
 }
 
@@ -117,9 +120,11 @@ TEST_F(PodmanTest, ItIsCalledAsDocumented) {
   PodmanContainer web;
   web.id = kId;
   web.name = "web";
-  EXPECT_EQ(good.checkpoint(web, "/a", kLong), "");
-  EXPECT_EQ(good.import("/a", kLong), "");
-  EXPECT_EQ(good.restore(web, kLong), "");
+  EXPECT_EQ(good.checkpoint(web, "/a", &pid), "");
+  EXPECT_EQ(good.import("/a", &pid), "");
+  bool killed = true;
+  EXPECT_EQ(good.restore(web, kLong, &killed), "");
+  EXPECT_FALSE(killed);
   EXPECT_EQ(good.remove(kId, true), "");
   const std::string id = kId;
   EXPECT_EQ(folder.read("calls"),

@@ -87,9 +87,7 @@ traces() {
     ip -br link | sed "s/[@ ].*//" | sort
     nft -s list ruleset 2>/dev/null
     find /sys/fs/cgroup/ -name "libpod-*"
-    echo "conmon: $(pgrep --ns $$ --nslist mnt -c -x conmon)"
-    awk "\$3 == \"podman\" { of[\$1 \$2] = \$5 } \$3 == \"forgotten\" { delete of[\$1 \$2] }
-      END { for (move in of) if (of[move] != \"-\") print \"under way:\", move }" /var/tmp/ferry/decisions' || true
+    echo "conmon: $(pgrep --ns $$ --nslist mnt -c -x conmon)"' || true
 }
 remember() {
   local host

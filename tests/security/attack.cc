@@ -186,7 +186,7 @@ class Stranger {
       case MessageType::kDone: return agent::encode(agent::Done{});
       case MessageType::kClaim: return agent::encode(agent::Claim{a_note()});
       case MessageType::kRestoreFailed: return agent::encode(agent::RestoreFailed{a_note()});
-      case MessageType::kRestored: return agent::encode(agent::Restored{a_note(), a_pid()});
+      case MessageType::kRestored: return agent::encode(agent::Restored{a_note(), a_pid(), true});
       case MessageType::kTicket:
         return agent::encode(agent::Ticket{"0123456789abcdef0123456789abcdef"});
       default: return {};

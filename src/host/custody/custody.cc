@@ -2,12 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
-#include <sstream>
 
 extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
@@ -24,6 +20,7 @@ extern "C" {
 #include "host/peers/peer.h"
 #include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
+#include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/unit.h"
@@ -31,27 +28,8 @@ extern "C" {
 namespace ferry::host {
 namespace {
 
-constexpr char kFirstLine[] = "ferry-checkpoint 1";
 constexpr std::chrono::seconds kAnswerLimit{10};
-constexpr std::chrono::seconds kWakeLimit{10};   // a claim counts for so long at least
-constexpr char kNamedNetworks[] = "/run/netns";  // networks by ip-netns(8), and by most runtimes
-
-std::uint64_t inode_of(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
-}
-
-// The path of a process's network namespace; one that outlives the process, if there is one. Empty:
-// the namespace is ferryd's own.
-std::string network_of(pid_t pid) {
-  const std::uint64_t inode = namespace_inode(pid, "net");
-  if (inode == namespace_inode(::getpid(), "net")) return {};
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(kNamedNetworks, ignored)) {
-    if (inode_of(entry.path()) == inode) return entry.path();
-  }
-  return fmt::format("/proc/{}/ns/net", pid);
-}
+constexpr std::chrono::seconds kWakeLimit{10};  // a claim counts for so long at least
 
 // The first process of a restored tree: the highest ancestor of `pid` in the same pid namespace.
 pid_t root_above(pid_t pid) {
@@ -73,40 +51,6 @@ bool is_running(const Held& held) {
 
 }  // namespace
 
-// --- the note
-
-std::string to_text(const CheckpointNote& note) {
-  return fmt::format("{}\nid {:016x}\nprogram {}\nkeeper {}@{}\n", kFirstLine, note.id,
-                     note.program, note.host, note.ferryd);
-}
-
-std::optional<CheckpointNote> parse_note(const std::string& text) {
-  std::istringstream in(text);
-  std::string line;
-  if (!std::getline(in, line) || line != kFirstLine) return std::nullopt;
-  CheckpointNote note;
-  while (std::getline(in, line)) {
-    const std::size_t blank = line.find(' ');
-    if (blank == std::string::npos) return std::nullopt;
-    const std::string key = line.substr(0, blank), value = line.substr(blank + 1);
-    if (key == "id") {
-      const char* end = value.data() + value.size();
-      if (std::from_chars(value.data(), end, note.id, 16).ptr != end) return std::nullopt;
-    } else if (key == "program") {
-      note.program = printable(value);
-    } else if (key == "keeper") {
-      const std::size_t at = value.rfind('@');
-      if (at == std::string::npos) return std::nullopt;
-      note.host = printable(value.substr(0, at));
-      note.ferryd = value.substr(at + 1);
-    }
-  }
-  if (note.id == 0 || note.host.empty()) return std::nullopt;
-  return note;
-}
-
-// --- Ferry's own moves
-
 Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
                  DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
                  Departures& departures, Arrivals& arrivals)
@@ -119,65 +63,13 @@ Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stan
       departures_(departures),
       arrivals_(arrivals) {}
 
-void Custody::guide(Guide guide) {
-  std::lock_guard lock(mutex_);
-  guides_[guide.id] = std::move(guide);
-}
-
-void Custody::unguide(std::uint64_t id) {
-  std::lock_guard lock(mutex_);
-  guides_.erase(id);
-}
-
-Custody::Fate Custody::call_back(std::uint64_t id) {
-  const auto taken_elsewhere = [&] {
-    const auto record = decisions_.find(id, Side::kSource);
-    return record && record->decision == Decision::kConfirmed &&
-           record->peer != host_.name + "@" + host_.address;
-  };
-  const auto found = kept(id);
-  if (!found) return taken_elsewhere() ? Fate::kTaken : Fate::kHere;
-  std::lock_guard lock(found->claiming);
-  if (taken_elsewhere()) return Fate::kTaken;
-  found->called_back = true;
-  const bool by_other = !found->claimed_by.empty() && found->claimed_by != host_.name;
-  return by_other ? Fate::kClaimed : Fate::kKept;
-}
-
-void Custody::release(std::uint64_t id) {
-  const auto found = kept(id);
-  if (!found) return;
-  std::lock_guard lock(found->claiming);
-  found->claimed_by.clear();
-}
-
-void Custody::give_up(std::uint64_t id) {
-  std::lock_guard lock(mutex_);
-  claims_.erase(id);
-}
-
-// Called with kept.claiming locked.
-void Custody::need_not_called_back(const Kept& kept, const std::string& by) const {
-  if (kept.called_back && by != host_.name) {
-    throw Failure(fmt::format("its move was given up, and it goes on on {}", host_.name));
-  }
-}
-
 // --- the dump
 
 std::string Custody::stop(pid_t root) {
   const auto processes = ferry_processes(control_, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();
-  Guide guide{new_move_id(), root, {}, {}};
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, each] : guides_) {
-      if (each.root == root) guide = each;
-    }
-  }
-  kept->id = guide.id;
-  kept->gone = guide.taken;
+  kept->id = new_move_id();
   kept->netns = namespace_inode(root, "net");
   kept->held = {program_name(root).value_or("?"),
                 {},
@@ -211,7 +103,6 @@ std::string Custody::stop(pid_t root) {
   std::vector<pid_t> pids;
   for (const auto& process : kept->held.processes) pids.push_back(process.pid);
   whereabouts_.left(pids, {});
-  if (guide.stopped) guide.stopped(kept->tree->timing());
   log::info("stopped the {} Ferry processes of process {} for checkpoint {:016x}", processes.size(),
             root, kept->id);
   return to_text({kept->id, kept->held.program, host_.name, host_.address});
@@ -272,7 +163,6 @@ v1::ClaimReply Custody::claimed(std::uint64_t id, const std::string& by) {
     throw Failure(fmt::format("its program still runs on {}", host_.name));
   }
   std::lock_guard lock(found->claiming);
-  need_not_called_back(*found, by);
   if (!found->claimed_by.empty() && found->claimed_by != by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
   }
@@ -301,7 +191,6 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
     throw Failure("it is not kept any more");
   }
   std::lock_guard lock(found->claiming);
-  need_not_called_back(*found, by);
   // A keeper that has been restarted knows of no claim.
   if (!found->claimed_by.empty() && found->claimed_by != by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
@@ -320,19 +209,18 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
     kept_.erase(id);
   }
   log::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
-  if (by != host_.name && found->gone) found->gone();
   const auto entries = decisions_.entries();
   departures_.take_up(id, entries.at({id, Side::kSource}), std::move(found->tree));
 }
 
 bool Custody::recover(std::uint64_t id, const Journal::Entry& entry) {
   if (!entry.kept || entry.record) return false;
-  if (is_running(*entry.held) && !entry.podman) return false;
+  if (is_running(*entry.held)) return false;
   auto kept = std::make_shared<Kept>();
   kept->id = id;
   kept->held = *entry.held;
-  kept->netns =
-      kept->held.netns.empty() ? namespace_inode(::getpid(), "net") : inode_of(kept->held.netns);
+  kept->netns = kept->held.netns.empty() ? namespace_inode(::getpid(), "net")
+                                         : inode_of_network(kept->held.netns);
   kept->tree = std::make_unique<StoppedTree>(control_, stand_ins_, id);
   kept->tree->recover(kept->held.processes, kept->held.netns);
   {

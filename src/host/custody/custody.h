@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
+#include "host/image/checkpoint_note.h"
 #include "host/journal/journal.h"
 #include "host/peers/messages.h"
 #include "host/standin/slots.h"
@@ -42,46 +42,12 @@ class StandInHost;
 class Whereabouts;
 struct ThisHost;
 
-// What an image says of its checkpoint, in the file agent::kCheckpointFile.
-struct CheckpointNote {
-  std::uint64_t id = 0;
-  std::string program;
-  std::string host, ferryd;  // the keeper's name; address:port, or empty: it serves its host only
-
-  bool operator==(const CheckpointNote&) const = default;
-};
-std::string to_text(const CheckpointNote& note);
-// Nothing: `text` is no note.
-std::optional<CheckpointNote> parse_note(const std::string& text);
-
 class Custody {
  public:
   // Checkpoints that were restored are moves from then on: `departures` and `arrivals` get them.
   Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
           DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
           Departures& departures, Arrivals& arrivals);
-
-  // --- a move of Ferry's own by another's CRIU: the next dump of that tree is its checkpoint.
-  struct Guide {
-    std::uint64_t id = 0;
-    pid_t root = 0;
-    std::function<void(const StoppedTree::Timing&)> stopped;
-    std::function<void()> taken;  // another host has taken it; that is on record
-  };
-  void guide(Guide guide);
-  void unguide(std::uint64_t id);
-  // From now on no other host gets the checkpoint.
-  enum class Fate : std::uint8_t {
-    kHere,     // nothing was stopped, or it goes on here
-    kKept,     // nobody else can have restored it
-    kClaimed,  // another host may have restored it, and has to say how that ended
-    kTaken,    // another host has restored it
-  };
-  Fate call_back(std::uint64_t id);
-  // After kClaimed: the other host has nothing of it, or an operator says so.
-  void release(std::uint64_t id);
-  // On that other host: the restored processes get no sockets any more.
-  void give_up(std::uint64_t id);
 
   // --- the dump. A tree without Ferry processes gets no note. Throw Failure.
   std::string stop(pid_t root);
@@ -93,7 +59,7 @@ class Custody {
   void unclaimed(std::uint64_t id, const std::string& by);
   void taken(const v1::TakeRequest& request, const std::string& by);
   // Keeps a checkpoint that a former ferryd kept. False: it is none, or its program is still here
-  // and goes on. While podman may still be at the dump nobody knows whether it does: it is kept.
+  // and goes on.
   bool recover(std::uint64_t id, const Journal::Entry& entry);
 
   // --- the restore. Throw Failure.
@@ -120,10 +86,8 @@ class Custody {
     UniqueFd network;         // keeps the network alive for the stand-ins
     std::unique_ptr<StoppedTree> tree;
     std::unique_ptr<LockException> exception;
-    std::function<void()> gone;  // called when another host has taken it
-    std::mutex claiming;         // guards what follows
+    std::mutex claiming;  // guards claimed_by
     std::string claimed_by;
-    bool called_back = false;
     const Clock::time_point since = Clock::now();
   };
   struct Claim {
@@ -142,7 +106,6 @@ class Custody {
   std::shared_ptr<Kept> kept_of(pid_t pid);
   std::shared_ptr<Claim> claim_of(std::uint64_t id);
   void forget(const Kept& kept);
-  void need_not_called_back(const Kept& kept, const std::string& by) const;
   static bool is_restored(Claim& claim, pid_t pid);
   std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
@@ -158,7 +121,6 @@ class Custody {
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Kept>> kept_;
   std::map<std::uint64_t, std::shared_ptr<Claim>> claims_;
-  std::map<std::uint64_t, Guide> guides_;
 };
 
 }  // namespace ferry::host

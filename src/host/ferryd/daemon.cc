@@ -14,10 +14,12 @@
 #include "host/control/caused_lines.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/ps.h"
+#include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
+#include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/criu_runner.h"
@@ -60,7 +62,7 @@ void forget_networks_of_others(Held* held) {
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody, PodmanMoves& podman)
+               Arrivals& arrivals, Custody& custody)
     : host_(host),
       units_(units),
       control_(control),
@@ -72,8 +74,7 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       whereabouts_(whereabouts),
       departures_(departures),
       arrivals_(arrivals),
-      custody_(custody),
-      podman_(podman) {}
+      custody_(custody) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -92,7 +93,6 @@ void Daemon::recover() {
       if (entry.held && entry.held->boot != stamp_now().boot) forget_processes(&*entry.held);
       if (entry.held) forget_networks_of_others(&*entry.held);
       recover(key.first, key.second, entry);
-      if (entry.podman) podman_.recover(key.first, key.second, entry);
     } catch (const std::exception& failure) {
       log::error("cannot take up move {:016x} of a former ferryd: {}", key.first, failure.what());
     }
@@ -106,14 +106,12 @@ void Daemon::recover() {
 
 void Daemon::recover(std::uint64_t move_id, Side side, const Journal::Entry& entry) {
   if (side == Side::kSource) {
-    if (entry.podman && !entry.held) return;  // it was not stopped
     if (entry.over) return departures_.keep_origins(move_id, entry);
     if (custody_.recover(move_id, entry)) return;
     if (!departures_.former(move_id)) departures_.take_up(move_id, entry);
     return;
   }
   if (!DestinationDecision::recovered(entry.decision()).committed()) {
-    if (entry.podman) return;  // forgotten when nothing of it is left
     return decisions_.forget(move_id, side);
   }
   if (!entry.held || entry.over) return;
@@ -170,10 +168,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
                               needed >> 20, free >> 20));
   }
   room_.need(request.image_bytes());
-  if (request.has_podman()) podman_.check(request);
-  if (!request.has_podman()) {
-    units_.kind(request.kind()).check_arrival(host_.name, request.program(), request.details());
-  }
+  units_.kind(request.kind()).check_arrival(host_.name, request.program(), request.details());
   for (const auto& netdev : request.netdevs()) {
     if (::if_nametoindex(netdev.c_str()) == 0) {
       throw Failure(fmt::format("{} has no network interface {}, which '{}' uses", host_.name,
@@ -198,21 +193,6 @@ std::shared_ptr<Arrival> Daemon::prepare(const v1::PrepareRequest& request,
   return arrivals_.prepare(request, from);
 }
 
-ImageToken Daemon::prepare_podman(const v1::PrepareRequest& request, const std::string& from) {
-  await_recovery();
-  if (host_.stopping) throw Failure(fmt::format("the ferryd of {} is ending", host_.name));
-  if (request.version() != host_.version || request.move_id() == 0) {
-    throw Failure("malformed request");
-  }
-  directory_.met(request.source(), from);
-  return podman_.prepare(request, from);
-}
-
-std::optional<std::uint64_t> Daemon::restore_podman(std::uint64_t move_id, milliseconds limit,
-                                                    const std::string& from) {
-  return podman_.restore(move_id, limit, from);
-}
-
 std::shared_ptr<Arrival> Daemon::arrival(std::uint64_t move_id) {
   await_recovery();
   return arrivals_.find(move_id);
@@ -234,7 +214,6 @@ Answer Daemon::commit(std::uint64_t move_id, const std::string& from, std::strin
 
 Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
   await_recovery();
-  if (const auto podman = podman_.abort(move_id, from)) return *podman;
   if (const auto found = arrival_from(move_id, from)) return found->abort("the source gave up");
   return answer_of_former(move_id);
 }
@@ -246,7 +225,6 @@ Answer Daemon::answer_of_former(std::uint64_t move_id) {
 
 Answer Daemon::decision(std::uint64_t move_id) {
   await_recovery();
-  if (const auto podman = podman_.decision(move_id)) return *podman;
   if (const auto move = departures_.find(move_id)) return move->group().answer();
   if (const auto left = former(move_id)) return left->answer();
   return SourceDecision::recovered(decisions_.decision(move_id, Side::kSource)).answer();
@@ -283,8 +261,7 @@ std::shared_ptr<UnderWay> Daemon::under_way(std::uint64_t move_id) {
 agent::Done Daemon::pause_tree(pid_t root) {
   try {
     if (const auto move = departures_.move_of_root(root)) {
-      move->pause_tree();
-      return {};
+      return {0, "", move->pause_tree()};
     }
     return {0, "", custody_.stop(root)};
   } catch (const std::exception& failure) {
@@ -316,18 +293,39 @@ agent::Done Daemon::dump_failed(pid_t pid) {
   return {};
 }
 
-agent::Done Daemon::claim(pid_t criu, const std::string& note) {
+// The move by which the program leaves or arrives whose runtime restores an image with this note;
+// null: there is none.
+std::shared_ptr<UnderWay> Daemon::move_of_note(const std::string& text) {
   await_recovery();
+  const auto note = parse_note(text);
+  auto move = note ? under_way(note->id) : nullptr;
+  return move && move->is_checkpointed() ? move : nullptr;
+}
+
+agent::Done Daemon::claim(pid_t criu, const std::string& note) {
+  if (const auto move = move_of_note(note)) {
+    move->need_restorable();
+    return {0, "", agent::kOfMove};
+  }
   custody_.claim(criu, note);
   return {};
 }
 
 agent::Done Daemon::restore_failed(pid_t criu, const std::string& note) {
-  custody_.restore_failed(criu, note);
+  if (!move_of_note(note)) custody_.restore_failed(criu, note);
   return {};
 }
 
 agent::Done Daemon::restored(const agent::Restored& process) {
+  if (const auto move = move_of_note(process.note)) {
+    const int code = move->restored(process.pid);
+    return {code, code == 1 ? "its move was given up" : "", ""};
+  }
+  if (process.waits) {
+    // A former ferryd's arrival, which was not committed. Its connections may go on at the source.
+    silence(process.pid);
+    return {1, "its move was given up", ""};
+  }
   custody_.restored(process.pid, process.note);
   return {};
 }
@@ -428,7 +426,6 @@ void Daemon::keep_house() {
     arrivals_.keep_house();
     reap_orphans();
     custody_.keep_house();
-    podman_.keep_house();
     lock.lock();
   }
 }

@@ -13,7 +13,6 @@
 #include "host/move/destination/arrivals.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
-#include "host/podman/podman_moves.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
 // somebody else's CRIU (a container runtime's). It gives every message of the control protocol to
@@ -24,8 +23,7 @@ class Daemon : public ControlHandler {
  public:
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
-         Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
-         PodmanMoves& podman);
+         Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then all requests
@@ -44,11 +42,6 @@ class Daemon : public ControlHandler {
   // Only the source of a move may steer it. Throw Failure.
   void check(const v1::CheckRequest& request, const std::string& from);
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
-  ImageToken prepare_podman(const v1::PrepareRequest& request, const std::string& from);
-  // Nothing: this is no move of podman's.
-  std::optional<std::uint64_t> restore_podman(std::uint64_t move_id,
-                                              std::chrono::milliseconds limit,
-                                              const std::string& from);
   std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
                                         const std::string& from);  // null: none
   Answer commit(std::uint64_t move_id, const std::string& from, std::string* reason);
@@ -77,12 +70,11 @@ class Daemon : public ControlHandler {
 
  private:
   void need_same_version(const std::string& host, const std::string& version) const;
-  std::optional<PodmanContainer> find_podman(const std::vector<std::string>& programs,
-                                             const std::string& runtime);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,
                                              const MoveOptions& options);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);     // null: none
   std::shared_ptr<UnderWay> under_way(std::uint64_t move_id);  // null: none
+  std::shared_ptr<UnderWay> move_of_note(const std::string& note);
   bool is_of_move(pid_t pid, std::uint64_t move_id);
   WakeUp decide(pid_t pid, const agent::Awake& awake);
   agent::Done join_network_again(pid_t root);
@@ -104,7 +96,6 @@ class Daemon : public ControlHandler {
   Departures& departures_;
   Arrivals& arrivals_;
   Custody& custody_;
-  PodmanMoves& podman_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

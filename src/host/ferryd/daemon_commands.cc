@@ -7,11 +7,23 @@
 #include "host/ferryd/ps.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
-#include "host/units/container/container.h"
 #include "host/units/units.h"
 
 // The part of Daemon that the ferry command asks.
 namespace ferry::host {
+
+// Refuses what cannot be done with a program whose runtime makes the checkpoint.
+static void need_possible(const Unit& unit, std::size_t programs, const MoveOptions& options) {
+  if (!unit.is_checkpointed()) return;
+  if (programs > 1) {
+    throw Failure(
+        fmt::format("'{}' is a container of {}'s, which moves alone", unit.name(), unit.kind()));
+  }
+  if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
+    throw Failure(fmt::format("'{}' is a container of {}'s, whose memory cannot be copied ahead",
+                              unit.name(), unit.kind()));
+  }
+}
 
 // The units that the user means: on this host, the user's own, and no program twice.
 std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
@@ -29,6 +41,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
     }
     found.unit->need_mover(user);
     found.unit->want(options.extras);
+    need_possible(*found.unit, programs.size(), options);
     const pid_t root = found.unit->root();
     for (std::size_t other = 0; other < group.size(); ++other) {
       const pid_t other_root = group[other].unit->root();
@@ -40,20 +53,6 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
     group.push_back({new_move_id(), std::move(found.unit), std::move(found.processes)});
   }
   return group;
-}
-
-// A container of podman moves alone: it is the only program that is named.
-std::optional<PodmanContainer> Daemon::find_podman(const std::vector<std::string>& programs,
-                                                   const std::string& runtime) {
-  for (const auto& program : programs) {
-    if (runtime.empty() && units_.has(program)) continue;
-    auto container = podman_.find(program, runtime);
-    if (!container) continue;
-    if (programs.size() == 1) return container;
-    throw Failure(
-        fmt::format("'{}' is a container of podman's, which moves alone", container->name));
-  }
-  return std::nullopt;
 }
 
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
@@ -68,17 +67,8 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
                     host_.name));
   }
   if (programs.empty()) throw Failure("no program is named");
-  const bool has_extras = options.extras.rootfs || !options.extras.stdio.empty();
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
     throw Failure("--stdio is for the output of one program");
-  }
-  if (auto container = find_podman(programs, options.kind)) {
-    if (has_extras) throw Failure(fmt::format("'{}' {}", container->name, kOnlyRunc));
-    if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
-      throw Failure(fmt::format(
-          "'{}' is a container of podman's, whose memory cannot be copied ahead", container->name));
-    }
-    return podman_.move(user, std::move(*container), to, options.force, progress);
   }
   return departures_.move(user, find_units(user, programs, options), to, options, progress);
 }
@@ -97,9 +87,7 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_state("another user's");
       continue;
     }
-    if (const auto id = Podman::container_of(process.pid); !id.empty()) {
-      program->set_container(id.substr(0, Podman::kShortId));
-    } else if (const auto name = units_.name_of(process.pid)) {
+    if (const auto name = units_.name_of(process.pid)) {
       program->set_container(*name);
     }
     if (is_halted(process.pid)) {
@@ -139,12 +127,10 @@ v1::PsReply Daemon::ps(uid_t user) {
     program->set_move_id(arrival->move_id());
     program->set_group(arrival->group());
   }
-  podman_.ps(user, &reply);
   return reply;
 }
 
 void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
-  if (podman_.resolve(user, move_id, commit_it)) return;
   if (const auto move = departures_.find(move_id); move && move->group().in_doubt()) {
     for (const auto& program : move->group().programs()) {
       need_owner(user, program.unit->name(), program.unit->root());

@@ -41,6 +41,7 @@
 #include "host/standin/whereabouts.h"
 #include "host/units/container/orphans.h"
 #include "host/units/lab/lab.h"
+#include "host/units/podman/podman_kind.h"
 #include "host/units/process/process_unit.h"
 #include "host/units/runc/runc.h"
 
@@ -204,7 +205,6 @@ int run(const Options& options) {
   }
   host.version = kVersion;
   host.state_directory = options.state;
-  host.podman = options.podman;
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   const ImageRoom room(options.images, host.name, options.memory_limit);
   DecisionLog decisions(options.state);
@@ -212,7 +212,8 @@ int run(const Options& options) {
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
   ProcessKind processes;
-  const Units units(host.name, {&runc, &lab, &processes});
+  PodmanKind podman(options.podman, options.state, host.stopping);
+  const Units units(host.name, {&podman, &runc, &lab, &processes});
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
@@ -241,10 +242,8 @@ int run(const Options& options) {
   Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, room, receiver, criu);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures,
                   arrivals);
-  PodmanMoves podman(host, control, decisions, peers, room, receiver, custody,
-                     [&](std::uint64_t move_id) { return arrivals.find(move_id); });
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody, podman);
+                departures, arrivals, custody);
   std::shared_ptr<grpc::Service> ferryd_service;
   std::unique_ptr<grpc::Server> ferryd_server;
   if (images) {

@@ -169,8 +169,7 @@ grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckR
 grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::PrepareRequest* request,
                                     v1::PrepareReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    const ImageToken token = request->has_podman() ? daemon_.prepare_podman(*request, from)
-                                                   : daemon_.prepare(*request, from)->token();
+    const ImageToken token = daemon_.prepare(*request, from)->token();
     reply->set_image_port(images_.port());
     reply->set_image_token(token.data(), token.size());
     return grpc::Status::OK;
@@ -193,11 +192,10 @@ grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::Rest
                                     v1::RestoreReply* reply) {
   return answered(*context, [&](const std::string& from) {
     const std::chrono::milliseconds limit(request->limit_ms());
-    if (const auto rdma_ns = daemon_.restore_podman(request->move_id(), limit, from)) {
-      reply->set_rdma_ns(*rdma_ns);
-      return grpc::Status::OK;
+    const auto arrival = known(daemon_, request->move_id(), from);
+    for (const auto& place : arrival->restore(limit, from_message(request->stdio()))) {
+      to_message(place, reply->add_processes());
     }
-    known(daemon_, request->move_id(), from)->restore(limit, from_message(request->stdio()));
     return grpc::Status::OK;
   });
 }

@@ -133,12 +133,6 @@ class Body {
     out_.put(held.started);
     put(held.processes);
   }
-  void put(const PodmanNote& note) {
-    put(note.id);
-    put(note.name);
-    put(note.peer);
-    put(note.volumes);
-  }
   void put(const Going& going) {
     put(going.host);
     put(going.places);
@@ -208,12 +202,6 @@ class BodyReader {
     held->root = in_.get<std::int32_t>();
     held->started = in_.get<std::uint64_t>();
     get(&held->processes);
-  }
-  void get(PodmanNote* note) {
-    get(&note->id);
-    get(&note->name);
-    get(&note->peer);
-    get(&note->volumes);
   }
   void get(Going* going) {
     get(&going->host);
@@ -339,12 +327,6 @@ std::string Journal::held(std::uint64_t move, Side side, const Held& held) {
 }
 std::string Journal::kept(std::uint64_t move) {
   return Body().line(move, Side::kSource, "kept");
-}
-std::string Journal::podman(std::uint64_t move, Side side, const PodmanNote& note) {
-  return line_of(move, side, "podman", note);
-}
-std::string Journal::podman_is_clear(std::uint64_t move, Side side) {
-  return Body().line(move, side, "podman");
 }
 std::string Journal::going(std::uint64_t move, const Going& going) {
   return line_of(move, Side::kSource, "going", going);
@@ -490,20 +472,6 @@ bool Journal::take_note(std::uint64_t move, Side side, const std::string& note,
     entry.left.reset();
     entry.origins.clear();
     for (Place& place : origins) entry.origins[place.origin] = std::move(place);
-    return true;
-  }
-  // A podman note is written before anything is held.
-  if (note == "podman") {
-    std::optional<PodmanNote> podman;
-    if (!body.empty() && !read(body, &podman)) return false;
-    const auto known = entries_.find({move, side});
-    if (podman) {
-      entries_[{move, side}].podman = podman;
-    } else if (known != entries_.end()) {
-      known->second.podman.reset();
-      // The container was never stopped: nothing else is known of the move.
-      if (!known->second.held && !known->second.record) entries_.erase(known);
-    }
     return true;
   }
   // All other notes say more about what is held.

@@ -37,8 +37,6 @@
 //              destination  Held                 restored here; the sockets that are bound for it
 //   going      source       Going                where it will be, if the move is committed
 //   kept       source       -                    a checkpoint of somebody else's CRIU, undecided
-//   podman     both         PodmanNote, or -     podman makes the checkpoint for a move: what it has
-//                                                   must be cleared up; -: that is done
 //   since      source       Stamp                the destination has committed
 //   left       source       Stamp                nobody is there any more who reports (StandInTerm)
 //   next       source       Place                an RNIC kept by its origin has moved on
@@ -89,13 +87,6 @@ struct Going {
   std::vector<ProcessSlots> places;
 };
 
-// A container of podman that moves.
-struct PodmanNote {
-  std::string id, name;
-  std::string peer;                  // as in a decision
-  std::vector<std::string> volumes;  // that move along
-};
-
 class Journal {
  public:
   struct Record {
@@ -110,7 +101,6 @@ class Journal {
     std::optional<Going> going;
     std::optional<Stamp> since, left;
     std::map<port::Endpoint, Place> origins;  // slots that are kept for the life of their RNIC
-    std::optional<PodmanNote> podman;
     bool kept = false;
     bool over = false;
     std::vector<std::string> notes;  // the lines that add up to this entry
@@ -126,8 +116,6 @@ class Journal {
   static std::string decision(Side side, const Record& record);
   static std::string held(std::uint64_t move, Side side, const Held& held);
   static std::string kept(std::uint64_t move);
-  static std::string podman(std::uint64_t move, Side side, const PodmanNote& note);
-  static std::string podman_is_clear(std::uint64_t move, Side side);
   static std::string going(std::uint64_t move, const Going& going);
   static std::string since(std::uint64_t move, const Stamp& stamp);
   static std::string left(std::uint64_t move, const Stamp& stamp);

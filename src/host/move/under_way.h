@@ -22,6 +22,14 @@ class UnderWay {
   // The answer to AWAKE; nothing: STAY.
   virtual std::optional<agent::Resume> wake(pid_t inner_pid) = 0;
   virtual void resumed(pid_t inner_pid, const agent::Resumed& resumed) = 0;
+
+  // True when the program's runtime restores it by itself (Unit::is_checkpointed()). Then:
+  virtual bool is_checkpointed() const = 0;
+  // The runtime's CRIU is about to restore it. Throws Failure when it may not be restored here.
+  virtual void need_restorable() const = 0;
+  // CRIU has restored this process, and lets it run when the answer is 0. EAGAIN: CRIU asks again;
+  // else it leaves the process stopped.
+  virtual int restored(pid_t pid) = 0;
 };
 
 }  // namespace ferry::host

@@ -14,7 +14,6 @@ class MoveProgress;
 class MoveReport;
 class MoveRequest;
 class Place;
-class PodmanContainer;
 class PrepareReply;
 class PrepareRequest;
 class ProcessSlots;

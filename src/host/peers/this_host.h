@@ -17,7 +17,6 @@ struct ThisHost {
   std::string version;
   const Credentials* credentials = nullptr;  // null: nothing is checked (--insecure)
   std::string state_directory;               // survives a restart
-  std::string podman = "podman";             // the command
   std::string rootfs_helper;                 // ferry-rootfs
   Limits limits;
   IsTaken is_taken = is_taken_here;   // process ids

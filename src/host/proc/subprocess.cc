@@ -153,6 +153,7 @@ Outcome run(const Command& command, std::chrono::milliseconds timeout,
     outcome.err = command.argv[0] + ": " + error_text(-pid);
     return outcome;
   }
+  if (command.pid != nullptr) *command.pid = pid;
   in_read.reset();
   out_write.reset();
   err_write.reset();
@@ -181,6 +182,7 @@ Outcome run(const Command& command, std::chrono::milliseconds timeout,
     }
   }
   outcome.status = wait_for(pid);
+  if (command.pid != nullptr) *command.pid = 0;
   return outcome;
 }
 

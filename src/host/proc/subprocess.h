@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -23,8 +24,9 @@ struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own
   std::string input;                     // stdin of run(); empty: /dev/null
-  std::vector<int> descriptors;          // it leads a session; else it is in ferryd's
+  std::vector<int> descriptors;          // it gets these as 3, 4, ...
   bool own_session = false;              // it leads one; else it is of ferryd's
+  std::atomic<pid_t>* pid = nullptr;     // run(): its pid while it runs, else 0
 };
 
 struct Outcome {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/slots.h"
 #include "port/address_text.h"
@@ -75,6 +77,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       process.process = processes[i];
       process.started = start_time(processes[i].pid);
       process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
+      process.network = namespace_inode(processes[i].pid, "net");
       process.contexts = std::move(answer.contexts);
       stopped.push_back(std::move(process));
     } catch (const Failure& error) {
@@ -183,6 +186,7 @@ void StoppedTree::recover(const std::vector<HeldProcess>& processes, const std::
     process.process = {held.pid, held.control_block, {}};
     process.started = held.started;
     process.inner_pid = held.place.inner_pid;
+    process.network = netns.empty() ? namespace_inode(::getpid(), "net") : inode_of_network(netns);
     process.contexts = held.place.contexts;
     for (const auto& context : process.contexts) {
       process.stand_ins.emplace_back(context.slots.size(), 0);
@@ -368,6 +372,54 @@ bool StoppedTree::all_back() const {
   std::lock_guard lock(mutex_);
   return std::all_of(processes_.begin(), processes_.end(),
                      [](const Process& process) { return process.back; });
+}
+
+// With mutex_.
+void StoppedTree::leave_network(Process& process) {
+  for (const auto& context : process.stand_ins) {
+    for (const StandInId id : context) {
+      if (id == 0) continue;
+      const rnic::Slot slot = stand_ins_.take_back(id);
+      if (slot.descriptor >= 0) ::close(slot.descriptor);
+    }
+  }
+  close_contexts(process.contexts);
+  process.stand_ins.clear();
+  for (const auto& context : process.contexts) {
+    process.stand_ins.emplace_back(context.slots.size(), 0);
+  }
+}
+
+void StoppedTree::restored(pid_t pid) {
+  const pid_t inner_pid = innermost_pid(pid).value_or(pid);
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kRolledBack) throw Failure("its move has not been given up");
+  for (auto& process : processes_) {
+    if (process.inner_pid != inner_pid || process.back) continue;
+    if (is_alive(process.process.pid) && start_time(process.process.pid) == process.started) {
+      throw Failure(
+          fmt::format("process {}, of which it is a copy, still runs here", process.process.pid));
+    }
+    process.process.pid = pid;
+    process.started = start_time(pid);
+    if (namespace_inode(pid, "net") == process.network) continue;
+    leave_network(process);
+    netns_ = network_of(pid);
+    process.network = namespace_inode(pid, "net");
+  }
+}
+
+bool StoppedTree::disown() {
+  constexpr std::uint64_t kNever = 1;
+  std::lock_guard lock(mutex_);
+  const bool goes_on = std::any_of(processes_.begin(), processes_.end(),
+                                   [](const Process& process) { return process.back; });
+  if (goes_on) return false;
+  for (auto& process : processes_) {
+    process.process.pid = 0;
+    process.started = kNever;
+  }
+  return true;
 }
 
 bool StoppedTree::fits(const std::vector<ProcessSlots>& places) const {

@@ -57,6 +57,12 @@ class StoppedTree {
   void resumed(pid_t inner_pid);
   // True when all came back, or none was stopped.
   bool all_back() const;
+  // After roll_back(), when the processes were ended: CRIU has restored this one from the image. It
+  // gets what it had when it was stopped; new sockets, if it is in another network namespace. Throws
+  // Failure.
+  void restored(pid_t pid);
+  // Those that were restored are to be killed, and get nothing. False: one goes on already.
+  bool disown();
 
   // True when `places` has a socket for each of sockets(), in its order.
   bool fits(const std::vector<ProcessSlots>& places) const;
@@ -88,6 +94,7 @@ class StoppedTree {
     FerryProcess process;
     std::uint64_t started = 0;  // start_time()
     pid_t inner_pid = 0;
+    std::uint64_t network = 0;                      // inode of the network namespace; 0: it is gone
     std::vector<agent::ContextSlots> contexts;      // descriptors in it: only after a rollback
     std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
     bool frozen = false, back = false;
@@ -100,6 +107,7 @@ class StoppedTree {
   std::string reopen_all();
   void give_up(Process& process);
   bool take_back(Process& process);
+  void leave_network(Process& process);
   static void tell_to_go(Process& process);
   static void write_command(Process& process, agent::ControlBlock::Command command);
 

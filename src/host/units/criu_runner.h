@@ -3,8 +3,11 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,11 @@ class CriuRunner {
     std::string netns;                  // path of the tree's own network namespace; empty: none
     bool without_memory = false;        // private anonymous pages are left out (precopy/)
     std::vector<std::string> external;  // files that stay here, as --external takes them
+    // For a unit that gives its image away as it is written (Unit::is_checkpointed()). `send`: the
+    // next piece of the file of this name; throws Failure. `written`: all pieces are sent; gives
+    // what the action post-dump does, EAGAIN included.
+    std::function<void(const std::string& name, std::span<const std::byte> piece)> send;
+    std::function<int()> written;
   };
   // Freezes and dumps the tree. Ends after the tree was killed or, on failure, thawed. Gives an
   // empty string, or what failed in one line. `*criu` is CRIU's pid while it runs.

@@ -20,6 +20,17 @@ void Unit::need_mover(uid_t user) const {
   need_owner(user, name_, root_);
 }
 
+std::string Unit::without_rdma(const std::string& what) const {
+  return not_ferry(what);
+}
+
+std::string not_ferry(const std::string& what) {
+  return fmt::format(
+      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
+      "PROGRAM",
+      what);
+}
+
 std::vector<FerryProcess> ferry_processes(const ControlServer& control, pid_t root) {
   const auto tree = process_tree(root);
   auto processes = control.processes();

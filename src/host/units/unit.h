@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,8 +23,12 @@ struct Extras {
   std::string stdio;    // a file at the destination: what the program prints is appended to it
 };
 
+// Why containers have no Extras that are not of runc; after the container's name.
+inline constexpr char kOnlyRunc[] =
+    "is no container of runc's, for which --copy-rootfs and --stdio are";
+
 // One thing that moves: a process tree, and all that depends on who runs it (nobody, the lab,
-// runc). The source of a move has the unit that runs there, the destination the one that arrives.
+// runc, podman). The source of a move has the unit that runs there, the destination the one that arrives.
 // Most methods have nothing to do for plain processes.
 class Unit {
  public:
@@ -46,6 +51,15 @@ class Unit {
   virtual std::string instance() const { return {}; }
   // True when the address of its RNIC belongs to it, not to the host.
   virtual bool rdma_moves() const { return false; }
+  // True when its runtime makes and restores checkpoints of it by itself, as podman does. Then
+  //   - dump() gives the image away as it is written, and returns when the decision is carried out;
+  //     its processes have ended before that, and come back by come_back();
+  //   - the image names the move (host/image/checkpoint_note.h), and the runtime's CRIU asks before
+  //     it restores that, and before a process runs: CLAIM and RESTORED (agent/protocol.h), in place
+  //     of the action post-restore;
+  //   - the runtime makes its network together with its processes, so that its sockets are bound
+  //     when it is held.
+  virtual bool is_checkpointed() const { return false; }
   // A regular file outside of it to which it prints, and which moves along; empty: none.
   virtual std::string log() const { return {}; }
   // The root filesystem, when that is copied with the move.
@@ -66,6 +80,8 @@ class Unit {
 
   // Throws Failure when this user may not move it.
   virtual void need_mover(uid_t user) const;
+  // Why it does not move when no process in it uses an RDMA device of Ferry's. `what`: it, in words.
+  virtual std::string without_rdma(const std::string& what) const;
   // Throws Failure when it cannot do what the user wants.
   virtual void want(const Extras& extras) = 0;
   // Throws Failure, with one line that says why, when the dump or the restore would fail.
@@ -88,6 +104,14 @@ class Unit {
   // Called after the commit, when its processes have ended: takes away what must not stay without
   // them.
   virtual void left() const {}
+  // Called after the abort, when the destination has been told, if is_checkpointed(): restores it
+  // from its checkpoint, unless it runs. Gives an empty string, or what failed; `killed`: because
+  // the runtime took longer than `limit`, and was killed. end_restore() clears up after that.
+  virtual std::string come_back([[maybe_unused]] std::chrono::milliseconds limit,
+                                [[maybe_unused]] bool* killed) const {
+    return {};
+  }
+  virtual void end_restore() const {}
 
   // --- on the destination
 
@@ -95,6 +119,8 @@ class Unit {
   // whose answer 0 lets the tree go on.
   virtual std::string restore(CriuRunner& criu, CriuRunner::Restore restore,
                               std::atomic<pid_t>* pid) const = 0;
+  // How long its runtime lets it be held for the decision.
+  virtual std::chrono::milliseconds patience() const { return std::chrono::hours(24 * 365); }
   // Called when its program has ended. False, and nothing was done: it has moved on. Throws
   // Failure.
   virtual bool end([[maybe_unused]] int status) const { return true; }
@@ -152,6 +178,9 @@ class UnitKind {
   // Failure.
   virtual void join_network_again([[maybe_unused]] pid_t root) {}
 };
+
+// Why something does not move that uses no RDMA device of Ferry's.
+std::string not_ferry(const std::string& what);
 
 // Throws Failure, one line, unless `user` is root or owns every process of the tree.
 void need_owner(uid_t user, const std::string& name, pid_t root);

@@ -2,22 +2,15 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <charconv>
 #include <map>
+#include <ranges>
 
 #include "base/failure.h"
 #include "host/proc/process_tree.h"
 
 namespace ferry::host {
 namespace {
-
-[[noreturn]] void not_ferry(const std::string& what) {
-  throw Failure(fmt::format(
-      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
-      "PROGRAM",
-      what));
-}
 
 std::optional<pid_t> pid_in(const std::string& text) {
   pid_t pid = 0;
@@ -36,7 +29,7 @@ Units::Found Units::found(const ControlServer& control, std::shared_ptr<Unit> un
   if (found.processes.empty()) {
     // The record of whoever runs it may tell its end later.
     if (!is_alive(found.unit->root())) throw Failure(fmt::format("{} has ended", what));
-    not_ferry(what);
+    throw Failure(found.unit->without_rdma(what));
   }
   return found;
 }
@@ -56,7 +49,8 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
                          const std::string& wanted) const {
   const std::string quoted = fmt::format("'{}'", program);
   if (!wanted.empty()) return found(control, kind(wanted).named(host_, program), quoted);
-  for (auto* kind : kinds_) {
+  // podman, which is asked last, takes longest to answer.
+  for (auto* kind : kinds_ | std::views::reverse) {
     if (kind->has(program)) return found(control, kind->named(host_, program), quoted);
   }
   if (const auto pid = pid_in(program)) return of_process(control, *pid);
@@ -83,13 +77,11 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
   }
   if (!refusal.empty()) throw Failure(refusal);
   const auto others = processes_named(program);
-  if (!others.empty()) not_ferry(fmt::format("'{}' (process {})", program, others.front()));
+  if (!others.empty()) {
+    throw Failure(not_ferry(fmt::format("'{}' (process {})", program, others.front())));
+  }
   throw Failure(
       fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program, host_));
-}
-
-bool Units::has(const std::string& name) const {
-  return std::any_of(kinds_.begin(), kinds_.end(), [&](auto* kind) { return kind->has(name); });
 }
 
 std::optional<std::string> Units::name_of(pid_t pid) const {

@@ -12,8 +12,7 @@
 
 namespace ferry::host {
 
-// The units that can move on this host, whoever runs them. Containers of podman are not among them
-// (host/podman/podman_move.h).
+// The units that can move on this host, whoever runs them.
 class Units {
  public:
   struct Found {
@@ -21,20 +20,19 @@ class Units {
     std::vector<FerryProcess> processes;  // at least one
   };
 
-  // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs. The
-  // last but one is the lab, to which all instances belong that no other kind has made; plain
-  // processes are the last.
+  // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs.
+  // podman is before runc, which runs podman's containers. The last but one is the lab, to which all
+  // instances belong that no other kind has made; plain processes are the last.
   Units(std::string host, std::vector<UnitKind*> kinds)
       : host_(std::move(host)), kinds_(std::move(kinds)) {}
 
-  // `program`: the name of a container (of the lab, or of `kind`), a program's name, or a pid. The
-  // pid or name of a program in a container means the container. `kind`: the unit's; empty: any.
+  // `program`: the name of a container (of the lab's, podman's, or `kind`'s), a program's name, or a
+  // pid. The pid or name of a program in a container means the container. `kind`: the unit's; empty:
+  // any.
   // Throws Failure when there is no such unit, or there are several, or it was not started with
   // Ferry.
   Found find(const ControlServer& control, const std::string& program,
              const std::string& kind = {}) const;
-  // True when users mean a unit by this name alone, whether it runs or not.
-  bool has(const std::string& name) const;
   // The name of the unit that a process belongs to; nothing: that has no name.
   std::optional<std::string> name_of(pid_t pid) const;
 

@@ -18,7 +18,9 @@ extern "C" {
 #include "ferry.pb.h"
 #include "host/move/slots_message.h"
 #include "host/peers/this_host.h"
+#include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
+#include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
 #include "host/standin/slots.h"
 #include "host/standin/whereabouts.h"
@@ -54,6 +56,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       index_(request.group().program()),
       program_(request.program()),
       unit_(std::move(unit)),
+      netns_(unit_->netns()),
       images_(room.folder_of(request.move_id())),
       mutex_(group_->mutex),
       changed_(group_->changed) {
@@ -65,7 +68,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
     std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
     for (const auto& message : request.kept()) {
       const auto kept = from_message(message);
-      auto bound = bind_same_slots(unit_->netns(), kept.netdev, kept.slots);
+      auto bound = bind_same_slots(netns_, kept.netdev, kept.slots);
       std::move(bound.begin(), bound.end(), std::back_inserter(reserved_));
     }
     if (request.copy_ahead()) memory_.emplace(room_.available());
@@ -99,6 +102,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       index_(0),
       program_(held.program),
       unit_(std::move(unit)),
+      netns_(unit_->netns()),
       images_(room.folder_of(move_id)),
       mutex_(group_->mutex),
       changed_(group_->changed),
@@ -122,9 +126,10 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
     // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
     report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
+    if (is_checkpointed()) SilentNetwork::end(root_);
   }
   group_->take_up(*this);
-  criu_ = std::thread([this] { watch_former(); });
+  criu_ = std::thread([this] { watch_by_pidfd(); });
 }
 
 Arrival::~Arrival() {
@@ -146,7 +151,7 @@ agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
           std::find_if(reserved_.begin(), reserved_.end(),
                        [&](const rnic::Slot& held) { return held.local == slot.local; });
       if (reserved == reserved_.end()) {
-        auto other = bind_slots(unit_->netns(), wanted.netdev, {slot});
+        auto other = bind_slots(netns_, wanted.netdev, {slot});
         bound.slots.push_back(std::move(other.front()));
         continue;
       }
@@ -165,8 +170,6 @@ agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
 std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted) {
   std::vector<ProcessSlots> places;
   for (const auto& place : wanted) {
-    ProcessSlots& bound = places.emplace_back();
-    bound.inner_pid = place.inner_pid;
     std::lock_guard lock(mutex_);
     if (group_->state(index_) != State::kPrepared) throw Failure(group_->failure());
     const auto process =
@@ -175,12 +178,24 @@ std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted)
     if (process == processes_.end() || !process->contexts.empty()) {
       throw Failure(fmt::format("process {} is not expected here", place.inner_pid));
     }
+    if (is_checkpointed()) {
+      process->contexts = place.contexts;
+      continue;
+    }
     for (const auto& context : place.contexts) {
       process->contexts.push_back(bind_context(context));
     }
-    bound.contexts = process->contexts;
+    places.push_back({place.inner_pid, process->contexts});
   }
   return places;
+}
+
+// With mutex_. The runtime has made the network: binds the sockets that bind() was asked for.
+void Arrival::bind_late(pid_t root) {
+  netns_ = network_of(root);
+  for (auto& process : processes_) {
+    for (auto& context : process.contexts) context = bind_context(context);
+  }
 }
 
 void Arrival::place_log() {
@@ -205,7 +220,8 @@ void Arrival::redirect(const Redirection& stdio) {
   if (has_terminal) forget_sessions_of_terminals(images_);
 }
 
-void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio) {
+std::vector<ProcessSlots> Arrival::restore(std::chrono::milliseconds limit,
+                                           const Redirection& stdio) {
   const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
   receiver_->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
   rootfs_.reset();
@@ -228,6 +244,10 @@ void Arrival::restore(std::chrono::milliseconds limit, const Redirection& stdio)
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
                               error_.empty() ? group_->failure() : error_));
   }
+  std::vector<ProcessSlots> places;
+  if (!is_checkpointed()) return places;
+  for (const auto& process : processes_) places.push_back({process.inner_pid, process.contexts});
+  return places;
 }
 
 void Arrival::run_criu() {
@@ -269,7 +289,7 @@ void Arrival::run_criu() {
 // never will: then they are killed, because watch_program() would wait for them in vain.
 void Arrival::end_remains() {
   std::unique_lock lock(mutex_);
-  adopt_child(root_);
+  if (!is_checkpointed()) adopt_child(root_);
   const bool goes_on = changed_.wait_for(lock, kRemainsLimit, [this] {
     return std::all_of(processes_.begin(), processes_.end(),
                        [](const Process& process) { return process.back; });
@@ -277,8 +297,8 @@ void Arrival::end_remains() {
   if (!goes_on) ::kill(root_, SIGKILL);
 }
 
-// The program is not a child of this ferryd: Orphans learns how a container ends.
-void Arrival::watch_former() {
+// The program is not a child of this ferryd: somebody else learns how it ends.
+void Arrival::watch_by_pidfd() {
   const UniqueFd program(::pidfd_open(root_, 0));
   pollfd end{program.get(), POLLIN, 0};
   while (program && start_time(root_) == started_ && ::poll(&end, 1, kGlanceMs) <= 0) {
@@ -292,6 +312,7 @@ void Arrival::watch_program() {
   receiver_->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
+  if (is_checkpointed()) return watch_by_pidfd();
   const int status = wait_for(root_);
   bool ended_here = false;
   report_failure([&] { ended_here = unit_->end(status); });
@@ -320,7 +341,7 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
             root,
             start_time(root),
             {}};
-  held.netns = unit_->netns();
+  held.netns = netns_;
   held.instance = unit_->instance();
   for (const pid_t pid : tree) {
     const auto inner_pid = innermost_pid(pid);
@@ -346,16 +367,57 @@ int Arrival::action(const std::string& name, pid_t root) {
   } else if (group_->state(index_) != State::kHeld || root != root_) {
     return 1;
   }
-  group_->wait_until_settled(lock, index_);
-  if (!group_->decision().decided()) return EAGAIN;  // this ferryd ends: the next one knows
-  if (!is_committed()) return 1;
-  adopt_child(root_);
-  return 0;
+  const int answer = answer_to_criu(lock);
+  if (answer == 0) adopt_child(root_);
+  return answer;
+}
+
+// With the lock. Waits for the decision: 0, 1, or EAGAIN when this ferryd ends, and the next one
+// knows.
+int Arrival::answer_to_criu(std::unique_lock<std::mutex>& lock) {
+  if (!group_->wait_until_settled(lock, index_, unit_->patience())) {
+    const std::string reason = fmt::format("{} does not wait any longer", unit_->kind());
+    lock.unlock();
+    group_->lost(reason);
+    lock.lock();
+    group_->wait_until_settled(lock, index_);
+  }
+  if (!group_->decision().decided()) return EAGAIN;
+  return is_committed() ? 0 : 1;
+}
+
+void Arrival::need_restorable() const {
+  std::lock_guard lock(mutex_);
+  if (group_->state(index_) == State::kRestoring) return;
+  throw Failure(fmt::format("'{}' cannot go on from this checkpoint: {}", program_,
+                            is_committed() ? "it was restored already" : group_->failure()));
+}
+
+int Arrival::restored(pid_t pid) {
+  std::unique_lock lock(mutex_);
+  if (is_committed()) return 0;
+  int answer = 1;
+  if (group_->state(index_) == State::kRestoring) {
+    // The first process: all are there, and none runs.
+    if (error_.empty()) error_ = hold(pid, process_tree(pid));
+    if (error_.empty()) answer = answer_to_criu(lock);
+  } else if (group_->state(index_) == State::kHeld &&
+             std::count(tree_.begin(), tree_.end(), pid) > 0) {
+    answer = answer_to_criu(lock);
+  }
+  lock.unlock();
+  // Its TCP connections may go on at the source.
+  if (answer == 1) silence(pid);
+  return answer;
 }
 
 // With mutex_. Gives an empty string, or what failed.
 std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   try {
+    if (is_checkpointed()) {
+      silence_.emplace(root);
+      bind_late(root);
+    }
     note_held(root, tree);
   } catch (const Failure& failure) {
     return failure.what();
@@ -393,7 +455,8 @@ void Arrival::connect() {
   }
   report_failure([&] { unit_->publish(); });
   report_failure([&] { unit_->switch_network("activate"); });
-  if (!unit_->netns().empty()) announcer_.emplace(unit_->netns());
+  silence_.reset();
+  if (!netns_.empty()) announcer_.emplace(netns_);
 }
 
 // Called after the abort.
@@ -427,6 +490,7 @@ void Arrival::clean_up() {
   close_slots(reserved_);
   report_failure([&] { unit_->switch_network("release"); });
   report_failure([&] { unit_->forget(); });
+  silence_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
   decisions_.forget(move_id_, Side::kDestination);

@@ -20,6 +20,7 @@
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/standin/announcer.h"
+#include "host/standin/silent_network.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
@@ -56,10 +57,12 @@ class Arrival : public UnderWay {
   std::size_t index() const { return index_; }       // in the group
   const ImageToken& token() const { return token_; }
 
-  // The steps, called by the source. When one throws Failure, the caller aborts.
+  // The steps, called by the source. When one throws Failure, the caller aborts. Sockets that can be
+  // bound before the program is restored are bound by bind(), else by restore(): each gives those
+  // that it has bound.
   std::vector<ProcessSlots> bind(const std::vector<ProcessSlots>& wanted);
   // `limit`: what is left of the source's standstill.
-  void restore(std::chrono::milliseconds limit, const Redirection& stdio);
+  std::vector<ProcessSlots> restore(std::chrono::milliseconds limit, const Redirection& stdio);
   // These three act on the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
@@ -67,6 +70,11 @@ class Arrival : public UnderWay {
 
   // CRIU's action scripts; the result is the script's exit status.
   int action(const std::string& name, pid_t root) override;
+
+  // The runtime's CRIU, where that restores the program.
+  bool is_checkpointed() const override { return unit_->is_checkpointed(); }
+  void need_restorable() const override;
+  int restored(pid_t pid) override;
 
   // True for the processes that CRIU restored here. `pid`: as in ferryd's own pid namespace;
   // another process may have the same number in its own.
@@ -116,8 +124,10 @@ class Arrival : public UnderWay {
   void end_criu();
   void end_remains();
   void watch_program();
-  void watch_former();
+  void watch_by_pidfd();
   std::string hold(pid_t root, std::vector<pid_t> tree);
+  int answer_to_criu(std::unique_lock<std::mutex>& lock);
+  void bind_late(pid_t root);
   void note_held(pid_t root, const std::vector<pid_t>& tree);
   void program_ended();
   void sum_up(v1::WatchEvent* event) const;
@@ -138,8 +148,10 @@ class Arrival : public UnderWay {
   const std::size_t index_;
   const std::string program_;
   const std::shared_ptr<const Unit> unit_;
+  std::string netns_;  // path; of a program that is_checkpointed() once it is held
   std::string images_;
-  std::vector<rnic::Slot> reserved_;  // bound before the program is stopped
+  std::vector<rnic::Slot> reserved_;      // bound before the program is stopped
+  std::optional<SilentNetwork> silence_;  // until the commit, where the runtime makes the network
   std::optional<Announcer> announcer_;
   std::optional<RootfsHelper> rootfs_;        // unpacks the container's files that are copied
   std::optional<precopy::PageStore> memory_;  // the memory that was copied ahead

@@ -195,18 +195,23 @@ void ArrivalGroup::ask_source(Lock& lock) {
   failure_ = answer ? "the source gave up" : "there is no sign of its source";
 }
 
-void ArrivalGroup::wait_until_settled(Lock& lock, std::size_t program) {
+bool ArrivalGroup::wait_until_settled(Lock& lock, std::size_t program,
+                                      std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
     switch (state(program)) {
       case State::kHere:
       case State::kOver:
       case State::kUndoing:
-      case State::kUndone: return;
+      case State::kUndone: return true;
+      case State::kHeld:
+        if (std::chrono::steady_clock::now() > until) return false;
+        break;
       default: break;
     }
     // A commit that is being recorded: only the next ferryd can tell whether it is on record. A
     // group whose commit is not being recorded is aborted now.
-    if (stopping_ && decision().next() != DestinationDecision::Step::kNone) return;
+    if (stopping_ && decision().next() != DestinationDecision::Step::kNone) return true;
     changed.wait_for(lock, kGlance);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -61,8 +62,9 @@ class ArrivalGroup {
   // False: the group has been decided otherwise.
   bool happened(std::size_t program, Event event);
   // Returns when the program is here, or is to be undone, or when this ferryd ends before it is
-  // decided.
-  void wait_until_settled(Lock& lock, std::size_t program);
+  // decided. False: it is held, and nothing is decided, for longer than `patience`.
+  bool wait_until_settled(Lock& lock, std::size_t program,
+                          std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
   const DestinationDecision& decision() const { return machine_.decision(); }
 
   bool in_doubt() const;

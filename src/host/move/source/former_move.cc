@@ -12,6 +12,7 @@
 #include "host/control/control_server.h"
 #include "host/journal/decision_log.h"
 #include "host/move/settle.h"
+#include "host/move/source/bring_back.h"
 #include "host/move/source/departed.h"
 #include "host/peers/peer.h"
 #include "host/peers/peer_record.h"
@@ -237,6 +238,7 @@ void FormerMove::follow() {
 
 void FormerMove::roll_back() {
   tree_->roll_back();
+  if (unit_->is_checkpointed()) return bring_back();
   report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root()); });
   if (!is_network_gone(held_) && start_time(root()) == held_.started) {
     report_failure([&] { unit_->switch_network("activate"); });
@@ -245,6 +247,36 @@ void FormerMove::roll_back() {
     tree_->reopen();
     pause();
   }
+}
+
+// Its runtime has ended the program, or is about to: it is asked to restore it. When the runtime
+// cannot, somebody else may have it do so, as long as the checkpoint is of use.
+void FormerMove::bring_back() {
+  if (!held_.peer.empty()) {
+    Peer destination = Peer::recorded(held_.peer, host_.credentials);
+    tell_of_abort(destination, move_id_, *unit_);
+  }
+  const std::string error = host::bring_back(*unit_, *tree_, host_.limits.restore, host_.stopping);
+  if (host_.stopping) return;
+  if (error.empty()) {
+    log::info("'{}' was being moved by a former ferryd, and goes on here", program_);
+  } else {
+    log::error("'{}', which a former ferryd was moving, does not go on here: {}", program_, error);
+  }
+  const auto until = now() + host_.limits.checkpoint;
+  while (!host_.stopping && now() < until) {
+    if (error.empty() ? tree_->all_gone() : tree_->all_back()) return;
+    pause();
+  }
+}
+
+void FormerMove::need_restorable() const {
+  need_restorable_here(answer(), program_, parse_peer(held_.peer).name);
+}
+
+int FormerMove::restored(pid_t pid) {
+  tree_->restored(pid);
+  return 0;
 }
 
 void FormerMove::finish() {

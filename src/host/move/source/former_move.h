@@ -44,6 +44,9 @@ class FormerMove : public UnderWay {
   // The process uses its sockets again, or has never let go of them.
   void resumed(pid_t inner_pid, const agent::Resumed&) override { tree_->resumed(inner_pid); }
   bool has_process(pid_t pid) const override { return tree_->has_process(pid); }
+  bool is_checkpointed() const override { return unit_->is_checkpointed(); }
+  void need_restorable() const override;
+  int restored(pid_t pid) override;
 
   // For a destination that asks.
   Answer answer() const;
@@ -62,6 +65,7 @@ class FormerMove : public UnderWay {
   void depart();
   void follow();
   void roll_back();
+  void bring_back();
   void finish();
   bool pause();
 

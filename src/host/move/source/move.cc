@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <span>
 #include <thread>
 
 extern "C" {
@@ -23,10 +24,12 @@ extern "C" {
 #include "base/net.h"
 #include "base/parallel.h"
 #include "ferry.pb.h"
+#include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
 #include "host/journal/decision_log.h"
 #include "host/move/settle.h"
 #include "host/move/slots_message.h"
+#include "host/move/source/bring_back.h"
 #include "host/move/source/departed.h"
 #include "host/move/source/image_way.h"
 #include "host/move/source/report.h"
@@ -126,6 +129,7 @@ void Move::tell(v1::MoveProgress progress, const std::string& phase) {
 }
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
+  if (unit_.is_checkpointed()) return false;
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
@@ -171,7 +175,11 @@ void Move::run(const Progress& progress) {
       case Action::kDump: in_group([this] { dump(); }); break;
       case Action::kReturn:
         roll_back();
-        group_->happened(index_, Event::kReturned);
+        if (not_back_.empty()) {
+          group_->happened(index_, Event::kReturned);
+        } else {
+          await_return();
+        }
         is_done = true;
         break;
       case Action::kFollow:
@@ -188,6 +196,10 @@ void Move::run(const Progress& progress) {
     progress_ = nullptr;
   }
   if (group_->undecided()) throw Failure("this ferryd is ending");
+  if (!not_back_.empty()) {
+    throw Failure(fmt::format("'{}' was not moved: {}; and it does not go on here: {}",
+                              unit_.name(), group_->failure(), not_back_));
+  }
   if (group_->committed()) finish();
 }
 
@@ -218,6 +230,7 @@ void Move::dump() {
   group_->need_open();
   tell("stop");
   const std::string error = run_criu();
+  lock_exception_.reset();
   end_dump_turn();
   if (!group_->committed()) throw Failure(error.empty() ? "criu dump ended too early" : error);
   if (!error.empty()) log::warn("criu after the commit of '{}': {}", unit_.name(), error);
@@ -260,6 +273,14 @@ std::string Move::run_criu() {
       if (auto name = external_name(stream); !name.empty()) dump.external.push_back(name);
     }
   }
+  dump.send = [this](const std::string& name, std::span<const std::byte> piece) {
+    if (dumped_ == Clock::time_point()) {
+      dumped_ = Clock::now();
+      tell("transfer");
+    }
+    sender_->send_piece(name, piece);
+  };
+  dump.written = [this] { return action("post-dump", unit_.root()); };
   return unit_.dump(side_.criu, std::move(dump), &criu_);
 }
 
@@ -363,7 +384,7 @@ void Move::check_here_and_there() {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
   request.set_image_bytes(image_bytes());
-  side_.room.need(request.image_bytes());
+  if (!unit_.is_checkpointed()) side_.room.need(request.image_bytes());
   for (const auto& file : unit_.needed_files()) request.add_files(file);
   for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
   if (const auto file = unit_.redirects_to(user_)) {
@@ -386,7 +407,12 @@ void Move::check_here_and_there() {
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
-    if (copies_ahead(resident_bytes_of_tree(program.unit->root()))) continue;
+    const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
+    if (copies_ahead(bytes)) continue;
+    if (program.unit->is_checkpointed()) {
+      sum += bytes;  // the runtime adds files of its own
+      continue;
+    }
     for (const pid_t pid : process_tree(program.unit->root())) sum += anonymous_bytes(pid);
   }
   return sum;
@@ -406,6 +432,13 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   auto& standard = peers.standard;
   standard.insert(standard.end(), peers.undecided.begin(), peers.undecided.end());
   if (standard.empty()) return contexts;
+  if (unit_.is_checkpointed()) {
+    if (options_.force) return contexts;
+    throw Failure(
+        fmt::format("{} speaks no migration messages, and may give up while {} is at work; move it "
+                    "with --force all the same",
+                    peer_text(standard.front()), unit_.kind()));
+  }
   if (!unit_.rdma_moves()) {
     throw Failure(fmt::format(
         "{} speaks no migration messages and the address {} cannot move along: it belongs to the "
@@ -460,17 +493,24 @@ void Move::prepare_there() {
   ahead_.emplace(side_.control, unit_.root(), settings);
 }
 
-void Move::pause_tree() {
+std::string Move::pause_tree() {
   const AtWork at_work(*this);
   group_->need_open();
   for (const pid_t pid : process_tree(unit_.root())) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
+  if (unit_.is_checkpointed() && !unit_.netns().empty()) lock_exception_.emplace(unit_.root());
   tree_.stop(ferry_processes(side_.control, unit_.root()), side_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   group_->happened(index_, MoveMachine::Event::kStopped);
   stopped_ = Clock::now();
   tell("dump");
+  if (unit_.is_checkpointed()) {
+    // From now on the RNICs of these processes do not end with them.
+    std::vector<pid_t> pids;
+    for (const auto& process : program_.processes) pids.push_back(process.pid);
+    side_.whereabouts.left(pids, {});
+  }
   // While CRIU dumps, the destination binds the new sockets.
   places_ = std::async(std::launch::async, [this] {
     v1::BindRequest request;
@@ -482,6 +522,8 @@ void Move::pause_tree() {
     for (const auto& place : reply.processes()) places.push_back(from_message(place));
     return places;
   });
+  if (!unit_.is_checkpointed()) return {};
+  return to_text({move_id_, unit_.name(), host_.name, host_.address});
 }
 
 void Move::note_held(const std::vector<HeldProcess>& processes) {
@@ -526,7 +568,7 @@ int Move::action(const std::string& name, pid_t) {
       unit_.switch_network("activate");
       left_network_ = false;
     } else if (name == "post-dump") {
-      dumped_ = Clock::now();
+      if (dumped_ == Clock::time_point()) dumped_ = Clock::now();
       end_dump_turn();
       return after_dump();
     }
@@ -580,13 +622,20 @@ int Move::after_dump() {
 }
 
 void Move::transfer() {
-  there_ = places_.get();
-  tell("transfer");
-  if (!tree_.fits(there_)) throw Failure(peer_.name() + " gave a malformed answer");
-  tree_.need_same_places(there_);
+  auto places = places_.get();
+  if (!unit_.is_checkpointed()) {
+    tell("transfer");
+    take_places(std::move(places));
+  }
   if (ahead_) ahead_->send_rest(*sender_, images_);
   image_ = sender_->send(files());
   transferred_ = Clock::now();
+}
+
+void Move::take_places(std::vector<ProcessSlots> places) {
+  there_ = std::move(places);
+  if (!tree_.fits(there_)) throw Failure(peer_.name() + " gave a malformed answer");
+  tree_.need_same_places(there_);
 }
 
 void Move::restore() {
@@ -601,6 +650,11 @@ void Move::restore() {
   }
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
+  if (unit_.is_checkpointed()) {
+    std::vector<ProcessSlots> places;
+    for (const auto& place : restored.processes()) places.push_back(from_message(place));
+    take_places(std::move(places));
+  }
 
   side_.decisions.note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
@@ -643,11 +697,7 @@ void Move::depart() {
 void Move::roll_back() {
   end_repair(unit_.root());  // somebody else may have killed CRIU
   tree_.roll_back();
-  std::string reason;
-  if (is_prepared_ && ask_to_abort(peer_, move_id_, &reason) != Answer::kAborted) {
-    // The destination aborts by itself: nothing is promised.
-    log::warn("cannot tell {} of the abort: {}", peer_.name(), reason);
-  }
+  if (is_prepared_) tell_of_abort(peer_, move_id_, unit_);
   if (sender_) sender_->break_off();
   await_work();
   ahead_.reset();
@@ -656,13 +706,36 @@ void Move::roll_back() {
   if (left_network_) {
     report_failure([&] { unit_.switch_network("activate"); });
   }
+  if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
+  if (not_back_.empty() &&
+      !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
     log::error("'{}' has not come back after its move failed", unit_.name());
   }
   lock.unlock();
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
+}
+
+// Its runtime could not restore it. Somebody else may have it do so, as long as its checkpoint is of
+// use.
+void Move::await_return() {
+  if (watcher_.joinable()) watcher_.join();
+  watcher_ = std::thread([this, until = Clock::now() + host_.limits.checkpoint] {
+    while (!tree_.all_back() && !host_.stopping && Clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    if (!host_.stopping) group_->happened(index_, MoveMachine::Event::kReturned);
+  });
+}
+
+void Move::need_restorable() const {
+  need_restorable_here(group_->answer(), unit_.name(), peer_.name());
+}
+
+int Move::restored(pid_t pid) {
+  tree_.restored(pid);
+  return 0;
 }
 
 // CRIU has killed the tree; a process that is left of a killed CRIU's tree must not live twice.

@@ -21,6 +21,7 @@
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
+#include "host/standin/slots.h"
 #include "host/standin/standard_peers.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/dump_turn.h"
@@ -86,13 +87,17 @@ class Move : public UnderWay {
   const Outcome& outcome() const { return outcome_; }  // when committed
 
   // Called by the control server.
-  void pause_tree();  // throws Failure
-  void frozen();      // throws Failure
+  // Gives the note for the image (host/image/checkpoint_note.h), which may be empty. Throws Failure.
+  std::string pause_tree();
+  void frozen();  // throws Failure
   void dump_failed();
   int action(const std::string& name, pid_t root) override;
   std::optional<agent::Resume> wake(pid_t inner_pid) override;
   void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
   bool has_process(pid_t pid) const override { return tree_.has_process(pid); }
+  bool is_checkpointed() const override { return unit_.is_checkpointed(); }
+  void need_restorable() const override;
+  int restored(pid_t pid) override;
 
   // True when nobody needs this object any more.
   bool is_over() const;
@@ -120,10 +125,12 @@ class Move : public UnderWay {
   int after_dump();
   void transfer();
   void restore();
+  void take_places(std::vector<ProcessSlots> places);
   void leave();
   void depart();
   void end_here();
   void roll_back();
+  void await_return();
   void kill_rest();
   void end_dump_turn();
   void watch();
@@ -162,8 +169,10 @@ class Move : public UnderWay {
   bool is_prepared_ = false;
   DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<ProcessSlots>> places_;
-  std::vector<ProcessSlots> there_;  // the result of places_
-  std::vector<UniqueFd> pidfds_;     // of the whole tree, as of the stop
+  std::vector<ProcessSlots> there_;              // the result of places_
+  std::vector<UniqueFd> pidfds_;                 // of the whole tree, as of the stop
+  std::optional<LockException> lock_exception_;  // while its runtime's CRIU dumps it
+  std::string not_back_;                         // why it does not go on here, after the abort
 
   std::atomic<pid_t> criu_{0};  // set when CRIU starts
   Standstill standstill_;       // begins before CRIU starts

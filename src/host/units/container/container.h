@@ -30,10 +30,6 @@ namespace ferry::host {
 
 inline constexpr char kContainers[] = "/run/ferry/containers";
 
-// Why a container of another runtime has no Extras (unit.h); after its name.
-inline constexpr char kOnlyRunc[] =
-    "is no container of runc's, for which --copy-rootfs and --stdio are";
-
 class Runtime;
 
 struct Container {

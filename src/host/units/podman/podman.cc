@@ -31,6 +31,7 @@ constexpr std::size_t kIdDigits = 64;
 
 constexpr int kKilled = 128 + SIGKILL;
 constexpr char kNoEnd[] = "it does not end";
+constexpr std::chrono::hours kNoLimit{24};
 
 std::vector<std::string> arguments_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
@@ -81,6 +82,15 @@ std::string reason_of_criu(const Outcome& outcome) {
   const std::string path = one_line(outcome.err.substr(at + kLog.size()));
   const std::string error = error_of_log(path);
   return error.empty() ? reason(outcome) : error;
+}
+
+Command restore_command(const std::string& podman) {
+  return {{podman, "container", "restore", "--tcp-established", "--file-locks"}, {}, {}};
+}
+
+std::string failure_of_restore(const std::string& what, const Outcome& outcome) {
+  if (outcome.ok()) return {};
+  return fmt::format("{}: {}", what, outcome.status == kKilled ? kNoEnd : reason_of_criu(outcome));
 }
 
 std::string text_of(const json& object, const char* key) {
@@ -229,13 +239,13 @@ bool Podman::is_at_work(const std::string& archive) {
 
 // The archive is not compressed: that takes longer than it saves at 1 Gbit/s (docs/containers.md).
 std::string Podman::checkpoint(const PodmanContainer& container, const std::string& archive,
-                               std::chrono::milliseconds timeout) const {
-  const Outcome outcome =
-      run({{command_, "container", "checkpoint", "--tcp-established", "--file-locks", "--compress",
-            "none", "--export", archive, container.id},
-           {},
-           {}},
-          timeout, [&](pid_t podman) { kill_dump(podman, container.pid); });
+                               std::atomic<pid_t>* podman) const {
+  Command command{{command_, "container", "checkpoint", "--tcp-established", "--file-locks",
+                   "--compress", "none", "--export", archive, container.id},
+                  {},
+                  {}};
+  command.pid = podman;
+  const Outcome outcome = run(command, kNoLimit);
   if (outcome.ok()) return {};
   // Clears up after the dump, also when somebody else has killed CRIU.
   if (container_of(container.pid) == container.id) {
@@ -249,24 +259,20 @@ std::string Podman::checkpoint(const PodmanContainer& container, const std::stri
   return error.empty() ? reason_of_criu(outcome) : error;
 }
 
-std::string Podman::restore(std::vector<std::string> arguments, const std::string& what,
-                            std::chrono::milliseconds timeout, bool* killed) const {
-  Command command{{command_, "container", "restore", "--tcp-established", "--file-locks"}, {}, {}};
-  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
-  const Outcome outcome = run(command, timeout);
-  const bool no_end = outcome.status == kKilled;
-  if (killed != nullptr) *killed = no_end;
-  if (outcome.ok()) return {};
-  return fmt::format("{}: {}", what, no_end ? kNoEnd : reason_of_criu(outcome));
+std::string Podman::import(const std::string& archive, std::atomic<pid_t>* podman) const {
+  Command command = restore_command(command_);
+  command.argv.insert(command.argv.end(), {"--import", archive});
+  command.pid = podman;
+  return failure_of_restore("podman container restore", run(command, kNoLimit));
 }
 
 std::string Podman::restore(const PodmanContainer& container, std::chrono::milliseconds timeout,
                             bool* killed) const {
-  return restore({container.id}, "podman container restore " + container.name, timeout, killed);
-}
-
-std::string Podman::import(const std::string& archive, std::chrono::milliseconds timeout) const {
-  return restore({"--import", archive}, "podman container restore", timeout, nullptr);
+  Command command = restore_command(command_);
+  command.argv.push_back(container.id);
+  const Outcome outcome = run(command, timeout);
+  *killed = outcome.status == kKilled;
+  return failure_of_restore("podman container restore " + container.name, outcome);
 }
 
 void Podman::end_restore(const std::string& id) const {

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -9,8 +10,6 @@
 #include <vector>
 
 namespace ferry::host {
-
-inline constexpr char kPodmanArchive[] = "archive.tar";  // its name in the image
 
 // A container of podman, as `podman container inspect` and its OCI configuration have it.
 struct PodmanContainer {
@@ -56,16 +55,17 @@ class Podman {
   // Whether a podman, perhaps one that a former ferryd started, is at work on this archive.
   static bool is_at_work(const std::string& archive);
 
-  // These give an empty string, or what failed in one line. `archive` may be a FIFO for the
-  // checkpoint, not for import. After `timeout` podman is killed, with runc and CRIU below it. When
-  // the checkpoint has failed the container goes on, with its TCP connections (broken_dump.h).
+  // These give an empty string, or what failed in one line. `*podman` is podman's pid while it runs:
+  // whoever kills it kills what is below it, too (kill_dump() at the checkpoint). `archive` may be a
+  // FIFO for the checkpoint, not for import. When the checkpoint has failed the container goes on,
+  // with its TCP connections (broken_dump.h).
   std::string checkpoint(const PodmanContainer& container, const std::string& archive,
-                         std::chrono::milliseconds timeout) const;
+                         std::atomic<pid_t>* podman) const;
+  std::string import(const std::string& archive, std::atomic<pid_t>* podman) const;
   // `killed`: whether podman was killed after `timeout`. end_restore() clears up what it has left
   // then.
   std::string restore(const PodmanContainer& container, std::chrono::milliseconds timeout,
-                      bool* killed = nullptr) const;
-  std::string import(const std::string& archive, std::chrono::milliseconds timeout) const;
+                      bool* killed) const;
   // Clears up what a podman that was killed has left at the restore of a container on this host:
   // conmon, which is not below podman, with runc, CRIU and the container below it; their mounts;
   // and the container's network. The restored processes end without a word to their TCP peers, by
@@ -77,9 +77,6 @@ class Podman {
   std::string remove_volume(const std::string& name) const;
 
  private:
-  std::string restore(std::vector<std::string> arguments, const std::string& what,
-                      std::chrono::milliseconds timeout, bool* killed) const;
-
   const std::string command_;
 };
 
