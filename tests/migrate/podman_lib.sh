@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/runc_lib.sh"
 FERRY_LAB_FERRYD="--podman $PODMAN"
 export FERRY_LAB_FERRYD
 readonly image=localhost/ferry-test:latest
+stream_options=()  # of both ends of a stream
 
 # podman's networks reach other hosts: a container has addresses of its own there, which move along.
 networks() {
@@ -28,7 +29,7 @@ images() {
 
 # A server of the lab on h2, and the image and the networks on h1 and h3.
 prepare() {
-  start h2 "$1" "$FERRY_BIN/stream_check" --json
+  start h2 "$1" "$FERRY_BIN/stream_check" --json "${stream_options[@]}"
   await_listen h2 "$1" 18600
   peer=$(address_of h2 "$1")
   pod h1 image exists "$image" && return
@@ -41,7 +42,7 @@ contain() {
   pod "$1" run -d --name "$2" --network "lan:ip=10.77.240.$3,interface_name=eth0" \
     --network "fast:ip=10.78.253.$3,interface_name=rdma0" -v "$FERRY_BIN:/opt/ferry:ro" -v /run/ferry:/run/ferry \
     -e LD_PRELOAD=/opt/ferry/libferry.so -e FERRY_NETDEV=rdma0 "${@:4}" "$image" \
-    /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json >/dev/null
+    /opt/ferry/stream_check "$peer" --seconds 0 --rate 100 --qps 2 --json "${stream_options[@]}" >/dev/null
   uses_rdma "$1" "$2"
 }
 

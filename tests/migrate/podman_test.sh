@@ -261,6 +261,8 @@ room_left() { # HOST MEBIBYTES
 
 group_obstacles() {
   local host pid sleeper runner held='process [0-9]+ \(hold_obstacle\.p\): descriptor [0-9]+'
+  # While the container is paused it answers nobody, and its peer would give up after 1.8 s.
+  local stream_options=(--timeout 18)
   prepare pos
   for host in h1 h3; do on "$host" sh -c 'mkdir /run/held; echo none >/run/held/want; echo none >/run/held/has'; done
   contain h1 poc 13 "${holder[@]}"
