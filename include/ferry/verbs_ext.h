@@ -89,9 +89,10 @@ int ibv_dump_context(struct ibv_context* ctx, int* count, void* dump, size_t len
  *   REFILL   CQ, SRQ, QP: brings back the content of *object. CONTEXT: the end of the restore, see
  *            above; *object is ctx.
  * Returns 0 or an errno value: EINVAL (a NULL argument, a malformed record, another type than the
- * record's, a command that the type does not have), ENOENT (the record names an object that was not
- * restored), EEXIST (its handle, key or QP number is in use in this context), EBUSY (CONTEXT: `ctx`
- * has objects or was restored), EOPNOTSUPP, ENODEV, ENOMEM, EFAULT (MR: its memory is not mapped).
+ * record's, a command that the type does not have, a context that was dumped), ENOENT (the record
+ * names an object that was not restored), EEXIST (its handle, key or QP number is in use in this
+ * context), EBUSY (CONTEXT: `ctx` has objects or was restored), EOPNOTSUPP, ENODEV, ENOMEM, EFAULT
+ * (MR: its memory is not mapped).
  * After a failed CREATE or MR_KEYS nothing has changed; after a failed REFILL the object can only
  * be destroyed. */
 int ibv_restore_object(struct ibv_context* ctx, void** object, int object_type, int cmd, void* args,

@@ -59,6 +59,17 @@ TEST_F(Domains, AParentDomainIsGoodWhereverItsPdIs) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
+TEST_F(Domains, ItsPdIsImportedStillWhenItIsGone) {
+  ibv_parent_domain_init_attr attributes{};
+  attributes.pd = pd;
+  ibv_pd* gone = ibv_alloc_parent_domain(context, &attributes);
+  ASSERT_NE(gone, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(gone), 0);
+  ibv_pd* same = ibv_import_pd(context, pd->handle);
+  ASSERT_NE(same, nullptr);
+  ibv_unimport_pd(same);
+}
+
 TEST_F(Domains, ItHoldsItsParts) {
   EXPECT_EQ(ibv_dealloc_td(td), EBUSY);
   ibv_pd* other = ibv_alloc_pd(context);

@@ -78,6 +78,20 @@ TEST_F(Extensions, TheContextsRefillResumes) {
   EXPECT_EQ(log.last("resume"), "move");
 }
 
+// Its heir may run already.
+TEST_F(Extensions, WhatWasDumpedIsNotResumed) {
+  int count = 0;
+  ASSERT_GT(ibv_dump_context(context, &count, nullptr, 0), 0);
+  void* object = context;
+  EXPECT_EQ(restore(&object, IBV_OBJECT_CONTEXT, IBV_RESTORE_REFILL,
+                    record(device::ObjectType::kContext, 0)),
+            EINVAL);
+  object = nullptr;
+  EXPECT_EQ(restore(&object, IBV_OBJECT_PD, IBV_RESTORE_CREATE, record(device::ObjectType::kPd, 5)),
+            EINVAL);
+  EXPECT_EQ(log.count("resume"), 0u);
+}
+
 TEST_F(Extensions, RestoreErrors) {
   void* object = nullptr;
   const auto pd_record = record(device::ObjectType::kPd, 5);

@@ -31,11 +31,11 @@ int dealloc(Context& context, Pd* pd) {
   if (pd->parent_of) {
     --pd->parent_of->users;
     if (pd->td) --pd->td->users;
-  } else if (int error = context.device->destroy(pd->device)) {
-    return error;
+  } else {
+    if (int error = context.device->destroy(pd->device)) return error;
+    context.pds.erase(pd->pd.handle);
   }
   pd->device = nullptr;
-  context.pds.erase(pd->pd.handle);
   drop(pd);
   return 0;
 }

@@ -221,6 +221,7 @@ int give_keys(Context& context, const device::Record& record, std::span<const st
 int restore(Context& context, void** object, int type, int command,
             std::span<const std::byte> bytes) {
   if (int error = usable(context)) return error;
+  if (context.dumped) return EINVAL;  // Stopped for good
   device::Record record;
   auto rest = bytes;
   if (!device::next_record(&rest, &record) || !rest.empty()) return EINVAL;
