@@ -21,9 +21,6 @@ using precopy::kPage;
 using precopy::PageRanges;
 
 constexpr std::chrono::seconds kTrackLimit{5};  // for a program to give its userfaultfd
-// Lower than programs on a busy machine; the stop runs in other threads.
-constexpr int kAheadNice = 8;
-
 // Lowers the priority of the calling thread for as long as this object lives.
 class MakesWay {
  public:

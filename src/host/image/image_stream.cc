@@ -34,8 +34,6 @@ constexpr int kIdleSeconds = 30;         // a peer that is silent for so long is
 constexpr int kDumpSeconds = 600;        // for a sender to have something to send
 // Most ranges of a frame. A process has 65,530 mappings by default.
 constexpr std::size_t kMostRanges = 1 << 17;
-// The niceness of a thread that copies ahead: on a busy machine programs come first.
-constexpr int kAheadNice = 8;
 constexpr char kRootfs[] = "root filesystem";
 
 void set_timeouts(int socket, int seconds) {

@@ -51,6 +51,9 @@ class Credentials;
 
 inline constexpr std::uint32_t kImageMagic = 0x474D4946;  // "FIMG"
 inline constexpr std::uint32_t kImageVersion = 4;
+// The niceness of a thread that sends or takes what is copied ahead: on a busy machine programs come
+// first. The stop runs in other threads.
+inline constexpr int kAheadNice = 8;
 
 using ImageToken = std::array<std::byte, 16>;
 
