@@ -108,6 +108,27 @@ void print(const v1::GroupReport& group, bool json) {
              group.blackout_ms());
 }
 
+void print(const v1::GroupPlan& group, bool json) {
+  if (json) {
+    const bool alone = group.programs_size() == 1;
+    fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
+    return;
+  }
+  const auto counted = [](std::uint32_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  for (const auto& plan : group.programs()) {
+    fmt::print(
+        "{} could move {} -> {}: {}{}, {:.1f} MB of memory{}, a blackout of less than {:.0f} ms\n",
+        plan.program(), plan.from(), plan.to(), counted(plan.qps(), "QP"),
+        plan.standard_peers() == 0
+            ? std::string()
+            : fmt::format(" ({})", counted(plan.standard_peers(), "standard peer")),
+        static_cast<double>(plan.memory_bytes()) / 1e6, plan.copies_ahead() ? ", copied ahead" : "",
+        plan.blackout_ms());
+  }
+}
+
 // "copy ahead, round 3: 1241 MB sent, 12 MB left, 53 MB/s written, blackout about 410 ms"
 std::string phase_of(const v1::MoveProgress& progress) {
   const auto mega = [](double bytes) { return bytes / 1e6; };
@@ -177,6 +198,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
     }
+    if (event.has_plan()) print(event.plan(), json);
     if (event.has_report()) {
       if (terminal) fmt::print(stderr, "\r\033[K");
       print(event.report(), json);

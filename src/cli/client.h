@@ -8,8 +8,9 @@
 namespace ferry::cli {
 
 // `ferry move PROGRAM... --to HOST`; several move as one. `json`: the report is JSON, of one
-// program a MoveReport, of several a GroupReport (ferry.proto); `events`: before it, each
-// MoveProgress as a line of JSON on stderr. All of these throw Failure.
+// program a MoveReport, of several a GroupReport (ferry.proto), with --dry-run a MovePlan or a
+// GroupPlan; `events`: before it, each MoveProgress as a line of JSON on stderr. All of these throw
+// Failure.
 int move(const v1::MoveRequest& request, bool json, bool events);
 int ps(bool json);
 int resolve(const std::string& move_id, bool commit);

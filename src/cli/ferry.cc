@@ -65,6 +65,10 @@ int command(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->excludes(not_ahead)
       ->type_name("MS");
+  bool dry_run = false;
+  move->add_flag("--dry-run", dry_run,
+                 "only look, here and there, whether they could move, and for how long they would "
+                 "stand still");
   move->add_flag("--json", json, "print the report as JSON");
   move->add_flag("--events", events, "print each step as a line of JSON on stderr");
   auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
@@ -140,6 +144,7 @@ int command(int argc, char** argv) {
     request.set_stdio(stdio);
     request.set_copy_ahead(always ? Request::ALWAYS : never ? Request::NEVER : Request::BY_SIZE);
     request.set_max_blackout_ms(max_blackout);
+    request.set_dry_run(dry_run);
     return ferry::cli::move(request, json, events);
   }
   if (*ps) return ferry::cli::ps(json);

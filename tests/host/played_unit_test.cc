@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "played_process.h"
@@ -44,6 +46,7 @@ class Machines : public UnitKind {
   void check_arrival(const std::string&, const std::string& name,
                      const std::string& details) override {
     call("check " + name + " " + details);
+    if (is_full) throw Failure("there is no room for a machine");
   }
   std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
 
@@ -69,6 +72,7 @@ class Machines : public UnitKind {
   FerrydHere& ferryd;
   std::optional<PlayedProcess> process;
   bool is_broken = false;  // it cannot restore
+  std::atomic<bool> is_full{false};
 
  private:
   mutable std::mutex mutex_;
@@ -178,6 +182,26 @@ TEST_F(PlayedUnit, Moves) {
                                    "stage running", "publish", "activate"}));
   ::kill(abroad.process->pid(), SIGKILL);
   EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "end"; }));
+}
+
+TEST_F(PlayedUnit, IsLookedAtAndNotTouched) {
+  const auto plan = here.daemon->plan(0, {"vm"}, there.host.address, {});
+  ASSERT_EQ(plan.programs_size(), 1);
+  EXPECT_EQ(plan.from(), "here");
+  EXPECT_EQ(plan.programs(0).program(), "vm");
+  EXPECT_EQ(plan.programs(0).to(), there.host.address);
+  EXPECT_GT(plan.programs(0).memory_bytes(), 0u);
+  EXPECT_GT(plan.programs(0).blackout_ms(), 0);
+  EXPECT_FALSE(plan.programs(0).copies_ahead());
+  EXPECT_EQ(at_home.calls(), Calls{"check"});
+  EXPECT_EQ(abroad.calls(), Calls{"check vm 2 processors"});
+  EXPECT_EQ(at_home.process->seen().stopped, 0);
+  EXPECT_TRUE(here.departures->moves().empty());
+  EXPECT_TRUE(here.decisions.entries().empty());
+  // It says why not.
+  abroad.is_full = true;
+  EXPECT_EQ(failure_of([&] { here.daemon->plan(0, {"vm"}, there.host.address, {}); }),
+            "'vm' would not be moved: " + there.host.address + ": there is no room for a machine");
 }
 
 TEST_F(PlayedUnit, GoesOnWhenItsDestinationFails) {

@@ -54,6 +54,12 @@ group_stream() {
   await_listen h2 scs 18600
   start h1 scc "$FERRY_BIN/stream_check" "$(address_of h2 scs)" --seconds 0 --qps 4 --json
   await_traffic h1 scc
+  on h1 "$ferry" move scc --to h3 --dry-run --json |
+    jq -e '.program == "scc" and .from == "h1" and .to == "h3" and .qps == 4 and .standard_peers == 0 and
+      .memory_bytes > 1000000 and .blackout_ms > 0' >/dev/null || fail 'ferry move --dry-run does not say what would be'
+  shows 'scc could move h1 -> h3: 4 QPs, [0-9.]+ MB of memory, a blackout of less than [0-9]+ ms' \
+    on h1 "$ferry" move scc --to h3 --dry-run || fail 'ferry move --dry-run says nothing to people'
+  fails "^ferry: 'scc' would not be moved: h1: 'scc' is on h1 already" on h1 "$ferry" move scc --to h1 --dry-run
   move scc h1 h3
   move scs h2 h1
   move scc h3 h2

@@ -34,6 +34,9 @@ class Daemon : public ControlHandler {
   // Several programs move as one: all, or none.
   v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                        const MoveOptions& options, const Move::Progress& progress);
+  // Looks only whether they could move.
+  v1::GroupPlan plan(uid_t user, const std::vector<std::string>& programs, const std::string& to,
+                     const MoveOptions& options);
   // Of another user's programs it shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);
@@ -70,6 +73,9 @@ class Daemon : public ControlHandler {
 
  private:
   void need_same_version(const std::string& host, const std::string& version) const;
+  std::vector<MoveGroup::Program> programs_to_move(uid_t user,
+                                                   const std::vector<std::string>& programs,
+                                                   const MoveOptions& options);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,
                                              const MoveOptions& options);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);     // null: none

@@ -55,9 +55,10 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
   return group;
 }
 
-v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
-                             const std::string& to, const MoveOptions& options,
-                             const Move::Progress& progress) {
+// What a move of these programs begins with. Throws Failure.
+std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
+                                                         const std::vector<std::string>& programs,
+                                                         const MoveOptions& options) {
   await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
   if (host_.address.empty()) {
@@ -70,7 +71,18 @@ v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& program
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
     throw Failure("--stdio is for the output of one program");
   }
-  return departures_.move(user, find_units(user, programs, options), to, options, progress);
+  return find_units(user, programs, options);
+}
+
+v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
+                             const std::string& to, const MoveOptions& options,
+                             const Move::Progress& progress) {
+  return departures_.move(user, programs_to_move(user, programs, options), to, options, progress);
+}
+
+v1::GroupPlan Daemon::plan(uid_t user, const std::vector<std::string>& programs,
+                           const std::string& to, const MoveOptions& options) {
+  return departures_.plan(user, programs_to_move(user, programs, options), to, options);
 }
 
 v1::PsReply Daemon::ps(uid_t user) {

@@ -282,6 +282,14 @@ uid_t LocalService::user_of(const grpc::ServerContext& context) const {
 grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequest* request,
                                 grpc::ServerWriter<v1::MoveEvent>* writer) {
   return guarded([&] {
+    if (request->dry_run()) {
+      v1::MoveEvent event;
+      *event.mutable_plan() =
+          daemon_.plan(user_of(*context), {request->programs().begin(), request->programs().end()},
+                       request->to(), options_of(*request));
+      writer->Write(event);
+      return grpc::Status::OK;
+    }
     // The command that asked may have ended; the move goes on.
     const auto report =
         daemon_.move(user_of(*context), {request->programs().begin(), request->programs().end()},

@@ -74,6 +74,27 @@ v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> pro
   }
 }
 
+v1::GroupPlan Departures::plan(uid_t user, std::vector<MoveGroup::Program> programs,
+                               const std::string& to, const MoveOptions& options) const {
+  const auto group = std::make_shared<MoveGroup>(side_.decisions, side_.host.limits.standstill,
+                                                 side_.host.stopping, side_.host.credentials,
+                                                 std::move(programs), to);
+  v1::GroupPlan plan;
+  plan.set_from(side_.host.name);
+  plan.set_to(group->peer().name());
+  std::string failures;
+  for (std::size_t i = 0; i < group->programs().size(); ++i) {
+    try {
+      *plan.add_programs() = Move(side_, group, i, user, options).plan();
+    } catch (const Failure& failure) {
+      failures += fmt::format("{}'{}' would not be moved: {}", failures.empty() ? "" : "; ",
+                              group->programs()[i].unit->name(), failure.what());
+    }
+  }
+  if (!failures.empty()) throw Failure(failures);
+  return plan;
+}
+
 void Departures::take_up(std::uint64_t move_id, const Journal::Entry& entry,
                          std::unique_ptr<StoppedTree> tree) {
   auto former = std::make_shared<FormerMove>(side_, move_id, entry, std::move(tree));

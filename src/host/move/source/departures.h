@@ -22,6 +22,9 @@ class Departures {
  public:
   explicit Departures(const SourceSide& side) : side_(side) {}
 
+  // Looks only whether the programs could move. Throws Failure, one line for all that could not.
+  v1::GroupPlan plan(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
+                     const MoveOptions& options) const;
   // Carries out a whole move, from the check to the report. `user` asked for it. Throws Failure.
   v1::GroupReport move(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
                        const MoveOptions& options, const Move::Progress& progress);

@@ -379,7 +379,10 @@ void Move::check_here_and_there() {
   const auto contexts =
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
   std::set<std::string> netdevs;
-  for (const auto& context : contexts) netdevs.insert(printable(context.netdev));
+  for (const auto& context : contexts) {
+    netdevs.insert(printable(context.netdev));
+    qps_ += context.qps.size();
+  }
   if (unit_.netns().empty()) {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
@@ -401,6 +404,22 @@ void Move::check_here_and_there() {
     throw Failure(
         fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name()));
   }
+}
+
+v1::MovePlan Move::plan() {
+  check_here_and_there();
+  const std::uint64_t bytes = resident_bytes_of_tree(unit_.root());
+  v1::MovePlan plan;
+  plan.set_program(unit_.name());
+  plan.set_from(host_.name);
+  plan.set_to(peer_.name());
+  plan.set_copies_ahead(copies_ahead(bytes));
+  const auto waiting = expected_waiting(plan.copies_ahead() ? 0 : bytes);
+  plan.set_blackout_ms(static_cast<double>(waiting.blackout.count()));
+  plan.set_memory_bytes(bytes);
+  plan.set_qps(static_cast<std::uint32_t>(qps_));
+  plan.set_standard_peers(static_cast<std::uint32_t>(standard_peers_));
+  return plan;
 }
 
 // The bytes of all memory that goes into images: that of the programs that are not copied ahead.
@@ -431,6 +450,7 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   }
   auto& standard = peers.standard;
   standard.insert(standard.end(), peers.undecided.begin(), peers.undecided.end());
+  standard_peers_ = standard.size();
   if (standard.empty()) return contexts;
   if (unit_.is_checkpointed()) {
     if (options_.force) return contexts;

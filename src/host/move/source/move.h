@@ -80,6 +80,9 @@ class Move : public UnderWay {
   const Unit& unit() const { return unit_; }
   MoveGroup& group() const { return *group_; }
 
+  // Looks whether the program could move, and changes nothing; in place of run(). Throws Failure when
+  // it could not.
+  v1::MovePlan plan();
   // Does everything from the check until the peers know, or until the program is back. A failure is
   // told to the group, and then the program runs here when this ends. Throws Failure for a program
   // that moved and does not go on.
@@ -167,7 +170,8 @@ class Move : public UnderWay {
   unsigned ahead_rounds_ = 0;
   std::uint64_t ahead_bytes_ = 0, last_bytes_ = 0;
   bool is_prepared_ = false;
-  DumpTurns::Turn dump_turn_;  // with mutex_; from the freeze to the end of the dump
+  std::size_t qps_ = 0, standard_peers_ = 0;  // as of the check
+  DumpTurns::Turn dump_turn_;                 // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<ProcessSlots>> places_;
   std::vector<ProcessSlots> there_;              // the result of places_
   std::vector<UniqueFd> pidfds_;                 // of the whole tree, as of the stop
