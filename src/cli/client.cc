@@ -4,12 +4,16 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "agent/protocol.h"
 #include "base/failure.h"
@@ -169,6 +173,61 @@ void print(const v1::QueuePair& qp) {
       qp.timeouts(), qp.rnr_naks(), qp.dropped(), static_cast<double>(qp.last_pause_ns()) / 1e6);
 }
 
+// As long as it lives, SIGINT gives the move up, and a second one ends the command alone. A command
+// that ignores the signal (as a shell starts those in the background) goes on doing so.
+class Interrupts {
+ public:
+  Interrupts() {
+    struct sigaction action {};
+    if (::sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+    // Threads inherit the mask: those of gRPC, which are made later, do not take the signal.
+    ::pthread_sigmask(SIG_BLOCK, &signal_, nullptr);
+    thread_ = std::thread([this] { wait(); });
+  }
+  ~Interrupts() {
+    is_over_ = true;
+    if (!thread_.joinable()) return;
+    thread_.join();
+    ::pthread_sigmask(SIG_UNBLOCK, &signal_, nullptr);
+  }
+
+  // What is to be given up: the move with this id, and with it its group.
+  void give_up(std::uint64_t move_id) const { move_id_ = move_id; }
+
+ private:
+  void wait() {
+    constexpr timespec kGlance{0, 50'000'000};
+    bool is_given_up = false;
+    while (!is_over_) {
+      if (::sigtimedwait(&signal_, nullptr, &kGlance) != SIGINT) continue;
+      if (is_given_up) {
+        fmt::print(stderr, "ferry: not waiting any longer; see: ferry ps\n");
+        std::_Exit(128 + SIGINT);
+      }
+      is_given_up = true;
+      try {
+        v1::CancelRequest request;
+        v1::CancelReply reply;
+        if (move_id_ != 0) request.add_move_ids(move_id_);
+        Ferryd ferryd;
+        throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
+      } catch (const Failure& failure) {
+        fmt::print(stderr, "ferry: {}\n", failure.what());
+      }
+    }
+  }
+
+  sigset_t signal_ = [] {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    return signals;
+  }();
+  mutable std::atomic<std::uint64_t> move_id_{0};
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
 }  // namespace
 
 int move(const v1::MoveRequest& request, bool json, bool events) {
@@ -179,6 +238,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     }
   }
   if (printable(to) != to) throw Failure("that is no name of a host; give its address");
+  const Interrupts interrupts;
   Ferryd ferryd;
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
@@ -194,6 +254,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
   while (reader->Read(&event)) {
     if (event.has_progress()) {
       phases[event.progress().program()] = phase_of(event.progress());
+      interrupts.give_up(event.progress().move_id());
       if (events) fmt::print(stderr, "{}\n", to_json(event.progress()).dump());
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
@@ -213,6 +274,15 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
                     progress(), to));
   }
   throw_unless_ok(status);
+  return 0;
+}
+
+int cancel(const std::vector<std::string>& programs) {
+  v1::CancelRequest request;
+  request.mutable_programs()->Assign(programs.begin(), programs.end());
+  Ferryd ferryd;
+  v1::CancelReply reply;
+  throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
   return 0;
 }
 

@@ -36,8 +36,8 @@ int command(int argc, char** argv) {
   move->add_option("PROGRAM", programs, "container, program name or pid")->required();
   move->add_option("--to", to,
                    "address or name of the host; its ferryd listens on port 4780 unless given")
-      ->required()
       ->type_name("HOST[:PORT]");
+  move->add_flag("--abort", abort, "give up the move that is under way; so does Ctrl-C");
   move->add_flag("--force", force,
                  "also if a peer that speaks no migration messages may give up meanwhile");
   bool runc = false, rootfs = false, always = false, never = false, events = false;
@@ -133,7 +133,9 @@ int command(int argc, char** argv) {
   }
   if (const auto status = ferry::parse_command_line(app, argc, argv)) return *status;
 
+  if (*move && abort) return ferry::cli::cancel(programs);
   if (*move) {
+    if (to.empty()) throw ferry::Failure("--to is required; see: ferry move --help");
     using Request = ferry::v1::MoveRequest;
     Request request;
     request.mutable_programs()->Assign(programs.begin(), programs.end());

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -73,6 +74,7 @@ class Machines : public UnitKind {
   std::optional<PlayedProcess> process;
   bool is_broken = false;  // it cannot restore
   std::atomic<bool> is_full{false};
+  std::function<void()> when_it_restores, when_it_is_opened;
 
  private:
   mutable std::mutex mutex_;
@@ -87,7 +89,10 @@ class Machine : public Unit {
   std::string kind() const override { return "machine"; }
   std::string details() const override { return "2 processors"; }
   std::string instance() const override { return "machine:vm"; }
-  void switch_network(const std::string& command) const override { machines_.call(command); }
+  void switch_network(const std::string& command) const override {
+    machines_.call(command);
+    if (command == "activate" && machines_.when_it_is_opened) machines_.when_it_is_opened();
+  }
   void stage(State state, pid_t) const override {
     machines_.call(state == State::kMoved ? "stage moved" : "stage running");
   }
@@ -118,6 +123,7 @@ class Machine : public Unit {
   std::string restore(CriuRunner&, CriuRunner::Restore restore,
                       std::atomic<pid_t>*) const override {
     machines_.call("restore");
+    if (machines_.when_it_restores) machines_.when_it_restores();
     if (machines_.is_broken) return "the machine has no luck today";
     std::string memory;
     std::getline(std::ifstream(restore.images + "/memory"), memory);
@@ -163,6 +169,11 @@ struct PlayedUnit : testing::Test {
     at_home.start();
     ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
   }
+  void TearDown() override {
+    // Their threads use what is played.
+    here.stop();
+    there.stop();
+  }
   v1::GroupReport move() {
     return here.daemon->move(0, {"vm"}, there.host.address, {}, [](const auto&) {});
   }
@@ -202,6 +213,37 @@ TEST_F(PlayedUnit, IsLookedAtAndNotTouched) {
   abroad.is_full = true;
   EXPECT_EQ(failure_of([&] { here.daemon->plan(0, {"vm"}, there.host.address, {}); }),
             "'vm' would not be moved: " + there.host.address + ": there is no room for a machine");
+}
+
+TEST_F(PlayedUnit, IsGivenUpByItsUser) {
+  v1::CancelRequest request;
+  request.add_programs("vm");
+  const std::string too_early = failure_of([&] { here.daemon->cancel(0, request); });
+  EXPECT_EQ(too_early, "no move of 'vm' is under way on here");
+  abroad.when_it_restores = [&] {
+    EXPECT_NE(failure_of([&] { here.daemon->cancel(4321, request); }).find("is not yours"),
+              std::string::npos);
+    here.daemon->cancel(0, request);
+  };
+  EXPECT_EQ(failure_of([&] { move(); }), "'vm' was not moved: it was given up");
+  const auto& seen = at_home.process->seen();
+  EXPECT_TRUE(eventually([&] { return seen.resumed == 1; }));
+  EXPECT_TRUE(seen.rollback);
+  EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "forget"; }));
+}
+
+TEST_F(PlayedUnit, IsNotGivenUpWhenItIsPromised) {
+  std::promise<std::string> too_late;
+  abroad.when_it_is_opened = [&] {
+    v1::CancelRequest request;
+    for (const auto& leaving : here.departures->moves()) request.add_move_ids(leaving->move_id());
+    request.add_programs(std::to_string(at_home.process->pid()));
+    too_late.set_value(failure_of([&] { here.daemon->cancel(0, request); }));
+  };
+  EXPECT_EQ(move().programs_size(), 1);
+  EXPECT_EQ(too_late.get_future().get().find(
+                "the move of 'vm' is promised, and cannot be given up any more"),
+            0u);
 }
 
 TEST_F(PlayedUnit, GoesOnWhenItsDestinationFails) {

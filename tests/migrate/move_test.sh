@@ -2,7 +2,7 @@
 # Moves unmodified programs between hosts of the lab while they send, and tries what must fail. Needs root.
 #
 #   move_test.sh [GROUP...]     groups: perftest unacknowledged stream image address errors foreign rollback restart
-#                               killed (default: all)
+#                               killed abort (default: all)
 #
 # Prints one line per check; exits non-zero when one fails. perftest's QPs have a timeout of 1 s (-u 18) instead of 67
 # ms: no result depends on how busy the machine is.
@@ -346,6 +346,47 @@ group_rollback() {
   ok 'failed moves leave the program running where it was'
 }
 
+# is_sent: h3 has a part of the image of abc; the rest takes long.
+is_sent() { [[ -n $(on h3 find /run/ferry/images -name 'pages-*' -size +64k) ]]; }
+
+group_abort() {
+  local runner
+  start h2 abs "$FERRY_BIN/stream_check"
+  await_listen h2 abs 18600
+  start h1 abc "$FERRY_BIN/stream_check" "$(address_of h2 abs)" --seconds 0 --qps 2 --json
+  await_traffic h1 abc
+  fails "^ferry: no move of 'abc' is under way on h1$" on h1 "$ferry" move abc --abort
+  on h1 tc qdisc replace dev uplink root tbf rate 1mbit burst 64k latency 1s
+
+  on h1 "$ferry" move abc --to h3 >"$work/abort" 2>&1 &
+  runner=$!
+  await 'its image is on the way' is_sent
+  on h1 "$ferry" move abc --abort
+  if wait "$runner"; then fail "it was moved: $(<"$work/abort")"; fi
+  grep -q "^ferry: 'abc' was not moved: it was given up$" "$work/abort" || fail "ferry said: $(<"$work/abort")"
+  await_traffic h1 abc
+  ok 'ferry move --abort gives a move up: the program goes on'
+
+  # shellcheck disable=SC2016 # expanded on the host
+  on h1 sh -c 'echo $$ >/tmp/mover; exec env --default-signal=INT "$0" move abc --to h3' "$ferry" \
+    >"$work/abort" 2>&1 &
+  runner=$!
+  await 'its image is on the way' is_sent
+  kill -INT "$(on h1 cat /tmp/mover)"
+  if wait "$runner"; then fail "it was moved: $(<"$work/abort")"; fi
+  grep -q "^ferry: 'abc' was not moved: it was given up$" "$work/abort" || fail "ferry said: $(<"$work/abort")"
+  on h1 tc qdisc del dev uplink root
+  await_traffic h1 abc
+  move abc h1 h3
+  hit INT abc
+  finishes abc
+  finishes abs
+  lost_nothing abc
+  ok 'so does Ctrl-C'
+}
+
 use_lab movet 3
-if (($# == 0)); then set -- perftest unacknowledged stream image address errors foreign rollback restart killed; fi
+if (($# == 0)); then
+  set -- perftest unacknowledged stream image address errors foreign rollback restart killed abort
+fi
 for group in "$@"; do "group_$group"; done

@@ -37,6 +37,8 @@ class Daemon : public ControlHandler {
   // Looks only whether they could move.
   v1::GroupPlan plan(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                      const MoveOptions& options);
+  // Gives up moves that are under way.
+  void cancel(uid_t user, const v1::CancelRequest& request);
   // Of another user's programs it shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);

@@ -85,6 +85,38 @@ v1::GroupPlan Daemon::plan(uid_t user, const std::vector<std::string>& programs,
   return departures_.plan(user, programs_to_move(user, programs, options), to, options);
 }
 
+void Daemon::cancel(uid_t user, const v1::CancelRequest& request) {
+  std::vector<std::shared_ptr<Move>> found;
+  auto moves = departures_.moves();
+  std::erase_if(moves, [](const auto& move) { return !move->group().undecided(); });
+  for (const auto& program : request.programs()) {
+    for (const auto& move : moves) {
+      const Unit& unit = move->unit();
+      if (unit.name() == program || std::to_string(unit.root()) == program) found.push_back(move);
+    }
+    if (found.empty()) {
+      throw Failure(fmt::format("no move of '{}' is under way on {}", program, host_.name));
+    }
+    if (found.size() > 1) {
+      throw Failure(
+          fmt::format("several programs '{}' are being moved; give its pid: ferry ps", program));
+    }
+  }
+  for (const auto id : request.move_ids()) {
+    for (const auto& move : moves) {
+      if (move->move_id() == id) found.push_back(move);
+    }
+  }
+  for (const auto& move : found) {
+    need_owner(user, move->unit().name(), move->unit().root());
+    if (move->give_up()) continue;
+    throw Failure(
+        fmt::format("the move of '{}' is promised, and cannot be given up any more: see "
+                    "ferry ps, here and on {}",
+                    move->unit().name(), move->group().peer().name()));
+  }
+}
+
 v1::PsReply Daemon::ps(uid_t user) {
   v1::PsReply reply;
   reply.set_host(host_.name);

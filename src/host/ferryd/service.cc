@@ -94,6 +94,7 @@ class LocalService final : public v1::Local::Service {
   LocalService(Daemon& daemon, const ControlServer& control) : daemon_(daemon), control_(control) {}
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
+  grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
 
@@ -301,6 +302,14 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
     v1::MoveEvent event;
     *event.mutable_report() = report;
     writer->Write(event);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Cancel(grpc::ServerContext* context, const v1::CancelRequest* request,
+                                  v1::CancelReply*) {
+  return guarded([&] {
+    daemon_.cancel(user_of(*context), *request);
     return grpc::Status::OK;
   });
 }

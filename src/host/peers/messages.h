@@ -4,6 +4,7 @@
 // ferry.pb.h, which is long.
 namespace ferry::v1 {
 
+class CancelRequest;
 class CheckRequest;
 class ClaimReply;
 class ClaimRequest;

@@ -52,6 +52,7 @@ using std::chrono::seconds;
 
 constexpr seconds kHelloLimit{5};  // for a new peer to say of what kind it is
 constexpr milliseconds kPeersSettle{120};
+constexpr milliseconds kLookForAbort{50};  // between looks whether the move is given up
 constexpr char kRootfsLog[] = "rootfs.out";
 constexpr seconds kBindLimit{20};
 // Times from the end of a standstill: until the scripts of a CRIU that has not ended by itself are
@@ -124,6 +125,7 @@ void Move::tell_rootfs(std::uint64_t bytes) {
 void Move::tell(v1::MoveProgress progress, const std::string& phase) {
   progress.set_program(unit_.name());
   progress.set_phase(phase);
+  progress.set_move_id(move_id_);
   std::lock_guard lock(progress_mutex_);
   if (progress_) progress_(progress);
 }
@@ -203,7 +205,27 @@ void Move::run(const Progress& progress) {
   if (group_->committed()) finish();
 }
 
+// As long as it lives, what is sent is broken off when the move is given up, for whatever reason.
+class Move::BreaksOff {
+ public:
+  explicit BreaksOff(Move& move)
+      : thread_([&move, this](const std::stop_token& over) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          while (!over.stop_requested()) {
+            if (move.group_->answer() == Answer::kAborted) return move.sender_->break_off();
+            ended_.wait_for(lock, over, kLookForAbort, [] { return false; });
+          }
+        }) {}
+  BreaksOff(const BreaksOff&) = delete;
+
+ private:
+  std::condition_variable_any ended_;
+  std::jthread thread_;
+};
+
 void Move::copy_rootfs() {
+  const BreaksOff breaks_off(*this);
   const auto began = Clock::now();
   tell_rootfs(0);
   rootfs_->run(
@@ -213,6 +235,7 @@ void Move::copy_rootfs() {
 
 void Move::copy_memory() {
   group_->need_open();
+  const BreaksOff breaks_off(*this);
   tell("copy ahead");
   const auto began = Clock::now();
   ahead_->run(
@@ -258,6 +281,7 @@ void Move::end_here() {
 // Runs CRIU, for as long as a standstill may take.
 std::string Move::run_criu() {
   standstill_.begin(host_.limits.standstill);
+  const BreaksOff breaks_off(*this);
   Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
   // Not when CRIU waits for the decision.
   Alarm without_scripts(host_.limits.standstill + kScriptGrace, [this] {
@@ -287,7 +311,6 @@ std::string Move::run_criu() {
 // Without effect on a move that is promised: only its destination decides then.
 void Move::give_up_standstill() {
   group_->time_passed(index_);
-  if (group_->answer() == Answer::kAborted) sender_->break_off();
 }
 
 // A call of CRIU's plugin or action script. The call may outlive a CRIU that was killed.

@@ -89,6 +89,9 @@ class Move : public UnderWay {
   void run(const Progress& progress);
   const Outcome& outcome() const { return outcome_; }  // when committed
 
+  // The user gives the move up. False: it is too late.
+  bool give_up() { return group_->give_up(index_); }
+
   // Called by the control server.
   // Gives the note for the image (host/image/checkpoint_note.h), which may be empty. Throws Failure.
   std::string pause_tree();
@@ -123,6 +126,7 @@ class Move : public UnderWay {
   std::string run_criu();
   void give_up_standstill();
   class AtWork;
+  class BreaksOff;
   void await_work();
   void note_held(const std::vector<HeldProcess>& processes);
   int after_dump();

@@ -91,6 +91,13 @@ void MoveGroup::failed(std::size_t program, const std::string& reason) {
   note_failure(program, reason);
 }
 
+bool MoveGroup::give_up(std::size_t program) {
+  std::lock_guard lock(mutex_);
+  if (!machine_.failed()) return false;
+  note_failure(program, "it was given up");
+  return true;
+}
+
 void MoveGroup::unneeded(std::size_t program) {
   Lock lock(mutex_);
   changed_.wait(lock, [&] { return machine_.state(program) == State::kGone; });

@@ -60,6 +60,8 @@ class MoveGroup {
   // Something failed at this program. Too late once the promise is on record. The reason that is
   // kept is the first one of the program that was the first to fail.
   void failed(std::size_t program, const std::string& reason);
+  // The user gives the move up. False: it is too late.
+  bool give_up(std::size_t program);
   // Nobody asks here any more where the program has gone; waits until it has gone.
   void unneeded(std::size_t program);
   // The standstill of this program may be over: then the group fails for that.
