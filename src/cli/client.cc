@@ -78,15 +78,21 @@ void throw_unless_ok(const grpc::Status& status) {
   throw Failure(one_line(status.error_message()));
 }
 
+// "1 QP", "4 QPs"
+std::string counted(std::uint32_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 void print(const v1::MoveReport& report) {
   fmt::print(
       "{} moved {} -> {}: blackout {:.1f} ms (stop {:.1f}, dump {:.1f}, transfer {:.1f}, restore "
-      "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {} QPs, {} PSNs "
+      "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {}, {} PSNs "
       "unacknowledged, {} retransmitted, image {:.1f} MB{}{}\n",
       report.program(), report.from(), report.to(), report.blackout_ms(), report.stop_ms(),
       report.dump_ms(), report.transfer_ms(), report.restore_ms(), report.commit_ms(),
-      report.resume_ms(), report.rdma_share_ms(), report.qps(), report.unacked_psns(),
-      report.retransmitted_packets(), static_cast<double>(report.image_bytes()) / 1e6,
+      report.resume_ms(), report.rdma_share_ms(), counted(report.qps(), "QP"),
+      report.unacked_psns(), report.retransmitted_packets(),
+      static_cast<double>(report.image_bytes()) / 1e6,
       report.ahead_rounds() == 0
           ? std::string()
           : fmt::format(
@@ -118,9 +124,6 @@ void print(const v1::GroupPlan& group, bool json) {
     fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
     return;
   }
-  const auto counted = [](std::uint32_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   for (const auto& plan : group.programs()) {
     fmt::print(
         "{} could move {} -> {}: {}{}, {:.1f} MB of memory{}, a blackout of less than {:.0f} ms\n",
@@ -302,6 +305,11 @@ int ps(bool json) {
     fmt::print("{}\n", output.dump(2));
     return 0;
   }
+  if (reply.programs().empty()) {
+    fmt::print(
+        "nothing on {} uses an RDMA device of Ferry's; start programs with: ferry run -- PROGRAM\n",
+        reply.host());
+  }
   for (const auto& program : reply.programs()) {
     fmt::print("{} pid {}{}{} {}{}{}\n", program.name(), program.pid(),
                program.container().empty() ? "" : " container ", program.container(),
@@ -309,7 +317,8 @@ int ps(bool json) {
                program.move_id() != 0 ? fmt::format(" move {:016x}", program.move_id()) : "",
                program.group() != 0 ? fmt::format(" of group {:016x}", program.group()) : "");
     for (const auto& device : program.devices()) {
-      fmt::print("  {} on {}, {} QPs\n", device.name(), device.netdev(), device.qps_size());
+      fmt::print("  {} on {}, {}\n", device.name(), device.netdev(),
+                 counted(static_cast<std::uint32_t>(device.qps_size()), "QP"));
       for (const auto& qp : device.qps()) print(qp);
     }
   }

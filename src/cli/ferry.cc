@@ -62,7 +62,11 @@ int command(int argc, char** argv) {
   move->add_option("--max-blackout", max_blackout,
                    "milliseconds that the program may stand still: memory is sent ahead until it "
                    "will be so short, and the move is given up when it will not be")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        double number = 0;
+        const bool is_good = CLI::detail::lexical_cast(text, number) && number > 0;
+        return is_good ? std::string() : "'" + text + "' is no number of milliseconds above 0";
+      })
       ->excludes(not_ahead)
       ->type_name("MS");
   bool dry_run = false;

@@ -101,7 +101,12 @@ TEST(Netdev, LoopbackServesWhenNamed) {
   EXPECT_EQ(netdevs[0].addresses.at(0), port::Address::from_ipv4(0x7F000001));
   EXPECT_NE(netdevs[0].guid, 0u);
   settings.netdevs = {"no-such-netdev"};
+  ::testing::internal::CaptureStderr();
   EXPECT_TRUE(list_netdevs(settings).empty());
+  EXPECT_TRUE(list_netdevs(settings).empty());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "ferry: FERRY_NETDEV names no-such-netdev, and no interface of that name is up and has "
+            "an address\n");  // once
 }
 
 // rdma_cm finds a device by all addresses of its interface, also where FERRY_FAMILY leaves GIDs out.

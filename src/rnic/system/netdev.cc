@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -58,6 +60,16 @@ void note_address(const sockaddr& address, Found* found) {
   }
 }
 
+// Once in a program, which may list its devices often.
+void complain_of(const std::string& name) {
+  static std::atomic_flag has_complained;
+  if (has_complained.test_and_set()) return;
+  std::fprintf(stderr,
+               "ferry: FERRY_NETDEV names %s, and no interface of that name is up and has an "
+               "address\n",
+               name.c_str());
+}
+
 }  // namespace
 
 std::uint32_t payload_mtu(unsigned netdev_mtu) {
@@ -105,7 +117,11 @@ std::vector<Netdev> list_netdevs(const Settings& settings) {
     for (const std::string& name : settings.netdevs) {
       const auto at = std::find_if(usable.begin(), usable.end(),
                                    [&](const Netdev& netdev) { return netdev.name == name; });
-      if (at != usable.end()) chosen.push_back(*at);
+      if (at != usable.end()) {
+        chosen.push_back(*at);
+      } else {
+        complain_of(name);
+      }
     }
     return chosen;
   }
