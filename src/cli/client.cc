@@ -1,5 +1,6 @@
 #include "cli/client.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
@@ -153,6 +154,15 @@ std::string phase_of(const v1::MoveProgress& progress) {
       ahead.blackout_ms());
 }
 
+// A line of --events.
+void print_event(nlohmann::ordered_json event) {
+  const auto now = std::chrono::system_clock::now();
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  event["time"] = fmt::format("{:%FT%T}.{:03}Z", fmt::gmtime(now), ms);
+  fmt::print(stderr, "{}\n", event.dump());
+}
+
 std::string hexadecimal(std::uint32_t qpn) {
   return fmt::format("{:#08x}", qpn);
 }
@@ -258,7 +268,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     if (event.has_progress()) {
       phases[event.progress().program()] = phase_of(event.progress());
       interrupts.give_up(event.progress().move_id());
-      if (events) fmt::print(stderr, "{}\n", to_json(event.progress()).dump());
+      if (events) print_event(to_json(event.progress()));
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
     }
@@ -269,6 +279,11 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     }
   }
   const auto status = reader->Finish();
+  if (events) {
+    nlohmann::ordered_json result{{"phase", status.ok() ? "moved" : "failed"}};
+    if (!status.ok()) result["failure"] = one_line(status.error_message());
+    print_event(std::move(result));
+  }
   if (terminal && !status.ok()) fmt::print(stderr, "\r\033[K");
   if (status.error_code() == grpc::UNAVAILABLE && !phases.empty()) {
     throw Failure(

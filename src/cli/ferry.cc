@@ -74,7 +74,8 @@ int command(int argc, char** argv) {
                  "only look, here and there, whether they could move, and for how long they would "
                  "stand still");
   move->add_flag("--json", json, "print the report as JSON");
-  move->add_flag("--events", events, "print each step as a line of JSON on stderr");
+  move->add_flag("--events", events,
+                 "print each step, and how the move ended, as a line of JSON on stderr");
   auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
   ps->add_flag("--json", json, "print as JSON");
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");

@@ -358,12 +358,15 @@ group_abort() {
   fails "^ferry: no move of 'abc' is under way on h1$" on h1 "$ferry" move abc --abort
   on h1 tc qdisc replace dev uplink root tbf rate 1mbit burst 64k latency 1s
 
-  on h1 "$ferry" move abc --to h3 >"$work/abort" 2>&1 &
+  on h1 "$ferry" move abc --to h3 --events >"$work/abort" 2>&1 &
   runner=$!
   await 'its image is on the way' is_sent
   on h1 "$ferry" move abc --abort
   if wait "$runner"; then fail "it was moved: $(<"$work/abort")"; fi
   grep -q "^ferry: 'abc' was not moved: it was given up$" "$work/abort" || fail "ferry said: $(<"$work/abort")"
+  grep '^{' "$work/abort" | jq -es '.[0].phase == "check" and .[-1].phase == "failed" and
+    (.[-1].failure | test("was not moved: it was given up$")) and all(.time | test("^20[0-9-]+T[0-9:]+[.][0-9]+Z$"))' \
+    >/dev/null || fail "its events: $(<"$work/abort")"
   await_traffic h1 abc
   ok 'ferry move --abort gives a move up: the program goes on'
 
