@@ -22,6 +22,7 @@ extern "C" {
 #include "host/peers/this_host.h"
 #include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
+#include "host/standin/slots.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/unit.h"
 
@@ -80,7 +81,7 @@ std::string Custody::stop(pid_t root) {
                 start_time(root),
                 {}};
   if (!kept->held.netns.empty()) {
-    kept->exception = std::make_unique<LockException>(root);
+    kept->exception = std::make_unique<NetworkRules>(root, NetworkRules::Effect::kPassLock);
     kept->network.reset(::open(kept->held.netns.c_str(), O_RDONLY | O_CLOEXEC));
   }
   kept->tree = std::make_unique<StoppedTree>(control_, stand_ins_, kept->id);

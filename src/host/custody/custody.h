@@ -14,7 +14,7 @@
 #include "host/image/checkpoint_note.h"
 #include "host/journal/journal.h"
 #include "host/peers/messages.h"
-#include "host/standin/slots.h"
+#include "host/standin/network_rules.h"
 #include "host/standin/stopped_tree.h"
 
 // Checkpoints that somebody else's CRIU makes and restores: a container runtime's, a user's. Nobody
@@ -85,7 +85,7 @@ class Custody {
     std::uint64_t netns = 0;  // inode
     UniqueFd network;         // keeps the network alive for the stand-ins
     std::unique_ptr<StoppedTree> tree;
-    std::unique_ptr<LockException> exception;
+    std::unique_ptr<NetworkRules> exception;
     std::mutex claiming;  // guards claimed_by
     std::string claimed_by;
     const Clock::time_point since = Clock::now();

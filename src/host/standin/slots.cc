@@ -20,12 +20,9 @@
 #include <thread>
 
 #include "base/failure.h"
-#include "base/log.h"
 #include "base/net.h"
 #include "base/unique_fd.h"
 #include "host/proc/process_tree.h"
-#include "host/proc/subprocess.h"
-#include "host/standin/stand_in_host.h"
 #include "port/address_text.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
@@ -122,15 +119,6 @@ void in_namespace(const std::string& netns, const std::function<void()>& call) {
     }
   }).join();
   if (failure) std::rethrow_exception(failure);
-}
-
-std::string rules() {
-  return fmt::format(
-      "add table inet ferry_stand_in\n"
-      "add chain inet ferry_stand_in input {{ type filter hook prerouting priority mangle; }}\n"
-      "add rule inet ferry_stand_in input udp dport {{ {}, {}-{} }} meta mark set {:#x}\n",
-      port::kRoceUdpPort, port::udp_port_of_slot(1), port::udp_port_of_slot(port::kMaxSlot),
-      kCriuMark);
 }
 
 bool is_udp(int descriptor) {
@@ -246,28 +234,6 @@ void close_slots(std::vector<rnic::Slot>& slots) {
     if (slot.descriptor >= 0) ::close(slot.descriptor);
     slot.descriptor = -1;
   }
-}
-
-LockException::LockException(pid_t pid)
-    : netns_(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC)) {
-  Command command{{"nsenter", "--net=/proc/self/fd/3", "nft", "-f", "-"}, {}, rules()};
-  command.descriptors = {netns_};
-  const Outcome outcome = run(command);
-  if (!outcome.ok()) {
-    log::warn("cannot let RoCE pass CRIU's network lock of process {}: {}", pid,
-              one_line(outcome.err));
-  }
-}
-
-LockException::~LockException() {
-  if (netns_ < 0) return;
-  Command command{
-      {"nsenter", "--net=/proc/self/fd/3", "nft", "delete", "table", "inet", "ferry_stand_in"},
-      {},
-      {}};
-  command.descriptors = {netns_};
-  run(command);
-  ::close(netns_);
 }
 
 }  // namespace ferry::host

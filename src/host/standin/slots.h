@@ -48,18 +48,4 @@ std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextS
 // Closes the descriptors of slots.
 void close_slots(std::vector<rnic::Slot>& slots);
 
-// As long as it lives, packets to Ferry's UDP ports pass CRIU's network lock in the network
-// namespace of `pid`. For runtimes that let CRIU lock the network. A failure is only logged (the
-// peers then wait in silence).
-class LockException {
- public:
-  explicit LockException(pid_t pid);
-  ~LockException();
-  LockException(const LockException&) = delete;
-  LockException& operator=(const LockException&) = delete;
-
- private:
-  int netns_ = -1;
-};
-
 }  // namespace ferry::host

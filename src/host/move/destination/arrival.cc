@@ -126,7 +126,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
     // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
     report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
-    if (is_checkpointed()) SilentNetwork::end(root_);
+    if (is_checkpointed()) NetworkRules::end(root_, NetworkRules::Effect::kSilence);
   }
   group_->take_up(*this);
   criu_ = std::thread([this] { watch_by_pidfd(); });
@@ -415,7 +415,7 @@ int Arrival::restored(pid_t pid) {
 std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   try {
     if (is_checkpointed()) {
-      silence_.emplace(root);
+      silence_.emplace(root, NetworkRules::Effect::kSilence);
       bind_late(root);
     }
     note_held(root, tree);

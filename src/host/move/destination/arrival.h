@@ -20,7 +20,7 @@
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/standin/announcer.h"
-#include "host/standin/silent_network.h"
+#include "host/standin/network_rules.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
@@ -150,8 +150,8 @@ class Arrival : public UnderWay {
   const std::shared_ptr<const Unit> unit_;
   std::string netns_;  // path; of a program that is_checkpointed() once it is held
   std::string images_;
-  std::vector<rnic::Slot> reserved_;      // bound before the program is stopped
-  std::optional<SilentNetwork> silence_;  // until the commit, where the runtime makes the network
+  std::vector<rnic::Slot> reserved_;     // bound before the program is stopped
+  std::optional<NetworkRules> silence_;  // until the commit, where the runtime makes the network
   std::optional<Announcer> announcer_;
   std::optional<RootfsHelper> rootfs_;        // unpacks the container's files that are copied
   std::optional<precopy::PageStore> memory_;  // the memory that was copied ahead

@@ -542,7 +542,9 @@ std::string Move::pause_tree() {
   for (const pid_t pid : process_tree(unit_.root())) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
   }
-  if (unit_.is_checkpointed() && !unit_.netns().empty()) lock_exception_.emplace(unit_.root());
+  if (unit_.is_checkpointed() && !unit_.netns().empty()) {
+    lock_exception_.emplace(unit_.root(), NetworkRules::Effect::kPassLock);
+  }
   tree_.stop(ferry_processes(side_.control, unit_.root()), side_.residents, host_.limits.stop,
              [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
   group_->happened(index_, MoveMachine::Event::kStopped);

@@ -21,7 +21,7 @@
 #include "host/move/under_way.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer.h"
-#include "host/standin/slots.h"
+#include "host/standin/network_rules.h"
 #include "host/standin/standard_peers.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/dump_turn.h"
@@ -177,10 +177,10 @@ class Move : public UnderWay {
   std::size_t qps_ = 0, standard_peers_ = 0;  // as of the check
   DumpTurns::Turn dump_turn_;                 // with mutex_; from the freeze to the end of the dump
   std::future<std::vector<ProcessSlots>> places_;
-  std::vector<ProcessSlots> there_;              // the result of places_
-  std::vector<UniqueFd> pidfds_;                 // of the whole tree, as of the stop
-  std::optional<LockException> lock_exception_;  // while its runtime's CRIU dumps it
-  std::string not_back_;                         // why it does not go on here, after the abort
+  std::vector<ProcessSlots> there_;             // the result of places_
+  std::vector<UniqueFd> pidfds_;                // of the whole tree, as of the stop
+  std::optional<NetworkRules> lock_exception_;  // while its runtime's CRIU dumps it
+  std::string not_back_;                        // why it does not go on here, after the abort
 
   std::atomic<pid_t> criu_{0};  // set when CRIU starts
   Standstill standstill_;       // begins before CRIU starts

@@ -1,4 +1,4 @@
-#include "host/standin/silent_network.h"
+#include "host/standin/network_rules.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -7,11 +7,16 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "host/proc/subprocess.h"
 
 namespace ferry::host {
 namespace {
+
+using Effect = NetworkRules::Effect;
 
 // A process in a network namespace of its own, with a loopback interface.
 struct Apart {
@@ -41,36 +46,50 @@ struct Apart {
   }
 };
 
-struct SilentNetworkTest : testing::Test {
+struct NetworkRulesTest : testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   }
 };
 
-TEST_F(SilentNetworkTest, NothingPassesAsLongAsItLives) {
+TEST_F(NetworkRulesTest, NothingPassesASilentNetwork) {
   Apart apart;
   ASSERT_TRUE(apart.is_ready());
   ASSERT_TRUE(apart.speaks());
-  std::optional<SilentNetwork> silence(apart.pid);
+  std::optional<NetworkRules> silence(std::in_place, apart.pid, Effect::kSilence);
   EXPECT_FALSE(apart.speaks());
   silence.reset();
   EXPECT_TRUE(apart.speaks());
   EXPECT_EQ(apart.run({"nft", "list", "tables"}).out, "");
 }
 
-TEST_F(SilentNetworkTest, WhatAFormerFerrydHasSilencedIsHeardAgain) {
+TEST_F(NetworkRulesTest, RoceBearsTheMarkThatPassesCriusLock) {
   Apart apart;
   ASSERT_TRUE(apart.is_ready());
-  auto* left = new SilentNetwork(apart.pid);
+  std::optional<NetworkRules> exception(std::in_place, apart.pid, Effect::kPassLock);
+  const std::string rules = apart.run({"nft", "list", "ruleset"}).out;
+  EXPECT_NE(rules.find("udp dport { 4791, 61441-62462 } meta mark set 0x0000c114"),
+            std::string::npos)
+      << rules;
+  EXPECT_TRUE(apart.speaks());
+  exception.reset();
+  EXPECT_EQ(apart.run({"nft", "list", "tables"}).out, "");
+}
+
+TEST_F(NetworkRulesTest, WhatAFormerFerrydHasSilencedIsHeardAgain) {
+  Apart apart;
+  ASSERT_TRUE(apart.is_ready());
+  auto* left = new NetworkRules(apart.pid, Effect::kSilence);
   EXPECT_FALSE(apart.speaks());
-  SilentNetwork::end(apart.pid);
+  NetworkRules::end(apart.pid, Effect::kSilence);
   EXPECT_TRUE(apart.speaks());
   delete left;
 }
 
-TEST_F(SilentNetworkTest, FerrydsOwnIsLeftAlone) {
+TEST_F(NetworkRulesTest, FerrydsOwnIsLeftAlone) {
   const Outcome before = run({{"nft", "list", "tables"}, {}, {}});
-  const SilentNetwork silence(::getpid());
+  const NetworkRules silence(::getpid(), Effect::kSilence);
+  const NetworkRules exception(::getpid(), Effect::kPassLock);
   EXPECT_EQ(run({{"nft", "list", "tables"}, {}, {}}).out, before.out);
 }
 
