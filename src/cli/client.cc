@@ -79,6 +79,12 @@ void throw_unless_ok(const grpc::Status& status) {
   throw Failure(one_line(status.error_message()));
 }
 
+void cancel(const v1::CancelRequest& request) {
+  Ferryd ferryd;
+  v1::CancelReply reply;
+  throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
+}
+
 // "1 QP", "4 QPs"
 std::string counted(std::uint32_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
@@ -107,12 +113,15 @@ void print(const v1::MoveReport& report) {
                         static_cast<double>(report.rootfs_last_bytes()) / 1e6));
 }
 
+// A group of one program is printed as that program alone.
+template <typename Group>
+void print_json(const Group& group) {
+  const bool alone = group.programs_size() == 1;
+  fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
+}
+
 void print(const v1::GroupReport& group, bool json) {
-  if (json) {
-    const bool alone = group.programs_size() == 1;
-    fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
-    return;
-  }
+  if (json) return print_json(group);
   for (const auto& report : group.programs()) print(report);
   if (group.programs_size() == 1) return;
   fmt::print("{} programs moved together: blackout {:.1f} ms\n", group.programs_size(),
@@ -120,11 +129,7 @@ void print(const v1::GroupReport& group, bool json) {
 }
 
 void print(const v1::GroupPlan& group, bool json) {
-  if (json) {
-    const bool alone = group.programs_size() == 1;
-    fmt::print("{}\n", (alone ? to_json(group.programs(0)) : to_json(group)).dump(2));
-    return;
-  }
+  if (json) return print_json(group);
   for (const auto& plan : group.programs()) {
     fmt::print(
         "{} could move {} -> {}: {}{}, {:.1f} MB of memory{}, a blackout of less than {:.0f} ms\n",
@@ -220,10 +225,8 @@ class Interrupts {
       is_given_up = true;
       try {
         v1::CancelRequest request;
-        v1::CancelReply reply;
         if (move_id_ != 0) request.add_move_ids(move_id_);
-        Ferryd ferryd;
-        throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
+        cancel(request);
       } catch (const Failure& failure) {
         fmt::print(stderr, "ferry: {}\n", failure.what());
       }
@@ -298,9 +301,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
 int cancel(const std::vector<std::string>& programs) {
   v1::CancelRequest request;
   request.mutable_programs()->Assign(programs.begin(), programs.end());
-  Ferryd ferryd;
-  v1::CancelReply reply;
-  throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
+  cancel(request);
   return 0;
 }
 

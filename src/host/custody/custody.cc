@@ -197,8 +197,7 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
     throw Failure(fmt::format("it is being restored on {}", found->claimed_by));
   }
   found->claimed_by = by;
-  Going going{by, {}};
-  for (const auto& place : request.processes()) going.places.push_back(from_message(place));
+  const Going going{by, from_messages(request.processes())};
   if (!found->tree->fits(going.places)) throw Failure("malformed request");
   found->tree->need_same_places(going.places);
   found->held.peer = host_.credentials != nullptr ? peer : "@" + request.ferryd();
@@ -269,7 +268,7 @@ void Custody::claim(pid_t criu, const std::string& text) {
       Peer keeper(note->ferryd, host_.credentials, note->host);
       keeper.call(request, &reply, kAnswerLimit);
     }
-    for (const auto& place : reply.processes()) claim->old.push_back(from_message(place));
+    claim->old = from_messages(reply.processes());
   } catch (const Failure& failure) {
     fail(failure.what());
   }

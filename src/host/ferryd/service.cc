@@ -180,8 +180,7 @@ grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::Prep
 grpc::Status FerrydService::Bind(grpc::ServerContext* context, const v1::BindRequest* request,
                                  v1::BindReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    std::vector<ProcessSlots> wanted;
-    for (const auto& process : request->processes()) wanted.push_back(from_message(process));
+    const auto wanted = from_messages(request->processes());
     for (const auto& place : known(daemon_, request->move_id(), from)->bind(wanted)) {
       to_message(place, reply->add_processes());
     }

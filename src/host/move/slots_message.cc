@@ -38,6 +38,13 @@ ProcessSlots from_message(const v1::ProcessSlots& message) {
   return place;
 }
 
+std::vector<ProcessSlots> from_messages(
+    const google::protobuf::RepeatedPtrField<v1::ProcessSlots>& messages) {
+  std::vector<ProcessSlots> places;
+  for (const auto& message : messages) places.push_back(from_message(message));
+  return places;
+}
+
 void to_message(const ProcessSlots& place, v1::ProcessSlots* message) {
   message->set_inner_pid(place.inner_pid);
   for (const auto& context : place.contexts) to_message(context, message->add_contexts());

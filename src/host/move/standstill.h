@@ -12,7 +12,6 @@ class Standstill {
   using milliseconds = std::chrono::milliseconds;
 
   void begin(milliseconds limit) { end_ = Clock::now() + limit; }
-  bool is_over() const { return Clock::now() >= end_; }
 
   // At least 1 ms, so that it can be the limit of a call.
   milliseconds left() const {

@@ -552,9 +552,7 @@ std::string Move::pause_tree() {
   tell("dump");
   if (unit_.is_checkpointed()) {
     // From now on the RNICs of these processes do not end with them.
-    std::vector<pid_t> pids;
-    for (const auto& process : program_.processes) pids.push_back(process.pid);
-    side_.whereabouts.left(pids, {});
+    side_.whereabouts.left(pids(), {});
   }
   // While CRIU dumps, the destination binds the new sockets.
   places_ = std::async(std::launch::async, [this] {
@@ -563,12 +561,17 @@ std::string Move::pause_tree() {
     request.set_move_id(move_id_);
     for (const auto& place : tree_.sockets()) to_message(place, request.add_processes());
     peer_.call(request, &reply, std::min<milliseconds>(kBindLimit, standstill_.left()));
-    std::vector<ProcessSlots> places;
-    for (const auto& place : reply.processes()) places.push_back(from_message(place));
-    return places;
+    return from_messages(reply.processes());
   });
   if (!unit_.is_checkpointed()) return {};
   return to_text({move_id_, unit_.name(), host_.name, host_.address});
+}
+
+// The processes that use RDMA.
+std::vector<pid_t> Move::pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& process : program_.processes) pids.push_back(process.pid);
+  return pids;
 }
 
 void Move::note_held(const std::vector<HeldProcess>& processes) {
@@ -695,11 +698,7 @@ void Move::restore() {
   }
   peer_.call(restore, &restored, limit);
   restored_ = Clock::now();
-  if (unit_.is_checkpointed()) {
-    std::vector<ProcessSlots> places;
-    for (const auto& place : restored.processes()) places.push_back(from_message(place));
-    take_places(std::move(places));
-  }
+  if (unit_.is_checkpointed()) take_places(from_messages(restored.processes()));
 
   side_.decisions.note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
@@ -725,11 +724,9 @@ void Move::depart() {
   there.host = host_there_;
   there.ferryd = peer_.target();
   const auto departed = tree_.commit(there_, there);
-  std::vector<pid_t> pids;
-  for (const auto& process : program_.processes) pids.push_back(process.pid);
   std::vector<Place> next;
   for (const auto& gone : departed) next.push_back(gone.place);
-  side_.whereabouts.left(pids, next);
+  side_.whereabouts.left(pids(), next);
   report_failure([&] { side_.decisions.note(Journal::since(move_id_, stamp_now())); });
   std::lock_guard lock(mutex_);
   network_ = side_.departed.hold_network(unit_.instance());

@@ -128,6 +128,7 @@ class Move : public UnderWay {
   class AtWork;
   class BreaksOff;
   void await_work();
+  std::vector<pid_t> pids() const;
   void note_held(const std::vector<HeldProcess>& processes);
   int after_dump();
   void transfer();

@@ -10,15 +10,14 @@
 
 namespace ferry::host {
 
-// When each step of a move ended. A move without a commit of its own has the time of `restored`
-// there.
+// When each step of a move ended.
 struct StepEnds {
   using Time = std::chrono::steady_clock::time_point;
   Time stopped, dumped, transferred, restored, committed, resumed;
 };
 
-// Fills in what the reports of all moves have. `rdma_ns_there`: how long its processes took to
-// resume.
+// Gives a report of the steps and of the stop; what was copied ahead and sent again is not in it.
+// `rdma_ns_there`: how long the program's processes took to resume.
 v1::MoveReport report_of(const std::string& program, const std::string& from, const std::string& to,
                          const StoppedTree::Timing& timing, const StepEnds& ends,
                          std::uint64_t rdma_ns_there, const ImageTotals& image);
