@@ -46,7 +46,7 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   host.version = kVersion;
   room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
-  podman.emplace(folder.path("podman"), folder.path("state"), host.stopping);
+  podman.emplace(folder.path("podman"), host);
   units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes});
   host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
   start();
@@ -65,7 +65,7 @@ void FerrydHere::restart() {
 }
 
 void FerrydHere::start() {
-  podman.emplace(folder.path("podman"), folder.path("state"), host.stopping);
+  podman.emplace(folder.path("podman"), host);
   control = std::make_unique<ControlServer>(folder.path("sock"));
   directory = make_directory({"ferryd://", host.address, host.credentials});
   origins = std::make_unique<Origins>(stand_ins, *directory);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -32,18 +33,21 @@ constexpr char kDetails[] = R"({"id": "c5213a56e362", "name": "web", "image": "3
 
 struct PodmanKindTest : testing::Test {
   Folder folder;
-  std::atomic<bool> stopping{false};
+  ThisHost host;
   std::optional<PodmanKind> kind;
 
-  // `says`: what podman does, by its first two arguments; nothing else is known to it. It writes
-  // down how it was called.
-  void SetUp() override { podman("inspected running"); }
+  void SetUp() override {
+    host.state_directory = folder.path();
+    podman("inspected running");
+  }
   void TearDown() override {
-    stopping = true;
+    host.stopping = true;
     kind.reset();
   }
 
-  // `script`: has `inspected STATUS [MEMBER...]`, which is podman's answer to inspect, and `gone`.
+  // Makes a podman that writes down how it was called. `inspect`: its answer about a container, which
+  // is `inspected STATUS [POD [REMOVES-ITSELF [NETWORK-MODE]]]` or `gone`; `rest`: what else it knows,
+  // cases of its first two arguments.
   void podman(const std::string& inspect, const std::string& rest = "") {
     folder.write("config.json", R"({"mounts": []})");
     folder.script(
@@ -64,7 +68,7 @@ case "$1 $2" in
 esac
 )");
     kind.reset();
-    kind.emplace(folder.path("podman"), folder.path(), stopping);
+    kind.emplace(folder.path("podman"), host);
   }
   std::string calls() const { return folder.read("calls"); }
   bool has_note() const {
@@ -146,7 +150,7 @@ TEST_F(PodmanKindTest, TheNextFerrydRemovesWhatWasArriving) {
   const auto committed =
       kind->arrive("db", R"({"id": "d", "name": "db", "image": "", "image_name": "", "sources": [],
                              "networks": [], "volumes": [], "network_mode": "", "resident_bytes": 0})");
-  kind.emplace(folder.path("podman"), folder.path(), stopping);
+  kind.emplace(folder.path("podman"), host);
   kind->known("db", committed->instance());
   kind->clear_up_arrivals();
   EXPECT_TRUE(eventually([&] { return !has_note(); }));
@@ -195,7 +199,6 @@ TEST_F(PodmanKindTest, ACheckpointThatFailsSaysWhy) {
 }
 
 TEST_F(PodmanKindTest, WhatHasLeftIsRemovedOnceOnly) {
-  podman("inspected exited", R"("rm --ignore") ;;)");
   podman("inspected running", R"("rm --ignore") ;;)");
   const auto unit = kind->named("h1", "web");
   unit->leave();
@@ -215,7 +218,6 @@ TEST_F(PodmanKindTest, WhatDoesNotLeaveIsRestoredUnlessItRuns) {
   const auto unit = kind->named("h1", "web");
   unit->leave();
   bool killed = true;
-  // The process of a container that runs: podman hears that it has ended only later.
   podman("inspected exited", rest);
   const auto stopped = kind->known("web", unit->instance());
   EXPECT_EQ(stopped->come_back(kLong, &killed), "");
@@ -240,6 +242,19 @@ TEST_F(PodmanKindTest, TheNextFerrydRestoresWhatItsFormerHasNoRecordOf) {
   podman("inspected exited", R"("container restore") ;;)");
   kind->clear_up_arrivals();
   EXPECT_TRUE(eventually([&] { return !has_note(); }));
+  EXPECT_NE(calls().find("container restore"), std::string::npos);
+}
+
+TEST_F(PodmanKindTest, ThatRestoreHasTheLimitOfAnyOther) {
+  const std::string rest = R"("container restore") exec sleep 1000 ;;)";
+  podman("inspected running", rest);
+  kind->named("h1", "web")->leave();
+  podman("inspected exited", rest);
+  host.limits.restore = milliseconds(100);
+  const auto began = std::chrono::steady_clock::now();
+  kind->clear_up_arrivals();
+  EXPECT_TRUE(eventually([&] { return !has_note(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, Limits().restore / 2);
   EXPECT_NE(calls().find("container restore"), std::string::npos);
 }
 

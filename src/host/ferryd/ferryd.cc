@@ -212,7 +212,7 @@ int run(const Options& options) {
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
   ProcessKind processes;
-  PodmanKind podman(options.podman, options.state, host.stopping);
+  PodmanKind podman(options.podman, host);
   const Units units(host.name, {&podman, &runc, &lab, &processes});
   CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});

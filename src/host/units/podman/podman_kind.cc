@@ -12,7 +12,6 @@ namespace ferry::host {
 namespace {
 
 constexpr std::string_view kPath = "ns:";  // before the path of a network namespace
-constexpr std::chrono::seconds kRestoreLimit{45};
 
 bool exists(const std::string& path) {
   std::error_code ignored;
@@ -25,12 +24,12 @@ std::string short_id(const std::string& id) {
 
 }  // namespace
 
-PodmanKind::PodmanKind(std::string command, std::string directory,
-                       const std::atomic<bool>& stopping)
-    : podman_(std::move(command)),
-      notes_(std::move(directory)),
-      cleaner_(podman_, notes_, stopping),
-      here_{podman_, notes_, cleaner_, stopping} {}
+PodmanKind::PodmanKind(std::string command, const ThisHost& host)
+    : host_(host),
+      podman_(std::move(command)),
+      notes_(host.state_directory),
+      cleaner_(podman_, notes_, host.stopping),
+      here_{podman_, notes_, cleaner_, host.stopping} {}
 
 bool PodmanKind::has(const std::string& name) {
   const bool is_pid = name.find_first_not_of("0123456789") == std::string::npos;
@@ -182,7 +181,7 @@ void PodmanKind::clear_up_arrivals() {
     const auto unit = std::make_shared<PodmanUnit>(here_, std::move(container), token);
     cleaner_.add(departure.id, departure.name, [this, unit, token = token] {
       bool killed = false;
-      const std::string error = unit->come_back(kRestoreLimit, &killed);
+      const std::string error = unit->come_back(host_.limits.restore, &killed);
       if (killed) unit->end_restore();
       if (!error.empty()) log::error("'{}' does not go on here: {}", unit->name(), error);
       notes_.forget_departure(token);

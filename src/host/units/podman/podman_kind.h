@@ -1,12 +1,12 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "host/peers/this_host.h"
 #include "host/units/podman/podman_unit.h"
 
 namespace ferry::host {
@@ -14,9 +14,9 @@ namespace ferry::host {
 // The containers that podman runs for root.
 class PodmanKind : public UnitKind {
  public:
-  // `command`: podman, in PATH or by path; `directory`: of the notes (podman_notes.h), must survive
-  // a restart; `stopping`: set before the destructor.
-  PodmanKind(std::string command, std::string directory, const std::atomic<bool>& stopping);
+  // `command`: podman, in PATH or by path. The notes (podman_notes.h) are in the state directory.
+  // `host` is stopping before the destructor.
+  PodmanKind(std::string command, const ThisHost& host);
 
   std::string kind() const override { return kPodman; }
   bool has(const std::string& name) override;
@@ -36,6 +36,7 @@ class PodmanKind : public UnitKind {
  private:
   std::shared_ptr<Unit> unit_of(const std::string& host, PodmanContainer container);
 
+  const ThisHost& host_;
   const Podman podman_;
   const PodmanNotes notes_;
   PodmanCleaner cleaner_;
