@@ -22,6 +22,7 @@
 #include "host/image/checkpoint_note.h"
 #include "host/proc/process_tree.h"
 #include "played_process.h"
+#include "two_ferryds.h"
 
 // A played runtime that makes and restores checkpoints by itself, as podman does
 // (Unit::is_checkpointed()): its program moves from one ferryd to another, and is restored where it
@@ -34,13 +35,16 @@ using test::eventually;
 using test::failure_of;
 using test::FerrydHere;
 using test::PlayedProcess;
+using test::TwoFerryds;
 
 class Played : public UnitKind {
  public:
+  static constexpr char kProgram[] = "web";
+
   explicit Played(FerrydHere& its_ferryd) : ferryd(its_ferryd) {}
 
   std::string kind() const override { return "played"; }
-  bool has(const std::string& name) override { return name == "web" && process(); }
+  bool has(const std::string& name) override { return name == kProgram && process(); }
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
   std::shared_ptr<Unit> of_process(const std::string&, pid_t) override { return nullptr; }
   std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
@@ -166,28 +170,7 @@ std::shared_ptr<Unit> Played::known(const std::string& name, const std::string&)
   return std::make_shared<PlayedUnit>(*this, name, 0);
 }
 
-struct CheckpointedUnit : testing::Test {
-  FerrydHere here{"here"}, there{"there"};
-  Played at_home{here}, abroad{there};
-
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-    for (auto* played : {&at_home, &abroad}) {
-      FerrydHere& ferryd = played->ferryd;
-      ferryd.host.limits.peers = milliseconds(1);
-      ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{played, &ferryd.processes});
-    }
-    at_home.start();
-    ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
-  }
-  void TearDown() override {
-    // Their threads use what is played.
-    here.stop();
-    there.stop();
-  }
-  v1::GroupReport move(const MoveOptions& options = {}) {
-    return here.daemon->move(0, {"web"}, there.host.address, options, [](const auto&) {});
-  }
+struct CheckpointedUnit : TwoFerryds<Played> {
   void expect_it_goes_on_at_home() {
     ASSERT_TRUE(at_home.process());
     const auto& seen = at_home.process()->seen();

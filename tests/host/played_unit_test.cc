@@ -20,17 +20,18 @@
 #include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "played_process.h"
+#include "two_ferryds.h"
 
 // A kind of unit that Ferry does not have, a machine that no CRIU dumps, moves from one ferryd to
 // another by what src/host/move asks of any unit.
 namespace ferry::host {
 namespace {
 
-using std::chrono::milliseconds;
 using test::eventually;
 using test::failure_of;
 using test::FerrydHere;
 using test::PlayedProcess;
+using test::TwoFerryds;
 
 using Calls = std::vector<std::string>;
 
@@ -38,10 +39,12 @@ class Machine;
 
 class Machines : public UnitKind {
  public:
+  static constexpr char kProgram[] = "vm";
+
   explicit Machines(FerrydHere& its_ferryd) : ferryd(its_ferryd) {}
 
   std::string kind() const override { return "machine"; }
-  bool has(const std::string& name) override { return name == "vm" && process; }
+  bool has(const std::string& name) override { return name == kProgram && process; }
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
   std::shared_ptr<Unit> of_process(const std::string&, pid_t) override { return nullptr; }
   void check_arrival(const std::string&, const std::string& name,
@@ -155,29 +158,7 @@ std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::strin
   return std::make_shared<Machine>(*this, name, 0);
 }
 
-struct PlayedUnit : testing::Test {
-  FerrydHere here{"here"}, there{"there"};
-  Machines at_home{here}, abroad{there};
-
-  void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-    for (auto* machines : {&at_home, &abroad}) {
-      FerrydHere& ferryd = machines->ferryd;
-      ferryd.host.limits.peers = milliseconds(1);
-      ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{machines, &ferryd.processes});
-    }
-    at_home.start();
-    ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
-  }
-  void TearDown() override {
-    // Their threads use what is played.
-    here.stop();
-    there.stop();
-  }
-  v1::GroupReport move() {
-    return here.daemon->move(0, {"vm"}, there.host.address, {}, [](const auto&) {});
-  }
-};
+using PlayedUnit = TwoFerryds<Machines>;
 
 TEST_F(PlayedUnit, Moves) {
   const auto report = move();
