@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/build_id.h"
 #include "agent/clock.h"
 #include "agent/userfaultfd.h"
+#include "base/build_id.h"
 #include "base/own_thread.h"
 
 namespace ferry::agent {

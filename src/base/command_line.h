@@ -6,9 +6,15 @@
 #include <optional>
 #include <string>
 
+#include "base/build_id.h"
 #include "base/failure.h"
 
 namespace ferry {
+
+// --version: the program's name, its version, and the build id of its file.
+inline void add_version(CLI::App& app, const std::string& version) {
+  app.set_version_flag("--version", app.get_name() + " " + version + " (build " + build_id() + ")");
+}
 
 // Parses. Nothing: go on; else the exit status, after --help or --version was answered. Throws
 // Failure, the one line that says what is wrong.

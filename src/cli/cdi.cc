@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "agent/protocol.h"
+#include "base/companion.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
 #include "cli/files.h"
-#include "cli/run.h"
 #include "host/control/control_server.h"
 #include "oci/elf.h"
 #include "oci/layout.h"
@@ -85,10 +85,10 @@ struct File {
 // The files that containers mount, by their names in the folder.
 std::map<std::string, File> files() {
   std::map<std::string, File> all;
-  all["ferry/libferry.so"] = {read_file(companion("libferry.so")), 0644};
-  all[fmt::format("ferry/{}", kHookName)] = {read_file(companion(kHookName)), 0755};
+  all["ferry/libferry.so"] = {read_file(need_companion("libferry.so")), 0644};
+  all[fmt::format("ferry/{}", kHookName)] = {read_file(need_companion(kHookName)), 0755};
   std::string preload = fmt::format("{}\n", oci::kLibrary);
-  const std::string placeholder = read_file(companion("ferry-placeholder.so"));
+  const std::string placeholder = read_file(need_companion("ferry-placeholder.so"));
   for (const auto& [name, path] : host_verbs()) {
     all["host/" + name] = {read_file(path), 0644};
     all["ferry/host/" + name] = {placeholder, 0644};

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/companion.h"
 #include "base/failure.h"
 
 namespace ferry::cli {
@@ -24,19 +25,6 @@ constexpr char kRunUsage[] =
     "Runs a program with Ferry's RDMA devices.\n"
     "  --netdev DEV[,DEV]   network interfaces that become RDMA devices (default: all that are "
     "up)\n";
-
-std::filesystem::path folder_of_program() {
-  return std::filesystem::canonical("/proc/self/exe").parent_path();
-}
-
-std::string first_existing(const std::vector<std::filesystem::path>& candidates) {
-  for (const auto& candidate : candidates) {
-    std::error_code error;
-    const auto path = std::filesystem::canonical(candidate, error);
-    if (!error) return path;
-  }
-  return {};
-}
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
@@ -91,18 +79,6 @@ std::string interpreter_of(std::ifstream& file, const Elf64_Ehdr& header) {
 }
 
 }  // namespace
-
-std::string companion(const std::string& name) {
-  const auto here = folder_of_program();
-  const std::string found =
-      first_existing({here / name, here / "../lib" / name, here / "../lib/ferry" / name});
-  if (found.empty()) {
-    throw Failure(
-        fmt::format("{} is neither in {} nor in ../lib of it; build or install Ferry again", name,
-                    here.string()));
-  }
-  return found;
-}
 
 std::string unsuitable(const std::string& path) {
   struct stat status {};
@@ -162,7 +138,7 @@ int run(const std::vector<std::string>& arguments) {
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
                                          arguments.end());
-  const std::string library = companion("libferry.so");
+  const std::string library = need_companion("libferry.so");
   if (void* verbs = ::dlopen("libibverbs.so.1", RTLD_LAZY)) {
     ::dlclose(verbs);
   } else {
@@ -180,11 +156,12 @@ int run(const std::vector<std::string>& arguments) {
 }
 
 int lab(const std::vector<std::string>& arguments) {
-  const auto here = folder_of_program();
-  const std::string script =
-      first_existing({here / "../share/ferry/lab/lab", here / "../lab/lab", here / "../../lab/lab",
-                      here / "../../../lab/lab", std::filesystem::path(FERRY_SOURCE) / "lab/lab"});
-  if (script.empty()) throw Failure("the lab is not installed here");
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const auto installed = here.parent_path() / "share/ferry/lab/lab";
+  const auto script = std::filesystem::exists(installed) ? installed : here / "lab/lab";
+  if (!std::filesystem::exists(script)) {
+    throw Failure("the lab is not installed here; install the package ferry-lab");
+  }
   ::setenv("FERRY_BIN", here.c_str(), 0);
   std::vector<std::string> command{script};
   command.insert(command.end(), arguments.begin(), arguments.end());

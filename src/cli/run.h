@@ -12,10 +12,6 @@ int run(const std::vector<std::string>& arguments);
 // `ferry lab ARGS...`: becomes lab/lab.
 int lab(const std::vector<std::string>& arguments);
 
-// The path of libferry.so or another file of Ferry's: beside the program in a build, in ../lib or
-// ../lib/ferry when installed. Throws Failure.
-std::string companion(const std::string& name);
-
 // Why libferry.so cannot get into this program, in one line; empty when it can. `path`: the
 // program's file.
 std::string unsuitable(const std::string& path);

@@ -28,7 +28,7 @@ is() {
   [[ $output == "$expected" ]] || fail "'$*' printed '$output', not '$expected'"
 }
 
-[[ $("$ferry" --version) =~ ^ferry\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail 'no version'
+[[ $("$ferry" --version) =~ ^ferry\ [0-9]+\.[0-9]+\.[0-9]+\ \(build\ [0-9a-f]{40}\)$ ]] || fail 'no version'
 fails 'no ferryd runs on this host' ps
 fails 'no ferryd runs on this host' move program --to host
 fails 'is no move id' resolve nonsense --commit

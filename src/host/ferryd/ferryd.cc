@@ -21,7 +21,9 @@
 #include <optional>
 
 #include "agent/protocol.h"
+#include "base/build_id.h"
 #include "base/command_line.h"
+#include "base/companion.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
@@ -257,7 +259,7 @@ int run(const Options& options) {
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // LocalService knows who asks
   control.start(daemon);
-  log::info("ferryd {} of {} {}", kVersion, host.name,
+  log::info("ferryd {} (build {}) of {} {}", kVersion, build_id(), host.name,
             listen.empty() ? "serves this host only"
                            : fmt::format("listens on {}, {}", host.address,
                                          credentials ? "with certificates" : "INSECURE"));
@@ -294,7 +296,7 @@ int main(int argc, char** argv) {
   ferry::log::begin();
   Options options;
   CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
-  app.set_version_flag("--version", std::string("ferryd ") + kVersion);
+  ferry::add_version(app, kVersion);
   app.add_option("--host", options.host,
                  "name of this host (default: its certificate's, else the system's)");
   app.add_option("--listen", options.listen,

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <set>
 
@@ -96,12 +95,6 @@ bool drain(int fd, std::string* into) {
 }
 
 }  // namespace
-
-std::string companion(const std::string& name) {
-  const std::string here = std::filesystem::canonical("/proc/self/exe").parent_path();
-  const std::string installed = here + "/../lib/ferry/" + name;
-  return std::filesystem::exists(installed) ? installed : here + "/" + name;
-}
 
 int wait_for(pid_t pid) {
   int status = 0;

@@ -16,10 +16,6 @@
 // and no blocked signals.
 namespace ferry::host {
 
-// The path of a program of Ferry's that only ferryd runs: beside ferryd in a build, in ../lib/ferry
-// when installed.
-std::string companion(const std::string& name);
-
 struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own

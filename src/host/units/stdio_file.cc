@@ -9,6 +9,7 @@
 
 #include <cerrno>
 
+#include "base/companion.h"
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/proc/subprocess.h"

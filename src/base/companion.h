@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace ferry {
+
+// The path of a file of Ferry's that belongs to this program: in ../lib/ferry of it when installed,
+// beside it in a build. It need not be there.
+std::string companion(const std::string& name);
+
+// The same. Throws Failure when it is not there.
+std::string need_companion(const std::string& name);
+
+}  // namespace ferry
