@@ -69,7 +69,7 @@ struct Options {
 };
 
 std::string find_criu(const std::string& wanted) {
-  const std::string ours = "/opt/ferry/bin/criu";  // where scripts/setup puts one that works
+  const std::string ours = "/opt/ferry/bin/criu";  // where ferry-get-criu puts one that works
   return wanted == "criu" && std::filesystem::exists(ours) ? ours : wanted;
 }
 

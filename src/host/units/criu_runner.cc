@@ -59,12 +59,13 @@ std::string CriuRunner::unusable() {
 std::string CriuRunner::find_problem() {
   const Outcome version = run({{paths_.criu, "--version"}, {}, {}}, std::chrono::seconds(10));
   if (version.status == 127) {
-    return fmt::format("CRIU is missing ({}): run scripts/setup, or give --criu PATH", paths_.criu);
+    return fmt::format("CRIU is missing ({}): run ferry-get-criu, or give --criu PATH",
+                       paths_.criu);
   }
   const int number = parse_criu_version(version.out);
   if (number < kMinimumVersion) {
     return fmt::format(
-        "{} is {}; 4.2 or later is needed: run scripts/setup, or give --criu PATH", paths_.criu,
+        "{} is {}; 4.2 or later is needed: run ferry-get-criu, or give --criu PATH", paths_.criu,
         number == 0 ? "no CRIU" : fmt::format("CRIU {}.{}", number / 10000, number / 100 % 100));
   }
   const std::string plugin = paths_.plugin_folder + "/ferry_plugin.so";
