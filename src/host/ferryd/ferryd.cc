@@ -27,6 +27,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "base/service_manager.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
@@ -270,6 +271,7 @@ int run(const Options& options) {
   auto containers = lab.all();
   std::ranges::move(runc.all(), std::back_inserter(containers));
   Orphans orphans(containers, host.stopping);
+  tell_manager_ready();
 
   int signal = 0;
   ::sigwait(&signals, &signal);
