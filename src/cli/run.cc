@@ -21,7 +21,7 @@ namespace ferry::cli {
 namespace {
 
 constexpr char kRunUsage[] =
-    "usage: ferry run [--netdev DEV] [--] PROGRAM [ARGS...]\n\n"
+    "Usage: ferry run [--netdev DEV] [--] PROGRAM [ARGS...]\n\n"
     "Runs a program with Ferry's RDMA devices.\n"
     "  --netdev DEV[,DEV]   network interfaces that become RDMA devices (default: all that are "
     "up)\n";

@@ -107,6 +107,6 @@ jq -e '(.mounts | length) == 4 and has("process") and
   ([.hooks.createContainer[].path] | length == 2 and .[0] == "/other")' \
   "$folder/config.json" >/dev/null || fail "the bundle: $(<"$folder/config.json")"
 rm -rf "$folder"
-[[ $("$ferry" lab --help) =~ 'usage: ferry lab' ]] || fail 'ferry lab --help shows no usage'
+[[ $("$ferry" lab --help) =~ 'Usage: ferry lab' ]] || fail 'ferry lab --help shows no usage'
 [[ $failures == 0 ]] && echo 'all passed'
 exit "$((failures > 0))"
