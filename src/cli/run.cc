@@ -16,6 +16,7 @@
 
 #include "base/companion.h"
 #include "base/failure.h"
+#include "base/kept_library.h"
 
 namespace ferry::cli {
 namespace {
@@ -138,7 +139,7 @@ int run(const std::vector<std::string>& arguments) {
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
                                          arguments.end());
-  const std::string library = need_companion("libferry.so");
+  const std::string library = kept_library(need_companion("libferry.so"));
   if (void* verbs = ::dlopen("libibverbs.so.1", RTLD_LAZY)) {
     ::dlclose(verbs);
   } else {

@@ -512,5 +512,12 @@ TEST(NeededFiles, AreThoseThatAreOpenOrMapped) {
   EXPECT_EQ(missing_files({mapped, open, folder.path()}), std::vector{open});
 }
 
+TEST(MissingFile, OfALibraryThatAnUpgradeHasReplacedHasAWayOut) {
+  EXPECT_EQ(missing_file("h2", "/srv/data", "db"), "h2 has no /srv/data, which 'db' uses");
+  EXPECT_EQ(missing_file("h2", "/var/lib/ferry-library/0123/libferry.so", "db"),
+            "h2 has no /var/lib/ferry-library/0123/libferry.so, which 'db' uses: install there the "
+            "version of Ferry with which it was started, or copy that folder there");
+}
+
 }  // namespace
 }  // namespace ferry::host

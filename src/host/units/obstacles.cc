@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "base/kept_library.h"
 #include "host/proc/process_tree.h"
 #include "host/units/outward.h"
 
@@ -310,6 +311,15 @@ std::vector<std::string> missing_files(const std::vector<std::string>& files) {
     if (status.type() == std::filesystem::file_type::not_found) missing.push_back(file);
   }
   return missing;
+}
+
+std::string missing_file(const std::string& host, const std::string& file,
+                         const std::string& program) {
+  const auto line = fmt::format("{} has no {}, which '{}' uses", host, printable(file), program);
+  if (!is_kept_library(file)) return line;
+  return fmt::format(
+      "{}: install there the version of Ferry with which it was started, or copy that folder there",
+      line);
 }
 
 }  // namespace ferry::host

@@ -32,6 +32,10 @@ std::set<std::string> needed_files(pid_t root);
 // Those of `files` that are not on this host.
 std::vector<std::string> missing_files(const std::vector<std::string>& files);
 
+// One line: `host` has no `file`, which `program` uses, and the way out if there is one.
+std::string missing_file(const std::string& host, const std::string& file,
+                         const std::string& program);
+
 // The rules for one descriptor or mapping, in any process. `mounts`: all that CRIU sees. Empty: no
 // obstacle.
 std::string obstacle_in(const Descriptor& descriptor, const std::set<int>& mounts);

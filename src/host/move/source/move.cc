@@ -41,6 +41,7 @@ extern "C" {
 #include "host/standin/stand_in_term.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/criu_runner.h"
+#include "host/units/obstacles.h"
 #include "host/units/outward.h"
 #include "port/address_text.h"
 
@@ -424,8 +425,7 @@ void Move::check_here_and_there() {
   const auto files = unit_.needed_files();
   for (const auto& file : reply.missing_files()) {
     if (!files.contains(file)) continue;
-    throw Failure(
-        fmt::format("{} has no {}, which '{}' uses", peer_.name(), printable(file), unit_.name()));
+    throw Failure(missing_file(peer_.name(), file, unit_.name()));
   }
 }
 
