@@ -23,7 +23,7 @@ int command(int argc, char** argv) {
 
   CLI::App app("Runs programs with RDMA devices of Ferry's, and moves them between hosts.",
                "ferry");
-  ferry::add_version(app, ferry::host::kVersion);
+  ferry::add_version(app, FERRY_RELEASE);
   app.require_subcommand(1);
   app.add_subcommand("run", "runs a program with Ferry's RDMA devices (ferry run --help)");
   app.add_subcommand("lab",

@@ -50,7 +50,7 @@ int Context::query_device(ibv_device_attr_ex* out) {
   if (engine_.abandoned()) return ENODEV;
   *out = {};
   ibv_device_attr& a = out->orig_attr;
-  std::strncpy(a.fw_ver, FERRY_VERSION, sizeof a.fw_ver - 1);
+  std::strncpy(a.fw_ver, FERRY_RELEASE, sizeof a.fw_ver - 1);
   a.vendor_id = kVendor;
   a.vendor_part_id = kPart;
   a.hw_ver = kHardware;

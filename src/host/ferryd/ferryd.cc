@@ -260,7 +260,7 @@ int run(const Options& options) {
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // LocalService knows who asks
   control.start(daemon);
-  log::info("ferryd {} (build {}) of {} {}", kVersion, build_id(), host.name,
+  log::info("ferryd {} (build {}) of {} {}", FERRY_RELEASE, build_id(), host.name,
             listen.empty() ? "serves this host only"
                            : fmt::format("listens on {}, {}", host.address,
                                          credentials ? "with certificates" : "INSECURE"));
@@ -298,7 +298,7 @@ int main(int argc, char** argv) {
   ferry::log::begin();
   Options options;
   CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
-  ferry::add_version(app, kVersion);
+  ferry::add_version(app, FERRY_RELEASE);
   app.add_option("--host", options.host,
                  "name of this host (default: its certificate's, else the system's)");
   app.add_option("--listen", options.listen,

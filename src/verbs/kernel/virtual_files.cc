@@ -184,7 +184,7 @@ void add_device(Tree& tree, const Device& device, device::Rnic& rnic) {
   const std::string root = std::string(kDevices) + "/" + name + "/";
   const std::string guid = guid_text(rnic.guid());
   tree.file(root + "board_id", "ferry\n");
-  tree.file(root + "fw_ver", FERRY_VERSION "\n");
+  tree.file(root + "fw_ver", FERRY_RELEASE "\n");
   tree.file(root + "hca_type", "ferry\n");
   tree.file(root + "hw_rev", "1\n");
   tree.file(root + "node_desc", "ferry\n");
