@@ -140,7 +140,9 @@ std::string Podman::unusable() const {
   if (!is_installed()) return fmt::format("there is no {}; install podman", command_);
   if (::access(kPlugin, R_OK) != 0) {
     return fmt::format(
-        "CRIU has no plugin of Ferry's ({}); install it: cmake --install build/release", kPlugin);
+        "CRIU has no plugin of Ferry's ({}); install the package ferryd, or run: "
+        "cmake --install build/release --prefix /usr",
+        kPlugin);
   }
   return {};
 }
