@@ -1,3 +1,6 @@
+#include <array>
+#include <tuple>
+
 #include "transport/script.h"
 
 namespace ferry::transport::test {
@@ -195,6 +198,19 @@ TEST(Read, MoreThanMaxDestRdAtomicIsInvalid) {
   s.inject(read_request(500, kRemote, 4), read_request(501, kRemote, 4));
   s.expect(Opcode::kRcReadResponseOnly, 500);
   s.expect_nak(501, syndrome::kNakInvalidRequest);
+  s.expect_event(Host::Event::kQpRequestError);
+}
+
+// As many as kernel devices take: perftest asks for as many as the peer's device says.
+TEST(Read, AsManyAsMaxDestRdAtomicAreAnswered) {
+  ScriptOptions options;
+  options.rtr.max_dest_rd_atomic = 128;
+  Script s(options);
+  std::array<In, 129> requests;
+  for (std::uint32_t i = 0; i < 129; ++i) requests[i] = read_request(500 + i, kRemote, 4);
+  std::apply([&](const auto&... each) { s.inject(each...); }, requests);
+  for (std::uint32_t i = 0; i < 128; ++i) s.expect(Opcode::kRcReadResponseOnly, 500 + i);
+  s.expect_nak(628, syndrome::kNakInvalidRequest);
   s.expect_event(Host::Event::kQpRequestError);
 }
 

@@ -1,5 +1,6 @@
 #include "transport/streams/responses.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/streams/credits.h"
@@ -9,6 +10,10 @@ namespace ferry::transport {
 namespace {
 
 namespace syndrome = wire::syndrome;
+
+// What most requesters use of the responder resources that they ask for; memory for more is taken
+// when a requester uses more.
+constexpr std::size_t kReserved = 16;
 
 wire::Opcode opcode_of(const Response& response) {
   using wire::Opcode;
@@ -23,8 +28,9 @@ wire::Opcode opcode_of(const Response& response) {
 }  // namespace
 
 void Responses::reserve(std::size_t most) {
-  responses.reserve(most);
-  saved.reserve(most);
+  const std::size_t at_once = std::min(most, kReserved);
+  responses.reserve(at_once);
+  saved.reserve(at_once);
 }
 
 void Responses::nak(std::uint8_t code, std::uint32_t psn) {

@@ -44,7 +44,8 @@ class QueuePair final : public device::Qp,
   // The device grants this without being asked, as kernel devices do: programs post inline data
   // without having asked for it.
   static constexpr std::uint32_t kMinInline = 64;
-  static constexpr int kMaxRdAtomic = 16;
+  // As rdma_rxe and siw have: perftest and others ask for as many as the peer's device says it takes.
+  static constexpr int kMaxRdAtomic = 128;
 
   static bool supports(ibv_qp_type type);
   // Rounds up what was asked for; queues that the QP lacks get 0. EINVAL: more than the device has.
