@@ -5,8 +5,8 @@
 #                                      of the programs, the test is skipped (exit status 77)
 #
 # and then one of:
-#   pair ...                           a server on h1 and a client on h2, not in containers: counted, goes on after a
-#                                      failure
+#   pair ...                           a server on $server_host (h1) and a client on $client_host (h2), not in
+#                                      containers: counted, goes on after a failure
 #   start, move, finishes ...          programs in containers, which can be moved: the first failure ends the test
 #
 # and last `summary`. Programs find their peer by eth (the names h1, h2), RDMA goes over rdma_of HOST, rdma6_of HOST.
@@ -25,6 +25,8 @@ work=
 hosts=0
 runs=0
 failures=0
+server_host=h1 # of pair
+client_host=h2
 export last_report= # of the last move
 readonly patience=120 # seconds that anything may take that is waited for, however busy the machine is
 
@@ -59,8 +61,8 @@ sanitizer_reports() {
   done
 }
 
-remove_lab() {
-  local status=$? reports
+remove_lab() { # [STATUS]
+  local status=${1:-$?} reports
   reports=$(sanitizer_reports 2>/dev/null)
   if [[ -n $reports ]]; then
     printf 'FAILED: a ferryd says:\n%s\n' "$reports" >&2
@@ -181,7 +183,8 @@ refused() {
 # ended_or PID CMD...: CMD succeeds, or there is nothing to wait for because the job PID has ended.
 ended_or() { "${@:2}" || ! kill -0 "$1" 2>/dev/null; }
 
-# pair [OPTION...] SERVER... [-- CLIENT...]: both must end with exit status 0. Without CLIENT it is SERVER and "h1".
+# pair [OPTION...] SERVER... [-- CLIENT...]: both must end with exit status 0. Without CLIENT it is SERVER and the
+# host of the server.
 #   -p PORT     the client starts when the server listens on this TCP port (default 18515)
 #   -r PATTERN  ... when the server has printed a line like this (-r '' at once)
 #   -l          ... when something on the server's host listens over rdma_cm
@@ -212,22 +215,22 @@ pair() {
     server_words+=("$1")
     shift
   done
-  if (($# > 0)); then client_words=("${@:2}"); else client_words=("${server_words[@]}" h1); fi
+  if (($# > 0)); then client_words=("${@:2}"); else client_words=("${server_words[@]}" "$server_host"); fi
   what="${client_words[*]}"
   runs=$((runs + 1))
   started=${EPOCHREALTIME/./}
   : >"$work/client"
-  with_ferry h1 "$limit" "${server_words[@]}" >"$work/server" 2>&1 &
+  with_ferry "$server_host" "$limit" "${server_words[@]}" >"$work/server" 2>&1 &
   server=$!
   if $by_rdma_cm; then
-    condition=(listens_by_cm h1)
+    condition=(listens_by_cm "$server_host")
   elif $by_output; then
     condition=(says "$work/server" "$ready")
   else
-    condition=(listens h1 "$port")
+    condition=(listens "$server_host" "$port")
   fi
   if [[ -n $ready ]] || ! $by_output; then await "$what: the server is ready" ended_or "$server" "${condition[@]}"; fi
-  with_ferry h2 "$limit" "${client_words[@]}" >"$work/client" 2>&1 || client_code=$?
+  with_ferry "$client_host" "$limit" "${client_words[@]}" >"$work/client" 2>&1 || client_code=$?
   if $kill_server; then end "$server"; fi
   wait "$server" || server_code=$?
   if $kill_server; then server_code=0; fi
