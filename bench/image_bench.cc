@@ -52,7 +52,7 @@ void transfer(benchmark::State& state) {
     from.emplace(credentials_of(ca, "from"));
     to.emplace(credentials_of(ca, "to"));
   }
-  ImageReceiver receiver("127.0.0.1", to ? &*to : nullptr);
+  ImageReceiver receiver("127.0.0.1", 0, to ? &*to : nullptr);
   const auto files = image_files(folders.root + "/from");
   for (auto _ : state) {
     state.PauseTiming();
@@ -78,7 +78,7 @@ void connection(benchmark::State& state) {
     from.emplace(credentials_of(ca, "from"));
     to.emplace(credentials_of(ca, "to"));
   }
-  ImageReceiver receiver("127.0.0.1", to ? &*to : nullptr);
+  ImageReceiver receiver("127.0.0.1", 0, to ? &*to : nullptr);
   for (auto _ : state) {
     ImageSender sender("127.0.0.1", receiver.port(), ImageToken{}, from ? &*from : nullptr, "to");
   }

@@ -74,7 +74,7 @@ std::vector<std::byte> stream_of(Input input) {
 
 void run(const std::vector<std::byte>& stream) {
   static const Folder folder;
-  static ImageReceiver receiver("127.0.0.1");
+  static ImageReceiver receiver("127.0.0.1", 0);
   precopy::PageStore memory(kLimit);
   const auto token = receiver.expect(folder.path(), kLimit, {}, &memory);
   const UniqueFd socket = connect_tcp("127.0.0.1", receiver.port());

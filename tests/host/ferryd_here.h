@@ -57,7 +57,7 @@ struct FerrydHere {
   std::optional<PodmanKind> podman;  // of one life; its command is none, unless a test makes one
   std::optional<Units> units;
   StandInHost stand_ins;
-  ImageReceiver images{"127.0.0.1", credentials ? &*credentials : nullptr};
+  ImageReceiver images{"127.0.0.1", 0, credentials ? &*credentials : nullptr};
   std::optional<CriuRunner> criu{std::in_place,
                                  CriuRunner::Paths{folder.path("criu"), folder.path("plugins"),
                                                    folder.path("criu"), folder.path("sock")}};

@@ -27,7 +27,7 @@ std::string random_bytes(std::size_t size) {
 
 struct ImageStream : testing::Test {
   Folder source, destination;
-  ImageReceiver receiver{"127.0.0.1"};
+  ImageReceiver receiver{"127.0.0.1", 0};
 
   ImageTotals send(const ImageToken& token) {
     return ImageSender("127.0.0.1", receiver.port(), token).send(image_files(source.path()));

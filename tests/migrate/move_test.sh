@@ -131,8 +131,8 @@ group_errors() {
   fails 'is not yours: only root, or the owner' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
   fails 'no ferryd runs on this host' on h1 env FERRYD_API_SOCKET=/run/nothing "$ferry" ps
   fails 'another ferryd is running' on h3 "$FERRY_BIN/ferryd" --tls-dir /run/ferry/tls --state-dir /tmp/x
-  another h3 4781 --criu /nonexistent/criu
-  fails 'CRIU is missing' on h1 "$ferry" move erc --to h3:4781
+  another h3 4788 --criu /nonexistent/criu
+  fails 'CRIU is missing' on h1 "$ferry" move erc --to h3:4788
   script /tmp/old-criu 'echo Version: 3.17.1'
   another h3 4782 --criu /tmp/old-criu
   fails 'CRIU 3.17; 4.2 or later' on h1 "$ferry" move erc --to h3:4782

@@ -26,7 +26,7 @@ launch() {
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
     "$FERRY_BIN/ferryd" --socket "$folder/sock" --api-socket "$folder/api" --state-dir "$folder/state" \
-    --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
+    --image-dir "$folder/images" --image-port 0 --network-hook "$repository/lab/network-hook" "${@:3}"
   for ((i = 0; i < 600; i++)); do
     if on "$1" test -S "$folder/api"; then return 0; fi
     sleep 0.1

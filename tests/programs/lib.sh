@@ -437,8 +437,8 @@ another() {
     on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --socket "$folder/sock" \
-    --api-socket "$folder/api" \
+    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --image-port 0 \
+    --socket "$folder/sock" --api-socket "$folder/api" \
     --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
   await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
 }

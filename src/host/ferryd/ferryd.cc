@@ -66,6 +66,7 @@ struct Options {
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;
+  std::optional<std::uint16_t> image_port;
   bool insecure = false;
 };
 
@@ -236,7 +237,8 @@ int run(const Options& options) {
   make_image_directory(options.images);
   std::optional<ImageReceiver> images;
   if (!listen.empty()) {
-    images.emplace(split_host_port(host.address, kFerrydPort).first, host.credentials);
+    const auto [here, port] = split_host_port(host.address, kFerrydPort);
+    images.emplace(here, options.image_port.value_or(port + 1), host.credentials);
   }
   ImageReceiver* const receiver = images ? &*images : nullptr;
   DumpTurns dump_turns;
@@ -304,6 +306,10 @@ int main(int argc, char** argv) {
   app.add_option("--listen", options.listen,
                  "ADDRESS[:PORT] for other ferryds (default: the certificate's first address; "
                  "without certificates none)");
+  app.add_option("--image-port", options.image_port,
+                 "TCP port on which images arrive, of the address of --listen; 0: any free one "
+                 "(default: the port "
+                 "after that of --listen)");
   app.add_option("--tls-dir", options.tls, "this host's certificate, from ferry host join")
       ->capture_default_str();
   app.add_flag("--insecure", options.insecure,

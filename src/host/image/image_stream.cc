@@ -351,8 +351,9 @@ void ImageSender::receive_reply(int error, std::uint64_t expected, const char* w
   }
 }
 
-ImageReceiver::ImageReceiver(const std::string& address, const Credentials* credentials)
-    : credentials_(credentials), listener_(listen_tcp(address, 0)) {
+ImageReceiver::ImageReceiver(const std::string& address, std::uint16_t port,
+                             const Credentials* credentials)
+    : credentials_(credentials), listener_(listen_tcp(address, port)) {
   port_ = local_port(listener_.get());
   acceptor_ = std::thread([this] { accept_loop(); });
 }

@@ -118,8 +118,9 @@ class ImageSender {
 // Takes transfers on a port of its own.
 class ImageReceiver {
  public:
-  // Listens on `address` (numeric), any free port. Throws Failure.
-  explicit ImageReceiver(const std::string& address, const Credentials* credentials = nullptr);
+  // Listens on `address` (numeric) and `port`; 0: any free one. Throws Failure.
+  ImageReceiver(const std::string& address, std::uint16_t port,
+                const Credentials* credentials = nullptr);
   ~ImageReceiver();
 
   std::uint16_t port() const { return port_; }
