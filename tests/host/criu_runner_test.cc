@@ -78,5 +78,39 @@ exit 1)");
   EXPECT_NE(folder.read("env").find("FERRYD_SOCKET=/the/socket\n"), std::string::npos);
 }
 
+// A CRIU that fails with a line of its log so many times, and then restores.
+std::string fails_first(Folder& folder, int times, const std::string& line) {
+  return folder.script("criu", R"(
+while [ "$1" != --images-dir ]; do shift; done
+echo >>"$2/runs"
+[ $(wc -l <"$2/runs") -gt )" + std::to_string(times) +
+                                   R"( ] && exit 0
+echo "(00.000001) Error (criu/pstree.c:1): )" +
+                                   line + R"(" >"$2/restore.log"
+exit 1)");
+}
+
+TEST_F(Unusable, ARestoreWhoseSessionIsTakenIsTriedAgain) {
+  std::atomic<pid_t> pid{0};
+  const std::string taken = "Current sid 458 intersects with pid (129) in images";
+  CriuRunner runner({fails_first(folder, 3, taken), "", "", "/the/socket"});
+  EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "");
+  EXPECT_EQ(folder.read("runs"), "\n\n\n\n");
+}
+
+TEST_F(Unusable, ARestoreWhoseSessionIsAlwaysTakenFails) {
+  std::atomic<pid_t> pid{0};
+  const std::string taken = "Current sid 458 intersects with pid (129) in images";
+  CriuRunner runner({fails_first(folder, 9, taken), "", "", "/the/socket"});
+  EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), taken);
+}
+
+TEST_F(Unusable, ARestoreThatFailsOtherwiseIsNotTriedAgain) {
+  std::atomic<pid_t> pid{0};
+  CriuRunner runner({fails_first(folder, 1, "the cause"), "", "", "/the/socket"});
+  EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "the cause");
+  EXPECT_EQ(folder.read("runs"), "\n");
+}
+
 }  // namespace
 }  // namespace ferry::host

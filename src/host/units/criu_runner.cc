@@ -25,6 +25,11 @@ namespace ferry::host {
 namespace {
 
 constexpr unsigned kNoRoom = 2;  // blocks: a file system with so few of them is full
+// CRIU leads a session, whose id is CRIU's own process id. When the program has a process or thread
+// of that id, CRIU gives up with these words before it restores anything; the next CRIU gets
+// another process id.
+constexpr char kSessionTaken[] = "intersects with pid";
+constexpr int kRestoreTries = 4;
 
 // What a line of CRIU's log says, if it is about an error:
 //   (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
@@ -143,13 +148,18 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
     inherit(netns.get(), "ferry-net");
   }
   for (const auto& inherited : restore.inherited) inherit(inherited.descriptor, inherited.id);
-  const pid_t pid = start(command, restore.images + "/criu.out");
-  if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
-  *criu = pid;
-  const int status = wait_for(pid);
-  *criu = 0;
-  if (status == 0) return {};
-  return failure_of_criu("restore", status, restore.images);
+  std::string failure;
+  for (int tries = 0; tries < kRestoreTries; ++tries) {
+    const pid_t pid = start(command, restore.images + "/criu.out");
+    if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));
+    *criu = pid;
+    const int status = wait_for(pid);
+    *criu = 0;
+    if (status == 0) return {};
+    failure = failure_of_criu("restore", status, restore.images);
+    if (failure.find(kSessionTaken) == failure.npos) break;
+  }
+  return failure;
 }
 
 void kill_scripts(pid_t criu) {
