@@ -17,7 +17,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr long kSkew = 3600;          // seconds that clocks may differ
+constexpr long kSkew = 24 * 3600;     // seconds; a clock that is set to local time is 14 h off
 constexpr std::size_t kSerial = 16;   // bytes; RFC 5280, 4.1.2.2 allows 20
 constexpr std::size_t kMaxName = 64;  // characters of a common name: RFC 5280, A.1
 

@@ -129,9 +129,10 @@ std::string Peer::why_broken_off(UniqueFd socket) const {
     // gRPC closes without an alert.
     if (error == EACCES || error == EPIPE || error == ECONNRESET) {
       return fmt::format(
-          "{} refuses this host's certificate, of {}: it is of another CA, or has expired; join "
-          "both to one: ferry host add",
-          name_, credentials_->identity().name);
+          "{} refuses this host's certificate, of {}: it is of another CA, or has expired (join "
+          "both "
+          "to one: ferry host add), or the clock of {} is more than a day behind",
+          name_, credentials_->identity().name, name_);
     }
   } catch (const Failure& failure) {
     return failure.what();
