@@ -20,6 +20,7 @@
 #include "base/failure.h"
 #include "base/unique_fd.h"
 #include "cli/json.h"
+#include "cli/ps.h"
 #include "ferry.grpc.pb.h"
 #include "host/peers/api.h"
 
@@ -168,29 +169,6 @@ void print_event(nlohmann::ordered_json event) {
   fmt::print(stderr, "{}\n", event.dump());
 }
 
-std::string hexadecimal(std::uint32_t qpn) {
-  return fmt::format("{:#08x}", qpn);
-}
-
-void print(const v1::QueuePair& qp) {
-  std::string state = qp.state();
-  if (!qp.migration().empty()) state += "/" + qp.migration();
-  if (qp.resume_pending()) state += "/resuming";
-  std::string local = qp.local(), peer = qp.peer();
-  const auto name = [](std::uint32_t qpn, std::uint32_t wire) {
-    return qpn == wire ? hexadecimal(qpn) : hexadecimal(qpn) + ">" + hexadecimal(wire);
-  };
-  fmt::print("    {:<3} {:<12} {:<18} {:<22} -> {:<18} {:<22} {:<10}\n", qp.type(), state,
-             name(qp.qpn(), qp.wire_qpn()), local, name(qp.peer_qpn(), qp.peer_wire_qpn()), peer,
-             qp.peer_class());
-  fmt::print(
-      "        sq-psn {} una {} rq-psn {} epoch {} tx {} pkts {} B, rx {} pkts {} B, retrans {}, "
-      "timeouts {}, rnr {}, dropped {}, last pause {:.1f} ms\n",
-      qp.next_psn(), qp.first_unacked_psn(), qp.expected_psn(), qp.epoch(), qp.sent_packets(),
-      qp.sent_bytes(), qp.received_packets(), qp.received_bytes(), qp.retransmitted_packets(),
-      qp.timeouts(), qp.rnr_naks(), qp.dropped(), static_cast<double>(qp.last_pause_ns()) / 1e6);
-}
-
 // As long as it lives, SIGINT gives the move up, and a second one ends the command alone. A command
 // that ignores the signal (as a shell starts those in the background) goes on doing so.
 class Interrupts {
@@ -305,7 +283,7 @@ int cancel(const std::vector<std::string>& programs) {
   return 0;
 }
 
-int ps(bool json) {
+int ps(bool json, bool queue_pairs) {
   Ferryd ferryd;
   v1::PsReply reply;
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
@@ -326,17 +304,8 @@ int ps(bool json) {
         "nothing on {} uses an RDMA device of Ferry's; start programs with: ferry run -- PROGRAM\n",
         reply.host());
   }
-  for (const auto& program : reply.programs()) {
-    fmt::print("{} pid {}{}{} {}{}{}\n", program.name(), program.pid(),
-               program.container().empty() ? "" : " container ", program.container(),
-               program.state(),
-               program.move_id() != 0 ? fmt::format(" move {:016x}", program.move_id()) : "",
-               program.group() != 0 ? fmt::format(" of group {:016x}", program.group()) : "");
-    for (const auto& device : program.devices()) {
-      fmt::print("  {} on {}, {}\n", device.name(), device.netdev(),
-                 counted(static_cast<std::uint32_t>(device.qps_size()), "QP"));
-      for (const auto& qp : device.qps()) print(qp);
-    }
+  if (!reply.programs().empty()) {
+    fmt::print("{}", queue_pairs ? queue_pairs_text(reply) : programs_text(reply));
   }
   return 0;
 }

@@ -15,7 +15,7 @@ namespace ferry::cli {
 int move(const v1::MoveRequest& request, bool json, bool events);
 // Gives up the moves of these programs.
 int cancel(const std::vector<std::string>& programs);
-int ps(bool json);
+int ps(bool json, bool queue_pairs);
 int resolve(const std::string& move_id, bool commit);
 
 }  // namespace ferry::cli

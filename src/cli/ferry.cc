@@ -76,8 +76,10 @@ int command(int argc, char** argv) {
   move->add_flag("--json", json, "print the report as JSON");
   move->add_flag("--events", events,
                  "print each step, and how the move ended, as a line of JSON on stderr");
-  auto* ps = app.add_subcommand("ps", "lists programs with their queue pairs");
-  ps->add_flag("--json", json, "print as JSON");
+  auto* ps = app.add_subcommand("ps", "lists programs that use RDMA devices of Ferry's");
+  bool queue_pairs = false;
+  ps->add_flag("--qps", queue_pairs, "a line for each queue pair")
+      ->excludes(ps->add_flag("--json", json, "print as JSON"));
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
   resolve->add_option("MOVE", move_id, "the move's id, from ferry ps")->required();
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
@@ -154,7 +156,7 @@ int command(int argc, char** argv) {
     request.set_dry_run(dry_run);
     return ferry::cli::move(request, json, events);
   }
-  if (*ps) return ferry::cli::ps(json);
+  if (*ps) return ferry::cli::ps(json, queue_pairs);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);
   if (*join) return ferry::cli::host_join(file, tls, replace);

@@ -141,7 +141,7 @@ group_restart() {
   on h1 "$ferry" move ds dc dx --to h3 >"$work/dying" 2>&1 &
   runner=$!
   await 'h3 commits' on h3 test -e /tmp/committing
-  shows 'container ds .*|ds pid .* (moving|in doubt) move [0-9a-f]{16} of group [0-9a-f]{16}' on h1 "$ferry" ps ||
+  shows '(^| )ds .* (moving|in doubt) move [0-9a-f]{16} of group [0-9a-f]{16}' on h1 "$ferry" ps ||
     fail "ferry ps does not tell of the group: $(on h1 "$ferry" ps)"
   restart_ferryd h1
   if wait "$runner"; then fail 'a ferryd that died told of a move'; fi

@@ -126,7 +126,7 @@ group_errors() {
   kill -STOP "$held"
   fails "process $held is stopped, by a signal or a debugger; let it run \(kill -CONT $held\)" on h1 "$ferry" move erc \
     --to h3
-  [[ $(on h1 "$ferry" ps) == *"container erc stopped"* ]] || fail 'ferry ps does not say that erc is stopped'
+  shows ' erc .* stopped$' on h1 "$ferry" ps || fail 'ferry ps does not say that erc is stopped'
   kill -CONT "$held"
   fails 'is not yours: only root, or the owner' on h1 setpriv --reuid 65534 --clear-groups "$ferry" move erc --to h3
   fails 'no ferryd runs on this host' on h1 env FERRYD_API_SOCKET=/run/nothing "$ferry" ps

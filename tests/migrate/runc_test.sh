@@ -62,7 +62,7 @@ group_move() {
   begin rm 3
   interfaces=$(on h1 ip -n rm -json link show | jq -r '.[] | "\(.ifname) \(.ifindex) \(.address)"')
   root_filesystem h3 rm
-  shows "^stream_check pid $pid container rm running" on h1 "$ferry" ps
+  shows "^stream_check +$pid +rm .* running$" on h1 "$ferry" ps
   comes rm h1 h3
   ok 'a container of runc under load, to a host that has its root filesystem'
   comes rm h3 h1
