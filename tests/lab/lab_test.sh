@@ -27,6 +27,7 @@ fails 'is up already' "$lab" up 2
 fails "no host 'h4'" "$lab" exec h4 -- true
 fails 'is no number of hosts' "$lab" up 0
 fails 'unknown command' "$lab" upp
+[[ $("$lab" up --help) == *'ferry lab COMMAND'* ]] || fail 'ferry lab up --help prints no usage'
 fails 'must be 1 to 6' env FERRY_LAB=too-long-a-name "$lab" ps
 for host in h1 h2 h3; do
   for other in h1 h2 h3 10.78.1.1 10.78.2.1 10.78.3.1 fd78::1:1 fd78::2:1 fd78::3:1; do
