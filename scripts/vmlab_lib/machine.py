@@ -18,6 +18,9 @@ from .network import BRIDGES, MTU, address
 BOOT_SECONDS = 300  # a machine that is not there by then is broken; beside other work a boot takes a minute
 END_SECONDS = 60  # of systemd's way down, after which the power is cut
 CHECK_SECONDS = 0.2
+# Machines that have just booted give the same process ids to what is started there, unlike others.
+IDS_APART = 20000
+_BOOTED = "systemctl is-system-running --wait >/dev/null; sysctl -qw kernel.ns_last_pid={last}"
 QEMU = "qemu-system-x86_64"
 
 # What makes a boot under TCG quick: no check of what TCG has no use for, no names of interfaces by udev.
@@ -62,7 +65,7 @@ class Machine:
         while True:
             if not self.runs():
                 raise Failure(f"{self.name} has ended while it booted: {self._end_of('qemu.log', 'console')}")
-            if self._ssh(["systemctl is-system-running --wait >/dev/null; true"], quiet=True).returncode == 0:
+            if self._ssh([_BOOTED.format(last=self._number * IDS_APART)], quiet=True).returncode == 0:
                 return
             if time.monotonic() > deadline:
                 raise Failure(f"{self.name} did not boot within {BOOT_SECONDS} s: {self._end_of('console')}")

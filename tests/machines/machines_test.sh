@@ -1,0 +1,334 @@
+#!/bin/bash
+# Ferry as its users have it: from Debian packages, with systemd, on machines of their own (scripts/vmlab). Three of
+# them are made hosts that belong together as README says, and programs move between them. Needs root.
+#
+#   machines_test.sh [GROUP...]     groups: plain users clocks firewall reboot runc podman upgrade removal (default:
+#                                   all); each begins with the packages installed and the hosts joined
+#
+# Environment: FERRY_PACKAGES (a folder with Ferry's packages; default: they are built).
+# shellcheck source=tests/machines/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+serves() { await "the ferryd of $1 serves" vm "$1" 'systemctl is-active ferryd && ferry ps' >/dev/null; }
+
+## programs: a pingpong without end, which keeps no TCP connection; its server is on h2
+
+readonly endless='ferry run --netdev eth0 -- ibv_rc_pingpong -e -g 0 -n 2000000000'
+
+# start HOST USER WORDS: in the background, as nohup leaves it.
+start() { vm "$1" "runuser -u $2 -- bash -c 'cd /tmp; nohup $endless ${3:-} >/dev/null 2>&1 </dev/null &'"; }
+
+start_pair() { # USER
+  start h2 "$1"
+  await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
+  start h1 "$1" h2
+  await 'the client runs' goes_on h1
+}
+end_pair() {
+  on_all 'pkill -x ibv_rc_pingpong || true; while pgrep -x ibv_rc_pingpong >/dev/null; do sleep 0.1; done'
+}
+
+# goes_on HOST: a program there receives packets.
+goes_on() {
+  local before after
+  before=$(received "$1") && after=$(received "$1") && ((after > before))
+}
+received() { vm "$1" 'ferry ps --json' | jq -e '[.programs[].devices[].qps[].received_packets] | add // 0'; }
+
+# move FROM TO: of the pingpong; it goes on there, and is gone here.
+move() {
+  vm "$1" "ferry move ibv_rc_pingpong --to $2" || fail "no move from $1 to $2"
+  await "it goes on on $2" goes_on "$2"
+  if vm "$1" 'pgrep -x ibv_rc_pingpong'; then fail "it is on $1 still"; fi
+}
+there_and_back() {
+  move h1 h3
+  move h3 h1
+}
+
+## how hosts come to belong together (README.md)
+
+packages=${FERRY_PACKAGES:-} # the folder with them
+
+install_packages() {
+  local host
+  if [[ -z $packages ]]; then
+    packages=$work/packages
+    "$repository/scripts/package" --output "$packages"
+  fi
+  for host in "${machines[@]}"; do "$vmlab" copy "$packages"/{ferry,ferryd,ferry-lab}_*.deb "$host:/root/packages"; done
+  on_all 'dpkg -i /root/packages/*.deb'
+  on_all 'systemctl is-active ferryd'
+  for host in "${machines[@]}"; do
+    [[ $(vm "$host" 'ferry --version; ferryd --version') =~ ^ferry\ .*build.*ferryd\ .*build ]] ||
+      fail "versions on $host: $(vm "$host" 'ferry --version; ferryd --version')"
+  done
+  ok 'the packages are installed, and systemd has started ferryd'
+}
+
+join_hosts() {
+  vm h1 'ferry ca init && ferry host add root@h2 && ferry host add root@h3'
+  on_all 'systemctl restart ferryd'
+  ok 'h1 has a CA, and made h2 and h3 its hosts over ssh'
+}
+
+## groups
+
+group_plain() {
+  start_pair root
+  there_and_back
+  there_and_back
+  end_pair
+  ok 'a program without a container moves there and back under load, twice'
+}
+
+# Another user moves what is hers, and nothing else.
+group_users() {
+  start_pair ada
+  vm h1 'runuser -u ada -- ferry move ibv_rc_pingpong --to h3'
+  await 'it goes on' goes_on h3
+  [[ $(vm h3 'ps -o user= -C ibv_rc_pingpong') == ada ]] || fail 'on h3 it is not of the user that it was of on h1'
+  vm h3 'runuser -u ada -- ferry move ibv_rc_pingpong --to h1'
+  await 'it is back' goes_on h1
+  fails 'is not yours' h1 'runuser -u nobody -- ferry move ibv_rc_pingpong --to h3'
+  end_pair
+  ok 'another user than root moves her own program, and nobody else does'
+}
+
+group_clocks() {
+  local now
+  now=$(date +%s)
+  start_pair root
+  vm h3 "date -s @$((now + 10000))"
+  there_and_back
+  vm h3 "date -s @$((now - 10000))"
+  there_and_back
+  vm h3 "date -s @$(date +%s)"
+  end_pair
+  ok 'hosts whose clocks are three hours apart'
+}
+
+# docs/security.md has these ports.
+group_firewall() {
+  start_pair root
+  on_all 'nft -f - <<RULES
+table inet firewall {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    iifname { lo, eth1 } accept
+    ct state established,related accept
+    icmp type echo-request accept
+    tcp dport { 4780, 4781 } accept
+    udp dport { 4791, 61441-62462 } accept
+  }
+}
+RULES'
+  fails 'no way in' h1 'timeout 3 bash -c "</dev/tcp/h3/22" 2>&1 || { echo no way in; exit 1; }'
+  there_and_back
+  on_all 'nft delete table inet firewall'
+  end_pair
+  ok 'a firewall that lets the documented ports in and nothing else'
+}
+
+# A restore on h3 takes its time: it is the middle of a move.
+slow_restore() {
+  vm h3 'cat >/root/criu && chmod 755 /root/criu' <<'SCRIPT'
+#!/bin/sh
+[ "$1" != restore ] || sleep 15
+exec /opt/ferry/bin/criu "$@"
+SCRIPT
+  vm h3 "sed -i 's|^FERRYD_OPTIONS=.*|FERRYD_OPTIONS=\"--criu /root/criu\"|' /etc/default/ferryd
+    sync
+    systemctl restart ferryd"
+}
+quick_restore() {
+  vm h3 "sed -i 's|^FERRYD_OPTIONS=.*|FERRYD_OPTIONS=\"\"|' /etc/default/ferryd && systemctl restart ferryd"
+}
+
+# begin_move: h1 to h3; returns when h3 restores.
+begin_move() {
+  : >"$work/events"
+  vm h1 'ferry move ibv_rc_pingpong --to h3 --events' >"$work/events" 2>&1 &
+  moving=$!
+  await 'h3 restores' grep -q restore "$work/events"
+}
+
+# nothing_on HOST: no program and no image of one.
+# shellcheck disable=SC2016 # expanded there
+nothing_on() { vm "$1" '! pgrep -x ibv_rc_pingpong && [ -z "$(ls /run/ferry/images 2>/dev/null)" ]' >/dev/null; }
+
+# Power fails on the destination, then on the source, in the middle of a move; later a host that has moved its program
+# away is rebooted.
+group_reboot() {
+  local moving
+  slow_restore
+  start_pair root
+  begin_move
+  "$vmlab" reboot --hard h3
+  if wait "$moving"; then fail 'a move to a host without power succeeded'; fi
+  await 'the program goes on on h1' goes_on h1
+  await 'nothing of it is on h3' nothing_on h3
+  ok "the destination loses power in the middle: $(tail -n 1 "$work/events")"
+  serves h3
+  begin_move
+  "$vmlab" reboot --hard h1
+  wait "$moving" || true
+  await 'nothing of it is on h3' nothing_on h3
+  nothing_on h1 || fail 'it is on h1, whose power was cut'
+  serves h1
+  quick_restore
+  end_pair
+  ok 'the source loses power in the middle: nothing is left of it on the destination'
+  start_pair root
+  move h1 h3
+  "$vmlab" reboot h1
+  serves h1
+  goes_on h3 || fail 'it stood still when the host from which it came was rebooted'
+  move h3 h1
+  end_pair
+  ok 'a host is rebooted after its program has moved away, and takes it back'
+}
+
+## containers
+
+# A root filesystem with ibv_rc_pingpong and what it needs; an address for containers on h1 and h3: br0, on eth0.
+make_root() {
+  # shellcheck disable=SC2016 # expanded there
+  on_all 'mkdir -p /srv/root/{bin,dev,etc,proc,run,sys,tmp}
+    for file in /usr/bin/ibv_rc_pingpong $(ldd /usr/bin/ibv_rc_pingpong | grep -o "/[^ ]*"); do
+      cp -L --parents "$file" /srv/root
+    done
+    cp /bin/busybox /srv/root/bin && ln -sf busybox /srv/root/bin/sh'
+}
+make_bridge() { # HOST
+  vm "$1" "ip link show br0 2>/dev/null || {
+    address=\$(ip -br -4 address show dev eth0 | awk '{ print \$3 }')
+    ip link add br0 address \$(cat /sys/class/net/eth0/address) type bridge
+    ip link set eth0 master br0
+    ip address del \$address dev eth0
+    ip address add \$address dev br0
+    ip link set br0 up
+    ferry cdi generate
+  }" >/dev/null
+}
+
+# As docs/containers.md has it: a container of runc's with an address of its own.
+group_runc() {
+  start h2 root
+  make_root
+  make_bridge h1
+  make_bridge h3
+  vm h1 'ip netns add web
+    ip link add web0 type veth peer name eth0 netns web
+    ip link set web0 master br0 up
+    ip -n web link set lo up
+    ip -n web link set eth0 up
+    ip -n web address add 10.79.0.80/24 dev eth0
+    mkdir -p /srv/web/rootfs && cp -a /srv/root/. /srv/web/rootfs
+    cd /srv/web && runc spec
+    jq ".process.args = [\"ibv_rc_pingpong\", \"-e\", \"-g\", \"0\", \"-n\", \"2000000000\", \"10.79.0.2\"] |
+      .process.terminal = false |
+      (.linux.namespaces[] | select(.type == \"network\")).path = \"/run/netns/web\"" config.json >new
+    mv new config.json
+    ferry cdi apply /srv/web
+    (runc run --detach web </dev/null 2>&1 | cat >>/srv/web/log) >/dev/null 2>&1 &'
+  await 'the container runs' goes_on h1
+  vm h1 'ferry move --runc web --to h3 --copy-rootfs'
+  await 'it goes on on h3' goes_on h3
+  [[ $(vm h3 'runc list -q') == web ]] || fail 'runc on h3 does not know it'
+  vm h3 'ferry move --runc web --to h1'
+  await 'it goes on on h1' goes_on h1
+  vm h1 'runc delete --force web'
+  end_pair
+  ok "a container of runc's moves there and back"
+}
+
+group_podman() {
+  start h2 root
+  make_root
+  make_bridge h1
+  make_bridge h3
+  vm h1 'tar -C /srv/root -c . | podman import -q - pingpong && podman save -q pingpong | ssh h3 podman load -q'
+  vm h1 'podman network create -d macvlan -o parent=br0 --subnet 10.79.0.0/24 lan'
+  vm h3 'podman network create -d macvlan -o parent=br0 --subnet 10.79.0.0/24 lan'
+  vm h1 'podman run -d --name pod --device ferry.dev/rnic=all --network lan:ip=10.79.0.90 localhost/pingpong \
+    ibv_rc_pingpong -e -g 0 -n 2000000000 10.79.0.2'
+  await 'the container runs' goes_on h1
+  vm h1 'ferry move pod --to h3'
+  await 'it goes on on h3' goes_on h3
+  vm h3 'ferry move pod --to h1'
+  await 'it goes on on h1' goes_on h1
+  vm h1 'podman rm --force --time 0 pod'
+  end_pair
+  ok "a container of podman's moves there and back"
+}
+
+## later versions, and none
+
+# other_version FOLDER: the packages as a later version has them, with a library of another build, go to FOLDER.
+other_version() {
+  local package id name
+  mkdir -p "$1"
+  for package in "$packages"/{ferry,ferryd,ferry-lab}_*.deb; do
+    name=$(basename "$package")
+    dpkg-deb -R "$package" "$work/tree"
+    sed -i -E 's/^(Version: .*)$/\1+1/; s/\(= ([^)]*)\)/(= \1+1)/' "$work/tree/DEBIAN/control"
+    if [[ $name == ferry_* ]]; then
+      id=$(build_id "$work/tree/usr/lib/ferry/libferry.so")
+      python3 - "$work/tree" "$id" <<'PYTHON'
+import pathlib, sys
+tree, old = pathlib.Path(sys.argv[1]), sys.argv[2]
+new = "0" * 8 + old[8:]
+library = tree / "usr/lib/ferry/libferry.so"
+library.write_bytes(library.read_bytes().replace(bytes.fromhex(old), bytes.fromhex(new)))
+script = tree / "DEBIAN/postinst"
+script.write_text(script.read_text().replace(old, new))
+PYTHON
+    fi
+    dpkg-deb --root-owner-group -b "$work/tree" "$1/$name" >/dev/null
+    rm -r "$work/tree"
+  done
+}
+build_id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }
+maps_library() { vm "$1" "grep -q 'ferry-library/$2/libferry.so' /proc/\$(pgrep -x ibv_rc_pingpong)/maps"; }
+
+# Programs run on while Ferry is upgraded below them, and move with the library that they have.
+group_upgrade() {
+  local host old new
+  old=$(vm h1 'ls /var/lib/ferry-library')
+  new=00000000${old:8}
+  other_version "$work/later"
+  start_pair root
+  maps_library h1 "$old" || fail "the client has not the library $old"
+  for host in "${machines[@]}"; do "$vmlab" copy "$work/later"/*.deb "$host:/root/later"; done
+  on_all 'dpkg -i /root/later/*.deb'
+  await 'the program runs on' goes_on h1
+  maps_library h1 "$old" || fail 'the upgrade changed the library of a running program'
+  there_and_back
+  maps_library h1 "$old" || fail 'the program came back with another library'
+  end_pair
+  start_pair root
+  maps_library h1 "$new" || fail 'a program that starts after the upgrade has not the new library'
+  there_and_back
+  end_pair
+  ok 'an upgrade below running programs, which move with the library that they have'
+}
+
+group_removal() {
+  start_pair root
+  vm h1 'dpkg -r ferry-lab ferryd ferry' >/dev/null
+  vm h1 'pgrep -x ibv_rc_pingpong >/dev/null' || fail 'the removal of the packages ended a program'
+  end_pair
+  vm h1 'dpkg -P ferry-lab ferryd ferry' >/dev/null
+  # CRIU came with the machine, and so did what the test put there.
+  vm h1 'find / -xdev -iname "*ferry*" -not -path "/opt/ferry*" -not -path "/root/*" -not -path "/proc/*" \
+    -not -path "/srv/*"' >"$work/left"
+  [[ ! -s $work/left ]] || fail "left after the purge: $(<"$work/left")"
+  ok 'the removal leaves programs running, the purge leaves nothing'
+}
+
+use_machines machines 3
+install_packages
+join_hosts
+if (($# == 0)); then set -- plain users clocks firewall reboot runc podman upgrade removal; fi
+for group in "$@"; do "group_$group"; done
