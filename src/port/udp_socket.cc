@@ -15,9 +15,6 @@
 namespace ferry::port {
 namespace {
 
-constexpr int kReceiveBuffer = 16 << 20;  // the kernel doubles it
-constexpr int kSendBuffer = 4 << 20;
-
 bool set(int descriptor, int level, int option, int value) {
   return setsockopt(descriptor, level, option, &value, sizeof value) == 0;
 }

@@ -12,6 +12,9 @@
 // fragmenting, bound to one address.
 namespace ferry::port {
 
+// What is asked for, in bytes; the kernel doubles it.
+inline constexpr int kReceiveBuffer = 16 << 20, kSendBuffer = 4 << 20;
+
 union SocketAddress {
   sockaddr any;
   sockaddr_in v4;

@@ -51,8 +51,9 @@ struct Unusable : testing::Test {
 
 TEST_F(Unusable, SaysWhy) {
   EXPECT_NE(problem_of("/nonexistent/criu").find("CRIU is missing"), std::string::npos);
-  EXPECT_NE(problem_of(folder.script("old", "echo Version: 3.17.1")).find("is CRIU 3.17; 4.2 or"),
-            std::string::npos);
+  EXPECT_NE(
+      problem_of(folder.script("old", "echo Version: 3.17.1")).find("is CRIU 3.17, and 4.2 or"),
+      std::string::npos);
   EXPECT_NE(problem_of(folder.script("no", "echo hello")).find("is no CRIU"), std::string::npos);
   const auto good = folder.script("good", "echo Version: 4.2.1");
   EXPECT_NE(problem_of(good).find("ferry_plugin.so is missing"), std::string::npos);
@@ -62,7 +63,7 @@ TEST_F(Unusable, SaysWhy) {
   EXPECT_EQ(problem_of(good), "");
   const auto sick = folder.script(
       "sick", "echo Version: 4.2.1; [ $1 != check ] || { echo 'no kcmp' >&2; exit 1; }");
-  EXPECT_EQ(problem_of(sick), "CRIU does not work here: no kcmp");
+  EXPECT_EQ(problem_of(sick), "CRIU does not work here (no kcmp); see: criu check");
 }
 
 TEST_F(Unusable, AFailedDumpSaysWhatTheLogSays) {

@@ -83,7 +83,9 @@ void FerrydHere::start() {
                                       *whereabouts, *departures, *arrivals);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                     *directory, *whereabouts, *departures, *arrivals, *custody);
-  service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images);
+  checkup = std::make_unique<Checkup>(host, *criu, *directory,
+                                      Checkup::Setup{folder.path("images"), {}, images.port()});
+  service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(host.address,
                            credentials ? credentials->server() : grpc::InsecureServerCredentials());
@@ -107,6 +109,7 @@ void FerrydHere::stop() {
   control.reset();
   server.reset();
   service.reset();
+  checkup.reset();
   podman.reset();  // the server, whose threads ask it, is gone
 }
 

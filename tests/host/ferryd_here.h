@@ -7,6 +7,7 @@
 
 #include "base/unique_fd.h"
 #include "host/directory/directory.h"
+#include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
@@ -74,6 +75,7 @@ struct FerrydHere {
   std::unique_ptr<Arrivals> arrivals;
   std::unique_ptr<Custody> custody;
   std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<Checkup> checkup;
   std::shared_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Server> server;
 };

@@ -127,6 +127,21 @@ TEST_F(Security, ACertificateServesFromItsAddressOnly) {
   EXPECT_EQ(check(&anywhere), "");
 }
 
+TEST_F(Security, HostsOfTheCaAloneAreToldOfThisOne) {
+  const auto probe = [&](const Credentials* credentials) {
+    Peer peer(there.host.address, credentials);
+    v1::ProbeReply reply;
+    return failure_of([&] { peer.call(v1::ProbeRequest(), &reply, seconds(20)); });
+  };
+  EXPECT_EQ(probe(&here), "");
+  EXPECT_PRED2(is_line_with, probe(nullptr), "takes no calls without certificates");
+  const Credentials stranger = Ca().of("here");
+  EXPECT_PRED2(is_line_with, probe(&stranger), "is not of this host's CA");
+  const Credentials elsewhere = ca.of("here", {"192.0.2.7"});
+  EXPECT_PRED2(is_line_with, probe(&elsewhere),
+               "the certificate of here is not for 127.0.0.1, from where it calls");
+}
+
 TEST_F(Security, OnlyTheSourceSteersAMove) {
   v1::PrepareReply reply;
   prepare(here, 77, &reply);

@@ -135,7 +135,7 @@ group_errors() {
   fails 'CRIU is missing' on h1 "$ferry" move erc --to h3:4788
   script /tmp/old-criu 'echo Version: 3.17.1'
   another h3 4782 --criu /tmp/old-criu
-  fails 'CRIU 3.17; 4.2 or later' on h1 "$ferry" move erc --to h3:4782
+  fails 'CRIU 3.17, and 4.2 or later' on h1 "$ferry" move erc --to h3:4782
   another h3 4783 --memory-limit 1M
   fails 'not enough memory on h3-4783' on h1 "$ferry" move erc --to h3:4783
   "$lab" run h3 erc2 -d -- sleep 3600

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,8 @@ class Directory {
   virtual std::optional<Place> told(const port::Endpoint& origin) const = 0;
   // There is a ferryd of `host` at this address:port, which may be asked.
   virtual void met(const std::string& /*ferryd*/, const std::string& /*host*/) {}
+  // The ferryds that it asks: names of hosts, by address:port.
+  virtual std::map<std::string, std::string> hosts() const { return {}; }
 };
 
 struct DirectoryOptions {

@@ -44,6 +44,11 @@ void HostsDirectory::met(const std::string& ferryd, const std::string& host) {
   if (ferryd != self_ && !ferryd.empty()) hosts_.emplace(ferryd, host);
 }
 
+std::map<std::string, std::string> HostsDirectory::hosts() const {
+  std::lock_guard lock(mutex_);
+  return hosts_;
+}
+
 void HostsDirectory::take(const Place& place) {
   std::lock_guard lock(mutex_);
   Known& known = known_[place.origin];

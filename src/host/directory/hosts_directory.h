@@ -32,6 +32,7 @@ class HostsDirectory : public Directory {
   void unwatch(const port::Endpoint& origin) override;
   std::optional<Place> told(const port::Endpoint& origin) const override;
   void met(const std::string& ferryd, const std::string& host) override;
+  std::map<std::string, std::string> hosts() const override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -61,12 +61,7 @@ std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
                                                          const MoveOptions& options) {
   await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
-  if (host_.address.empty()) {
-    throw Failure(
-        fmt::format("the ferryd of {} serves this host only: it has no certificates; make "
-                    "them (ferry ca init, ferry host add) and start it anew",
-                    host_.name));
-  }
+  need_other_hosts(host_);
   if (programs.empty()) throw Failure("no program is named");
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
     throw Failure("--stdio is for the output of one program");

@@ -29,6 +29,7 @@
 #include "base/net.h"
 #include "base/service_manager.h"
 #include "host/directory/directory.h"
+#include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
 #include "host/move/source/departed.h"
@@ -69,11 +70,6 @@ struct Options {
   std::optional<std::uint16_t> image_port;
   bool insecure = false;
 };
-
-std::string find_criu(const std::string& wanted) {
-  const std::string ours = "/opt/ferry/bin/criu";  // where ferry-get-criu puts one that works
-  return wanted == "criu" && std::filesystem::exists(ours) ? ours : wanted;
-}
 
 // Each move has threads of its own, and malloc gives threads up to eight arenas for each processor.
 // Every arena keeps what the largest move needed, among it pieces of images of 1 MiB each, which
@@ -218,7 +214,7 @@ int run(const Options& options) {
   ProcessKind processes;
   PodmanKind podman(options.podman, host);
   const Units units(host.name, {&podman, &runc, &lab, &processes});
-  CriuRunner criu({find_criu(options.criu), companion("criu-plugins"),
+  CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
   std::optional<Credentials> for_etcd;
@@ -249,14 +245,18 @@ int run(const Options& options) {
                   arrivals);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
                 departures, arrivals, custody);
+  Checkup checkup(host, criu, *directory,
+                  {options.images,
+                   {options.podman, options.runc, "nft"},
+                   images ? images->port() : std::uint16_t{0}});
   std::shared_ptr<grpc::Service> ferryd_service;
   std::unique_ptr<grpc::Server> ferryd_server;
   if (images) {
-    ferryd_service = make_ferryd_service(daemon, host, *directory, whereabouts, *images);
+    ferryd_service = make_ferryd_service(daemon, host, *directory, whereabouts, *images, checkup);
     ferryd_server = serve(host.address, ferryd_service.get(),
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
-  const auto local_service = make_local_service(daemon, control);
+  const auto local_service = make_local_service(daemon, control, checkup);
   ::unlink(options.api.c_str());
   const auto local_server =
       serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());

@@ -7,6 +7,7 @@
 #include "ferry.grpc.pb.h"
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
+#include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
@@ -54,12 +55,14 @@ std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std:
 class FerrydService final : public v1::Ferryd::Service {
  public:
   FerrydService(Daemon& daemon, const ThisHost& host, Directory& directory,
-                Whereabouts& whereabouts, const ImageReceiver& images)
+                Whereabouts& whereabouts, const ImageReceiver& images, Checkup& checkup)
       : daemon_(daemon),
         host_(host),
         directory_(directory),
         whereabouts_(whereabouts),
-        images_(images) {}
+        images_(images),
+        checkup_(checkup) {}
+  grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest*, v1::ProbeReply*) override;
   grpc::Status Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
                       v1::LocateReply* reply) override;
   grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
@@ -87,11 +90,15 @@ class FerrydService final : public v1::Ferryd::Service {
   Directory& directory_;
   Whereabouts& whereabouts_;
   const ImageReceiver& images_;
+  Checkup& checkup_;
 };
 
 class LocalService final : public v1::Local::Service {
  public:
-  LocalService(Daemon& daemon, const ControlServer& control) : daemon_(daemon), control_(control) {}
+  LocalService(Daemon& daemon, const ControlServer& control, Checkup& checkup)
+      : daemon_(daemon), control_(control), checkup_(checkup) {}
+  grpc::Status State(grpc::ServerContext*, const v1::StateRequest*, v1::StateReply*) override;
+  grpc::Status Reach(grpc::ServerContext*, const v1::ReachRequest*, v1::ReachReply*) override;
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
@@ -103,7 +110,16 @@ class LocalService final : public v1::Local::Service {
 
   Daemon& daemon_;
   const ControlServer& control_;
+  Checkup& checkup_;
 };
+
+grpc::Status FerrydService::Probe(grpc::ServerContext* context, const v1::ProbeRequest* request,
+                                  v1::ProbeReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    *reply = checkup_.answer(*request);
+    return grpc::Status::OK;
+  });
+}
 
 grpc::Status FerrydService::Locate(grpc::ServerContext* context, const v1::LocateRequest* request,
                                    v1::LocateReply* reply) {
@@ -329,16 +345,35 @@ grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::Resol
   });
 }
 
+grpc::Status LocalService::State(grpc::ServerContext* context, const v1::StateRequest*,
+                                 v1::StateReply* reply) {
+  return guarded([&] {
+    user_of(*context);
+    *reply = checkup_.state();
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Reach(grpc::ServerContext* context, const v1::ReachRequest* request,
+                                 v1::ReachReply* reply) {
+  return guarded([&] {
+    user_of(*context);
+    *reply = checkup_.reach(*request);
+    return grpc::Status::OK;
+  });
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
                                                    Directory& directory, Whereabouts& whereabouts,
-                                                   const ImageReceiver& images) {
-  return std::make_shared<FerrydService>(daemon, host, directory, whereabouts, images);
+                                                   const ImageReceiver& images, Checkup& checkup) {
+  return std::make_shared<FerrydService>(daemon, host, directory, whereabouts, images, checkup);
 }
 
-std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control) {
-  return std::make_shared<LocalService>(daemon, control);
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control,
+                                                  Checkup& checkup) {
+  return std::make_shared<LocalService>(daemon, control, checkup);
 }
 
 }  // namespace ferry::host

@@ -9,6 +9,7 @@ class Service;
 // The gRPC services over the daemon: messages in, Failures out as statuses.
 namespace ferry::host {
 
+class Checkup;
 class ControlServer;
 class Daemon;
 class Directory;
@@ -19,8 +20,9 @@ struct ThisHost;
 // For other ferryds. Both services refer to what they are given.
 std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
                                                    Directory& directory, Whereabouts& whereabouts,
-                                                   const ImageReceiver& images);
+                                                   const ImageReceiver& images, Checkup& checkup);
 // For the ferry command.
-std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control);
+std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control,
+                                                  Checkup& checkup);
 
 }  // namespace ferry::host

@@ -29,7 +29,8 @@ using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Repl
 // Told apart by the types of their requests.
 constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,    &Stub::Locate,
                               &Stub::Listener, &Stub::Check,   &Stub::Prepare, &Stub::Bind,
-                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision};
+                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision,
+                              &Stub::Probe};
 
 }  // namespace
 
@@ -80,6 +81,7 @@ template grpc::Status Peer::try_call(const v1::RestoreRequest&, v1::RestoreReply
 template grpc::Status Peer::try_call(const v1::CommitRequest&, v1::CommitReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::ProbeRequest&, v1::ProbeReply*, milliseconds);
 
 grpc::Status Peer::watch(std::uint64_t move_id,
                          const std::function<void(const v1::WatchEvent&)>& handle,

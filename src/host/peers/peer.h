@@ -31,7 +31,8 @@ class Peer {
 
   const std::string& name() const { return name_; }        // as the user wrote it
   const std::string& address() const { return address_; }  // numeric, without port
-  const std::string& target() const { return target_; }    // numeric, with port
+  std::uint16_t port() const { return port_; }
+  const std::string& target() const { return target_; }  // numeric, with port
   const std::string& identity() const { return identity_; }
   std::string record() const { return identity_ + "@" + target_; }  // for recorded()
 

@@ -23,4 +23,7 @@ struct ThisHost {
   std::atomic<bool> stopping{false};  // this ferryd ends
 };
 
+// Throws Failure when its ferryd serves this host only.
+void need_other_hosts(const ThisHost& host);
+
 }  // namespace ferry::host

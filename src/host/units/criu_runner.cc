@@ -61,26 +61,38 @@ std::string CriuRunner::unusable() {
   return problem_;
 }
 
-std::string CriuRunner::find_problem() {
+std::string CriuRunner::find(const std::string& wanted) {
+  const std::string ours = "/opt/ferry/bin/criu";  // where ferry-get-criu puts one that works
+  return wanted == "criu" && ::access(ours.c_str(), F_OK) == 0 ? ours : wanted;
+}
+
+std::string CriuRunner::missing() const {
   const Outcome version = run({{paths_.criu, "--version"}, {}, {}}, std::chrono::seconds(10));
   if (version.status == 127) {
-    return fmt::format("CRIU is missing ({}): run ferry-get-criu, or give --criu PATH",
+    return fmt::format("CRIU is missing ({}); run ferry-get-criu, or give --criu PATH",
                        paths_.criu);
   }
   const int number = parse_criu_version(version.out);
   if (number < kMinimumVersion) {
     return fmt::format(
-        "{} is {}; 4.2 or later is needed: run ferry-get-criu, or give --criu PATH", paths_.criu,
+        "{} is {}, and 4.2 or later is needed; run ferry-get-criu, or give --criu PATH",
+        paths_.criu,
         number == 0 ? "no CRIU" : fmt::format("CRIU {}.{}", number / 10000, number / 100 % 100));
   }
   const std::string plugin = paths_.plugin_folder + "/ferry_plugin.so";
   for (const auto& file : {plugin, paths_.action_script}) {
     if (::access(file.c_str(), R_OK) != 0) {
-      return fmt::format("{} is missing: build or install Ferry again", file);
+      return fmt::format("{} is missing; build or install Ferry again", file);
     }
   }
+  return {};
+}
+
+std::string CriuRunner::find_problem() const {
+  if (auto problem = missing(); !problem.empty()) return problem;
   const Outcome check = run({{paths_.criu, "check"}, {}, {}}, std::chrono::seconds(30));
-  if (!check.ok()) return fmt::format("CRIU does not work here: {}", one_line(check.err));
+  if (!check.ok())
+    return fmt::format("CRIU does not work here ({}); see: criu check", one_line(check.err));
   return {};
 }
 

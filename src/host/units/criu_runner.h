@@ -24,6 +24,11 @@ class CriuRunner {
   };
   explicit CriuRunner(Paths paths);
 
+  // The CRIU for --criu WANTED: that of scripts/setup, if there is one, unless another is wanted.
+  static std::string find(const std::string& wanted);
+
+  // What any user can see of what unusable() says: whether everything is there.
+  std::string missing() const;
   // Why CRIU cannot be used here, in one line; empty when it can. The answer of one look is kept.
   std::string unusable();
 
@@ -70,7 +75,7 @@ class CriuRunner {
   static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
 
  private:
-  std::string find_problem();
+  std::string find_problem() const;
 
   const Paths paths_;
   std::mutex mutex_;

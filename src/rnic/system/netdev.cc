@@ -73,9 +73,8 @@ void complain_of(const std::string& name) {
 }  // namespace
 
 std::uint32_t payload_mtu(unsigned netdev_mtu) {
-  constexpr unsigned kHeaders = 100;  // IPv6, UDP, BTH, the longest extension headers, ICRC
-  std::uint32_t mtu = 4096;
-  while (mtu > 256 && mtu + kHeaders > netdev_mtu) mtu /= 2;
+  std::uint32_t mtu = kMostMtu;
+  while (mtu > kLeastMtu && mtu + kMostHeaders > netdev_mtu) mtu /= 2;
   return mtu;
 }
 

@@ -27,6 +27,12 @@ struct Netdev {
 // one.
 std::vector<Netdev> list_netdevs(const Settings& settings);
 
+// Bytes beside the payload that a packet has at most: IPv6, UDP, BTH, the longest extension headers,
+// ICRC.
+inline constexpr unsigned kMostHeaders = 100;
+
+inline constexpr std::uint32_t kLeastMtu = 256, kMostMtu = 4096;  // InfiniBand's
+
 // The largest InfiniBand MTU (256 to 4096 bytes of payload) whose packets fit the interface; 256 if
 // none does. `netdev_mtu`: bytes, from the IP header on.
 std::uint32_t payload_mtu(unsigned netdev_mtu);
