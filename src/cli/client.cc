@@ -2,86 +2,29 @@
 
 #include <fmt/chrono.h>
 #include <fmt/core.h>
-#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "agent/protocol.h"
 #include "base/failure.h"
-#include "base/unique_fd.h"
 #include "cli/json.h"
+#include "cli/local_ferryd.h"
 #include "cli/ps.h"
 #include "ferry.grpc.pb.h"
-#include "host/peers/api.h"
 
 namespace ferry::cli {
 namespace {
 
-constexpr int kTicketMs = 5000;
-constexpr int kLookMs = 100;  // between looks for a ferryd that starts
-constexpr std::chrono::seconds kStartLimit{5};
-
-std::string api_socket() {
-  const char* path = std::getenv(host::kApiVariable);
-  return path != nullptr && *path != '\0' ? path : host::kApiSocket;
-}
-
-// A channel to ferryd, and the connection by which ferryd knows the user who calls.
-class Ferryd {
- public:
-  Ferryd() : who_(agent::connect_to_ferryd()) {
-    const std::string path = api_socket();
-    if (!who_) throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
-    agent::Message answer;
-    agent::Ticket ticket;
-    if (agent::send_message(who_.get(), agent::MessageType::kWhoAmI, {}) != 0 ||
-        agent::receive_message(who_.get(), &answer, kTicketMs) != 0 ||
-        answer.type != agent::MessageType::kTicket || !agent::parse(answer.body, &ticket)) {
-      throw Failure("the ferryd of this host does not answer; is it of this version?");
-    }
-    context_.AddMetadata(host::kTicketKey, ticket.text);
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLookMs);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kLookMs);
-    const auto channel =
-        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
-    // ferryd is there, but may be just starting: it serves programs before commands.
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + kStartLimit)) {
-      throw Failure(fmt::format("no ferryd runs on this host ({}); start it", path));
-    }
-    stub_ = v1::Local::NewStub(channel);
-  }
-
-  v1::Local::Stub* operator->() const { return stub_.get(); }
-  grpc::ClientContext* context() { return &context_; }  // of one call
-
- private:
-  UniqueFd who_;
-  grpc::ClientContext context_;
-  std::unique_ptr<v1::Local::Stub> stub_;
-};
-
-void throw_unless_ok(const grpc::Status& status) {
-  if (status.ok()) return;
-  if (status.error_code() == grpc::UNAVAILABLE) {
-    throw Failure(fmt::format("no ferryd runs on this host ({}); start it", api_socket()));
-  }
-  throw Failure(one_line(status.error_message()));
-}
-
 void cancel(const v1::CancelRequest& request) {
-  Ferryd ferryd;
+  LocalFerryd ferryd;
   v1::CancelReply reply;
   throw_unless_ok(ferryd->Cancel(ferryd.context(), request, &reply));
 }
@@ -233,7 +176,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
   }
   if (printable(to) != to) throw Failure("that is no name of a host; give its address");
   const Interrupts interrupts;
-  Ferryd ferryd;
+  LocalFerryd ferryd;
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
   v1::MoveEvent event;
@@ -284,7 +227,7 @@ int cancel(const std::vector<std::string>& programs) {
 }
 
 int ps(bool json, bool queue_pairs) {
-  Ferryd ferryd;
+  LocalFerryd ferryd;
   v1::PsReply reply;
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
   if (json) {
@@ -318,7 +261,7 @@ int resolve(const std::string& move_id, bool commit) {
     throw Failure(fmt::format("'{}' is no move id; see: ferry ps", move_id));
   }
   request.set_commit(commit);
-  Ferryd ferryd;
+  LocalFerryd ferryd;
   v1::ResolveReply reply;
   throw_unless_ok(ferryd->Resolve(ferryd.context(), request, &reply));
   return 0;

@@ -8,6 +8,7 @@
 #include "cli/cdi.h"
 #include "cli/certificates.h"
 #include "cli/client.h"
+#include "cli/doctor/doctor.h"
 #include "cli/run.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
@@ -118,6 +119,13 @@ int command(int argc, char** argv) {
   join->add_option("FILE", file, "from ferry host add; - is stdin")->required();
   join->add_flag("--replace", replace, "also when this host belongs to another CA");
   tls_option(join);
+  std::vector<std::string> others;
+  auto* doctor = app.add_subcommand(
+      "doctor", "what works on this host, and towards others, and the way out of what does not");
+  doctor->add_option("HOST", others,
+                     "other hosts, as for ferry move --to (default: those that ferryd knows)");
+  doctor->add_flag("--json", json, "print as JSON");
+  tls_option(doctor);
   std::string libraries = ferry::cli::kCdiLibraries, output = ferry::cli::kCdiFile, bundle;
   const auto libraries_option = [&](CLI::App* to_app) {
     to_app->add_option("--library-dir", libraries, "where what containers mount is put")
@@ -157,6 +165,7 @@ int command(int argc, char** argv) {
     return ferry::cli::move(request, json, events);
   }
   if (*ps) return ferry::cli::ps(json, queue_pairs);
+  if (*doctor) return ferry::cli::doctor::run(others, tls, json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);
   if (*join) return ferry::cli::host_join(file, tls, replace);

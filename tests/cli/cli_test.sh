@@ -54,6 +54,17 @@ fails 'cannot run /nonexistent: No such file' run -- /nonexistent
 fails 'it is a folder' run -- /tmp
 if [[ -x /sbin/ldconfig ]]; then fails 'statically linked' run -- /sbin/ldconfig; fi
 
+# Without a ferryd `ferry doctor` says all the same what works.
+doctor=$("$ferry" doctor --json) && fail 'ferry doctor finds no problem without a ferryd'
+jq -e '[.checks[] | keys == ["check", "found", "group", "host", "state", "way_out"]] | all' <<<"$doctor" >/dev/null ||
+  fail "ferry doctor --json printed: $doctor"
+jq -e '.checks[] | select(.check == "ferryd") | .state == "problem" and .group == "ferryd" and
+  (.found | startswith("no ferryd runs")) and (.way_out | startswith("start it"))' <<<"$doctor" >/dev/null ||
+  fail "ferry doctor does not see that there is no ferryd: $doctor"
+[[ $("$ferry" doctor some-host || true) == *"some-host, reachable: cannot be asked: no ferryd runs"* ]] ||
+  fail 'ferry doctor HOST without a ferryd'
+fails 'not expected: --frob; see: ferry doctor --help' doctor --frob
+
 fails 'A subcommand is required' cdi
 fails 'excludes' cdi generate --json --output /nonexistent/file
 fails 'cannot make /proc/ferry-cdi' cdi generate --library-dir /proc/ferry-cdi --json

@@ -19,21 +19,6 @@ certify() {
     on "$1" "$ferry" host join - --tls-dir "$3" >/dev/null
 }
 
-# launch HOST NAME OPTION...: one more ferryd on a host.
-launch() {
-  local folder=/tmp/$2 i
-  on "$1" mkdir -p "$folder"
-  # shellcheck disable=SC2016 # expanded on the host
-  on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --socket "$folder/sock" --api-socket "$folder/api" --state-dir "$folder/state" \
-    --image-dir "$folder/images" --image-port 0 --network-hook "$repository/lab/network-hook" "${@:3}"
-  for ((i = 0; i < 600; i++)); do
-    if on "$1" test -S "$folder/api"; then return 0; fi
-    sleep 0.1
-  done
-  fail "no ferryd $2 on $1: $(on "$1" cat "$folder/log")"
-}
-
 pid_of() { on "$1" "$ferry" ps --json | jq --arg name "$2" '.programs[] | select(.container == $name) | .pid'; }
 
 # Root moves everything; others see and move what is theirs only.

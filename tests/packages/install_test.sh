@@ -63,6 +63,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-cdi.1
 /usr/share/man/man1/ferry-host-add.1
 /usr/share/man/man1/ferry-host-join.1
+/usr/share/man/man1/ferry-doctor.1
 /usr/share/man/man1/ferry-host.1
 /usr/share/man/man1/ferry-lab.1
 /usr/share/man/man1/ferry-move.1
@@ -182,7 +183,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps resolve ca host cdi' ''
+completes 'run lab move ps resolve ca host doctor cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''

@@ -429,18 +429,24 @@ lost_nothing() {
 
 ## ferryds
 
-# another HOST PORT ARGS...: one more ferryd on a host, for what its arguments make fail. Programs would not find it.
-another() {
-  local folder=/tmp/ferryd-$2
+# launch HOST NAME OPTION...: one more ferryd on a host, in the folder /tmp/NAME there. Programs would not find it.
+launch() {
+  local folder=/tmp/$2
   on "$1" mkdir -p "$folder"
-  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
-    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
   # shellcheck disable=SC2016 # expanded on the host
   on "$1" sh -c 'folder=$1; shift; setsid "$@" >"$folder/log" 2>&1 & echo $! >"$folder/pid"' sh "$folder" \
-    "$FERRY_BIN/ferryd" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" --image-port 0 \
-    --socket "$folder/sock" --api-socket "$folder/api" \
-    --state-dir "$folder/state" --image-dir "$folder/images" --network-hook "$repository/lab/network-hook" "${@:3}"
-  await "a ferryd on $1:$2" on "$1" test -S "$folder/api"
+    "$FERRY_BIN/ferryd" --socket "$folder/sock" --api-socket "$folder/api" --state-dir "$folder/state" \
+    --image-dir "$folder/images" --image-port 0 \
+    --network-hook "$repository/lab/network-hook" "${@:3}"
+  await "the ferryd $2 on $1" on "$1" test -S "$folder/api"
+}
+
+# another HOST PORT ARGS...: one with a certificate of the lab's CA, for what its arguments make fail.
+another() {
+  local folder=/tmp/ferryd-$2
+  "$ferry" host add "$1-$2" --also "$1" --also "10.77.0.${1#h}" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
+    on "$1" "$ferry" host join - --tls-dir "$folder/tls" >/dev/null
+  launch "$1" "ferryd-$2" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" "${@:3}"
 }
 
 # script FILE TEXT: an executable script on h3.

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+// What `ferry doctor` finds. A file for each group of checks has what the group looks at, as plain
+// facts; how these are read from the system; and the checks, which make findings of facts alone, so
+// that tests can play any system.
+namespace ferry::cli::doctor {
+
+enum class State {
+  kOk,
+  kNote,     // works, or is not needed, and the user may want to know
+  kProblem,  // does not work
+};
+
+struct Finding {
+  std::string check;  // what was looked at, in a few words that never change
+  State state = State::kOk;
+  std::string found;
+  std::string way_out;  // empty: there is nothing to do
+  std::string host;     // that it is about; empty: this one
+};
+using Findings = std::vector<Finding>;
+
+// A finding whose text and way out are those of a failure's line, which has them in this order with
+// "; " between. `way_out`: for a line without one.
+Finding of_failure(const std::string& check, const std::string& line,
+                   const std::string& way_out = {});
+
+}  // namespace ferry::cli::doctor
