@@ -92,14 +92,6 @@ class Machine:
         """Runs a command there, with this process's input and output. Returns its exit status."""
         return self._ssh([shlex.join(command)]).returncode
 
-    def output(self, command):
-        """What a shell command writes there; a Failure if it fails."""
-        result = self._ssh([command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True, errors="replace")
-        if result.returncode != 0:
-            raise Failure(f"on {self.name}: {command}: exit status {result.returncode}: {result.stdout.strip()}")
-        return result.stdout
-
     def copy(self, files, folder):
         """Copies files of this machine into a folder there."""
         tar = subprocess.Popen(["tar", "-c", *(word for file in files for word in

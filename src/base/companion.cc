@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
-
 #include "base/failure.h"
 
 namespace ferry {
@@ -11,17 +9,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Also of a program whose file an upgrade has replaced.
-fs::path folder_of_program() {
-  return fs::read_symlink("/proc/self/exe").parent_path();
-}
-
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
 }  // namespace
+
+fs::path folder_of_program() {
+  return fs::read_symlink("/proc/self/exe").parent_path();
+}
 
 std::string companion(const std::string& name) {
   const auto here = folder_of_program();

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace ferry {
+
+// The folder of this program's file, also when an upgrade has replaced the file.
+std::filesystem::path folder_of_program();
 
 // The path of a file of Ferry's that belongs to this program: in ../lib/ferry of it when installed,
 // beside it in a build. It need not be there.

@@ -157,7 +157,7 @@ int run(const std::vector<std::string>& arguments) {
 }
 
 int lab(const std::vector<std::string>& arguments) {
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path here = folder_of_program();
   const auto installed = here.parent_path() / "share/ferry/lab/lab";
   const auto script = std::filesystem::exists(installed) ? installed : here / "lab/lab";
   if (!std::filesystem::exists(script)) {

@@ -189,7 +189,7 @@ std::string criu_problem(bool is_root) {
 // Empty: the command is installed without it.
 std::string build_of_ferryd() {
   std::error_code error;
-  const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const auto here = folder_of_program();
   const auto installed = here.parent_path() / "sbin/ferryd";
   return build_id_of(std::filesystem::exists(installed, error) ? installed : here / "ferryd");
 }

@@ -24,7 +24,7 @@ class CriuRunner {
   };
   explicit CriuRunner(Paths paths);
 
-  // The CRIU for --criu WANTED: that of scripts/setup, if there is one, unless another is wanted.
+  // The CRIU for --criu WANTED: that of ferry-get-criu, if there is one, unless another is wanted.
   static std::string find(const std::string& wanted);
 
   // What any user can see of what unusable() says: whether everything is there.
