@@ -47,19 +47,20 @@ function(ferry_unit_test target)
 endfunction()
 
 # ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [TIMEOUT SECONDS] [ENVIRONMENT NAME=VALUE...]
-#                [NEEDS FILE...])
+#                [COST SECONDS] [NEEDS FILE...])
 # registers a test with real programs, which runs as root. The test finds the binaries in FERRY_BIN, and names its lab
 # FERRY_LAB, as no other test does; several tests run at the same time. A test exits with 77 when it lacks something:
 # then it is skipped, and its last line says why.
 #   ALONE    nothing else may run meanwhile, and why
 #   TIMEOUT  900 unless given: three on a busy machine
+#   COST     about how long it takes, if long: ctest starts with such tests, so that nobody waits for them at the end
 #   NEEDS    as above
 # Sanitizer builds have none: a sanitizer's runtime cannot be preloaded into programs that are built without it.
 function(ferry_e2e_test name)
   if(FERRY_SANITIZE)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT" "COMMAND;ENVIRONMENT;NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT;COST" "COMMAND;ENVIRONMENT;NEEDS")
   if(NOT e2e_TIMEOUT)
     set(e2e_TIMEOUT 900)
   endif()
@@ -74,6 +75,9 @@ function(ferry_e2e_test name)
     ENVIRONMENT "FERRY_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};FERRY_LAB=e${number};${e2e_ENVIRONMENT}")
   if(e2e_NEEDS)
     set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${e2e_NEEDS}")
+  endif()
+  if(e2e_COST)
+    set_tests_properties(${name} PROPERTIES COST ${e2e_COST})
   endif()
   if(e2e_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
