@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -18,7 +19,7 @@
 namespace ferry {
 namespace {
 
-constexpr int kConnectSeconds = 10;
+constexpr std::chrono::seconds kConnectLimit{10};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -77,20 +78,42 @@ std::string join_host_port(const std::string& address, std::uint16_t port) {
 }
 
 UniqueFd connect_tcp(const std::string& address, std::uint16_t port) {
+  int error = 0;
+  UniqueFd socket = try_connect_tcp(address, port, kConnectLimit, &error);
+  if (!socket) {
+    throw Failure(
+        fmt::format("cannot connect to {}: {}", join_host_port(address, port), error_text(error)));
+  }
+  return socket;
+}
+
+UniqueFd try_connect_tcp(const std::string& address, std::uint16_t port,
+                         std::chrono::milliseconds limit, int* error) {
   const auto list = look_up(address, port, AI_NUMERICHOST);
   UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval limit{kConnectSeconds, 0};
+  const timeval time{limit.count() / 1000, limit.count() % 1000 * 1000};
   if (socket) {
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // of connect() too
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);  // of connect() too
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
   }
   if (!socket || ::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0) {
-    throw Failure(
-        fmt::format("cannot connect to {}: {}", join_host_port(address, port), error_text(errno)));
+    *error = errno;
+    return {};
   }
   const int one = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   return socket;
+}
+
+void end_after_silence(int socket, std::chrono::milliseconds silence) {
+  const int on = 1;
+  const int between = static_cast<int>(
+      std::max(std::chrono::duration_cast<std::chrono::seconds>(silence).count() / 4, 1L));
+  const auto limit = static_cast<unsigned>(silence.count());
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &between, sizeof between);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
 }
 
 UniqueFd listen_tcp(const std::string& address, std::uint16_t port) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -21,6 +22,16 @@ std::string join_host_port(const std::string& address, std::uint16_t port);
 // A connected TCP socket (TCP_NODELAY, close-on-exec), on which nothing waits for more than some
 // seconds. Throws Failure, also when nobody answers for so long.
 UniqueFd connect_tcp(const std::string& address, std::uint16_t port);
+
+// The same, without a socket when nobody takes the connection within `limit`; `error` is why:
+// ECONNREFUSED where the host answers, EINPROGRESS, EHOSTUNREACH and others where it does not.
+UniqueFd try_connect_tcp(const std::string& address, std::uint16_t port,
+                         std::chrono::milliseconds limit, int* error);
+
+// The connection ends (ETIMEDOUT) when the other host has acknowledged nothing for `silence`, whether
+// something is sent or not. A program that does not read does not count as silence at first, but it
+// does when it leaves the buffers full for so long.
+void end_after_silence(int socket, std::chrono::milliseconds silence);
 
 // A listening TCP socket; port 0: any. Throws Failure.
 UniqueFd listen_tcp(const std::string& address, std::uint16_t port);

@@ -106,7 +106,7 @@ RULES
   kill_ferryd h2
   looks 1 h1 "$ferry" doctor h2 10.77.0.99 h9 --json
   says_of h2 reachable problem 'there is no ferryd on h2' '^start it there$'
-  says_of 10.77.0.99 reachable problem 'there is no ferryd on 10.77.0.99' '^start it there$'
+  says_of 10.77.0.99 reachable problem '^10.77.0.99 .* does not answer' '^look whether it runs, and whether'
   says_of h9 reachable problem "unknown host 'h9'" '^check the name'
   # Images cannot come in.
   on h3 nft -f - <<'RULES'

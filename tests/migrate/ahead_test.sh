@@ -42,8 +42,10 @@ untouched() {
   for pid in $(on "$1" "$ferry" ps --json | jq --arg name "$2" '.programs[] | select(.container == $name) | .pid'); do
     if grep '^VmFlags:.* uw' "/proc/$pid/smaps" >&2; then fail "memory of $2 is still tracked on $1"; fi
   done
-  [[ -z $(on "$1" ls /run/ferry/images) ]] || fail "$1 keeps an image"
+  no_image_on "$1" || fail "$1 keeps an image"
 }
+
+no_image_on() { [[ -z $(on "$1" ls /run/ferry/images) ]]; }
 
 group_rounds() {
   serve ros
@@ -143,7 +145,12 @@ group_failures() {
   untouched h1 fac
   start_ferryd h3
   await 'the ferryd of h3 answers' answers h3
-  [[ -z $(on h3 ls /run/ferry/images) ]] || fail 'h3 keeps an image'
+  no_image_on h3 || fail 'h3 keeps an image'
+  on_event h1 fac h3 '"phase":"copy ahead"' on h3 ip link set dev uplink down
+  [[ ! -s $work/report ]] || fail "it moved to a host that was cut off: $(cat "$work/report")"
+  untouched h1 fac
+  on h3 ip link set dev uplink up
+  await 'h3 drops the image' no_image_on h3
   another h3 4784 --memory-limit 100M
   epoch=$(epoch_of fac) # not 0 when the ferryd died after the last round
   fails 'not enough memory on h3-4784' on h1 "$ferry" move fac --to h3:4784

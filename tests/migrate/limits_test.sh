@@ -3,7 +3,7 @@
 # program stays stopped for too long, and when nobody hears that it goes on; what `ferry move` says when it does not
 # hear it. Needs root.
 #
-#   limits_test.sh [GROUP...]     groups: paused unheard word hang (default: all)
+#   limits_test.sh [GROUP...]     groups: paused unheard word hang silent (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -33,15 +33,20 @@ ends_by_limit() {
 
 is_over() { ! kill -0 "$1" 2>/dev/null; }
 
+# A CRIU on h3 that waits for /tmp/enough before it restores, and then fails.
+slow_criu() {
+  # shellcheck disable=SC2016 # expanded by the script
+  on h3 sh -c 'rm -f /tmp/restoring /tmp/enough; printf "%s\n" "#!/bin/sh" \
+    "[ \"\$1\" != restore ] || { touch /tmp/restoring; until [ -e /tmp/enough ]; do sleep 0.1; done; exit 1; }" \
+    "exec /opt/ferry/bin/criu \"\$@\"" >/tmp/slow-criu && chmod 755 /tmp/slow-criu'
+}
+
 # A program that is stopped for longer than its peer waits: its restore hangs. The peer gives up; the program, back at
 # its source, finds nobody who would answer.
 group_paused() {
   local runner
   perftest_pair lip
-  # shellcheck disable=SC2016 # expanded by the script
-  on h3 sh -c 'printf "%s\n" "#!/bin/sh" \
-    "[ \"\$1\" != restore ] || { touch /tmp/restoring; until [ -e /tmp/enough ]; do sleep 0.1; done; exit 1; }" \
-    "exec /opt/ferry/bin/criu \"\$@\"" >/tmp/slow-criu && chmod 755 /tmp/slow-criu'
+  slow_criu
   another h3 4787 --criu /tmp/slow-criu
   on h1 "$ferry" move lipc --to h3:4787 >"$work/slow" 2>&1 &
   runner=$!
@@ -182,6 +187,35 @@ SCRIPT
   ok 'nothing was lost, and the program moves when CRIU works'
 }
 
+# A destination that is cut off while it restores, as one without power: nothing tells the source so. It does not wait
+# until the limit of the standstill is over.
+group_silent() {
+  local runner
+  start h2 lss "$FERRY_BIN/stream_check"
+  await_listen h2 lss 18600
+  start h1 lsc "$FERRY_BIN/stream_check" "$(address_of h2 lss)" --seconds 0 --rate 200 --json
+  await_traffic h1 lsc
+  slow_criu
+  another h3 4788 --criu /tmp/slow-criu
+  on h1 "$ferry" move lsc --to h3:4788 >"$work/cut" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  on h3 ip link set dev uplink down
+  if wait "$runner"; then fail 'moved to a host that was cut off'; fi
+  grep -q "'lsc' was not moved: h3:4788 .* does not answer; look whether it runs" "$work/cut" ||
+    fail "a host that is cut off: $(cat "$work/cut")"
+  await_traffic h1 lsc
+  on h3 ip link set dev uplink up
+  on h3 touch /tmp/enough
+  await 'h3 gives it up' has_given_up h3 lsc
+  move lsc h1 h3
+  hit INT lsc
+  finishes lsc
+  finishes lss
+  lost_nothing lsc
+  ok 'a destination that falls silent while it restores: the program goes on at its source, and moves later'
+}
+
 use_lab limit 3 ib_write_bw nft
-if (($# == 0)); then set -- paused unheard word hang; fi
+if (($# == 0)); then set -- paused unheard word hang silent; fi
 for group in "$@"; do "group_$group"; done

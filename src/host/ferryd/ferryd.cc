@@ -113,6 +113,8 @@ std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* s
   grpc::ServerBuilder builder;
   int port = -1;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Other ferryds ask more often than gRPC likes whether this one is there (host/peers/peer.h).
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddListeningPort(address, std::move(credentials), &port);
   builder.RegisterService(service);
   auto server = builder.BuildAndStart();

@@ -22,6 +22,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "host/peers/api.h"
 #include "port/address_text.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
@@ -178,6 +179,7 @@ ImageSender::ImageSender(const std::string& address, std::uint16_t port, const I
                          const Credentials* credentials, const std::string& host)
     : stream_(Stream::to_server(connect_tcp(address, port), credentials, host)) {
   set_timeouts(stream_.socket(), kIdleSeconds);
+  end_after_silence(stream_.socket(), kSilence);
   std::vector<std::byte> head;
   wire::ByteWriter out(&head);
   out.put(kImageMagic);

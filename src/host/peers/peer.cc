@@ -10,6 +10,7 @@
 #include "base/failure.h"
 #include "base/net.h"
 #include "ferry.grpc.pb.h"
+#include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer_record.h"
 #include "host/peers/stream.h"
@@ -22,6 +23,7 @@ using Stub = v1::Ferryd::Stub;
 
 constexpr int kLooks = 4;  // at a ferryd that has broken off
 constexpr milliseconds kBetweenLooks{100};
+constexpr milliseconds kLookLimit{1000};  // a program may stand still meanwhile
 
 template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
@@ -49,6 +51,10 @@ Peer::Peer(const std::string& host, const Credentials* credentials, const std::s
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A shared pool would make this move wait out the back-off of an earlier one that found nobody.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // While a call is under way.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kSilence.count() / 5);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilence.count() - kSilence.count() / 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as that takes
   if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
   calls_ = std::make_unique<Calls>(v1::Ferryd::NewStub(grpc::CreateCustomChannel(
       target_, credentials != nullptr ? credentials->channel() : grpc::InsecureChannelCredentials(),
@@ -104,11 +110,15 @@ std::string Peer::why_unavailable() const {
     // A ferryd that is being killed still accepts and closes at once, as one that refuses does: but
     // it is gone at the next look.
     if (look > 0) std::this_thread::sleep_for(kBetweenLooks);
-    UniqueFd socket;
-    try {
-      socket = connect_tcp(address_, port_);
-    } catch (const Failure&) {
+    int error = 0;
+    UniqueFd socket = try_connect_tcp(address_, port_, kLookLimit, &error);
+    if (!socket && error == ECONNREFUSED) {
       return fmt::format("there is no ferryd on {} ({}); start it there", name_, target_);
+    }
+    if (!socket) {
+      return fmt::format(
+          "{} ({}) does not answer; look whether it runs, and whether the network leads there",
+          name_, target_);
     }
     if (credentials_ == nullptr) {
       reason = fmt::format(
