@@ -1,4 +1,4 @@
-#include "base/service_manager.h"
+#include "host/proc/service_manager.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 
 #include "base/unique_fd.h"
 
-namespace ferry {
+namespace ferry::host {
 namespace {
 
 // What the manager that listens at this name of a socket hears. '@': an abstract name.
@@ -48,4 +48,4 @@ TEST(ServiceManager, MayBeMissing) {
 }
 
 }  // namespace
-}  // namespace ferry
+}  // namespace ferry::host
