@@ -76,10 +76,14 @@ join_hosts() {
 
 group_plain() {
   start_pair root
-  there_and_back
+  move h1 h3
+  await 'systemd counts it apart from ferryd' in_slice h3 system.slice
+  move h3 h1
   end_pair
   ok 'a program without a container moves there and back under load'
 }
+# in_slice HOST SLICE: the program there has a scope of its own in this slice.
+in_slice() { vm "$1" "ps -o cgroup= -C ibv_rc_pingpong" | grep -q "/$2/ferry-.*\.scope"; }
 
 # Another user moves what is hers, and nothing else.
 group_users() {
@@ -87,6 +91,7 @@ group_users() {
   vm h1 'runuser -u ada -- ferry move ibv_rc_pingpong --to h3'
   await 'it goes on' goes_on h3
   [[ $(vm h3 'ps -o user= -C ibv_rc_pingpong') == ada ]] || fail 'on h3 it is not of the user that it was of on h1'
+  await 'it is among what the user runs' in_slice h3 "user-$(vm h3 'id -u ada').slice"
   vm h3 'runuser -u ada -- ferry move ibv_rc_pingpong --to h1'
   await 'it is back' goes_on h1
   fails 'is not yours' h1 'runuser -u nobody -- ferry move ibv_rc_pingpong --to h3'

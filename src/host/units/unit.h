@@ -121,6 +121,9 @@ class Unit {
                               std::atomic<pid_t>* pid) const = 0;
   // How long its runtime lets it be held for the decision.
   virtual std::chrono::milliseconds patience() const { return std::chrono::hours(24 * 365); }
+  // Called when it goes on, after the commit, and again by a later ferryd: gives it what it need not
+  // share with ferryd. `root`: its first process. Throws Failure.
+  virtual void settle([[maybe_unused]] pid_t root) const {}
   // Called when its program has ended. False, and nothing was done: it has moved on. Throws
   // Failure.
   virtual bool end([[maybe_unused]] int status) const { return true; }

@@ -312,6 +312,7 @@ void Arrival::watch_program() {
   receiver_->cancel(token_);
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
+  report_failure([&] { unit_->settle(root_); });
   if (is_checkpointed()) return watch_by_pidfd();
   const int status = wait_for(root_);
   bool ended_here = false;

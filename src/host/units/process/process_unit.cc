@@ -6,6 +6,7 @@
 
 #include "base/failure.h"
 #include "host/proc/process_tree.h"
+#include "host/proc/scope.h"
 #include "host/units/host_network.h"
 #include "host/units/obstacles.h"
 
@@ -54,6 +55,10 @@ std::string ProcessUnit::dump(CriuRunner& criu, CriuRunner::Dump dump,
 std::string ProcessUnit::restore(CriuRunner& criu, CriuRunner::Restore restore,
                                  std::atomic<pid_t>* pid) const {
   return criu.restore(restore, pid);
+}
+
+void ProcessUnit::settle(pid_t root) const {
+  give_scope(root, name());
 }
 
 std::string ProcessKind::kind() const {

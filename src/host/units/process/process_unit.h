@@ -22,6 +22,7 @@ class ProcessUnit : public Unit {
   std::string dump(CriuRunner& criu, CriuRunner::Dump dump, std::atomic<pid_t>* pid) const override;
   std::string restore(CriuRunner& criu, CriuRunner::Restore restore,
                       std::atomic<pid_t>* pid) const override;
+  void settle(pid_t root) const override;
 
  private:
   std::string stdio_;
