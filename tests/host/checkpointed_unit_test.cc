@@ -123,7 +123,7 @@ class PlayedUnit : public Unit {
   void want(const Extras&) override {}
   void need_movable() const override {}
   std::set<std::string> needed_files() const override { return {}; }
-  void stage(State state, pid_t) const override {
+  void stage(State state, pid_t, const std::string&) const override {
     if (state == State::kMoved && played_.before_the_promise) played_.before_the_promise();
   }
 

@@ -47,7 +47,7 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
   podman.emplace(folder.path("podman"), host);
-  units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes});
+  units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes}, decisions);
   host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
   start();
 }

@@ -86,6 +86,18 @@ TEST_F(ContainersTest, APartOfARecordIsNeverPublished) {
   EXPECT_EQ(record("a").at("state"), "moved");
 }
 
+TEST_F(ContainersTest, SaysWhereAContainerHasGone) {
+  add("a", {{"name", "a"}, {"state", "running"}, {"pid", 1}, {"instance", "a.1"}});
+  const auto container = containers.find("a");
+  containers.set_state(*container, "moved", 0, "h2");
+  EXPECT_EQ(failure_of([&] { containers.describe("h1", "a"); }),
+            "'a' has moved from h1 to h2; to move it on, on h2: ferry move a --to HOST");
+  // Its move was rolled back.
+  containers.set_state(*container, "running", 1);
+  EXPECT_FALSE(record("a").contains("moved_to"));
+  EXPECT_EQ(containers.describe("h1", "a").pid, 1);
+}
+
 TEST_F(ContainersTest, KnowsWhoseAProcessIs) {
   add("a", {{"name", "a"}, {"state", "running"}, {"pid", ::getpid()}, {"instance", "a.1"}});
   add("b", {{"name", "b"}, {"state", "exited"}, {"pid", ::getpid()}, {"instance", "b.1"}});

@@ -96,7 +96,7 @@ class Machine : public Unit {
     machines_.call(command);
     if (command == "activate" && machines_.when_it_is_opened) machines_.when_it_is_opened();
   }
-  void stage(State state, pid_t) const override {
+  void stage(State state, pid_t, const std::string&) const override {
     machines_.call(state == State::kMoved ? "stage moved" : "stage running");
   }
   void publish() const override { machines_.call("publish"); }

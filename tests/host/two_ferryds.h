@@ -25,7 +25,8 @@ struct TwoFerryds : testing::Test {
     for (auto* kind : {&at_home, &abroad}) {
       FerrydHere& ferryd = kind->ferryd;
       ferryd.host.limits.peers = std::chrono::milliseconds(1);
-      ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{kind, &ferryd.processes});
+      ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{kind, &ferryd.processes},
+                           ferryd.decisions);
     }
     at_home.start();
     ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));

@@ -15,6 +15,8 @@ group_moved() {
   address=$(pod h1 inspect --format "$format" pmc)
   move pmc h1 h3
   has_nothing h1 pmc || fail "h1 has something of pmc still: $(pod h1 ps -a)"
+  fails "^ferry: 'pmc' has moved from h1 to h3; to move it on, on h3: ferry move pmc --to HOST$" on h1 "$ferry" \
+    move pmc --to h2
   goes_on_in h3 pmc
   [[ $(pod h3 inspect --format "$format" pmc) == "$address" ]] || fail 'its address has not moved along'
   [[ $(pod h3 exec pmc cat /data/file) == kept ]] || fail 'its volume has not moved along'

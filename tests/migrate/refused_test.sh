@@ -116,7 +116,8 @@ group_room() {
   fails "^ferry: 'held' is on h1 already|'held' was not moved: .*'held' is on h1 already" on h1 "$ferry" move held \
     --to h1
   move held h1 h3
-  fails "^ferry: 'held' does not run on h1: it has moved to another host$" on h1 "$ferry" move held --to h2
+  fails "^ferry: 'held' has moved from h1 to h3; to move it on, on h3: ferry move held --to HOST$" on h1 "$ferry" \
+    move held --to h2
   nothing_is_lost
   fails "^ferry: 'held' does not run on h3: it has ended$" on h3 "$ferry" move held --to h1
   fails "^ferry: there is no program 'hold' on h3; see: ferry ps, and podman ps$" on h3 "$ferry" move hold --to h1

@@ -215,7 +215,7 @@ int run(const Options& options) {
   Runc runc(options.runc_records, options.runc, options.runc_root);
   ProcessKind processes;
   PodmanKind podman(options.podman, host);
-  const Units units(host.name, {&podman, &runc, &lab, &processes});
+  const Units units(host.name, {&podman, &runc, &lab, &processes}, decisions);
   CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");

@@ -24,6 +24,11 @@ std::string Unit::without_rdma(const std::string& what) const {
   return not_ferry(what);
 }
 
+std::string has_moved(const std::string& program, const std::string& from, const std::string& to) {
+  return fmt::format("'{}' has moved from {} to {}; to move it on, on {}: ferry move {} --to HOST",
+                     printable(program), from, printable(to), printable(to), printable(program));
+}
+
 std::string not_ferry(const std::string& what) {
   return fmt::format(
       "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "

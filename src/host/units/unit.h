@@ -27,6 +27,9 @@ struct Extras {
 inline constexpr char kOnlyRunc[] =
     "is no container of runc's, for which --copy-rootfs and --stdio are";
 
+// Says that the program is not on `from` any more.
+std::string has_moved(const std::string& program, const std::string& from, const std::string& to);
+
 // One thing that moves: a process tree, and all that depends on who runs it (nobody, the lab,
 // runc, podman). The source of a move has the unit that runs there, the destination the one that arrives.
 // Most methods have nothing to do for plain processes.
@@ -68,13 +71,14 @@ class Unit {
   virtual void switch_network([[maybe_unused]] const std::string& command) const {}
 
   // Write its state and its root for other tools on this host, in two steps: only the first one can
-  // fail on a full disk. Throw Failure.
+  // fail on a full disk. `to`: the host to which it has moved. Throw Failure.
   enum class State { kRestoring, kRunning, kMoved };
-  virtual void stage([[maybe_unused]] State state, [[maybe_unused]] pid_t root) const {}
+  virtual void stage([[maybe_unused]] State state, [[maybe_unused]] pid_t root,
+                     [[maybe_unused]] const std::string& to) const {}
   virtual void publish() const {}
   // Does both steps if the state on record is `from`: a ferryd was killed before the second one.
-  virtual void correct([[maybe_unused]] State from, [[maybe_unused]] State to,
-                       [[maybe_unused]] pid_t root) const {}
+  virtual void correct([[maybe_unused]] State from, [[maybe_unused]] State state,
+                       [[maybe_unused]] pid_t root, [[maybe_unused]] const std::string& to) const {}
 
   // --- on the source
 

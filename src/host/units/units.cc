@@ -45,10 +45,19 @@ Units::Found Units::of_process(const ControlServer& control, pid_t pid) const {
   throw Failure(fmt::format("there is no process {} on {}", pid, host_));
 }
 
+// Throws Failure when a program of this name has left this host. None of that name is here.
+void Units::need_not_left(const std::string& program) const {
+  if (const auto to = decisions_.host_of(program)) throw Failure(has_moved(program, host_, *to));
+}
+
 Units::Found Units::find(const ControlServer& control, const std::string& program,
                          const std::string& wanted) const {
   const std::string quoted = fmt::format("'{}'", program);
-  if (!wanted.empty()) return found(control, kind(wanted).named(host_, program), quoted);
+  if (!wanted.empty()) {
+    UnitKind& asked = kind(wanted);
+    if (!asked.has(program) && asked.name_is_free(program)) need_not_left(program);
+    return found(control, asked.named(host_, program), quoted);
+  }
   // podman, which is asked last, takes longest to answer.
   for (auto* kind : kinds_ | std::views::reverse) {
     if (kind->has(program)) return found(control, kind->named(host_, program), quoted);
@@ -76,6 +85,7 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
         fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host_, candidates));
   }
   if (!refusal.empty()) throw Failure(refusal);
+  need_not_left(program);
   const auto others = processes_named(program);
   if (!others.empty()) {
     throw Failure(not_ferry(fmt::format("'{}' (process {})", program, others.front())));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
+#include "host/journal/decision_log.h"
 #include "host/units/unit.h"
 
 namespace ferry::host {
@@ -23,8 +24,9 @@ class Units {
   // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs.
   // podman is before runc, which runs podman's containers. The last but one is the lab, to which all
   // instances belong that no other kind has made; plain processes are the last.
-  Units(std::string host, std::vector<UnitKind*> kinds)
-      : host_(std::move(host)), kinds_(std::move(kinds)) {}
+  // `decisions`: where programs went that have left.
+  Units(std::string host, std::vector<UnitKind*> kinds, const DecisionLog& decisions)
+      : host_(std::move(host)), kinds_(std::move(kinds)), decisions_(decisions) {}
 
   // `program`: the name of a container (of the lab's, podman's, or `kind`'s), a program's name, or a
   // pid. The pid or name of a program in a container means the container. `kind`: the unit's; empty:
@@ -50,9 +52,11 @@ class Units {
   Found found(const ControlServer& control, std::shared_ptr<Unit> unit,
               const std::string& what) const;
   Found of_process(const ControlServer& control, pid_t pid) const;
+  void need_not_left(const std::string& program) const;
 
   const std::string host_;
   const std::vector<UnitKind*> kinds_;
+  const DecisionLog& decisions_;
 };
 
 }  // namespace ferry::host

@@ -125,7 +125,8 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
   if (start_time(root_) == held.started) {
     // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
-    report_failure([&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_); });
+    report_failure(
+        [&] { unit_->correct(Unit::State::kRestoring, Unit::State::kRunning, root_, {}); });
     if (is_checkpointed()) NetworkRules::end(root_, NetworkRules::Effect::kSilence);
   }
   group_->take_up(*this);
@@ -443,7 +444,7 @@ std::string Arrival::fill() {
 }
 
 void Arrival::stage() const {
-  unit_->stage(Unit::State::kRunning, root_);
+  unit_->stage(Unit::State::kRunning, root_, {});
 }
 
 void Arrival::connect() {

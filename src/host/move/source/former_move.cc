@@ -150,7 +150,8 @@ void FormerMove::ask(Lock& lock) {
 // Those of the program's future peers that ask here are told the way too, as long as it lives
 // anywhere.
 void FormerMove::depart() {
-  report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0); });
+  const std::string to = entry_.going ? entry_.going->host : std::string();
+  report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0, to); });
   network_ = side_.departed.hold_network(held_.instance);
   if (!entry_.since) {
     report_failure([&] { side_.decisions.note(Journal::since(move_id_, stamp_now())); });
@@ -239,7 +240,7 @@ void FormerMove::follow() {
 void FormerMove::roll_back() {
   tree_->roll_back();
   if (unit_->is_checkpointed()) return bring_back();
-  report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root()); });
+  report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root(), {}); });
   if (!is_network_gone(held_) && start_time(root()) == held_.started) {
     report_failure([&] { unit_->switch_network("activate"); });
   }

@@ -661,7 +661,7 @@ int Move::after_dump() {
         if (group_->undecided()) return EAGAIN;
         // The abort is final: what fails here is reported only.
         report_failure([&] {
-          unit_.stage(Unit::State::kRunning, unit_.root());
+          unit_.stage(Unit::State::kRunning, unit_.root(), {});
           unit_.publish();
         });
         return 1;
@@ -705,7 +705,7 @@ void Move::restore() {
   watcher_ = std::thread([this] { watch(); });
   // The supervisor of a container sees its program killed, and must find the reason. The part of
   // writing it that can fail comes before the decision.
-  unit_.stage(Unit::State::kMoved, 0);
+  unit_.stage(Unit::State::kMoved, 0, host_there_);
 }
 
 void Move::leave() {

@@ -67,6 +67,7 @@ Container parse_container(const std::string& text) {
     container.netns = record.value("netns", "");
     container.instance = record.value("instance", "");
     container.log = record.value("log", "");
+    container.moved_to = record.value("moved_to", "another host");
     container.pid = record.value("pid", 0);
     container.rdma_moves = record.value("rdma0_moves", false);
     container.restored = record.value("restored", false);
@@ -136,17 +137,21 @@ bool Runtime::is_current(const Container& container) {
   return now && now->instance == container.instance;
 }
 
-void Runtime::set_state(const Container& container, const std::string& state, pid_t pid) {
-  stage_state(container, state, pid);
+void Runtime::set_state(const Container& container, const std::string& state, pid_t pid,
+                        const std::string& to) {
+  stage_state(container, state, pid, to);
   publish_state(container);
 }
 
-void Runtime::stage_state(const Container& container, const std::string& state, pid_t pid) {
+void Runtime::stage_state(const Container& container, const std::string& state, pid_t pid,
+                          const std::string& to) {
   if (!is_current(container)) return;
   json record = json::parse(read_file(container.folder + "/config.json"), nullptr, false);
   if (!record.is_object()) return;
   record["state"] = state;
   record["pid"] = pid;
+  record.erase("moved_to");
+  if (!to.empty()) record["moved_to"] = to;
   stage_file(container.folder + "/config.json", record.dump(2) + "\n");
 }
 

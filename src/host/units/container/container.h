@@ -24,6 +24,7 @@
 //   log       the regular file that its stdout and stderr are appended to
 //   rdma0_moves  true when the address of rdma0 moves along (default: it belongs to the host)
 //   restored  true when a move has brought it to this host
+//   moved_to  the host to which it has moved
 //
 // All other fields belong to the network hook, or to the runtime.
 namespace ferry::host {
@@ -36,7 +37,7 @@ struct Container {
   Runtime* runtime = nullptr;  // runs it
   std::string folder;          // CONTAINERS/NAME
   std::string json;            // the whole config
-  std::string name, state, netns, instance, log;
+  std::string name, state, netns, instance, log, moved_to;
   pid_t pid = 0;
   bool rdma_moves = false;
   bool restored = false;  // on this host: ferryd has to record how it ends, not whoever started it
@@ -79,10 +80,13 @@ class Runtime : public UnitKind {
     return criu.restore(restore, pid);
   }
 
-  // Rewrites state and pid in the record, if it is still this instance's.
-  void set_state(const Container& container, const std::string& state, pid_t pid);
+  // Rewrites state and pid in the record, if it is still this instance's. `to`: the host to which it
+  // has moved.
+  void set_state(const Container& container, const std::string& state, pid_t pid,
+                 const std::string& to = {});
   // The same in two steps: the first may fail on a full disk, the second may not.
-  void stage_state(const Container& container, const std::string& state, pid_t pid);
+  void stage_state(const Container& container, const std::string& state, pid_t pid,
+                   const std::string& to = {});
   void publish_state(const Container& container);
   // The container's program has ended: records that and releases the network. False, and nothing
   // was done: the container has moved on.

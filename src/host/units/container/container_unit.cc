@@ -30,16 +30,16 @@ void ContainerUnit::switch_network(const std::string& command) const {
   runtime_.switch_network(command, container_.instance);
 }
 
-void ContainerUnit::stage(State state, pid_t root) const {
-  runtime_.stage_state(container_, text_of(state), root);
+void ContainerUnit::stage(State state, pid_t root, const std::string& to) const {
+  runtime_.stage_state(container_, text_of(state), root, to);
 }
 
 void ContainerUnit::publish() const {
   runtime_.publish_state(container_);
 }
 
-void ContainerUnit::correct(State from, State to, pid_t root) const {
-  if (container_.state == text_of(from)) runtime_.set_state(container_, text_of(to), root);
+void ContainerUnit::correct(State from, State state, pid_t root, const std::string& to) const {
+  if (container_.state == text_of(from)) runtime_.set_state(container_, text_of(state), root, to);
 }
 
 void ContainerUnit::need_mover(uid_t user) const {

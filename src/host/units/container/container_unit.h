@@ -22,9 +22,9 @@ class ContainerUnit : public Unit {
   std::string log() const override { return container_.log; }
   std::optional<Rootfs> copied_rootfs() const override;
   void switch_network(const std::string& command) const override;
-  void stage(State state, pid_t root) const override;
+  void stage(State state, pid_t root, const std::string& to) const override;
   void publish() const override;
-  void correct(State from, State to, pid_t root) const override;
+  void correct(State from, State state, pid_t root, const std::string& to) const override;
 
   void need_mover(uid_t user) const override;
   void want(const Extras& extras) override;

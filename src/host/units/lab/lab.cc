@@ -24,9 +24,11 @@ Container LabRuntime::describe(const std::string& host, const std::string& name)
   if (!container) {
     throw Failure(fmt::format("there is no container '{}' on {}", printable(name), host));
   }
-  if (container->state == "moved" || container->state == "exited") {
-    throw Failure(fmt::format("'{}' does not run on {}: it has {}", name, host,
-                              container->state == "moved" ? "moved to another host" : "ended"));
+  if (container->state == "moved") {
+    throw Failure(has_moved(name, host, container->moved_to));
+  }
+  if (container->state == "exited") {
+    throw Failure(fmt::format("'{}' does not run on {}: it has ended", name, host));
   }
   if (container->state != "running" || container->pid <= 0) {
     throw Failure(fmt::format("'{}' is being moved already; wait until that has ended", name));
