@@ -1,4 +1,5 @@
-// ferry: the command.
+// ferry-client: the commands of ferry that talk with ferryds, and all others but run and lab
+// (src/launch), whose program starts this one. To its users it is ferry.
 
 #include <iostream>
 #include <string>
@@ -9,23 +10,17 @@
 #include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/doctor/doctor.h"
-#include "cli/run.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
 
 namespace {
 
 int command(int argc, char** argv) {
-  const std::string first = argc > 1 ? argv[1] : "";
-  const std::vector<std::string> rest(argv + std::min(argc, 2), argv + argc);
-  // These two hand their arguments on as they are.
-  if (first == "run") return ferry::cli::run(rest);
-  if (first == "lab") return ferry::cli::lab(rest);
-
   CLI::App app("Runs programs with RDMA devices of Ferry's, and moves them between hosts.",
                "ferry");
   ferry::add_version(app, FERRY_RELEASE);
   app.require_subcommand(1);
+  // These two are named for --help: they do not come here.
   app.add_subcommand("run", "runs a program with Ferry's RDMA devices (ferry run --help)");
   app.add_subcommand("lab",
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");

@@ -1,9 +1,8 @@
-#include "cli/run.h"
+#include "launch/run.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,8 +16,9 @@
 #include "base/companion.h"
 #include "base/failure.h"
 #include "base/kept_library.h"
+#include "launch/become.h"
 
-namespace ferry::cli {
+namespace ferry::launch {
 namespace {
 
 constexpr char kRunUsage[] =
@@ -40,7 +40,7 @@ std::string find_program(const std::string& name) {
     }
     begin = end + 1;
   }
-  throw Failure(fmt::format("there is no program '{}' in PATH", name));
+  throw Failure("there is no program '" + name + "' in PATH");
 }
 
 // `list`, DEV[,DEV]..., if all of them exist here. Throws Failure.
@@ -49,19 +49,11 @@ std::string checked_netdevs(const std::string& list) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string name = list.substr(begin, end - begin);
     if (::if_nametoindex(name.c_str()) == 0) {
-      throw Failure(fmt::format("there is no network interface '{}' here; see: ip address", name));
+      throw Failure("there is no network interface '" + name + "' here; see: ip address");
     }
     begin = end + 1;
   }
   return list;
-}
-
-[[noreturn]] void become(const std::string& path, const std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  ::execv(path.c_str(), argv.data());
-  throw Failure(fmt::format("cannot run {}: {}", path, error_text(errno)));
 }
 
 // The dynamic linker that an ELF file asks for; empty when it asks for none.
@@ -84,11 +76,11 @@ std::string interpreter_of(std::ifstream& file, const Elf64_Ehdr& header) {
 std::string unsuitable(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
-    return fmt::format("cannot run {}: {}", path, error_text(errno));
+    return "cannot run " + path + ": " + error_text(errno);
   }
-  if (S_ISDIR(status.st_mode)) return fmt::format("cannot run {}: it is a folder", path);
+  if (S_ISDIR(status.st_mode)) return "cannot run " + path + ": it is a folder";
   if ((status.st_mode & (S_ISUID | S_ISGID)) != 0 && ::geteuid() != 0) {
-    return fmt::format("{} is set-user-id, so that no library can be preloaded into it", path);
+    return path + " is set-user-id, so that no library can be preloaded into it";
   }
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header{};
@@ -97,16 +89,14 @@ std::string unsuitable(const std::string& path) {
     return {};  // a script, or unreadable: its interpreter gets the library
   }
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64) {
-    return fmt::format("{} is not an x86-64 program, which libferry.so is", path);
+    return path + " is not an x86-64 program, which libferry.so is";
   }
   const std::string interpreter = interpreter_of(file, header);
   if (interpreter.empty()) {
-    return fmt::format("{} is statically linked, so that no library can be preloaded into it",
-                       path);
+    return path + " is statically linked, so that no library can be preloaded into it";
   }
   if (interpreter.find("musl") != std::string::npos) {
-    return fmt::format("{} uses musl ({}); Ferry needs a program for glibc 2.34 or later", path,
-                       interpreter);
+    return path + " uses musl (" + interpreter + "); Ferry needs a program for glibc 2.34 or later";
   }
   return {};
 }
@@ -131,7 +121,7 @@ int run(const std::vector<std::string>& arguments) {
     } else if (argument.starts_with("--netdev=")) {
       netdev = checked_netdevs(argument.substr(9));
     } else if (argument.starts_with('-')) {
-      throw Failure(fmt::format("unknown option '{}'; see: ferry run --help", argument));
+      throw Failure("unknown option '" + argument + "'; see: ferry run --help");
     } else {
       break;
     }
@@ -156,17 +146,4 @@ int run(const std::vector<std::string>& arguments) {
   become(program, command);
 }
 
-int lab(const std::vector<std::string>& arguments) {
-  const std::filesystem::path here = folder_of_program();
-  const auto installed = here.parent_path() / "share/ferry/lab/lab";
-  const auto script = std::filesystem::exists(installed) ? installed : here / "lab/lab";
-  if (!std::filesystem::exists(script)) {
-    throw Failure("the lab is not installed here; install the package ferry-lab");
-  }
-  ::setenv("FERRY_BIN", here.c_str(), 0);
-  std::vector<std::string> command{script};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  become(script, command);
-}
-
-}  // namespace ferry::cli
+}  // namespace ferry::launch

@@ -43,6 +43,10 @@ fails "unknown command 'mvoe'; see: ferry --help" mvoe
 fails "give the program's pid" move $'\xff' --to host
 fails 'is no name of a host' move program --to $'\xff'
 [[ $("$ferry") == "$("$ferry" --help)" ]] || fail 'ferry alone does not show its help'
+# Each library that ferry opens costs time at every `ferry run`.
+libraries=$(readelf -d "$ferry" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p' | tr '\n' ' ')
+[[ $libraries =~ ^((ld-linux-x86-64|libc|libm)\.so\.[0-9]+\ )+$ ]] ||
+  fail "ferry needs these libraries to start a program, not libc and libm alone: $libraries"
 fails 'run needs a program' run
 fails 'run needs a program' run --
 fails "unknown option '--nothing'" run --nothing true

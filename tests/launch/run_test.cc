@@ -1,4 +1,4 @@
-#include "cli/run.h"
+#include "launch/run.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace ferry::cli {
+namespace ferry::launch {
 namespace {
 
 // An ELF file with this interpreter, or none.
@@ -49,4 +49,4 @@ TEST(Unsuitable, KnowsWhichProgramsCannotHaveTheLibrary) {
 }
 
 }  // namespace
-}  // namespace ferry::cli
+}  // namespace ferry::launch

@@ -10,7 +10,6 @@
 
 #include "base/companion.h"
 #include "base/failure.h"
-#include "cli/run.h"
 #include "host/proc/subprocess.h"
 #include "port/address_text.h"
 #include "port/slot.h"

@@ -12,7 +12,6 @@
 #include "base/failure.h"
 #include "base/net.h"
 #include "cli/local_ferryd.h"
-#include "cli/run.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
@@ -189,9 +188,9 @@ std::string criu_problem(bool is_root) {
 // Empty: the command is installed without it.
 std::string build_of_ferryd() {
   std::error_code error;
-  const auto here = folder_of_program();
-  const auto installed = here.parent_path() / "sbin/ferryd";
-  return build_id_of(std::filesystem::exists(installed, error) ? installed : here / "ferryd");
+  const auto installed = prefix() / "sbin/ferryd";
+  return build_id_of(std::filesystem::exists(installed, error) ? installed
+                                                               : folder_of_program() / "ferryd");
 }
 
 }  // namespace
