@@ -6,6 +6,14 @@
 # shellcheck source=tests/migrate/podman_lib.sh
 source "$(dirname "$0")/podman_lib.sh"
 
+# known_as NAME: what `ferry ps` calls the container on h1 whose id podman knows by this name.
+known_as() {
+  shows "^stream_check .* $1 " on h1 "$ferry" ps || fail "ferry ps does not say $1: $(on h1 "$ferry" ps)"
+  on h1 "$ferry" ps --json | jq -e --arg name "$1" --arg id "$(pod h1 inspect --format '{{.Id}}' "$1")" \
+    'any(.programs[]; .container == $name and .runtime == "podman" and .container_id == $id)' >/dev/null ||
+    fail "ferry ps --json does not say $1: $(on h1 "$ferry" ps --json)"
+}
+
 group_moved() {
   local address
   prepare pms
@@ -13,6 +21,16 @@ group_moved() {
   on h1 sh -c "echo kept >\$($PODMAN volume inspect --format '{{.Mountpoint}}' data)/file"
   format='{{.NetworkSettings.Networks.lan.IPAddress}} {{.NetworkSettings.Networks.lan.MacAddress}}'
   address=$(pod h1 inspect --format "$format" pmc)
+  known_as pmc
+  pod h1 rename pmc other
+  known_as other
+  # The lab has a container of this name, too.
+  start h1 other "$FERRY_BIN/stream_check" --listen 18601
+  await_listen h1 other 18601
+  fails "^ferry: 'other' is ambiguous on h1: (podman and lab|lab and podman) have a container of this name; give a pid: \
+ferry ps$" on h1 "$ferry" move other --to h3
+  kill -KILL "$(on h1 jq .pid /run/ferry/containers/other/config.json)"
+  pod h1 rename other pmc
   move pmc h1 h3
   has_nothing h1 pmc || fail "h1 has something of pmc still: $(pod h1 ps -a)"
   fails "^ferry: 'pmc' has moved from h1 to h3; to move it on, on h3: ferry move pmc --to HOST$" on h1 "$ferry" \

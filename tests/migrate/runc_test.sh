@@ -66,6 +66,10 @@ group_move() {
   comes rm h1 h3
   ok 'a container of runc under load, to a host that has its root filesystem'
   comes rm h3 h1
+  # By its name alone it is the same container, as ferry ps has it.
+  on h1 "$ferry" ps --json | jq -e 'any(.programs[]; .container == "rm" and .runtime == "runc")' >/dev/null ||
+    fail "ferry ps --json does not say rm: $(on h1 "$ferry" ps --json)"
+  on h1 "$ferry" move rm --to h3 --dry-run >/dev/null || fail 'a container of runc is not found by its name'
   # By its pid it is the same container.
   on h1 "$ferry" move "$pid" --to h3 >/dev/null
   pid=$(pid_of h3 rm)

@@ -127,7 +127,9 @@ v1::PsReply Daemon::ps(uid_t user) {
       continue;
     }
     if (const auto name = units_.name_of(process.pid)) {
-      program->set_container(*name);
+      program->set_container(name->name);
+      program->set_runtime(name->kind);
+      program->set_container_id(name->id);
     }
     if (is_halted(process.pid)) {
       program->set_state("stopped");  // it could not answer

@@ -139,6 +139,13 @@ class Unit {
   const pid_t root_;
 };
 
+// By what a unit is known.
+struct UnitName {
+  std::string kind;
+  std::string name;  // for people
+  std::string id;    // for whoever runs it
+};
+
 // Whoever runs the units of one kind on this host.
 class UnitKind {
  public:
@@ -157,7 +164,7 @@ class UnitKind {
   virtual std::shared_ptr<Unit> of_process(const std::string& host, pid_t pid) = 0;
   // The name of the unit that a process belongs to; nothing: none of this kind, or none with a
   // name.
-  virtual std::optional<std::string> name_of([[maybe_unused]] pid_t pid) { return std::nullopt; }
+  virtual std::optional<UnitName> name_of([[maybe_unused]] pid_t pid) { return std::nullopt; }
 
   // On the destination, whose name is `host`: throws Failure when this unit cannot come. Changes nothing.
   virtual void check_arrival([[maybe_unused]] const std::string& host,

@@ -45,6 +45,22 @@ Units::Found Units::of_process(const ControlServer& control, pid_t pid) const {
   throw Failure(fmt::format("there is no process {} on {}", pid, host_));
 }
 
+UnitKind* Units::kind_with(const ControlServer& control, const std::string& name) const {
+  UnitKind* only = nullptr;
+  for (const auto& process : control.processes()) {
+    const auto owner = name_of(process.pid);
+    if (!owner || owner->name != name) continue;
+    UnitKind& of_process = kind(owner->kind);
+    if (only != nullptr && only != &of_process) {
+      throw Failure(fmt::format(
+          "'{}' is ambiguous on {}: {} and {} have a container of this name; give a pid: ferry ps",
+          name, host_, only->kind(), of_process.kind()));
+    }
+    only = &of_process;
+  }
+  return only;
+}
+
 // Throws Failure when a program of this name has left this host. None of that name is here.
 void Units::need_not_left(const std::string& program) const {
   if (const auto to = decisions_.host_of(program)) throw Failure(has_moved(program, host_, *to));
@@ -58,7 +74,10 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
     if (!asked.has(program) && asked.name_is_free(program)) need_not_left(program);
     return found(control, asked.named(host_, program), quoted);
   }
-  // podman, which is asked last, takes longest to answer.
+  if (auto* of_name = kind_with(control, program)) {
+    return found(control, of_name->named(host_, program), quoted);
+  }
+  // Containers in which nobody uses RDMA, or that do not run. podman, which is asked last, takes longest to answer.
   for (auto* kind : kinds_ | std::views::reverse) {
     if (kind->has(program)) return found(control, kind->named(host_, program), quoted);
   }
@@ -79,7 +98,8 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
     std::string candidates;
     for (const auto& [root, unit] : units) {
       if (!candidates.empty()) candidates += ", ";
-      candidates += name_of(root).value_or(std::to_string(root));
+      const auto name = name_of(root);
+      candidates += name ? name->name : std::to_string(root);
     }
     throw Failure(
         fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host_, candidates));
@@ -94,7 +114,7 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
       fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program, host_));
 }
 
-std::optional<std::string> Units::name_of(pid_t pid) const {
+std::optional<UnitName> Units::name_of(pid_t pid) const {
   for (auto* kind : kinds_) {
     if (auto name = kind->name_of(pid)) return name;
   }

@@ -28,15 +28,14 @@ class Units {
   Units(std::string host, std::vector<UnitKind*> kinds, const DecisionLog& decisions)
       : host_(std::move(host)), kinds_(std::move(kinds)), decisions_(decisions) {}
 
-  // `program`: the name of a container (of the lab's, podman's, or `kind`'s), a program's name, or a
-  // pid. The pid or name of a program in a container means the container. `kind`: the unit's; empty:
-  // any.
+  // `program`: the name of a container, a program's name, or a pid. The pid or name of a program in a
+  // container means the container. `kind`: the unit's; empty: any.
   // Throws Failure when there is no such unit, or there are several, or it was not started with
   // Ferry.
   Found find(const ControlServer& control, const std::string& program,
              const std::string& kind = {}) const;
   // The name of the unit that a process belongs to; nothing: that has no name.
-  std::optional<std::string> name_of(pid_t pid) const;
+  std::optional<UnitName> name_of(pid_t pid) const;
 
   // Throws Failure when there is no kind of that name.
   UnitKind& kind(const std::string& name) const;
@@ -52,6 +51,9 @@ class Units {
   Found found(const ControlServer& control, std::shared_ptr<Unit> unit,
               const std::string& what) const;
   Found of_process(const ControlServer& control, pid_t pid) const;
+  // The kind of the containers of this name in which processes use RDMA; null: there is none. Throws
+  // Failure when two kinds have some.
+  UnitKind* kind_with(const ControlServer& control, const std::string& name) const;
   void need_not_left(const std::string& program) const;
 
   const std::string host_;

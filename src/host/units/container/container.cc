@@ -190,9 +190,10 @@ std::shared_ptr<Unit> Runtime::of_process(const std::string& host, pid_t pid) {
   return container ? named(host, container->name) : nullptr;
 }
 
-std::optional<std::string> Runtime::name_of(pid_t pid) {
+std::optional<UnitName> Runtime::name_of(pid_t pid) {
   const auto container = container_of(pid);
-  return container ? std::optional(container->name) : std::nullopt;
+  if (!container) return std::nullopt;
+  return UnitName{kind(), container->name, container->name};
 }
 
 std::shared_ptr<Unit> Runtime::arrive(const std::string& name, const std::string& details) {

@@ -40,6 +40,12 @@ std::vector<std::string> arguments_of(pid_t pid) {
   return arguments;
 }
 
+// Of an option of conmon's, as -r /usr/bin/runc; empty: it is not among them.
+std::string value_of(const std::vector<std::string>& arguments, const std::string& option) {
+  const auto found = std::find(arguments.begin(), arguments.end(), option);
+  return arguments.end() - found < 2 ? std::string() : *(found + 1);
+}
+
 // runc mounts the container's root filesystem for CRIU, and CRIU mounts the cgroups, in the host's
 // own mount namespace: `runc delete` would delete what is in these mounts, too. False: not all are
 // gone.
@@ -107,6 +113,22 @@ std::vector<std::string> keys_of(const json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   return keys;
+}
+
+// What the container of this bundle (STORAGE/ID/userdata) is called now, by podman's own list; conmon
+// knows how it was called when it was started. Empty: the list does not say.
+std::string name_on_record(const std::string& bundle, const std::string& id) {
+  const auto storage = std::filesystem::path(bundle).parent_path().parent_path();
+  std::ifstream file(storage / "containers.json");
+  const json all = json::parse(file, nullptr, false);
+  if (!all.is_array()) return {};
+  for (const auto& container : all) {
+    if (!container.is_object() || text_of(container, "id") != id) continue;
+    const auto names = container.find("names");
+    if (names == container.end() || !names->is_array() || names->empty()) return {};
+    return names->front().is_string() ? names->front().get<std::string>() : std::string();
+  }
+  return {};
 }
 
 // The OCI configuration has the mounts that --device adds, too. Podman itself makes those that are
@@ -204,6 +226,17 @@ std::string Podman::container_of(pid_t pid) {
   return {};
 }
 
+std::string Podman::name_of(pid_t pid, const std::string& id) {
+  for (const pid_t ancestor : ancestors(pid)) {
+    if (program_name(ancestor) != "conmon" || user_of(ancestor) != 0) continue;
+    const auto arguments = arguments_of(ancestor);
+    if (std::count(arguments.begin(), arguments.end(), id) == 0) continue;
+    const std::string name = name_on_record(value_of(arguments, "-b"), id);
+    return printable(name.empty() ? value_of(arguments, "-n") : name);
+  }
+  return {};
+}
+
 std::vector<pid_t> Podman::processes_of(const std::string& id) {
   std::vector<pid_t> processes = all_processes();
   std::erase_if(processes, [&](pid_t pid) { return container_of(pid) != id; });
@@ -284,10 +317,9 @@ void Podman::end_restore(const std::string& id) const {
     silence(pid);
     kill_tree(pid);
     if (!unmount_rest(id)) continue;
-    // conmon's arguments have -r /usr/bin/runc. Podman does not know that runc has the container.
-    const auto option = std::find(arguments.begin(), arguments.end(), "-r");
-    if (arguments.end() - option < 2) continue;
-    run({{*(option + 1), "delete", "--force", id}, {}, {}});
+    // Podman does not know that runc has the container.
+    const std::string runc = value_of(arguments, "-r");
+    if (!runc.empty()) run({{runc, "delete", "--force", id}, {}, {}});
   }
   // Else the container's network would be there twice.
   run({{command_, "container", "cleanup", "--", id}, {}, {}});

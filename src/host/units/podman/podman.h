@@ -45,6 +45,9 @@ class Podman {
   std::optional<PodmanContainer> find(const std::string& name) const;
   // The id of the container that a process is in, by its cgroup. Empty: it is in none of podman's.
   static std::string container_of(pid_t pid);
+  // The name of the container with this id that a process is in, without asking podman, which waits
+  // while it makes a checkpoint of it. Empty: unknown.
+  static std::string name_of(pid_t pid, const std::string& id);
   static std::vector<pid_t> processes_of(const std::string& id);
 
   bool has_image(const std::string& id) const;

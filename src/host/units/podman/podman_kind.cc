@@ -78,9 +78,11 @@ std::shared_ptr<Unit> PodmanKind::of_process(const std::string& host, pid_t pid)
   return container ? unit_of(host, std::move(*container)) : nullptr;
 }
 
-std::optional<std::string> PodmanKind::name_of(pid_t pid) {
+std::optional<UnitName> PodmanKind::name_of(pid_t pid) {
   const std::string id = Podman::container_of(pid);
-  return id.empty() ? std::nullopt : std::optional(short_id(id));
+  if (id.empty()) return std::nullopt;
+  const std::string name = Podman::name_of(pid, id);
+  return UnitName{kPodman, name.empty() ? short_id(id) : name, id};
 }
 
 // Failures do not name this host: the asking ferryd puts its name before them.

@@ -22,7 +22,7 @@ class PodmanKind : public UnitKind {
   bool has(const std::string& name) override;
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
   std::shared_ptr<Unit> of_process(const std::string& host, pid_t pid) override;
-  std::optional<std::string> name_of(pid_t pid) override;
+  std::optional<UnitName> name_of(pid_t pid) override;
 
   void check_arrival(const std::string& host, const std::string& name,
                      const std::string& details) override;
