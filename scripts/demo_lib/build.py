@@ -13,13 +13,14 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 def release_binaries(progress, targets):
-    """The folder with Ferry's binaries: $FERRY_BIN as it is, or the release build, made now."""
+    """The folder with Ferry's binaries: $FERRY_BIN as it is, or the release build of all that users start, and of these
+    targets, made now."""
     given = os.environ.get("FERRY_BIN")
     if given:
         return pathlib.Path(given).resolve()
     progress.step("setting up the machine")
     _run([REPOSITORY / "scripts/setup", "--quiet"], "scripts/setup")
-    return _build(progress, "release", targets)
+    return _build(progress, "release", ["product", *targets])
 
 
 def unmovable_library(progress, binaries):
