@@ -121,6 +121,8 @@ def measure(contest):
     left = [run["throughput_left"] for run in runs["copied ahead"]]
     sent = [f"{median(run[part] for run in runs['copied ahead']) / scale:,.0f}"
             for part, scale in (("ahead_rounds", 1), ("ahead_bytes", 1e6), ("last_bytes", 1e6), ("ahead_ms", 1))]
+    contest.headline(f"blackout of a move, {MEMORY:,} MiB under load, copied ahead", "ms", blackouts["copied ahead"],
+                     "plain CRIU, an equal process", blackouts["plain CRIU"])
     contest.table(
         f"Blackout of stream_check with {MEMORY} MiB, {REWRITE} % of it rewritten each second, 4 QPs under full load, "
         "milliseconds",

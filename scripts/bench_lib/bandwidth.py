@@ -41,6 +41,9 @@ def measure(contest):
                 *(f"{ratio(rates[name], rates[peer]):.2f}" for peer in (best, UDP)),
                 f"{median(costs):.2f}" if costs else ""]
 
+    for name in ("ib_write_bw 64 KiB", "ib_send_bw 64 KiB"):
+        contest.headline(f"bandwidth: {name}", "Gbit/s", rates[name], f"{best}, its best settings", rates[best], True)
+    contest.headline("bandwidth: ib_write_bw 64 KiB", "Gbit/s", rates["ib_write_bw 64 KiB"], UDP, rates[UDP], True)
     contest.table("Bandwidth of one connection, Gbit/s of payload",
                   ["", "median", "rounds", "/ best iperf3", "/ raw UDP", "processor seconds per GB, both sides"],
                   [row(name) for name in results], "", ("Gbit/s", rates))

@@ -25,8 +25,9 @@ class Run(NamedTuple):
 
 
 class Contest:
-    def __init__(self, lab, progress, report, quick, unmovable):
-        self.lab, self.progress, self.report, self.quick = lab, progress, report, quick
+    def __init__(self, lab, progress, quick, unmovable):
+        self.lab, self.progress, self.quick = lab, progress, quick
+        self.report, self.headlines = [], []  # tables, and lines of the summary
         self.unmovable = unmovable  # libferry.so of a build that cannot be moved; None: not asked for
         self.server_host, self.client_host = lab.host(1), lab.host(2)
         self.seconds = 2 if quick else 4
@@ -74,6 +75,10 @@ class Contest:
                 self.progress.step(f"{what}, round {turn + 1} of {count}: {name}")
                 results[name].append(contestants[name]())
         return results
+
+    def headline(self, what, unit, ours, peer, theirs, more_is_better=False):
+        """A line of the summary."""
+        self.headlines.append(figures.Headline(what, unit, ours, peer, theirs, more_is_better))
 
     def table(self, title, head, rows, note="", bars=None):
         """Prints a table, and keeps it for the page. `bars`: (unit, {name: [figure, ...]}), to be drawn above it."""

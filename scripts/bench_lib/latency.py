@@ -36,6 +36,10 @@ def measure(contest):
              f"{median(run['p99'] for run in runs):.2f}", f"{max(run['max'] for run in runs):.0f}",
              against(runs, UDP, "median"), against(runs, UDP, "p99"), against(runs, TCP_POLLED, "median"),
              against(runs, TCP_BLOCKING, "median")] for name, runs in results.items()]
+    for peer in (UDP, TCP_POLLED):
+        contest.headline("latency of 64 bytes, one way: ib_send_lat", "µs",
+                         *([run["median"] for run in results["ib_send_lat"]], peer,
+                           [run["median"] for run in results[peer]]))
     contest.table("Latency of 64 bytes, one way, microseconds",
                   ["", "median", "medians of the rounds", "p99", "worst", "median / raw UDP", "p99 / raw UDP",
                    "median / TCP polled", "median / TCP blocking"], rows,

@@ -81,6 +81,10 @@ def measure(contest):
         difference, low, high = difference_interval(ours, theirs)
         difference_rows.append([name, f"{median(ours):.1f}", f"{median(theirs):.1f}", f"{difference:+.1f}",
                                 f"{low:+.1f} – {high:+.1f}"])
+    for qps in (QPS[0], 1024):
+        contest.headline(f"blackout of a move, {qps:,} QP{'s' if qps > 1 else ''}", "ms",
+                         [run["blackout_ms"] for run in results[qps]["ferry"]], "plain CRIU, an equal process",
+                         [sum(parts.values()) for parts in results[qps]["plain"]])
     contest.table("RDMA share of a blackout, directly timed, milliseconds",
                   ["", "median", "moves", *SHARE_PARTS.values()], rows,
                   "Published (MigrRDMA, table 1): 0.7 – 12.1.", ("ms", shares))

@@ -26,6 +26,8 @@ def measure(contest):
             alone, starved = results[over, size, "alone"], results[over, size, "starved"]
             rows.append([f"{size} over {over}", f"{median(alone):,.0f}", spread(alone), f"{median(starved):,.0f}",
                          spread(starved), f"{ratio(starved, alone):.2f}"])
+    contest.headline(f"messages of 64 bytes beside {SPINNING} programs that spin: {TEST}", "a second",
+                     results["Ferry", "64 B", "starved"], "UCX over TCP", results["TCP", "64 B", "starved"], True)
     contest.table(f"ucx_perftest {TEST}, messages a second", ["", "alone", "rounds", "starved", "rounds", "/ alone"],
                   rows, f"Starved: each side shares its processor with {SPINNING} programs that spin.")
     return {f"{over}, {size}, {how}": rates for (over, size, how), rates in results.items()}

@@ -1,0 +1,51 @@
+"""The pages of scripts/bench and scripts/demo: what they show of given figures."""
+
+import pathlib
+import sys
+import unittest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+
+from bench_lib import page  # noqa: E402
+from bench_lib.figures import Headline, plain, spread  # noqa: E402
+
+
+class Figures(unittest.TestCase):
+    def test_numbers_have_no_exponent(self):
+        for value, text in ((0, "0"), (0.00123, "0.00123"), (0.5, "0.500"), (1.957, "1.96"), (-23.46, "-23.5"),
+                            (196.4, "196"), (1960, "1,960"), (1234567.8, "1,234,568")):
+            self.assertEqual(plain(value), text)
+        self.assertEqual(spread([1960, 2.5]), "2.50 – 1,960")
+
+    def test_a_ratio_is_of_the_same_round(self):
+        line = Headline("blackout", "ms", [10, 30, 20], "plain CRIU", [20, 30, 80])
+        self.assertEqual(line.ratio(), 0.5)
+        self.assertTrue(line.is_better())
+        self.assertEqual(line.row(), ["blackout, ms", "20.0", "plain CRIU", "30.0", "0.500 (less is better)"])
+
+    def test_more_may_be_better(self):
+        self.assertFalse(Headline("bandwidth", "Gbit/s", [1], "TCP", [2], True).is_better())
+        self.assertTrue(Headline("bandwidth", "Gbit/s", [2], "TCP", [1], True).is_better())
+
+
+class BenchPage(unittest.TestCase):
+    TABLES = [{"title": "Blackout", "head": ["", "median"], "rows": [["<1 QP>", "1,960"]], "note": "",
+               "bars": ("ms", {"1 QP": [1960, 2050], "TCP": [1000, 1100]})}]
+
+    def test_it_begins_with_the_summary(self):
+        headlines = [Headline("blackout", "ms", [1960], "plain CRIU", [980]),
+                     Headline("rate", "a second", [3], "TCP", [1], True)]
+        text = page.render("a machine", headlines, self.TABLES)
+        self.assertLess(text.index("<h2>Summary</h2>"), text.index("<h2>Blackout</h2>"))
+        self.assertIn('<td>1,960</td><td>plain CRIU</td><td>980</td><td class="worse">2.00 (less is better)</td>', text)
+        self.assertIn('<td class="better">3.00 (more is better)</td>', text)
+        self.assertIn("&lt;1 QP&gt;", text)
+        self.assertNotIn("e+0", text)
+
+    def test_without_peers_there_is_no_summary(self):
+        self.assertNotIn("Summary", page.render("a machine", [], self.TABLES))
+
+
+if __name__ == "__main__":
+    unittest.main()
