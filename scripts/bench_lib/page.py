@@ -2,7 +2,8 @@
 
 from html import escape
 
-from demo_lib.page import STYLE, nice_step, number
+from demo_lib.drawing import nice_step, number
+from demo_lib.page import STYLE
 
 from .figures import SUMMARY_HEAD, median, plain, spread
 

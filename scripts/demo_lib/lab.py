@@ -1,5 +1,6 @@
 """The lab (lab/lab) for Python: hosts, containers, commands on hosts, moves."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -65,12 +66,13 @@ class Host:
 class Container:
     def __init__(self, lab, name, host, command):
         self.lab, self.name, self.host, self.command = lab, name, host, command
+        self._to = None  # the host to which it is being moved
 
-    def _file(self, name):
-        return self.host.file(f"/run/ferry/containers/{self.name}/{name}")
+    def _file(self, name, host=None):
+        return (host or self.host).file(f"/run/ferry/containers/{self.name}/{name}")
 
-    def config(self):
-        return json.loads(self._file("config.json").read_text())
+    def config(self, host=None):
+        return json.loads(self._file("config.json", host).read_text())
 
     @property
     def address(self):
@@ -79,17 +81,18 @@ class Container:
 
     def counters(self):
         """Bytes that rdma0 received and sent where the program is now; None while it is between two hosts."""
-        try:
-            config = self.config()
-            if config["state"] != "running" or config["pid"] <= 0:
-                return None
-            for line in pathlib.Path(f"/proc/{config['pid']}/net/dev").read_text().splitlines():
-                name, _, values = line.partition(":")
-                if name.strip() == "rdma0":
-                    fields = values.split()
-                    return int(fields[0]), int(fields[8])
-        except (OSError, ValueError, KeyError):
-            pass
+        for host in (self._to, self.host):  # before the command says that it has moved, it may have
+            try:
+                config = self.config(host) if host else {"state": ""}
+                if config["state"] != "running" or config["pid"] <= 0:
+                    continue
+                for line in pathlib.Path(f"/proc/{config['pid']}/net/dev").read_text().splitlines():
+                    name, _, values = line.partition(":")
+                    if name.strip() == "rdma0":
+                        fields = values.split()
+                        return int(fields[0]), int(fields[8])
+            except (OSError, ValueError, KeyError):
+                pass
         return None
 
     def qps(self):
@@ -146,19 +149,24 @@ class Container:
             pass
 
     def move(self, to, *options, timeout=120):
-        """Moves it with `ferry move`; its report, with the wall-clock times of begin and end as `began`, `ended`."""
+        """Moves it with `ferry move`; its report, with the wall-clock times of begin and end as `began`, `ended`, and
+        of each step as `steps`: [(step, time)]."""
         began = time.time()
-        status, out, error = self.host.run(["ferry", "move", self.name, "--to", to.name, "--json", *options],
-                                          timeout)
+        self._to = to
+        status, out, error = self.host.run(["ferry", "move", self.name, "--to", to.name, "--json", "--events",
+                                           *options], timeout)
         ended = time.time()
+        events = [json.loads(line) for line in error.splitlines() if line.startswith("{")]
+        error = "\n".join(line for line in error.splitlines() if not line.startswith("{"))
         if status != 0:
             raise Failure(f"moving {self.name} from {self.host.name} to {to.name} failed: {_first_line(error or out)}")
         try:
             report = json.loads(out)
         except ValueError as bad:
             raise Failure(f"ferry move printed no JSON: {_first_line(out)}") from bad
-        self.host = to
-        return report | {"began": began, "ended": ended}
+        self.host, self._to = to, None
+        steps = [(event["phase"], datetime.datetime.fromisoformat(event["time"]).timestamp()) for event in events]
+        return report | {"began": began, "ended": ended, "steps": steps}
 
 
 class Lab:

@@ -2,7 +2,8 @@
 
 from html import escape
 
-PARTS = ("stop", "dump", "transfer", "restore", "commit", "resume")
+from .drawing import PARTS, nice_step, number
+from .zoom import BIN_SECONDS, zooms
 
 STYLE = """
 :root { color-scheme: light dark;
@@ -25,6 +26,7 @@ figure { margin: 0; overflow-x: auto; } svg { display: block; width: 100%; min-w
 svg text { fill: var(--soft); font-size: 13px; font-family: inherit; }
 svg .title { fill: var(--text); font-weight: 600; }
 svg .number { fill: var(--back); font-size: 12px; font-weight: 700; text-anchor: middle; }
+svg .blackout { fill: var(--mark); font-weight: 700; text-anchor: middle; }
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); }
 .end { text-anchor: end; } .middle { text-anchor: middle; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .84rem;
@@ -35,22 +37,9 @@ pre { background: var(--panel); border-radius: .6rem; padding: .9rem; overflow-x
   line-height: 1.4; }
 """
 
+COLOURS = {"ib_send_bw": "--perf", "stream_check": "--stream"}
 _WIDTH = 1060
 _LEFT, _RIGHT = 64, 14
-
-
-def nice_step(span, ticks):
-    """1, 2 or 5 times a power of ten, so that `span` has at most `ticks` steps."""
-    step = 10.0 ** -6
-    while True:
-        for factor in (1, 2, 5):
-            if span <= step * factor * ticks:
-                return step * factor
-        step *= 10
-
-
-def number(value):
-    return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 class _Panel:
@@ -58,9 +47,9 @@ class _Panel:
 
     height, top = 150, 46
 
-    def __init__(self, y, name, colour, series, bin_width, seconds):
+    def __init__(self, y, title, name, series, bin_width, seconds):
         self.base = y + self.top + self.height
-        self.y0, self.name, self.colour = y, name, colour
+        self.y0, self.title, self.name, self.colour = y, title, name, COLOURS[name]
         self.series, self.bin, self.seconds = series, bin_width, seconds
         peak = max((value for _, value in series), default=0) or 1
         self.step = nice_step(peak, 4)
@@ -73,7 +62,7 @@ class _Panel:
         return self.base - self.height * value / self.limit
 
     def svg(self, moves):
-        out = [f'<text class="title" x="{_LEFT}" y="{self.y0 + 14}">{escape(self.name)}</text>',
+        out = [f'<text class="title" x="{_LEFT}" y="{self.y0 + 14}">{escape(self.title)}</text>',
                f'<text x="{_LEFT - 8}" y="{self.y0 + 14}" class="end">Gbit/s</text>']
         value = 0
         while value <= self.limit * 1.001:
@@ -82,11 +71,13 @@ class _Panel:
                        f'<text class="end" x="{_LEFT - 8}" y="{y + 4:.1f}">{number(value)}</text>')
             value += self.step
         for move in moves:
-            left, right = self.x(move["began"]), self.x(move["ended"])
             own = move["program"] == self.name
-            out.append(f'<rect x="{left:.1f}" y="{self.base - self.height}" width="{max(right - left, 1.5):.1f}" '
-                       f'height="{self.height}" fill="var(--mark)" opacity="{0.22 if own else 0.07}">'
-                       f'<title>{escape(_describe(move))}</title></rect>')
+            spans = [(move["began"], move["ended"], 0.07)] + ([(*move["gap"], 0.45)] if own else [])
+            for begin, end, opacity in spans:
+                left, right = self.x(begin), self.x(end)
+                out.append(f'<rect x="{left:.1f}" y="{self.base - self.height}" width="{max(right - left, 1.5):.1f}" '
+                           f'height="{self.height}" fill="var(--mark)" opacity="{opacity}">'
+                           f'<title>{escape(_describe(move))}</title></rect>')
         points = []
         for time, value in self.series:
             points.append(f"{self.x(time):.1f},{self.y(value):.1f} {self.x(time + self.bin):.1f},{self.y(value):.1f}")
@@ -99,7 +90,7 @@ class _Panel:
                        f'stroke-linejoin="round"/>')
         for move in moves:
             if move["program"] == self.name:
-                middle = (self.x(move["began"]) + self.x(move["ended"])) / 2
+                middle = (self.x(move["gap"][0]) + self.x(move["gap"][1])) / 2
                 y = self.base - self.height - 9
                 out.append(f'<circle cx="{middle:.1f}" cy="{y}" r="9" fill="var(--mark)"><title>'
                            f'{escape(_describe(move))}</title></circle>'
@@ -125,10 +116,10 @@ def _time_axis(seconds, y):
 
 
 def _throughput(result):
-    colours = ("--perf", "--stream")
     panels, y = [], 4
-    for colour, (name, series) in zip(colours, result["series"].items()):
-        panels.append(_Panel(y, name, colour, series, result["bin_seconds"], result["seconds"]))
+    for name, (bin_seconds, series) in result["series"].items():
+        panels.append(_Panel(y, f"{name}, in steps of {bin_seconds * 1e3:.0f} ms", name, series, bin_seconds,
+                             result["seconds"]))
         y = panels[-1].base + 18
     height = panels[-1].base + 44
     body = "".join(panel.svg(result["moves"]) for panel in panels) + _time_axis(result["seconds"], panels[-1].base)
@@ -208,7 +199,8 @@ def _tile(value, label, good=None):
 
 
 def render(result):
-    """The page. `result`: series {program: [(s, Gbit/s)]}, bin_seconds, seconds, moves, machine, date, problems,
+    """The page. `result`: series {program: (seconds of a bin, [(s, Gbit/s)])}, seconds, moves (with what zoom() says of
+    each), machine, date, problems,
     messages_{checked,lost,duplicated,corrupted}, perftest_exit, perftest_report, median_blackout_ms."""
     moves = result["moves"]
     counts = ("lost", "duplicated", "corrupted")
@@ -226,9 +218,15 @@ def render(result):
 its own, moved with <code>ferry move</code>.</p>
 <p class="soft">{escape(result['date'])} · {escape(result['machine'])}</p>
 {problems}<ul class="tiles">{"".join(tiles)}</ul>
-<h2>Throughput</h2>
-<p class="soft">Numbered marks: a move of this program, from the command to its end; pale: a move of the other one.
-ib_send_bw: bytes that arrive at its server's network interface. stream_check: payload that its client saw complete.</p>
+<h2>Each blackout</h2>
+<p class="soft">Gbit/s in each {BIN_SECONDS * 1e3:.0f} ms, over the milliseconds since the blackout began. Red: the
+blackout, in which the side that stays sees nothing of the other; below it the steps of the move. Dips outside of the red are
+the processes of all hosts taking turns on this machine's processors, as they do without moves.</p>
+<figure>{zooms(moves, COLOURS)}</figure>
+<h2>The whole run</h2>
+<p class="soft">Red: blackouts of this program, each with its move's number; pale: from the command to its end, also of
+the other one's moves. ib_send_bw: bytes that arrive at its server's network interface. stream_check: payload that its
+client saw complete. The steps are as long as the noise between moves needs.</p>
 <figure>{_throughput(result)}</figure>
 <h2>Where the time goes</h2>
 <p class="soft">The parts of each move, one after another; the bar across is the blackout: the largest gap between two

@@ -3,19 +3,25 @@
 import json
 import re
 import signal
+import statistics
 import threading
 import time
 
 from .failure import Failure
 from .lab import last_line
 
-BIN_SECONDS = 0.05
+SAMPLE_SECONDS = 0.005
 MESSAGE = 65536  # bytes per message of ib_send_bw
 MTU = 4096
 DEPTH = 1024  # enough to keep the RNIC busy while the program waits for its turn on a processor
 LIMIT = 3600  # seconds; it is ended before
 _PACKETS = MESSAGE // MTU
 _PSNS = 1 << 24
+
+
+# How long a step of a curve may be, so that a blackout is not lost in it, and how far rates between moves may be from
+# their median.
+_STEPS, _NOISE = (0.05, 0.1, 0.2), 0.1
 
 
 class Pair:
@@ -35,6 +41,17 @@ class Pair:
     def retransmitted(self):
         """Packets that both sides sent again, since they run."""
         return sum(qp["retransmitted_packets"] for role in ("client", "server") for qp in self.container(role).qps())
+
+    def calm_series(self, begin, end, moves):
+        """(seconds of a bin, series()): the shortest bins whose rates outside of moves are close to each other."""
+        for step in _STEPS:
+            series = self.series(begin, end, step)
+            rates = [rate for time_, rate in series
+                     if not any(move["began"] - begin - step < time_ < move["ended"] - begin + step for move in moves)]
+            usual = statistics.median(rates) if rates else 0
+            if rates and statistics.median(abs(rate - usual) for rate in rates) <= _NOISE * usual:
+                break
+        return step, series
 
     def check_running(self):
         for role in ("server", "client"):
@@ -102,28 +119,28 @@ class Perftest(Pair):
         while self._sampling.is_set():
             counters = self.server.counters()
             self._samples.append((time.time(), counters[0] if counters else None))
-            time.sleep(BIN_SECONDS / 2)
+            time.sleep(SAMPLE_SECONDS)
 
-    def series(self, begin, end):
+    def series(self, begin, end, bin_seconds):
         """(seconds since begin, Gbit/s) per bin."""
-        bins = [0.0] * max(int((end - begin) / BIN_SECONDS), 1)
+        bins = [0.0] * max(int((end - begin) / bin_seconds), 1)
         for (t0, b0), (t1, b1) in zip(self._samples, self._samples[1:]):
             if b0 is None or b1 is None or b1 < b0:  # between two hosts, or new counters behind a move
                 continue
             # Spread evenly over the bins that the two samples reach.
             time_, rate = t0, (b1 - b0) / (t1 - t0)
             while time_ < t1:
-                index = int((time_ - begin) / BIN_SECONDS)
-                until = min(t1, begin + (index + 1) * BIN_SECONDS)
+                index = int((time_ - begin) / bin_seconds)
+                until = min(t1, begin + (index + 1) * bin_seconds)
                 until = until if until > time_ else t1
                 if 0 <= index < len(bins):
                     bins[index] += rate * (until - time_)
                 time_ = until
-        return _gbit(bins)
+        return _gbit(bins, bin_seconds)
 
     def rate(self):
         """Gbit/s over the last half second."""
-        known = [(t, b) for t, b in self._samples[-20:] if b is not None]
+        known = [(t, b) for t, b in self._samples[-100:] if b is not None]
         if len(known) < 2 or known[-1][1] < known[0][1]:
             return 0.0
         return (known[-1][1] - known[0][1]) * 8 / (known[-1][0] - known[0][0]) / 1e9
@@ -159,14 +176,14 @@ class StreamCheck(Pair):
                 self._completions += int(point[2])
         return self._completions
 
-    def series(self, begin, end):
+    def series(self, begin, end, bin_seconds):
         self.completions()
-        bins = [0.0] * max(int((end - begin) / BIN_SECONDS), 1)
+        bins = [0.0] * max(int((end - begin) / bin_seconds), 1)
         for moment, count in self._points:
-            index = int((moment - begin) / BIN_SECONDS)
+            index = int((moment - begin) / bin_seconds)
             if 0 <= index < len(bins):
                 bins[index] += count
-        return _gbit(bins)
+        return _gbit(bins, bin_seconds)
 
     def rate(self):
         recent = self._points[-50:]
@@ -185,8 +202,8 @@ class StreamCheck(Pair):
         return json.JSONDecoder().raw_decode(text[begin:])[0]
 
 
-def _gbit(bins):
-    return [(index * BIN_SECONDS, count * 8 / BIN_SECONDS / 1e9) for index, count in enumerate(bins)]
+def _gbit(bins, bin_seconds):
+    return [(index * bin_seconds, count * 8 / bin_seconds / 1e9) for index, count in enumerate(bins)]
 
 
 def await_listener(container, port):

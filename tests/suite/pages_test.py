@@ -3,12 +3,14 @@
 import pathlib
 import sys
 import unittest
+from xml.etree import ElementTree
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
 from bench_lib import page  # noqa: E402
 from bench_lib.figures import Headline, plain, spread  # noqa: E402
+from demo_lib import zoom  # noqa: E402
 
 
 class Figures(unittest.TestCase):
@@ -45,6 +47,40 @@ class BenchPage(unittest.TestCase):
 
     def test_without_peers_there_is_no_summary(self):
         self.assertNotIn("Summary", page.render("a machine", [], self.TABLES))
+
+
+class Played:
+    """A pair that moves 8 Gbit/s, and nothing in between."""
+
+    def __init__(self, begin, end):
+        self.begin, self.end = begin, end
+
+    def series(self, begin, end, bin_seconds):
+        moments = [begin + k * bin_seconds for k in range(int((end - begin) / bin_seconds))]
+        return [(at - begin, 0.0 if self.begin - 1e-9 < at < self.end - 1e-9 else 8.0) for at in moments]
+
+
+class DemoPage(unittest.TestCase):
+    PAIR = Played(100.05, 100.15)
+    MOVE = {"number": 1, "program": "ib_send_bw", "role": "client", "from": "h1", "to": "h3", "blackout_ms": 100,
+            "gap": (100.05, 100.15), "resume_ms": 5,
+            "steps": [("check", 99.9), ("stop", 100.04), ("dump", 100.06), ("resume", 100.14), ("moved", 100.2)]}
+
+    def test_a_blackout_is_where_nothing_arrives(self):
+        self.assertAlmostEqual(zoom.quietest(self.PAIR, 100.0, 100.4, 0.1), 100.05)
+
+    def test_its_bins_are_empty(self):
+        zoomed = zoom.zoom(self.PAIR, self.MOVE)
+        for at, rate in zoomed["bins"]:
+            self.assertEqual(rate, 0 if -1e-6 < at < 0.1 - 1e-6 else 8, at)
+        self.assertEqual([step for step, _, _ in zoomed["steps"]], ["stop", "dump", "resume"])
+        self.assertAlmostEqual(zoomed["steps"][-1][2], 0.095)
+
+    def test_the_picture_has_its_length_and_its_steps(self):
+        text = zoom.zooms([self.MOVE | {"zoom": zoom.zoom(self.PAIR, self.MOVE)}], {"ib_send_bw": "--perf"})
+        ElementTree.fromstring(text)
+        self.assertIn(">100 ms</text>", text)
+        self.assertIn("<title>dump: 80.0 ms</title>", text)
 
 
 if __name__ == "__main__":
