@@ -220,8 +220,9 @@ its own, moved with <code>ferry move</code>.</p>
 {problems}<ul class="tiles">{"".join(tiles)}</ul>
 <h2>Each blackout</h2>
 <p class="soft">Gbit/s in each {BIN_SECONDS * 1e3:.0f} ms, over the milliseconds since the blackout began. Red: the
-blackout, in which the side that stays sees nothing of the other; below it the steps of the move. Dips outside of the red are
-the processes of all hosts taking turns on this machine's processors, as they do without moves.</p>
+blackout, in which the side that stays sees nothing of the other; below it the steps of the move.
+Dips outside of the red are the processes of all hosts taking turns on this machine's processors, as they do without
+moves.</p>
 <figure>{zooms(moves, COLOURS)}</figure>
 <h2>The whole run</h2>
 <p class="soft">Red: blackouts of this program, each with its move's number; pale: from the command to its end, also of

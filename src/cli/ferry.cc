@@ -1,6 +1,8 @@
 // ferry-client: the commands of ferry that talk with ferryds, and all others but run and lab
 // (src/launch), whose program starts this one. To its users it is ferry.
 
+#include <charconv>
+#include <cmath>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -60,7 +62,10 @@ int command(int argc, char** argv) {
                    "will be so short, and the move is given up when it will not be")
       ->check([](const std::string& text) {
         double number = 0;
-        const bool is_good = CLI::detail::lexical_cast(text, number) && number > 0;
+        const char* end = text.data() + text.size();
+        const auto [rest, error] = std::from_chars(text.data(), end, number);
+        const bool is_good =
+            error == std::errc() && rest == end && std::isfinite(number) && number > 0;
         return is_good ? std::string() : "'" + text + "' is no number of milliseconds above 0";
       })
       ->excludes(not_ahead)

@@ -38,6 +38,10 @@ fails 'MOVE is required; see: ferry resolve --help' resolve
 fails 'PROGRAM is required; see: ferry move --help' move
 fails '\-\-to is required; see: ferry move --help' move program
 fails "'-3' is no number of milliseconds above 0; see: ferry move --help" move program --to host --max-blackout -3
+for number in nan inf 12x 0 ''; do
+  fails "'$number' is no number of milliseconds above 0" move program --to host --max-blackout "$number"
+done
+fails 'no ferryd runs on this host' move program --to host --max-blackout 12.5
 fails 'not expected: --frob; see: ferry move --help' move a b --frob --to host
 fails "unknown command 'mvoe'; see: ferry --help" mvoe
 fails "give the program's pid" move $'\xff' --to host
