@@ -14,6 +14,15 @@ from .network import Network
 # On disk, and not in /run: what the machines write goes to their disks, which lie here.
 ROOT = pathlib.Path("/var/tmp/ferry-vmlab")
 MOST = 9  # machines: the image knows the names of so many
+ROOM = 1 << 30  # bytes of disk for what a machine writes: packages, images of programs
+
+
+def need_room(folder, machines):
+    """Failure when so many machines have no room for what they write."""
+    free = shutil.disk_usage(folder).free
+    if free < machines * ROOM:
+        raise Failure(f"not enough room in {folder} for {machines} machine{'s' if machines > 1 else ''}: "
+                      f"{machines * ROOM >> 20:,} MiB needed, {free >> 20:,} MiB free; make some")
 
 
 class Lab:
@@ -29,6 +38,7 @@ class Lab:
             raise Failure(f"{count} machines: give a number from 1 to {MOST}")
         if self._folder.exists():
             raise Failure(f"there is a lab '{self._name}' already; see: scripts/vmlab ps, scripts/vmlab down")
+        need_room(ROOT.parent, count)
         made = image(progress, {pathlib.Path(os.path.realpath(link)) for link in ROOT.glob("*/image")})
         ROOT.mkdir(exist_ok=True)
         self._folder.mkdir(mode=0o700)
