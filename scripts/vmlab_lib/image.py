@@ -13,6 +13,7 @@ from demo_lib.failure import Failure
 RECIPE = pathlib.Path(__file__).resolve().parent / "image"
 CACHE = pathlib.Path("/var/cache/ferry/vmlab")
 CRIU = pathlib.Path("/opt/ferry")
+GET_CRIU = pathlib.Path(__file__).resolve().parents[1] / "get-criu"
 SUITE = "bookworm"
 DISK_GIB = 4  # of the machine; the image takes what it is made of
 NEEDED = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen")
@@ -85,13 +86,7 @@ def _packages():
 
 def _mirror():
     """The mirror that apt already uses for Debian itself."""
-    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(CODENAME)",
-                              "Identifier: Packages"], stdout=subprocess.PIPE, text=True, check=False).stdout
-    for target in targets.splitlines():
-        address, origin, codename = target.split(" ", 2)
-        if origin == "Debian" and "-" not in codename:
-            return address
-    return "http://deb.debian.org/debian"
+    return subprocess.run([GET_CRIU, "--mirror"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def _run(command, **environment):

@@ -9,7 +9,7 @@ readonly rootfs=$FERRY_BIN/../rootfs/debian12
 # A root file system that knows nothing of Ferry. Cached: lab hosts see the build's folder.
 need_rootfs() {
   [[ ! -e $rootfs/.complete ]] || return 0
-  local mirror lock
+  local lock
   mkdir -p "${rootfs%/*}"
   exec {lock}>"${rootfs%/*}/lock" # several tests at a time need it
   flock "$lock"
@@ -17,13 +17,10 @@ need_rootfs() {
     exec {lock}>&-
     return 0
   fi
-  # shellcheck disable=SC2016 # apt's own substitutions
-  mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Identifier: Packages' 2>/dev/null |
-    awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')
   rm -rf "$rootfs"
   mmdebstrap --quiet --variant=extract --include=bash,coreutils,perftest,libibverbs1,librdmacm1,libstdc++6 bookworm \
     "$rootfs" \
-    "${mirror:-http://deb.debian.org/debian}" >"$work/mmdebstrap" 2>&1 ||
+    "$("$repository/scripts/get-criu" --mirror)" >"$work/mmdebstrap" 2>&1 ||
     { echo "skipped: no Debian 12: $(tail -n 1 "$work/mmdebstrap")"; exit 77; }
   rm -rf "${rootfs:?}"/{usr/share,var/lib/apt,var/lib/dpkg,var/cache}
   mkdir -p "$rootfs"/{opt/ferry,run/ferry,proc,sys,dev}

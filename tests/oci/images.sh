@@ -29,11 +29,9 @@ image_podman() {
 # The files of packages, without their scripts: what runs in the tests needs no more.
 extract_packages() { # SUITE FOLDER PACKAGE...
   local IFS=,
-  # shellcheck disable=SC2016 # apt's own substitutions
   mmdebstrap --quiet --variant=extract --aptopt='Acquire::Check-Valid-Until "false"' \
     --include="${*:3}" "$1" "$2" \
-    "$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(CODENAME)' 'Identifier: Packages' |
-      awk '$2 == "Debian" && $3 !~ /-/ { print $1; exit }')"
+    "$("$here/../../scripts/get-criu" --mirror)"
 }
 
 make_root() { # NAME FOLDER
