@@ -247,7 +247,7 @@ socket.socket(socket.AF_UNIX).bind("/run/ferry/ferryd.sock")
 time.sleep(1000)
 FAKE
 chmod +x "$work/bin/ferryd"
-cp "${FERRY_BIN:-$repository/build/release/bin}/ferry" "$work/bin" # makes the certificates
+cp "${FERRY_BIN:-$repository/build/release/bin}"/ferry{,-client} "$work/bin" # make the certificates
 export FERRY_BIN=$work/bin
 "$lab" up 2
 expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry"
