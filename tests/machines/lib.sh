@@ -11,20 +11,18 @@ set -euo pipefail
 
 repository=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
 readonly repository vmlab=$repository/scripts/vmlab
-readonly patience=240 # seconds that anything may take that is waited for
+readonly patience=240
+# shellcheck source=tests/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 work=
 machines=()
 
-ok() { printf 'ok - %s\n' "$*"; }
-
-fail() {
+show_hosts() {
   local host
-  printf 'FAILED: %s\n' "$*" >&2
   for host in "${machines[@]}"; do
-    printf -- '--- %s\n' "$host" >&2
-    vm "$host" 'journalctl -u ferryd -o cat --no-pager | tail -n 25' >&2 || true
+    printf -- '--- %s\n' "$host"
+    vm "$host" 'journalctl -u ferryd -o cat --no-pager | tail -n 25' || true
   done
-  exit 1
 }
 
 remove_machines() {
@@ -61,15 +59,6 @@ on_all() {
   done
   for job in "${!jobs[@]}"; do
     wait "${jobs[job]}" || fail "$1 on ${machines[job]}: $(tail -n 5 "$work/${machines[job]}")"
-  done
-}
-
-await() {
-  local what=$1 deadline=$((SECONDS + patience))
-  shift
-  until "$@"; do
-    ((SECONDS < deadline)) || fail "not within $patience s: $what"
-    sleep 0.3
   done
 }
 

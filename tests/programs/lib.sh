@@ -28,16 +28,15 @@ failures=0
 server_host=h1 # of pair
 client_host=h2
 export last_report= # of the last move
-readonly patience=120 # seconds that anything may take that is waited for, however busy the machine is
+readonly patience=120 # however busy the machine is
+# shellcheck source=tests/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-ok() { printf 'ok - %s\n' "$*"; }
-
-fail() {
+show_hosts() {
   local host
-  printf 'FAILED: %s\n' "$*" >&2
   for ((host = 1; host <= hosts; host++)); do
-    printf -- '--- ferryd of h%d\n' "$host" >&2
-    "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log >&2 || true
+    printf -- '--- ferryd of h%d\n' "$host"
+    "$lab" exec "h$host" -- tail -n 20 /run/ferry/ferryd.log || true
     # shellcheck disable=SC2016 # expanded on the host
     "$lab" exec "h$host" -- sh -c 'for log in /run/ferry/containers/*/log; do
       [ ! -s "$log" ] || {
@@ -46,9 +45,8 @@ fail() {
         echo ...
         tail -n 6 "$log"
       } | cut -c -400
-    done' >&2 || true
+    done' || true
   done
-  exit 1
 }
 
 # sanitizer_reports: what a ferryd that is built with a sanitizer has found.
@@ -101,18 +99,6 @@ on() { "$lab" exec "$1" -- "${@:2}"; }
 shows() {
   local output
   output=$("${@:2}") && grep -Eq -- "$1" <<<"$output"
-}
-
-# await WHAT CMD...: until CMD succeeds. WHAT is said if it never does. Who waits long asks less often, and leaves the
-# processor to whom it waits for.
-await() {
-  local what=$1 deadline=$((SECONDS + patience)) pause=20
-  shift
-  until "$@"; do
-    ((SECONDS < deadline)) || fail "not within $patience s: $what"
-    sleep "${pause}e-3"
-    pause=$((pause < 200 ? pause * 2 : 200))
-  done
 }
 
 # listens HOST PORT: something on a host, or in a container, listens on a TCP port.

@@ -1,0 +1,27 @@
+# Sourced by programs/lib.sh and machines/lib.sh; bash only. Who sources it sets
+#
+#   patience       seconds that anything may take that is waited for
+#   show_hosts     a function that prints the ends of the hosts' logs
+#
+# The first failure ends a test.
+# shellcheck shell=bash
+
+ok() { printf 'ok - %s\n' "$*"; }
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  show_hosts >&2
+  exit 1
+}
+
+# await WHAT CMD...: until CMD succeeds. WHAT is said if it never does. Who waits long asks less often, and leaves the
+# processor to whom it waits for.
+await() {
+  local what=$1 deadline=$((SECONDS + ${patience:?})) pause=20
+  shift
+  until "$@"; do
+    ((SECONDS < deadline)) || fail "not within $patience s: $what"
+    sleep "${pause}e-3"
+    pause=$((pause < 200 ? pause * 2 : 200))
+  done
+}
