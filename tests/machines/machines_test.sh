@@ -46,7 +46,10 @@ there_and_back() {
   move h3 h1
 }
 
-## how hosts come to belong together (README.md)
+## what pages say
+
+# run_page PAGE: its blocks that are for machines.
+run_page() { "$repository/tests/pages/pages_test" --on machines "$repository/$1" || fail "$1"; }
 
 packages=${FERRY_PACKAGES:-} # the folder with them
 
@@ -57,19 +60,14 @@ install_packages() {
     "$repository/scripts/package" --output "$packages"
   fi
   for host in "${machines[@]}"; do "$vmlab" copy "$packages"/{ferry,ferryd,ferry-lab}_*.deb "$host:/root/packages"; done
-  on_all 'dpkg -i /root/packages/*.deb'
-  on_all 'systemctl is-active ferryd'
+  run_page README.md # installs ferry and ferryd, joins the hosts, and moves a program
+  end_pair
+  on_all 'dpkg -i /root/packages/ferry-lab_*.deb; systemctl is-active ferryd'
   for host in "${machines[@]}"; do
     [[ $(vm "$host" 'ferry --version; ferryd --version') =~ ^ferry\ .*build.*ferryd\ .*build ]] ||
       fail "versions on $host: $(vm "$host" 'ferry --version; ferryd --version')"
   done
-  ok 'the packages are installed, and systemd has started ferryd'
-}
-
-join_hosts() {
-  vm h1 'ferry ca init && ferry host add root@h2 && ferry host add root@h3'
-  on_all 'systemctl restart ferryd'
-  ok 'h1 has a CA, and made h2 and h3 its hosts over ssh'
+  ok 'the packages are installed, and the hosts belong together'
 }
 
 ## groups
@@ -341,6 +339,5 @@ group_removal() {
 
 use_machines machines 3
 install_packages
-join_hosts
 if (($# == 0)); then set -- plain users clocks firewall reboot upgrade runc podman removal; fi
 for group in "$@"; do "group_$group"; done
