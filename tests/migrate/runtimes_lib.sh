@@ -41,6 +41,6 @@ goes_on() {
 has_more() { (($(packets "$1" "$2") > $3 + 50)); }
 
 # podman on a host of the lab: PODMAN is a command that does not touch the machine's containers, for ferryd as well.
-readonly PODMAN=$repository/tests/migrate/lab_podman
+readonly PODMAN=$repository/lab/bin/podman
 pod() { on "$1" "$PODMAN" "${@:2}"; }
 pod_pid() { pod "$1" inspect --format '{{.State.Pid}}' "$2"; }

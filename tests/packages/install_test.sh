@@ -53,6 +53,7 @@ sort >"$work/expected" <<'FILES'
 /usr/sbin/ferry-get-criu
 /usr/sbin/ferryd
 /usr/share/bash-completion/completions/ferry
+/usr/share/ferry/lab/bin/podman
 /usr/share/ferry/lab/host-init
 /usr/share/ferry/lab/lab
 /usr/share/ferry/lab/network-hook

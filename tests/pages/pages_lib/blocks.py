@@ -16,6 +16,7 @@ Marks are an HTML comment right before the block, a line for each:
     run by: TEST         a test that does the same runs already, by its name in ctest
     as: COMMAND          what the test runs in place of the block, which takes longer
     with: NAME=VALUE     the word NAME stands for VALUE in the block; may be repeated
+    needs: COMMAND       is run before all, outside of the namespaces, where there is a network; 77 skips the page
     before: COMMAND      is run before; may be repeated; with a prompt (`h2$ COMMAND`) on that host
     until: COMMAND       the same, after the block, until it succeeds
     on each: HOST...     the block runs on each of these hosts
@@ -34,7 +35,7 @@ INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 LIST_ITEM = re.compile(r"( *)(?:[*-]|\d+\.) ")
 PROMPT = re.compile(r"(?:(h\d)(?::\S+)?)?([$#]) (.*)$")
 MARK = re.compile(r"([a-z]+(?: [a-z]+)?)(?:: *(.*))?$")
-ONCE, REPEATED, PLAIN = ("on", "on each", "not run", "run by", "as"), ("with", "before", "until"), ("fails",)
+ONCE, REPEATED, PLAIN = ("on", "on each", "not run", "run by", "as", "needs"), ("with", "before", "until"), ("fails",)
 
 
 @dataclasses.dataclass

@@ -25,7 +25,7 @@ SCRIPT = '''
 exec </dev/null
 (
   if [ -e {state} ]; then . {state}; else cd {folder}; fi
-  set -e
+  set -e -o pipefail
   eval "$text"
   {{ export -p; printf 'cd %q\\n' "$PWD"; }} >{state}
 ) >{state}.output 2>&1
