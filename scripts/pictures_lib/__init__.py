@@ -1,0 +1,1 @@
+"""What scripts/pictures is made of."""
