@@ -8,7 +8,7 @@
 
 #include "host/proc/process_facts.h"
 
-// What CRIU cannot move of a program (docs/containers.md, "What cannot be moved"): found while the
+// What CRIU cannot move of a program (docs/cannot-move.md): found while the
 // program runs, before anything is stopped. Each rule was tried with CRIU 4.2.1. What is in doubt,
 // or may be gone in a moment, is no obstacle: then CRIU decides, and if it fails the program goes
 // on where it was.
