@@ -1,4 +1,4 @@
-"""The demo's first picture, taken out of its page, so that other pages can show it."""
+"""The demo's picture of the throughput, taken out of its page, so that other pages can show it."""
 
 import re
 
@@ -6,7 +6,8 @@ from demo_lib.failure import Failure
 
 from . import svg
 
-PICTURE = re.compile(r'<svg viewBox="0 0 (\d+) ([\d.]+)" role="img" aria-label="([^"]*)">(.*?)</svg>', re.DOTALL)
+PICTURE = re.compile(r'<svg viewBox="0 0 (\d+) ([\d.]+)" role="img" aria-label="(Throughput of both[^"]*)">(.*?)</svg>',
+                     re.DOTALL)
 STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
