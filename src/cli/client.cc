@@ -232,11 +232,9 @@ int ps(bool json, bool queue_pairs) {
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
   if (json) {
     auto output = to_json(reply);
-    // Ids as `ferry resolve` takes them: readers of JSON keep 53 bits of a number.
     for (auto& program : output["programs"]) {
       for (const char* id : {"move_id", "group"}) {
-        const auto number = program[id].get<std::uint64_t>();
-        program[id] = number == 0 ? std::string() : fmt::format("{:016x}", number);
+        program[id] = id_text(program[id].get<std::uint64_t>());
       }
     }
     fmt::print("{}\n", output.dump(2));

@@ -12,6 +12,7 @@
 #include "cli/certificates.h"
 #include "cli/client.h"
 #include "cli/doctor/doctor.h"
+#include "cli/history.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
 
@@ -81,6 +82,15 @@ int command(int argc, char** argv) {
   bool queue_pairs = false;
   ps->add_flag("--qps", queue_pairs, "a line for each queue pair")
       ->excludes(ps->add_flag("--json", json, "print as JSON"));
+  std::string past_program;
+  std::uint32_t past_limit = 0;
+  auto* history = app.add_subcommand(
+      "history", "lists the moves of this host, with their parts, and why those failed that did");
+  history->add_option("PROGRAM", past_program, "only of programs of this name");
+  history->add_option("--limit", past_limit, "only the latest so many (default: all that are kept)")
+      ->check(CLI::Range(1u, 1000000u))
+      ->type_name("N");
+  history->add_flag("--json", json, "print as JSON");
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
   resolve->add_option("MOVE", move_id, "the move's id, from ferry ps")->required();
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
@@ -165,6 +175,7 @@ int command(int argc, char** argv) {
     return ferry::cli::move(request, json, events);
   }
   if (*ps) return ferry::cli::ps(json, queue_pairs);
+  if (*history) return ferry::cli::history(past_program, past_limit, json);
   if (*doctor) return ferry::cli::doctor::run(others, tls, json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
   if (*add) return ferry::cli::host_add(host, ca_directory);

@@ -1,5 +1,6 @@
 #include "cli/json.h"
 
+#include <fmt/core.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
@@ -45,6 +46,10 @@ ordered_json to_json(const Message& message) {
     result[field->name()] = std::move(list);
   }
   return result;
+}
+
+std::string id_text(std::uint64_t id) {
+  return id == 0 ? std::string() : fmt::format("{:016x}", id);
 }
 
 }  // namespace ferry::cli

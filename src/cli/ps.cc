@@ -2,24 +2,15 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <cstdint>
 
+#include "cli/size.h"
 #include "cli/table.h"
 
 namespace ferry::cli {
 namespace {
 
 namespace v1 = ferry::v1;
-
-// As "211.0 MB"; decimal, as the figures of moves.
-std::string size(std::uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 999.95 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
 
 std::string state_of(const v1::Program& program) {
   std::string state = program.state();
@@ -56,7 +47,8 @@ std::string programs_text(const v1::PsReply& reply) {
         received += qp.received_bytes();
       }
       table.add({program.name(), pid, program.container(), device.name(), device.netdev(),
-                 std::to_string(device.qps_size()), size(sent), size(received), state_of(program)});
+                 std::to_string(device.qps_size()), size_text(sent), size_text(received),
+                 state_of(program)});
     }
   }
   return table.text();

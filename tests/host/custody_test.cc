@@ -56,8 +56,8 @@ struct CheckpointTest : testing::Test {
   }
   // Of which the daemon knows nothing.
   Custody another_custody() {
-    return {here.host,       *here.control,     here.stand_ins,   here.decisions,
-            *here.residents, *here.whereabouts, *here.departures, *here.arrivals};
+    return {here.host,         *here.control,    here.stand_ins, here.decisions, *here.residents,
+            *here.whereabouts, *here.departures, *here.arrivals, *here.accounts};
   }
 };
 

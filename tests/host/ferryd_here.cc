@@ -74,15 +74,19 @@ void FerrydHere::start() {
   whereabouts =
       std::make_unique<Whereabouts>(host.name, host.address, *control, *directory, *residents);
   peers.emplace(host.credentials);
-  departures = std::make_unique<Departures>(SourceSide{host, *units, *control, stand_ins, decisions,
-                                                       *directory, *departed, *residents,
-                                                       *whereabouts, *room, *criu, dump_turns});
+  history.emplace(host.state_directory + "/history");
+  move_counters.emplace();
+  accounts.emplace(*history, *move_counters);
+  departures = std::make_unique<Departures>(
+      SourceSide{host, *units, *control, stand_ins, decisions, *directory, *departed, *residents,
+                 *whereabouts, *room, *criu, dump_turns, *accounts});
   arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *peers,
-                                        *room, &images, *criu);
+                                        *room, &images, *criu, *accounts);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
-                                      *whereabouts, *departures, *arrivals);
+                                      *whereabouts, *departures, *arrivals, *accounts);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
-                                    *directory, *whereabouts, *departures, *arrivals, *custody);
+                                    *directory, *whereabouts, *departures, *arrivals, *custody,
+                                    *accounts, *history);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
   service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);

@@ -9,6 +9,8 @@
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
+#include "host/history/history.h"
+#include "host/history/move_counters.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -71,6 +73,9 @@ struct FerrydHere {
   std::unique_ptr<Whereabouts> whereabouts;
   std::optional<KeptPeers> peers;
   DumpTurns dump_turns;
+  std::optional<History> history;
+  std::optional<MoveCounters> move_counters;
+  std::optional<Accounts> accounts;
   std::unique_ptr<Departures> departures;
   std::unique_ptr<Arrivals> arrivals;
   std::unique_ptr<Custody> custody;

@@ -160,6 +160,14 @@ std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::strin
 
 using PlayedUnit = TwoFerryds<Machines>;
 
+// The only move in the history of a ferryd, when it has ended.
+v1::PastMove past(const FerrydHere& ferryd) {
+  EXPECT_TRUE(eventually([&] { return ferryd.history->under_way().empty(); }));
+  const auto reply = ferryd.daemon->history(0, {});
+  EXPECT_EQ(reply.moves_size(), 1);
+  return reply.moves_size() == 1 ? reply.moves(0) : v1::PastMove();
+}
+
 TEST_F(PlayedUnit, Moves) {
   const auto report = move();
   ASSERT_EQ(report.programs_size(), 1);
@@ -172,8 +180,41 @@ TEST_F(PlayedUnit, Moves) {
             (Calls{"check", "leave", "dump", "hold", "stage moved", "publish", "left"}));
   EXPECT_EQ(abroad.calls(), (Calls{"check vm 2 processors", "arrive vm 2 processors", "restore",
                                    "stage running", "publish", "activate"}));
+  const auto left = past(here), arrived = past(there);
+  EXPECT_EQ(left.program(), "vm");
+  EXPECT_EQ(left.from(), "here");
+  EXPECT_EQ(left.to(), "there");
+  EXPECT_EQ(left.direction(), "out");
+  EXPECT_EQ(left.outcome(), "moved");
+  EXPECT_EQ(left.step() + left.reason(), "");
+  EXPECT_DOUBLE_EQ(left.parts().blackout_ms(), report.programs(0).blackout_ms());
+  EXPECT_GT(left.parts().check_ms(), 0);
+  EXPECT_GT(left.parts().prepare_ms(), 0);
+  EXPECT_EQ(arrived.move_id(), left.move_id());
+  EXPECT_EQ(arrived.direction(), "in");
+  EXPECT_EQ(arrived.outcome(), "moved");
+  EXPECT_EQ(arrived.parts().image_bytes(), left.parts().image_bytes());
+  EXPECT_GT(arrived.parts().restore_ms(), 0);
   ::kill(abroad.process->pid(), SIGKILL);
   EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "end"; }));
+  EXPECT_EQ(past(there).outcome(), "moved");
+  // Users see moves of their own programs, and those of a name if they like.
+  EXPECT_EQ(here.daemon->history(4321, {}).moves_size(), 0);
+  v1::PastMove theirs;
+  theirs.set_move_id(1);
+  theirs.set_program("another");
+  theirs.set_owner(4321);
+  here.accounts->begun(Side::kSource, theirs);
+  EXPECT_EQ(here.daemon->history(4321, {}).moves_size(), 1);
+  EXPECT_EQ(here.daemon->history(4322, {}).moves_size(), 0);
+  EXPECT_EQ(here.daemon->history(0, {}).moves_size(), 2);
+  v1::HistoryRequest request;
+  request.set_program("vm2");
+  EXPECT_EQ(here.daemon->history(0, request).moves_size(), 0);
+  // The next ferryd knows the same.
+  here.restart();
+  EXPECT_EQ(here.daemon->history(0, {}).moves(0).ended(), left.ended());
+  EXPECT_EQ(here.daemon->history(0, {}).moves(1).outcome(), "failed");
 }
 
 TEST_F(PlayedUnit, IsLookedAtAndNotTouched) {
@@ -211,6 +252,9 @@ TEST_F(PlayedUnit, IsGivenUpByItsUser) {
   EXPECT_TRUE(eventually([&] { return seen.resumed == 1; }));
   EXPECT_TRUE(seen.rollback);
   EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "forget"; }));
+  EXPECT_EQ(past(here).outcome(), "aborted");
+  EXPECT_EQ(past(here).step(), "restore");
+  EXPECT_EQ(past(here).reason(), "it was given up");
 }
 
 TEST_F(PlayedUnit, IsNotGivenUpWhenItIsPromised) {
@@ -240,6 +284,15 @@ TEST_F(PlayedUnit, GoesOnWhenItsDestinationFails) {
   EXPECT_TRUE(eventually([&] { return abroad.calls().back() == "forget"; }));
   const auto theirs = abroad.calls();
   EXPECT_EQ(theirs.at(theirs.size() - 2), "release");
+  const auto left = past(here), arrived = past(there);
+  EXPECT_EQ(left.outcome(), "failed");
+  EXPECT_EQ(left.step(), "restore");
+  EXPECT_NE(left.reason().find("cannot restore 'vm': the machine has no luck today"),
+            std::string::npos);
+  EXPECT_GT(left.parts().blackout_ms(), left.parts().stop_ms());
+  EXPECT_EQ(arrived.outcome(), "failed");
+  EXPECT_EQ(arrived.step(), "restore");
+  EXPECT_EQ(arrived.reason(), "cannot restore 'vm': the machine has no luck today");
 }
 
 }  // namespace

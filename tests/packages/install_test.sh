@@ -63,6 +63,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-cdi-apply.1
 /usr/share/man/man1/ferry-cdi-generate.1
 /usr/share/man/man1/ferry-cdi.1
+/usr/share/man/man1/ferry-history.1
 /usr/share/man/man1/ferry-host-add.1
 /usr/share/man/man1/ferry-host-join.1
 /usr/share/man/man1/ferry-doctor.1
@@ -185,7 +186,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps resolve ca host doctor cdi' ''
+completes 'run lab move ps history resolve ca host doctor cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''

@@ -54,7 +54,7 @@ bool is_running(const Held& held) {
 
 Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
                  DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
-                 Departures& departures, Arrivals& arrivals)
+                 Departures& departures, Arrivals& arrivals, Accounts& accounts)
     : host_(host),
       control_(control),
       stand_ins_(stand_ins),
@@ -62,7 +62,8 @@ Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stan
       residents_(residents),
       whereabouts_(whereabouts),
       departures_(departures),
-      arrivals_(arrivals) {}
+      arrivals_(arrivals),
+      accounts_(accounts) {}
 
 // --- the dump
 
@@ -89,6 +90,13 @@ std::string Custody::stop(pid_t root) {
     std::lock_guard lock(mutex_);
     kept_.emplace(kept->id, kept);
   }
+  v1::PastMove past;
+  past.set_move_id(kept->id);
+  past.set_kind("checkpoint");
+  past.set_program(kept->held.program);
+  past.set_from(host_.name);
+  past.set_owner(owner_of_program(root));
+  accounts_.begun(Side::kSource, std::move(past));
   try {
     kept->tree->stop(processes, residents_, host_.limits.stop,
                      [&](const std::vector<HeldProcess>& stopped) {
@@ -96,7 +104,9 @@ std::string Custody::stop(pid_t root) {
                        decisions_.note(Journal::held(kept->id, Side::kSource, kept->held));
                        decisions_.note(Journal::kept(kept->id));
                      });
-  } catch (const Failure&) {
+  } catch (const Failure& failure) {
+    accounts_.ended(Side::kSource, kept->id,
+                    {MoveOutcome::kFailed, "stop", failure.what(), {}, {}, nullptr});
     if (kept->tree->all_back()) forget(*kept);
     throw;
   }
@@ -208,7 +218,7 @@ void Custody::taken(const v1::TakeRequest& request, const std::string& by) {
     std::lock_guard other(mutex_);
     kept_.erase(id);
   }
-  log::info("checkpoint {:016x} of '{}' goes on on {}", id, found->held.program, by);
+  accounts_.ended(Side::kSource, id, {MoveOutcome::kMoved, {}, {}, by, {}, nullptr});
   const auto entries = decisions_.entries();
   departures_.take_up(id, entries.at({id, Side::kSource}), std::move(found->tree));
 }
@@ -370,13 +380,25 @@ std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
     decisions_.note(Journal::held(id, Side::kDestination, claim.held));
     decisions_.record(Side::kDestination, {Decision::kCommitted, claim.note.program, "", {id}});
     claim.arrival = arrivals_.take_up(id, claim.held);
-    log::info("'{}' (process {}) goes on from checkpoint {:016x} of {}", claim.note.program,
-              claim.held.root, id, claim.note.host);
+    if (!is_here(claim.note)) tell_arrival(claim);
   }
   auto resume = claim.arrival->wake(innermost_pid(pid).value_or(pid));
   std::lock_guard other(mutex_);
   claims_.erase(id);  // the other processes ask the arrival
   return resume;
+}
+
+void Custody::tell_arrival(const Claim& claim) {
+  v1::PastMove past;
+  past.set_move_id(claim.note.id);
+  past.set_kind("checkpoint");
+  past.set_program(claim.note.program);
+  past.set_from(claim.note.host);
+  past.set_to(host_.name);
+  past.set_owner(owner_of_program(claim.held.root));
+  accounts_.begun(Side::kDestination, std::move(past));
+  accounts_.ended(Side::kDestination, claim.note.id,
+                  {MoveOutcome::kMoved, {}, {}, {}, {}, nullptr});
 }
 
 // Binds the sockets of all processes of the tree.
@@ -421,6 +443,7 @@ bool Custody::resumed(pid_t pid, std::uint64_t id) {
     std::lock_guard lock(mutex_);
     claims_.erase(id);
   }
+  accounts_.ended(Side::kSource, id, {MoveOutcome::kReturned, {}, {}, host_.name, {}, nullptr});
   forget(*found);
   return true;
 }
@@ -447,8 +470,8 @@ void Custody::keep_house() {
   }
   for (const auto& kept : old) {
     if (is_running(kept->held)) continue;
-    log::info("nobody restores checkpoint {:016x} of '{}': it is forgotten", kept->id,
-              kept->held.program);
+    accounts_.ended(Side::kSource, kept->id,
+                    {MoveOutcome::kLost, {}, "nobody has restored it", {}, {}, nullptr});
     forget(*kept);
     for (const auto& process : kept->held.processes) {
       for (const auto& context : process.place.contexts) whereabouts_.ended(context.slots);

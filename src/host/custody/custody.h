@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
+#include "host/history/accounts.h"
 #include "host/image/checkpoint_note.h"
 #include "host/journal/journal.h"
 #include "host/peers/messages.h"
@@ -47,7 +48,7 @@ class Custody {
   // Checkpoints that were restored are moves from then on: `departures` and `arrivals` get them.
   Custody(const ThisHost& host, ControlServer& control, StandInHost& stand_ins,
           DecisionLog& decisions, const Residents& residents, Whereabouts& whereabouts,
-          Departures& departures, Arrivals& arrivals);
+          Departures& departures, Arrivals& arrivals, Accounts& accounts);
 
   // --- the dump. A tree without Ferry processes gets no note. Throw Failure.
   std::string stop(pid_t root);
@@ -61,6 +62,7 @@ class Custody {
   // Keeps a checkpoint that a former ferryd kept. False: it is none, or its program is still here
   // and goes on.
   bool recover(std::uint64_t id, const Journal::Entry& entry);
+  bool is_kept(std::uint64_t id) { return kept(id) != nullptr; }
 
   // --- the restore. Throw Failure.
   void claim(pid_t criu, const std::string& note);
@@ -107,6 +109,7 @@ class Custody {
   std::shared_ptr<Claim> claim_of(std::uint64_t id);
   void forget(const Kept& kept);
   static bool is_restored(Claim& claim, pid_t pid);
+  void tell_arrival(const Claim& claim);
   std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
 
@@ -118,6 +121,7 @@ class Custody {
   Whereabouts& whereabouts_;
   Departures& departures_;
   Arrivals& arrivals_;
+  Accounts& accounts_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Kept>> kept_;
   std::map<std::uint64_t, std::shared_ptr<Claim>> claims_;

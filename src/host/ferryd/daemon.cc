@@ -62,7 +62,7 @@ void forget_networks_of_others(Held* held) {
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody)
+               Arrivals& arrivals, Custody& custody, Accounts& accounts, const History& history)
     : host_(host),
       units_(units),
       control_(control),
@@ -74,7 +74,9 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       whereabouts_(whereabouts),
       departures_(departures),
       arrivals_(arrivals),
-      custody_(custody) {}
+      custody_(custody),
+      accounts_(accounts),
+      history_(history) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -97,6 +99,10 @@ void Daemon::recover() {
       log::error("cannot take up move {:016x} of a former ferryd: {}", key.first, failure.what());
     }
   }
+  accounts_.end_forgotten([&](Side side, std::uint64_t id) {
+    if (side == Side::kDestination) return arrivals_.find(id) != nullptr;
+    return departures_.former(id) != nullptr || custody_.is_kept(id);
+  });
   units_.clear_up_arrivals();
   housekeeper_ = std::thread([this] { keep_house(); });
   std::lock_guard lock(mutex_);

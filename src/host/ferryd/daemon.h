@@ -10,6 +10,7 @@
 
 #include "host/control/control_server.h"
 #include "host/custody/custody.h"
+#include "host/history/history.h"
 #include "host/move/destination/arrivals.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
@@ -23,7 +24,8 @@ class Daemon : public ControlHandler {
  public:
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
-         Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody);
+         Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
+         Accounts& accounts, const History& history);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then all requests
@@ -41,6 +43,8 @@ class Daemon : public ControlHandler {
   void cancel(uid_t user, const v1::CancelRequest& request);
   // Of another user's programs it shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
+  // Moves of programs that `ferry ps` shows, or would have shown, to the user in full.
+  v1::HistoryReply history(uid_t user, const v1::HistoryRequest& request);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);
 
   // --- other ferryds; `from`: the name in the asking ferryd's certificate, empty with --insecure.
@@ -104,6 +108,8 @@ class Daemon : public ControlHandler {
   Departures& departures_;
   Arrivals& arrivals_;
   Custody& custody_;
+  Accounts& accounts_;
+  const History& history_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
@@ -168,6 +170,21 @@ v1::PsReply Daemon::ps(uid_t user) {
     program->set_move_id(arrival->move_id());
     program->set_group(arrival->group());
   }
+  return reply;
+}
+
+v1::HistoryReply Daemon::history(uid_t user, const v1::HistoryRequest& request) {
+  await_recovery();
+  v1::HistoryReply reply;
+  reply.set_host(host_.name);
+  auto moves = history_.moves();
+  std::erase_if(moves, [&](const v1::PastMove& move) {
+    return (user != 0 && move.owner() != user) ||
+           (!request.program().empty() && move.program() != request.program());
+  });
+  const std::size_t limit = request.limit() == 0 ? moves.size() : request.limit();
+  const std::size_t skipped = moves.size() - std::min(moves.size(), limit);
+  for (std::size_t i = skipped; i < moves.size(); ++i) *reply.add_moves() = std::move(moves[i]);
   return reply;
 }
 

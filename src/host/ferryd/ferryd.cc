@@ -31,6 +31,9 @@
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/service.h"
+#include "host/history/accounts.h"
+#include "host/history/history.h"
+#include "host/history/move_counters.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -240,13 +243,17 @@ int run(const Options& options) {
   }
   ImageReceiver* const receiver = images ? &*images : nullptr;
   DumpTurns dump_turns;
+  History history(options.state + "/history");
+  MoveCounters move_counters;
+  Accounts accounts(history, move_counters);
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
-                         residents, whereabouts, room, criu, dump_turns});
-  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, room, receiver, criu);
-  Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures,
-                  arrivals);
+                         residents, whereabouts, room, criu, dump_turns, accounts});
+  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, room, receiver, criu,
+                    accounts);
+  Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
+                  accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody);
+                departures, arrivals, custody, accounts, history);
   Checkup checkup(host, criu, *directory,
                   {options.images,
                    {options.podman, options.runc, "nft"},

@@ -103,6 +103,7 @@ class LocalService final : public v1::Local::Service {
                     grpc::ServerWriter<v1::MoveEvent>*) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
+  grpc::Status History(grpc::ServerContext*, const v1::HistoryRequest*, v1::HistoryReply*) override;
   grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
 
  private:
@@ -333,6 +334,14 @@ grpc::Status LocalService::Ps(grpc::ServerContext* context, const v1::PsRequest*
                               v1::PsReply* reply) {
   return guarded([&] {
     *reply = daemon_.ps(user_of(*context));
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::History(grpc::ServerContext* context, const v1::HistoryRequest* request,
+                                   v1::HistoryReply* reply) {
+  return guarded([&] {
+    *reply = daemon_.history(user_of(*context), *request);
     return grpc::Status::OK;
   });
 }

@@ -465,6 +465,7 @@ void ImageReceiver::serve(UniqueFd socket) {
   }
   ImageTotals totals;
   const int error = receive_files(*stream, transfer, &totals);
+  totals.stream_bytes = stream->received();
   {
     std::lock_guard lock(mutex_);
     Transfer& entry = transfers_.at(token);

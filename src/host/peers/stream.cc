@@ -152,28 +152,40 @@ int Stream::send(const void* data, std::size_t size, bool more) {
   return 0;
 }
 
-int Stream::receive(void* data, std::size_t size) {
-  char* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    std::size_t received = 0;
+int Stream::receive_part(void* data, std::size_t size, int flags, std::size_t* received) {
+  for (;;) {
     if (ssl_) {
       ERR_clear_error();
       errno = 0;
-      if (const int result = SSL_read_ex(ssl_.get(), bytes, size, &received); result != 1) {
+      if (const int result = SSL_read_ex(ssl_.get(), data, size, received); result != 1) {
         if (const int error = error_of(result); error != EINTR) return error;
         continue;
       }
     } else {
-      const ssize_t result = ::recv(socket_.get(), bytes, size, MSG_WAITALL);
+      const ssize_t result = ::recv(socket_.get(), data, size, flags);
       if (result < 0 && errno == EINTR) continue;
       if (result < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
       if (result == 0) return EPIPE;
-      received = static_cast<std::size_t>(result);
+      *received = static_cast<std::size_t>(result);
     }
+    received_ += *received;
+    return 0;
+  }
+}
+
+int Stream::receive(void* data, std::size_t size) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    std::size_t received = 0;
+    if (const int error = receive_part(bytes, size, MSG_WAITALL, &received)) return error;
     bytes += received;
     size -= received;
   }
   return 0;
+}
+
+int Stream::receive_some(void* data, std::size_t size, std::size_t* received) {
+  return receive_part(data, size, 0, received);
 }
 
 }  // namespace ferry::host

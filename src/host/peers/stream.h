@@ -3,6 +3,7 @@
 #include <openssl/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -27,12 +28,15 @@ class Stream {
   // Name in the other's certificate; empty without TLS.
   const std::string& peer() const { return peer_; }
   int socket() const { return socket_.get(); }
+  std::uint64_t received() const { return received_; }  // bytes, so far
 
   // Move all bytes, or give errno: ETIMEDOUT, EPIPE at the end of the stream, EACCES when the other
   // side refuses this host's certificate, EPROTO when it breaks TLS. `more`: the next bytes follow
   // at once.
   int send(const void* data, std::size_t size, bool more = false);
   int receive(void* data, std::size_t size);
+  // Waits for the first bytes, and gives how many came.
+  int receive_some(void* data, std::size_t size, std::size_t* received);
 
  private:
   struct Free {
@@ -43,10 +47,12 @@ class Stream {
   void start(const Credentials& credentials);
   void take_peer();
   int error_of(int result) const;
+  int receive_part(void* data, std::size_t size, int flags, std::size_t* received);
 
   UniqueFd socket_;
   std::unique_ptr<SSL, Free> ssl_;
   std::string peer_;
+  std::uint64_t received_ = 0;
 };
 
 }  // namespace ferry::host

@@ -41,7 +41,7 @@ constexpr int kGlanceMs = 200;                           // between looks at Thi
 }  // namespace
 
 Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
-                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu, Accounts& accounts,
                  std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
                  const v1::PrepareRequest& request)
     : host_(host),
@@ -50,6 +50,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       room_(room),
       receiver_(images),
       criu_runner_(criu),
+      accounts_(accounts),
       group_(std::move(group)),
       move_id_(request.move_id()),
       group_id_(request.group().id()),
@@ -80,6 +81,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
                                rootfs_ ? &*rootfs_ : nullptr);
     receiving_ = true;
     group_->join(*this);
+    tell_begin();
   } catch (const Failure&) {
     clean_up();
     throw;
@@ -87,7 +89,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
 }
 
 Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
-                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                 const ImageRoom& room, ImageReceiver* images, CriuRunner& criu, Accounts& accounts,
                  std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
                  std::uint64_t move_id, const Held& held)
     : host_(host),
@@ -96,6 +98,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       room_(room),
       receiver_(images),
       criu_runner_(criu),
+      accounts_(accounts),
       group_(std::move(group)),
       move_id_(move_id),
       group_id_(0),
@@ -168,7 +171,7 @@ agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
   return bound;
 }
 
-std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted) {
+std::vector<ProcessSlots> Arrival::bind_all(const std::vector<ProcessSlots>& wanted) {
   std::vector<ProcessSlots> places;
   for (const auto& place : wanted) {
     std::lock_guard lock(mutex_);
@@ -221,10 +224,12 @@ void Arrival::redirect(const Redirection& stdio) {
   if (has_terminal) forget_sessions_of_terminals(images_);
 }
 
-std::vector<ProcessSlots> Arrival::restore(std::chrono::milliseconds limit,
-                                           const Redirection& stdio) {
+std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
+                                                const Redirection& stdio) {
   const auto deadline = std::chrono::steady_clock::now() + std::min(limit, host_.limits.restore);
-  receiver_->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()));
+  image_bytes_ =
+      receiver_->wait(token_, static_cast<int>(std::min(limit, host_.limits.transfer).count()))
+          .stream_bytes;
   rootfs_.reset();
   place_log();
   redirect(stdio);
@@ -233,6 +238,7 @@ std::vector<ProcessSlots> Arrival::restore(std::chrono::milliseconds limit,
   if (!group_->happened(index_, ArrivalGroup::Event::kTransferred)) {
     throw Failure(group_->failure());
   }
+  whole_ = std::chrono::steady_clock::now();
   if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
   filling.unlock();
   if (group_->next(index_) == ArrivalGroup::Action::kRestore) {
@@ -282,6 +288,7 @@ void Arrival::run_criu() {
     v1::WatchEvent event;
     event.set_failed(error);
     push(std::move(event));
+    tell_lost(error);
   }
   watch_program();
 }
@@ -325,6 +332,7 @@ void Arrival::watch_program() {
 }
 
 void Arrival::program_ended() {
+  tell_lost("it ended before it went on");
   for (const auto& process : processes_) {
     for (const auto& context : process.contexts) whereabouts_.ended(context.slots);
   }
@@ -426,6 +434,7 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   }
   root_ = root;
   started_ = start_time(root);
+  held_ = std::chrono::steady_clock::now();
   tree_ = std::move(tree);
   group_->happened(index_, ArrivalGroup::Event::kHeld);
   return {};
@@ -451,6 +460,7 @@ void Arrival::connect() {
   if (start_time(root_) != started_) return;  // the program has ended
   {
     std::lock_guard lock(mutex_);
+    committed_at_ = std::chrono::steady_clock::now();
     for (const auto& process : processes_) {
       whereabouts_.arrived(process.pid, process.contexts);
     }
@@ -463,7 +473,7 @@ void Arrival::connect() {
 
 // Called after the abort.
 void Arrival::undo(const std::string& reason) {
-  log::info("'{}' does not arrive: {}", program_, reason);
+  tell_undone(reason);
   if (criu_.joinable()) {
     end_criu();
     criu_.join();
@@ -546,7 +556,13 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
       return;
     }
   }
+  const std::string failed = event.failed();
   push(std::move(event));
+  if (failed.empty()) {
+    tell_here();
+  } else {
+    tell_lost(failed);
+  }
 }
 
 void Arrival::registered(pid_t inner_pid) {

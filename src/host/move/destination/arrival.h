@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "host/history/accounts.h"
 #include "host/image/image_room.h"
 #include "host/image/image_stream.h"
 #include "host/image/rootfs_helper.h"
@@ -40,13 +41,13 @@ class Arrival : public UnderWay {
   // Makes room for the image. `unit`: made by UnitKind::arrive(). A constructor that throws Failure
   // leaves nothing behind, not even the unit.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
-          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu, Accounts& accounts,
           std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
           const v1::PrepareRequest& request);
   // An arrival that a former ferryd has committed, by the journal: finishes the commit, and gives
   // the processes their sockets if they still ask for them.
   Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
-          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+          const ImageRoom& room, ImageReceiver* images, CriuRunner& criu, Accounts& accounts,
           std::shared_ptr<ArrivalGroup> group, std::shared_ptr<const Unit> unit,
           std::uint64_t move_id, const Held& held);
   ~Arrival() override;
@@ -57,7 +58,8 @@ class Arrival : public UnderWay {
   std::size_t index() const { return index_; }       // in the group
   const ImageToken& token() const { return token_; }
 
-  // The steps, called by the source. When one throws Failure, the caller aborts. Sockets that can be
+  // The steps, called by the source. When one throws Failure, the caller aborts, and the history
+  // gets the reason. Sockets that can be
   // bound before the program is restored are bound by bind(), else by restore(): each gives those
   // that it has bound.
   std::vector<ProcessSlots> bind(const std::vector<ProcessSlots>& wanted);
@@ -121,6 +123,14 @@ class Arrival : public UnderWay {
   void undo(const std::string& reason);
   void run_criu();
   std::string fill();
+  std::vector<ProcessSlots> bind_all(const std::vector<ProcessSlots>& wanted);
+  std::vector<ProcessSlots> restore_here(std::chrono::milliseconds limit, const Redirection& stdio);
+  void tell_begin() const;
+  void note_failure(const std::string& reason);
+  std::string step() const;
+  void tell_undone(const std::string& reason);
+  void tell_here();
+  void tell_lost(const std::string& reason);
   void end_criu();
   void end_remains();
   void watch_program();
@@ -143,6 +153,7 @@ class Arrival : public UnderWay {
   const ImageRoom& room_;
   ImageReceiver* const receiver_;
   CriuRunner& criu_runner_;
+  Accounts& accounts_;
   const std::shared_ptr<ArrivalGroup> group_;
   const std::uint64_t move_id_, group_id_;
   const std::size_t index_;
@@ -164,13 +175,16 @@ class Arrival : public UnderWay {
   std::vector<StreamEnd> stream_ends_;  // CRIU gives them to the program
   ImageToken token_{};
   bool receiving_ = false;
+  std::atomic<std::uint64_t> image_bytes_{0};
 
   // These two are the group's.
   std::mutex& mutex_;
   std::condition_variable& changed_;
   std::vector<Process> processes_;
   std::list<v1::WatchEvent> events_;
-  std::string error_;  // why CRIU failed
+  std::string error_;                                                  // why CRIU failed
+  std::string failed_step_, failure_;                                  // of this program, the first
+  std::chrono::steady_clock::time_point whole_, held_, committed_at_;  // the image; restored
   bool criu_ended_ = false;
   pid_t root_ = 0;             // once it is held
   std::uint64_t started_ = 0;  // the root's start_time()

@@ -23,7 +23,8 @@ constexpr std::chrono::milliseconds kEndedAnswerTime{500};
 
 Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions,
                    Directory& directory, Whereabouts& whereabouts, KeptPeers& peers,
-                   const ImageRoom& room, ImageReceiver* images, CriuRunner& criu)
+                   const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                   Accounts& accounts)
     : host_(host),
       units_(units),
       decisions_(decisions),
@@ -32,7 +33,8 @@ Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisi
       peers_(peers),
       room_(room),
       images_(images),
-      criu_(criu) {}
+      criu_(criu),
+      accounts_(accounts) {}
 
 std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
                                            const std::string& from) {
@@ -62,7 +64,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
   directory_.met(request.source(), from);
   auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
   auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
-                                           std::move(group), std::move(unit), request);
+                                           accounts_, std::move(group), std::move(unit), request);
   std::lock_guard lock(mutex_);
   arrivals_.emplace(request.move_id(), arrival);
   return arrival;
@@ -74,7 +76,7 @@ std::shared_ptr<Arrival> Arrivals::take_up(std::uint64_t move_id, const Held& he
   auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_, source,
                                               ArrivalMachine::recovered(Decision::kCommitted));
   auto arrival = std::make_shared<Arrival>(
-      host_, decisions_, whereabouts_, room_, images_, criu_, std::move(group),
+      host_, decisions_, whereabouts_, room_, images_, criu_, accounts_, std::move(group),
       units_.known(held.program, held.instance), move_id, held);
   std::lock_guard lock(mutex_);
   arrivals_[move_id] = arrival;

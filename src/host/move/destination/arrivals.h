@@ -21,7 +21,7 @@ class Arrivals {
  public:
   Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions, Directory& directory,
            Whereabouts& whereabouts, KeptPeers& peers, const ImageRoom& room, ImageReceiver* images,
-           CriuRunner& criu);
+           CriuRunner& criu, Accounts& accounts);
 
   // `from`: the source's name in its certificate. Throws Failure.
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
@@ -48,6 +48,7 @@ class Arrivals {
   const ImageRoom& room_;
   ImageReceiver* const images_;  // null: no other host can be reached
   CriuRunner& criu_;
+  Accounts& accounts_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;

@@ -57,15 +57,10 @@ v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> pro
       moves_.emplace(moves.back()->move_id(), moves.back());
     }
   }
+  for (const auto& move : moves) move->tell_begin();
   try {
-    const auto report = move_together(side_.host.name, moves, progress);
-    for (const auto& program : report.programs()) {
-      log::info("'{}' moved to {}: blackout {:.1f} ms", program.program(), program.to(),
-                program.blackout_ms());
-    }
-    return report;
-  } catch (const std::exception& failure) {
-    log::info("{}", failure.what());
+    return move_together(side_.host.name, moves, progress);
+  } catch (const std::exception&) {
     std::lock_guard lock(mutex_);
     for (const auto& move : moves) {
       if (move->is_over()) moves_.erase(move->move_id());

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/control/control_server.h"
+#include "host/history/accounts.h"
 #include "host/journal/decision_log.h"
 #include "host/move/settle.h"
 #include "host/move/source/bring_back.h"
@@ -150,6 +151,7 @@ void FormerMove::ask(Lock& lock) {
 // Those of the program's future peers that ask here are told the way too, as long as it lives
 // anywhere.
 void FormerMove::depart() {
+  side_.accounts.ended(Side::kSource, move_id_, {MoveOutcome::kMoved, {}, {}, {}, {}, nullptr});
   const std::string to = entry_.going ? entry_.going->host : std::string();
   report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0, to); });
   network_ = side_.departed.hold_network(held_.instance);
@@ -238,6 +240,8 @@ void FormerMove::follow() {
 }
 
 void FormerMove::roll_back() {
+  side_.accounts.ended(Side::kSource, move_id_,
+                       {MoveOutcome::kFailed, {}, kFerrydEnded, {}, {}, nullptr});
   tree_->roll_back();
   if (unit_->is_checkpointed()) return bring_back();
   report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root(), {}); });

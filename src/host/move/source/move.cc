@@ -32,7 +32,6 @@ extern "C" {
 #include "host/move/source/bring_back.h"
 #include "host/move/source/departed.h"
 #include "host/move/source/image_way.h"
-#include "host/move/source/report.h"
 #include "host/peers/this_host.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/process_ids.h"
@@ -142,12 +141,14 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
 }
 
 // Carries out a step of the move, after which `event` has happened.
-void Move::attempt(MoveMachine::Event event, const std::function<void()>& step) {
+Move::Clock::duration Move::attempt(MoveMachine::Event event, const std::function<void()>& step) {
+  const auto began = Clock::now();
   in_group([&] {
     group_->need_open();
     step();
     group_->happened(index_, event);
   });
+  return Clock::now() - began;
 }
 
 void Move::run(const Progress& progress) {
@@ -157,13 +158,13 @@ void Move::run(const Progress& progress) {
   for (bool is_done = false; !is_done;) {
     switch (group_->next(index_, MoveGroup::Worker::kMove)) {
       case Action::kCheck:
-        attempt(Event::kChecked, [this] {
+        before_stop_.check = attempt(Event::kChecked, [this] {
           tell("check");
           check_here_and_there();
         });
         break;
       case Action::kPrepare:
-        attempt(Event::kPrepared, [this] {
+        before_stop_.prepare = attempt(Event::kPrepared, [this] {
           tell("prepare");
           prepare_there();
         });
@@ -352,7 +353,9 @@ v1::GroupReport move_together(const std::string& host,
   in_parallel(moves, [&](const auto& move) {
     try {
       move->run(in_turn);
+      move->tell_end({});
     } catch (const Failure& failure) {
+      move->tell_end(failure.what());
       std::lock_guard lock(one_at_a_time);
       failures.insert(failure.what());
       ++failed;
@@ -754,6 +757,7 @@ void Move::roll_back() {
       !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
     log::error("'{}' has not come back after its move failed", unit_.name());
   }
+  resumed_ = Clock::now();
   lock.unlock();
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
@@ -869,21 +873,6 @@ void Move::finish() {
   outcome_ = {std::make_shared<v1::MoveReport>(report()), tree_.timing().began, resumed_};
   lock.unlock();
   std::filesystem::remove_all(images_, ignored);
-}
-
-v1::MoveReport Move::report() const {
-  auto report = report_of(unit_.name(), host_.name, peer_.name(), tree_.timing(),
-                          {stopped_, dumped_, transferred_, restored_, committed_at_, resumed_},
-                          rdma_ns_there_, image_);
-  report.set_retransmitted_packets(retransmitted_);
-  report.set_ahead_ms(std::chrono::duration<double, std::milli>(ahead_time_).count());
-  report.set_ahead_rounds(ahead_rounds_);
-  report.set_ahead_bytes(ahead_bytes_);
-  report.set_last_bytes(last_bytes_);
-  report.set_rootfs_ms(std::chrono::duration<double, std::milli>(rootfs_time_).count());
-  report.set_rootfs_bytes(rootfs_ahead_);
-  report.set_rootfs_last_bytes(rootfs_last_);
-  return report;
 }
 
 }  // namespace ferry::host

@@ -12,10 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "host/history/accounts.h"
 #include "host/image/copy_ahead.h"
 #include "host/image/copy_rootfs.h"
 #include "host/image/image_stream.h"
 #include "host/move/source/move_group.h"
+#include "host/move/source/report.h"
 #include "host/move/source/source_side.h"
 #include "host/move/standstill.h"
 #include "host/move/under_way.h"
@@ -88,6 +90,10 @@ class Move : public UnderWay {
   // that moved and does not go on.
   void run(const Progress& progress);
   const Outcome& outcome() const { return outcome_; }  // when committed
+  // These two are for the history. tell_end(): how run() has ended: it has thrown `failure`, or
+  // nothing if that is empty.
+  void tell_begin() const;
+  void tell_end(const std::string& failure) const;
 
   // The user gives the move up. False: it is too late.
   bool give_up() { return group_->give_up(index_); }
@@ -114,7 +120,7 @@ class Move : public UnderWay {
   void tell(v1::MoveProgress progress, const std::string& phase);
   bool copies_ahead(std::uint64_t bytes) const;
   void in_group(const std::function<void()>& step);
-  void attempt(MoveMachine::Event event, const std::function<void()>& step);
+  Clock::duration attempt(MoveMachine::Event event, const std::function<void()>& step);
   void check_here_and_there();
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
@@ -145,6 +151,7 @@ class Move : public UnderWay {
   void handle(const v1::WatchEvent& event);
   void finish();
   v1::MoveReport report() const;
+  void add_before_stop(v1::MoveReport* report) const;
   std::vector<ImageFile> files() const;
 
   const SourceSide& side_;
@@ -181,7 +188,8 @@ class Move : public UnderWay {
   std::vector<ProcessSlots> there_;             // the result of places_
   std::vector<UniqueFd> pidfds_;                // of the whole tree, as of the stop
   std::optional<NetworkRules> lock_exception_;  // while its runtime's CRIU dumps it
-  std::string not_back_;                        // why it does not go on here, after the abort
+  BeforeStop before_stop_;
+  std::string not_back_;  // why it does not go on here, after the abort
 
   std::atomic<pid_t> criu_{0};  // set when CRIU starts
   Standstill standstill_;       // begins before CRIU starts

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kGlance{100};  // between looks at stopping_, and questions
 
 using Action = MoveMachine::Action;
-using State = MoveMachine::State;
+using State = MoveGroup::State;
 using Worker = MoveGroup::Worker;
 
 std::optional<Worker> worker_of(Action action) {
@@ -35,6 +35,24 @@ bool is_done(Worker worker, State state) {
     case State::kGone:
     case State::kOver: return true;
     default: return false;
+  }
+}
+
+// The step to which a program in this state has come, as users know the steps.
+const char* step_of(State state) {
+  switch (state) {
+    case State::kChecking:
+    case State::kChecked: return "check";
+    case State::kPreparing:
+    case State::kPrepared: return "prepare";
+    case State::kCopying:
+    case State::kCopied: return "copy ahead";
+    case State::kStopping: return "stop";
+    case State::kStopped:
+    case State::kFrozen: return "dump";
+    case State::kTransferring: return "transfer";
+    case State::kRestoring: return "restore";
+    default: return "commit";
   }
 }
 
@@ -87,14 +105,17 @@ void MoveGroup::happened(std::size_t program, Event event) {
 
 void MoveGroup::failed(std::size_t program, const std::string& reason) {
   std::lock_guard lock(mutex_);
+  const State state = machine_.state(program);
   machine_.failed();
-  note_failure(program, reason);
+  note_failure(program, state, reason);
 }
 
 bool MoveGroup::give_up(std::size_t program) {
   std::lock_guard lock(mutex_);
+  const State state = machine_.state(program);
   if (!machine_.failed()) return false;
-  note_failure(program, "it was given up");
+  if (!culprit_) is_given_up_ = true;
+  note_failure(program, state, "it was given up");
   return true;
 }
 
@@ -106,11 +127,13 @@ void MoveGroup::unneeded(std::size_t program) {
 
 void MoveGroup::time_passed(std::size_t program) {
   std::lock_guard lock(mutex_);
-  if (machine_.time_passed(now())) note_failure(program, stood_still(standstill_));
+  const State state = machine_.state(program);
+  if (machine_.time_passed(now())) note_failure(program, state, stood_still(standstill_));
 }
 
 // With mutex_.
-void MoveGroup::note_failure(std::size_t program, const std::string& reason) {
+void MoveGroup::note_failure(std::size_t program, State state, const std::string& reason) {
+  if (!culprit_) failed_in_ = state;
   if (!culprit_) culprit_ = program;
   if (culprit_ == program && failure_.empty() && !reason.empty()) {
     failure_ =
@@ -249,12 +272,24 @@ void MoveGroup::resolve_abort() {
   in_doubt_ = false;
   decided_at_ = std::chrono::steady_clock::now();
   if (failure_.empty()) failure_ = "an operator decided so";
+  is_given_up_ = true;
   changed_.notify_all();
 }
 
 std::string MoveGroup::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;
+}
+
+std::string MoveGroup::failed_step() const {
+  std::lock_guard lock(mutex_);
+  if (culprit_) return step_of(failed_in_);
+  return failure_.empty() ? "" : step_of(State::kHeldThere);  // the decision itself
+}
+
+bool MoveGroup::is_given_up() const {
+  std::lock_guard lock(mutex_);
+  return is_given_up_;
 }
 
 bool MoveGroup::is_over(std::size_t program) const {

@@ -26,6 +26,7 @@ class MoveGroup {
  public:
   using Action = MoveMachine::Action;
   using Event = MoveMachine::Event;
+  using State = MoveMachine::State;
 
   // Which thread carries out an action.
   enum class Worker : std::uint8_t {
@@ -82,6 +83,11 @@ class MoveGroup {
   void resolve_abort();
   // Why the group is aborted, in one line.
   std::string failure() const;
+  // In which step of the program that was the first to fail, as users know the steps; empty: none
+  // has failed.
+  std::string failed_step() const;
+  // Its user or an operator has given the group up.
+  bool is_given_up() const;
   // The program is back here; or it has gone, and nobody asks here any more where.
   bool is_over(std::size_t program) const;
 
@@ -89,7 +95,7 @@ class MoveGroup {
   using Lock = std::unique_lock<std::mutex>;
   static MoveMachine::Time now();
   const SourceDecision& decision() const { return machine_.decision(); }
-  void note_failure(std::size_t program, const std::string& reason);
+  void note_failure(std::size_t program, State state, const std::string& reason);
   void decide(Lock& lock, MoveMachine::Step step);
   void record_promise(Lock& lock);
   void ask(Lock& lock, MoveMachine::Step step);
@@ -106,6 +112,8 @@ class MoveGroup {
   mutable std::condition_variable changed_;
   MoveMachine machine_;
   std::optional<std::size_t> culprit_;
+  State failed_in_ = State::kChecking;  // the culprit's, when it failed
+  bool is_given_up_ = false;
   std::string failure_;
   std::string refusal_;  // why the record or the question that decides for all has failed
   bool in_doubt_ = false;

@@ -16,10 +16,20 @@ struct StepEnds {
   Time stopped, dumped, transferred, restored, committed, resumed;
 };
 
+// How long what comes before the stop has taken.
+struct BeforeStop {
+  StepEnds::Time::duration check{}, prepare{};
+};
+
 // Gives a report of the steps and of the stop; what was copied ahead and sent again is not in it.
 // `rdma_ns_there`: how long the program's processes took to resume.
 v1::MoveReport report_of(const std::string& program, const std::string& from, const std::string& to,
                          const StoppedTree::Timing& timing, const StepEnds& ends,
                          std::uint64_t rdma_ns_there, const ImageTotals& image);
+
+// The same of a move that has failed: of a step that has not ended there is nothing, and resumed is
+// when the program went on where it was.
+v1::MoveReport report_of_failed(const StoppedTree::Timing& timing, const StepEnds& ends,
+                                const ImageTotals& image);
 
 }  // namespace ferry::host

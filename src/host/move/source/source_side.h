@@ -2,6 +2,7 @@
 
 namespace ferry::host {
 
+class Accounts;
 class ControlServer;
 class CriuRunner;
 class DecisionLog;
@@ -29,6 +30,7 @@ struct SourceSide {
   const ImageRoom& room;
   CriuRunner& criu;
   DumpTurns& dump_turns;
+  Accounts& accounts;
 };
 
 }  // namespace ferry::host

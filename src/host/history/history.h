@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "ferry.pb.h"
+#include "host/journal/decision.h"
+
+// The moves of this host, those that left and those that arrived, also of former ferryds: a list,
+// and a file beside the journal. Nothing depends on it: a file that cannot be read or written is
+// warned of in the log.
+//
+//   file = { line "\n" }
+//   line = PastMove (ferry.proto) as JSON " " crc32(JSON, 8 hex digits)
+//
+// A move has a line when it begins and another when it has ended, which counts then. A line that is
+// torn or damaged does not count. The file is root's, and is written anew when it has become long.
+namespace ferry::host {
+
+class History {
+ public:
+  static constexpr std::size_t kMostMoves = 1000;  // of more the first are dropped
+  static constexpr std::size_t kMostOfUser = 250;  // of the programs of a user other than root
+  // What others say is cut after so many bytes.
+  static constexpr std::size_t kMostName = 128, kMostReason = 500;
+
+  explicit History(std::string path);
+
+  // The move's id and direction name it.
+  void begin(v1::PastMove move);
+  // `finish` gets the move when it is under way. Gives it as it is then; nothing: it is not.
+  using Finish = std::function<void(v1::PastMove& move)>;
+  std::optional<v1::PastMove> end(std::uint64_t move_id, Side side, const Finish& finish);
+
+  // In the order in which they began.
+  std::vector<v1::PastMove> moves() const;
+  std::vector<v1::PastMove> under_way() const;
+
+ private:
+  static constexpr std::size_t kLongestFile = 16 << 20;         // bytes: of more the end is read
+  static constexpr std::size_t kCompactAbove = 4 * kMostMoves;  // lines
+
+  void read();
+  void take(const std::string& line);
+  v1::PastMove* find(std::uint64_t move_id, const std::string& direction);
+  void trim(std::uint32_t owner);
+  void append(const v1::PastMove& move);
+  void compact();
+  void warn(const char* what);
+
+  const std::string path_;
+  mutable std::mutex mutex_;
+  UniqueFd file_;
+  std::vector<v1::PastMove> moves_;
+  std::size_t lines_ = 0, damaged_ = 0;
+  bool torn_ = false;    // the file does not end with a newline
+  bool warned_ = false;  // since the last line that was written
+};
+
+// "out" for the source's side, "in" for the destination's.
+const char* direction_of(Side side);
+
+}  // namespace ferry::host

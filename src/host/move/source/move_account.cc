@@ -1,0 +1,73 @@
+#include "ferry.pb.h"
+#include "host/journal/decision.h"
+#include "host/move/source/move.h"
+#include "host/peers/this_host.h"
+
+// The part of Move that tells how it went.
+namespace ferry::host {
+
+v1::MoveReport Move::report() const {
+  auto report = report_of(unit_.name(), host_.name, peer_.name(), tree_.timing(),
+                          {stopped_, dumped_, transferred_, restored_, committed_at_, resumed_},
+                          rdma_ns_there_, image_);
+  report.set_retransmitted_packets(retransmitted_);
+  report.set_ahead_rounds(ahead_rounds_);
+  report.set_ahead_bytes(ahead_bytes_);
+  report.set_last_bytes(last_bytes_);
+  report.set_rootfs_bytes(rootfs_ahead_);
+  report.set_rootfs_last_bytes(rootfs_last_);
+  add_before_stop(&report);
+  return report;
+}
+
+void Move::add_before_stop(v1::MoveReport* report) const {
+  const auto ms = [](Clock::duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+  };
+  report->set_check_ms(ms(before_stop_.check));
+  report->set_prepare_ms(ms(before_stop_.prepare));
+  report->set_ahead_ms(ms(ahead_time_));
+  report->set_rootfs_ms(ms(rootfs_time_));
+}
+
+void Move::tell_begin() const {
+  v1::PastMove move;
+  move.set_move_id(move_id_);
+  if (!group_->is_alone()) move.set_group(group_->id());
+  move.set_program(unit_.name());
+  move.set_from(host_.name);
+  move.set_to(peer_.name());
+  move.set_owner(owner_of_program(unit_.root()));
+  side_.accounts.begun(Side::kSource, std::move(move));
+}
+
+void Move::tell_end(const std::string& failure) const {
+  if (group_->undecided()) return;  // the next ferryd will know
+  MoveEnd end;
+  end.to = host_there_;
+  if (outcome_.report) {
+    end.outcome = MoveOutcome::kMoved;
+    end.parts = outcome_.report.get();
+    return side_.accounts.ended(Side::kSource, move_id_, end);
+  }
+  std::lock_guard lock(mutex_);
+  StepEnds ends{stopped_, dumped_, transferred_, restored_, {}, {}};
+  if (group_->committed()) {
+    end.outcome = MoveOutcome::kLost;
+    end.step = "resume";
+    end.reason = failure;
+  } else {
+    end.outcome = !not_back_.empty()      ? MoveOutcome::kLost
+                  : group_->is_given_up() ? MoveOutcome::kAborted
+                                          : MoveOutcome::kFailed;
+    end.step = group_->failed_step();
+    end.reason = not_back_.empty() ? group_->failure() : failure;
+    if (not_back_.empty()) ends.resumed = resumed_;
+  }
+  auto parts = report_of_failed(tree_.timing(), ends, image_);
+  add_before_stop(&parts);
+  end.parts = &parts;
+  side_.accounts.ended(Side::kSource, move_id_, end);
+}
+
+}  // namespace ferry::host

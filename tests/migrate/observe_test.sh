@@ -1,0 +1,110 @@
+#!/bin/bash
+# What ferryd tells of its moves: history, metrics, log. Needs root.
+#
+#   observe_test.sh [GROUP...]     groups: history (default: all)
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+readonly nobody=65534
+
+# past HOST FILTER [PROGRAM...]: the history of a host, through jq.
+past() { on "$1" "$ferry" history --json "${@:3}" | jq -c "$2"; }
+
+# of_another HOST PORT CMD...: a command for one more ferryd of a host.
+of_another() {
+  on "$1" env FERRYD_SOCKET="/tmp/ferryd-$2/sock" FERRYD_API_SOCKET="/tmp/ferryd-$2/api" "${@:3}"
+}
+
+# has HOST CONDITION: the history of a host has a move like this.
+has() { past "$1" '.moves[]' | jq -es "any(.[]; $2)" >/dev/null; }
+
+# serves HOST NAME; asks HOST NAME SERVER ON: the two sides of a stream_check.
+serves() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" --json
+  await_listen "$1" "$2" 18600
+}
+asks() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 100 --qps 2 --json
+  await_traffic "$1" "$2"
+}
+
+# unlucky_ferryd: one more on h3, port 4790, where nothing can be restored.
+unlucky_ferryd() {
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/unlucky-restore 'criu=/opt/ferry/bin/criu
+    [ "$1" = restore ] || exec $criu "$@"
+    while [ "$1" != --images-dir ]; do shift; done
+    echo "(00.000001) Error (criu/x.c:1): no luck today" >"$2/restore.log"; exit 1'
+  another h3 4790 --criu /tmp/unlucky-restore
+}
+
+group_history() {
+  local runner
+  serves h2 hs
+  asks h1 hc hs h2
+  shows '^no moves on h1 yet$' on h1 "$ferry" history || fail 'h1 has a history already'
+  move hc h1 h3
+  # Of one move both hosts tell the same.
+  past h1 '.moves[0]' >"$work/out"
+  await 'h3 knows that hc goes on' has h3 '.outcome == "moved"'
+  past h3 '.moves[0]' >"$work/in"
+  jq -e --argjson report "$last_report" '.direction == "out" and .program == "hc" and .from == "h1" and .to == "h3" and
+    .outcome == "moved" and .step == "" and .reason == "" and .group == "" and (.move_id | test("^[0-9a-f]{16}$")) and
+    .began < .ended and .parts.check_ms > 0 and .parts.prepare_ms > 0 and
+    .parts.blackout_ms == $report.blackout_ms and .parts.image_bytes == $report.image_bytes' "$work/out" >/dev/null ||
+    fail "the history of h1: $(<"$work/out"), after $last_report"
+  jq -e --slurpfile left "$work/out" '.direction == "in" and .outcome == "moved" and .from == "h1" and .to == "h3" and
+    .program == "hc" and .move_id == $left[0].move_id and .parts.image_bytes == $left[0].parts.image_bytes and
+    .parts.restore_ms > 0' "$work/in" >/dev/null || fail "the history of h3: $(<"$work/in")"
+  # What fails, there and here, has its step and the reason.
+  unlucky_ferryd
+  move hc h3 h1
+  fails 'no luck today' on h1 "$ferry" move hc --to h3:4790
+  past h1 '.moves[-1]' >"$work/out"
+  jq -e '.direction == "out" and .outcome == "failed" and .step == "restore" and (.reason | test("no luck today")) and
+    .to == "h3-4790" and .parts.blackout_ms > .parts.stop_ms and .parts.restore_ms == 0' "$work/out" >/dev/null ||
+    fail "the history of h1: $(<"$work/out")"
+  of_another h3 4790 "$ferry" history --json | jq -c '.moves[]' >"$work/in"
+  jq -es --slurpfile left "$work/out" 'length == 1 and (.[0] | .direction == "in" and .outcome == "failed" and
+    .step == "restore" and (.reason | test("no luck today")) and .move_id == $left[0].move_id)' "$work/in" >/dev/null ||
+    fail "the history of the other ferryd of h3: $(<"$work/in")"
+  fails 'has no network interface|no ferryd|there is no' on h1 "$ferry" move hc --to h3:4799
+  past h1 '.moves[-1]' >"$work/out"
+  jq -e '.outcome == "failed" and .step == "check"' "$work/out" >/dev/null || fail "the history of h1: $(<"$work/out")"
+  # A ferryd that is killed in the middle of a move: the next one tells.
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/slow-restore '[ "$1" != restore ] || { touch /tmp/restoring; sleep 600; }; exec /opt/ferry/bin/criu "$@"'
+  another h3 4791 --criu /tmp/slow-restore
+  on h1 "$ferry" move hc --to h3:4791 >"$work/dying" 2>&1 &
+  runner=$!
+  await 'h3 restores' on h3 test -e /tmp/restoring
+  has h1 '.outcome == "under way"' || fail "no move is under way: $(past h1 .)"
+  restart_ferryd h1
+  if wait "$runner"; then fail 'a ferryd that died told of a move'; fi
+  await 'h1 answers' answers h1
+  await 'the move has failed' has h1 '.outcome == "failed" and (.reason | test("ferryd that led it ended"))'
+  # What was before is still there, and told by name and number.
+  past h1 '[.moves[] | "\(.direction) \(.outcome)"] | join(",")' >"$work/all"
+  [[ $(<"$work/all") == '"out moved,in moved,out failed,out failed,out failed"' ]] || fail "h1: $(<"$work/all")"
+  [[ $(past h1 '.moves | length' hc) == 5 && $(past h1 '.moves | length' --limit 2) == 2 &&
+    $(past h1 '.moves | length' other) == 0 ]] || fail 'by name and number'
+  shows '^no moves of such a program on h1 yet$' on h1 "$ferry" history other || fail 'by a name of nobody'
+  shows '^ *BEGAN +PROGRAM +FROM +TO +OUTCOME +BLACKOUT-MS ' on h1 "$ferry" history || fail 'no header'
+  shows '^[-0-9]+ [0-9:]+ +hc +h1 +h3-4790 +failed .* restore: .*no luck today' on h1 "$ferry" history hc ||
+    fail "the table: $(on h1 "$ferry" history)"
+  # Root's program is nothing to others.
+  shows '^no moves on h1 yet$' on h1 setpriv --reuid $nobody --regid $nobody --clear-groups "$ferry" history ||
+    fail "another user sees root's moves"
+  # A damaged file is no hindrance.
+  on h1 sh -c 'printf "torn {" >>/var/tmp/ferry/history'
+  ferryd_with h1
+  [[ $(past h1 '.moves | length') == 5 ]] || fail "after a torn line: $(past h1 .)"
+  hit INT hc
+  finishes hc
+  lost_nothing hc
+  ok 'both hosts tell of a move, of its failure with step and reason, and after a restart'
+}
+
+use_lab observe 3 jq curl
+if (($# == 0)); then set -- history; fi
+for group in "$@"; do "group_$group"; done
