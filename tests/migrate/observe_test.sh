@@ -1,7 +1,7 @@
 #!/bin/bash
 # What ferryd tells of its moves: history, metrics, log. Needs root.
 #
-#   observe_test.sh [GROUP...]     groups: history (default: all)
+#   observe_test.sh [GROUP...]     groups: history metrics (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -105,6 +105,105 @@ group_history() {
   ok 'both hosts tell of a move, of its failure with step and reason, and after a restart'
 }
 
-use_lab observe 3 jq curl
-if (($# == 0)); then set -- history; fi
+# metrics HOST [FOLDER]: those of the ferryd in that folder; they have the form of Prometheus' text.
+metrics() {
+  on "$1" curl -sS --fail --unix-socket "${2:-/run/ferry}/metrics.sock" http://localhost/metrics >"$work/metrics" ||
+    fail "no metrics of $1"
+  python3 - "$work/metrics" <<'PYTHON' || fail "the metrics of $1: $(<"$work/metrics")"
+import re, sys
+name = r"[a-z_][a-z0-9_]*"
+label = name + r'="(?:[^"\\\n]|\\[\\"n])*"'
+sample = re.compile(rf"({name})(?:\{{{label}(?:,{label})*\}})? -?[0-9.e+-]+")
+families, kinds, seen = {}, {}, set()
+text = open(sys.argv[1], encoding="utf-8").read()
+assert text.endswith("\n")
+for line in text.splitlines():
+    if line.startswith("# HELP "):
+        family = line.split()[2]
+        assert family not in families and line.endswith("."), line
+        families[family] = line
+    elif line.startswith("# TYPE "):
+        _, _, of, kind = line.split()
+        assert of == family and kind in ("counter", "gauge", "histogram"), line
+        assert (kind == "counter") == of.endswith("_total") and of.startswith("ferry_"), line
+        kinds[of] = kind
+    else:
+        match = sample.fullmatch(line)
+        assert match, line
+        of = re.sub("_(bucket|sum|count)$", "", match[1]) if kinds[family] == "histogram" else match[1]
+        assert of == family, line
+        key = line.rsplit(" ", 1)[0]
+        assert key not in seen, line
+        seen.add(key)
+PYTHON
+  if command -v promtool >/dev/null; then promtool check metrics <"$work/metrics" || fail 'promtool objects'; fi
+}
+
+# says_metric LINE: the metrics that were read last have this line.
+says_metric() { grep -qxE -- "$1" "$work/metrics" || fail "no metric like '$1' in: $(grep -v '^#' "$work/metrics")"; }
+
+group_metrics() {
+  local tls=/run/ferry/tls url=https://10.77.0.1:4789/metrics certified
+  metrics h1
+  says_metric 'ferry_build_info\{version="[0-9.]+",build_id="[0-9a-f]{40}"\} 1'
+  says_metric 'ferry_moves_begun_total\{direction="out"\} 0'
+  says_metric 'ferry_move_blackout_seconds_count 0'
+  says_metric 'ferry_programs 0'
+  serves h2 ms
+  asks h1 mc ms h2
+  unlucky_ferryd
+  fails 'no luck today' on h1 "$ferry" move mc --to h3:4790
+  move mc h1 h3
+  metrics h1
+  says_metric 'ferry_moves_begun_total\{direction="out"\} 2'
+  says_metric 'ferry_moves_begun_total\{direction="in"\} 0'
+  says_metric 'ferry_moves_ended_total\{direction="out",outcome="moved"\} 1'
+  says_metric 'ferry_moves_ended_total\{direction="out",outcome="failed"\} 1'
+  says_metric 'ferry_move_failures_total\{direction="out",step="restore"\} 1'
+  says_metric 'ferry_moves_under_way\{direction="out"\} 0'
+  says_metric 'ferry_move_blackout_seconds_bucket\{le="\+Inf"\} 1'
+  says_metric 'ferry_move_blackout_seconds_count 1'
+  says_metric 'ferry_image_sent_bytes_total [1-9][0-9.e+]*'
+  says_metric 'ferry_stand_ins [1-9]'
+  metrics h3 /tmp/ferryd-4790
+  says_metric 'ferry_move_failures_total\{direction="in",step="restore"\} 1'
+  await_traffic h3 mc
+  metrics h3
+  says_metric 'ferry_moves_ended_total\{direction="in",outcome="moved"\} 1'
+  says_metric 'ferry_image_received_bytes_total [1-9][0-9.e+]*'
+  says_metric 'ferry_programs 1'
+  says_metric 'ferry_queue_pairs 2'
+  # Other pages, other users.
+  [[ $(on h1 curl -sS -o /dev/null -w '%{http_code} %{content_type}' --unix-socket /run/ferry/metrics.sock \
+    http://localhost/) == '404 text/plain; charset=utf-8' ]] || fail 'there is another page'
+  [[ $(on h1 curl -sS -o /dev/null -w '%{http_code} %{content_type}' --unix-socket /run/ferry/metrics.sock \
+    http://localhost/metrics) == '200 text/plain; version=0.0.4; charset=utf-8' ]] || fail 'the type of the page'
+  if on h1 setpriv --reuid $nobody --regid $nobody --clear-groups curl -sS --unix-socket /run/ferry/metrics.sock \
+    http://localhost/metrics >"$work/stranger" 2>&1; then fail "another user reads metrics: $(<"$work/stranger")"; fi
+  # Over TLS: hosts of the CA, and nobody else.
+  ferryd_with h1 --metrics-port 4789
+  certified=(--cacert "$tls/ca.pem" --cert "$tls/host.pem" --key "$tls/host.key")
+  on h2 curl -sS --fail "${certified[@]}" "$url" >"$work/metrics" || fail 'a host of the CA gets no metrics'
+  says_metric 'ferry_moves_begun_total\{direction="out"\} 0'
+  if on h2 curl -sS --cacert $tls/ca.pem "$url" >"$work/stranger" 2>&1; then fail 'metrics without a certificate'; fi
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=h2 -days 1 -keyout "$work/key" \
+    -out "$work/certificate" 2>/dev/null
+  if on h2 curl -sS --cacert $tls/ca.pem --cert <(cat "$work/certificate") --key <(cat "$work/key") "$url" \
+    >"$work/stranger" 2>&1; then fail 'metrics for a certificate of another CA'; fi
+  if grep -q '^ferry_' "$work/stranger"; then fail 'a stranger has read metrics'; fi
+  if on h2 curl -sS http://10.77.0.1:4789/metrics >"$work/stranger" 2>&1; then fail 'metrics without TLS'; fi
+  on h2 curl -sS --fail "${certified[@]}" "$url" >/dev/null || fail 'after strangers a host gets no metrics'
+  # The log has the same, for scripts.
+  on h1 grep -E " info: 'mc' moved to h3: .* move=[0-9a-f]{16} .*program=mc from=h1 to=h3 result=moved blackout_ms=" \
+    /run/ferry/ferryd.log >/dev/null || fail 'the log of the move'
+  on h1 grep -E " move=[0-9a-f]{16} .* step=restore result=failed .*reason=\".*no luck today\"$" \
+    /run/ferry/ferryd.log >/dev/null || fail 'the log of the failure'
+  hit INT mc
+  finishes mc
+  lost_nothing mc
+  ok 'what ferryd counts is read on its host, and by hosts of the CA'
+}
+
+use_lab observe 3 jq curl openssl python3
+if (($# == 0)); then set -- history metrics; fi
 for group in "$@"; do "group_$group"; done

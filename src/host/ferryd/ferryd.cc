@@ -34,6 +34,8 @@
 #include "host/history/accounts.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
+#include "host/metrics/metrics.h"
+#include "host/metrics/metrics_server.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -70,7 +72,8 @@ struct Options {
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;
-  std::optional<std::uint16_t> image_port;
+  std::string metrics_socket, metrics_group;  // socket: empty: in the folder of `api`
+  std::optional<std::uint16_t> image_port, metrics_port;
   bool insecure = false;
 };
 
@@ -172,6 +175,11 @@ std::string address_for_others(const Options& options,
   return options.listen;
 }
 
+std::string metrics_socket_of(const Options& options) {
+  if (!options.metrics_socket.empty()) return options.metrics_socket;
+  return std::filesystem::path(options.api).replace_filename("metrics.sock");
+}
+
 int run(const Options& options) {
   if (::geteuid() != 0) throw Failure("ferryd needs root: it freezes and restores processes");
   ::gpr_set_log_function(log_grpc);
@@ -265,6 +273,23 @@ int run(const Options& options) {
     ferryd_server = serve(host.address, ferryd_service.get(),
                           credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
+  Metrics metrics(FERRY_RELEASE, history, move_counters, stand_ins, control);
+  const auto page = [&metrics] { return metrics.text(); };
+  const std::string metrics_socket = metrics_socket_of(options);
+  std::optional<gid_t> metrics_group;
+  if (!options.metrics_group.empty()) metrics_group = group_of(options.metrics_group);
+  const MetricsServer local_metrics(listen_unix(metrics_socket, metrics_group), nullptr, page);
+  std::optional<MetricsServer> metrics_for_others;
+  if (options.metrics_port) {
+    if (!credentials || listen.empty()) {
+      throw Failure(
+          "--metrics-port needs the certificates of --tls-dir and an address to listen on; make "
+          "them (ferry ca init, ferry host join), or read the metrics on this host, from " +
+          metrics_socket);
+    }
+    const auto here = split_host_port(host.address, kFerrydPort).first;
+    metrics_for_others.emplace(listen_tcp(here, *options.metrics_port), &*credentials, page);
+  }
   const auto local_service = make_local_service(daemon, control, checkup);
   ::unlink(options.api.c_str());
   const auto local_server =
@@ -296,6 +321,7 @@ int run(const Options& options) {
   ::unlink(options.socket.c_str());
   ::unlink(ControlServer::programs_socket(options.socket).c_str());
   ::unlink(options.api.c_str());
+  ::unlink(metrics_socket.c_str());
   log::end();
   ::_exit(0);
 }
@@ -329,6 +355,15 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")
       ->capture_default_str();
+  app.add_option("--metrics-socket", options.metrics_socket,
+                 "UNIX socket where Prometheus' metrics are read by HTTP (default: metrics.sock "
+                 "beside --api-socket)");
+  app.add_option("--metrics-group", options.metrics_group,
+                 "group whose members may read them there (default: root alone may)");
+  app.add_option("--metrics-port", options.metrics_port,
+                 "TCP port for the same by HTTPS, of the address of --listen, for clients with a "
+                 "certificate of the CA (default: none)")
+      ->check(CLI::Range(1, 65535));
   app.add_option(
          "--state-dir", options.state,
          "the journal: decisions on moves, and what is held for them; must survive a restart")

@@ -57,6 +57,16 @@ bool is_of_this_namespace(int socket) {
          ::getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &there, &length) == 0 && here == there;
 }
 
+void sum_up(const transport::StandIn::Counters& counters, transport::StandIn::Counters* sum) {
+  sum->packets += counters.packets;
+  sum->naks_sent += counters.naks_sent;
+  sum->rnr_naks_sent += counters.rnr_naks_sent;
+  sum->moved_sent += counters.moved_sent;
+  sum->dropped += counters.dropped;
+  sum->forwarded += counters.forwarded;
+  sum->redirected += counters.redirected;
+}
+
 }  // namespace
 
 StandInHost::StandInHost(const port::Loss::Settings& faults)
@@ -136,6 +146,7 @@ rnic::Slot StandInHost::take_back(StandInId id) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry.port->descriptor(), nullptr);
   slot.descriptor = entry.port->release();
   set_mark(slot.descriptor, 0);
+  sum_up(entry.stand_in->counters(), &of_gone_);
   entries_.erase(found);
   return slot;
 }
@@ -182,6 +193,7 @@ void StandInHost::remove(StandInId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.port->descriptor(), nullptr);
+  sum_up(found->second.stand_in->counters(), &of_gone_);
   entries_.erase(found);
 }
 
@@ -190,6 +202,13 @@ transport::StandIn::Counters StandInHost::counters(StandInId id) {
   const auto found = entries_.find(id);
   return found == entries_.end() ? transport::StandIn::Counters{}
                                  : found->second.stand_in->counters();
+}
+
+StandInHost::Totals StandInHost::totals() {
+  std::lock_guard lock(mutex_);
+  Totals totals{entries_.size(), of_gone_};
+  for (const auto& [id, entry] : entries_) sum_up(entry.stand_in->counters(), &totals.counters);
+  return totals;
 }
 
 std::uint64_t StandInHost::injected_losses() {

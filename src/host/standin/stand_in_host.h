@@ -61,6 +61,12 @@ class StandInHost {
   void send_management(StandInId id, const cm::Mad& mad, const port::Address& to);
 
   transport::StandIn::Counters counters(StandInId id);
+  // Of all stand-ins, also of those that are gone.
+  struct Totals {
+    std::size_t stand_ins = 0;  // those that are there
+    transport::StandIn::Counters counters;
+  };
+  Totals totals();
   std::uint64_t injected_losses();
 
  private:
@@ -80,6 +86,7 @@ class StandInHost {
   std::mutex mutex_;
   port::Loss loss_;
   std::map<StandInId, Entry> entries_;
+  transport::StandIn::Counters of_gone_;
   StandInId last_id_ = 0;
   Management management_;
   std::uint32_t management_psn_ = 0;

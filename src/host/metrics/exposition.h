@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Prometheus' text format, version 0.0.4: families of metrics, each with its samples behind it. Own
+// code, because Debian's prometheus-cpp brings a web server and libcurl along for what is this file.
+namespace ferry::host {
+
+class Exposition {
+ public:
+  enum class Type : std::uint8_t { kCounter, kGauge, kHistogram };
+  using Labels = std::vector<std::pair<std::string_view, std::string>>;
+
+  // Begins a family: what follows are its samples.
+  void family(std::string name, Type type, std::string_view help);
+  void sample(const Labels& labels, double value) { add({}, labels, value); }
+  void sample(double value) { add({}, {}, value); }
+  // Of a histogram. `classes`: upper ends, and how many values are in each class alone.
+  void histogram(const std::vector<std::pair<double, std::uint64_t>>& classes, std::uint64_t count,
+                 double sum);
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void add(std::string_view suffix, const Labels& labels, double value);
+
+  std::string name_, text_;
+};
+
+}  // namespace ferry::host
