@@ -29,7 +29,8 @@ void error(fmt::format_string<Values...> format, Values&&... values) {
   write(Level::kError, format, fmt::make_format_args(values...));
 }
 
-// Writes to stderr from here on, with the time; spdlog's default is stdout.
+// Writes to stderr from here on; spdlog's default is stdout. With the time and the level; or, where
+// stderr is systemd's journal, which has a time by itself, with the level as sd-daemon(3) has it.
 void begin();
 // All of it is written when this returns.
 void end();
