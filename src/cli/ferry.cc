@@ -2,6 +2,7 @@
 // (src/launch), whose program starts this one. To its users it is ferry.
 
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <string>
@@ -13,6 +14,7 @@
 #include "cli/client.h"
 #include "cli/doctor/doctor.h"
 #include "cli/history.h"
+#include "cli/top.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
 
@@ -91,6 +93,16 @@ int command(int argc, char** argv) {
       ->check(CLI::Range(1u, 1000000u))
       ->type_name("N");
   history->add_flag("--json", json, "print as JSON");
+  double interval = 2;
+  std::uint32_t count = 0;
+  auto* top = app.add_subcommand("top", "shows what programs and their QPs send and receive now");
+  top->add_option("--interval", interval, "seconds from one look to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  top->add_option("--count", count, "end after so many looks (default: at q or Ctrl-C)")
+      ->check(CLI::Range(1u, 1000000u))
+      ->type_name("N");
+  top->add_flag("--json", json, "print a line of JSON for each look");
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
   resolve->add_option("MOVE", move_id, "the move's id, from ferry ps")->required();
   auto* yes = resolve->add_flag("--commit", commit, "the program goes on at the destination");
@@ -175,6 +187,9 @@ int command(int argc, char** argv) {
     return ferry::cli::move(request, json, events);
   }
   if (*ps) return ferry::cli::ps(json, queue_pairs);
+  if (*top) {
+    return ferry::cli::top(std::chrono::milliseconds(std::lround(interval * 1000)), count, json);
+  }
   if (*history) return ferry::cli::history(past_program, past_limit, json);
   if (*doctor) return ferry::cli::doctor::run(others, tls, json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);

@@ -33,6 +33,8 @@ fails 'no ferryd runs on this host' ps
 fails 'no ferryd runs on this host' move program --to host
 fails 'no ferryd runs on this host' history
 fails "'0' .*--limit|Value 0 not in range|see: ferry history --help" history --limit 0
+fails 'no ferryd runs on this host' top --count 1
+fails 'see: ferry top --help' top --interval 0
 fails 'there is no program of such a name' history $'\xff'
 fails 'is no move id' resolve nonsense --commit
 fails 'resolve needs --commit or --abort; see: ferry resolve --help' resolve 12

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What ferryd tells of its moves: history, metrics, log. Needs root.
 #
-#   observe_test.sh [GROUP...]     groups: history metrics (default: all)
+#   observe_test.sh [GROUP...]     groups: history metrics top json (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -204,6 +204,77 @@ group_metrics() {
   ok 'what ferryd counts is read on its host, and by hosts of the CA'
 }
 
+# in_terminal KEYS: `ferry top` on h1 in a terminal of its own, with what is typed once it shows the program; prints
+# what the terminal shows, and whether its settings are as before.
+in_terminal() {
+  on h1 python3 - "$ferry" "$1" "$patience" <<'PYTHON'
+import os, pty, select, sys, termios, time
+ferry, keys, patience = sys.argv[1], sys.argv[2].encode().decode("unicode_escape").encode(), int(sys.argv[3])
+master, slave = pty.openpty()
+before = termios.tcgetattr(slave)
+child = os.fork()
+if child == 0:
+    os.close(master)
+    os.login_tty(slave) if hasattr(os, "login_tty") else (os.setsid(), [os.dup2(slave, fd) for fd in range(3)],
+        __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0))
+    os.execv(ferry, [ferry, "top", "--interval", "0.2"])
+shown, typed, until = b"", False, time.monotonic() + patience
+while time.monotonic() < until and os.waitpid(child, os.WNOHANG) == (0, 0):
+    if select.select([master], [], [], 0.1)[0]:
+        shown += os.read(master, 65536)
+    if not typed and b"PACKETS-OUT" in shown:
+        typed = True
+        os.write(master, keys)
+else:
+    assert typed and time.monotonic() < until, shown
+while select.select([master], [], [], 0.2)[0]:
+    shown += os.read(master, 65536)
+assert b"\033[?1049h" in shown and shown.rstrip().endswith(b"\033[?1049l"), shown[-200:]
+assert termios.tcgetattr(slave) == before, "the terminal is not as it was"
+PYTHON
+}
+
+group_top() {
+  shows '^h1: 0 programs with 0 QPs' on h1 "$ferry" top --count 1 --interval 0.1 || fail 'no line without programs'
+  serves h2 ts
+  asks h1 tc ts h2
+  on h1 "$ferry" top --count 2 --interval 0.5 --json >"$work/top"
+  jq -es 'length == 2 and all(.[]; .host == "h1" and .seconds >= 0.5 and (.programs | length) == 1 and
+    (.programs[0] | .container == "tc" and (.qps | length) == 2 and .per_second.sent_packets > 0 and
+    .per_second.sent_bytes > 0))' "$work/top" >/dev/null || fail "the rates: $(<"$work/top")"
+  shows '^PROGRAM +PID +CONTAINER +QPS +SENT/S' on h1 "$ferry" top --count 1 --interval 0.2 || fail 'no table'
+  in_terminal q || fail 'q does not end ferry top well'
+  in_terminal '\x03' || fail 'Ctrl-C does not end ferry top well'
+  hit INT tc
+  finishes tc
+  ok 'rates are shown, and the terminal is left as it was'
+}
+
+# as_documented HEADING CMD...: what a command prints on h1 is as docs/json.md says.
+as_documented() {
+  local heading=$1
+  shift
+  on h1 "$@" >"$work/json" || fail "this failed: $*"
+  "$repository/tests/cli/json_fields.py" "$repository/docs/json.md" "$heading" <"$work/json" >"$work/differences" ||
+    fail "$heading: $(<"$work/differences")"
+}
+
+group_json() {
+  serves h2 js
+  asks h1 jc js h2
+  as_documented 'ferry ps --json' "$ferry" ps --json
+  as_documented 'ferry top --json' "$ferry" top --count 1 --interval 0.1 --json
+  as_documented 'ferry move --json' "$ferry" move jc --to h3 --json
+  as_documented 'ferry history --json' "$ferry" history --json
+  # The comparison sees what is wrong.
+  if "$repository/tests/cli/json_fields.py" "$repository/docs/json.md" 'ferry ps --json' <"$work/json" >/dev/null; then
+    fail 'a history passes for a list of programs'
+  fi
+  hit INT jc
+  finishes jc
+  ok 'JSON is as documented'
+}
+
 use_lab observe 3 jq curl openssl python3
-if (($# == 0)); then set -- history metrics; fi
+if (($# == 0)); then set -- history metrics top json; fi
 for group in "$@"; do "group_$group"; done

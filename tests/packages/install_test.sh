@@ -73,6 +73,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-ps.1
 /usr/share/man/man1/ferry-resolve.1
 /usr/share/man/man1/ferry-run.1
+/usr/share/man/man1/ferry-top.1
 /usr/share/man/man1/ferry.1
 /usr/share/man/man8/ferry-get-criu.8
 /usr/share/man/man8/ferryd.8
@@ -186,7 +187,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history resolve ca host doctor cdi' ''
+completes 'run lab move ps history top resolve ca host doctor cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''
