@@ -277,4 +277,10 @@ group_json() {
 
 use_lab observe 3 jq curl openssl python3
 if (($# == 0)); then set -- history metrics top json; fi
-for group in "$@"; do "group_$group"; done
+for group in "$@"; do
+  if [[ $group != "$1" ]]; then # each begins without a history
+    "$lab" down
+    "$lab" up "$hosts"
+  fi
+  "group_$group"
+done
