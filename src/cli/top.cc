@@ -169,7 +169,7 @@ std::string top_text(const std::string& host, const std::vector<ProgramRates>& p
     }
   }
   std::string text =
-      fmt::format("{}: {} programs with {} QPs; rates are per second\n", host, with_qps, qps);
+      fmt::format("{}: programs: {}, QPs: {}; rates are per second\n", host, with_qps, qps);
   if (const std::size_t others = programs.size() - with_qps; others > 0) {
     text += fmt::format("{} without QPs that could be looked at: see ferry ps\n", others);
   }

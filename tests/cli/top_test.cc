@@ -51,11 +51,11 @@ TEST(Top, ProgramsWithoutQpsHaveALine) {
   v1::PsReply reply;
   reply.add_programs()->set_name("idle");
   EXPECT_EQ(top_text("h1", rates_between({}, reply, std::chrono::seconds(1))),
-            "h1: 0 programs with 0 QPs; rates are per second\n"
+            "h1: programs: 0, QPs: 0; rates are per second\n"
             "1 without QPs that could be looked at: see ferry ps\n");
   add_qp(reply, 2, "busy", 0x4007, 1);
   const std::string text = top_text("h1", rates_between(reply, reply, std::chrono::seconds(1)));
-  EXPECT_NE(text.find("h1: 1 programs with 1 QPs"), std::string::npos);
+  EXPECT_NE(text.find("h1: programs: 1, QPs: 1"), std::string::npos);
   EXPECT_NE(text.find("0x004007"), std::string::npos);
   EXPECT_EQ(text.find("idle"), std::string::npos);
 }

@@ -235,7 +235,7 @@ PYTHON
 }
 
 group_top() {
-  shows '^h1: 0 programs with 0 QPs' on h1 "$ferry" top --count 1 --interval 0.1 || fail 'no line without programs'
+  shows '^h1: programs: 0, QPs: 0' on h1 "$ferry" top --count 1 --interval 0.1 || fail 'no line without programs'
   serves h2 ts
   asks h1 tc ts h2
   on h1 "$ferry" top --count 2 --interval 0.5 --json >"$work/top"
