@@ -99,6 +99,7 @@ group_history() {
   on h1 sh -c 'printf "torn {" >>/var/tmp/ferry/history'
   ferryd_with h1
   [[ $(past h1 '.moves | length') == 5 ]] || fail "after a torn line: $(past h1 .)"
+  await_traffic h1 hc # which the ferryd that was started may not know yet
   hit INT hc
   finishes hc
   lost_nothing hc

@@ -29,7 +29,7 @@ import re
 from .fault import Fault
 
 COMMANDS = ("sh", "console")
-OTHERS = ("text", "json", "c", "mermaid", "ini")
+OTHERS = ("text", "json", "yaml", "c", "mermaid", "ini")
 FENCE = re.compile(r"( *)```(.*)$")
 INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 LIST_ITEM = re.compile(r"( *)(?:[*-]|\d+\.) ")
