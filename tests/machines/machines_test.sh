@@ -200,11 +200,15 @@ group_reboot() {
 
 ## containers
 
-# A root filesystem with ibv_rc_pingpong and what it needs; an address for containers on h1 and h3: br0, on eth0.
+# A root filesystem with ibv_rc_pingpong, stream_check and what they need; an address for containers on h1 and h3: br0,
+# on eth0.
 make_root() {
+  local host
+  for host in "${machines[@]}"; do "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"; done
   # shellcheck disable=SC2016 # expanded there
   on_all 'mkdir -p /srv/root/{bin,dev,etc,proc,run,sys,tmp}
-    for file in /usr/bin/ibv_rc_pingpong $(ldd /usr/bin/ibv_rc_pingpong | grep -o "/[^ ]*"); do
+    programs=(/usr/bin/{ibv_rc_pingpong,stream_check})
+    for file in "${programs[@]}" $(ldd "${programs[@]}" | grep -o "/[^ :]*"); do
       cp -L --parents "$file" /srv/root
     done
     cp /bin/busybox /srv/root/bin && ln -sf busybox /srv/root/bin/sh'
@@ -221,10 +225,12 @@ make_bridge() { # HOST
   }" >/dev/null
 }
 
-# As docs/containers.md has it: a container of runc's with an address of its own.
+# As docs/containers.md has it: a container of runc's with an address of its own. Its program counts what is lost of
+# its messages and of its memory, which it writes all the time.
 group_runc() {
-  start h2 root
   make_root
+  vm h2 'nohup ferry run --netdev eth0 -- stream_check >/root/server 2>&1 </dev/null &'
+  await 'the server listens' vm h2 'ss -Hltn "sport = :18600" | grep -q .'
   make_bridge h1
   make_bridge h3
   vm h1 'ip netns add web
@@ -235,7 +241,8 @@ group_runc() {
     ip -n web address add 10.79.0.80/24 dev eth0
     mkdir -p /srv/web/rootfs && cp -a /srv/root/. /srv/web/rootfs
     cd /srv/web && runc spec
-    jq ".process.args = [\"ibv_rc_pingpong\", \"-e\", \"-g\", \"0\", \"-n\", \"2000000000\", \"10.79.0.2\"] |
+    jq ".process.args = [\"sh\", \"-c\", \"exec stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 96 \" +
+        \"--rewrite 5 --json >/tmp/report\"] | .root.readonly = false |
       .process.terminal = false |
       (.linux.namespaces[] | select(.type == \"network\")).path = \"/run/netns/web\"" config.json >new
     mv new config.json
@@ -247,9 +254,13 @@ group_runc() {
   [[ $(vm h3 'runc list -q') == web ]] || fail 'runc on h3 does not know it'
   vm h3 'ferry move --runc web --to h1'
   await 'it goes on on h1' goes_on h1
+  vm h1 'runc kill web INT'
+  await 'it reports' vm h1 'grep -q messages_lost /srv/web/rootfs/tmp/report'
+  vm h1 'cat /srv/web/rootfs/tmp/report' | jq -e '.result == "ok" and .pages_corrupted == 0' >/dev/null ||
+    fail "stream_check: $(vm h1 'cat /srv/web/rootfs/tmp/report')"
+  await 'its peer ends' vm h2 '! pgrep -x stream_check'
   vm h1 'runc delete --force web'
-  end_pair
-  ok "a container of runc's moves there and back"
+  ok "a container of runc's moves there and back, and nothing is lost"
 }
 
 group_podman() {
