@@ -242,7 +242,7 @@ ok 'a half-failed up leaves nothing behind'
 cat >"$work/bin/ferryd" <<'FAKE'
 #!/usr/bin/python3
 import os, socket, sys, time
-print(*sys.argv[1:], os.environ["PATH"].split(":")[0], flush=True)
+print(*sys.argv[1:], *os.environ["PATH"].split(":")[:2], flush=True)
 socket.socket(socket.AF_UNIX).bind("/run/ferry/ferryd.sock")
 time.sleep(1000)
 FAKE
@@ -251,7 +251,7 @@ cp "${FERRY_BIN:-$repository/build/release/bin}"/ferry{,-client} "$work/bin" # m
 export FERRY_BIN=$work/bin
 "$lab" up 2
 expected="--tls-dir /run/ferry/tls --listen 10.77.0.2:4780 --network-hook $hook --state-dir /var/tmp/ferry"
-expected+=" --directory ferryd://h1,h2 $FERRY_BIN"
+expected+=" --directory ferryd://h1,h2 $repository/lab/bin $FERRY_BIN"
 [[ $(on h2 cat /run/ferry/ferryd.log) == "$expected" ]] ||
   fail "ferryd was called so: $(on h2 cat /run/ferry/ferryd.log)"
 expected='700 /run/ferry/tls 600 /run/ferry/tls/ca.pem 600 /run/ferry/tls/host.key 600 /run/ferry/tls/host.pem '
