@@ -244,7 +244,7 @@ group_runc() {
     ip -n web address add 10.79.0.80/24 dev eth0
     mkdir -p /srv/web/rootfs && cp -a /srv/root/. /srv/web/rootfs
     cd /srv/web && runc spec
-    jq ".process.args = [\"sh\", \"-c\", \"exec stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 96 \" +
+    jq ".process.args = [\"sh\", \"-c\", \"exec stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 8 \" +
         \"--rewrite 5 --json >/tmp/report\"] | .root.readonly = false |
       .process.terminal = false |
       (.linux.namespaces[] | select(.type == \"network\")).path = \"/run/netns/web\"" config.json >new
