@@ -22,7 +22,6 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
-#include "host/peers/api.h"
 #include "port/address_text.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"

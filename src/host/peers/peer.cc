@@ -10,7 +10,6 @@
 #include "base/failure.h"
 #include "base/net.h"
 #include "ferry.grpc.pb.h"
-#include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer_record.h"
 #include "host/peers/stream.h"
