@@ -7,16 +7,6 @@
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
-# serves HOST NAME; asks HOST NAME SERVER ON: the two sides of a stream_check.
-serves() {
-  start "$1" "$2" "$FERRY_BIN/stream_check" --json
-  await_listen "$1" "$2" 18600
-}
-asks() {
-  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 100 --qps 2 --json
-  await_traffic "$1" "$2"
-}
-
 # Ends the streams of these clients, and of their servers: nothing was lost, whatever happened to them.
 nothing_is_lost() { # CLIENT SERVER...
   local name

@@ -18,16 +18,6 @@ of_another() {
 # has HOST CONDITION: the history of a host has a move like this.
 has() { past "$1" '.moves[]' | jq -es "any(.[]; $2)" >/dev/null; }
 
-# serves HOST NAME; asks HOST NAME SERVER ON: the two sides of a stream_check.
-serves() {
-  start "$1" "$2" "$FERRY_BIN/stream_check" --json
-  await_listen "$1" "$2" 18600
-}
-asks() {
-  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 100 --qps 2 --json
-  await_traffic "$1" "$2"
-}
-
 # unlucky_ferryd: one more on h3, port 4790, where nothing can be restored.
 unlucky_ferryd() {
   # shellcheck disable=SC2016 # expanded by the script

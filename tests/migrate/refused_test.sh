@@ -14,10 +14,6 @@ streams() {
     "$FERRY_BIN" "$(address_of h2 server)" "${@:2}"
   await_traffic h1 "$1"
 }
-serves() {
-  start h2 server "$FERRY_BIN/stream_check" --json
-  await_listen h2 server 18600
-}
 
 # runs_on NAME: it was never stopped, and nothing of it is on h3.
 runs_on() {
@@ -53,7 +49,7 @@ refuses() {
 }
 
 group_obstacles() {
-  serves
+  serves h2 server
   on h1 sh -c 'mkdir /tmp/held; echo none >/tmp/held/want; echo none >/tmp/held/has'
   on h1 sh -c 'exec setsid python3 -c "import socket
 listener = socket.socket(socket.AF_UNIX); listener.bind(\"/tmp/held/outside\"); listener.listen()
@@ -76,7 +72,7 @@ while True: connected = listener.accept()" >/dev/null 2>&1 &'
 }
 
 group_tracer() {
-  serves
+  serves h2 server
   streams held sleep 3600
   local sleeper tracer
   sleeper=$(pgrep -P "$(on h1 jq .pid /run/ferry/containers/held/config.json)" -f '^/?.*stream_check' | head -n 1)
@@ -100,7 +96,7 @@ PYTHON
 
 # No room for the image, on either side; and no room for the program.
 group_room() {
-  serves
+  serves h2 server
   streams held python3 -c 'import time; held = bytearray(32 << 20); held[::4096] = bytes(8192); time.sleep(3600)'
   on h3 sh -c 'mkdir -p /tmp/ferryd-4790/images && mount -t tmpfs -o size=16m none /tmp/ferryd-4790'
   another h3 4790

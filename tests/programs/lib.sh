@@ -283,6 +283,16 @@ await_traffic() {
   await "$2 on $1 receives" unless_ended "$1" "$2" receives_more "$1" "$2" "${3:-1}"
 }
 
+# serves HOST NAME; asks HOST NAME SERVER ON: the two sides of a stream_check.
+serves() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" --json
+  await_listen "$1" "$2" 18600
+}
+asks() {
+  start "$1" "$2" "$FERRY_BIN/stream_check" "$(address_of "$4" "$3")" --seconds 0 --rate 100 --qps 2 --json
+  await_traffic "$1" "$2"
+}
+
 # receives_more HOST NAME COUNT: so many programs have received more than when this was first asked; `before` is the
 # caller's.
 receives_more() {
