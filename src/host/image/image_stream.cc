@@ -178,7 +178,7 @@ ImageSender::ImageSender(const std::string& address, std::uint16_t port, const I
                          const Credentials* credentials, const std::string& host)
     : stream_(Stream::to_server(connect_tcp(address, port), credentials, host)) {
   set_timeouts(stream_.socket(), kIdleSeconds);
-  end_after_silence(stream_.socket(), kSilence);
+  end_after_silence(stream_.socket(), kHostSilence);
   std::vector<std::byte> head;
   wire::ByteWriter out(&head);
   out.put(kImageMagic);

@@ -51,8 +51,8 @@ Peer::Peer(const std::string& host, const Credentials* credentials, const std::s
   // A shared pool would make this move wait out the back-off of an earlier one that found nobody.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // While a call is under way.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kSilence.count() / 5);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilence.count() - kSilence.count() / 5);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kHostSilence.count() / 5);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kHostSilence.count() - kHostSilence.count() / 5);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as that takes
   if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
   calls_ = std::make_unique<Calls>(v1::Ferryd::NewStub(grpc::CreateCustomChannel(

@@ -16,7 +16,7 @@ class Credentials;
 
 // A host that has answered nothing for so long while something is asked of it, or an image is on its
 // way there, is taken for gone: it has no power, or no network leads there.
-inline constexpr std::chrono::milliseconds kSilence{10'000};
+inline constexpr std::chrono::milliseconds kHostSilence{10'000};
 
 // A TCP connection between ferryds, inside TLS 1.3 when this host has credentials. Blocking; the
 // socket's own timeouts hold. The process ignores SIGPIPE.
