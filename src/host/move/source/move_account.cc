@@ -7,9 +7,12 @@
 namespace ferry::host {
 
 v1::MoveReport Move::report() const {
-  auto report = report_of(unit_.name(), host_.name, peer_.name(), tree_.timing(),
+  auto report = report_of(tree_.timing(),
                           {stopped_, dumped_, transferred_, restored_, committed_at_, resumed_},
-                          rdma_ns_there_, image_);
+                          image_, rdma_ns_there_);
+  report.set_program(unit_.name());
+  report.set_from(host_.name);
+  report.set_to(peer_.name());
   report.set_retransmitted_packets(retransmitted_);
   report.set_ahead_rounds(ahead_rounds_);
   report.set_ahead_bytes(ahead_bytes_);
@@ -64,7 +67,7 @@ void Move::tell_end(const std::string& failure) const {
     end.reason = not_back_.empty() ? group_->failure() : failure;
     if (not_back_.empty()) ends.resumed = resumed_;
   }
-  auto parts = report_of_failed(tree_.timing(), ends, image_);
+  auto parts = report_of(tree_.timing(), ends, image_, 0);
   add_before_stop(&parts);
   end.parts = &parts;
   side_.accounts.ended(Side::kSource, move_id_, end);

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
 
 #include "host/image/image_stream.h"
 #include "host/peers/messages.h"
@@ -21,15 +20,10 @@ struct BeforeStop {
   StepEnds::Time::duration check{}, prepare{};
 };
 
-// Gives a report of the steps and of the stop; what was copied ahead and sent again is not in it.
-// `rdma_ns_there`: how long the program's processes took to resume.
-v1::MoveReport report_of(const std::string& program, const std::string& from, const std::string& to,
-                         const StoppedTree::Timing& timing, const StepEnds& ends,
-                         std::uint64_t rdma_ns_there, const ImageTotals& image);
-
-// The same of a move that has failed: of a step that has not ended there is nothing, and resumed is
-// when the program went on where it was.
-v1::MoveReport report_of_failed(const StoppedTree::Timing& timing, const StepEnds& ends,
-                                const ImageTotals& image);
+// Gives a report of the steps and of the stop; what was copied ahead and sent again is not in it. Of
+// a step that has not ended there is nothing. When the move has failed, resumed is when the program
+// went on where it was. `rdma_ns_there`: how long the program's processes took to resume there.
+v1::MoveReport report_of(const StoppedTree::Timing& timing, const StepEnds& ends,
+                         const ImageTotals& image, std::uint64_t rdma_ns_there);
 
 }  // namespace ferry::host
