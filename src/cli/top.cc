@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
 #include "cli/json.h"
@@ -27,31 +29,34 @@ v1::PsReply ask() {
   return reply;
 }
 
+// What is counted, in the order in which it is shown.
+struct Counter {
+  const char* name;
+  double Rates::*rate;
+  std::uint64_t (v1::QueuePair::*count)() const;
+};
+constexpr std::array kCounters{
+    Counter{"sent_bytes", &Rates::sent_bytes, &v1::QueuePair::sent_bytes},
+    Counter{"received_bytes", &Rates::received_bytes, &v1::QueuePair::received_bytes},
+    Counter{"sent_packets", &Rates::sent_packets, &v1::QueuePair::sent_packets},
+    Counter{"received_packets", &Rates::received_packets, &v1::QueuePair::received_packets},
+    Counter{"retransmitted_packets", &Rates::retransmitted_packets,
+            &v1::QueuePair::retransmitted_packets},
+    Counter{"timeouts", &Rates::timeouts, &v1::QueuePair::timeouts},
+    Counter{"rnr_naks", &Rates::rnr_naks, &v1::QueuePair::rnr_naks},
+    Counter{"dropped", &Rates::dropped, &v1::QueuePair::dropped}};
+
 Rates rates_of(const v1::QueuePair& before, const v1::QueuePair& now, double seconds) {
-  const auto rate = [&](std::uint64_t then, std::uint64_t value) {
-    return value < then ? 0 : static_cast<double>(value - then) / seconds;
-  };
   Rates rates;
-  rates.sent_packets = rate(before.sent_packets(), now.sent_packets());
-  rates.received_packets = rate(before.received_packets(), now.received_packets());
-  rates.sent_bytes = rate(before.sent_bytes(), now.sent_bytes());
-  rates.received_bytes = rate(before.received_bytes(), now.received_bytes());
-  rates.retransmitted_packets = rate(before.retransmitted_packets(), now.retransmitted_packets());
-  rates.timeouts = rate(before.timeouts(), now.timeouts());
-  rates.rnr_naks = rate(before.rnr_naks(), now.rnr_naks());
-  rates.dropped = rate(before.dropped(), now.dropped());
+  for (const auto& each : kCounters) {
+    const std::uint64_t then = (before.*each.count)(), value = (now.*each.count)();
+    rates.*each.rate = value < then ? 0 : static_cast<double>(value - then) / seconds;
+  }
   return rates;
 }
 
 void add(const Rates& rates, Rates* sum) {
-  sum->sent_packets += rates.sent_packets;
-  sum->received_packets += rates.received_packets;
-  sum->sent_bytes += rates.sent_bytes;
-  sum->received_bytes += rates.received_bytes;
-  sum->retransmitted_packets += rates.retransmitted_packets;
-  sum->timeouts += rates.timeouts;
-  sum->rnr_naks += rates.rnr_naks;
-  sum->dropped += rates.dropped;
+  for (const auto& each : kCounters) sum->*each.rate += rates.*each.rate;
 }
 
 double bytes(const Rates& rates) {
@@ -64,30 +69,20 @@ void sort_by_rate(std::vector<Each>* all) {
       *all, [](const Each& a, const Each& b) { return bytes(a.rates) > bytes(b.rates); });
 }
 
-std::string number(double rate) {
-  return fmt::format("{:.0f}", rate);
-}
-
 void add_row(Table& table, std::vector<std::string> row, const Rates& rates) {
-  for (const double each : {rates.sent_bytes, rates.received_bytes}) {
-    row.push_back(size_text(static_cast<std::uint64_t>(each)));
-  }
-  for (const double each : {rates.sent_packets, rates.received_packets, rates.retransmitted_packets,
-                            rates.timeouts, rates.rnr_naks, rates.dropped}) {
-    row.push_back(number(each));
+  for (const auto& each : kCounters) {
+    const double rate = rates.*each.rate;
+    const bool is_bytes = std::string_view(each.name).ends_with("bytes");
+    row.push_back(is_bytes ? size_text(static_cast<std::uint64_t>(rate))
+                           : fmt::format("{:.0f}", rate));
   }
   table.add(std::move(row));
 }
 
 nlohmann::ordered_json to_json(const Rates& rates) {
-  return {{"sent_bytes", rates.sent_bytes},
-          {"received_bytes", rates.received_bytes},
-          {"sent_packets", rates.sent_packets},
-          {"received_packets", rates.received_packets},
-          {"retransmitted_packets", rates.retransmitted_packets},
-          {"timeouts", rates.timeouts},
-          {"rnr_naks", rates.rnr_naks},
-          {"dropped", rates.dropped}};
+  nlohmann::ordered_json object;
+  for (const auto& each : kCounters) object[each.name] = rates.*each.rate;
+  return object;
 }
 
 std::string top_json(const std::string& host, double seconds,

@@ -19,6 +19,11 @@ class Exposition {
   void family(std::string name, Type type, std::string_view help);
   void sample(const Labels& labels, double value) { add({}, labels, value); }
   void sample(double value) { add({}, {}, value); }
+  // A family of one sample, without labels.
+  void single(std::string name, Type type, std::string_view help, std::uint64_t value) {
+    family(std::move(name), type, help);
+    sample(static_cast<double>(value));
+  }
   // Of a histogram. `classes`: upper ends, and how many values are in each class alone.
   void histogram(const std::vector<std::pair<double, std::uint64_t>>& classes, std::uint64_t count,
                  double sum);

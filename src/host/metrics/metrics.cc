@@ -56,33 +56,28 @@ void add_moves(const MoveCounters::Counts& counts, const History& history, Expos
   out.family("ferry_move_blackout_seconds", Type::kHistogram,
              "How long programs stood still that have left this host.");
   out.histogram(classes, counts.blackout_count, counts.blackout_seconds);
-  out.family("ferry_image_sent_bytes_total", Type::kCounter,
-             "Bytes of images that were sent in moves that have ended.");
-  out.sample(number(counts.sent_bytes));
-  out.family("ferry_image_received_bytes_total", Type::kCounter,
-             "Bytes of images that have arrived in moves that have ended.");
-  out.sample(number(counts.received_bytes));
+  out.single("ferry_image_sent_bytes_total", Type::kCounter,
+             "Bytes of images that were sent in moves that have ended.", counts.sent_bytes);
+  out.single("ferry_image_received_bytes_total", Type::kCounter,
+             "Bytes of images that have arrived in moves that have ended.", counts.received_bytes);
 }
 
 void add_stand_ins(const StandInHost::Totals& totals, Exposition& out) {
   const auto& counters = totals.counters;
-  out.family("ferry_stand_ins", Type::kGauge,
-             "Slots of RNICs that are stopped or have left, for which this host answers.");
-  out.sample(number(totals.stand_ins));
-  out.family("ferry_stand_in_received_packets_total", Type::kCounter,
-             "Packets that have reached stand-ins.");
-  out.sample(number(counters.packets));
+  out.single("ferry_stand_ins", Type::kGauge,
+             "Slots of RNICs that are stopped or have left, for which this host answers.",
+             totals.stand_ins);
+  out.single("ferry_stand_in_received_packets_total", Type::kCounter,
+             "Packets that have reached stand-ins.", counters.packets);
   out.family("ferry_stand_in_answers_total", Type::kCounter, "Answers of stand-ins, by kind.");
   out.sample({{"answer", "nak_stopped"}}, number(counters.naks_sent));
   out.sample({{"answer", "rnr_nak"}}, number(counters.rnr_naks_sent));
   out.sample({{"answer", "moved"}}, number(counters.moved_sent));
   out.sample({{"answer", "redirected"}}, number(counters.redirected));
-  out.family("ferry_stand_in_forwarded_packets_total", Type::kCounter,
-             "Datagrams that stand-ins have passed on to the new place.");
-  out.sample(number(counters.forwarded));
-  out.family("ferry_stand_in_dropped_packets_total", Type::kCounter,
-             "Packets that stand-ins have dropped.");
-  out.sample(number(counters.dropped));
+  out.single("ferry_stand_in_forwarded_packets_total", Type::kCounter,
+             "Datagrams that stand-ins have passed on to the new place.", counters.forwarded);
+  out.single("ferry_stand_in_dropped_packets_total", Type::kCounter,
+             "Packets that stand-ins have dropped.", counters.dropped);
 }
 
 void add_programs(ControlServer& control, Exposition& out) {
@@ -93,15 +88,13 @@ void add_programs(ControlServer& control, Exposition& out) {
     contexts += status.contexts.size();
     for (const auto& context : status.contexts) qps += context.qps.size();
   }
-  out.family("ferry_programs", Type::kGauge, "Processes that use RDMA devices of Ferry's.");
-  out.sample(number(programs));
-  out.family("ferry_programs_silent", Type::kGauge,
-             "Those of them that have not said what they have: it is not in the next two.");
-  out.sample(number(programs - std::min(programs, statuses.size())));
-  out.family("ferry_contexts", Type::kGauge, "Devices that programs have opened.");
-  out.sample(number(contexts));
-  out.family("ferry_queue_pairs", Type::kGauge, "Queue pairs of programs.");
-  out.sample(number(qps));
+  out.single("ferry_programs", Type::kGauge, "Processes that use RDMA devices of Ferry's.",
+             programs);
+  out.single("ferry_programs_silent", Type::kGauge,
+             "Those of them that have not said what they have: it is not in the next two.",
+             programs - std::min(programs, statuses.size()));
+  out.single("ferry_contexts", Type::kGauge, "Devices that programs have opened.", contexts);
+  out.single("ferry_queue_pairs", Type::kGauge, "Queue pairs of programs.", qps);
 }
 
 }  // namespace
