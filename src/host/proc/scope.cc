@@ -34,10 +34,8 @@ using Text = std::unique_ptr<char, decltype(&std::free)>;
 using Bus = std::unique_ptr<sd_bus, decltype(&::sd_bus_flush_close_unref)>;
 using Message = std::unique_ptr<sd_bus_message, decltype(&::sd_bus_message_unref)>;
 
-void need(int result, const std::string& program) {
-  if (result >= 0) return;
-  throw Failure(fmt::format("'{}' shares ferryd's cgroup: systemd gives it no scope: {}", program,
-                            error_text(-result)));
+void need(int result) {
+  if (result < 0) throw Failure(error_text(-result));
 }
 
 // The service of a process, as systemd calls it; empty: none.
@@ -58,30 +56,57 @@ std::vector<std::uint32_t> sharing(pid_t root, const std::string& service) {
   return pids;
 }
 
-Bus connect(const std::string& program) {
+Bus connect() {
   sd_bus* made = nullptr;
-  need(::sd_bus_new(&made), program);
+  need(::sd_bus_new(&made));
   Bus bus(made, &::sd_bus_flush_close_unref);
-  need(::sd_bus_set_address(bus.get(), kManager), program);
-  need(::sd_bus_start(bus.get()), program);
+  need(::sd_bus_set_address(bus.get(), kManager));
+  need(::sd_bus_start(bus.get()));
   return bus;
 }
 
-Message call_of(sd_bus* bus, const char* method, const std::string& program) {
+Message call_of(sd_bus* bus, const char* method) {
   sd_bus_message* made = nullptr;
-  need(::sd_bus_message_new_method_call(bus, &made, kName, kPath, kInterface, method), program);
+  need(::sd_bus_message_new_method_call(bus, &made, kName, kPath, kInterface, method));
   return {made, &::sd_bus_message_unref};
 }
 
-void call(sd_bus* bus, const Message& message, const std::string& program) {
+void append(sd_bus_message* message, const std::vector<std::uint32_t>& pids) {
+  need(::sd_bus_message_append_array(message, 'u', pids.data(), pids.size() * sizeof pids[0]));
+}
+
+void call(sd_bus* bus, sd_bus_message* message) {
   sd_bus_error error{};
-  const int result = ::sd_bus_call(bus, message.get(), kCallLimit, &error, nullptr);
+  const int result = ::sd_bus_call(bus, message, kCallLimit, &error, nullptr);
   const std::string why = error.message != nullptr ? printable(error.message) : error_text(-result);
   ::sd_bus_error_free(&error);
-  if (result < 0) {
-    throw Failure(
-        fmt::format("'{}' shares ferryd's cgroup: systemd gives it no scope: {}", program, why));
-  }
+  if (result < 0) throw Failure(why);
+}
+
+void start_scope(sd_bus* bus, const std::string& scope, const std::string& program, uid_t user,
+                 const std::vector<std::uint32_t>& pids) {
+  const std::string slice = user < kFirstUser ? "system.slice" : fmt::format("user-{}.slice", user);
+  const std::string description = fmt::format("{}, which Ferry has moved here", program);
+  const Message start = call_of(bus, "StartTransientUnit");
+  sd_bus_message* const to = start.get();
+  need(::sd_bus_message_append(to, "ss", scope.c_str(), "fail"));
+  need(::sd_bus_message_open_container(to, 'a', "(sv)"));
+  need(::sd_bus_message_append(to, "(sv)(sv)(sv)", "Description", "s", description.c_str(), "Slice",
+                               "s", slice.c_str(), "CollectMode", "s", "inactive-or-failed"));
+  need(::sd_bus_message_open_container(to, 'r', "sv"));
+  need(::sd_bus_message_append(to, "s", "PIDs"));
+  need(::sd_bus_message_open_container(to, 'v', "au"));
+  append(to, pids);
+  for (int level = 0; level < 3; ++level) need(::sd_bus_message_close_container(to));
+  need(::sd_bus_message_append(to, "a(sa(sv))", 0));  // no further units
+  call(bus, to);
+}
+
+void attach(sd_bus* bus, const std::string& scope, const std::vector<std::uint32_t>& pids) {
+  const Message attach = call_of(bus, "AttachProcessesToUnit");
+  need(::sd_bus_message_append(attach.get(), "ss", scope.c_str(), ""));
+  append(attach.get(), pids);
+  call(bus, attach.get());
 }
 
 // systemd answers before it has moved the processes.
@@ -97,39 +122,21 @@ void give_scope(pid_t root, const std::string& program) {
   if (::sd_booted() <= 0) return;
   const std::string service = service_of(::getpid());
   if (service.empty()) return;
-  const std::string scope = fmt::format("ferry-{}-{}.scope", root, start_time(root));
-  for (int round = 0; round < kRounds; ++round) {
-    const auto pids = sharing(root, service);
-    if (pids.empty()) return;
-    const std::size_t bytes = pids.size() * sizeof pids[0];
-    const Bus bus = connect(program);
-    if (round == 0) {
-      const uid_t user = user_of(root).value_or(0);
-      const std::string slice =
-          user < kFirstUser ? "system.slice" : fmt::format("user-{}.slice", user);
-      const Message start = call_of(bus.get(), "StartTransientUnit", program);
-      sd_bus_message* const to = start.get();
-      need(::sd_bus_message_append(to, "ss", scope.c_str(), "fail"), program);
-      need(::sd_bus_message_open_container(to, 'a', "(sv)"), program);
-      need(::sd_bus_message_append(to, "(sv)(sv)(sv)", "Description", "s",
-                                   fmt::format("{}, which Ferry has moved here", program).c_str(),
-                                   "Slice", "s", slice.c_str(), "CollectMode", "s",
-                                   "inactive-or-failed"),
-           program);
-      need(::sd_bus_message_open_container(to, 'r', "sv"), program);
-      need(::sd_bus_message_append(to, "s", "PIDs"), program);
-      need(::sd_bus_message_open_container(to, 'v', "au"), program);
-      need(::sd_bus_message_append_array(to, 'u', pids.data(), bytes), program);
-      for (int level = 0; level < 3; ++level) need(::sd_bus_message_close_container(to), program);
-      need(::sd_bus_message_append(to, "a(sa(sv))", 0), program);
-      call(bus.get(), start, program);
-      await_scope(root, service);
-    } else {
-      const Message attach = call_of(bus.get(), "AttachProcessesToUnit", program);
-      need(::sd_bus_message_append(attach.get(), "ss", scope.c_str(), ""), program);
-      need(::sd_bus_message_append_array(attach.get(), 'u', pids.data(), bytes), program);
-      call(bus.get(), attach, program);
+  auto pids = sharing(root, service);
+  if (pids.empty()) return;
+  try {
+    const std::string scope = fmt::format("ferry-{}-{}.scope", root, start_time(root));
+    const Bus bus = connect();
+    start_scope(bus.get(), scope, program, user_of(root).value_or(0), pids);
+    await_scope(root, service);
+    for (int round = 1; round < kRounds; ++round) {
+      pids = sharing(root, service);
+      if (pids.empty()) return;
+      attach(bus.get(), scope, pids);
     }
+  } catch (const Failure& failure) {
+    throw Failure(fmt::format("'{}' shares ferryd's cgroup: systemd gives it no scope: {}", program,
+                              failure.what()));
   }
 }
 
