@@ -196,7 +196,9 @@ class Machine:
 def _start_time(pid):
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
         return None
     fields = status[status.rindex(")") + 2:].split()
-    return None if fields[0] == "Z" else int(fields[19])
+    # While the first thread alone has ended, the others hold what is open: the lock of a disk, too.
+    return None if fields[0] == "Z" and threads == 1 else int(fields[19])
