@@ -203,85 +203,58 @@ group_reboot() {
 
 ## containers
 
-# A root filesystem with ibv_rc_pingpong, stream_check and what they need; an address for containers on h1 and h3: br0,
-# on eth0.
-make_root() {
+# An image of podman's on h1 with ibv_rc_pingpong, stream_check and what they need. `client`, in it, counts what is lost
+# of its messages and of its memory, which it writes all the time.
+make_image() {
   local host
   for host in "${machines[@]}"; do "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"; done
   # shellcheck disable=SC2016 # expanded there
-  on_all 'mkdir -p /srv/root/{bin,dev,etc,proc,run,sys,tmp}
+  vm h1 'podman image exists localhost/client && exit
+    mkdir -p /srv/root/{bin,dev,etc,proc,run,sys,tmp} && cd /srv/root
     programs=(/usr/bin/{ibv_rc_pingpong,stream_check})
-    for file in "${programs[@]}" $(ldd "${programs[@]}" | grep -o "/[^ :]*"); do
-      cp -L --parents "$file" /srv/root
-    done
-    cp /bin/busybox /srv/root/bin && ln -sf busybox /srv/root/bin/sh'
-}
-make_bridge() { # HOST
-  vm "$1" "ip link show br0 2>/dev/null || {
-    address=\$(ip -br -4 address show dev eth0 | awk '{ print \$3 }')
-    ip link add br0 address \$(cat /sys/class/net/eth0/address) type bridge
-    ip link set eth0 master br0
-    ip address del \$address dev eth0
-    ip address add \$address dev br0
-    ip link set br0 up
-    ferry cdi generate
-  }" >/dev/null
+    for file in "${programs[@]}" $(ldd "${programs[@]}" | grep -o "/[^ :]*"); do cp -L --parents "$file" .; done
+    cp /bin/busybox bin && ln -s busybox bin/sh
+    printf "#!/bin/sh\nexec %s\n" >bin/client \
+      "stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 8 --rewrite 5 --json"
+    chmod 755 bin/client
+    tar -c . | podman import -q --change CMD=client - client'
 }
 
-# As docs/containers.md has it: a container of runc's with an address of its own. Its program counts what is lost of
-# its messages and of its memory, which it writes all the time.
+# An address for containers on h1 and h3: br0, on eth0.
+make_bridges() {
+  local host
+  for host in h1 h3; do
+    vm "$host" "ip link show br0 2>/dev/null || {
+      address=\$(ip -br -4 address show dev eth0 | awk '{ print \$3 }')
+      ip link add br0 address \$(cat /sys/class/net/eth0/address) type bridge
+      ip link set eth0 master br0
+      ip address del \$address dev eth0
+      ip address add \$address dev br0
+      ip link set br0 up
+    }" >/dev/null
+  done
+}
+
 group_runc() {
-  make_root
-  vm h2 'nohup ferry run --netdev eth0 -- stream_check >/root/server 2>&1 </dev/null &'
-  await 'the server listens' vm h2 'ss -Hltn "sport = :18600" | grep -q .'
-  make_bridge h1
-  make_bridge h3
-  vm h1 'ip netns add web
-    ip link add web0 type veth peer name eth0 netns web
-    ip link set web0 master br0 up
-    ip -n web link set lo up
-    ip -n web link set eth0 up
-    ip -n web address add 10.79.0.80/24 dev eth0
-    mkdir -p /srv/web/rootfs && cp -a /srv/root/. /srv/web/rootfs
-    cd /srv/web && runc spec
-    jq ".process.args = [\"sh\", \"-c\", \"exec stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 8 \" +
-        \"--rewrite 5 --json >/tmp/report\"] | .root.readonly = false |
-      .process.terminal = false |
-      (.linux.namespaces[] | select(.type == \"network\")).path = \"/run/netns/web\"" config.json >new
-    mv new config.json
-    ferry cdi apply /srv/web
-    (runc run --detach web </dev/null 2>&1 | cat >>/srv/web/log) >/dev/null 2>&1 &'
-  await 'the container runs' goes_on h1
-  vm h1 'ferry move --runc web --to h3 --copy-rootfs'
-  await 'it goes on on h3' goes_on h3
-  [[ $(vm h3 'runc list -q') == web ]] || fail 'runc on h3 does not know it'
-  vm h3 'ferry move --runc web --to h1'
+  make_image
+  make_bridges
+  run_page docs/move-runc.md # there and back
   await 'it goes on on h1' goes_on h1
   vm h1 'runc kill web INT'
-  await 'it reports' vm h1 'grep -q messages_lost /srv/web/rootfs/tmp/report'
-  vm h1 'cat /srv/web/rootfs/tmp/report' | jq -e '.result == "ok" and .pages_corrupted == 0' >/dev/null ||
-    fail "stream_check: $(vm h1 'cat /srv/web/rootfs/tmp/report')"
+  await 'it reports' vm h1 'jq -e .result /srv/web/stdio.log'
+  vm h1 'cat /srv/web/stdio.log' | jq -e '.result == "ok" and .pages_corrupted == 0' >/dev/null ||
+    fail "stream_check: $(vm h1 'cat /srv/web/stdio.log')"
   await 'its peer ends' vm h2 '! pgrep -x stream_check'
   vm h1 'runc delete --force web'
   ok "a container of runc's moves there and back, and nothing is lost"
 }
 
 group_podman() {
-  start h2 root
-  make_root
-  make_bridge h1
-  make_bridge h3
-  vm h1 'tar -C /srv/root -c . | podman import -q - pingpong && podman save -q pingpong | ssh h3 podman load -q'
-  vm h1 'podman network create -d macvlan -o parent=br0 --subnet 10.79.0.0/24 lan'
-  vm h3 'podman network create -d macvlan -o parent=br0 --subnet 10.79.0.0/24 lan'
-  vm h1 'podman run -d --name pod --device ferry.dev/rnic=all --network lan:ip=10.79.0.90 localhost/pingpong \
-    ibv_rc_pingpong -e -g 0 -n 2000000000 10.79.0.2'
-  await 'the container runs' goes_on h1
-  vm h1 'ferry move pod --to h3'
-  await 'it goes on on h3' goes_on h3
-  vm h3 'ferry move pod --to h1'
+  make_image
+  make_bridges
+  run_page docs/move-podman.md # there and back
   await 'it goes on on h1' goes_on h1
-  vm h1 'podman rm --force --time 0 pod'
+  vm h1 'podman rm --force --time 0 web'
   end_pair
   ok "a container of podman's moves there and back"
 }
@@ -324,7 +297,7 @@ group_upgrade() {
   start_pair root
   maps_library h1 "$old" || fail "the client has not the library $old"
   for host in "${machines[@]}"; do "$vmlab" copy "$work/later"/*.deb "$host:/root/later"; done
-  on_all 'dpkg -i /root/later/*.deb'
+  run_page docs/upgrade.md
   await 'the program runs on' goes_on h1
   maps_library h1 "$old" || fail 'the upgrade changed the library of a running program'
   there_and_back
