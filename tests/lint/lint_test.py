@@ -143,6 +143,38 @@ class Lint(unittest.TestCase):
         self.write("picture", b"\0" + b"x" * 200)
         self.assertEqual(self.lint(), [])
 
+    # links
+
+    def test_links_that_lead_there(self):
+        self.write("README.md", "# One\n\n[a](docs/a.md) [b](docs/a.md#two-a_b--c) [c](#one) [d](docs)\n"
+                                "[e](https://x.org/#y) `[code](nowhere.md)`\n\n```text\n[code](nowhere.md)\n```\n")
+        self.write("docs/a.md", "## Two: `a_b` & [c](../README.md)\n\n## Same\n\n## Same\n[a](#same) [b](#same-1)\n")
+        self.assertEqual(self.lint(), [])
+
+    def test_links_that_lead_nowhere(self):
+        self.write("README.md", "[a](docs/b.md)\n\n```sh\n# two\n```\n[b](docs/a.md#three) [c](#two)\n")
+        self.write("docs/a.md", "# Two\n\n[up](README.md)\n")
+        self.finds(("README.md:1: ", "docs/b.md"), ("README.md:6: ", "#two", "README.md has no such heading"),
+                   ("README.md:6: ", "docs/a.md#three", "no such heading"), ("docs/a.md:3: ", "docs/README.md"))
+
+    # glossary
+
+    def test_terms_that_are_used(self):
+        self.write("docs/glossary.md", "# Terms\n\n* **Paused**: waits.\n* **stand-in**: answers.\n"
+                                       "* **wire QPN**: a number.\n")
+        self.write("docs/a.md", "A paused QP. A wire\nQPN is another.\n")
+        self.rooms()
+        self.write("src/wire/w.cc", "// The stand-ins.\n")
+        self.assertEqual(self.lint(), [])
+
+    def test_terms_that_are_not_used_or_not_in_order(self):
+        self.write("docs/glossary.md", "* **wire**: one.\n* **Place**: two; wire.\n* **place**: three.\n"
+                                       "* **slot**: four.\n")
+        self.write("docs/a.md", "A place on the wire. Timeslots.\n")
+        self.write("tests/a.cc", "// slot\n")
+        self.finds(("docs/glossary.md:2: ", "'Place' comes before 'wire'"), ("docs/glossary.md:3: ", "twice"),
+                   ("docs/glossary.md:4: ", "uses 'slot'"))
+
     # clang-format
 
     def test_clang_format(self):
