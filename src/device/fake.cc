@@ -69,8 +69,9 @@ int Log::take_failure(const std::string& function) {
 // --- Context -------------------------------------------------------------------------------------
 
 FakeContext::FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves,
-                         std::uint64_t guid)
+                         std::uint64_t guid, bool own_descriptors)
     : log_(std::move(log)), sink_(sink), moves_(moves) {
+  if (own_descriptors) events = std::make_unique<Waiting>();
   ibv_device_attr& a = device_attributes.orig_attr;
   a.node_guid = __builtin_bswap64(guid);
   a.max_qp = a.max_cq = a.max_mr = a.max_pd = 1024;
@@ -97,6 +98,26 @@ T* FakeContext::keep(std::unique_ptr<T> object) {
   std::lock_guard lock(mutex_);
   objects_.emplace(result, std::move(object));
   return result;
+}
+
+int FakeContext::create_channel(Channel** out) {
+  if (!events) return EOPNOTSUPP;
+  log_->add("create_channel");
+  if (const int error = log_->take_failure("create_channel"); error != 0) return error;
+  *out = keep(std::make_unique<FakeChannel>());
+  return 0;
+}
+
+int FakeContext::asynchronous_descriptor() const {
+  return events ? events->descriptor() : -1;
+}
+
+int FakeContext::take_asynchronous(AsynchronousEvent* out) {
+  return events->take(out);
+}
+
+void FakeContext::acknowledge(const AsynchronousEvent& event) {
+  log_->add("acknowledge", std::to_string(event.type));
 }
 
 int FakeContext::query_device(ibv_device_attr_ex* out) {
@@ -396,7 +417,7 @@ std::unique_ptr<MovableContext> FakeRnic::open_movable(EventSink& sink, MoveSink
   log_->add("open", name_);
   *error = log_->take_failure("open");
   if (*error != 0) return nullptr;
-  auto context = std::make_unique<FakeContext>(log_, sink, moves, guid_);
+  auto context = std::make_unique<FakeContext>(log_, sink, moves, guid_, own_descriptors);
   last_opened_ = context.get();
   return context;
 }

@@ -90,6 +90,31 @@ class FakeAh final : public Ah {
   const std::uint32_t handle_;
 };
 
+// A descriptor that is readable while events wait.
+class Waiting {
+ public:
+  Waiting();
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  int descriptor() const { return ends_[0]; }
+  void push(const AsynchronousEvent& event);
+  // 0, or EAGAIN when no event waits.
+  int take(AsynchronousEvent* out);
+
+ private:
+  int ends_[2] = {-1, -1};
+  std::mutex mutex_;
+  std::deque<AsynchronousEvent> events_;
+};
+
+class FakeChannel final : public Channel {
+ public:
+  int descriptor() const override { return waiting.descriptor(); }
+  int take(Cq** out) override;
+  Waiting waiting;
+};
+
 class FakeCq final : public Cq {
  public:
   FakeCq(std::shared_ptr<Log> log, EventSink& sink, const CqInit& wanted)
@@ -101,6 +126,7 @@ class FakeCq final : public Cq {
   int resize(int cqe) override;
   int capacity() const override { return capacity_; }
   int moderate(std::uint16_t count, std::uint16_t period) override;
+  void acknowledge() override { log_->add("acknowledge_cq"); }
 
   // Adds a completion for poll(), and raises the event when the CQ is armed for it.
   void push(const ibv_wc& completion, bool solicited = false);
@@ -191,7 +217,10 @@ class FakeQp final : public Qp {
 
 class FakeContext final : public MovableContext {
  public:
-  FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves, std::uint64_t guid);
+  // With `own_descriptors` it has channels and a descriptor for its events, checks requests
+  // itself and survives a fork, as a device of the kernel does.
+  FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves, std::uint64_t guid,
+              bool own_descriptors);
   ~FakeContext() override;
 
   int query_device(ibv_device_attr_ex* out) override;
@@ -209,6 +238,12 @@ class FakeContext final : public MovableContext {
   int create_srq(SrqInit* init, Srq** out) override;
   int open_xrcd(Xrcd** out) override;
   std::uint64_t clock() const override { return now; }
+  int create_channel(Channel** out) override;
+  int asynchronous_descriptor() const override;
+  int take_asynchronous(AsynchronousEvent* out) override;
+  void acknowledge(const AsynchronousEvent& event) override;
+  bool checks_requests() const override { return events != nullptr; }
+  bool survives_fork() const override { return events != nullptr; }
   int destroy(Object* object) override;
   void prepare() override;
   int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) override;
@@ -234,6 +269,7 @@ class FakeContext final : public MovableContext {
   std::vector<std::array<std::uint8_t, 16>> gids;
   std::uint64_t now = 5000000007;  // clock()
   std::vector<Counter> counted;
+  std::unique_ptr<Waiting> events;  // null without descriptors of its own
   std::uint32_t unacked_psns = 0;
   Parcel parcel;  // what park() gives away; afterwards, what unpark() took
   std::atomic<std::uint8_t> resume_pending{0};  // what status() tells of every QP
@@ -274,6 +310,9 @@ class FakeRnic final : public MovableRnic {
   int query(PortFacts* out) override;
   std::unique_ptr<MovableContext> open_movable(EventSink& sink, MoveSink& moves,
                                                int* error) override;
+
+  // Of the contexts that are opened from now on.
+  bool own_descriptors = false;
 
   // The context that was opened last; it belongs to whoever opened it.
   FakeContext* last_opened() const { return last_opened_; }

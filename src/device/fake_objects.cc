@@ -1,4 +1,8 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -57,7 +61,12 @@ void FakeCq::push(const ibv_wc& completion, bool solicited) {
     raise = armed_any_ || (armed_solicited_ && (solicited || completion.status != IBV_WC_SUCCESS));
     if (raise) armed_any_ = armed_solicited_ = false;
   }
-  if (raise) sink_.completion(*this);
+  if (!raise) return;
+  if (init.channel != nullptr) {
+    static_cast<FakeChannel*>(init.channel)->waiting.push({IBV_EVENT_CQ_ERR, this});
+  } else {
+    sink_.completion(*this);
+  }
 }
 
 void FakeCq::overflow() {
@@ -71,6 +80,39 @@ void FakeCq::overflow() {
 bool FakeCq::armed() const {
   std::lock_guard lock(mutex_);
   return armed_any_ || armed_solicited_;
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+Waiting::Waiting() {
+  if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) throw std::bad_alloc();
+}
+
+Waiting::~Waiting() {
+  for (const int end : ends_) ::close(end);
+}
+
+void Waiting::push(const AsynchronousEvent& event) {
+  std::lock_guard lock(mutex_);
+  events_.push_back(event);
+  const char byte = 0;
+  if (::write(ends_[1], &byte, 1) != 1) events_.pop_back();
+}
+
+int Waiting::take(AsynchronousEvent* out) {
+  std::lock_guard lock(mutex_);
+  char byte = 0;
+  if (::read(ends_[0], &byte, 1) != 1) return EAGAIN;
+  *out = events_.front();
+  events_.pop_front();
+  return 0;
+}
+
+int FakeChannel::take(Cq** out) {
+  AsynchronousEvent event;
+  if (const int error = waiting.take(&event)) return error;
+  *out = static_cast<Cq*>(event.object);
+  return 0;
 }
 
 // --- SRQ -----------------------------------------------------------------------------------------

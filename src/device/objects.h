@@ -21,6 +21,10 @@
 // race with its use (as for libibverbs).
 namespace ferry::device {
 
+// movable.h
+class MovableContext;
+class MovableRnic;
+
 // IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT of later versions of verbs.h, and the
 // bits by which a device with FLUSH GLOBAL and ATOMIC WRITE says so in device_cap_flags_ex (kernel
 // ABI).
@@ -40,6 +44,8 @@ class Pd : public Object {};
 
 // An XRC domain (clause 10.2.9): its target QPs take receive WQEs from its XRC SRQs only.
 class Xrcd : public Object {};
+
+class Cq;
 
 class Mr : public Object {
  public:
@@ -71,16 +77,29 @@ class Ah : public Object {
   virtual std::uint32_t handle() const = 0;
 };
 
+// A completion channel of a device that has such: the kernel makes its descriptor readable, and no
+// thread need pass its events on.
+class Channel : public Object {
+ public:
+  virtual int descriptor() const = 0;
+  // Takes the oldest event, and gives the CQ that raised it; blocks, or gives EAGAIN, as the
+  // application set the descriptor. 0 or errno. Cq::acknowledge() must follow.
+  virtual int take(Cq** out) = 0;
+};
+
 struct CqInit {
   int cqe = 0;              // wanted
   bool timestamps = false;  // poll_one() tells the times of completions
+  bool wallclock = false;   // also CompletionTimes::wallclock, which not every device has
   bool ignore_overrun = false;
+  Channel* channel = nullptr;  // null: the device tells the EventSink
+  int vector = 0;              // below Context::completion_vectors()
 };
 
 // What an extended CQ tells of a completion besides ibv_wc.
 struct CompletionTimes {
   std::uint64_t clock = 0;      // ticks of Context::clock() when the completion was added
-  std::uint64_t wallclock = 0;  // nanoseconds since the epoch
+  std::uint64_t wallclock = 0;  // nanoseconds since the epoch, if CqInit asked for it
 };
 
 class Cq : public Object {
@@ -107,6 +126,9 @@ class Cq : public Object {
   // microseconds after the first of them. With a count of at most 1 or a period of 0, each
   // completion raises it.
   virtual int moderate(std::uint16_t /*count*/, std::uint16_t /*period*/) { return EOPNOTSUPP; }
+  // Whoever took an event of this CQ by Channel::take() has noted it. Until then
+  // Context::destroy() of the CQ waits.
+  virtual void acknowledge() {}
 };
 
 // A shared receive queue, plain or XRC (clause 10.2.9).
@@ -138,6 +160,8 @@ struct QpInit {
   bool sq_sig_all = false;
   // UD: the QP does not receive what it sends to a group (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
   bool block_multicast_loopback = false;
+  // The ibv_qp_create_send_ops_flags of requests that Qp::post_all() will get; 0: it gets none.
+  std::uint64_t send_operations = 0;
 };
 
 // What Qp::bind_mw() binds a window of type 1 to.
@@ -194,6 +218,13 @@ class EventSink {
   virtual void asynchronous(ibv_event_type type, Object* object) = 0;
 };
 
+// An asynchronous event: `object` and `type` as EventSink::asynchronous() has them.
+struct AsynchronousEvent {
+  ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
+  Object* object = nullptr;
+  int port = 1;  // of events without an object
+};
+
 // What an RNIC has counted since it was opened. The names are those of the files that the kernel
 // shows in counters/ (clause 16.1.3.5; port_xmit_data and port_rcv_data in words of 4 bytes) and
 // hw_counters/.
@@ -207,6 +238,8 @@ struct Counter {
 class Context {
  public:
   virtual ~Context() = default;
+  // Null: the programs of this device cannot move.
+  virtual MovableContext* movable() { return nullptr; }
 
   virtual int query_device(ibv_device_attr_ex* out) = 0;
   virtual int query_port(std::uint8_t port_number, ibv_port_attr* out) = 0;
@@ -233,12 +266,32 @@ class Context {
   }
   virtual int create_srq(SrqInit* /*init*/, Srq** /*out*/) { return EOPNOTSUPP; }
   virtual int open_xrcd(Xrcd** /*out*/) { return EOPNOTSUPP; }
+
+  // How many completion vectors CqInit can name.
+  virtual int completion_vectors() const { return 1; }
+  // EOPNOTSUPP: the device has no channels, and tells the EventSink of completions.
+  virtual int create_channel(Channel** /*out*/) { return EOPNOTSUPP; }
+  // The descriptor that becomes readable when take_asynchronous() has an event; -1: the device
+  // tells the EventSink of its events.
+  virtual int asynchronous_descriptor() const { return -1; }
+  // Takes the oldest event; blocks, or gives EAGAIN, as the application set the descriptor. 0 or
+  // errno. acknowledge() must follow: until then destroy() of the event's object waits.
+  virtual int take_asynchronous(AsynchronousEvent* /*out*/) { return EOPNOTSUPP; }
+  virtual void acknowledge(const AsynchronousEvent& /*event*/) {}
+  // The descriptor by which the application's process talks to the device; -1: there is none.
+  virtual int command_descriptor() const { return -1; }
+  // The device itself refuses the access flags and address vectors that it does not take: callers
+  // pass on what the application gave.
+  virtual bool checks_requests() const { return false; }
+
   // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
   // tell.
   virtual std::uint64_t clock() const { return 0; }
   // EBUSY: other objects use it, or the QP is attached to a multicast group; it lives on.
   virtual int destroy(Object* object) = 0;
 
+  // A child after fork() can use the context as its parent can: abandon() is not called.
+  virtual bool survives_fork() const { return false; }
   // Called in a child after fork(): the RNIC belongs to the parent. Every later call fails, with
   // ENODEV if it can fail, and none hangs.
   virtual void abandon() = 0;
@@ -260,9 +313,13 @@ struct PortFacts {
 class Rnic {
  public:
   virtual ~Rnic() = default;
+  // Null: the programs of this device cannot move.
+  virtual MovableRnic* movable() { return nullptr; }
   virtual const std::string& name() const = 0;    // "ferry0"
   virtual const std::string& netdev() const = 0;  // "rdma0"
   virtual std::uint64_t guid() const = 0;         // host byte order
+  // The kernel's number of the device; -1: it is none of the kernel's.
+  virtual int index() const { return -1; }
   // Tells of the port without opening the device.
   virtual int query(PortFacts* /*out*/) { return EOPNOTSUPP; }
   // The addresses by which rdma_cm finds the device, as GIDs: the first IPv4 address of its network

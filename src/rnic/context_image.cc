@@ -254,7 +254,7 @@ int Context::restore_cq(RestoreCommand command, const Record& record, device::Ob
   if (const int error = check_handle(restored_, record.handle, next_handle_, cqs_); error != 0) {
     return error;
   }
-  const device::CqInit init{static_cast<int>(saved.capacity), saved.timestamps,
+  const device::CqInit init{static_cast<int>(saved.capacity), saved.timestamps, saved.timestamps,
                             saved.ignore_overrun};
   auto cq = std::make_unique<CompletionQueue>(engine_, sink_, record.handle, init);
   *object = cq.get();

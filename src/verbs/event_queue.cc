@@ -10,8 +10,13 @@
 namespace ferry::verbs {
 
 EventQueue::~EventQueue() {
+  close();
+}
+
+void EventQueue::close() {
   if (read_end_ >= 0) ::close(read_end_);
   if (write_end_ >= 0) ::close(write_end_);
+  read_end_ = write_end_ = -1;
 }
 
 int EventQueue::open() {

@@ -25,6 +25,7 @@ class EventQueue {
   EventQueue& operator=(const EventQueue&) = delete;
 
   int open();  // 0 or errno
+  void close();
   int descriptor() const { return read_end_; }
   // The write end, which push() alone uses: a descriptor that tells this queue from others.
   int identity() const { return write_end_; }

@@ -26,9 +26,10 @@ struct Device {
   ibv_device device;
   const void* ops;
   std::byte provider_fields[256];
-  unsigned number;  // of its node, uverbsN
+  unsigned number;     // of its node, uverbsN, if it is one of Ferry's own
+  ibv_device* kernel;  // the stock library's device; null: it is one of Ferry's own
   // The latest that was discovered. Under the list's mutex.
-  std::shared_ptr<device::MovableRnic>* rnic;
+  std::shared_ptr<device::Rnic>* rnic;
 };
 
 struct Context;
@@ -55,13 +56,13 @@ struct Context : device::EventSink, device::MoveSink {
   void seeks() override;
 
   ContextShell shell{};
-  std::shared_ptr<device::MovableRnic> rnic;
-  EventQueue async_events;
+  std::shared_ptr<device::Rnic> rnic;
+  EventQueue async_events;  // closed for a device that has a descriptor for its events
   // What code of the stock library may find behind verbs_context.priv.
   std::unique_ptr<std::byte[]> private_page;
-  std::unique_ptr<device::MovableContext> device;  // ends before what it reports to
-  std::atomic<bool> abandoned{false};              // belongs to the parent of this process
-  std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
+  std::unique_ptr<device::Context> device;  // ends before what it reports to
+  std::atomic<bool> abandoned{false};       // belongs to the parent of this process
+  std::atomic<bool> dumped{false};          // by ibv_dump_context: Stopped for good
   // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
   // restore_mutex. Taken before the device's locks.
   std::mutex mutex;
@@ -104,6 +105,7 @@ struct Mw {
 
 struct Channel {
   ibv_comp_channel channel{};
+  device::Channel* device = nullptr;  // null: a channel of ours, which has its events in `events`
   EventQueue events;
 };
 
@@ -255,9 +257,10 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes);
 // Creates the device object and its struct. 0 or errno; `init` gets the granted capacities.
 int make_cq(Context& context, const device::CqInit& wanted, void* cq_context,
             ibv_comp_channel* channel, int vector, Cq** out);
-// `pd` is null for XRC target QPs, `xrcd` for all others; `create_flags` are ibv_qp_create_flags.
+// `pd` is null for XRC target QPs, `xrcd` for all others; `create_flags` are ibv_qp_create_flags,
+// `send_operations` those of ibv_qp_init_attr_ex.send_ops_flags.
 int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init,
-            std::uint32_t create_flags, Qp** out);
+            std::uint32_t create_flags, std::uint64_t send_operations, Qp** out);
 
 // Data path, for ibv_context.ops.
 int poll_cq(ibv_cq* cq, int count, ibv_wc* out);

@@ -7,6 +7,7 @@ namespace ferry::verbs {
 namespace {
 
 int discovered = 1;
+bool own_descriptors = false;
 device::fake::FakeRnic* latest = nullptr;
 
 }  // namespace
@@ -17,6 +18,7 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
     auto rnic = std::make_unique<device::fake::FakeRnic>(
         fake_log(), "fake" + std::to_string(i), "eth" + std::to_string(9 + i),
         0x0123456789abcdef + static_cast<std::uint64_t>(i));
+    rnic->own_descriptors = own_descriptors;
     if (i == 0) latest = rnic.get();
     all.push_back(std::move(rnic));
   }
@@ -33,6 +35,9 @@ device::fake::FakeRnic* latest_rnic() {
 }
 void set_discovered(int count) {
   discovered = count;
+}
+void set_own_descriptors(bool own) {
+  own_descriptors = own;
 }
 
 void Rig::SetUp() {

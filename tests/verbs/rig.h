@@ -14,6 +14,8 @@ std::shared_ptr<device::fake::Log>& fake_log();
 device::fake::FakeRnic* latest_rnic();
 // How many devices are discovered from now on: "fake0", "fake1", ...; latest_rnic() is the first.
 void set_discovered(int count);
+// Whether contexts of these have channels and a descriptor for their events.
+void set_own_descriptors(bool own);
 
 // A null pointer that the compiler does not see, for parameters that are declared to have none.
 template <typename T>

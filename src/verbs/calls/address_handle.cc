@@ -92,11 +92,13 @@ int answer_to(Context& context, std::uint8_t port, const ibv_wc& wc, const ibv_g
 
 int make_ah(Context& context, ibv_pd* pd, const ibv_ah_attr& attributes, ibv_ah** out) {
   if (int error = usable(context)) return error;
-  // RoCE routes by GID: without a GRH there is no destination (annex A17.4.5).
-  if (!attributes.is_global) return EINVAL;
-  ibv_gid_entry source;
-  if (context.device->query_gid(attributes.port_num, attributes.grh.sgid_index, &source))
-    return EINVAL;
+  if (!context.device->checks_requests()) {
+    // RoCE routes by GID: without a GRH there is no destination (annex A17.4.5).
+    if (!attributes.is_global) return EINVAL;
+    ibv_gid_entry source;
+    if (context.device->query_gid(attributes.port_num, attributes.grh.sgid_index, &source))
+      return EINVAL;
+  }
   device::Ah* device = nullptr;
   if (int error = context.device->create_ah(to_pd(pd)->device, attributes, &device)) return error;
   *out = &wrap_ah(context, pd, device)->ah;

@@ -28,25 +28,49 @@ bool is_qp_event(ibv_event_type type) {
   }
 }
 
-}  // namespace
-
-// An event of an object without a cookie is dropped: the application does not know the object yet.
-void Context::asynchronous(ibv_event_type type, device::Object* object) {
+// Calls `visit` with the event as the application gets it: once, and for a QP that has several
+// structs once for each. Not at all for an object without a cookie: the application does not know
+// it yet.
+template <typename Visit>
+void for_each_event(ibv_event_type type, device::Object* object, Visit visit) {
   void* cookie = object ? object->cookie : nullptr;
   if (is_cq_event(type)) {
     if (auto* cq = static_cast<Cq*>(cookie))
-      async_events.push({&cq->cq, type, &cq->asynchronous_reported});
+      visit(Event{&cq->cq, type, &cq->asynchronous_reported});
   } else if (is_srq_event(type)) {
     if (auto* srq = static_cast<Srq*>(cookie))
-      async_events.push({&srq->srq, type, &srq->asynchronous_reported});
+      visit(Event{&srq->srq, type, &srq->asynchronous_reported});
   } else if (is_qp_event(type)) {
     auto* core = static_cast<QpCore*>(cookie);
     if (!core) return;
     std::lock_guard lock(core->mutex);
-    for (Qp* qp : core->shells) async_events.push({&qp->qp, type, &qp->asynchronous_reported});
+    for (Qp* qp : core->shells) visit(Event{&qp->qp, type, &qp->asynchronous_reported});
   } else {
-    async_events.push({nullptr, type, nullptr});
+    visit(Event{nullptr, type, nullptr});
   }
+}
+
+// The oldest event of a device that has a descriptor for them. 0 or errno. Such a device has no XRC
+// targets (hca/), hence one struct for each QP.
+int take_from_device(Context& context, Event* out, int* port) {
+  for (bool found = false; !found;) {
+    device::AsynchronousEvent event;
+    if (int error = context.device->take_asynchronous(&event)) return error;
+    for_each_event(event.type, event.object, [&](const Event& seen) {
+      *out = seen;
+      *port = event.port;
+      if (seen.reported) ++*seen.reported;
+      found = true;
+    });
+    context.device->acknowledge(event);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void Context::asynchronous(ibv_event_type type, device::Object* object) {
+  for_each_event(type, object, [&](const Event& event) { async_events.push(event); });
 }
 
 void Context::seeks() {
@@ -74,7 +98,12 @@ FERRY_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* out)
   return minus_one_or_errno(guarded([&] {
     if (int e = usable(*ours)) return e;
     Event event;
-    if (int e = ours->async_events.take(&event)) return e;
+    int port = 1;
+    if (int e = ours->device->asynchronous_descriptor() >= 0
+                    ? take_from_device(*ours, &event, &port)
+                    : ours->async_events.take(&event)) {
+      return e;
+    }
     out->event_type = event.type;
     if (is_cq_event(event.type)) {
       out->element.cq = static_cast<ibv_cq*>(event.element);
@@ -83,7 +112,7 @@ FERRY_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* out)
     } else if (is_qp_event(event.type)) {
       out->element.qp = static_cast<ibv_qp*>(event.element);
     } else {
-      out->element.port_num = 1;
+      out->element.port_num = port;
     }
     return 0;
   }));

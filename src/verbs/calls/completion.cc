@@ -40,8 +40,11 @@ int make_cq(Context& context, const device::CqInit& wanted, void* cq_context,
   if (wanted.cqe < 1 || vector < 0 || vector >= context.application()->num_comp_vectors)
     return EINVAL;
   if (channel && channel->context != context.application()) return EINVAL;
+  device::CqInit init = wanted;
+  init.channel = channel ? to_channel(channel)->device : nullptr;
+  init.vector = vector;
   device::Cq* device = nullptr;
-  if (int error = context.device->create_cq(wanted, &device)) return error;
+  if (int error = context.device->create_cq(init, &device)) return error;
   *out = wrap_cq(context, device, cq_context, channel);
   return 0;
 }
@@ -61,10 +64,30 @@ namespace {
 int make_channel(Context& context, Channel** out) {
   if (int error = usable(context)) return error;
   auto channel = std::make_unique<Channel>();
-  if (int error = channel->events.open()) return error;
+  int error = context.device->create_channel(&channel->device);
+  if (error == EOPNOTSUPP) error = channel->events.open();
+  if (error) return error;
   channel->channel.context = context.application();
-  channel->channel.fd = channel->events.descriptor();
+  channel->channel.fd =
+      channel->device ? channel->device->descriptor() : channel->events.descriptor();
   *out = channel.release();
+  return 0;
+}
+
+// The oldest event of the channel: the application's CQ. 0 or errno.
+int take_event(Channel& channel, ibv_cq** out) {
+  if (!channel.device) {
+    Event event;
+    if (int error = channel.events.take(&event)) return error;
+    *out = static_cast<ibv_cq*>(event.element);
+    return 0;
+  }
+  device::Cq* device = nullptr;
+  if (int error = channel.device->take(&device)) return error;
+  auto* cq = static_cast<Cq*>(device->cookie);
+  ++cq->completions_reported;
+  device->acknowledge();
+  *out = &cq->cq;
   return 0;
 }
 
@@ -72,6 +95,9 @@ int destroy_channel(Context& context, Channel* channel) {
   {
     std::lock_guard lock(context.mutex);
     if (channel->channel.refcnt) return EBUSY;
+  }
+  if (channel->device) {
+    if (int error = context.device->destroy(channel->device)) return error;
   }
   delete channel;
   return 0;
@@ -161,9 +187,7 @@ FERRY_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void**
   if (!ours) return FERRY_STOCK(ibv_get_cq_event, "IBVERBS_1.1")(channel, cq, cq_context);
   return minus_one_or_errno(guarded([&] {
     if (int e = usable(*ours)) return e;
-    Event event;
-    if (int e = to_channel(channel)->events.take(&event)) return e;
-    *cq = static_cast<ibv_cq*>(event.element);
+    if (int e = take_event(*to_channel(channel), cq)) return e;
     *cq_context = (*cq)->cq_context;
     return 0;
   }));

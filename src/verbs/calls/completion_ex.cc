@@ -69,6 +69,7 @@ int make_extended(Context& context, const ibv_cq_init_attr_ex& attributes, Cq** 
   device::CqInit wanted;
   wanted.cqe = static_cast<int>(attributes.cqe);
   wanted.timestamps = attributes.wc_flags & kTimes;
+  wanted.wallclock = attributes.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   wanted.ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   if (int error = make_cq(context, wanted, attributes.cq_context, attributes.channel,
                           static_cast<int>(attributes.comp_vector), out)) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "verbs/chosen_devices.h"
 #include "verbs/devices.h"
 #include "verbs/entry.h"
 #include "verbs/faults.h"
@@ -51,9 +52,11 @@ void fill_shell(Context& context, ibv_device* device) {
   v.priv = reinterpret_cast<verbs_ex_private*>(context.private_page.get());
   ibv_context& c = v.context;
   c.device = device;
-  c.cmd_fd = context.async_events.identity();
-  c.async_fd = context.async_events.descriptor();
-  c.num_comp_vectors = 1;
+  const int events = context.device->asynchronous_descriptor();
+  const int commands = context.device->command_descriptor();
+  c.cmd_fd = commands >= 0 ? commands : context.async_events.identity();
+  c.async_fd = events >= 0 ? events : context.async_events.descriptor();
+  c.num_comp_vectors = context.device->completion_vectors();
   c.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&c.mutex, nullptr);
   c.ops._compat_query_device = ibv_query_device;
@@ -79,15 +82,20 @@ int open_context(Device& device, ibv_context** out) {
   int error = 0;
   {
     rdmacm::Service::Yield yield(rdma_cm_if_any());
-    context->device = context->rnic->open_movable(*context, *context, &error);
+    device::MovableRnic* movable = context->rnic->movable();
+    context->device = movable ? movable->open_movable(*context, *context, &error)
+                              : context->rnic->open(*context, &error);
   }
   if (!context->device) return error ? error : EIO;
+  if (context->device->asynchronous_descriptor() >= 0) context->async_events.close();
   fill_shell(*context, &device.device);
+  say_opened(*context->rnic, device.kernel);
   {
     std::lock_guard lock(p.mutex);
     p.contexts.push_back(context.get());
   }
-  change.add({context->device.get(), context->rnic->name(), context->rnic->netdev()});
+  if (device::MovableContext* movable = context->device->movable())
+    change.add({movable, context->rnic->name(), context->rnic->netdev()});
   p.agent.start();  // without it the program runs all the same
   *out = context.release()->application();
   return 0;
@@ -117,7 +125,7 @@ void close_context(Context* context) {
   if (!context->abandoned) {
     Process& p = process();
     agent::Registry::Change change(p.registry);
-    change.remove(context->device.get());
+    change.remove(context->device->movable());
     std::lock_guard lock(p.mutex);
     std::erase(p.contexts, context);
   }

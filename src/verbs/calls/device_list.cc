@@ -1,11 +1,16 @@
 #include <endian.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
+#include <span>
 
+#include "hca/rnic.h"
+#include "verbs/chosen_devices.h"
 #include "verbs/devices.h"
 #include "verbs/entry.h"
 #include "verbs/kernel/virtual_files.h"
@@ -51,7 +56,14 @@ void describe(Device& d, const device::Rnic& rnic) {
   print_to(d.device.ibdev_path, "/sys/class/infiniband/%.60s", name);
 }
 
-Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
+void describe(Device& d, ibv_device* kernel) {
+  d.device = *kernel;
+  d.kernel = kernel;
+}
+
+// The device of this name, which is `rnic` from now on; `from` describes a new one.
+template <typename From>
+Device& device_for(Known& all, std::unique_ptr<device::Rnic> rnic, From& from) {
   for (Device& d : all.devices) {
     if (rnic->name() == d.device.name) {
       *d.rnic = std::move(rnic);  // open contexts keep theirs
@@ -59,12 +71,59 @@ Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
     }
   }
   Device& d = all.devices.emplace_back();
-  describe(d, *rnic);
-  d.rnic = new std::shared_ptr<device::MovableRnic>(std::move(rnic));
+  describe(d, from);
+  d.rnic = new std::shared_ptr<device::Rnic>(std::move(rnic));
   return d;
 }
 
-// A list of ours has the stock library's list, which it extends, in front of its first element.
+Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
+  const device::Rnic& from = *rnic;
+  return device_for(all, std::move(rnic), from);
+}
+
+void complain_once(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  std::lock_guard lock(mutex);
+  if (!told.insert(name).second) return;
+  std::fprintf(stderr,
+               "ferry: FERRY_DEVICE names '%s', and there is no such RDMA device here; see: ferry "
+               "doctor\n",
+               name.c_str());
+}
+
+// The devices that FERRY_DEVICE names. *kept: one of them is of the stock library's list, which
+// must not be freed.
+std::vector<ibv_device*> chosen_devices(const std::vector<std::string>& names,
+                                        std::span<ibv_device* const> stock, bool* kept) {
+  auto rnics = chosen_rnics();
+  std::vector<ibv_device*> devices;
+  Known& all = known();
+  for (const std::string& name : names) {
+    const auto own = std::find_if(rnics.begin(), rnics.end(),
+                                  [&](const auto& r) { return r && r->name() == name; });
+    if (own != rnics.end()) {
+      std::lock_guard lock(all.mutex);
+      devices.push_back(&device_for(all, std::move(*own)).device);
+      continue;
+    }
+    const auto found = std::find_if(stock.begin(), stock.end(),
+                                    [&](const ibv_device* d) { return d->name == name; });
+    if (found == stock.end()) {
+      complain_once(name);
+      continue;
+    }
+    auto rnic = std::make_unique<hca::Rnic>(*found);  // asks this file of the device: no lock
+    std::lock_guard lock(all.mutex);
+    Device& d = device_for(all, std::move(rnic), *found);
+    *kept |= d.kernel == *found;
+    devices.push_back(&d.device);
+  }
+  return devices;
+}
+
+// A list of ours has the stock library's list, which it extends, in front of its first element; null
+// where devices behind those of ours keep that list for good.
 int make_list(ibv_device*** out, int* count) {
   int stock_count = 0;
   ibv_device** stock_list = nullptr;
@@ -74,11 +133,17 @@ int make_list(ibv_device*** out, int* count) {
     if (!stock_list) stock_count = 0;  // no kernel support for RDMA: ours are the only ones
   }
   std::vector<ibv_device*> ours;
+  bool kept = false;
   const int error = guarded([&] {
     if (stock_only) return 0;
+    if (const auto names = chosen_names(); !names.empty()) {
+      ours = chosen_devices(names, {stock_list, static_cast<std::size_t>(stock_count)}, &kept);
+      stock_count = 0;
+      return 0;
+    }
     Known& all = known();
     std::lock_guard lock(all.mutex);
-    for (auto& rnic : discover_rnics()) ours.push_back(&device_for(all, std::move(rnic)).device);
+    for (auto& rnic : chosen_rnics()) ours.push_back(&device_for(all, std::move(rnic)).device);
     return 0;
   });
   // Our failure must not hide the others.
@@ -86,10 +151,10 @@ int make_list(ibv_device*** out, int* count) {
   const std::size_t total = ours.size() + static_cast<std::size_t>(stock_count);
   auto** list = static_cast<ibv_device**>(std::calloc(total + 2, sizeof(ibv_device*)));
   if (!list) {
-    if (stock_list) FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1")(stock_list);
+    if (stock_list && !kept) FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1")(stock_list);
     return ENOMEM;
   }
-  list[0] = reinterpret_cast<ibv_device*>(stock_list);
+  list[0] = kept ? nullptr : reinterpret_cast<ibv_device*>(stock_list);
   std::copy(ours.begin(), ours.end(), list + 1);
   std::copy(stock_list, stock_list + stock_count, list + 1 + ours.size());
   *out = list + 1;
@@ -116,12 +181,12 @@ Device* device_of(ibv_device* device) {
 }
 
 // Discovers the devices again after a restore: on another host they have other addresses.
-std::shared_ptr<device::MovableRnic> rnic_of(const Device& device) {
+std::shared_ptr<device::Rnic> rnic_of(const Device& device) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
   const auto freezes = std::atomic_ref<std::uint32_t>(control_block.freezes).load();
   if (freezes != all.freezes) {
-    for (auto& rnic : discover_rnics()) device_for(all, std::move(rnic));
+    for (auto& rnic : chosen_rnics()) device_for(all, std::move(rnic));
     all.freezes = freezes;
   }
   return *device.rnic;
@@ -134,13 +199,15 @@ void unlock_devices() {
   known().mutex.unlock();
 }
 
-void visit_devices(const std::function<void(const Device&, device::MovableRnic&)>& visit) {
+void visit_own_devices(const std::function<void(const Device&, device::Rnic&)>& visit) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
   if (all.devices.empty()) {
-    for (auto& rnic : discover_rnics()) device_for(all, std::move(rnic));
+    for (auto& rnic : chosen_rnics()) device_for(all, std::move(rnic));
   }
-  for (const Device& d : all.devices) visit(d, **d.rnic);
+  for (const Device& d : all.devices) {
+    if (!d.kernel) visit(d, **d.rnic);
+  }
 }
 
 }  // namespace ferry::verbs
@@ -172,8 +239,7 @@ FERRY_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
   return FERRY_STOCK(ibv_get_device_guid, "IBVERBS_1.1")(device);
 }
 
-// The kernel numbers its devices; ours is not one of them, and has no index.
 FERRY_EXPORT int ibv_get_device_index(ibv_device* device) {
-  if (device_of(device)) return -1;
+  if (Device* ours = device_of(device)) return rnic_of(*ours)->index();
   return FERRY_STOCK(ibv_get_device_index, "IBVERBS_1.9")(device);
 }

@@ -12,12 +12,15 @@ constexpr unsigned kSupportedAccess =
     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
     IBV_ACCESS_HUGETLB | device::kFlushGlobal | device::kFlushPersistent;
 
-// The flags that count for the device. Huge pages are a hint about pinning, and it never pins.
-unsigned device_access(unsigned access) {
+// The flags that count for the device. Huge pages are a hint about pinning, and our RNIC never
+// pins.
+unsigned device_access(const Context& context, unsigned access) {
+  if (context.device->checks_requests()) return access;
   return access & kSupportedAccess & ~static_cast<unsigned>(IBV_ACCESS_HUGETLB);
 }
 
-int check_access(unsigned access) {
+int check_access(const Context& context, unsigned access) {
+  if (context.device->checks_requests()) return 0;
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   if (access & ~kSupportedAccess) return EOPNOTSUPP;
   const bool remote_changes = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
@@ -28,8 +31,9 @@ int register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint64_t
                     unsigned access, ibv_mr** out) {
   Context* context = context_of(pd->context);
   if (int error = usable(*context)) return error;
-  if (int error = check_access(access)) return error;
-  const device::MrInit init{to_pd(pd)->device, address, length, iova, device_access(access)};
+  if (int error = check_access(*context, access)) return error;
+  const device::MrInit init{to_pd(pd)->device, address, length, iova,
+                            device_access(*context, access)};
   device::Mr* device = nullptr;
   if (int error = context->device->reg_mr(init, &device)) return error;
   *out = &wrap_mr(*context, pd, device, address, length)->mr;
@@ -70,12 +74,13 @@ int reregister(Context& context, Mr* mr, int flags, ibv_pd* pd, void* address, s
   if (moves && (!address || !length)) return EINVAL;
   if (changes_pd && (!pd || pd->context != context.application())) return EINVAL;
   if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
-    if (int error = check_access(access)) return error;
+    if (int error = check_access(context, access)) return error;
   } else if (access) {
     return EINVAL;
   }
   const device::MrInit init{changes_pd ? to_pd(pd)->device : nullptr, address, length,
-                            reinterpret_cast<std::uintptr_t>(address), device_access(access)};
+                            reinterpret_cast<std::uintptr_t>(address),
+                            device_access(context, access)};
   if (int error = context.device->rereg_mr(mr->device, flags, init)) return error;
   if (moves) {
     mr->mr.addr = address;

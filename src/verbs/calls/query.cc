@@ -37,6 +37,15 @@ int fetch_gid(Context& context, std::uint32_t port, std::uint32_t index, ibv_gid
   return context.device->query_gid(static_cast<std::uint8_t>(port), index, out);
 }
 
+// For the older calls: an empty entry of the table is a GID of zeros.
+int fetch_gid_or_zeros(Context& context, std::uint32_t port, std::uint32_t index,
+                       ibv_gid_entry* out) {
+  const int error = fetch_gid(context, port, index, out);
+  if (error != ENODATA) return error;
+  *out = {};
+  return 0;
+}
+
 // Returns the number of entries written, or a negative errno value, as the kernel's call behind the
 // stock function.
 ssize_t gid_table(Context& context, std::byte* out, std::size_t max_entries,
@@ -56,6 +65,17 @@ ssize_t gid_table(Context& context, std::byte* out, std::size_t max_entries,
     }
   }
   return static_cast<ssize_t>(count);
+}
+
+// What a device may have and our contexts do not offer (docs/verbs.md): a program would ask in
+// vain.
+void leave_out_what_contexts_lack(ibv_device_attr_ex* device) {
+  device->tso_caps = {};
+  device->rss_caps = {};
+  device->tm_caps = {};
+  device->max_wq_type_rq = 0;
+  device->raw_packet_caps = 0;
+  device->max_dm_size = 0;
 }
 
 }  // namespace
@@ -79,6 +99,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     if (int e = usable(ours)) return e;
     ibv_device_attr_ex device{};
     if (int e = ours.device->query_device(&device)) return e;
+    leave_out_what_contexts_lack(&device);
     copy_out(device, out, size);
     return 0;
   });
@@ -123,7 +144,7 @@ FERRY_EXPORT int ibv_query_gid(ibv_context* context, uint8_t number, int index, 
   return minus_one_or_errno(guarded([&] {
     ibv_gid_entry entry{};
     if (index < 0) return EINVAL;
-    if (int e = fetch_gid(*ours, number, static_cast<uint32_t>(index), &entry)) return e;
+    if (int e = fetch_gid_or_zeros(*ours, number, static_cast<uint32_t>(index), &entry)) return e;
     *out = entry.gid;
     return 0;
   }));
@@ -137,7 +158,7 @@ FERRY_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t number, unsign
     return FERRY_STOCK(ibv_query_gid_type, "IBVERBS_PRIVATE_34")(context, number, index, type);
   return minus_one_or_errno(guarded([&] {
     ibv_gid_entry entry{};
-    if (int e = fetch_gid(*ours, number, index, &entry)) return e;
+    if (int e = fetch_gid_or_zeros(*ours, number, index, &entry)) return e;
     *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? kGidRoceV2 : kGidIbOrRoceV1;
     return 0;
   }));

@@ -130,7 +130,7 @@ int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes) {
 }
 
 int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init,
-            std::uint32_t create_flags, Qp** out) {
+            std::uint32_t create_flags, std::uint64_t send_operations, Qp** out) {
   if (int error = usable(context)) return error;
   if (create_flags & ~static_cast<std::uint32_t>(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)) {
     return EOPNOTSUPP;
@@ -160,6 +160,7 @@ int make_qp(Context& context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init
   wanted.cap = init->cap;
   wanted.type = init->qp_type;
   wanted.sq_sig_all = init->sq_sig_all != 0;
+  wanted.send_operations = send_operations;
   device::Qp* device = nullptr;
   if (int error = context.device->create_qp(&wanted, &device)) return error;
   init->cap = wanted.cap;
@@ -178,7 +179,7 @@ FERRY_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   Qp* qp = nullptr;
   const int error = guarded([&] {
     ibv_qp_init_attr init = *attributes;
-    if (int e = make_qp(*ours, pd, nullptr, &init, 0, &qp)) return e;
+    if (int e = make_qp(*ours, pd, nullptr, &init, 0, 0, &qp)) return e;
     attributes->cap = init.cap;
     return 0;
   });

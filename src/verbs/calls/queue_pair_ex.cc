@@ -227,7 +227,7 @@ int make_extended(Context& context, ibv_qp_init_attr_ex* attributes, Qp** out) {
   auto requests = builds ? std::make_unique<RequestBuilder>() : nullptr;
   ibv_pd* pd = given(IBV_QP_INIT_ATTR_PD) ? attributes->pd : nullptr;
   ibv_xrcd* xrcd = given(IBV_QP_INIT_ATTR_XRCD) ? attributes->xrcd : nullptr;
-  if (int error = make_qp(context, pd, xrcd, &init, create_flags, out)) return error;
+  if (int error = make_qp(context, pd, xrcd, &init, create_flags, operations, out)) return error;
   attributes->cap = init.cap;
   if (builds) {
     (*out)->builder = std::move(requests);

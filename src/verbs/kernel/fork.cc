@@ -37,6 +37,7 @@ void after_in_child() {
   if (!p) return;
   fault_handlers_in_child();
   for (Context* context : p->contexts) {
+    if (context->device->survives_fork()) continue;
     context->abandoned = true;
     context->device->abandon();
   }

@@ -209,7 +209,8 @@ void add_device(Tree& tree, const Device& device, device::Rnic& rnic) {
 // Empty when we have no device.
 Tree tree_now() {
   Tree tree;
-  visit_devices([&](const Device& device, device::Rnic& rnic) { add_device(tree, device, rnic); });
+  visit_own_devices(
+      [&](const Device& device, device::Rnic& rnic) { add_device(tree, device, rnic); });
   if (tree.files.empty()) return tree;
   tree.file(std::string(kVerbs) + "/abi_version", "6\n");
   tree.file(std::string(kCm) + "/abi_version", "4\n");

@@ -1,0 +1,47 @@
+#include "hca/rnic.h"
+
+#include <endian.h>
+
+#include <cerrno>
+#include <fstream>
+#include <new>
+
+#include "hca/context.h"
+
+namespace ferry::hca {
+namespace {
+
+// The network interface of port 1's first GID; empty on InfiniBand, which has none.
+std::string netdev_of(const std::string& device) {
+  std::string netdev;
+  std::ifstream file("/sys/class/infiniband/" + device + "/ports/1/gid_attrs/ndevs/0");
+  std::getline(file, netdev);
+  return netdev;
+}
+
+}  // namespace
+
+Rnic::Rnic(ibv_device* device)
+    : device_(device),
+      name_(ibv_get_device_name(device)),
+      netdev_(netdev_of(name_)),
+      guid_(be64toh(ibv_get_device_guid(device))),
+      index_(ibv_get_device_index(device)) {}
+
+std::unique_ptr<device::Context> Rnic::open(device::EventSink& /*sink*/, int* error) {
+  errno = 0;
+  ibv_context* context = ibv_open_device(device_);
+  if (context == nullptr) {
+    *error = errno != 0 ? errno : EIO;
+    return nullptr;
+  }
+  try {
+    return std::make_unique<Context>(context);
+  } catch (const std::bad_alloc&) {
+    ibv_close_device(context);
+    *error = ENOMEM;
+    return nullptr;
+  }
+}
+
+}  // namespace ferry::hca
