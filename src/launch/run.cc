@@ -7,11 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/companion.h"
 #include "base/failure.h"
@@ -22,10 +25,16 @@ namespace ferry::launch {
 namespace {
 
 constexpr char kRunUsage[] =
-    "Usage: ferry run [--netdev DEV] [--] PROGRAM [ARGS...]\n\n"
+    "Usage: ferry run [--netdev DEV] [--device NAME] [--verbose] [--] PROGRAM [ARGS...]\n\n"
     "Runs a program with Ferry's RDMA devices.\n"
-    "  --netdev DEV[,DEV]   network interfaces that become RDMA devices (default: all that are "
-    "up)\n";
+    "  --netdev DEV[,DEV]    network interfaces that become RDMA devices (default: all that are "
+    "up)\n"
+    "  --device NAME[,NAME]  the devices that the program gets: Ferry's own (ferry0) and the "
+    "kernel's\n"
+    "                        (mlx5_0, rxe0), whose programs cannot move (default: Ferry's own, and "
+    "behind them\n"
+    "                        the kernel's as without Ferry)\n"
+    "  --verbose             says on stderr which device the program opens\n";
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
@@ -43,17 +52,32 @@ std::string find_program(const std::string& name) {
   throw Failure("there is no program '" + name + "' in PATH");
 }
 
-// `list`, DEV[,DEV]..., if all of them exist here. Throws Failure.
-std::string checked_netdevs(const std::string& list) {
+// Calls `check` for each name of `list`, NAME[,NAME]..., and gives the list.
+std::string checked(const std::string& list, void (*check)(const std::string& name)) {
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
-    if (::if_nametoindex(name.c_str()) == 0) {
-      throw Failure("there is no network interface '" + name + "' here; see: ip address");
-    }
+    check(list.substr(begin, end - begin));
     begin = end + 1;
   }
   return list;
+}
+
+void check_netdev(const std::string& name) {
+  if (::if_nametoindex(name.c_str()) != 0) return;
+  throw Failure("there is no network interface '" + name + "' here; see: ip address");
+}
+
+// Ferry's own devices have names with numbers of interfaces, which the program may change.
+void check_device(const std::string& name) {
+  constexpr std::string_view kOwn = "ferry";
+  const bool is_own = name.starts_with(kOwn) && name.size() > kOwn.size() &&
+                      name.find_first_not_of("0123456789", kOwn.size()) == std::string::npos;
+  if (is_own) return;
+  const bool is_name = !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
+  if (is_name && std::filesystem::exists("/sys/class/infiniband/" + name)) return;
+  throw Failure("there is no RDMA device '" + name +
+                "' here; those of the kernel are in /sys/class/infiniband, Ferry's own are called "
+                "ferry0, ferry1, ...");
 }
 
 // The dynamic linker that an ELF file asks for; empty when it asks for none.
@@ -103,7 +127,14 @@ std::string unsuitable(const std::string& path) {
 
 int run(const std::vector<std::string>& arguments) {
   std::size_t next = 0;
-  std::string netdev;
+  struct Option {
+    const char *name, *variable, *wanted;
+    void (*check)(const std::string& name);
+  };
+  constexpr std::array kOptions = {
+      Option{"--netdev", "FERRY_NETDEV", "a network interface", check_netdev},
+      Option{"--device", "FERRY_DEVICE", "an RDMA device", check_device}};
+  std::map<std::string, std::string> variables;
   for (; next < arguments.size(); ++next) {
     const std::string& argument = arguments[next];
     if (argument == "--") {
@@ -114,17 +145,23 @@ int run(const std::vector<std::string>& arguments) {
       std::fputs(kRunUsage, stdout);
       return 0;
     }
-    if (argument == "--netdev" && next + 1 < arguments.size()) {
-      netdev = checked_netdevs(arguments[++next]);
-    } else if (argument == "--netdev") {
-      throw Failure("--netdev needs the name of a network interface; see: ferry run --help");
-    } else if (argument.starts_with("--netdev=")) {
-      netdev = checked_netdevs(argument.substr(9));
-    } else if (argument.starts_with('-')) {
-      throw Failure("unknown option '" + argument + "'; see: ferry run --help");
-    } else {
-      break;
+    if (!argument.starts_with('-')) break;
+    if (argument == "--verbose") {
+      variables["FERRY_VERBOSE"] = "on";
+      continue;
     }
+    const std::string name = argument.substr(0, argument.find('='));
+    const auto option = std::find_if(kOptions.begin(), kOptions.end(),
+                                     [&](const Option& o) { return name == o.name; });
+    if (option == kOptions.end()) {
+      throw Failure("unknown option '" + argument + "'; see: ferry run --help");
+    }
+    if (name == argument && next + 1 == arguments.size()) {
+      throw Failure(name + " needs the name of " + option->wanted + "; see: ferry run --help");
+    }
+    const std::string value =
+        name == argument ? arguments[++next] : argument.substr(name.size() + 1);
+    variables[option->variable] = checked(value, option->check);
   }
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
@@ -142,7 +179,7 @@ int run(const std::vector<std::string>& arguments) {
   const std::string preload =
       preloaded != nullptr && *preloaded != '\0' ? library + ":" + preloaded : library;
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
-  if (!netdev.empty()) ::setenv("FERRY_NETDEV", netdev.c_str(), 1);
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   become(program, command);
 }
 
