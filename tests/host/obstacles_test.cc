@@ -484,6 +484,20 @@ TEST(Obstacles, ADescriptorOfAMountThatNobodySeesIsOne) {
   EXPECT_EQ(obstacle_in(file, {5}), "");
 }
 
+TEST(Obstacles, ARdmaDeviceOfTheKernelIsNamedWithTheWayOut) {
+  Descriptor file;
+  file.target = "/dev/infiniband/uverbs0";
+  file.file.mode = S_IFCHR;
+  file.file.major = 231;
+  file.file.minor = 192;
+  EXPECT_TRUE(says(obstacle_in(file, {}), "start the program with ferry run --device ferry0"));
+  Mapping doorbell;
+  doorbell.target = "/dev/infiniband/uverbs0";
+  EXPECT_TRUE(says(obstacle_in(doorbell), "is an RDMA device of the kernel"));
+  file.target = "/dev/infiniband_of_mine";
+  EXPECT_TRUE(says(obstacle_in(file, {}), "is a device that CRIU does not know, 231:192"));
+}
+
 TEST(NeededFiles, AreThoseThatAreOpenOrMapped) {
   const Folder folder;
   const std::string open = folder.path() + "/open", mapped = folder.path() + "/mapped",

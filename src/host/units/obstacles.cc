@@ -78,6 +78,10 @@ std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
     return "is of a kind that CRIU cannot move";
   }
   if (target.starts_with("/secretmem")) return "is secret memory, which CRIU cannot read";
+  if (target.starts_with("/dev/infiniband/")) {
+    return "is an RDMA device of the kernel, whose programs cannot move; start the program with "
+           "ferry run --device ferry0";
+  }
   if (S_ISBLK(file.mode) || (S_ISCHR(file.mode) && !may_know_device(file.major, file.minor))) {
     return fmt::format("is a device that CRIU does not know, {}:{}", file.major, file.minor);
   }
