@@ -80,7 +80,6 @@ class MoveSink {
 
 class MovableContext : public Context {
  public:
-  MovableContext* movable() final { return this; }
   // Called before a stop: finds out of which class the peers of unknown class are, and waits some
   // milliseconds at most.
   virtual void prepare() = 0;
@@ -125,7 +124,6 @@ class MovableContext : public Context {
 // A device whose contexts can move. One that is opened by open() tells nobody of what it seeks.
 class MovableRnic : public Rnic {
  public:
-  MovableRnic* movable() final { return this; }
   // As Rnic::open(); `moves` outlives the context, as `sink` does.
   virtual std::unique_ptr<MovableContext> open_movable(EventSink& sink, MoveSink& moves,
                                                        int* error) = 0;

@@ -21,10 +21,6 @@
 // race with its use (as for libibverbs).
 namespace ferry::device {
 
-// movable.h
-class MovableContext;
-class MovableRnic;
-
 // IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT of later versions of verbs.h, and the
 // bits by which a device with FLUSH GLOBAL and ATOMIC WRITE says so in device_cap_flags_ex (kernel
 // ABI).
@@ -238,8 +234,6 @@ struct Counter {
 class Context {
  public:
   virtual ~Context() = default;
-  // Null: the programs of this device cannot move.
-  virtual MovableContext* movable() { return nullptr; }
 
   virtual int query_device(ibv_device_attr_ex* out) = 0;
   virtual int query_port(std::uint8_t port_number, ibv_port_attr* out) = 0;
@@ -313,8 +307,6 @@ struct PortFacts {
 class Rnic {
  public:
   virtual ~Rnic() = default;
-  // Null: the programs of this device cannot move.
-  virtual MovableRnic* movable() { return nullptr; }
   virtual const std::string& name() const = 0;    // "ferry0"
   virtual const std::string& netdev() const = 0;  // "rdma0"
   virtual std::uint64_t guid() const = 0;         // host byte order

@@ -14,7 +14,7 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics();
 // Null when `device` is not ours.
 struct Device;
 Device* device_of(ibv_device* device);
-std::shared_ptr<device::Rnic> rnic_of(const Device& device);
+std::shared_ptr<device::MovableRnic> rnic_of(const Device& device);
 // For fork(): between the two calls the list of devices stays as it is, and no other thread is in
 // it.
 void lock_devices();

@@ -29,7 +29,7 @@ struct Device {
   unsigned number;     // of its node, uverbsN, if it is one of Ferry's own
   ibv_device* kernel;  // the stock library's device; null: it is one of Ferry's own
   // The latest that was discovered. Under the list's mutex.
-  std::shared_ptr<device::Rnic>* rnic;
+  std::shared_ptr<device::MovableRnic>* rnic;
 };
 
 struct Context;
@@ -56,13 +56,13 @@ struct Context : device::EventSink, device::MoveSink {
   void seeks() override;
 
   ContextShell shell{};
-  std::shared_ptr<device::Rnic> rnic;
+  std::shared_ptr<device::MovableRnic> rnic;
   EventQueue async_events;  // closed for a device that has a descriptor for its events
   // What code of the stock library may find behind verbs_context.priv.
   std::unique_ptr<std::byte[]> private_page;
-  std::unique_ptr<device::Context> device;  // ends before what it reports to
-  std::atomic<bool> abandoned{false};       // belongs to the parent of this process
-  std::atomic<bool> dumped{false};          // by ibv_dump_context: Stopped for good
+  std::unique_ptr<device::MovableContext> device;  // ends before what it reports to
+  std::atomic<bool> abandoned{false};              // belongs to the parent of this process
+  std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
   // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
   // restore_mutex. Taken before the device's locks.
   std::mutex mutex;

@@ -78,8 +78,6 @@ TEST_F(Hca, ShowsTheDeviceAsItIs) {
   EXPECT_EQ(rnic->name(), "played0");
   EXPECT_EQ(rnic->guid(), 0x1122334455667788u);
   EXPECT_EQ(rnic->index(), 5);
-  EXPECT_EQ(rnic->movable(), nullptr);
-  EXPECT_EQ(context->movable(), nullptr);
   EXPECT_EQ(context->completion_vectors(), 3);
   EXPECT_EQ(context->command_descriptor(), 41);
   EXPECT_EQ(context->asynchronous_descriptor(), 42);

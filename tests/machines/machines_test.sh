@@ -2,8 +2,8 @@
 # Ferry as its users have it: from Debian packages, with systemd, on machines of their own (scripts/vmlab). Three of
 # them are made hosts that belong together as README says, and programs move between them. Needs root.
 #
-#   machines_test.sh [GROUP...]     groups: plain users clocks firewall reboot upgrade runc podman removal (default:
-#                                   all); each begins with the packages installed and the hosts joined
+#   machines_test.sh [GROUP...]     groups: plain users clocks device firewall reboot upgrade runc podman removal
+#                                   (default: all); each begins with the packages installed and the hosts joined
 #
 # Environment: FERRY_PACKAGES (a folder with Ferry's packages; default: they are built).
 # shellcheck source=tests/machines/lib.sh
@@ -108,6 +108,22 @@ group_clocks() {
   vm h3 "date -s @$(date +%s)"
   end_pair
   ok 'hosts whose clocks are eleven hours apart'
+}
+
+# docs/any_rnic.md: `ferry ps` knows a program with a device of the kernel, and `ferry move` refuses it.
+group_device() {
+  local program
+  program=$(vm h1 'modprobe rdma_rxe
+    rdma link add rxe0 type rxe netdev eth0
+    setsid nohup ferry run --device rxe0 -- ibv_rc_pingpong -g 1 >/tmp/device.log 2>&1 </dev/null &
+    echo $!')
+  await 'ferryd knows its QP' vm h1 "ferry ps --json | jq -e '.programs[] | select(.pid == $program) | .devices[] |
+    select(.name == \"rxe0\") | .qps | length == 1'"
+  fails '/dev/infiniband/uverbs0\) is an RDMA device of the kernel' h1 "ferry move $program --to h3"
+  vm h1 "kill $program
+    while kill -0 $program 2>/dev/null; do sleep 0.1; done
+    rdma link delete rxe0"
+  ok 'a program with a device of the kernel is listed, and not moved'
 }
 
 # docs/security.md has these ports.
@@ -326,5 +342,5 @@ group_removal() {
 
 use_machines machines 3
 install_packages
-if (($# == 0)); then set -- plain users clocks firewall reboot upgrade runc podman removal; fi
+if (($# == 0)); then set -- plain users clocks device firewall reboot upgrade runc podman removal; fi
 for group in "$@"; do "group_$group"; done

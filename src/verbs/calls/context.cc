@@ -82,9 +82,7 @@ int open_context(Device& device, ibv_context** out) {
   int error = 0;
   {
     rdmacm::Service::Yield yield(rdma_cm_if_any());
-    device::MovableRnic* movable = context->rnic->movable();
-    context->device = movable ? movable->open_movable(*context, *context, &error)
-                              : context->rnic->open(*context, &error);
+    context->device = context->rnic->open_movable(*context, *context, &error);
   }
   if (!context->device) return error ? error : EIO;
   if (context->device->asynchronous_descriptor() >= 0) context->async_events.close();
@@ -94,8 +92,7 @@ int open_context(Device& device, ibv_context** out) {
     std::lock_guard lock(p.mutex);
     p.contexts.push_back(context.get());
   }
-  if (device::MovableContext* movable = context->device->movable())
-    change.add({movable, context->rnic->name(), context->rnic->netdev()});
+  change.add({context->device.get(), context->rnic->name(), context->rnic->netdev()});
   p.agent.start();  // without it the program runs all the same
   *out = context.release()->application();
   return 0;
@@ -125,7 +122,7 @@ void close_context(Context* context) {
   if (!context->abandoned) {
     Process& p = process();
     agent::Registry::Change change(p.registry);
-    change.remove(context->device->movable());
+    change.remove(context->device.get());
     std::lock_guard lock(p.mutex);
     std::erase(p.contexts, context);
   }

@@ -17,6 +17,7 @@
 #include "verbs/objects.h"
 #include "verbs/restart.h"
 #include "verbs/stock.h"
+#include "virtual/rnic.h"
 
 namespace ferry::verbs {
 namespace {
@@ -63,7 +64,7 @@ void describe(Device& d, ibv_device* kernel) {
 
 // The device of this name, which is `rnic` from now on; `from` describes a new one.
 template <typename From>
-Device& device_for(Known& all, std::unique_ptr<device::Rnic> rnic, From& from) {
+Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic, From& from) {
   for (Device& d : all.devices) {
     if (rnic->name() == d.device.name) {
       *d.rnic = std::move(rnic);  // open contexts keep theirs
@@ -72,7 +73,7 @@ Device& device_for(Known& all, std::unique_ptr<device::Rnic> rnic, From& from) {
   }
   Device& d = all.devices.emplace_back();
   describe(d, from);
-  d.rnic = new std::shared_ptr<device::Rnic>(std::move(rnic));
+  d.rnic = new std::shared_ptr<device::MovableRnic>(std::move(rnic));
   return d;
 }
 
@@ -113,7 +114,8 @@ std::vector<ibv_device*> chosen_devices(const std::vector<std::string>& names,
       complain_once(name);
       continue;
     }
-    auto rnic = std::make_unique<hca::Rnic>(*found);  // asks this file of the device: no lock
+    // No lock: hca::Rnic calls functions of this file.
+    auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(*found));
     std::lock_guard lock(all.mutex);
     Device& d = device_for(all, std::move(rnic), *found);
     *kept |= d.kernel == *found;
@@ -181,7 +183,7 @@ Device* device_of(ibv_device* device) {
 }
 
 // Discovers the devices again after a restore: on another host they have other addresses.
-std::shared_ptr<device::Rnic> rnic_of(const Device& device) {
+std::shared_ptr<device::MovableRnic> rnic_of(const Device& device) {
   Known& all = known();
   std::lock_guard lock(all.mutex);
   const auto freezes = std::atomic_ref<std::uint32_t>(control_block.freezes).load();

@@ -35,19 +35,17 @@ constexpr std::chrono::seconds kQuiesceLimit{5};  // that of a STOP which names 
 // *bytes: the length of the description.
 int dump(Context& context, int* count, void* out, std::size_t length, std::size_t* bytes) {
   if (int error = usable(context)) return error;
-  device::MovableContext* movable = context.device->movable();
-  if (!movable) return EOPNOTSUPP;
   // No move of the process begins while the context leaves the registry.
   agent::Registry::Change change(process().registry);
   if (!context.dumped) {
     std::uint32_t unacked = 0;
-    movable->prepare();
-    if (int error = movable->quiesce(kQuiesceLimit, &unacked)) return error;
-    change.remove(movable);
+    context.device->prepare();
+    if (int error = context.device->quiesce(kQuiesceLimit, &unacked)) return error;
+    change.remove(context.device.get());
     context.dumped = true;
   }
   std::vector<std::byte> records;
-  if (int error = movable->describe(&records, count)) return error;
+  if (int error = context.device->describe(&records, count)) return error;
   if (records.size() > INT_MAX) return EFBIG;
   *bytes = records.size();
   if (records.size() <= length) std::memcpy(out, records.data(), records.size());
@@ -140,8 +138,7 @@ int create(Context& context, const device::Record& record, std::span<const std::
   auto* channel =
       static_cast<ibv_comp_channel*>(record.type == ObjectType::kCq ? *object : nullptr);
   if (channel && channel->context != context.application()) return EINVAL;
-  if (int error =
-          context.device->movable()->restore(record.type, RestoreCommand::kCreate, bytes, &made))
+  if (int error = context.device->restore(record.type, RestoreCommand::kCreate, bytes, &made))
     return error;
   if (!made && record.type != ObjectType::kContext) return EOPNOTSUPP;
   void* shell = nullptr;
@@ -193,15 +190,14 @@ int refill(Context& context, const device::Record& record, std::span<const std::
   switch (record.type) {
     case ObjectType::kContext:
       context.restored.clear();
-      context.device->movable()->resume(/*rollback=*/false);
+      context.device->resume(/*rollback=*/false);
       return 0;
     case ObjectType::kCq: target = static_cast<Cq*>(*object)->device; break;
     case ObjectType::kSrq: target = static_cast<Srq*>(*object)->device; break;
     case ObjectType::kQp: target = static_cast<Qp*>(*object)->device; break;
     default: return EINVAL;
   }
-  if (int error =
-          context.device->movable()->restore(record.type, RestoreCommand::kRefill, bytes, &target))
+  if (int error = context.device->restore(record.type, RestoreCommand::kRefill, bytes, &target))
     return error;
   if (record.type == ObjectType::kQp) {
     auto* qp = static_cast<Qp*>(*object);
@@ -215,8 +211,7 @@ int give_keys(Context& context, const device::Record& record, std::span<const st
   if (record.type != ObjectType::kMr) return EINVAL;
   auto* mr = static_cast<Mr*>(*object);
   device::Object* target = mr->device;
-  if (int error =
-          context.device->movable()->restore(record.type, RestoreCommand::kMrKeys, bytes, &target))
+  if (int error = context.device->restore(record.type, RestoreCommand::kMrKeys, bytes, &target))
     return error;
   mr->mr.lkey = mr->device->lkey();
   mr->mr.rkey = mr->device->rkey();
@@ -226,7 +221,6 @@ int give_keys(Context& context, const device::Record& record, std::span<const st
 int restore(Context& context, void** object, int type, int command,
             std::span<const std::byte> bytes) {
   if (int error = usable(context)) return error;
-  if (!context.device->movable()) return EOPNOTSUPP;
   if (context.dumped) return EINVAL;  // Stopped for good
   device::Record record;
   auto rest = bytes;

@@ -54,7 +54,7 @@ std::vector<rdmacm::Devices::Listed> RdmaCmDevices::list() {
 
 std::uint8_t RdmaCmDevices::gid_index(const rdmacm::Device& device, const port::Address& address) {
   std::uint8_t result = 0;
-  with_context(device, [&](device::Context& context) {
+  with_context(device, [&](device::MovableContext& context) {
     ibv_port_attr port{};
     if (context.query_port(1, &port) != 0) return false;
     bool same_family = false;
@@ -79,14 +79,15 @@ std::uint8_t RdmaCmDevices::gid_index(const rdmacm::Device& device, const port::
 std::uint8_t RdmaCmDevices::active_mtu(const rdmacm::Device& device) {
   ibv_port_attr port{};
   port.active_mtu = IBV_MTU_1024;
-  with_context(device, [&](device::Context& context) { return context.query_port(1, &port) == 0; });
+  with_context(device,
+               [&](device::MovableContext& context) { return context.query_port(1, &port) == 0; });
   return static_cast<std::uint8_t>(port.active_mtu);
 }
 
 bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, Place* out) {
-  return with_context(device, [&](device::Context& context) {
+  return with_context(device, [&](device::MovableContext& context) {
     std::vector<device::QpStatus> qps;
-    if (context.movable()) context.movable()->status(&qps);
+    context.status(&qps);
     for (const device::QpStatus& qp : qps) {
       if (qp.qpn != qpn) continue;
       *out = {qp.wire_qpn, qp.peer.address};
@@ -98,10 +99,9 @@ bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, Pla
 
 void RdmaCmDevices::peer_was_told(const rdmacm::Device& device, std::uint32_t qpn,
                                   const Retries& retries) {
-  with_context(device, [&](device::Context& context) {
-    return context.movable() &&
-           context.movable()->set_peer_retries(
-               qpn, {retries.ack_timeout, retries.retry_count, retries.rnr_retry, 1});
+  with_context(device, [&](device::MovableContext& context) {
+    return context.set_peer_retries(
+        qpn, {retries.ack_timeout, retries.retry_count, retries.rnr_retry, 1});
   });
 }
 

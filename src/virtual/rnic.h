@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/movable.h"
+#include "virtual/context.h"
+
+namespace ferry::virt {
+
+// Any device, seen through contexts of virt::Context.
+class Rnic final : public device::MovableRnic {
+ public:
+  explicit Rnic(std::unique_ptr<device::Rnic> inner) : inner_(std::move(inner)) {}
+
+  const std::string& name() const override { return inner_->name(); }
+  const std::string& netdev() const override { return inner_->netdev(); }
+  std::uint64_t guid() const override { return inner_->guid(); }
+  int index() const override { return inner_->index(); }
+  int query(device::PortFacts* out) override { return inner_->query(out); }
+  std::vector<ibv_gid> addresses() const override { return inner_->addresses(); }
+  std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
+                                                       device::MoveSink& /*moves*/,
+                                                       int* error) override {
+    return Context::open(*inner_, sink, error);
+  }
+
+ private:
+  const std::unique_ptr<device::Rnic> inner_;
+};
+
+}  // namespace ferry::virt
