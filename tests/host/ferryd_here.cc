@@ -47,7 +47,7 @@ FerrydHere::FerrydHere(const std::string& name, std::optional<Credentials> shown
   room.emplace(folder.path("images"), name);
   host.state_directory = folder.path("state");
   podman.emplace(folder.path("podman"), host);
-  units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes}, decisions);
+  units.emplace(name, std::vector<UnitKind*>{&*podman, &containers, &processes}, history);
   host.is_taken = [](pid_t) { return false; };  // as if each were on a machine of its own
   start();
 }
@@ -60,6 +60,8 @@ void FerrydHere::restart() {
   stop();
   std::destroy_at(&decisions);
   std::construct_at(&decisions, folder.path("state"));
+  std::destroy_at(&history);
+  std::construct_at(&history, folder.path("state/history"));
   host.stopping = false;
   start();
 }
@@ -74,9 +76,8 @@ void FerrydHere::start() {
   whereabouts =
       std::make_unique<Whereabouts>(host.name, host.address, *control, *directory, *residents);
   peers.emplace(host.credentials);
-  history.emplace(host.state_directory + "/history");
   move_counters.emplace();
-  accounts.emplace(*history, *move_counters);
+  accounts.emplace(history, *move_counters);
   departures = std::make_unique<Departures>(
       SourceSide{host, *units, *control, stand_ins, decisions, *directory, *departed, *residents,
                  *whereabouts, *room, *criu, dump_turns, *accounts});
@@ -86,7 +87,7 @@ void FerrydHere::start() {
                                       *whereabouts, *departures, *arrivals, *accounts);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                     *directory, *whereabouts, *departures, *arrivals, *custody,
-                                    *accounts, *history);
+                                    *accounts, history);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
   service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);

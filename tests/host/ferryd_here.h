@@ -55,6 +55,7 @@ struct FerrydHere {
   UniqueFd port;  // of host.address: held, so that nobody else gets it before it is served
   std::optional<ImageRoom> room;
   DecisionLog decisions{folder.path("state")};
+  History history{folder.path("state/history")};
   LabRuntime containers{folder.path("containers"), ""};
   ProcessKind processes;
   std::optional<PodmanKind> podman;  // of one life; its command is none, unless a test makes one
@@ -73,7 +74,6 @@ struct FerrydHere {
   std::unique_ptr<Whereabouts> whereabouts;
   std::optional<KeptPeers> peers;
   DumpTurns dump_turns;
-  std::optional<History> history;
   std::optional<MoveCounters> move_counters;
   std::optional<Accounts> accounts;
   std::unique_ptr<Departures> departures;

@@ -176,6 +176,59 @@ TEST_F(HistoryTest, AFileThatCannotBeWrittenStopsNobody) {
   EXPECT_EQ(nowhere.moves().at(0).outcome(), "moved");
 }
 
+TEST_F(HistoryTest, KnowsWithWhichMoveAProgramHasLeft) {
+  History history(path);
+  std::uint64_t id = 0;
+  const auto add = [&](const std::string& direction, const char* outcome,
+                       const std::string& kind = "move") {
+    auto move = a_move(++id);
+    move.set_direction(direction);
+    move.set_kind(kind);
+    history.begin(move);
+    const Side side = direction == "out" ? Side::kSource : Side::kDestination;
+    if (outcome == nullptr) return;
+    history.end(id, side, [&](v1::PastMove& past) { past.set_outcome(outcome); });
+  };
+  const auto left_with = [&] {
+    const auto move = history.departure("p", 0);
+    return move ? move->move_id() : 0;
+  };
+  EXPECT_EQ(left_with(), 0u);
+  add("out", "failed");
+  EXPECT_EQ(left_with(), 0u);
+  add("out", nullptr);
+  EXPECT_EQ(left_with(), id);
+  add("out", "moved");
+  EXPECT_EQ(left_with(), id);
+  EXPECT_FALSE(history.departure("q", 0));
+  const std::uint64_t left = id;
+  for (const char* outcome : {"failed", "aborted", "lost"}) add("in", outcome);
+  add("in", nullptr);
+  EXPECT_EQ(left_with(), left);  // none of these has arrived
+  add("in", "moved");
+  EXPECT_EQ(left_with(), 0u);
+  for (const char* outcome : {"moved", "lost", "moved", "aborted"}) {
+    add("out", outcome);
+    EXPECT_EQ(left_with(), outcome == std::string("moved") ? id : 0) << outcome;
+  }
+  // Of checkpoints, those that others have restored.
+  add("out", nullptr, "checkpoint");
+  EXPECT_EQ(left_with(), 0u);
+  add("out", "returned", "checkpoint");
+  EXPECT_EQ(left_with(), 0u);
+  add("out", "moved", "checkpoint");
+  EXPECT_EQ(left_with(), id);
+}
+
+TEST_F(HistoryTest, ADepartureIsFoundByANameOfAnyLength) {
+  History history(path);
+  const std::string name(1000, 'n');
+  history.begin(a_move(1, name));
+  end(history, 1);
+  EXPECT_TRUE(history.departure(name, 0));
+  EXPECT_FALSE(history.departure("n", 0));
+}
+
 TEST_F(HistoryTest, WhatAFerrydHasForgottenHasFailed) {
   {
     History history(path);

@@ -134,38 +134,6 @@ TEST_F(JournalTest, WhatIsOverIsReducedToItsOrigins) {
   EXPECT_EQ(journal.text(), "");
 }
 
-TEST_F(JournalTest, KnowsWhereAProgramIsThatHasLeft) {
-  EXPECT_FALSE(journal.host_of("a b%"));
-  take(Journal::held(kMove, Side::kSource, held));
-  take(Journal::going(kMove, going));
-  EXPECT_FALSE(journal.host_of("a b%"));  // undecided
-  decide(Side::kSource, Decision::kConfirmed);
-  EXPECT_EQ(journal.host_of("a b%"), "h2");
-  EXPECT_FALSE(journal.host_of("a"));
-  take(journal.over(kMove, Side::kSource));
-  EXPECT_EQ(journal.host_of("a b%"), "h2");
-  Place next = entry().origins.begin()->second;
-  next.host = "h5";
-  ++next.epoch;
-  take(Journal::next(kMove, next));
-  reread();
-  EXPECT_EQ(journal.host_of("a b%"), "h5");
-  // It comes back.
-  held.processes[0].place.contexts[0].slots[0] = slot_at(1, 7);
-  held.processes[0].place.contexts[0].slots[1] = slot_at(1, 8);
-  take(Journal::held(kMove + 1, Side::kDestination, held));
-  EXPECT_FALSE(journal.host_of("a b%"));
-}
-
-TEST_F(JournalTest, AProgramWhoseMoveWasAbortedIsNotElsewhere) {
-  take(Journal::held(kMove, Side::kSource, held));
-  take(Journal::going(kMove, going));
-  decide(Side::kSource, Decision::kCommitted);
-  EXPECT_EQ(journal.host_of("a b%"), "h2");
-  decide(Side::kSource, Decision::kAborted);
-  EXPECT_FALSE(journal.host_of("a b%"));
-}
-
 TEST_F(JournalTest, AnAbortedMoveIsKnownUntilItsProcessesAreBack) {
   take(Journal::held(kMove, Side::kSource, held));
   decide(Side::kSource, Decision::kCommitted);

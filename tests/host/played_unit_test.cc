@@ -162,7 +162,7 @@ using PlayedUnit = TwoFerryds<Machines>;
 
 // The only move in the history of a ferryd, when it has ended.
 v1::PastMove past(const FerrydHere& ferryd) {
-  EXPECT_TRUE(eventually([&] { return ferryd.history->under_way().empty(); }));
+  EXPECT_TRUE(eventually([&] { return ferryd.history.under_way().empty(); }));
   const auto reply = ferryd.daemon->history(0, {});
   EXPECT_EQ(reply.moves_size(), 1);
   return reply.moves_size() == 1 ? reply.moves(0) : v1::PastMove();

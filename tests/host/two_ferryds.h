@@ -26,7 +26,7 @@ struct TwoFerryds : testing::Test {
       FerrydHere& ferryd = kind->ferryd;
       ferryd.host.limits.peers = std::chrono::milliseconds(1);
       ferryd.units.emplace(ferryd.host.name, std::vector<UnitKind*>{kind, &ferryd.processes},
-                           ferryd.decisions);
+                           ferryd.history);
     }
     at_home.start();
     ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));

@@ -57,6 +57,19 @@ gone() {
     "$3" >/dev/null
 }
 
+# refuses_to_go_on ID: h1 says where it went.
+refuses_to_go_on() {
+  fails "^ferry: '$1' has moved from h1 to h3; to move it on, on h3: ferry move $1 --to HOST$" \
+    on h1 "$ferry" move --runc "$1" --to h2
+}
+
+# forgotten HOST: the journal of its ferryd holds nothing of moves from there.
+forgotten() {
+  # shellcheck disable=SC2016 # awk's own
+  on "$1" awk '$2 == "source" && $3 == "held" { held[$1] } $2 == "source" && $3 == "forgotten" { delete held[$1] }
+    END { for (id in held) exit 1 }' /var/tmp/ferry/decisions
+}
+
 group_move() {
   local pid interfaces
   begin rm 3
@@ -74,9 +87,14 @@ group_move() {
   on h1 "$ferry" move "$pid" --to h3 >/dev/null
   pid=$(pid_of h3 rm)
   goes_on h3 "$pid"
+  refuses_to_go_on rm
   kill -INT "$pid"
   ends_well h3 rm stdio.log
   await 'its network has gone' on h3 test ! -e /run/netns/rm
+  # Also when h1 holds nothing for it any more, and its ferryd is another one.
+  await 'the moves of rm are over on h1' forgotten h1
+  ferryd_with h1
+  refuses_to_go_on rm
   on h3 runc delete rm
   finishes srm
   lost_nothing srm

@@ -35,7 +35,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
   for (const auto& program : programs) {
     Units::Found found;
     try {
-      found = units_.find(control_, program, options.kind);
+      found = units_.find(control_, user, program, options.kind);
     } catch (const Failure& failure) {
       if (programs.size() == 1) throw;
       throw Failure(
@@ -179,7 +179,7 @@ v1::HistoryReply Daemon::history(uid_t user, const v1::HistoryRequest& request) 
   reply.set_host(host_.name);
   auto moves = history_.moves();
   std::erase_if(moves, [&](const v1::PastMove& move) {
-    return (user != 0 && move.owner() != user) ||
+    return !may_know(user, move) ||
            (!request.program().empty() && move.program() != request.program());
   });
   const std::size_t limit = request.limit() == 0 ? moves.size() : request.limit();

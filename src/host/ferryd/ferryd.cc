@@ -221,12 +221,13 @@ int run(const Options& options) {
   for (const auto& limit : options.limits) set_limit(limit, &host.limits);
   const ImageRoom room(options.images, host.name, options.memory_limit);
   DecisionLog decisions(options.state);
+  History history(options.state + "/history");
   LabRuntime lab(options.containers, options.hook);
   StandInHost stand_ins(options.faults);
   Runc runc(options.runc_records, options.runc, options.runc_root);
   ProcessKind processes;
   PodmanKind podman(options.podman, host);
-  const Units units(host.name, {&podman, &runc, &lab, &processes}, decisions);
+  const Units units(host.name, {&podman, &runc, &lab, &processes}, history);
   CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
   host.rootfs_helper = companion("ferry-rootfs");
@@ -251,7 +252,6 @@ int run(const Options& options) {
   }
   ImageReceiver* const receiver = images ? &*images : nullptr;
   DumpTurns dump_turns;
-  History history(options.state + "/history");
   MoveCounters move_counters;
   Accounts accounts(history, move_counters);
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,

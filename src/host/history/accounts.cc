@@ -18,7 +18,7 @@ namespace {
 
 const char* name_of(MoveOutcome outcome) {
   switch (outcome) {
-    case MoveOutcome::kMoved: return "moved";
+    case MoveOutcome::kMoved: return History::kMoved;
     case MoveOutcome::kFailed: return "failed";
     case MoveOutcome::kAborted: return "aborted";
     case MoveOutcome::kReturned: return "returned";
@@ -44,7 +44,7 @@ std::string sentence(const v1::PastMove& move) {
                                : fmt::format("the checkpoint of '{}'", move.program());
   const std::string& outcome = move.outcome();
   const bool leaves = move.direction() == direction_of(Side::kSource);
-  if (outcome == "moved") {
+  if (outcome == History::kMoved) {
     if (!leaves) return fmt::format("{} arrived from {}", what, move.from());
     if (move.parts().blackout_ms() <= 0) return fmt::format("{} moved to {}", what, move.to());
     return fmt::format("{} moved to {}: blackout {:.1f} ms", what, move.to(),

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ranges>
 #include <span>
 
 #include "base/failure.h"
@@ -19,7 +20,6 @@ namespace {
 
 namespace json = google::protobuf::util;
 
-constexpr char kUnderWay[] = "under way";
 constexpr std::size_t kCrcDigits = 8;
 
 std::string crc_of(const std::string& text) {
@@ -60,6 +60,10 @@ bool write_all(int file, const std::string& text) {
 
 const char* direction_of(Side side) {
   return side == Side::kSource ? "out" : "in";
+}
+
+bool may_know(uid_t user, const v1::PastMove& move) {
+  return user == 0 || move.owner() == user;
 }
 
 History::History(std::string path) : path_(std::move(path)) {
@@ -214,6 +218,22 @@ std::vector<v1::PastMove> History::under_way() const {
   auto found = moves();
   std::erase_if(found, [](const v1::PastMove& move) { return move.outcome() != kUnderWay; });
   return found;
+}
+
+std::optional<v1::PastMove> History::departure(const std::string& program, uid_t user) const {
+  std::string name = program;
+  bound(&name, kMostName);  // as it was taken in
+  std::lock_guard lock(mutex_);
+  for (const auto& move : moves_ | std::views::reverse) {
+    if (move.program() != name || !may_know(user, move)) continue;
+    const bool leaves = move.direction() == direction_of(Side::kSource);
+    if (!leaves && move.outcome() != kMoved) continue;  // it has not arrived
+    const bool is_there = move.outcome() == kMoved;
+    const bool is_going = move.outcome() == kUnderWay && move.kind() == "move";
+    if (leaves && (is_there || is_going)) return move;
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ferry::host

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +32,9 @@ class History {
   // What others say is cut after so many bytes.
   static constexpr std::size_t kMostName = 128, kMostReason = 500;
 
+  // Outcomes that others ask for.
+  static constexpr char kUnderWay[] = "under way", kMoved[] = "moved";
+
   explicit History(std::string path);
 
   // The move's id and direction name it.
@@ -41,6 +46,9 @@ class History {
   // In the order in which they began.
   std::vector<v1::PastMove> moves() const;
   std::vector<v1::PastMove> under_way() const;
+  // The move with which the program of this name has left this host, or is about to, as far as
+  // `user` may know. Nothing: none has, or it came back, or it ended here.
+  std::optional<v1::PastMove> departure(const std::string& program, uid_t user) const;
 
  private:
   static constexpr std::size_t kLongestFile = 16 << 20;         // bytes: of more the end is read
@@ -62,6 +70,9 @@ class History {
   bool torn_ = false;    // the file does not end with a newline
   bool warned_ = false;  // since the last line that was written
 };
+
+// Root may know of all moves, others of those of their own programs.
+bool may_know(uid_t user, const v1::PastMove& move);
 
 // "out" for the source's side, "in" for the destination's.
 const char* direction_of(Side side);

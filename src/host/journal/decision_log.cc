@@ -133,11 +133,6 @@ void DecisionLog::forget(std::uint64_t move_id, Side side) {
   if (size_ > compact_above_) compact();
 }
 
-std::optional<std::string> DecisionLog::host_of(const std::string& program) const {
-  std::lock_guard lock(mutex_);
-  return journal_.host_of(program);
-}
-
 void DecisionLog::freed(std::uint64_t move_id, const port::Endpoint& origin) {
   std::lock_guard lock(mutex_);
   const auto* entry = journal_.find(move_id, Side::kSource);

@@ -54,7 +54,6 @@ class DecisionLog {
   std::optional<Record> find(std::uint64_t move_id, Side side) const;
   std::optional<Decision> decision(std::uint64_t move_id, Side side) const;
   std::map<Journal::Key, Journal::Entry> entries() const;
-  std::optional<std::string> host_of(const std::string& program) const;  // as Journal's
   // Moves that have arrived here and are over, and the ferryds of their sources, which may still
   // ask.
   std::vector<std::pair<std::uint64_t, std::string>> ended_arrivals() const;

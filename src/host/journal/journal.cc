@@ -507,23 +507,6 @@ const Journal::Entry* Journal::find(std::uint64_t move, Side side) const {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-std::optional<std::string> Journal::host_of(const std::string& program) const {
-  const Entry* last = nullptr;
-  Side side = Side::kDestination;
-  for (const auto& [key, entry] : entries_) {
-    if (!entry.held || entry.held->program != program) continue;
-    if (last != nullptr && entry.held_as < last->held_as) continue;
-    last = &entry;
-    side = key.second;
-  }
-  if (last == nullptr || side == Side::kDestination) return std::nullopt;
-  if (!last->record || last->record->decision == Decision::kAborted) return std::nullopt;
-  const auto epoch = [](const auto& origin) { return origin.second.epoch; };
-  const auto latest = std::ranges::max_element(last->origins, {}, epoch);
-  if (latest != last->origins.end()) return latest->second.host;
-  return last->going ? std::optional(last->going->host) : std::nullopt;
-}
-
 std::string Journal::text() const {
   std::vector<std::pair<Key, const Entry*>> in_order;
   for (const auto& [key, entry] : entries_) in_order.emplace_back(key, &entry);

@@ -133,9 +133,6 @@ class Journal {
   Taken take(const std::string& line);
 
   const Entry* find(std::uint64_t move, Side side) const;
-  // The host where the program of this name is that has left this one. Nothing: none has, or it came
-  // back, or nothing is held for it any more.
-  std::optional<std::string> host_of(const std::string& program) const;
   const std::map<Key, Entry>& entries() const { return entries_; }
   // The shortest journal that adds up to these entries, with newlines.
   std::string text() const;

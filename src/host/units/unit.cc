@@ -29,6 +29,10 @@ std::string has_moved(const std::string& program, const std::string& from, const
                      printable(program), from, printable(to), printable(to), printable(program));
 }
 
+std::string is_moving(const std::string& program) {
+  return fmt::format("'{}' is being moved already; wait until that has ended", printable(program));
+}
+
 std::string not_ferry(const std::string& what) {
   return fmt::format(
       "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "

@@ -29,6 +29,8 @@ inline constexpr char kOnlyRunc[] =
 
 // Says that the program is not on `from` any more.
 std::string has_moved(const std::string& program, const std::string& from, const std::string& to);
+// Says that it is about to leave, or to come.
+std::string is_moving(const std::string& program);
 
 // One thing that moves: a process tree, and all that depends on who runs it (nobody, the lab,
 // runc, podman). The source of a move has the unit that runs there, the destination the one that arrives.

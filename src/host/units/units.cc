@@ -62,16 +62,19 @@ UnitKind* Units::kind_with(const ControlServer& control, const std::string& name
 }
 
 // Throws Failure when a program of this name has left this host. None of that name is here.
-void Units::need_not_left(const std::string& program) const {
-  if (const auto to = decisions_.host_of(program)) throw Failure(has_moved(program, host_, *to));
+void Units::need_not_left(uid_t user, const std::string& program) const {
+  const auto move = history_.departure(program, user);
+  if (!move) return;
+  if (move->outcome() == History::kUnderWay) throw Failure(is_moving(program));
+  throw Failure(has_moved(program, host_, move->to()));
 }
 
-Units::Found Units::find(const ControlServer& control, const std::string& program,
+Units::Found Units::find(const ControlServer& control, uid_t user, const std::string& program,
                          const std::string& wanted) const {
   const std::string quoted = fmt::format("'{}'", program);
   if (!wanted.empty()) {
     UnitKind& asked = kind(wanted);
-    if (!asked.has(program) && asked.name_is_free(program)) need_not_left(program);
+    if (!asked.has(program) && asked.name_is_free(program)) need_not_left(user, program);
     return found(control, asked.named(host_, program), quoted);
   }
   if (auto* of_name = kind_with(control, program)) {
@@ -105,7 +108,7 @@ Units::Found Units::find(const ControlServer& control, const std::string& progra
         fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host_, candidates));
   }
   if (!refusal.empty()) throw Failure(refusal);
-  need_not_left(program);
+  need_not_left(user, program);
   const auto others = processes_named(program);
   if (!others.empty()) {
     throw Failure(not_ferry(fmt::format("'{}' (process {})", program, others.front())));

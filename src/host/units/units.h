@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
-#include "host/journal/decision_log.h"
+#include "host/history/history.h"
 #include "host/units/unit.h"
 
 namespace ferry::host {
@@ -24,15 +24,16 @@ class Units {
   // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs.
   // podman is before runc, which runs podman's containers. The last but one is the lab, to which all
   // instances belong that no other kind has made; plain processes are the last.
-  // `decisions`: where programs went that have left.
-  Units(std::string host, std::vector<UnitKind*> kinds, const DecisionLog& decisions)
-      : host_(std::move(host)), kinds_(std::move(kinds)), decisions_(decisions) {}
+  // `history`: where programs went that have left.
+  Units(std::string host, std::vector<UnitKind*> kinds, const History& history)
+      : host_(std::move(host)), kinds_(std::move(kinds)), history_(history) {}
 
   // `program`: the name of a container, a program's name, or a pid. The pid or name of a program in a
-  // container means the container. `kind`: the unit's; empty: any.
+  // container means the container. `kind`: the unit's; empty: any. `user`: who asks, and is told of
+  // the moves of her own programs only.
   // Throws Failure when there is no such unit, or there are several, or it was not started with
   // Ferry.
-  Found find(const ControlServer& control, const std::string& program,
+  Found find(const ControlServer& control, uid_t user, const std::string& program,
              const std::string& kind = {}) const;
   // The name of the unit that a process belongs to; nothing: that has no name.
   std::optional<UnitName> name_of(pid_t pid) const;
@@ -54,11 +55,11 @@ class Units {
   // The kind of the containers of this name in which processes use RDMA; null: there is none. Throws
   // Failure when two kinds have some.
   UnitKind* kind_with(const ControlServer& control, const std::string& name) const;
-  void need_not_left(const std::string& program) const;
+  void need_not_left(uid_t user, const std::string& program) const;
 
   const std::string host_;
   const std::vector<UnitKind*> kinds_;
-  const DecisionLog& decisions_;
+  const History& history_;
 };
 
 }  // namespace ferry::host

@@ -31,7 +31,7 @@ Container LabRuntime::describe(const std::string& host, const std::string& name)
     throw Failure(fmt::format("'{}' does not run on {}: it has ended", name, host));
   }
   if (container->state != "running" || container->pid <= 0) {
-    throw Failure(fmt::format("'{}' is being moved already; wait until that has ended", name));
+    throw Failure(is_moving(name));
   }
   return std::move(*container);
 }
