@@ -104,7 +104,10 @@ std::string phase_of(const v1::MoveProgress& progress) {
 }
 
 // A line of --events.
-void print_event(nlohmann::ordered_json event) {
+void print_event(const v1::MoveProgress& progress, const std::string& failure = {}) {
+  auto event = to_json(progress);
+  event["move_id"] = id_text(progress.move_id());
+  event["failure"] = failure;
   const auto now = std::chrono::system_clock::now();
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
@@ -192,7 +195,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     if (event.has_progress()) {
       phases[event.progress().program()] = phase_of(event.progress());
       interrupts.give_up(event.progress().move_id());
-      if (events) print_event(to_json(event.progress()));
+      if (events) print_event(event.progress());
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
     }
@@ -204,9 +207,9 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
   }
   const auto status = reader->Finish();
   if (events) {
-    nlohmann::ordered_json result{{"phase", status.ok() ? "moved" : "failed"}};
-    if (!status.ok()) result["failure"] = one_line(status.error_message());
-    print_event(std::move(result));
+    v1::MoveProgress end;
+    end.set_phase(!status.ok() ? "failed" : request.dry_run() ? "checked" : "moved");
+    print_event(end, one_line(status.error_message()));
   }
   if (terminal && !status.ok()) fmt::print(stderr, "\r\033[K");
   if (status.error_code() == grpc::UNAVAILABLE && !phases.empty()) {

@@ -3,7 +3,8 @@
 
     json_fields.py docs/json.md 'ferry ps --json' <OUTPUT
 
-Every field of the output is in the table with its type, and every field of the table is in the output.
+Every field of the output is in the table with its type, and every field of the table is in the output. Of several
+objects, one behind the other, each is compared.
 """
 
 import json
@@ -32,16 +33,31 @@ def fields(value, path=""):
             yield from fields(each, path + "[]")
 
 
-def main():
-    table = documented(open(sys.argv[1], encoding="utf-8").read(), sys.argv[2])
-    found, findings = set(), []
-    for name, value in fields(json.load(sys.stdin)):
+def objects(text):
+    decoder, at = json.JSONDecoder(), 0
+    while text[at:].strip():
+        at += len(text[at:]) - len(text[at:].lstrip())
+        value, at = decoder.raw_decode(text, at)
+        yield value
+
+
+def differences(table, value):
+    found = set()
+    for name, each in fields(value):
         found.add(name)
         if name not in table:
-            findings.append(f"{name} is printed, and not documented")
-        elif not isinstance(value, TYPES[table[name]]) or (isinstance(value, bool) and table[name] != "boolean"):
-            findings.append(f"{name} is {value!r}, and documented as {table[name]}")
-    findings += [f"{name} is documented, and not printed" for name in table if name not in found]
+            yield f"{name} is printed, and not documented"
+        elif not isinstance(each, TYPES[table[name]]) or (isinstance(each, bool) and table[name] != "boolean"):
+            yield f"{name} is {each!r}, and documented as {table[name]}"
+    yield from (f"{name} is documented, and not printed" for name in table if name not in found)
+
+
+def main():
+    table = documented(open(sys.argv[1], encoding="utf-8").read(), sys.argv[2])
+    printed = list(objects(sys.stdin.read()))
+    findings = [] if printed else ["nothing is printed"]
+    for value in printed:
+        findings += differences(table, value)
     for finding in sorted(set(findings)):
         print(finding)
     sys.exit(1 if findings else 0)

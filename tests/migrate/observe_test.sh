@@ -250,19 +250,42 @@ as_documented() {
     fail "$heading: $(<"$work/differences")"
 }
 
+# tells_events PHASE OPTION...: the events of a move of ja and jb from h1, with these options, are as documented, and
+# the last one tells of this phase.
+tells_events() {
+  # shellcheck disable=SC2016 # expanded on the host
+  as_documented 'ferry move --events' sh -c '"$@" 2>&1 >/dev/null | grep "^{"' sh "$ferry" move ja jb --events "${@:2}"
+  jq -es --arg phase "$1" '(.[-1] | .phase == $phase and .program == "" and .move_id == "" and
+    (.failure == "") == ($phase != "failed")) and
+    all(.[:-1][]; (.program | IN("ja", "jb")) and (.move_id | test("^[0-9a-f]{16}$")) and .failure == "") and
+    (length > 1) == ($phase == "moved")' "$work/json" >/dev/null || fail "the events: $(<"$work/json")"
+}
+
 group_json() {
   serves h2 js
   asks h1 jc js h2
   as_documented 'ferry ps --json' "$ferry" ps --json
   as_documented 'ferry top --json' "$ferry" top --count 1 --interval 0.1 --json
+  as_documented 'ferry doctor --json' "$ferry" doctor --json
+  as_documented 'ferry move --dry-run --json' "$ferry" move jc --to h3 --dry-run --json
   as_documented 'ferry move --json' "$ferry" move jc --to h3 --json
+  serves h1 ja
+  asks h1 jb ja h1
+  as_documented 'ferry move A B --dry-run --json' "$ferry" move ja jb --to h3 --dry-run --json
+  # Every line of events: of a move that is refused, of one that only looks, and of one that copies ahead.
+  tells_events failed --to h4
+  tells_events checked --to h3 --dry-run
+  tells_events moved --to h3 --copy-ahead
+  move_group h3 h1 ja jb
+  as_documented 'ferry move A B --json' "$ferry" move ja jb --to h3 --json
   as_documented 'ferry history --json' "$ferry" history --json
   # The comparison sees what is wrong.
   if "$repository/tests/cli/json_fields.py" "$repository/docs/json.md" 'ferry ps --json' <"$work/json" >/dev/null; then
     fail 'a history passes for a list of programs'
   fi
-  hit INT jc
+  hit INT jc jb
   finishes jc
+  finishes jb
   ok 'JSON is as documented'
 }
 
