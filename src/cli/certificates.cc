@@ -36,6 +36,7 @@ using host::KeyAndCertificate;
 
 constexpr Days kCaDays{3653};
 constexpr char kCaKey[] = "ca.key", kCaCertificate[] = "ca.pem";
+constexpr char kScraperKey[] = "scraper.key", kScraperCertificate[] = "scraper.pem";
 constexpr char kBundleSuffix[] = ".ferry";
 
 void make_private_directory(const std::string& path) {
@@ -222,6 +223,23 @@ int ca_init(const NewHost& self, const std::string& ca_directory,
       "made a CA in {} and the certificate of {} in {}\nadd every other host with: ferry host add "
       "HOST\n",
       ca_directory, name, tls_directory);
+  return 0;
+}
+
+int ca_scraper(const NewScraper& scraper, const std::string& ca_directory) {
+  const KeyAndCertificate ca = read_ca(ca_directory);
+  const auto own = host::make_scraper_certificate(ca, scraper.name, Days(scraper.days));
+  const std::string folder = scraper.output.empty() ? scraper.name : scraper.output;
+  std::error_code ignored;
+  if (std::filesystem::exists(folder, ignored)) {
+    throw Failure(fmt::format("{} exists; remove it, or give another --output", folder));
+  }
+  make_private_directory(folder);
+  write_file(folder + "/" + host::kCaFile, ca.certificate, 0600);
+  write_file(folder + "/" + kScraperKey, own.key, 0600);
+  write_file(folder + "/" + kScraperCertificate, own.certificate, 0600);
+  fmt::print("wrote {}, {} and {} to {}, a secret of {}, which may read metrics and nothing else\n",
+             host::kCaFile, kScraperCertificate, kScraperKey, folder, scraper.name);
   return 0;
 }
 

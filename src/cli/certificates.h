@@ -10,6 +10,8 @@
 //   ferry ca init           ca.key (0600) and ca.pem in --ca-dir; a certificate for this host
 //   ferry host add HOST     HOST.ferry: key, certificate and the CA's certificate, one PEM file
 //   ferry host join FILE    puts the three into --tls-dir, where ferryd finds them
+//   ferry ca scraper NAME   ca.pem, scraper.pem and scraper.key (0600) in a folder, for who reads
+//                           metrics and is no host
 //
 // All throw Failure, and change nothing then.
 namespace ferry::cli {
@@ -23,7 +25,14 @@ struct NewHost {
   long days = 1096;               // valid for
 };
 
+struct NewScraper {
+  std::string name;
+  std::string output;  // folder; empty: NAME here
+  long days = 1096;    // valid for
+};
+
 int ca_init(const NewHost& self, const std::string& ca_directory, const std::string& tls_directory);
+int ca_scraper(const NewScraper& scraper, const std::string& ca_directory);
 int host_add(const NewHost& host, const std::string& ca_directory);
 // `file`: "-" for stdin. A directory whose certificates are of another CA is left alone unless
 // `replace`.

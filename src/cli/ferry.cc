@@ -110,14 +110,17 @@ int command(int argc, char** argv) {
   ferry::cli::NewHost host;
   std::string ca_directory = ferry::cli::kCaDirectory, tls = ferry::host::kTlsDirectory, file;
   bool replace = false;
-  const auto new_host_options = [&](CLI::App* to_app) {
-    to_app->add_option("--also", host.also, "another name or address of the host; can be repeated")
-        ->type_name("NAME|ADDRESS");
-    to_app->add_option("--days", host.days, "that the certificate is valid")
+  const auto certificate_options = [&](CLI::App* to_app, long* days) {
+    to_app->add_option("--days", *days, "that the certificate is valid")
         ->capture_default_str()
         ->check(CLI::Range(1L, 36500L));
     to_app->add_option("--ca-dir", ca_directory, "the CA's key and certificate")
         ->capture_default_str();
+  };
+  const auto new_host_options = [&](CLI::App* to_app) {
+    to_app->add_option("--also", host.also, "another name or address of the host; can be repeated")
+        ->type_name("NAME|ADDRESS");
+    certificate_options(to_app, &host.days);
   };
   const auto tls_option = [&](CLI::App* to_app) {
     to_app->add_option("--tls-dir", tls, "this host's key and certificate")->capture_default_str();
@@ -128,6 +131,13 @@ int command(int argc, char** argv) {
   init->add_option("--name", host.host, "this host's name (default: the system's)");
   new_host_options(init);
   tls_option(init);
+  ferry::cli::NewScraper scraper;
+  auto* scraping = ca->add_subcommand(
+      "scraper", "makes a certificate for who reads the metrics of the hosts, and nothing else");
+  scraping->add_option("NAME", scraper.name, "of the scraper, e.g. prometheus")->required();
+  scraping->add_option("--output", scraper.output,
+                       "folder to make, with ca.pem, scraper.pem and scraper.key (default NAME)");
+  certificate_options(scraping, &scraper.days);
   auto* hosts = app.add_subcommand("host", "the hosts that belong together");
   hosts->require_subcommand(1);
   auto* add = hosts->add_subcommand("add", "makes a host's certificate, on the CA's host");
@@ -193,6 +203,7 @@ int command(int argc, char** argv) {
   if (*history) return ferry::cli::history(past_program, past_limit, json);
   if (*doctor) return ferry::cli::doctor::run(others, tls, json);
   if (*init) return ferry::cli::ca_init(host, ca_directory, tls);
+  if (*scraping) return ferry::cli::ca_scraper(scraper, ca_directory);
   if (*add) return ferry::cli::host_add(host, ca_directory);
   if (*join) return ferry::cli::host_join(file, tls, replace);
   if (*generate) return ferry::cli::cdi_generate(libraries, output, json);

@@ -1,3 +1,4 @@
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -6,11 +7,14 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <cerrno>
 #include <thread>
 
+#include "base/failure.h"
 #include "base/net.h"
-#include "ferry.pb.h"
+#include "ferry.grpc.pb.h"
 #include "ferryd_here.h"
+#include "host/metrics/metrics_server.h"
 #include "host/peers/certificate.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
@@ -187,6 +191,77 @@ TEST_F(Security, ImagesComeFromTheHostOfTheMove) {
   EXPECT_EQ(image_files(there.room->folder_of(78)).size(), 1u);
 }
 
+// The side of a scraper, whose certificate is in the place of a host's.
+struct Scraper {
+  Scraper(const Ca& ca, const KeyAndCertificate& own) : credentials(ca.of("prometheus")) {
+    SSL_CTX* context = credentials.context();
+    SSL_CTX_use_certificate(context, parse_certificate(own.certificate).get());
+    SSL_CTX_use_PrivateKey(context, parse_key(own.key).get());
+  }
+  // What it reads of what is sent on a connection to this port first; empty: it is refused.
+  std::string reads(std::uint16_t port) const {
+    try {
+      Stream stream = Stream::to_server(connect_tcp("127.0.0.1", port), &credentials, "127.0.0.1");
+      const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+      stream.send(request.data(), request.size());
+      std::string answer(1024, '\0');
+      std::size_t size = 0;
+      refusal = stream.receive_some(answer.data(), answer.size(), &size);
+      return answer.substr(0, size);
+    } catch (const Failure& failure) {
+      ADD_FAILURE() << failure.what();
+      return {};
+    }
+  }
+
+  Credentials credentials;
+  mutable int refusal = 0;  // errno
+};
+
+TEST_F(Security, AScraperReadsMetricsAndNothingElse) {
+  const auto own = make_scraper_certificate(ca.pair, "prometheus", Days(1));
+  const Scraper scraper(ca, own);
+  UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = local_port(listener.get());
+  const MetricsServer metrics(std::move(listener), &*there.credentials, [] { return "a 1\n"; });
+  EXPECT_TRUE(scraper.reads(port).ends_with("a 1\n"));
+  // Images, and calls of ferryd: at the handshake, before anything is asked.
+  EXPECT_EQ(scraper.reads(there.images.port()), "");
+  EXPECT_EQ(scraper.refusal, EACCES);
+  EXPECT_EQ(scraper.reads(split_host_port(there.host.address, 0).second), "");
+  EXPECT_NE(scraper.refusal, 0);  // gRPC sends no alert
+  const auto channel = grpc::CreateChannel(
+      there.host.address, grpc::SslCredentials({.pem_root_certs = ca.pair.certificate,
+                                                .pem_private_key = own.key,
+                                                .pem_cert_chain = own.certificate}));
+  grpc::ClientContext context;
+  v1::ProbeReply reply;
+  EXPECT_FALSE(v1::Ferryd::NewStub(channel)->Probe(&context, {}, &reply).ok());
+  // Nor is it believed where a host is called.
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  std::thread called([&] {
+    EXPECT_NE(failure_of([&] { Stream::to_client(UniqueFd(ends[0]), &scraper.credentials); }), "");
+  });
+  EXPECT_PRED2(is_line_with,
+               failure_of([&] { Stream::to_server(UniqueFd(ends[1]), &here, "prometheus"); }),
+               "certificate purpose");
+  called.join();
+}
+
+TEST_F(Security, AScraperOfAnotherCaReadsNothing) {
+  const Ca other;
+  const Scraper stranger(ca, make_scraper_certificate(other.pair, "prometheus", Days(1)));
+  const Scraper expired(ca, make_scraper_certificate(ca.pair, "prometheus", Days(-1)));
+  UniqueFd listener = listen_tcp("127.0.0.1", 0);
+  const std::uint16_t port = local_port(listener.get());
+  const MetricsServer metrics(std::move(listener), &*there.credentials, [] { return "a 1\n"; });
+  for (const Scraper* each : {&stranger, &expired}) {
+    EXPECT_EQ(each->reads(port), "");
+    EXPECT_EQ(each->refusal, EACCES);
+  }
+}
+
 // What goes over the network is not what is in the image.
 TEST_F(Security, ImagesAreEncrypted) {
   const std::string secret = "correct horse battery staple";
@@ -295,10 +370,27 @@ TEST(Certificates, OfAHostMakeNoOthers) {
             "");
 }
 
+TEST(Certificates, OfAScraperMakeNoHost) {
+  const Ca ca;
+  const auto own = make_scraper_certificate(ca.pair, "prometheus", Days(1));
+  EXPECT_TRUE(is_scraper(parse_certificate(own.certificate).get()));
+  EXPECT_FALSE(is_scraper(parse_certificate(ca.certificate("h2").certificate).get()));
+  EXPECT_FALSE(is_scraper(parse_certificate(ca.pair.certificate).get()));
+  EXPECT_NE(failure_of([&] {
+              Credentials(ca.pair.certificate, own.certificate, own.key);
+            }).find("the certificate of prometheus is a scraper's, for metrics only"),
+            std::string::npos);
+  const auto child = make_host_certificate(own, {"h3", {"h3"}, {}}, Days(1));
+  EXPECT_NE(problem_with(parse_certificate(child.certificate).get(),
+                         parse_certificate(own.certificate).get()),
+            "");
+}
+
 TEST(Certificates, NamesThatWouldSayMoreAreRefused) {
   const Ca ca;
   for (const char* name : {"h2,DNS:h3", "h 2", "", "h2\n", "*"}) {
     EXPECT_NE(failure_of([&] { ca.certificate(name); }), "") << name;
+    EXPECT_NE(failure_of([&] { make_scraper_certificate(ca.pair, name, Days(1)); }), "") << name;
   }
 }
 

@@ -133,6 +133,42 @@ PYTHON
 # says_metric LINE: the metrics that were read last have this line.
 says_metric() { grep -qxE -- "$1" "$work/metrics" || fail "no metric like '$1' in: $(grep -v '^#' "$work/metrics")"; }
 
+# refuses_scraper PORT LINE: h1 refuses the scraper of h2 on this port, and its log has one more line, like this.
+refuses_scraper() {
+  local log=/run/ferry/ferryd.log before
+  before=$(on h1 sh -c "wc -l <$log")
+  # gRPC and images have protocols of their own, but the handshake comes first.
+  if on h2 curl -sS --http2-prior-knowledge --cacert /tmp/prometheus/ca.pem --cert /tmp/prometheus/scraper.pem \
+    --key /tmp/prometheus/scraper.key "https://10.77.0.1:$1/" >"$work/scraper" 2>&1; then
+    fail "a scraper is let in at port $1: $(<"$work/scraper")"
+  fi
+  await "h1 tells of the scraper at port $1" has_lines h1 "$log" $((before + 1))
+  on h1 tail -n +$((before + 1)) "$log" >"$work/scraper"
+  [[ $(<"$work/scraper") =~ ^[^$'\n']*$2[^$'\n']*$ ]] ||
+    fail "of a scraper at port $1 the log says: $(<"$work/scraper")"
+}
+has_lines() { (($(on "$1" sh -c "wc -l <$2") >= $3)); }
+
+# A certificate that reads metrics, and does nothing else.
+scraper() {
+  local ca=/run/ferry-lab/$FERRY_LAB/ca
+  (cd "$work" && "$ferry" ca scraper prometheus --ca-dir "$ca" >/dev/null)
+  [[ $(stat -c %a "$work/prometheus" "$work"/prometheus/* | sort | uniq -c | xargs) == '3 600 1 700' ]] ||
+    fail "the scraper's files: $(ls -l "$work/prometheus")"
+  (cd "$work" && fails '^ferry: prometheus exists; remove it' "$ferry" ca scraper prometheus --ca-dir "$ca")
+  fails "^ferry: 'h2,DNS:h3' is no name" "$ferry" ca scraper h2,DNS:h3 --ca-dir "$ca" --output "$work/odd"
+  [[ ! -e $work/odd ]] || fail 'a wrong name leaves something behind'
+  tar -c -C "$work" prometheus | on h2 tar -x -C /tmp
+  on h2 curl -sS --fail --cacert /tmp/prometheus/ca.pem --cert /tmp/prometheus/scraper.pem \
+    --key /tmp/prometheus/scraper.key "$url" >"$work/metrics" || fail 'a scraper gets no metrics'
+  says_metric 'ferry_moves_begun_total\{direction="out"\} 0'
+  refuses_scraper 4780 ' refused a connection with another host: its certificate is not a host.s of this CA, .* scraper'
+  refuses_scraper 4781 ' refused 10\.77\.0\.2.*, which would send an image: it shows the certificate of a scraper'
+  # No host can be made of it.
+  cat "$work"/prometheus/scraper.{key,pem} "$work/prometheus/ca.pem" >"$work/as-host"
+  fails '^ferry: the certificate of prometheus is a scraper' "$ferry" host join "$work/as-host" --tls-dir "$work/odd"
+}
+
 group_metrics() {
   local tls=/run/ferry/tls url=https://10.77.0.1:4789/metrics certified
   metrics h1
@@ -184,6 +220,7 @@ group_metrics() {
   if grep -q '^ferry_' "$work/stranger"; then fail 'a stranger has read metrics'; fi
   if on h2 curl -sS http://10.77.0.1:4789/metrics >"$work/stranger" 2>&1; then fail 'metrics without TLS'; fi
   on h2 curl -sS --fail "${certified[@]}" "$url" >/dev/null || fail 'after strangers a host gets no metrics'
+  scraper
   # The log has the same, for scripts.
   on h1 grep -E " info: 'mc' moved to h3: .* move=[0-9a-f]{16} .*program=mc from=h1 to=h3 result=moved blackout_ms=" \
     /run/ferry/ferryd.log >/dev/null || fail 'the log of the move'
@@ -192,7 +229,7 @@ group_metrics() {
   hit INT mc
   finishes mc
   lost_nothing mc
-  ok 'what ferryd counts is read on its host, and by hosts of the CA'
+  ok 'what ferryd counts is read on its host, by hosts of the CA and by scrapers, which may do nothing else'
 }
 
 # in_terminal KEYS: `ferry top` on h1 in a terminal of its own, with what is typed once it shows the program; prints

@@ -59,6 +59,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/ferry/lab/network-hook
 /usr/share/ferry/lab/supervise
 /usr/share/man/man1/ferry-ca-init.1
+/usr/share/man/man1/ferry-ca-scraper.1
 /usr/share/man/man1/ferry-ca.1
 /usr/share/man/man1/ferry-cdi-apply.1
 /usr/share/man/man1/ferry-cdi-generate.1
@@ -192,6 +193,7 @@ completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''
 completes 'add join' host ''
+completes 'init scraper' ca ''
 completes '--replace' host join --re
 completes '--netdev' run --n
 completes 'command from 2' run ib_send

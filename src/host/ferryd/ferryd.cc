@@ -106,9 +106,14 @@ void log_grpc(gpr_log_func_args* entry) {
   if (entry->severity < GPR_LOG_SEVERITY_ERROR) return;
   const std::string text = one_line(entry->message);
   if (text.starts_with("Handshake failed")) {
-    const std::size_t reason = text.rfind("::");
-    log::warn("refused a connection with another host: {}",
-              reason == std::string::npos ? text : text.substr(reason + 2));
+    const std::size_t at = text.rfind("::");
+    const std::string reason = at == std::string::npos ? text : text.substr(at + 2);
+    // gRPC does not say more of a certificate.
+    const char* meaning = reason.starts_with("certificate verify failed")
+                              ? "its certificate is not a host's of this CA, but of another CA, "
+                                "expired, or a scraper's, which is for metrics only: "
+                              : "";
+    log::warn("refused a connection with another host: {}{}", meaning, reason);
   } else {
     log::warn("gRPC: {}", text);
   }
@@ -361,8 +366,8 @@ int main(int argc, char** argv) {
   app.add_option("--metrics-group", options.metrics_group,
                  "group whose members may read them there (default: root alone may)");
   app.add_option("--metrics-port", options.metrics_port,
-                 "TCP port for the same by HTTPS, of the address of --listen, for clients with a "
-                 "certificate of the CA (default: none)")
+                 "TCP port for the same by HTTPS, of the address of --listen, for scrapers and "
+                 "hosts with a certificate of the CA (default: none)")
       ->check(CLI::Range(1, 65535));
   app.add_option(
          "--state-dir", options.state,

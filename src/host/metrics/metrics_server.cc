@@ -86,7 +86,8 @@ void MetricsServer::serve(UniqueFd socket) const {
   if (!same) return;
   const Alarm over(limit_, [&same] { ::shutdown(same.get(), SHUT_RDWR); });
   try {
-    Stream stream = Stream::to_client(std::move(socket), credentials_);
+    Stream stream =
+        Stream::to_client(std::move(socket), credentials_, Stream::Clients::kHostsAndScrapers);
     std::string request;
     std::array<char, 1024> piece{};
     while (request.size() < kMostRequest && request.find(kRequestEnd) == std::string::npos) {

@@ -24,8 +24,8 @@ class MetricsServer {
   using Page = std::function<std::string()>;
   static constexpr std::size_t kMostClients = 8;
 
-  // `credentials`: of a TCP socket, inside TLS; who connects has to show a certificate of the CA.
-  // null: there is no TLS. `limit`: for a client.
+  // `credentials`: of a TCP socket, inside TLS; who connects has to show the certificate of a host
+  // or of a scraper. null: there is no TLS. `limit`: for a client.
   MetricsServer(UniqueFd listener, const Credentials* credentials, Page page,
                 std::chrono::milliseconds limit = std::chrono::seconds(5));
   ~MetricsServer();

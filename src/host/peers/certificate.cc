@@ -20,10 +20,14 @@ namespace {
 constexpr long kSkew = 24 * 3600;     // seconds; a clock that is set to local time is 14 h off
 constexpr std::size_t kSerial = 16;   // bytes; RFC 5280, 4.1.2.2 allows 20
 constexpr std::size_t kMaxName = 64;  // characters of a common name: RFC 5280, A.1
+constexpr char kHostUsage[] = "serverAuth,clientAuth";
+// An OID made from a UUID, which needs no registration (ITU-T X.667).
+constexpr char kScraperUsage[] = "2.25.166549456915524051632232847704295146862";
 
 struct BioFree {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
+  void operator()(EXTENDED_KEY_USAGE* usage) const { EXTENDED_KEY_USAGE_free(usage); }
   void operator()(X509_STORE* store) const { X509_STORE_free(store); }
   void operator()(X509_STORE_CTX* context) const { X509_STORE_CTX_free(context); }
 };
@@ -135,6 +139,23 @@ PrivateKey new_key() {
   return key;
 }
 
+KeyAndCertificate issue(const KeyAndCertificate& ca, const Identity& identity, const char* usage,
+                        Days valid) {
+  const Certificate issuer = parse_certificate(ca.certificate);
+  const PrivateKey signer = parse_key(ca.key);
+  const PrivateKey key = new_key();
+  const Certificate certificate = blank(identity.name, key.get(), valid);
+  X509* self = certificate.get();
+  need(X509_set_issuer_name(self, X509_get_subject_name(issuer.get())) == 1, "issuer");
+  add_extension(self, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
+  add_extension(self, issuer.get(), NID_key_usage, "critical,digitalSignature");
+  add_extension(self, issuer.get(), NID_ext_key_usage, usage);
+  add_extension(self, issuer.get(), NID_subject_key_identifier, "hash");
+  add_extension(self, issuer.get(), NID_authority_key_identifier, "keyid");
+  add_extension(self, issuer.get(), NID_subject_alt_name, subject_alternative_names(identity));
+  return sign(self, key.get(), signer.get());
+}
+
 }  // namespace
 
 void OpensslFree::operator()(X509* certificate) const {
@@ -235,6 +256,18 @@ std::string problem_with(X509* certificate, X509* ca) {
   return X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
 }
 
+bool is_scraper(X509* certificate) {
+  const std::unique_ptr<EXTENDED_KEY_USAGE, BioFree> usage(static_cast<EXTENDED_KEY_USAGE*>(
+      X509_get_ext_d2i(certificate, NID_ext_key_usage, nullptr, nullptr)));
+  const int count = usage ? sk_ASN1_OBJECT_num(usage.get()) : 0;
+  for (int i = 0; i < count; ++i) {
+    std::array<char, 80> text{};
+    OBJ_obj2txt(text.data(), text.size(), sk_ASN1_OBJECT_value(usage.get(), i), 1);
+    if (std::string(text.data()) == kScraperUsage) return true;
+  }
+  return false;
+}
+
 KeyAndCertificate make_ca(const std::string& name, Days valid) {
   const PrivateKey key = new_key();
   const Certificate certificate = blank(name, key.get(), valid);
@@ -248,19 +281,12 @@ KeyAndCertificate make_ca(const std::string& name, Days valid) {
 
 KeyAndCertificate make_host_certificate(const KeyAndCertificate& ca, const Identity& identity,
                                         Days valid) {
-  const Certificate issuer = parse_certificate(ca.certificate);
-  const PrivateKey signer = parse_key(ca.key);
-  const PrivateKey key = new_key();
-  const Certificate certificate = blank(identity.name, key.get(), valid);
-  X509* self = certificate.get();
-  need(X509_set_issuer_name(self, X509_get_subject_name(issuer.get())) == 1, "issuer");
-  add_extension(self, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
-  add_extension(self, issuer.get(), NID_key_usage, "critical,digitalSignature");
-  add_extension(self, issuer.get(), NID_ext_key_usage, "serverAuth,clientAuth");
-  add_extension(self, issuer.get(), NID_subject_key_identifier, "hash");
-  add_extension(self, issuer.get(), NID_authority_key_identifier, "keyid");
-  add_extension(self, issuer.get(), NID_subject_alt_name, subject_alternative_names(identity));
-  return sign(self, key.get(), signer.get());
+  return issue(ca, identity, kHostUsage, valid);
+}
+
+KeyAndCertificate make_scraper_certificate(const KeyAndCertificate& ca, const std::string& name,
+                                           Days valid) {
+  return issue(ca, {name, {name}, {}}, kScraperUsage, valid);
 }
 
 }  // namespace ferry::host

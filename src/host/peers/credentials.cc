@@ -72,6 +72,12 @@ Credentials::Credentials(const std::string& ca, const std::string& certificate,
                     "add {}, on the CA's host",
                     identity_.name, problem, identity_.name));
   }
+  if (is_scraper(own.get())) {
+    throw Failure(
+        fmt::format("the certificate of {} is a scraper's, for metrics only; make that "
+                    "of a host: ferry host add, on the CA's host",
+                    identity_.name));
+  }
   context_.reset(SSL_CTX_new(TLS_method()), SSL_CTX_free);
   SSL_CTX* context = context_.get();
   if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||

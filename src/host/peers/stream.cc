@@ -32,6 +32,36 @@ bool is_refusal(unsigned long error) {
   }
 }
 
+// OpenSSL asks these two about what it objects to in the certificate of a client.
+bool is_about_scraper(X509_STORE_CTX* context) {
+  return X509_STORE_CTX_get_error(context) == X509_V_ERR_INVALID_PURPOSE &&
+         X509_STORE_CTX_get_error_depth(context) == 0 &&
+         is_scraper(X509_STORE_CTX_get_current_cert(context));
+}
+
+int refuse_scrapers(int is_good, X509_STORE_CTX* context) {
+  if (is_good == 1 || !is_about_scraper(context)) return is_good;
+  X509_STORE_CTX_set_error(context, X509_V_ERR_CERT_REJECTED);
+  return 0;
+}
+
+int allow_scrapers(int is_good, X509_STORE_CTX* context) {
+  if (is_good == 1 || !is_about_scraper(context)) return is_good;
+  X509_STORE_CTX_set_error(context, X509_V_OK);
+  return 1;
+}
+
+// Why a handshake that the other side began has failed.
+std::string refusal_of_client(SSL* ssl) {
+  const long verdict = SSL_get_verify_result(ssl);
+  const std::string reason = openssl_error();
+  if (verdict == X509_V_ERR_CERT_REJECTED) {
+    return "it shows the certificate of a scraper, which is for metrics only";
+  }
+  if (verdict != X509_V_OK) return X509_verify_cert_error_string(verdict);
+  return reason.empty() ? "it closed the connection" : reason;
+}
+
 // Why a handshake that this side began has failed.
 std::string refusal_of(SSL* ssl, const std::string& host) {
   const long verdict = SSL_get_verify_result(ssl);
@@ -95,18 +125,15 @@ Stream Stream::to_server(UniqueFd socket, const Credentials* credentials, const 
   return stream;
 }
 
-Stream Stream::to_client(UniqueFd socket, const Credentials* credentials) {
+Stream Stream::to_client(UniqueFd socket, const Credentials* credentials, Clients clients) {
   Stream stream(std::move(socket));
   if (credentials == nullptr) return stream;
   stream.start(*credentials);
+  SSL* ssl = stream.ssl_.get();
+  SSL_set_verify(ssl, SSL_get_verify_mode(ssl),
+                 clients == Clients::kHosts ? refuse_scrapers : allow_scrapers);
   ERR_clear_error();
-  if (SSL_accept(stream.ssl_.get()) != 1) {
-    const long verdict = SSL_get_verify_result(stream.ssl_.get());
-    const std::string reason = openssl_error();
-    throw Failure(verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
-                  : reason.empty()     ? "it closed the connection"
-                                       : reason);
-  }
+  if (SSL_accept(ssl) != 1) throw Failure(refusal_of_client(ssl));
   stream.take_peer();
   return stream;
 }

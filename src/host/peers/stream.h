@@ -27,8 +27,11 @@ class Stream {
   // the other side is refused; when the other side refuses this one, receive() tells.
   static Stream to_server(UniqueFd socket, const Credentials* credentials, const std::string& host,
                           const std::string& protocol = {});
-  // For the side that accepted; the other side's certificate is one of the CA's. Throws Failure.
-  static Stream to_client(UniqueFd socket, const Credentials* credentials);
+  // For the side that accepted; the other side's certificate is that of such a client of the CA's.
+  // Throws Failure.
+  enum class Clients { kHosts, kHostsAndScrapers };
+  static Stream to_client(UniqueFd socket, const Credentials* credentials,
+                          Clients clients = Clients::kHosts);
 
   // Name in the other's certificate; empty without TLS.
   const std::string& peer() const { return peer_; }
