@@ -42,7 +42,9 @@ constexpr std::array<const char*, 2> kStages{"createContainer", "startContainer"
 void make_folder(const fs::path& path) {
   std::error_code error;
   if (fs::create_directories(path, error)) ::chmod(path.c_str(), 0755);
-  if (error) throw Failure(fmt::format("cannot make {}: {}", path.string(), error.message()));
+  if (!error) return;
+  errno = error.value();
+  throw cannot("cannot make " + path.string());
 }
 
 // The file that the dynamic linker of this host takes for a name; empty: there is none.

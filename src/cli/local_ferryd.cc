@@ -24,7 +24,8 @@ std::string api_socket() {
 }
 
 Failure no_ferryd() {
-  return Failure(fmt::format("no ferryd runs on this host ({}); start it", api_socket()));
+  return Failure(
+      fmt::format("no ferryd runs on this host ({}); start it: ferryd, as root", api_socket()));
 }
 
 }  // namespace

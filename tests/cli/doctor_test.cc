@@ -247,7 +247,7 @@ TEST_F(Ferryd, CannotRunOthersPrograms) {
 
 TEST_F(Ferryd, IsNotThere) {
   facts.state.reset();
-  facts.problem = "no ferryd runs on this host (/run/x); start it";
+  facts.problem = "no ferryd runs on this host (/run/x); start it: ferryd, as root";
   facts.has_certificates = true;
   expect(finding("ferryd"), State::kProblem, "no ferryd runs on this host (/run/x)", "as root");
   expect(finding("CRIU"), State::kOk, "works here", "");
@@ -354,7 +354,7 @@ TEST(LargestMtu, IsUnknownWhenSmallPacketsGetLostAsWell) {
 TEST_F(Hosts, CannotBeAskedWithoutAFerryd) {
   facts.reply.Clear();
   facts.paths.clear();
-  facts.problem = "no ferryd runs on this host (/run/x); start it";
+  facts.problem = "no ferryd runs on this host (/run/x); start it: ferryd, as root";
   facts.wanted = {"h2"};
   expect(finding("reachable"), State::kProblem, "cannot be asked: no ferryd", "start it");
   facts.wanted.clear();

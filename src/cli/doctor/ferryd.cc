@@ -143,7 +143,6 @@ Finding check_program(const StateReply::Program& program) {
 Findings check_alone(const FerrydFacts& facts) {
   Finding ferryd = of_failure("ferryd", facts.problem, "start it: ferryd, as root");
   ferryd.found += ", so that no program moves";
-  if (ferryd.way_out == "start it") ferryd.way_out = "start it: ferryd, as root";
   Findings findings{std::move(ferryd)};
   if (facts.criu_problem.empty() && !facts.is_root) {
     findings.push_back({"CRIU",

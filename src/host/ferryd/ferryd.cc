@@ -186,7 +186,9 @@ std::string metrics_socket_of(const Options& options) {
 }
 
 int run(const Options& options) {
-  if (::geteuid() != 0) throw Failure("ferryd needs root: it freezes and restores processes");
+  if (::geteuid() != 0) {
+    throw Failure("needs root, because it freezes and restores processes; use sudo");
+  }
   ::gpr_set_log_function(log_grpc);
   const auto credentials = find_credentials(options);
   const std::string listen = address_for_others(options, credentials);
