@@ -94,6 +94,12 @@ status=0
 [[ $status == 124 && $(<"$work/out") == started ]] || fail "wait --timeout: status $status, output $(<"$work/out")"
 [[ $("$lab" logs b) == started ]] || fail 'logs'
 [[ $("$lab" ps | awk 'NR > 1 && $3 == "running" { print $1, $2 }' | xargs) == 'a h1 b h1 c h2' ]] || fail "$("$lab" ps)"
+
+# A test that sends a signal to nobody fails (lib.sh): to what no ferryd knows, and to what there is not.
+hit_at_once() { (await() { "${@:2}" || fail "$1"; }; hit "$@"); }
+fails '^FAILED: a process of each of these, for SIGKILL: killed a$' hit_at_once KILL killed a
+fails '^FAILED: there is no program nobody that could get a signal$' hit_at_once KILL nobody
+hit_at_once KILL killed first || fail 'a signal for programs that have ended is a failure'
 config() { on "$1" cat "/run/ferry/containers/$2/config.json"; }
 address() { config "$1" "$2" | jq -r "$3"; }
 b_eth=$(address h1 b .eth0.address) b_rdma=$(address h1 b .rdma0.address) b_rdma6=$(address h1 b .rdma0.address6)

@@ -360,10 +360,24 @@ programs_of() {
   done < <("$lab" ps)
 }
 
-# hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter.
+# hit SIGNAL NAME...: sends a signal to programs, wherever they are; who has ended does not matter. Of each of the
+# others a ferryd has to know a process, now or soon: else nobody would get the signal, and the test fails.
 hit() {
-  local pid
-  while read -r _ _ pid; do kill "-$1" "$pid" 2>/dev/null || true; done < <(programs_of "${@:2}")
+  local pid targets=''
+  await "a process of each of these, for SIG$1: ${*:2}" finds_programs "${@:2}"
+  while read -r _ _ pid; do kill "-$1" "$pid" 2>/dev/null || true; done <<<"$targets"
+}
+
+# finds_programs NAME...: each has ended, or is in `targets`, the caller's.
+finds_programs() {
+  local name states
+  targets=$(programs_of "$@" || true)
+  for name in "$@"; do
+    if [[ $targets == *" $name "* ]]; then continue; fi
+    states=$("$lab" ps | awk -v name="$name" '$1 == name { print $3 }')
+    [[ -n $states ]] || fail "there is no program $name that could get a signal"
+    [[ $states == *exited* ]] || return 1
+  done
 }
 
 # alarm NAME...: SIGALRM to those that have a handler for it; a server that only lends its memory has no clock.
