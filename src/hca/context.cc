@@ -43,7 +43,7 @@ int Context::make(std::unique_ptr<T> object, DeviceObject** out, Create create) 
     std::lock_guard lock(mutex_);
     objects_.emplace(&made, std::move(object));
   }
-  errno = 0;
+  const StockErrno stock_errno;
   int error = 0;
   try {
     error = create(made);
@@ -158,7 +158,7 @@ std::uint64_t Context::clock() const {
 int Context::destroy(device::Object* object) {
   auto* ended = dynamic_cast<Ended*>(object);
   if (ended == nullptr) return EINVAL;
-  errno = 0;
+  const StockErrno stock_errno;
   const int error = ended->end();
   if (error == 0) forget(object);
   return error;

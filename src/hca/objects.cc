@@ -1,7 +1,5 @@
 #include "hca/objects.h"
 
-#include <cerrno>
-
 namespace ferry::hca {
 namespace {
 
@@ -62,7 +60,7 @@ int Mr::adopt(ibv_mr* mr) try {
 
 int Mr::rereg(int flags, const device::MrInit& init) {
   const std::uint32_t before = real_->lkey;
-  errno = 0;
+  const StockErrno stock_errno;
   if (ibv_rereg_mr(real_, flags, real_pd(init.pd), init.address, init.length,
                    static_cast<int>(init.access)) != 0) {
     return errno != 0 ? errno : EIO;

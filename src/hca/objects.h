@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -19,6 +20,19 @@ namespace ferry::hca {
 int error_of(int result);
 // The same for one that gives a pointer: null with errno.
 int error_of(const void* result);
+
+// While one lives, errno is that of the stock functions that are called; 0 before the first of them,
+// for not all that fail set it. Then it is again what the application knows.
+class StockErrno {
+ public:
+  StockErrno() : before_(errno) { errno = 0; }
+  ~StockErrno() { errno = before_; }
+  StockErrno(const StockErrno&) = delete;
+  StockErrno& operator=(const StockErrno&) = delete;
+
+ private:
+  const int before_;
+};
 
 class Ended {
  public:

@@ -50,7 +50,12 @@ bool Qp::name(ibv_send_wr* request) const {
   if (request->opcode == IBV_WR_BIND_MW) {
     ibv_mw*& window = request->bind_mw.mw;
     ibv_mr*& region = request->bind_mw.bind_info.mr;
-    if (window == nullptr || (window = names_.mws.find(window->handle)) == nullptr) return false;
+    if (window == nullptr) return false;
+    // The application notes the key of its last bind (type 2) in its struct, where a provider reads
+    // which key the window has (rxe).
+    const std::uint32_t rkey = window->rkey;
+    if ((window = names_.mws.find(window->handle)) == nullptr) return false;
+    window->rkey = rkey;
     return region == nullptr || (region = names_.find_mr(region->lkey)) != nullptr;
   }
   if (real->qp_type != IBV_QPT_UD) return true;

@@ -29,7 +29,7 @@ Rnic::Rnic(ibv_device* device)
       index_(ibv_get_device_index(device)) {}
 
 std::unique_ptr<device::Context> Rnic::open(device::EventSink& /*sink*/, int* error) {
-  errno = 0;
+  const StockErrno stock_errno;
   ibv_context* context = ibv_open_device(device_);
   if (context == nullptr) {
     *error = errno != 0 ? errno : EIO;

@@ -150,6 +150,26 @@ TEST_F(Hca, NothingIsLeftOfAnObjectThatTheKernelRefuses) {
   EXPECT_EQ(ah->handle(), 0u) << "the number of the refused one";
 }
 
+TEST_F(Hca, ErrnoStaysTheApplications) {
+  Rnic rnic(&stock().device);
+  int error = 0;
+  errno = ENOTTY;
+  const auto opened = rnic.open(sink, &error);
+  EXPECT_EQ(errno, ENOTTY);
+  device::Mr* mr = nullptr;
+  ASSERT_EQ(context->reg_mr({pd}, &mr), 0);
+  EXPECT_EQ(errno, ENOTTY);
+  ASSERT_EQ(context->rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, {pd}), 0);
+  EXPECT_EQ(errno, ENOTTY);
+  ASSERT_EQ(context->destroy(mr), 0);
+  EXPECT_EQ(errno, ENOTTY);
+  // A function that does not say why it fails: what errno was before is no reason.
+  stock().fails = "ibv_alloc_pd";
+  stock().error = 0;
+  device::Pd* refused = nullptr;
+  EXPECT_EQ(context->alloc_pd(&refused), ENOMEM);
+}
+
 TEST_F(Hca, GrantedCapacitiesAreTheDevices) {
   device::QpInit init;
   init.pd = pd;
@@ -269,6 +289,23 @@ TEST_F(Hca, ABindNamesTheStockWindowAndItsRegion) {
   ASSERT_EQ(context->destroy(mr), 0);
   EXPECT_EQ(qp->post_send(&requests.wrs[1], &requests.bad), EINVAL);
   EXPECT_EQ(requests.bad, &requests.wrs[1]);
+}
+
+TEST_F(Hca, ABindBeginsWithTheKeyThatTheApplicationHasNoted) {
+  device::Qp* qp = make_qp(IBV_QPT_RC);
+  device::Mw* mw = nullptr;
+  ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &mw), 0);
+  ibv_mw window{};
+  window.handle = mw->handle();
+  window.rkey = mw->rkey();
+  Requests requests(1);
+  requests.wrs[0].opcode = IBV_WR_BIND_MW;
+  requests.wrs[0].bind_mw = {&window, 99, {nullptr, 0, 0, 0}};
+  ASSERT_EQ(qp->post_send(requests.wrs.data(), &requests.bad), 0);
+  EXPECT_EQ(stock().posted[0].bind_mw.mw->rkey, window.rkey);
+  window.rkey = 99;
+  ASSERT_EQ(qp->post_send(requests.wrs.data(), &requests.bad), 0);
+  EXPECT_EQ(stock().posted[1].bind_mw.mw->rkey, 99u);
 }
 
 TEST_F(Hca, AWindowOfType1IsBoundByItsFunction) {
