@@ -16,7 +16,8 @@ std::vector<std::string> chosen_names() {
   const char* list = ::secure_getenv("FERRY_DEVICE");
   for (std::string_view rest = list ? list : ""; !rest.empty();) {
     const std::string_view name = rest.substr(0, rest.find(','));
-    if (!name.empty()) names.emplace_back(name);
+    const bool again = std::find(names.begin(), names.end(), name) != names.end();
+    if (!name.empty() && !again) names.emplace_back(name);
     rest.remove_prefix(std::min(name.size() + 1, rest.size()));
   }
   return names;

@@ -10,7 +10,7 @@
 // kernel's and of Ferry's own. Without it, Ferry's own and then the stock library's.
 namespace ferry::verbs {
 
-// The names; empty: FERRY_DEVICE is not set.
+// The names, each once; empty: FERRY_DEVICE is not set.
 std::vector<std::string> chosen_names();
 // discover_rnics(), without those that were not chosen.
 std::vector<std::unique_ptr<device::MovableRnic>> chosen_rnics();

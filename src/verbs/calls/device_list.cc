@@ -62,24 +62,49 @@ void describe(Device& d, ibv_device* kernel) {
   d.kernel = kernel;
 }
 
-// The device of this name, which is `rnic` from now on; `from` describes a new one.
+// A new device, which `from` describes.
 template <typename From>
-Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic, From& from) {
+Device& add_device(Known& all, std::unique_ptr<device::MovableRnic> rnic, From& from) {
+  auto latest = std::make_unique<std::shared_ptr<device::MovableRnic>>(std::move(rnic));
+  Device& d = all.devices.emplace_back();
+  describe(d, from);
+  d.rnic = latest.release();
+  return d;
+}
+
+// Ferry's own device of this name, which is `rnic` from now on.
+Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
   for (Device& d : all.devices) {
-    if (rnic->name() == d.device.name) {
+    if (!d.kernel && rnic->name() == d.device.name) {
       *d.rnic = std::move(rnic);  // open contexts keep theirs
       return d;
     }
   }
-  Device& d = all.devices.emplace_back();
-  describe(d, from);
-  d.rnic = new std::shared_ptr<device::MovableRnic>(std::move(rnic));
-  return d;
+  const device::Rnic& from = *rnic;
+  return add_device(all, std::move(rnic), from);
 }
 
-Device& device_for(Known& all, std::unique_ptr<device::MovableRnic> rnic) {
-  const device::Rnic& from = *rnic;
-  return device_for(all, std::move(rnic), from);
+Device* find_kernel_device(Known& all, const ibv_device* kernel) {
+  const auto found = std::find_if(all.devices.begin(), all.devices.end(),
+                                  [&](const Device& d) { return d.kernel == kernel; });
+  return found == all.devices.end() ? nullptr : &*found;
+}
+
+// The device that stands for `kernel`, one of the stock library's list. A device that was unplugged
+// and plugged in again is another one, as it is there. *kept: it is new, and that list must not be
+// freed.
+Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
+  {
+    std::lock_guard lock(all.mutex);
+    if (Device* d = find_kernel_device(all, kernel)) return *d;
+  }
+  // No lock: hca::Rnic calls functions of this file.
+  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(kernel));
+  std::lock_guard lock(all.mutex);
+  if (Device* d = find_kernel_device(all, kernel)) return *d;  // of another thread
+  Device& d = add_device(all, std::move(rnic), kernel);
+  *kept = true;
+  return d;
 }
 
 void complain_once(const std::string& name) {
@@ -93,8 +118,8 @@ void complain_once(const std::string& name) {
                name.c_str());
 }
 
-// The devices that FERRY_DEVICE names. *kept: one of them is of the stock library's list, which
-// must not be freed.
+// The devices that FERRY_DEVICE names. *kept: one of them is new from the stock library's list,
+// which must not be freed.
 std::vector<ibv_device*> chosen_devices(const std::vector<std::string>& names,
                                         std::span<ibv_device* const> stock, bool* kept) {
   auto rnics = chosen_rnics();
@@ -114,18 +139,13 @@ std::vector<ibv_device*> chosen_devices(const std::vector<std::string>& names,
       complain_once(name);
       continue;
     }
-    // No lock: hca::Rnic calls functions of this file.
-    auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(*found));
-    std::lock_guard lock(all.mutex);
-    Device& d = device_for(all, std::move(rnic), *found);
-    *kept |= d.kernel == *found;
-    devices.push_back(&d.device);
+    devices.push_back(&device_for(all, *found, kept).device);
   }
   return devices;
 }
 
 // A list of ours has the stock library's list, which it extends, in front of its first element; null
-// where devices behind those of ours keep that list for good.
+// where a new device of ours stands for one of that list, and keeps the list for good.
 int make_list(ibv_device*** out, int* count) {
   int stock_count = 0;
   ibv_device** stock_list = nullptr;
