@@ -172,8 +172,9 @@ struct MwBind {
 
 // Requests come in libibverbs' own lists, as the application made them. They name everything by
 // numbers: memory by lkey and rkey, an address handle by ibv_ah.handle, a window by ibv_mw.handle,
-// the MR that a window is bound to by ibv_mr.lkey. A device reads nothing else of ibv_ah, ibv_mw
-// and ibv_mr, so that a layer between the application and a device can pass on lists of its own.
+// the MR that a window is bound to by ibv_mr.lkey. A device reads nothing else of ibv_ah and ibv_mr,
+// and of ibv_mw only rkey besides, so that a layer between the application and a device can pass on
+// lists of its own.
 class Qp : public Object {
  public:
   virtual std::uint32_t qpn() const = 0;  // virtual: what the application sees, for life
@@ -252,7 +253,7 @@ class Context {
   // It has no rkey.
   virtual int alloc_null_mr(Pd* /*pd*/, Mr** /*out*/) { return EOPNOTSUPP; }
   // `flags`: those of ibv_rereg_mr; they tell which fields of `init` count. On failure the MR is as
-  // before.
+  // before; that of a device that checks_requests() must not be used any more.
   virtual int rereg_mr(Mr* /*mr*/, int /*flags*/, const MrInit& /*init*/) { return EOPNOTSUPP; }
   virtual int alloc_mw(Pd* /*pd*/, ibv_mw_type /*type*/, Mw** /*out*/) { return EOPNOTSUPP; }
   virtual int create_ah(Pd* /*pd*/, const ibv_ah_attr& /*attributes*/, Ah** /*out*/) {
@@ -279,7 +280,7 @@ class Context {
   virtual bool checks_requests() const { return false; }
 
   // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
-  // tell.
+  // tell; 0: the device has none.
   virtual std::uint64_t clock() const { return 0; }
   // EBUSY: other objects use it, or the QP is attached to a multicast group; it lives on.
   virtual int destroy(Object* object) = 0;

@@ -92,6 +92,16 @@ TEST_F(AddressHandles, TheAnswerToAnIpv6Datagram) {
   EXPECT_EQ(std::memcmp(a.grh.dgid.raw, theirs, 16), 0);
 }
 
+TEST_F(AddressHandles, AnEmptyEntryBeforeTheGidIsPassedOver) {
+  grh.version_tclass_flow = htobe32(6u << 28);
+  grh.next_hdr = IPPROTO_UDP;
+  std::memcpy(grh.dgid.raw, fake->gids[1].data(), 16);
+  log.fail_next("query_gid", ENODATA);
+  ibv_ah_attr a;
+  ASSERT_EQ(init(&a), 0);
+  EXPECT_EQ(a.grh.sgid_index, 1);
+}
+
 TEST_F(AddressHandles, DatagramsThatCannotBeAnswered) {
   ibv_ah_attr a;
   iphdr ip = ipv4_header();

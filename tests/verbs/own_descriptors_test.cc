@@ -122,6 +122,17 @@ TEST_F(OwnDescriptors, SuchADeviceChecksRequestsItself) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
+TEST_F(OwnDescriptors, NothingIsLeftOfAnMrThatSuchADeviceCannotRegisterAnew) {
+  ibv_mr* mr = ibv_reg_mr(pd, memory, 8, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  log.fail_next("rereg_mr", EOPNOTSUPP);
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
 TEST_F(OwnDescriptors, AChildGoesOnWithTheContext) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

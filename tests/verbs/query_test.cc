@@ -97,6 +97,13 @@ TEST_F(Rig, TheClock) {
   EXPECT_EQ(ibv_query_rt_values_ex(context, &values), EINVAL);
 }
 
+TEST_F(Rig, ADeviceWithoutAClockTellsNoTime) {
+  fake->now = 0;
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  EXPECT_EQ(ibv_query_rt_values_ex(context, &values), EOPNOTSUPP);
+}
+
 TEST_F(Rig, NullsAreErrors) {
   EXPECT_EQ(ibv_query_device(context, nullptr), EINVAL);
   EXPECT_EQ(ibv_query_device_ex(context, nullptr, unseen_null<ibv_device_attr_ex>()), EINVAL);

@@ -46,7 +46,10 @@ ibv_gid mapped(std::uint32_t address) {
 // The index of one of our own GIDs, or -1.
 int find_gid(Context& context, std::uint8_t port, const ibv_gid& gid) {
   ibv_gid_entry entry;
-  for (unsigned i = 0; i <= UINT8_MAX && context.device->query_gid(port, i, &entry) == 0; ++i) {
+  for (unsigned i = 0; i <= UINT8_MAX; ++i) {
+    const int error = context.device->query_gid(port, i, &entry);
+    if (error == ENODATA) continue;  // an empty entry, before others
+    if (error) break;
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 && !std::memcmp(&entry.gid, &gid, sizeof gid))
       return static_cast<int>(i);
   }

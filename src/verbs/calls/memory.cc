@@ -64,9 +64,9 @@ int deregister(Context& context, Mr* mr) {
   return 0;
 }
 
-// On failure the MR is as before, whatever the reason (device/objects.h).
+// 0 or errno. *code tells what is left of the MR when the device fails.
 int reregister(Context& context, Mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length,
-               unsigned access) {
+               unsigned access, ibv_rereg_mr_err_code* code) {
   if (int error = usable(context)) return error;
   const bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
   const bool changes_pd = flags & IBV_REREG_MR_CHANGE_PD;
@@ -81,7 +81,10 @@ int reregister(Context& context, Mr* mr, int flags, ibv_pd* pd, void* address, s
   const device::MrInit init{changes_pd ? to_pd(pd)->device : nullptr, address, length,
                             reinterpret_cast<std::uintptr_t>(address),
                             device_access(context, access)};
-  if (int error = context.device->rereg_mr(mr->device, flags, init)) return error;
+  if (int error = context.device->rereg_mr(mr->device, flags, init)) {
+    if (context.device->checks_requests()) *code = IBV_REREG_MR_ERR_CMD;
+    return error;
+  }
   if (moves) {
     mr->mr.addr = address;
     mr->mr.length = length;
@@ -210,8 +213,8 @@ FERRY_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   return guarded([&] { return deregister(*ours, to_mr(mr)); });
 }
 
-// The MR stays valid when this fails: of the codes that libibverbs has for failures
-// IBV_REREG_MR_ERR_INPUT alone says so.
+// An MR of Ferry's own device stays valid when this fails: of the codes that libibverbs has for
+// failures IBV_REREG_MR_ERR_INPUT alone says so.
 FERRY_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length,
                               int access) {
   if (!mr) {
@@ -220,12 +223,14 @@ FERRY_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, siz
   }
   Context* ours = context_of(mr->context);
   if (!ours) return FERRY_STOCK(ibv_rereg_mr, "IBVERBS_1.1")(mr, flags, pd, addr, length, access);
+  ibv_rereg_mr_err_code code = IBV_REREG_MR_ERR_INPUT;
   const int error = guarded([&] {
-    return reregister(*ours, to_mr(mr), flags, pd, addr, length, static_cast<unsigned>(access));
+    return reregister(*ours, to_mr(mr), flags, pd, addr, length, static_cast<unsigned>(access),
+                      &code);
   });
   if (!error) return 0;
   errno = error;
-  return IBV_REREG_MR_ERR_INPUT;
+  return code;
 }
 
 // Within the process an import is another reference to the same struct.

@@ -112,8 +112,10 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if (!values || (values->comp_mask & ~static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)))
     return EINVAL;
   if (values->comp_mask) {
+    const std::uint64_t ticks = ours.device->clock();
+    if (!ticks) return EOPNOTSUPP;
     values->raw_clock.tv_sec = 0;
-    values->raw_clock.tv_nsec = static_cast<long>(ours.device->clock());
+    values->raw_clock.tv_nsec = static_cast<long>(ticks);
   }
   return 0;
 }
