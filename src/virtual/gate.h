@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+// A lock that costs its usual holder no atomic operation. Whoever stops a device must know that no
+// thread of the program is inside of it, so each queue of the device behind has a gate. Most queues
+// are used by one thread: the first one that comes owns the gate, and marks by two stores that it
+// is in. Another thread takes the ownership away for good, and both then take the mutex. The owner
+// may be between its look at the gate and its mark; whoever takes the ownership away therefore lets
+// each thread of the process pass a barrier (membarrier(2)) before it waits for the mark.
+namespace ferry::virt {
+
+class Gate {
+ public:
+  Gate() = default;
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // Data path. True: the calling thread is in, alone, and must call leave(). False: it must take
+  // lock().
+  bool enter() {
+    const std::uintptr_t self = this_thread();
+    if (owner_.load(std::memory_order_relaxed) != self) return false;
+    inside_.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (owner_.load(std::memory_order_relaxed) == self) [[likely]]
+      return true;
+    leave();
+    return false;
+  }
+  void leave() { inside_.store(false, std::memory_order_release); }
+
+  // Nobody else is in while the caller has the lock, however the gate stands.
+  std::unique_lock<std::mutex> lock();
+
+  // Several gates are shut with one barrier: shut() each, barrier(), await_empty() each. From then
+  // on threads come by lock() alone, until open().
+  void shut();
+  static void barrier();
+  void await_empty() const;
+  // With the lock held: the next thread that comes owns the gate.
+  void open();
+  // With the lock held.
+  bool is_shut() const { return owner_.load(std::memory_order_relaxed) == kShut; }
+
+ private:
+  // What owner_ is, beside the number of a thread.
+  static constexpr std::uintptr_t kNobody = 0, kShared = 1, kShut = 2;
+
+  static std::uintptr_t this_thread() {
+    return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer());
+  }
+
+  std::atomic<std::uintptr_t> owner_{kNobody};
+  std::atomic<bool> inside_{false};
+  std::mutex mutex_;
+};
+
+}  // namespace ferry::virt
