@@ -1,7 +1,9 @@
 // Posts and polls on a device that does nothing, with or without the shadows of src/virtual before
 // it: for counting what the layer costs in instructions.
 //
-//   virtual_layer direct|shadows send|receive|poll COUNT
+//   virtual_layer direct|shadows|moved send|receive|poll COUNT
+//
+// `moved`: the shadows have left the device and entered it again.
 //
 // Under valgrind --tool=callgrind --instr-atstart=no only these COUNT calls are counted.
 #include <valgrind/callgrind.h>
@@ -20,6 +22,11 @@ using namespace ferry;
 
 struct Pd final : device::Pd {};
 
+struct Mw final : device::Mw {
+  std::uint32_t rkey() const override { return 1; }
+  std::uint32_t handle() const override { return 1; }
+};
+
 struct Cq final : device::Cq {
   int poll(int, ibv_wc*) override { return 0; }
   int arm(bool) override { return 0; }
@@ -29,7 +36,7 @@ struct Cq final : device::Cq {
 
 struct Qp final : device::Qp {
   std::uint32_t qpn() const override { return 1; }
-  ibv_qp_state state() const override { return IBV_QPS_RTS; }
+  ibv_qp_state state() const override { return IBV_QPS_RESET; }  // nothing is to be waited for
   int post_send(ibv_send_wr*, ibv_send_wr**) override { return 0; }
   int post_all(ibv_send_wr*) override { return 0; }
   int post_recv(ibv_recv_wr*, ibv_recv_wr**) override { return 0; }
@@ -39,8 +46,10 @@ struct Qp final : device::Qp {
 
 struct Context final : device::Context {
   Pd pd;
+  Mw mw;
   Cq cq;
   Qp qp;
+  int alloc_mw(device::Pd*, ibv_mw_type, device::Mw** out) override { return give(mw, out); }
   int query_device(ibv_device_attr_ex*) override { return EOPNOTSUPP; }
   int query_port(std::uint8_t, ibv_port_attr*) override { return EOPNOTSUPP; }
   int query_gid(std::uint8_t, unsigned, ibv_gid_entry*) override { return EOPNOTSUPP; }
@@ -76,16 +85,28 @@ struct NoEvents : device::EventSink {
   void asynchronous(ibv_event_type, device::Object*) override {}
 };
 
+bool move(device::MovableContext& context) {
+  std::uint32_t unacked = 0;
+  device::Parcel parcel;
+  if (context.quiesce(std::chrono::seconds(1), &unacked) != 0 || context.park(&parcel) != 0 ||
+      context.unpark(parcel) != 0)
+    return false;
+  context.resume(false);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return std::fputs("usage: virtual_layer direct|shadows WHAT COUNT\n", stderr), 2;
+  if (argc != 4)
+    return std::fputs("usage: virtual_layer direct|shadows|moved WHAT COUNT\n", stderr), 2;
   const std::string_view what = argv[2];
   const long count = std::atol(argv[3]);
   NoEvents events;
   int error = 0;
+  const bool moved = std::string_view(argv[1]) == "moved";
   std::unique_ptr<device::Rnic> rnic = std::make_unique<Rnic>();
-  if (std::string_view(argv[1]) == "shadows") rnic = std::make_unique<virt::Rnic>(std::move(rnic));
+  if (std::string_view(argv[1]) != "direct") rnic = std::make_unique<virt::Rnic>(std::move(rnic));
   const auto context = rnic->open(events, &error);
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
@@ -94,9 +115,15 @@ int main(int argc, char** argv) {
   if (context->alloc_pd(&pd) != 0 || context->create_cq({1}, &cq) != 0) return 1;
   init.pd = pd;
   init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
   if (context->create_qp(&init, &qp) != 0) return 1;
+  if (moved && !move(static_cast<device::MovableContext&>(*context))) return 1;
+  ibv_sge element{1, 1, 1};
   ibv_send_wr send{}, *bad_send = nullptr;
   ibv_recv_wr receive{}, *bad_receive = nullptr;
+  send.sg_list = receive.sg_list = &element;
+  send.num_sge = receive.num_sge = 1;
+  send.opcode = IBV_WR_SEND;
   ibv_wc completion;
   CALLGRIND_START_INSTRUMENTATION;
   for (long i = 0; i < count; ++i) {

@@ -43,7 +43,10 @@ struct QpStatus {
 
 // The kind of a device, which tells who understands its parcels. The values are part of messages
 // and images.
-enum class Kind : std::uint16_t { kFerry = 1 };  // rnic/
+enum class Kind : std::uint16_t {
+  kFerry = 1,   // rnic/
+  kVirtual = 2  // virtual/
+};
 
 // What a parked context leaves with ferryd, and what ferryd gives it to go on with. A parcel is
 // opaque to all but those who know devices of its kind.

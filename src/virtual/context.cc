@@ -4,9 +4,12 @@
 
 namespace ferry::virt {
 
-std::unique_ptr<Context> Context::open(device::Rnic& rnic, device::EventSink& sink, int* error) {
-  std::unique_ptr<Context> context(new Context(sink));
-  context->inner_ = rnic.open(*context, error);
+using Call = Calls::Call;
+
+std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
+                                       int* error) {
+  std::unique_ptr<Context> context(new Context(std::move(rnic), sink));
+  context->inner_ = context->rnic_->open(*context, error);
   return context->inner_ ? std::move(context) : nullptr;
 }
 
@@ -14,102 +17,245 @@ Context::~Context() {
   inner_.reset();
 }
 
-template <typename T, typename Base, typename... Arguments>
-int Context::keep(int error, Base* made, Base** out, Arguments... arguments) {
-  if (error != 0) return error;
-  try {
-    auto shadow = std::make_unique<T>(*made, arguments...);
-    *out = shadow.get();
-    std::lock_guard lock(mutex_);
-    objects_.emplace(*out, std::move(shadow));
-    return 0;
-  } catch (...) {
-    inner_->destroy(made);
-    throw;
+// --- What the device is
+
+int Context::query_device(ibv_device_attr_ex* out) {
+  const Call call(calls_);
+  return inner_->query_device(out);
+}
+
+int Context::query_port(std::uint8_t port_number, ibv_port_attr* out) {
+  const Call call(calls_);
+  return inner_->query_port(port_number, out);
+}
+
+int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) {
+  const Call call(calls_);
+  return gids_.are_learned() ? gids_.query(port_number, index, out)
+                             : inner_->query_gid(port_number, index, out);
+}
+
+int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
+  const Call call(calls_);
+  return inner_->query_pkey(port_number, index, out);
+}
+
+int Context::completion_vectors() const {
+  const Call call(calls_);
+  return inner_->completion_vectors();
+}
+
+bool Context::checks_requests() const {
+  const Call call(calls_);
+  return inner_->checks_requests();
+}
+
+std::uint64_t Context::clock() const {
+  const Call call(calls_);
+  return inner_->clock();
+}
+
+bool Context::survives_fork() const {
+  const Call call(calls_);
+  return inner_->survives_fork();
+}
+
+void Context::counters(std::vector<device::Counter>* out) {
+  const Call call(calls_);
+  inner_->counters(out);
+}
+
+void Context::abandon() {
+  if (inner_ != nullptr) inner_->abandon();
+}
+
+void Context::leave() {
+  if (inner_ != nullptr) inner_->leave();
+}
+
+// --- Objects
+
+bool Context::collides(const device::Object& made) const {
+  if (numbers_ == nullptr) return false;
+  if (const auto* mr = dynamic_cast<const device::Mr*>(&made)) {
+    return numbers_->lkeys.has_index_of(mr->lkey()) ||
+           (mr->rkey() != 0 && numbers_->rkeys.has_index_of(mr->rkey()));
   }
+  const auto* qp = dynamic_cast<const device::Qp*>(&made);
+  return qp != nullptr && numbers_->qpns.has_index_of(qp->qpn());
+}
+
+template <typename T, typename Base, typename Make, typename... Arguments>
+int Context::keep(Base** out, Make make, const Arguments&... arguments) {
+  // Objects whose number is taken are kept until there is one whose number is free.
+  std::vector<Base*> colliding;
+  Base* made = nullptr;
+  int error = make(&made);
+  try {
+    while (error == 0 && collides(*made)) {
+      colliding.push_back(made);
+      error = make(&made);
+    }
+    if (error == 0) {
+      auto shadow = std::make_unique<T>(*made, arguments...);
+      // What is made after a move is used with what was made before it.
+      if constexpr (requires { shadow->rename_by(*numbers_); }) {
+        if (numbers_ != nullptr) shadow->rename_by(*numbers_);
+      }
+      *out = shadow.get();
+      std::lock_guard lock(mutex_);
+      objects_.emplace(*out, std::move(shadow));
+    }
+  } catch (const std::bad_alloc&) {
+    inner_->destroy(made);
+    error = ENOMEM;
+  }
+  for (Base* object : colliding) inner_->destroy(object);
+  return error;
 }
 
 int Context::alloc_pd(device::Pd** out) {
-  device::Pd* made = nullptr;
-  const int error = inner_->alloc_pd(&made);
-  return keep<Pd>(error, made, out);
+  const Call call(calls_);
+  return keep<Pd>(out, [&](device::Pd** made) { return inner_->alloc_pd(made); });
 }
 
 int Context::reg_mr(const device::MrInit& init, device::Mr** out) {
+  const Call call(calls_);
   device::MrInit wanted = init;
   wanted.pd = behind(init.pd);
-  device::Mr* made = nullptr;
-  const int error = inner_->reg_mr(wanted, &made);
-  return keep<Mr>(error, made, out);
+  return keep<Mr>(
+      out, [&](device::Mr** made) { return inner_->reg_mr(wanted, made); }, init, false);
+}
+
+int Context::alloc_null_mr(device::Pd* pd, device::Mr** out) {
+  const Call call(calls_);
+  device::MrInit init;
+  init.pd = pd;
+  return keep<Mr>(
+      out, [&](device::Mr** made) { return inner_->alloc_null_mr(behind(pd), made); }, init, true);
 }
 
 int Context::create_cq(const device::CqInit& init, device::Cq** out) {
+  const Call call(calls_);
   device::CqInit wanted = init;
   wanted.channel = behind(init.channel);
-  device::Cq* made = nullptr;
-  const int error = inner_->create_cq(wanted, &made);
-  return keep<Cq>(error, made, out);
+  return keep<Cq>(
+      out, [&](device::Cq** made) { return inner_->create_cq(wanted, made); }, init,
+      std::ref(calls_), std::ref(returns_), std::ref(sink_));
 }
 
 int Context::create_qp(device::QpInit* init, device::Qp** out) {
+  const Call call(calls_);
   device::QpInit wanted = *init;
   wanted.pd = behind(init->pd);
   wanted.send_cq = behind(init->send_cq);
   wanted.recv_cq = behind(init->recv_cq);
   wanted.srq = behind(init->srq);
   wanted.xrcd = behind(init->xrcd);
-  device::Qp* made = nullptr;
-  const int error = inner_->create_qp(&wanted, &made);
-  init->cap = wanted.cap;
-  return keep<Qp>(error, made, out, init->type);
-}
-
-int Context::alloc_null_mr(device::Pd* pd, device::Mr** out) {
-  device::Mr* made = nullptr;
-  const int error = inner_->alloc_null_mr(behind(pd), &made);
-  return keep<Mr>(error, made, out);
+  const auto make = [&](device::Qp** made) {
+    wanted.cap = init->cap;
+    const int error = inner_->create_qp(&wanted, made);
+    if (error == 0) init->cap = wanted.cap;
+    return error;
+  };
+  return keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
+                  std::cref(gids_));
 }
 
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
+  const Call call(calls_);
   device::MrInit wanted = init;
   wanted.pd = behind(init.pd);
-  return inner_->rereg_mr(behind(mr), flags, wanted);
+  auto& shadow = *static_cast<Mr*>(mr);
+  if (const int error = inner_->rereg_mr(shadow.inner, flags, wanted)) return error;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) shadow.init.pd = init.pd;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) shadow.init.access = init.access;
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    shadow.init.address = init.address;
+    shadow.init.length = init.length;
+    shadow.init.iova = init.iova;
+  }
+  if (numbers_ == nullptr) {
+    shadow.take_keys();
+  } else {
+    name(shadow);
+  }
+  return 0;
 }
 
 int Context::alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) {
-  device::Mw* made = nullptr;
-  const int error = inner_->alloc_mw(behind(pd), type, &made);
-  return keep<Mw>(error, made, out);
+  const Call call(calls_);
+  return keep<Mw>(out, [&](device::Mw** made) { return inner_->alloc_mw(behind(pd), type, made); });
 }
 
 int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) {
-  device::Ah* made = nullptr;
-  const int error = inner_->create_ah(behind(pd), attributes, &made);
-  return keep<Ah>(error, made, out);
+  const Call call(calls_);
+  ibv_ah_attr path = attributes;
+  if (gids_.are_learned() && !gids_.rename(&path)) return EINVAL;
+  return keep<Ah>(
+      out, [&](device::Ah** made) { return inner_->create_ah(behind(pd), path, made); }, pd,
+      attributes);
 }
 
 int Context::create_srq(device::SrqInit* init, device::Srq** out) {
+  const Call call(calls_);
   device::SrqInit wanted = *init;
   wanted.pd = behind(init->pd);
   wanted.xrcd = behind(init->xrcd);
   wanted.cq = behind(init->cq);
-  device::Srq* made = nullptr;
-  const int error = inner_->create_srq(&wanted, &made);
+  const int error =
+      keep<Srq>(out, [&](device::Srq** made) { return inner_->create_srq(&wanted, made); });
   init->attributes = wanted.attributes;
-  return keep<Srq>(error, made, out);
+  return error;
 }
 
 int Context::open_xrcd(device::Xrcd** out) {
-  device::Xrcd* made = nullptr;
-  const int error = inner_->open_xrcd(&made);
-  return keep<Xrcd>(error, made, out);
+  const Call call(calls_);
+  return keep<Xrcd>(out, [&](device::Xrcd** made) { return inner_->open_xrcd(made); });
 }
 
 int Context::create_channel(device::Channel** out) {
-  device::Channel* made = nullptr;
-  const int error = inner_->create_channel(&made);
-  return keep<Channel>(error, made, out);
+  const Call call(calls_);
+  return keep<Channel>(out, [&](device::Channel** made) { return inner_->create_channel(made); });
 }
+
+void Context::name(const Mr& mr) {
+  numbers_->lkeys.set(mr.lkey(), mr.inner->lkey());
+  if (mr.rkey() != 0) numbers_->rkeys.set(mr.rkey(), mr.inner->rkey());
+}
+
+void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
+  if (numbers_ == nullptr) return;
+  if (const auto* mr = dynamic_cast<Mr*>(shadow)) {
+    numbers_->lkeys.erase(mr->lkey());
+    if (mr->rkey() != 0) numbers_->rkeys.erase(mr->rkey());
+  } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
+    numbers_->qpns.erase(qp->qpn());
+    numbers_->virtual_qpns.erase(real_qpn);
+  }
+}
+
+int Context::destroy(device::Object* object) {
+  const Call call(calls_);
+  auto* shadow = dynamic_cast<Shadowing*>(object);
+  if (shadow == nullptr) return EINVAL;
+  device::Mw* window = nullptr;
+  if (auto* pd = dynamic_cast<Pd*>(object)) std::swap(window, pd->window);
+  if (window != nullptr) inner_->destroy(window);
+  const auto* qp = dynamic_cast<Qp*>(object);
+  const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
+  if (const int error = inner_->destroy(shadow->object_behind())) return error;
+  forget_numbers(object, real_qpn);
+  std::lock_guard lock(mutex_);
+  objects_.erase(object);
+  return 0;
+}
+
+void Context::status(std::vector<device::QpStatus>* out) {
+  for (Qp* qp : all<Qp>()) out->push_back(qp->status(inner_.get()));
+}
+
+// --- Events
 
 int Context::take_asynchronous(device::AsynchronousEvent* out) {
   for (;;) {
@@ -130,24 +276,9 @@ void Context::acknowledge(const device::AsynchronousEvent& event) {
   inner_->acknowledge(of_device);
 }
 
-int Context::destroy(device::Object* object) {
-  auto* shadow = dynamic_cast<Shadowing*>(object);
-  if (shadow == nullptr) return EINVAL;
-  if (const int error = inner_->destroy(shadow->object_behind())) return error;
-  std::lock_guard lock(mutex_);
-  objects_.erase(object);
-  return 0;
-}
-
-void Context::status(std::vector<device::QpStatus>* out) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [object, owner] : objects_) {
-    if (auto* qp = dynamic_cast<Qp*>(object)) out->push_back(qp->status(*inner_));
-  }
-}
-
 void Context::completion(device::Cq& cq) {
-  if (device::Cq* shadow = shadow_of(cq)) sink_.completion(*shadow);
+  device::Cq* shadow = shadow_of(cq);
+  if (shadow != nullptr && static_cast<Cq*>(shadow)->raised()) sink_.completion(*shadow);
 }
 
 // An event of an object that the application does not know yet is of no use to it.

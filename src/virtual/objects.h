@@ -3,7 +3,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <mutex>
 
 #include "device/movable.h"
 
@@ -21,11 +20,13 @@ class Shadowing {
 template <typename Base>
 class Shadow : public Base, public Shadowing {
  public:
-  explicit Shadow(Base& object) : inner(&object) {
+  explicit Shadow(Base& object) { attach(object); }
+  device::Object* object_behind() override { return inner; }
+  void attach(Base& object) {
+    inner = &object;
     object.cookie = static_cast<device::Object*>(this);
   }
-  device::Object* object_behind() override { return inner; }
-  Base* inner;
+  Base* inner = nullptr;  // null: the device behind is away
 };
 
 // Null for null. `shadow` is one of virt::Context's.
@@ -40,14 +41,36 @@ Base* shadow_of(Base& object) {
   return static_cast<Base*>(static_cast<device::Object*>(object.cookie));
 }
 
-using Pd = Shadow<device::Pd>;
 using Xrcd = Shadow<device::Xrcd>;
+
+class Pd final : public Shadow<device::Pd> {
+ public:
+  using Shadow::Shadow;
+  // Of the device behind; the markers of a stop bind it to nothing. Null: there is none yet.
+  device::Mw* window = nullptr;
+};
 
 class Mr final : public Shadow<device::Mr> {
  public:
-  using Shadow::Shadow;
-  std::uint32_t lkey() const override { return inner->lkey(); }
-  std::uint32_t rkey() const override { return inner->rkey(); }
+  Mr(device::Mr& object, const device::MrInit& wanted, bool null_region)
+      : Shadow(object),
+        init(wanted),
+        is_null(null_region),
+        lkey_(object.lkey()),
+        rkey_(object.rkey()) {}
+  std::uint32_t lkey() const override { return lkey_; }
+  std::uint32_t rkey() const override { return rkey_; }
+  // The keys are those of the object behind.
+  void take_keys() {
+    lkey_ = inner->lkey();
+    rkey_ = inner->rkey();
+  }
+
+  device::MrInit init;  // as the application gave it
+  const bool is_null;   // only the PD of `init` counts
+
+ private:
+  std::uint32_t lkey_, rkey_;
 };
 
 class Mw final : public Shadow<device::Mw> {
@@ -59,8 +82,15 @@ class Mw final : public Shadow<device::Mw> {
 
 class Ah final : public Shadow<device::Ah> {
  public:
-  using Shadow::Shadow;
-  std::uint32_t handle() const override { return inner->handle(); }
+  Ah(device::Ah& object, device::Pd* its_pd, const ibv_ah_attr& given)
+      : Shadow(object), pd(its_pd), attributes(given), handle_(object.handle()) {}
+  std::uint32_t handle() const override { return handle_; }
+
+  device::Pd* const pd;
+  const ibv_ah_attr attributes;
+
+ private:
+  const std::uint32_t handle_;
 };
 
 class Channel final : public Shadow<device::Channel> {
@@ -68,25 +98,6 @@ class Channel final : public Shadow<device::Channel> {
   using Shadow::Shadow;
   int descriptor() const override { return inner->descriptor(); }
   int take(device::Cq** out) override;
-};
-
-class Cq final : public Shadow<device::Cq> {
- public:
-  using Shadow::Shadow;
-  int poll(int count, ibv_wc* out) override { return inner->poll(count, out); }
-  int poll_one(ibv_wc* out, device::CompletionTimes* times) override {
-    return inner->poll_one(out, times);
-  }
-  int take_one(ibv_wc* out, device::CompletionTimes* times) override {
-    return inner->take_one(out, times);
-  }
-  int arm(bool solicited_only) override { return inner->arm(solicited_only); }
-  int resize(int cqe) override { return inner->resize(cqe); }
-  int capacity() const override { return inner->capacity(); }
-  int moderate(std::uint16_t count, std::uint16_t period) override {
-    return inner->moderate(count, period);
-  }
-  void acknowledge() override { inner->acknowledge(); }
 };
 
 class Srq final : public Shadow<device::Srq> {
@@ -100,41 +111,6 @@ class Srq final : public Shadow<device::Srq> {
   }
   int query(ibv_srq_attr* attributes) const override { return inner->query(attributes); }
   std::uint32_t number() const override { return inner->number(); }
-};
-
-class Qp final : public Shadow<device::Qp> {
- public:
-  Qp(device::Qp& object, ibv_qp_type type) : Shadow(object), type_(type) {}
-  std::uint32_t qpn() const override { return inner->qpn(); }
-  ibv_qp_state state() const override { return inner->state(); }
-  int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
-    return inner->post_send(list, bad);
-  }
-  int post_all(ibv_send_wr* list) override { return inner->post_all(list); }
-  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
-    return inner->post_recv(list, bad);
-  }
-  int modify(const ibv_qp_attr& attributes, int mask) override;
-  int query(ibv_qp_attr* attributes) const override { return inner->query(attributes); }
-  int limit_rate(const ibv_qp_rate_limit_attr& attributes) override {
-    return inner->limit_rate(attributes);
-  }
-  int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override {
-    return inner->attach_mcast(gid, lid);
-  }
-  int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override {
-    return inner->detach_mcast(gid, lid);
-  }
-  int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
-
-  // What the device tells of the QP by itself, and what the application set.
-  device::QpStatus status(device::Context& device) const;
-
- private:
-  const ibv_qp_type type_;
-  mutable std::mutex mutex_;  // guards what follows
-  ibv_ah_attr path_{};
-  std::uint32_t peer_qpn_ = 0;  // 0: not connected
 };
 
 }  // namespace ferry::virt

@@ -24,11 +24,11 @@ class Rnic final : public device::MovableRnic {
   std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
                                                        device::MoveSink& /*moves*/,
                                                        int* error) override {
-    return Context::open(*inner_, sink, error);
+    return Context::open(inner_, sink, error);
   }
 
  private:
-  const std::unique_ptr<device::Rnic> inner_;
+  const std::shared_ptr<device::Rnic> inner_;
 };
 
 }  // namespace ferry::virt

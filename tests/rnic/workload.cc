@@ -207,7 +207,7 @@ bool Endpoint::make_window_request(Posted* posted, ibv_send_wr* wr, ibv_mw* mw, 
       wr->wr.rdma = {reinterpret_cast<std::uintptr_t>(peer->slot(kWindow, 0)), peer->window_key_};
       return true;
     case Kind::kWindowBind:
-      if (window_ != Window::kUnbound) return false;
+      if (window == nullptr || window_ != Window::kUnbound) return false;
       window_key_ = ibv_inc_rkey(window->rkey());
       mw->handle = window->handle();
       beneath->lkey = mr->lkey();

@@ -49,7 +49,7 @@ class Endpoint final : public Party {
   std::size_t memory_size() const override { return memory_.size(); }
   static ibv_qp_cap capabilities() { return {kMaxOutstanding, kMaxReceives, 3, 3, 64}; }
 
-  device::Mw* window = nullptr;
+  device::Mw* window = nullptr;  // may be: what it gives its peer
   Endpoint* peer = nullptr;
   SharedReceives* shared = nullptr;  // may be: where its receives come from
 

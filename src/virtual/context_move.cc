@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+#include "virtual/context.h"
+
+// How a context leaves the device behind, and has its objects made anew.
+//
+//   quiesce   the program's calls wait, its requests are held; the device does what it has
+//   park      receives that were not consumed come back; the device is closed
+//   unpark    a device is opened, and the objects are made in order of dependency
+//   resume    receives are posted again, then what was held; the program's calls go on
+namespace ferry::virt {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// For receives to come back from QPs in the error state: the device has nothing to wait for.
+constexpr milliseconds kFlushLimit{5000};
+// After the last marker of a send queue: a device may give the completion of a receive later than it
+// has acknowledged the message.
+constexpr milliseconds kSettling{1};
+constexpr std::chrono::microseconds kBetweenSweeps{20};
+
+}  // namespace
+
+// --- Leaving
+
+bool Context::is_peer_here(const Qp& qp) {
+  const ibv_qp_attr& attributes = qp.attributes();
+  if (!gids_.has(attributes.ah_attr.grh.dgid)) return false;
+  const std::vector<Qp*> qps = all<Qp>();
+  return std::any_of(qps.begin(), qps.end(),
+                     [&](const Qp* other) { return other->qpn() == attributes.dest_qp_num; });
+}
+
+bool Context::can_stop() {
+  if (inner_->asynchronous_descriptor() >= 0) return false;
+  if (!all<Channel>().empty() || !all<Mw>().empty() || !all<Srq>().empty() || !all<Xrcd>().empty())
+    return false;
+  const std::vector<Qp*> qps = all<Qp>();
+  return std::all_of(qps.begin(), qps.end(), [&](Qp* qp) {
+    const ibv_qp_type type = qp->init().type;
+    if (type != IBV_QPT_RC && type != IBV_QPT_UC) return false;
+    const ibv_qp_state state = qp->inner->state();
+    if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return false;
+    return state != IBV_QPS_RTR && state != IBV_QPS_RTS ? true : is_peer_here(*qp);
+  });
+}
+
+int Context::make_windows() {
+  for (Pd* pd : all<Pd>()) {
+    if (pd->window != nullptr) continue;
+    if (const int error = inner_->alloc_mw(pd->inner, IBV_MW_TYPE_1, &pd->window)) return error;
+  }
+  return 0;
+}
+
+void Context::prepare() {
+  const Calls::Call call(calls_);
+  if (!gids_.are_learned()) gids_.learn(*inner_);
+  make_windows();  // quiesce() tells whether that failed
+}
+
+void Context::shut_gates() {
+  std::vector<Gate*> gates;
+  for (Cq* cq : all<Cq>()) gates.push_back(&cq->gate());
+  for (Qp* qp : all<Qp>()) {
+    gates.push_back(&qp->send_gate());
+    gates.push_back(&qp->receive_gate());
+  }
+  for (Gate* gate : gates) gate->shut();
+  Gate::barrier();
+  for (const Gate* gate : gates) gate->await_empty();
+}
+
+bool Context::sweep() {
+  bool some = false;
+  for (Cq* cq : all<Cq>()) some |= cq->sweep();
+  return some;
+}
+
+template <typename Mark>
+int Context::pass_markers(std::vector<Qp*> qps, Deadline deadline, Mark mark) {
+  while (!qps.empty() || returns_.markers_are_out()) {
+    std::erase_if(qps, [&](Qp* qp) {
+      const std::uint64_t marker = returns_.add_marker();
+      const int error = mark(*qp, marker);
+      if (error != 0) returns_.withdraw(marker);
+      return error != ENOMEM;  // another error: the QP has failed, and has nothing to do
+    });
+    if (sweep()) continue;
+    if (steady_clock::now() >= deadline) return ETIMEDOUT;
+    std::this_thread::sleep_for(kBetweenSweeps);
+  }
+  return 0;
+}
+
+int Context::drain(Deadline deadline) {
+  for (Cq* cq : all<Cq>()) cq->stop();  // before the gates: a CQ that is not stopped opens its own
+  shut_gates();
+  std::vector<Qp*> sending;
+  for (Qp* qp : all<Qp>()) {
+    qp->hold();
+    if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
+  }
+  const int error = pass_markers(sending, deadline, [](Qp& qp, std::uint64_t marker) {
+    return qp.mark_sends(*static_cast<Pd*>(qp.init().pd)->window, marker);
+  });
+  const Deadline settled = steady_clock::now() + kSettling;
+  while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();
+  return error;
+}
+
+int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) {
+  *unacked_psns = 0;  // a queue that is empty has sent nothing that is not acknowledged
+  const Deadline deadline = steady_clock::now() + limit;
+  if (!calls_.stop(deadline)) return ETIMEDOUT;
+  int error = 0;
+  try {
+    if (!gids_.are_learned()) gids_.learn(*inner_);
+    error = can_stop() ? make_windows() : EOPNOTSUPP;
+    if (error == 0) error = drain(deadline);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error != 0) resume(/*rollback=*/true);
+  return error;
+}
+
+void Context::leave_device() {
+  for (Qp* qp : all<Qp>()) {
+    device::Qp* object = qp->inner;
+    qp->leave_device();
+    if (object != nullptr) inner_->destroy(object);
+  }
+  for (Cq* cq : all<Cq>()) {
+    device::Cq* object = cq->inner;
+    cq->leave_device();
+    if (object != nullptr) inner_->destroy(object);
+  }
+  const auto leave = [&](auto*& object) {
+    if (object != nullptr) inner_->destroy(std::exchange(object, nullptr));
+  };
+  for (Ah* ah : all<Ah>()) leave(ah->inner);
+  for (Mr* mr : all<Mr>()) leave(mr->inner);
+  for (Pd* pd : all<Pd>()) {
+    leave(pd->window);
+    leave(pd->inner);
+  }
+  inner_.reset();
+}
+
+int Context::park(device::Parcel* out) {
+  std::vector<Qp*> flushing;
+  int error = 0;
+  for (Qp* qp : all<Qp>()) {
+    bool flushes = false;
+    if (const int failed = qp->flush(&flushes)) error = failed;
+    if (flushes) flushing.push_back(qp);
+  }
+  if (error == 0) {
+    error = pass_markers(flushing, steady_clock::now() + kFlushLimit,
+                         [](Qp& qp, std::uint64_t marker) { return qp.mark_receives(marker); });
+  }
+  leave_device();
+  *out = place();
+  // The QPs are flushed: the program can only go on with new ones.
+  if (error != 0) unpark(*out);
+  return error;
+}
+
+// --- Entering
+
+int Context::make_memory_anew() {
+  for (Pd* pd : all<Pd>()) {
+    device::Pd* made = nullptr;
+    if (const int error = inner_->alloc_pd(&made)) return error;
+    pd->attach(*made);
+  }
+  for (Mr* mr : all<Mr>()) {
+    device::Mr* made = nullptr;
+    device::MrInit init = mr->init;
+    init.pd = behind(init.pd);
+    const int error =
+        mr->is_null ? inner_->alloc_null_mr(init.pd, &made) : inner_->reg_mr(init, &made);
+    if (error != 0) return error;
+    mr->attach(*made);
+  }
+  return make_windows();
+}
+
+int Context::make_queues_anew() {
+  for (Cq* cq : all<Cq>()) {
+    device::Cq* made = nullptr;
+    if (const int error = inner_->create_cq(cq->remade(), &made)) return error;
+    if (const int error = cq->enter_device(*made)) return error;
+    cq->rename_by(*numbers_);
+  }
+  for (Qp* qp : all<Qp>()) {
+    device::Qp* made = nullptr;
+    device::QpInit init = qp->remade();
+    if (const int error = inner_->create_qp(&init, &made)) return error;
+    qp->enter_device(*made);
+    qp->rename_by(*numbers_);
+  }
+  for (Ah* ah : all<Ah>()) {
+    device::Ah* made = nullptr;
+    ibv_ah_attr path = ah->attributes;
+    if (!gids_.rename(&path)) return EADDRNOTAVAIL;
+    if (const int error = inner_->create_ah(behind(ah->pd), path, &made)) return error;
+    ah->attach(*made);
+  }
+  return 0;
+}
+
+void Context::number_anew() {
+  for (const Mr* mr : all<Mr>()) name(*mr);
+  for (const Qp* qp : all<Qp>()) {
+    numbers_->qpns.set(qp->qpn(), qp->inner->qpn());
+    numbers_->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
+  }
+}
+
+int Context::make_anew() {
+  gids_.match(*inner_);
+  if (numbers_ == nullptr) numbers_ = std::make_unique<Numbers>();
+  for (NumberTable* table :
+       {&numbers_->lkeys, &numbers_->rkeys, &numbers_->qpns, &numbers_->virtual_qpns}) {
+    table->clear();
+  }
+  if (const int error = make_memory_anew()) return error;
+  if (const int error = make_queues_anew()) return error;
+  number_anew();
+  for (Qp* qp : all<Qp>()) {
+    if (const int error = qp->connect()) return error;
+  }
+  for (Qp* qp : all<Qp>()) {
+    if (const int error = qp->refill()) return error;
+  }
+  return 0;
+}
+
+int Context::unpark(const device::Parcel& parcel) {
+  if (parcel.kind != device::Kind::kVirtual || inner_ != nullptr) return EINVAL;
+  int error = 0;
+  inner_ = rnic_->open(*this, &error);
+  if (inner_ == nullptr) return error;
+  try {
+    error = make_anew();
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error != 0) leave_device();  // which can be entered again
+  return error;
+}
+
+void Context::resume(bool /*rollback*/) {
+  if (inner_ == nullptr) return;  // unpark() failed: the program's calls wait on
+  for (Qp* qp : all<Qp>()) qp->resume();
+  for (Cq* cq : all<Cq>()) cq->resume();
+  calls_.go_on();
+}
+
+}  // namespace ferry::virt

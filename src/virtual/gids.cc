@@ -1,0 +1,103 @@
+#include "virtual/gids.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace ferry::virt {
+namespace {
+
+bool same(const ibv_gid& a, const ibv_gid& b) {
+  return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
+}
+
+// What of a GID one that stands for it must have as well.
+enum class Family { kMappedIpv4, kLinkLocal, kGlobal };
+
+Family family_of(const ibv_gid& gid) {
+  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) return Family::kMappedIpv4;
+  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? Family::kLinkLocal : Family::kGlobal;
+}
+
+bool same_kind(const ibv_gid_entry& a, const ibv_gid_entry& b) {
+  return a.port_num == b.port_num && a.gid_type == b.gid_type &&
+         family_of(a.gid) == family_of(b.gid);
+}
+
+}  // namespace
+
+std::vector<ibv_gid_entry> Gids::all_of(device::Context& device) {
+  std::vector<ibv_gid_entry> all;
+  ibv_device_attr_ex attributes{};
+  if (device.query_device(&attributes) != 0) return all;
+  for (unsigned port = 1; port <= attributes.phys_port_cnt_ex; ++port) {
+    ibv_port_attr of_port{};
+    if (device.query_port(static_cast<std::uint8_t>(port), &of_port) != 0) continue;
+    for (int index = 0; index < of_port.gid_tbl_len; ++index) {
+      ibv_gid_entry entry{};
+      if (device.query_gid(static_cast<std::uint8_t>(port), static_cast<unsigned>(index), &entry) ==
+          0)
+        all.push_back(entry);
+    }
+  }
+  return all;
+}
+
+void Gids::learn(device::Context& device) {
+  entries_.clear();
+  for (const ibv_gid_entry& entry : all_of(device))
+    entries_.push_back({entry, entry.gid, entry.gid_index, true});
+}
+
+void Gids::match(device::Context& device) {
+  const std::vector<ibv_gid_entry> here = all_of(device);
+  for (Entry& entry : entries_) {
+    auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
+      return same_kind(candidate, entry.known) && same(candidate.gid, entry.known.gid);
+    });
+    if (found == here.end()) {
+      found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
+        return same_kind(candidate, entry.known);
+      });
+    }
+    entry.is_here = found != here.end();
+    if (!entry.is_here) continue;
+    entry.real = found->gid;
+    entry.real_index = found->gid_index;
+  }
+}
+
+int Gids::query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const {
+  bool has_port = false;
+  for (const Entry& entry : entries_) {
+    if (entry.known.port_num != port) continue;
+    has_port = true;
+    if (entry.known.gid_index != index) continue;
+    *out = entry.known;
+    return 0;
+  }
+  return has_port ? ENODATA : EINVAL;
+}
+
+bool Gids::rename(ibv_ah_attr* path) const {
+  if (path->is_global == 0) return true;
+  const auto source = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.known.port_num == path->port_num && entry.known.gid_index == path->grh.sgid_index;
+  });
+  if (source == entries_.end() || !source->is_here) return false;
+  path->grh.sgid_index = static_cast<std::uint8_t>(source->real_index);
+  for (const Entry& entry : entries_) {
+    if (!same(entry.known.gid, path->grh.dgid)) continue;
+    path->grh.dgid = entry.real;
+    break;
+  }
+  return true;
+}
+
+bool Gids::has(const ibv_gid& gid) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Entry& entry) { return same(entry.known.gid, gid); });
+}
+
+}  // namespace ferry::virt

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "device/objects.h"
+
+namespace ferry::virt {
+
+// The GIDs that the application knows, and which of the device behind stand for them.
+class Gids {
+ public:
+  // Before the first move: those of the device are the ones that the application knows.
+  void learn(device::Context& device);
+  // After each: finds for each GID the same one of the device, or else one of its kind (family,
+  // type, link-local or not).
+  void match(device::Context& device);
+
+  // What the application sees. ENODATA: an empty entry; EINVAL: there is none.
+  int query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const;
+  // The path of the application as one of the device. False: its source has no GID here.
+  bool rename(ibv_ah_attr* path) const;
+
+  bool are_learned() const { return !entries_.empty(); }
+  // Whether it is one of the application's own.
+  bool has(const ibv_gid& gid) const;
+
+ private:
+  struct Entry {
+    ibv_gid_entry known{};
+    ibv_gid real{};
+    std::uint32_t real_index = 0;
+    bool is_here = true;
+  };
+
+  static std::vector<ibv_gid_entry> all_of(device::Context& device);
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ferry::virt {
+
+// The latest receives that were posted to a QP, as many as its queue has room for. A device does
+// not give back what waits in its queue: a flush tells how many receives were not consumed, and
+// these are the last ones of this ring.
+class PostedReceives {
+ public:
+  struct Receive {
+    std::uint64_t wr_id = 0;
+    std::span<ibv_sge> elements;
+  };
+
+  // Room for at least `count` receives of `max_elements` elements each. Throws std::bad_alloc.
+  PostedReceives(std::uint32_t count, std::uint32_t max_elements)
+      : mask_(std::bit_ceil(std::max(count, 1u)) - 1),
+        stride_(1 + max_elements),
+        cells_((mask_ + 1) * std::size_t{stride_}) {}
+
+  // Data path. Notes a request that the queue has taken.
+  void note(const ibv_recv_wr& request) {
+    ibv_sge* cell = &cells_[(posted_++ & mask_) * stride_];
+    cell[0] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge), 0};
+    for (int i = 0; i < request.num_sge; ++i) cell[1 + i] = request.sg_list[i];
+  }
+  // Those of a list before `end`.
+  void note(const ibv_recv_wr* list, const ibv_recv_wr* end) {
+    for (; list != end; list = list->next) note(*list);
+  }
+  // The latest `count` of them, in the order of their posts: 0 is the oldest. `count` is at most
+  // the room.
+  Receive latest(std::uint32_t count, std::uint32_t index) {
+    ibv_sge* cell = &cells_[((posted_ - count + index) & mask_) * stride_];
+    return {cell[0].addr, {cell + 1, cell[0].length}};
+  }
+
+ private:
+  const std::uint64_t mask_, stride_;
+  std::uint64_t posted_ = 0;
+  // Of each receive: its wr_id and the number of its elements, in the form of an element, and these.
+  std::vector<ibv_sge> cells_;
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,289 @@
+#include "virtual/queue_pair.h"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "port/slot.h"
+
+namespace ferry::virt {
+namespace {
+
+port::Endpoint endpoint_of(const ibv_gid& gid) {
+  port::Endpoint endpoint;
+  std::memcpy(endpoint.address.bytes.data(), gid.raw, sizeof gid.raw);
+  endpoint.udp_port = port::kRoceUdpPort;
+  return endpoint;
+}
+
+}  // namespace
+
+Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
+       const Gids& gids)
+    : Shadow(object),
+      qpn_(object.qpn()),
+      init_(init),
+      calls_(calls),
+      returns_(returns),
+      gids_(gids),
+      queue_(&object),
+      receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge) {}
+
+void Qp::rename_by(const Numbers& numbers) {
+  numbers_ = &numbers;
+  renamed_ = std::make_unique<RenamedQp>(*inner, numbers, init_.cap);
+  queue_ = renamed_.get();
+}
+
+ibv_qp_state Qp::state() const {
+  const Calls::Call call(calls_);
+  return inner->state();
+}
+
+// --- Data path
+
+// An error of one of these requests, which the device behind would give as well.
+bool Qp::takes(const ibv_send_wr& request) const {
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > init_.cap.max_send_sge)
+    return false;
+  if ((request.send_flags & IBV_SEND_INLINE) == 0) return true;
+  std::size_t bytes = 0;
+  for (int i = 0; i < request.num_sge; ++i) bytes += request.sg_list[i].length;
+  return bytes <= init_.cap.max_inline_data;
+}
+
+int Qp::hold(ibv_send_wr* list, ibv_send_wr** bad) try {
+  for (; list != nullptr; list = list->next) {
+    *bad = list;
+    if (left_in_ < IBV_QPS_RTS || !takes(*list)) return EINVAL;
+    if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
+    held_.append(*list);
+  }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+int Qp::post_slowly(ibv_send_wr* list, ibv_send_wr** bad) {
+  const auto lock = send_gate_.lock();
+  return holding_ ? hold(list, bad) : queue_->post_send(list, bad);
+}
+
+int Qp::post_all(ibv_send_wr* list) {
+  const auto lock = send_gate_.lock();
+  if (!holding_) return queue_->post_all(list);
+  const std::size_t before = held_.size();
+  ibv_send_wr* bad = nullptr;
+  const int error = hold(list, &bad);
+  if (error != 0) held_.shrink(before);
+  return error;
+}
+
+int Qp::keep(ibv_recv_wr* list, ibv_recv_wr** bad) {
+  for (; list != nullptr; list = list->next) {
+    *bad = list;
+    if (init_.srq != nullptr || left_in_ == IBV_QPS_RESET || list->num_sge < 0 ||
+        static_cast<std::uint32_t>(list->num_sge) > init_.cap.max_recv_sge) {
+      return EINVAL;
+    }
+    if (kept_receives_ >= init_.cap.max_recv_wr) return ENOMEM;
+    ++kept_receives_;
+    receives_.note(*list);
+  }
+  return 0;
+}
+
+void Qp::note_list(const ibv_recv_wr* list, const ibv_recv_wr* end) {
+  receives_.note(list, end);
+}
+
+int Qp::receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad) {
+  auto lock = receive_gate_.lock();
+  mode_changed_.wait(lock, [&] { return mode_ != Receives::kWait; });
+  if (mode_ == Receives::kKeep) return keep(list, bad);
+  const int error = queue_->post_recv(list, bad);
+  receives_.note(list, error != 0 ? *bad : nullptr);
+  return error;
+}
+
+// --- Control
+
+bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
+  if (numbers_ == nullptr) return true;
+  if ((mask & IBV_QP_DEST_QPN) != 0)
+    attributes->dest_qp_num = numbers_->qpns[attributes->dest_qp_num];
+  return (mask & IBV_QP_AV) == 0 || gids_.rename(&attributes->ah_attr);
+}
+
+int Qp::modify(const ibv_qp_attr& attributes, int mask) {
+  const Calls::Call call(calls_);
+  ibv_qp_attr wanted = attributes;
+  if (!rename(&wanted, mask)) return EINVAL;
+  if (const int error = inner->modify(wanted, mask)) return error;
+  std::lock_guard lock(mutex_);
+  attributes_.merge(attributes, mask);
+  return 0;
+}
+
+int Qp::query(ibv_qp_attr* attributes) const {
+  const Calls::Call call(calls_);
+  if (const int error = inner->query(attributes)) return error;
+  std::lock_guard lock(mutex_);
+  if (attributes_.has(IBV_QP_DEST_QPN)) attributes->dest_qp_num = attributes_.values().dest_qp_num;
+  if (attributes_.has(IBV_QP_AV)) attributes->ah_attr = attributes_.values().ah_attr;
+  return 0;
+}
+
+int Qp::limit_rate(const ibv_qp_rate_limit_attr& attributes) {
+  const Calls::Call call(calls_);
+  return inner->limit_rate(attributes);
+}
+
+int Qp::attach_mcast(const ibv_gid& gid, std::uint16_t lid) {
+  const Calls::Call call(calls_);
+  return inner->attach_mcast(gid, lid);
+}
+
+int Qp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
+  const Calls::Call call(calls_);
+  return inner->detach_mcast(gid, lid);
+}
+
+int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) {
+  const Calls::Call call(calls_);
+  device::MwBind wanted = bind;
+  if (bind.mr != nullptr) wanted.mr = static_cast<const Mr*>(bind.mr)->inner;
+  return inner->bind_mw(behind(window), wanted, rkey);
+}
+
+device::QpStatus Qp::status(device::Context* device) const {
+  device::QpStatus status;
+  status.qpn = status.wire_qpn = qpn_;
+  status.type = static_cast<std::uint8_t>(init_.type);
+  std::lock_guard lock(mutex_);
+  const ibv_qp_attr& set = attributes_.values();
+  status.state = static_cast<std::uint8_t>(device != nullptr ? inner->state() : set.qp_state);
+  if (!attributes_.has(IBV_QP_DEST_QPN)) return status;
+  status.peer_qpn = status.peer_wire_qpn = set.dest_qp_num;
+  if (device == nullptr || set.ah_attr.is_global == 0) return status;
+  status.peer = endpoint_of(set.ah_attr.grh.dgid);
+  ibv_gid_entry local{};
+  if (device->query_gid(set.ah_attr.port_num, set.ah_attr.grh.sgid_index, &local) == 0)
+    status.local = endpoint_of(local.gid);
+  return status;
+}
+
+// --- A stop
+
+void Qp::hold() {
+  const auto lock = send_gate_.lock();
+  holding_ = true;
+  left_in_ = inner->state();
+}
+
+int Qp::mark_sends(device::Mw& window, std::uint64_t marker) {
+  const auto lock = send_gate_.lock();
+  device::MwBind bind;  // of no memory: the window is bound to nothing, as before
+  bind.wr_id = marker;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  std::uint32_t rkey = 0;
+  return inner->bind_mw(&window, bind, &rkey);
+}
+
+int Qp::flush(bool* flushes) {
+  *flushes = left_in_ != IBV_QPS_RESET && left_in_ != IBV_QPS_ERR && init_.cap.max_recv_wr > 0;
+  const auto lock = receive_gate_.lock();
+  mode_ = Receives::kWait;
+  flushed_ = 0;
+  if (!*flushes) return 0;
+  returns_.count_flushed(qpn_, &flushed_);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return inner->modify(attributes, IBV_QP_STATE);
+}
+
+int Qp::mark_receives(std::uint64_t marker) {
+  ibv_recv_wr receive{};
+  receive.wr_id = marker;
+  ibv_recv_wr* bad = nullptr;
+  return inner->post_recv(&receive, &bad);
+}
+
+void Qp::leave_device() {
+  const auto lock = receive_gate_.lock();
+  if (mode_ == Receives::kWait)
+    kept_receives_ = flushed_;  // else they were kept before, and still are
+  returns_.count_flushed(qpn_, nullptr);
+  refilled_ = 0;
+  inner = queue_ = nullptr;
+  mode_ = Receives::kKeep;
+  mode_changed_.notify_all();
+}
+
+device::QpInit Qp::remade() const {
+  device::QpInit init = init_;
+  init.pd = behind(init_.pd);
+  init.send_cq = behind(init_.send_cq);
+  init.recv_cq = behind(init_.recv_cq);
+  return init;
+}
+
+int Qp::connect() {
+  std::lock_guard lock(mutex_);
+  ibv_qp_attr values = attributes_.values();
+  const auto go = [&](ibv_qp_state state) {
+    const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
+    ibv_qp_attr wanted = values;
+    wanted.qp_state = state;
+    return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
+  };
+  if (left_in_ == IBV_QPS_RESET) return 0;
+  if (left_in_ == IBV_QPS_ERR) return go(IBV_QPS_ERR);
+  for (int state = IBV_QPS_INIT; state <= left_in_; ++state) {
+    if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
+  }
+  return 0;
+}
+
+int Qp::refill_locked() {
+  for (; refilled_ < kept_receives_; ++refilled_) {
+    const PostedReceives::Receive receive = receives_.latest(kept_receives_, refilled_);
+    ibv_recv_wr request{};
+    request.wr_id = receive.wr_id;
+    request.sg_list = receive.elements.data();
+    request.num_sge = static_cast<int>(receive.elements.size());
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = queue_->post_recv(&request, &bad)) return error;
+  }
+  return 0;
+}
+
+int Qp::refill() {
+  const auto lock = receive_gate_.lock();
+  return refill_locked();
+}
+
+// The device refuses a request that the application believes posted: the QP fails, as it does when
+// a device finds out late.
+void Qp::fail() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  inner->modify(attributes, IBV_QP_STATE);
+}
+
+void Qp::resume() {
+  {
+    const auto lock = receive_gate_.lock();
+    if (refill_locked() != 0) fail();
+    kept_receives_ = refilled_ = 0;
+    mode_ = Receives::kPass;
+    if (receive_gate_.is_shut()) receive_gate_.open();
+  }
+  const auto lock = send_gate_.lock();
+  if (held_.post(*queue_) != 0) fail();
+  held_.clear();
+  holding_ = false;
+  if (send_gate_.is_shut()) send_gate_.open();
+}
+
+}  // namespace ferry::virt

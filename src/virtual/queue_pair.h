@@ -1,0 +1,142 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "device/movable.h"
+#include "virtual/calls.h"
+#include "virtual/gate.h"
+#include "virtual/gids.h"
+#include "virtual/numbers.h"
+#include "virtual/objects.h"
+#include "virtual/posted_receives.h"
+#include "virtual/qp_attributes.h"
+#include "virtual/renamed_queues.h"
+#include "virtual/returns.h"
+#include "virtual/send_buffer.h"
+
+namespace ferry::virt {
+
+class Qp final : public Shadow<device::Qp> {
+ public:
+  // `init`: as the application gave it, with the capacities that the device has granted. Throws
+  // std::bad_alloc.
+  Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
+     const Gids& gids);
+
+  // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
+  void rename_by(const Numbers& numbers);
+
+  std::uint32_t qpn() const override { return qpn_; }
+  ibv_qp_state state() const override;
+  int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
+    if (!send_gate_.enter()) [[unlikely]]
+      return post_slowly(list, bad);
+    const int error = queue_->post_send(list, bad);
+    send_gate_.leave();
+    return error;
+  }
+  int post_all(ibv_send_wr* list) override;
+  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
+    if (!receive_gate_.enter()) [[unlikely]]
+      return receive_slowly(list, bad);
+    const int error = queue_->post_recv(list, bad);
+    if (error == 0 && list->next == nullptr) [[likely]] {
+      receives_.note(*list);
+    } else {
+      note_list(list, error != 0 ? *bad : nullptr);
+    }
+    receive_gate_.leave();
+    return error;
+  }
+  int modify(const ibv_qp_attr& attributes, int mask) override;
+  int query(ibv_qp_attr* attributes) const override;
+  int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
+  int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
+  int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
+  int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
+
+  // What the device tells of the QP by itself, and what the application set. Null: the device
+  // behind is away.
+  device::QpStatus status(device::Context* device) const;
+  const device::QpInit& init() const { return init_; }
+  const ibv_qp_attr& attributes() const { return attributes_.values(); }
+
+  // --- A stop of the device behind. The program's calls wait, and both gates are shut.
+
+  Gate& send_gate() { return send_gate_; }
+  Gate& receive_gate() { return receive_gate_; }
+  // From now on requests are held. They are as many as the send queue takes at most; receives go on
+  // to the device.
+  void hold();
+  // Posts a request whose completion (`marker` is its wr_id) tells that all before it is done. 0, or
+  // errno: ENOMEM when the queue is full.
+  int mark_sends(device::Mw& window, std::uint64_t marker);
+  // The QP goes to the error state, which flushes its receives; their number is counted. Threads
+  // that post further ones wait until leave_device(). *flushes: the QP has a receive queue, and was
+  // in no state in which it is empty.
+  int flush(bool* flushes);
+  // Posts one more receive, behind them all. ENOMEM: the queue is still full.
+  int mark_receives(std::uint64_t marker);
+  // The QP of the device is about to end. Receives are kept from now on.
+  void leave_device();
+  // How the QP is made anew, and that it was; then it is brought to the state in
+  // which the device was left. 0 or errno.
+  device::QpInit remade() const;
+  void enter_device(device::Qp& object) { attach(object); }
+  int connect();
+  // Posts the receives that are kept and not posted yet.
+  int refill();
+  // Posts what was held, and lets threads in again.
+  void resume();
+
+ private:
+  // What becomes of receives that the program posts: the device gets them, they wait, they are kept.
+  enum class Receives : std::uint8_t { kPass, kWait, kKeep };
+
+  int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
+  void note_list(const ibv_recv_wr* list, const ibv_recv_wr* end);
+  int receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad);
+  int hold(ibv_send_wr* list, ibv_send_wr** bad);
+  int keep(ibv_recv_wr* list, ibv_recv_wr** bad);
+  // With the lock of receive_gate_.
+  int refill_locked();
+  void fail();
+  bool takes(const ibv_send_wr& request) const;
+  // With the device's numbers for those of the application. False: the path's source is not here.
+  bool rename(ibv_qp_attr* attributes, int mask) const;
+
+  const std::uint32_t qpn_;
+  const device::QpInit init_;
+  Calls& calls_;
+  Returns& returns_;
+  const Gids& gids_;
+  const Numbers* numbers_ = nullptr;  // null: the context has never moved
+  std::unique_ptr<RenamedQp> renamed_;
+  device::Qp* queue_;  // the object behind, or renamed_
+
+  Gate send_gate_;
+  // Guarded by the lock of send_gate_:
+  bool holding_ = false;
+  SendBuffer held_;
+
+  Gate receive_gate_;
+  // Guarded by the lock of receive_gate_:
+  PostedReceives receives_;
+  std::uint32_t kept_receives_ = 0;  // the latest ones, which are to be posted again
+  std::uint32_t refilled_ = 0;       // of these, what the device has got
+  Receives mode_ = Receives::kPass;
+  std::condition_variable mode_changed_;
+
+  std::uint32_t flushed_ = 0;
+  ibv_qp_state left_in_ = IBV_QPS_RESET;  // the state before flush()
+
+  mutable std::mutex mutex_;  // guards what follows
+  QpAttributes attributes_;
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,107 @@
+#include "virtual/renamed_queues.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace ferry::virt {
+namespace {
+
+// The rkey that a request names; null: it names none.
+std::uint32_t* rkey_of(ibv_send_wr& wr) {
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_WRITE: return &wr.wr.rdma.rkey;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return &wr.wr.atomic.rkey;
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_LOCAL_INV: return &wr.invalidate_rkey;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+RenamedQp::RenamedQp(device::Qp& qp, const Numbers& numbers, const ibv_qp_cap& cap)
+    : qp_(qp),
+      numbers_(numbers),
+      max_send_sge_(std::max(cap.max_send_sge, 1u)),
+      max_recv_sge_(std::max(cap.max_recv_sge, 1u)),
+      send_elements_(kBatch * max_send_sge_),
+      recv_elements_(max_recv_sge_) {}
+
+bool RenamedQp::rename(const ibv_sge* elements, int count, std::size_t limit, ibv_sge* to) const {
+  if (count < 0 || static_cast<std::size_t>(count) > limit) return false;
+  for (int i = 0; i < count; ++i) {
+    to[i] = elements[i];
+    to[i].lkey = numbers_.lkeys[elements[i].lkey];
+  }
+  return true;
+}
+
+// The lkeys of inline data mean nothing.
+bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const {
+  *copy = request;
+  copy->sg_list = elements;
+  copy->next = nullptr;
+  if (std::uint32_t* rkey = rkey_of(*copy)) *rkey = numbers_.rkeys[*rkey];
+  return rename(request.sg_list, request.num_sge, max_send_sge_, elements);
+}
+
+int RenamedQp::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
+  while (list != nullptr) {
+    ibv_send_wr* const first = list;
+    std::size_t count = 0;
+    bool fits = true;
+    for (; list != nullptr && count < kBatch; list = list->next, ++count) {
+      fits = rename(*list, &send_elements_[count * max_send_sge_], &requests_[count]);
+      if (!fits) break;
+      if (count > 0) requests_[count - 1].next = &requests_[count];
+    }
+    ibv_send_wr* failed = nullptr;
+    const int error = count > 0 ? qp_.post_send(requests_.data(), &failed) : 0;
+    if (error != 0) {
+      *bad = first;
+      for (const ibv_send_wr* posted = requests_.data(); posted != failed; ++posted)
+        *bad = (*bad)->next;
+      return error;
+    }
+    if (!fits) {
+      *bad = list;
+      return EINVAL;
+    }
+  }
+  return 0;
+}
+
+int RenamedQp::post_all(ibv_send_wr* list) try {
+  std::size_t count = 0;
+  for (const ibv_send_wr* request = list; request != nullptr; request = request->next) ++count;
+  if (count == 0) return 0;
+  std::vector<ibv_send_wr> requests(count);
+  std::vector<ibv_sge> elements(count * max_send_sge_);
+  for (std::size_t i = 0; i < count; ++i, list = list->next) {
+    if (!rename(*list, &elements[i * max_send_sge_], &requests[i])) return EINVAL;
+    if (i > 0) requests[i - 1].next = &requests[i];
+  }
+  return qp_.post_all(requests.data());
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+int RenamedQp::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
+  for (; list != nullptr; list = list->next) {
+    *bad = list;
+    if (!rename(list->sg_list, list->num_sge, max_recv_sge_, recv_elements_.data())) return EINVAL;
+    ibv_recv_wr copy = *list;
+    copy.next = nullptr;
+    copy.sg_list = recv_elements_.data();
+    ibv_recv_wr* bad_copy = nullptr;
+    if (const int error = qp_.post_recv(&copy, &bad_copy)) return error;
+  }
+  return 0;
+}
+
+}  // namespace ferry::virt

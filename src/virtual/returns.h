@@ -1,0 +1,44 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace ferry::virt {
+
+// Looks through the completions that come back from the device behind. A stop puts requests of its
+// own into the queues (markers), whose completions are not for the application. Any thread calls
+// any function.
+class Returns {
+ public:
+  // The wr_id of a new marker, which is out until its completion is sifted.
+  std::uint64_t add_marker();
+  // The marker was not posted.
+  void withdraw(std::uint64_t marker);
+  bool markers_are_out() const;
+
+  // From now on flushed receives of this QP are counted in *flushed instead of being given to the
+  // application. `qpn`: the application's. Null: no longer.
+  void count_flushed(std::uint32_t qpn, std::uint32_t* flushed);
+
+  // Whether completions need sift().
+  bool sifts() const { return sifts_.load(std::memory_order_acquire); }
+  // Keeps those that are the application's, and gives their count.
+  int sift(ibv_wc* completions, int count);
+
+ private:
+  bool is_ours(const ibv_wc& completion);
+  void update();
+
+  mutable std::mutex mutex_;
+  std::uint64_t next_marker_ = 0;
+  std::set<std::uint64_t> markers_;
+  std::map<std::uint32_t, std::uint32_t*> flushed_;
+  std::atomic<bool> sifts_{false};
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/objects.h"
+
+namespace ferry::virt {
+
+// Copies of requests, with their elements and inline data: an application may use its own anew as
+// soon as it has posted them.
+class SendBuffer {
+ public:
+  std::size_t size() const { return requests_.size(); }
+  // Throws std::bad_alloc, and the buffer is as before.
+  void append(const ibv_send_wr& request);
+  void shrink(std::size_t size);
+  void clear() { shrink(0); }
+
+  // Posts all. 0 or errno: then those before the first that the QP refuses are posted.
+  int post(device::Qp& qp);
+
+ private:
+  struct Request {
+    ibv_send_wr wr{};
+    std::size_t first_element = 0;
+    std::size_t first_byte = 0;  // of the inline data
+  };
+
+  static bool is_inline(const ibv_send_wr& wr) { return (wr.send_flags & IBV_SEND_INLINE) != 0; }
+
+  std::vector<Request> requests_;
+  std::vector<ibv_sge> elements_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "../rnic/loopback.h"
+#include "virtual/rnic.h"
+
+// A virtual device over an RNIC of ours, which is not asked to move: each time that the context
+// enters the device, an RNIC is opened anew, on 127.0.0.1.
+namespace ferry::virt::testing {
+
+namespace r = ferry::rnic::testing;
+
+class LoopbackRnic final : public device::Rnic {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& netdev() const override { return name_; }
+  std::uint64_t guid() const override { return 1; }
+  std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override {
+    *error = fails;
+    if (fails != 0) return nullptr;
+    rnic::Context::Options options = r::options(r::loopback(true, false));
+    options.sink = &sink;
+    return rnic::Context::open(options, error);
+  }
+
+  int fails = 0;  // errno of open()
+
+ private:
+  const std::string name_ = "lo";
+};
+
+// A program with one context, whose QPs are connected with each other.
+struct Program {
+  r::Sink sink;
+  LoopbackRnic* device = nullptr;
+  std::unique_ptr<Rnic> rnic;
+  std::unique_ptr<device::MovableContext> context;
+  device::Pd* pd = nullptr;
+  device::Cq* cq = nullptr;
+  r::FaultHandler faults;
+
+  void open() {
+    auto inner = std::make_unique<LoopbackRnic>();
+    device = inner.get();
+    rnic = std::make_unique<Rnic>(std::move(inner));
+    static device::MoveSink nobody;
+    int error = 0;
+    context = rnic->open_movable(sink, nobody, &error);
+    ASSERT_NE(context, nullptr);
+    ASSERT_EQ(context->alloc_pd(&pd), 0);
+    ASSERT_EQ(context->create_cq({1000}, &cq), 0);
+  }
+  device::Qp* create_qp(ibv_qp_cap cap = {16, 16, 4, 4, 64}, ibv_qp_type type = IBV_QPT_RC) {
+    device::QpInit init;
+    init.pd = pd;
+    init.send_cq = init.recv_cq = cq;
+    init.cap = cap;
+    init.type = type;
+    device::Qp* qp = nullptr;
+    EXPECT_EQ(context->create_qp(&init, &qp), 0);
+    return qp;
+  }
+  ibv_gid gid() {
+    ibv_gid_entry entry{};
+    EXPECT_EQ(context->query_gid(1, 0, &entry), 0);
+    return entry.gid;
+  }
+  void connect(device::Qp* a, device::Qp* b) {
+    ibv_qp_attr init = r::attributes(IBV_QPS_INIT, 0, {});
+    init.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+    for (device::Qp* qp : {a, b}) ASSERT_EQ(qp->modify(init, r::kInitMask), 0);
+    r::to_rts(a, b->qpn(), gid());
+    r::to_rts(b, a->qpn(), gid());
+  }
+  device::Mr* reg(void* address, std::size_t length) {
+    device::MrInit init;
+    init.pd = pd;
+    init.address = address;
+    init.length = length;
+    init.iova = reinterpret_cast<std::uintptr_t>(address);
+    init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                  IBV_ACCESS_REMOTE_ATOMIC;
+    device::Mr* mr = nullptr;
+    EXPECT_EQ(context->reg_mr(init, &mr), 0);
+    return mr;
+  }
+  int quiesce(std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+    std::uint32_t unacked = 0;
+    context->prepare();
+    return context->quiesce(limit, &unacked);
+  }
+  // The device is left and entered again, as by a move.
+  void move() {
+    ASSERT_EQ(quiesce(), 0);
+    device::Parcel parcel;
+    ASSERT_EQ(context->park(&parcel), 0);
+    ASSERT_EQ(context->unpark(parcel), 0);
+    context->resume(false);
+  }
+};
+
+}  // namespace ferry::virt::testing
