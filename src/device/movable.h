@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +57,18 @@ struct Parcel {
   std::vector<std::byte> bytes;
 };
 
+// What a context has to tell the context at the other end of a connection, when the device speaks
+// no migration messages: ferryd carries it, and opens it not. The receiver's ferryd has checked that
+// it comes from the program that has the QP `from`.
+struct Letter {
+  struct End {
+    ibv_gid gid{};          // that of the application, as ibv_qp_attr of the other end names it
+    std::uint32_t qpn = 0;  // virtual
+  };
+  End from, to;
+  std::vector<std::byte> bytes;
+};
+
 // Objects of a dump (TardiS, table 2). The values are part of the image format.
 enum class ObjectType : std::uint16_t {
   kContext = 0,
@@ -79,6 +92,8 @@ class MoveSink {
   virtual ~MoveSink() = default;
   // MovableContext::sought() has names to give.
   virtual void seeks() {}
+  // MovableContext::take_letters() has some.
+  virtual void has_letters() {}
 };
 
 class MovableContext : public Context {
@@ -108,6 +123,16 @@ class MovableContext : public Context {
   // ENOENT: it names an object that is not restored yet; EEXIST: its handle, key or QPN is in use.
   virtual int restore(ObjectType type, RestoreCommand command, std::span<const std::byte> record,
                       Object** object) = 0;
+
+  // Of a device whose peers have to be told by letters. suspend_peers() comes before quiesce(), once
+  // peers_are_suspended(); until resume() all goes by letters. While progress() gives true, it is to
+  // be called again and again.
+  virtual void suspend_peers() {}
+  virtual bool peers_are_suspended() { return true; }
+  virtual void take_letters(std::vector<Letter>* /*out*/) {}
+  // ENOENT: there is no such connection; EINVAL: the letter is malformed.
+  virtual int deliver(const Letter& /*letter*/) { return ENOENT; }
+  virtual bool progress() { return false; }
 
   virtual void status(std::vector<QpStatus>* out) = 0;
   // rdma_cm has agreed with the peer of this QP (virtual QPN) on `peer`. False: no such QP.

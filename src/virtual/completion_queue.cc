@@ -7,14 +7,14 @@
 namespace ferry::virt {
 
 void Cq::settle() {
-  if (gate_.is_shut() && !stopped_.load(std::memory_order_relaxed) && kept_.empty() &&
+  if (gate_.is_shut() && stops_.load(std::memory_order_relaxed) == 0 && kept_.empty() &&
       !returns_.sifts())
     gate_.open();
 }
 
 int Cq::sift(ibv_wc* completions, int count) {
   if (returns_.sifts()) count = returns_.sift(completions, count);
-  if (count == 0 || !stopped_.load(std::memory_order_relaxed)) return count;
+  if (count == 0 || stops_.load(std::memory_order_relaxed) == 0) return count;
   // Whether a completion is a solicited one cannot be seen from it: an event too many does no harm.
   if (armed_.exchange(kNot, std::memory_order_relaxed) != kNot) sink_.completion(*this);
   return count;
@@ -116,7 +116,7 @@ bool Cq::sweep_locked() {
 
 void Cq::stop() {
   const auto lock = gate_.lock();
-  stopped_.store(true, std::memory_order_release);
+  stops_.fetch_add(1, std::memory_order_release);
 }
 
 bool Cq::sweep() {
@@ -155,9 +155,9 @@ void Cq::resume() {
   // The device may have raised its event for a completion that is not the application's. What comes
   // before it is armed again is found by the sweep.
   const Armed armed = armed_.load(std::memory_order_relaxed);
-  if (armed != kNot) inner->arm(armed == kForSolicited);
-  sweep_locked();
-  stopped_.store(false, std::memory_order_release);
+  if (armed != kNot && inner != nullptr) inner->arm(armed == kForSolicited);
+  if (inner != nullptr) sweep_locked();
+  stops_.fetch_sub(1, std::memory_order_release);
   settle();
 }
 

@@ -45,7 +45,7 @@ class Cq final : public Shadow<device::Cq> {
   // The device has raised its event. False: this is not for the application. In a stop some
   // completions are not the application's; then the shadow itself looks which are, and raises it.
   bool raised() {
-    if (stopped_.load(std::memory_order_acquire)) return false;
+    if (stops_.load(std::memory_order_acquire) > 0) return false;
     armed_.store(kNot, std::memory_order_relaxed);
     return true;
   }
@@ -53,6 +53,7 @@ class Cq final : public Shadow<device::Cq> {
   // --- A stop of the device behind. The gate is shut.
 
   Gate& gate() { return gate_; }
+  // Before the gate is shut: a CQ that is not stopped opens its own. resume() must follow.
   void stop();
   // Keeps the completions that wait, for the application. True: there were some, of whatever kind.
   bool sweep();
@@ -89,7 +90,7 @@ class Cq final : public Shadow<device::Cq> {
   device::Cq* queue_;  // the object behind, or renamed_
   Gate gate_;
   std::atomic<Armed> armed_{kNot};
-  std::atomic<bool> stopped_{false};  // changes with the gate's lock
+  std::atomic<int> stops_{0};  // changes with the gate's lock
   // Guarded by the gate's lock:
   std::deque<Kept> kept_;
   std::uint16_t moderated_count_ = 0, moderated_period_ = 0;  // 0: it is not moderated

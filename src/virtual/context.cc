@@ -7,8 +7,8 @@ namespace ferry::virt {
 using Call = Calls::Call;
 
 std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
-                                       int* error) {
-  std::unique_ptr<Context> context(new Context(std::move(rnic), sink));
+                                       device::MoveSink& moves, int* error) {
+  std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves));
   context->inner_ = context->rnic_->open(*context, error);
   return context->inner_ ? std::move(context) : nullptr;
 }
@@ -242,10 +242,16 @@ int Context::destroy(device::Object* object) {
   device::Mw* window = nullptr;
   if (auto* pd = dynamic_cast<Pd*>(object)) std::swap(window, pd->window);
   if (window != nullptr) inner_->destroy(window);
-  const auto* qp = dynamic_cast<Qp*>(object);
+  auto* qp = dynamic_cast<Qp*>(object);
+  std::unique_lock talks(talks_mutex_, std::defer_lock);
+  if (qp != nullptr) talks.lock();  // nobody is in the midst of a step of its talk
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
   if (const int error = inner_->destroy(shadow->object_behind())) return error;
   forget_numbers(object, real_qpn);
+  if (qp != nullptr) {
+    talks_.erase(qp);
+    late_.erase(qp);
+  }
   std::lock_guard lock(mutex_);
   objects_.erase(object);
   return 0;

@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "virtual/calls.h"
 #include "virtual/completion_queue.h"
 #include "virtual/gids.h"
+#include "virtual/letters.h"
 #include "virtual/objects.h"
 #include "virtual/queue_pair.h"
 #include "virtual/returns.h"
@@ -23,7 +26,7 @@ class Context final : public device::MovableContext, private device::EventSink {
  public:
   // Opens the device behind. Null and *error (errno): it cannot be opened.
   static std::unique_ptr<Context> open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
-                                       int* error);
+                                       device::MoveSink& moves, int* error);
   ~Context() override;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -58,8 +61,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   void counters(std::vector<device::Counter>* out) override;
 
   void prepare() override;
-  // ETIMEDOUT: a request was not done in time; EOPNOTSUPP: the context has what cannot be made anew
-  // yet (docs/any_rnic.md).
+  // ETIMEDOUT: a request was not done in time; EBUSY: a peer is not suspended, or in the midst of a
+  // move of its own; EOPNOTSUPP: the context has what cannot be made anew yet (docs/any_rnic.md).
   int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) override;
   int park(device::Parcel* out) override;
   int unpark(const device::Parcel& parcel) override;
@@ -69,14 +72,19 @@ class Context final : public device::MovableContext, private device::EventSink {
               std::span<const std::byte> /*record*/, device::Object** /*object*/) override {
     return EOPNOTSUPP;
   }
+  void suspend_peers() override;
+  bool peers_are_suspended() override;
+  void take_letters(std::vector<device::Letter>* out) override;
+  int deliver(const device::Letter& letter) override;
+  bool progress() override;
   void status(std::vector<device::QpStatus>* out) override;
   device::Parcel place() override { return {device::Kind::kVirtual, {}, {}}; }
 
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  Context(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink)
-      : rnic_(std::move(rnic)), sink_(sink) {}
+  Context(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink, device::MoveSink& moves)
+      : rnic_(std::move(rnic)), sink_(sink), moves_(moves) {}
 
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;
@@ -103,16 +111,16 @@ class Context final : public device::MovableContext, private device::EventSink {
 
   // --- The parts of a stop (context_move.cc)
 
-  bool can_stop();
+  int can_stop();
   bool is_peer_here(const Qp& qp);
   int make_windows();
   void shut_gates();
   // True: some completion came.
   bool sweep();
-  // Puts a marker into the queue of each QP by mark(qp, wr_id), and waits until all have come back.
-  // 0, or ETIMEDOUT.
-  template <typename Mark>
-  int pass_markers(std::vector<Qp*> qps, Deadline deadline, Mark mark);
+  // Sweeps until is_done(qp) of each. 0, or ETIMEDOUT.
+  template <typename IsDone>
+  int await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done);
+  static bool sends_are_done(Qp& qp);
   // Waits until the device has done what it has. 0, ETIMEDOUT.
   int drain(Deadline deadline);
   int make_anew();
@@ -121,14 +129,62 @@ class Context final : public device::MovableContext, private device::EventSink {
   void number_anew();
   void leave_device();
 
+  // --- Talks with peers (context_peers.cc)
+
+  struct Talk {
+    // Of the end that moves.
+    std::uint32_t attempt = 0;  // of SUSPEND
+    bool is_told = false;       // SUSPEND
+    bool is_suspended = false;  // the peer has said so
+    bool awaits_peer = false;   // SWITCHED, or the peer's own SWITCH
+    bool is_met = false;        // the other's SWITCH has come, SWITCHED has not
+    // Of the peer, in this order.
+    enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
+    Step step = Step::kNone;
+    std::uint32_t peers_attempt = 0;
+    std::optional<Introduction> peer;
+  };
+
+  // Whether its peer is a QP of another context, which has to be told.
+  bool has_remote_peer(Qp& qp);
+  bool has_suspended_peer(Qp& qp);
+  // Whether a talk is at a step that a stop cannot interrupt.
+  bool is_in_the_midst(Qp& qp);
+  void stopped();
+  void resume_talk(Qp& qp, Talk& talk);
+  void write(Qp& qp, LetterKind kind, std::uint32_t attempt = 0);
+  Introduction introduce(const Qp& qp);
+  // The queues of one QP, of which some completions are not the application's now.
+  void stop_queues(Qp& qp);
+  void resume_queues(Qp& qp);
+  void begin_suspension(Qp& qp, Talk& talk);
+  void take_introduction(Qp& qp, Talk& talk, LetterKind kind, const Introduction& introduction);
+  void go_on(Qp& qp, Talk& talk);
+  void let_go(Qp& qp, Talk& talk);
+  // True: the step is not done.
+  bool drain_step(Qp& qp, Talk& talk);
+  bool flush_step(Qp& qp, Talk& talk);
+  void sweep_queues(Qp& qp);
+  void resume_qp(Qp& qp);
+  void connect_with_peer(Qp& qp, const Introduction& peer);
+
   const std::shared_ptr<device::Rnic> rnic_;
   device::EventSink& sink_;
+  device::MoveSink& moves_;
   mutable Calls calls_;
   Returns returns_;
   Gids gids_;
   std::unique_ptr<Numbers> numbers_;  // null before the first move; changes while all calls wait
   std::mutex mutex_;                  // guards objects_
   std::unordered_map<device::Object*, std::unique_ptr<device::Object>> objects_;
+  std::mutex talks_mutex_;  // guards what follows
+  std::unordered_map<Qp*, Talk> talks_;
+  std::vector<device::Letter> letters_;
+  std::uint32_t attempts_ = 0;
+  std::set<Qp*> late_;                      // Qp::resume() is to be called again
+  bool is_stopped_ = false;                 // between quiesce() and resume()
+  bool is_drained_ = false;                 // the queues are stopped
+  bool is_made_anew_ = false;               // since quiesce()
   std::unique_ptr<device::Context> inner_;  // ends first: it may raise events. Null while parked
 };
 

@@ -29,25 +29,26 @@ constexpr std::chrono::microseconds kBetweenSweeps{20};
 // --- Leaving
 
 bool Context::is_peer_here(const Qp& qp) {
-  const ibv_qp_attr& attributes = qp.attributes();
+  const ibv_qp_attr attributes = qp.attributes();
   if (!gids_.has(attributes.ah_attr.grh.dgid)) return false;
   const std::vector<Qp*> qps = all<Qp>();
   return std::any_of(qps.begin(), qps.end(),
                      [&](const Qp* other) { return other->qpn() == attributes.dest_qp_num; });
 }
 
-bool Context::can_stop() {
-  if (inner_->asynchronous_descriptor() >= 0) return false;
+int Context::can_stop() {
+  if (inner_->asynchronous_descriptor() >= 0) return EOPNOTSUPP;
   if (!all<Channel>().empty() || !all<Mw>().empty() || !all<Srq>().empty() || !all<Xrcd>().empty())
-    return false;
-  const std::vector<Qp*> qps = all<Qp>();
-  return std::all_of(qps.begin(), qps.end(), [&](Qp* qp) {
+    return EOPNOTSUPP;
+  std::lock_guard lock(talks_mutex_);
+  for (Qp* qp : all<Qp>()) {
     const ibv_qp_type type = qp->init().type;
-    if (type != IBV_QPT_RC && type != IBV_QPT_UC) return false;
     const ibv_qp_state state = qp->inner->state();
-    if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return false;
-    return state != IBV_QPS_RTR && state != IBV_QPS_RTS ? true : is_peer_here(*qp);
-  });
+    if ((type != IBV_QPT_RC && type != IBV_QPT_UC) || state == IBV_QPS_SQD || state == IBV_QPS_SQE)
+      return EOPNOTSUPP;
+    if (is_in_the_midst(*qp) || (has_remote_peer(*qp) && !has_suspended_peer(*qp))) return EBUSY;
+  }
+  return 0;
 }
 
 int Context::make_windows() {
@@ -82,33 +83,31 @@ bool Context::sweep() {
   return some;
 }
 
-template <typename Mark>
-int Context::pass_markers(std::vector<Qp*> qps, Deadline deadline, Mark mark) {
-  while (!qps.empty() || returns_.markers_are_out()) {
-    std::erase_if(qps, [&](Qp* qp) {
-      const std::uint64_t marker = returns_.add_marker();
-      const int error = mark(*qp, marker);
-      if (error != 0) returns_.withdraw(marker);
-      return error != ENOMEM;  // another error: the QP has failed, and has nothing to do
-    });
+template <typename IsDone>
+int Context::await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done) {
+  for (;;) {
+    std::erase_if(qps, [&](Qp* qp) { return is_done(*qp); });
+    if (qps.empty()) return 0;
     if (sweep()) continue;
     if (steady_clock::now() >= deadline) return ETIMEDOUT;
     std::this_thread::sleep_for(kBetweenSweeps);
   }
-  return 0;
+}
+
+bool Context::sends_are_done(Qp& qp) {
+  return qp.sends_are_done(*static_cast<Pd*>(qp.init().pd)->window);
 }
 
 int Context::drain(Deadline deadline) {
-  for (Cq* cq : all<Cq>()) cq->stop();  // before the gates: a CQ that is not stopped opens its own
+  is_drained_ = true;
+  for (Cq* cq : all<Cq>()) cq->stop();
   shut_gates();
   std::vector<Qp*> sending;
   for (Qp* qp : all<Qp>()) {
     qp->hold();
     if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
   }
-  const int error = pass_markers(sending, deadline, [](Qp& qp, std::uint64_t marker) {
-    return qp.mark_sends(*static_cast<Pd*>(qp.init().pd)->window, marker);
-  });
+  const int error = await(sending, deadline, sends_are_done);
   const Deadline settled = steady_clock::now() + kSettling;
   while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();
   return error;
@@ -121,13 +120,19 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
   int error = 0;
   try {
     if (!gids_.are_learned()) gids_.learn(*inner_);
-    error = can_stop() ? make_windows() : EOPNOTSUPP;
+    error = can_stop();
+    if (error == 0) error = make_windows();
     if (error == 0) error = drain(deadline);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  if (error != 0) resume(/*rollback=*/true);
-  return error;
+  if (error != 0) {
+    resume(/*rollback=*/true);
+    return error;
+  }
+  std::lock_guard lock(talks_mutex_);
+  stopped();
+  return 0;
 }
 
 void Context::leave_device() {
@@ -162,8 +167,8 @@ int Context::park(device::Parcel* out) {
     if (flushes) flushing.push_back(qp);
   }
   if (error == 0) {
-    error = pass_markers(flushing, steady_clock::now() + kFlushLimit,
-                         [](Qp& qp, std::uint64_t marker) { return qp.mark_receives(marker); });
+    error = await(flushing, steady_clock::now() + kFlushLimit,
+                  [](Qp& qp) { return qp.receives_are_back(); });
   }
   leave_device();
   *out = place();
@@ -204,7 +209,6 @@ int Context::make_queues_anew() {
     device::QpInit init = qp->remade();
     if (const int error = inner_->create_qp(&init, &made)) return error;
     qp->enter_device(*made);
-    qp->rename_by(*numbers_);
   }
   for (Ah* ah : all<Ah>()) {
     device::Ah* made = nullptr;
@@ -222,6 +226,7 @@ void Context::number_anew() {
     numbers_->qpns.set(qp->qpn(), qp->inner->qpn());
     numbers_->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
   }
+  for (Qp* qp : all<Qp>()) qp->rename_by(*numbers_);
 }
 
 int Context::make_anew() {
@@ -234,10 +239,14 @@ int Context::make_anew() {
   if (const int error = make_memory_anew()) return error;
   if (const int error = make_queues_anew()) return error;
   number_anew();
-  for (Qp* qp : all<Qp>()) {
+  std::lock_guard lock(talks_mutex_);
+  is_made_anew_ = true;
+  std::vector<Qp*> qps = all<Qp>();
+  std::erase_if(qps, [&](Qp* qp) { return has_remote_peer(*qp); });  // these wait for SWITCHED
+  for (Qp* qp : qps) {
     if (const int error = qp->connect()) return error;
   }
-  for (Qp* qp : all<Qp>()) {
+  for (Qp* qp : qps) {
     if (const int error = qp->refill()) return error;
   }
   return 0;
@@ -255,13 +264,6 @@ int Context::unpark(const device::Parcel& parcel) {
   }
   if (error != 0) leave_device();  // which can be entered again
   return error;
-}
-
-void Context::resume(bool /*rollback*/) {
-  if (inner_ == nullptr) return;  // unpark() failed: the program's calls wait on
-  for (Qp* qp : all<Qp>()) qp->resume();
-  for (Cq* cq : all<Cq>()) cq->resume();
-  calls_.go_on();
 }
 
 }  // namespace ferry::virt

@@ -95,6 +95,20 @@ bool Gids::rename(ibv_ah_attr* path) const {
   return true;
 }
 
+ibv_gid Gids::real_of(const ibv_gid& gid) const {
+  for (const Entry& entry : entries_) {
+    if (same(entry.known.gid, gid)) return entry.real;
+  }
+  return gid;
+}
+
+bool Gids::source_of(const ibv_ah_attr& path, ibv_gid* out) const {
+  ibv_gid_entry entry{};
+  if (query(path.port_num, path.grh.sgid_index, &entry) != 0) return false;
+  *out = entry.gid;
+  return true;
+}
+
 bool Gids::has(const ibv_gid& gid) const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const Entry& entry) { return same(entry.known.gid, gid); });

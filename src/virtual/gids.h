@@ -26,6 +26,10 @@ class Gids {
   bool are_learned() const { return !entries_.empty(); }
   // Whether it is one of the application's own.
   bool has(const ibv_gid& gid) const;
+  // The device's own for one that the application knows.
+  ibv_gid real_of(const ibv_gid& gid) const;
+  // What the application knows as the source of a path. False: there is none.
+  bool source_of(const ibv_ah_attr& path, ibv_gid* out) const;
 
  private:
   struct Entry {

@@ -29,10 +29,35 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       queue_(&object),
       receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge) {}
 
+void Qp::put_renamed() {
+  if (numbers_ == nullptr && peer_ == nullptr) {
+    queue_ = inner;
+    renamed_.reset();
+    return;
+  }
+  const NumberTable* rkeys = nullptr;
+  if (peer_ != nullptr) {
+    rkeys = &peer_->rkeys;
+  } else if (is_own(attributes_.values())) {
+    rkeys = &numbers_->rkeys;
+  }
+  const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
+  renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, init_.cap);
+  queue_ = renamed_.get();
+}
+
 void Qp::rename_by(const Numbers& numbers) {
   numbers_ = &numbers;
-  renamed_ = std::make_unique<RenamedQp>(*inner, numbers, init_.cap);
-  queue_ = renamed_.get();
+  put_renamed();
+}
+
+void Qp::meet(const Introduction& peer) {
+  if (peer_ == nullptr) peer_ = std::make_unique<Peer>();
+  peer_->qpn = peer.qpn;
+  peer_->gid = peer.gid;
+  peer_->rkeys.clear();
+  for (const Introduction::Key& key : peer.rkeys) peer_->rkeys.set(key.known, key.real);
+  put_renamed();
 }
 
 ibv_qp_state Qp::state() const {
@@ -108,20 +133,42 @@ int Qp::receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad) {
 
 // --- Control
 
+// Whether the peer of these attributes is a QP of this context.
+bool Qp::is_own(const ibv_qp_attr& attributes) const {
+  return gids_.has(attributes.ah_attr.grh.dgid) &&
+         numbers_->qpns.has_index_of(attributes.dest_qp_num);
+}
+
 bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
-  if (numbers_ == nullptr) return true;
-  if ((mask & IBV_QP_DEST_QPN) != 0)
+  if ((mask & IBV_QP_AV) == 0) return true;
+  const bool own = numbers_ != nullptr && is_own(*attributes);
+  if (numbers_ != nullptr && !gids_.rename(&attributes->ah_attr)) return false;
+  if (peer_ != nullptr) {
+    attributes->dest_qp_num = peer_->qpn;
+    attributes->ah_attr.grh.dgid = peer_->gid;
+  } else if (own) {
     attributes->dest_qp_num = numbers_->qpns[attributes->dest_qp_num];
-  return (mask & IBV_QP_AV) == 0 || gids_.rename(&attributes->ah_attr);
+  }
+  return true;
 }
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const Calls::Call call(calls_);
   ibv_qp_attr wanted = attributes;
+  const bool resets = (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET;
   if (!rename(&wanted, mask)) return EINVAL;
   if (const int error = inner->modify(wanted, mask)) return error;
-  std::lock_guard lock(mutex_);
-  attributes_.merge(attributes, mask);
+  {
+    std::lock_guard lock(mutex_);
+    attributes_.merge(attributes, mask);
+  }
+  if (!resets && (mask & IBV_QP_AV) == 0) return 0;
+  if (numbers_ == nullptr && peer_ == nullptr) return 0;
+  // Another peer has other keys.
+  const auto sends = send_gate_.lock();
+  const auto receives = receive_gate_.lock();
+  if (resets) peer_.reset();
+  put_renamed();
   return 0;
 }
 
@@ -181,13 +228,23 @@ void Qp::hold() {
   left_in_ = inner->state();
 }
 
-int Qp::mark_sends(device::Mw& window, std::uint64_t marker) {
+bool Qp::sends_are_done(device::Mw& window) {
   const auto lock = send_gate_.lock();
-  device::MwBind bind;  // of no memory: the window is bound to nothing, as before
-  bind.wr_id = marker;
-  bind.send_flags = IBV_SEND_SIGNALED;
-  std::uint32_t rkey = 0;
-  return inner->bind_mw(&window, bind, &rkey);
+  if (send_marker_ == 0) {
+    const std::uint64_t marker = returns_.add_marker();
+    device::MwBind bind;  // of no memory: the window is bound to nothing, as before
+    bind.wr_id = marker;
+    bind.send_flags = IBV_SEND_SIGNALED;
+    std::uint32_t rkey = 0;
+    if (const int error = inner->bind_mw(&window, bind, &rkey)) {
+      returns_.withdraw(marker);
+      return error != ENOMEM;  // else it has failed, and does nothing any more
+    }
+    send_marker_ = marker;
+  }
+  if (returns_.is_out(send_marker_)) return false;
+  send_marker_ = 0;
+  return true;
 }
 
 int Qp::flush(bool* flushes) {
@@ -202,11 +259,20 @@ int Qp::flush(bool* flushes) {
   return inner->modify(attributes, IBV_QP_STATE);
 }
 
-int Qp::mark_receives(std::uint64_t marker) {
-  ibv_recv_wr receive{};
-  receive.wr_id = marker;
-  ibv_recv_wr* bad = nullptr;
-  return inner->post_recv(&receive, &bad);
+bool Qp::receives_are_back() {
+  if (receive_marker_ == 0) {
+    ibv_recv_wr receive{};
+    receive.wr_id = returns_.add_marker();
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = inner->post_recv(&receive, &bad)) {
+      returns_.withdraw(receive.wr_id);
+      return error != ENOMEM;
+    }
+    receive_marker_ = receive.wr_id;
+  }
+  if (returns_.is_out(receive_marker_)) return false;
+  receive_marker_ = 0;
+  return true;
 }
 
 void Qp::leave_device() {
@@ -218,6 +284,20 @@ void Qp::leave_device() {
   inner = queue_ = nullptr;
   mode_ = Receives::kKeep;
   mode_changed_.notify_all();
+}
+
+int Qp::reset() {
+  {
+    const auto lock = receive_gate_.lock();
+    returns_.count_flushed(qpn_, nullptr);
+    if (mode_ == Receives::kWait) kept_receives_ = flushed_;
+    refilled_ = 0;
+    mode_ = Receives::kKeep;
+    mode_changed_.notify_all();
+  }
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  return inner->modify(attributes, IBV_QP_STATE);
 }
 
 device::QpInit Qp::remade() const {
@@ -263,27 +343,31 @@ int Qp::refill() {
   return refill_locked();
 }
 
-// The device refuses a request that the application believes posted: the QP fails, as it does when
-// a device finds out late.
 void Qp::fail() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   inner->modify(attributes, IBV_QP_STATE);
 }
 
-void Qp::resume() {
-  {
-    const auto lock = receive_gate_.lock();
-    if (refill_locked() != 0) fail();
-    kept_receives_ = refilled_ = 0;
-    mode_ = Receives::kPass;
-    if (receive_gate_.is_shut()) receive_gate_.open();
-  }
+int Qp::pass_receives() {
+  const auto lock = receive_gate_.lock();
+  const int error = refill_locked();
+  kept_receives_ = refilled_ = 0;
+  mode_ = Receives::kPass;
+  if (receive_gate_.is_shut()) receive_gate_.open();
+  return error;
+}
+
+bool Qp::resume() {
+  if (pass_receives() != 0) fail();
   const auto lock = send_gate_.lock();
+  if (send_marker_ != 0 && returns_.is_out(send_marker_)) return false;
+  send_marker_ = 0;
   if (held_.post(*queue_) != 0) fail();
   held_.clear();
   holding_ = false;
   if (send_gate_.is_shut()) send_gate_.open();
+  return true;
 }
 
 }  // namespace ferry::virt

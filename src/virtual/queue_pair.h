@@ -11,6 +11,7 @@
 #include "virtual/calls.h"
 #include "virtual/gate.h"
 #include "virtual/gids.h"
+#include "virtual/letters.h"
 #include "virtual/numbers.h"
 #include "virtual/objects.h"
 #include "virtual/posted_receives.h"
@@ -30,6 +31,8 @@ class Qp final : public Shadow<device::Qp> {
 
   // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
+  // From now on the peer's QP, GID and keys are these.
+  void meet(const Introduction& peer);
 
   std::uint32_t qpn() const override { return qpn_; }
   ibv_qp_state state() const override;
@@ -64,7 +67,11 @@ class Qp final : public Shadow<device::Qp> {
   // behind is away.
   device::QpStatus status(device::Context* device) const;
   const device::QpInit& init() const { return init_; }
-  const ibv_qp_attr& attributes() const { return attributes_.values(); }
+  // What the application set.
+  ibv_qp_attr attributes() const {
+    std::lock_guard lock(mutex_);
+    return attributes_.values();
+  }
 
   // --- A stop of the device behind. The program's calls wait, and both gates are shut.
 
@@ -73,26 +80,34 @@ class Qp final : public Shadow<device::Qp> {
   // From now on requests are held. They are as many as the send queue takes at most; receives go on
   // to the device.
   void hold();
-  // Posts a request whose completion (`marker` is its wr_id) tells that all before it is done. 0, or
-  // errno: ENOMEM when the queue is full.
-  int mark_sends(device::Mw& window, std::uint64_t marker);
+  // Whether the device has done all requests: a marker behind them has come back. False: not yet;
+  // completions are to be swept, and this to be asked again.
+  bool sends_are_done(device::Mw& window);
   // The QP goes to the error state, which flushes its receives; their number is counted. Threads
-  // that post further ones wait until leave_device(). *flushes: the QP has a receive queue, and was
+  // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue, and was
   // in no state in which it is empty.
   int flush(bool* flushes);
-  // Posts one more receive, behind them all. ENOMEM: the queue is still full.
-  int mark_receives(std::uint64_t marker);
+  // Whether all have come back. Asked as sends_are_done().
+  bool receives_are_back();
   // The QP of the device is about to end. Receives are kept from now on.
   void leave_device();
-  // How the QP is made anew, and that it was; then it is brought to the state in
-  // which the device was left. 0 or errno.
+  // Its receives have come back, and it is to be connected anew on the same device.
+  int reset();
+  // How the QP is made anew, and that it was; then it is brought to the state in which the device was
+  // left. 0 or errno.
   device::QpInit remade() const;
   void enter_device(device::Qp& object) { attach(object); }
   int connect();
   // Posts the receives that are kept and not posted yet.
   int refill();
-  // Posts what was held, and lets threads in again.
-  void resume();
+  // From now on the device gets receives at once. 0 or errno.
+  int pass_receives();
+  // Posts what was held, and lets threads in again. False: a marker that was given up still waits in
+  // the send queue, behind requests that are not done; this is to be called again.
+  bool resume();
+  // The device refuses what the application believes done: the QP fails, as it does when a device
+  // finds out late.
+  void fail();
 
  private:
   // What becomes of receives that the program posts: the device gets them, they wait, they are kept.
@@ -105,10 +120,12 @@ class Qp final : public Shadow<device::Qp> {
   int keep(ibv_recv_wr* list, ibv_recv_wr** bad);
   // With the lock of receive_gate_.
   int refill_locked();
-  void fail();
   bool takes(const ibv_send_wr& request) const;
+  // Puts renamed_ into the way of requests.
+  void put_renamed();
   // With the device's numbers for those of the application. False: the path's source is not here.
   bool rename(ibv_qp_attr* attributes, int mask) const;
+  bool is_own(const ibv_qp_attr& attributes) const;
 
   const std::uint32_t qpn_;
   const device::QpInit init_;
@@ -116,6 +133,13 @@ class Qp final : public Shadow<device::Qp> {
   Returns& returns_;
   const Gids& gids_;
   const Numbers* numbers_ = nullptr;  // null: the context has never moved
+  // Its QP behind and its keys; null: they are those of the application, or of this context.
+  struct Peer {
+    std::uint32_t qpn = 0;
+    ibv_gid gid{};
+    NumberTable rkeys{8};
+  };
+  std::unique_ptr<Peer> peer_;
   std::unique_ptr<RenamedQp> renamed_;
   device::Qp* queue_;  // the object behind, or renamed_
 
@@ -123,6 +147,7 @@ class Qp final : public Shadow<device::Qp> {
   // Guarded by the lock of send_gate_:
   bool holding_ = false;
   SendBuffer held_;
+  std::uint64_t send_marker_ = 0;  // 0: there is none
 
   Gate receive_gate_;
   // Guarded by the lock of receive_gate_:
@@ -133,6 +158,7 @@ class Qp final : public Shadow<device::Qp> {
   std::condition_variable mode_changed_;
 
   std::uint32_t flushed_ = 0;
+  std::uint64_t receive_marker_ = 0;
   ibv_qp_state left_in_ = IBV_QPS_RESET;  // the state before flush()
 
   mutable std::mutex mutex_;  // guards what follows

@@ -7,7 +7,7 @@
 namespace ferry::virt {
 namespace {
 
-// The rkey that a request names; null: it names none.
+// The peer's key that a request names; null: it names none.
 std::uint32_t* rkey_of(ibv_send_wr& wr) {
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
@@ -16,17 +16,18 @@ std::uint32_t* rkey_of(ibv_send_wr& wr) {
     case IBV_WR_ATOMIC_WRITE: return &wr.wr.rdma.rkey;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return &wr.wr.atomic.rkey;
-    case IBV_WR_SEND_WITH_INV:
-    case IBV_WR_LOCAL_INV: return &wr.invalidate_rkey;
+    case IBV_WR_SEND_WITH_INV: return &wr.invalidate_rkey;
     default: return nullptr;
   }
 }
 
 }  // namespace
 
-RenamedQp::RenamedQp(device::Qp& qp, const Numbers& numbers, const ibv_qp_cap& cap)
+RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
+                     const ibv_qp_cap& cap)
     : qp_(qp),
-      numbers_(numbers),
+      lkeys_(lkeys),
+      rkeys_(rkeys),
       max_send_sge_(std::max(cap.max_send_sge, 1u)),
       max_recv_sge_(std::max(cap.max_recv_sge, 1u)),
       send_elements_(kBatch * max_send_sge_),
@@ -36,7 +37,7 @@ bool RenamedQp::rename(const ibv_sge* elements, int count, std::size_t limit, ib
   if (count < 0 || static_cast<std::size_t>(count) > limit) return false;
   for (int i = 0; i < count; ++i) {
     to[i] = elements[i];
-    to[i].lkey = numbers_.lkeys[elements[i].lkey];
+    if (lkeys_ != nullptr) to[i].lkey = (*lkeys_)[elements[i].lkey];
   }
   return true;
 }
@@ -46,7 +47,11 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
   *copy = request;
   copy->sg_list = elements;
   copy->next = nullptr;
-  if (std::uint32_t* rkey = rkey_of(*copy)) *rkey = numbers_.rkeys[*rkey];
+  if (copy->opcode == IBV_WR_LOCAL_INV) {
+    if (lkeys_ != nullptr) copy->invalidate_rkey = (*lkeys_)[copy->invalidate_rkey];
+  } else if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr) {
+    *rkey = (*rkeys_)[*rkey];
+  }
   return rename(request.sg_list, request.num_sge, max_send_sge_, elements);
 }
 

@@ -16,8 +16,10 @@ namespace ferry::virt {
 
 class RenamedQp final : public device::Qp {
  public:
-  // `cap`: what the QP takes. Throws std::bad_alloc.
-  RenamedQp(device::Qp& qp, const Numbers& numbers, const ibv_qp_cap& cap);
+  // `lkeys`, `rkeys`: null: they are the device's own. `cap`: what the QP takes. Throws
+  // std::bad_alloc.
+  RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
+            const ibv_qp_cap& cap);
 
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override;
   int post_all(ibv_send_wr* list) override;
@@ -38,7 +40,8 @@ class RenamedQp final : public device::Qp {
   bool rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const;
 
   device::Qp& qp_;
-  const Numbers& numbers_;
+  const NumberTable* const lkeys_;
+  const NumberTable* const rkeys_;
   const std::size_t max_send_sge_, max_recv_sge_;
   std::array<ibv_send_wr, kBatch> requests_{};
   std::vector<ibv_sge> send_elements_, recv_elements_;

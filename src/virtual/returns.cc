@@ -19,9 +19,9 @@ void Returns::withdraw(std::uint64_t marker) {
   update();
 }
 
-bool Returns::markers_are_out() const {
+bool Returns::is_out(std::uint64_t marker) const {
   std::lock_guard lock(mutex_);
-  return !markers_.empty();
+  return markers_.count(marker) > 0;
 }
 
 void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {

@@ -19,7 +19,7 @@ class Returns {
   std::uint64_t add_marker();
   // The marker was not posted.
   void withdraw(std::uint64_t marker);
-  bool markers_are_out() const;
+  bool is_out(std::uint64_t marker) const;
 
   // From now on flushed receives of this QP are counted in *flushed instead of being given to the
   // application. `qpn`: the application's. Null: no longer.

@@ -22,9 +22,9 @@ class Rnic final : public device::MovableRnic {
   int query(device::PortFacts* out) override { return inner_->query(out); }
   std::vector<ibv_gid> addresses() const override { return inner_->addresses(); }
   std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
-                                                       device::MoveSink& /*moves*/,
+                                                       device::MoveSink& moves,
                                                        int* error) override {
-    return Context::open(inner_, sink, error);
+    return Context::open(inner_, sink, moves, error);
   }
 
  private:

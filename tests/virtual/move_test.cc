@@ -197,8 +197,10 @@ TEST_F(Move, ASendThatNobodyReceivesEndsTheStopAtItsDeadline) {
   EXPECT_EQ(quiesce(std::chrono::milliseconds(30)), ETIMEDOUT);
   EXPECT_TRUE(nothing_more());
   ASSERT_EQ(send(2, 0).post(a), 0) << "the program goes on";
+  EXPECT_TRUE(context->progress()) << "the marker of the stop is still behind the first one";
   ASSERT_EQ(receive(b, 3, 1), 0);
   ASSERT_EQ(receive(b, 4, 1), 0);
+  EXPECT_TRUE(r::eventually([&] { return !context->progress(); }));
   EXPECT_EQ(completions(4).size(), 4u);
   ibv_qp_attr attributes{};
   ASSERT_EQ(a->query(&attributes), 0);
@@ -382,7 +384,8 @@ TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
   ibv_gid elsewhere = gid();
   elsewhere.raw[15] = 77;
   r::to_rts(away, 0x12345, elsewhere);
-  refused(away);
+  EXPECT_EQ(quiesce(), EBUSY);
+  ASSERT_EQ(context->destroy(away), 0);
   ASSERT_EQ(receive(b, 1, 1), 0);
   ASSERT_EQ(send(2, 0).post(a), 0);
   completions(2);

@@ -39,14 +39,14 @@ struct Program {
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
   r::FaultHandler faults;
+  device::MoveSink moves;
 
   void open() {
     auto inner = std::make_unique<LoopbackRnic>();
     device = inner.get();
     rnic = std::make_unique<Rnic>(std::move(inner));
-    static device::MoveSink nobody;
     int error = 0;
-    context = rnic->open_movable(sink, nobody, &error);
+    context = rnic->open_movable(sink, moves, &error);
     ASSERT_NE(context, nullptr);
     ASSERT_EQ(context->alloc_pd(&pd), 0);
     ASSERT_EQ(context->create_cq({1000}, &cq), 0);
@@ -66,6 +66,7 @@ struct Program {
     EXPECT_EQ(context->query_gid(1, 0, &entry), 0);
     return entry.gid;
   }
+  // With a QP of this program or of another.
   void connect(device::Qp* a, device::Qp* b) {
     ibv_qp_attr init = r::attributes(IBV_QPS_INIT, 0, {});
     init.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;

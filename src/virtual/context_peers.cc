@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "virtual/context.h"
+
+// How a context and the peers of its QPs go through a move together (letters.h).
+namespace ferry::virt {
+
+bool Context::has_remote_peer(Qp& qp) {
+  const ibv_qp_state state = qp.attributes().qp_state;
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_peer_here(qp);
+}
+
+void Context::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
+  device::Letter letter;
+  const ibv_qp_attr attributes = qp.attributes();
+  if (!gids_.source_of(attributes.ah_attr, &letter.from.gid)) return;
+  letter.from.qpn = qp.qpn();
+  letter.to = {attributes.ah_attr.grh.dgid, attributes.dest_qp_num};
+  LetterBody body{kind, attempt, {}};
+  if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
+    body.introduction = introduce(qp);
+  letter.bytes = encode(body);
+  letters_.push_back(std::move(letter));
+  moves_.has_letters();
+}
+
+Introduction Context::introduce(const Qp& qp) {
+  Introduction introduction;
+  introduction.qpn = qp.inner->qpn();
+  ibv_gid known{};
+  if (gids_.source_of(qp.attributes().ah_attr, &known)) introduction.gid = gids_.real_of(known);
+  for (const Mr* mr : all<Mr>()) {
+    if (mr->init.pd == qp.init().pd && mr->rkey() != 0 && mr->rkey() != mr->inner->rkey())
+      introduction.rkeys.push_back({mr->rkey(), mr->inner->rkey()});
+  }
+  return introduction;
+}
+
+void Context::take_letters(std::vector<device::Letter>* out) {
+  std::lock_guard lock(talks_mutex_);
+  out->insert(out->end(), std::make_move_iterator(letters_.begin()),
+              std::make_move_iterator(letters_.end()));
+  letters_.clear();
+}
+
+// --- The end that moves
+
+void Context::suspend_peers() {
+  const Calls::Call call(calls_);
+  std::lock_guard lock(talks_mutex_);
+  for (Qp* qp : all<Qp>()) {
+    if (!has_remote_peer(*qp)) continue;
+    Talk& talk = talks_[qp];
+    talk.is_told = true;
+    talk.attempt = ++attempts_;
+    write(*qp, LetterKind::kSuspend, talk.attempt);
+  }
+}
+
+bool Context::has_suspended_peer(Qp& qp) {
+  const auto found = talks_.find(&qp);
+  return found != talks_.end() && found->second.is_suspended;
+}
+
+bool Context::is_in_the_midst(Qp& qp) {
+  const auto found = talks_.find(&qp);
+  if (found == talks_.end()) return false;
+  const Talk& talk = found->second;
+  return talk.awaits_peer || talk.is_met || talk.step == Talk::Step::kFlush ||
+         talk.step == Talk::Step::kConnected;
+}
+
+bool Context::peers_are_suspended() {
+  std::lock_guard lock(talks_mutex_);
+  const std::vector<Qp*> qps = all<Qp>();
+  return std::all_of(qps.begin(), qps.end(),
+                     [&](Qp* qp) { return !has_remote_peer(*qp) || has_suspended_peer(*qp); });
+}
+
+// Peers may have asked for this end's suspension, too: what it had to send is done now.
+void Context::stopped() {
+  is_stopped_ = true;
+  late_.clear();
+  for (auto& [qp, talk] : talks_) {
+    if (talk.step != Talk::Step::kDrain) continue;
+    resume_queues(*qp);
+    talk.step = Talk::Step::kSuspended;
+    write(*qp, LetterKind::kSuspended, talk.peers_attempt);
+  }
+}
+
+void Context::resume_talk(Qp& qp, Talk& talk) {
+  talk.is_suspended = false;
+  const bool told = std::exchange(talk.is_told, false);
+  if (is_made_anew_) {
+    // Its peer does not know the new QP yet.
+    talk.awaits_peer = true;
+    write(qp, LetterKind::kSwitch);
+  } else {
+    if (told) write(qp, LetterKind::kGoOn);
+    if (is_in_the_midst(qp)) return;  // of a move of the peer, which goes on
+  }
+  if (talk.peer.has_value()) {
+    const Introduction peer = *std::exchange(talk.peer, std::nullopt);
+    take_introduction(qp, talk, LetterKind::kSwitch, peer);
+  } else {
+    let_go(qp, talk);
+  }
+}
+
+void Context::resume(bool /*rollback*/) {
+  if (inner_ == nullptr) return;  // unpark() failed: the program's calls wait on
+  std::lock_guard lock(talks_mutex_);
+  is_stopped_ = false;
+  for (Qp* qp : all<Qp>()) {
+    const auto found = talks_.find(qp);
+    if (found == talks_.end()) {
+      resume_qp(*qp);
+    } else {
+      resume_talk(*qp, found->second);
+    }
+  }
+  if (std::exchange(is_drained_, false)) {
+    for (Cq* cq : all<Cq>()) cq->resume();
+  }
+  is_made_anew_ = false;
+  calls_.go_on();
+}
+
+// --- The peer
+
+void Context::stop_queues(Qp& qp) {
+  std::vector<Gate*> gates;
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq == nullptr) continue;
+    static_cast<Cq*>(cq)->stop();
+    gates.push_back(&static_cast<Cq*>(cq)->gate());
+  }
+  gates.push_back(&qp.send_gate());
+  gates.push_back(&qp.receive_gate());
+  for (Gate* gate : gates) gate->shut();
+  Gate::barrier();
+  for (const Gate* gate : gates) gate->await_empty();
+}
+
+void Context::resume_queues(Qp& qp) {
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->resume();
+  }
+}
+
+void Context::begin_suspension(Qp& qp, Talk& talk) {
+  if (is_stopped_ || talk.awaits_peer) {
+    // Both ends move: the device has nothing of this one's to do.
+    talk.step = Talk::Step::kSuspended;
+    write(qp, LetterKind::kSuspended, talk.peers_attempt);
+    return;
+  }
+  if (!gids_.are_learned()) gids_.learn(*inner_);
+  stop_queues(qp);
+  qp.hold();
+  late_.erase(&qp);
+  talk.step = Talk::Step::kDrain;
+}
+
+void Context::sweep_queues(Qp& qp) {
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq})
+    if (cq != nullptr) static_cast<Cq*>(cq)->sweep();
+}
+
+bool Context::drain_step(Qp& qp, Talk& talk) {
+  sweep_queues(qp);
+  if (make_windows() != 0) return true;
+  if (qp.inner->state() == IBV_QPS_RTS && !sends_are_done(qp)) return true;
+  sweep_queues(qp);
+  resume_queues(qp);
+  talk.step = Talk::Step::kSuspended;
+  write(qp, LetterKind::kSuspended, talk.peers_attempt);
+  return false;
+}
+
+bool Context::flush_step(Qp& qp, Talk& talk) {
+  sweep_queues(qp);
+  if (qp.init().cap.max_recv_wr > 0 && !qp.receives_are_back()) return true;
+  resume_queues(qp);
+  const Introduction peer = *std::exchange(talk.peer, std::nullopt);
+  if (qp.reset() == 0) connect_with_peer(qp, peer);
+  talk.step = Talk::Step::kConnected;
+  write(qp, LetterKind::kSwitched);
+  return false;
+}
+
+void Context::connect_with_peer(Qp& qp, const Introduction& peer) {
+  qp.meet(peer);
+  if (qp.connect() != 0 || qp.pass_receives() != 0) qp.fail();
+}
+
+// The peer has not left its device.
+void Context::go_on(Qp& qp, Talk& talk) {
+  if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
+  if (std::exchange(talk.step, Talk::Step::kNone) == Talk::Step::kDrain) resume_queues(qp);
+  if (!is_stopped_) let_go(qp, talk);
+}
+
+// The QP goes on, unless this end waits for its peer, or the peer has asked for its suspension.
+void Context::let_go(Qp& qp, Talk& talk) {
+  if (!talk.awaits_peer && !talk.is_met && talk.step == Talk::Step::kNone) resume_qp(qp);
+}
+
+void Context::resume_qp(Qp& qp) {
+  if (!qp.resume()) late_.insert(&qp);
+}
+
+void Context::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
+                                const Introduction& introduction) {
+  const bool switches = kind == LetterKind::kSwitch;
+  if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
+  if (is_stopped_) {
+    talk.peer = introduction;  // resume() comes back to it
+    return;
+  }
+  if (talk.awaits_peer) {
+    // This end has a new QP, and perhaps the other one as well.
+    talk.awaits_peer = false;
+    talk.is_met = true;
+    connect_with_peer(qp, introduction);
+  } else if (switches) {
+    stop_queues(qp);
+    bool flushes = false;
+    if (qp.flush(&flushes) != 0) qp.fail();
+    talk.peer = introduction;
+    talk.step = Talk::Step::kFlush;
+    return;
+  }
+  write(qp, switches ? LetterKind::kSwitched : LetterKind::kReady);
+  if (switches) {
+    talk.step = Talk::Step::kNone;  // the other one has moved: it needs no suspension any more
+    return;
+  }
+  talk.is_met = false;
+  let_go(qp, talk);
+}
+
+int Context::deliver(const device::Letter& letter) {
+  LetterBody body;
+  if (!parse(letter.bytes, &body)) return EINVAL;
+  std::lock_guard lock(talks_mutex_);
+  const std::vector<Qp*> qps = all<Qp>();
+  const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
+    const ibv_qp_attr attributes = qp->attributes();
+    return qp->qpn() == letter.to.qpn && attributes.dest_qp_num == letter.from.qpn &&
+           std::memcmp(attributes.ah_attr.grh.dgid.raw, letter.from.gid.raw, 16) == 0;
+  });
+  if (found == qps.end()) return ENOENT;
+  Qp& qp = **found;
+  Talk& talk = talks_[&qp];
+  switch (body.kind) {
+    case LetterKind::kSuspend:
+      if (talk.step != Talk::Step::kNone) break;
+      talk.peers_attempt = body.attempt;
+      begin_suspension(qp, talk);
+      break;
+    case LetterKind::kSuspended:
+      talk.is_suspended |= talk.is_told && body.attempt == talk.attempt;
+      break;
+    case LetterKind::kGoOn: go_on(qp, talk); break;
+    case LetterKind::kSwitch:
+    case LetterKind::kSwitched: take_introduction(qp, talk, body.kind, body.introduction); break;
+    case LetterKind::kReady:
+      if (talk.step != Talk::Step::kConnected) break;
+      talk.step = Talk::Step::kNone;
+      let_go(qp, talk);
+      break;
+  }
+  return 0;
+}
+
+bool Context::progress() {
+  std::lock_guard lock(talks_mutex_);
+  if (is_stopped_ || inner_ == nullptr) return false;
+  bool more = false;
+  std::erase_if(late_, [&](Qp* qp) {
+    sweep_queues(*qp);
+    return qp->resume();
+  });
+  more |= !late_.empty();
+  for (auto& [qp, talk] : talks_) {
+    if (talk.step == Talk::Step::kDrain) more |= drain_step(*qp, talk);
+    if (talk.step == Talk::Step::kFlush) more |= flush_step(*qp, talk);
+  }
+  return more;
+}
+
+}  // namespace ferry::virt

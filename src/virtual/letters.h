@@ -1,0 +1,56 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+// What the two ends of a connection tell each other around a move, in device::Letter::bytes. M is
+// the end that moves, P its peer; when both move, each is both.
+//
+//   M                      P
+//   SUSPEND    ->               its requests are held; those that the device has are done
+//              <-  SUSPENDED
+//                               M leaves its device, and enters another one
+//   SWITCH     ->               receives come back; the QP is connected with the new one of M
+//              <-  SWITCHED
+//   READY      ->               M's QP is connected as well, so requests go out again
+//
+// GO_ON in the place of SWITCH: M has not left its device.
+namespace ferry::virt {
+
+enum class LetterKind : std::uint8_t {
+  kSuspend = 1,
+  kSuspended = 2,
+  kGoOn = 3,
+  kSwitch = 4,
+  kSwitched = 5,
+  kReady = 6
+};
+
+// Of SWITCH and SWITCHED: the sender's QP as its device has it, and its keys, which the receiver's
+// application knows by the virtual ones.
+struct Introduction {
+  struct Key {
+    std::uint32_t known = 0, real = 0;
+  };
+  std::uint32_t qpn = 0;
+  ibv_gid gid{};
+  std::vector<Key> rkeys;
+};
+
+struct LetterBody {
+  LetterKind kind = LetterKind::kSuspend;
+  // Of SUSPEND: the how manieth it is of its sender; SUSPENDED repeats it. A sender that has given
+  // up and begun anew can so tell the answers apart.
+  std::uint32_t attempt = 0;
+  Introduction introduction;  // of SWITCH and SWITCHED
+};
+
+std::vector<std::byte> encode(const LetterBody& body);
+// False: malformed.
+bool parse(std::span<const std::byte> bytes, LetterBody* out);
+
+}  // namespace ferry::virt

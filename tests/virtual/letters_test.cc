@@ -1,0 +1,50 @@
+#include "virtual/letters.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry::virt {
+namespace {
+
+LetterBody introduction() {
+  LetterBody body;
+  body.kind = LetterKind::kSwitch;
+  body.introduction.qpn = 0xABCDEF;
+  body.introduction.gid.raw[3] = 9;
+  body.introduction.rkeys = {{1, 2}, {0xFFFFFFFF, 3}};
+  return body;
+}
+
+TEST(Letters, AreReadAsTheyWereWritten) {
+  LetterBody got;
+  ASSERT_TRUE(parse(encode(introduction()), &got));
+  EXPECT_EQ(got.kind, LetterKind::kSwitch);
+  EXPECT_EQ(got.introduction.qpn, 0xABCDEFu);
+  EXPECT_EQ(got.introduction.gid.raw[3], 9);
+  ASSERT_EQ(got.introduction.rkeys.size(), 2u);
+  EXPECT_EQ(got.introduction.rkeys[1].known, 0xFFFFFFFFu);
+  EXPECT_EQ(got.introduction.rkeys[1].real, 3u);
+  ASSERT_TRUE(parse(encode({LetterKind::kSuspended, 77, {}}), &got));
+  EXPECT_EQ(got.kind, LetterKind::kSuspended);
+  EXPECT_EQ(got.attempt, 77u);
+}
+
+TEST(Letters, AnythingElseIsRefused) {
+  const std::vector<std::byte> good = encode(introduction());
+  LetterBody got;
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(parse({good.data(), size}, &got)) << size;
+  const auto changed = [&](std::size_t at, unsigned value) {
+    std::vector<std::byte> bad = good;
+    bad.resize(std::max(bad.size(), at + 1));
+    bad[at] = static_cast<std::byte>(value);
+    return parse(bad, &got);
+  };
+  EXPECT_FALSE(changed(good.size(), 0)) << "more than a letter";
+  EXPECT_FALSE(changed(0, 0)) << "an unknown kind";
+  EXPECT_FALSE(changed(0, 7)) << "an unknown kind";
+  EXPECT_FALSE(changed(8, 1)) << "a QPN of 25 bits";
+  EXPECT_FALSE(changed(28, 0xFF)) << "more keys than there are";
+}
+
+}  // namespace
+}  // namespace ferry::virt

@@ -1,0 +1,194 @@
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "../rnic/workload.h"
+#include "rig.h"
+
+// The two ends of a connection in programs of their own, with random requests. Each moves at random
+// points, also both at once, and letters take their time: everything is executed exactly once, in
+// order.
+namespace ferry::virt::testing {
+namespace {
+
+// One program, and how far its move is.
+struct Mover : Program {
+  enum class Step : std::uint8_t { kIdle, kTold, kStopped, kParked, kEntered };
+
+  r::Endpoint end;
+  std::deque<device::Letter> letters;  // on their way to the other one
+  Step step = Step::kIdle;
+  unsigned moves = 0, given_up = 0;
+  std::mutex agent;  // held by who does what the agent of a program does
+  std::atomic<bool> ends{false};
+  std::thread progress;
+
+  Mover(const char* name, std::uint64_t seed, std::vector<std::string>* errors)
+      : end(name, seed, errors) {
+    open();
+    end.qp = create_qp(r::Endpoint::capabilities());
+    end.mr = reg(end.memory(), end.memory_size());
+    context->prepare();
+    progress = std::thread([this] {
+      while (!ends) {
+        {
+          std::lock_guard lock(agent);
+          context->progress();
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    });
+  }
+  ~Mover() {
+    ends = true;
+    progress.join();
+  }
+  void poll() {
+    ibv_wc completions[4];
+    const int count = cq->poll(4, completions);
+    for (int i = 0; i < count; ++i) end.completed(completions[i]);
+  }
+  void collect() {
+    std::vector<device::Letter> written;
+    context->take_letters(&written);
+    letters.insert(letters.end(), written.begin(), written.end());
+  }
+  void give_up() {
+    context->resume(true);
+    step = Step::kIdle;
+    ++given_up;
+  }
+  // The next step of its move.
+  void advance(port::SplitMix64& random) {
+    std::lock_guard lock(agent);
+    device::Parcel parcel;
+    std::uint32_t unacked = 0;
+    switch (step) {
+      case Step::kIdle:
+        context->suspend_peers();
+        step = Step::kTold;
+        break;
+      case Step::kTold:
+        if (context->peers_are_suspended() &&
+            context->quiesce(std::chrono::milliseconds(3), &unacked) == 0) {
+          step = Step::kStopped;
+        } else if (random.chance(0.05)) {
+          give_up();
+        }
+        break;
+      case Step::kStopped:
+        if (random.chance(0.2)) return give_up();
+        ASSERT_EQ(context->park(&parcel), 0);
+        step = Step::kParked;
+        break;
+      case Step::kParked:
+        ASSERT_EQ(context->unpark(context->place()), 0);
+        step = Step::kEntered;
+        break;
+      case Step::kEntered:
+        context->resume(false);
+        step = Step::kIdle;
+        ++moves;
+        break;
+    }
+  }
+};
+
+struct Pair {
+  explicit Pair(std::uint64_t seed) : random(seed), a("a", seed, &errors), b("b", ~seed, &errors) {
+    a.end.peer = &b.end;
+    b.end.peer = &a.end;
+    a.connect(a.end.qp, b.end.qp);
+  }
+
+  void deliver(Mover& from, Mover& to) {
+    from.collect();
+    if (from.letters.empty()) return;
+    std::lock_guard lock(to.agent);
+    EXPECT_EQ(to.context->deliver(from.letters.front()), 0);
+    from.letters.pop_front();
+  }
+  // What the programs and whoever carries letters do at a time.
+  void work(bool posts) {
+    for (Mover* mover : {&a, &b}) {
+      if (posts && random.chance(0.5)) mover->end.post_request(false);
+      if (random.chance(0.6)) mover->end.post_receive();
+      mover->poll();
+    }
+    if (random.chance(0.3)) deliver(a, b);
+    if (random.chance(0.3)) deliver(b, a);
+  }
+  void advance(double begin) {
+    for (Mover* mover : {&a, &b}) {
+      if (random.chance(mover->step == Mover::Step::kIdle ? begin : 0.2)) mover->advance(random);
+    }
+  }
+  std::string describe() {
+    std::string text;
+    for (Mover* mover : {&a, &b}) {
+      ibv_qp_attr attributes{};
+      mover->end.qp->query(&attributes);
+      text += mover->end.describe() + ", step " + std::to_string(static_cast<int>(mover->step)) +
+              ", " + std::to_string(mover->letters.size()) + " letters, QP in state " +
+              std::to_string(attributes.qp_state) + "\n";
+    }
+    return text;
+  }
+  bool is_over() {
+    return a.end.done() && b.end.done() && a.step == Mover::Step::kIdle &&
+           b.step == Mover::Step::kIdle && a.letters.empty() && b.letters.empty();
+  }
+  void play() {
+    for (int i = 0; i < 1500; ++i) {
+      work(true);
+      advance(0.01);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    // A last request of each that is signaled, so that everything before it is known to be done.
+    for (Mover* mover : {&a, &b}) {
+      const std::size_t before = mover->end.requests_posted();
+      while (mover->end.requests_posted() == before) {
+        mover->end.post_request(true);
+        work(false);
+        advance(0);
+        if (::testing::Test::HasFailure()) return;
+        ASSERT_LT(std::chrono::steady_clock::now(), limit) << describe();
+      }
+    }
+    while (!is_over()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit) << describe();
+      ASSERT_TRUE(errors.empty()) << errors[0];
+      work(false);
+      advance(0);
+    }
+    a.end.check();
+    b.end.check();
+    EXPECT_TRUE(errors.empty()) << errors[0];
+  }
+
+  port::SplitMix64 random;
+  std::vector<std::string> errors;
+  Mover a, b;
+};
+
+TEST(RandomPeers, EverythingIsExecutedOnce) {
+  const char* wanted = std::getenv("FERRY_SEED");
+  const std::uint64_t first = wanted != nullptr ? std::strtoull(wanted, nullptr, 0) : 1;
+  const std::uint64_t last = wanted != nullptr ? first : 30;
+  unsigned moves = 0, given_up = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    SCOPED_TRACE("FERRY_SEED=" + std::to_string(seed));
+    Pair pair(seed);
+    pair.play();
+    if (::testing::Test::HasFailure()) return;
+    moves += pair.a.moves + pair.b.moves;
+    given_up += pair.a.given_up + pair.b.given_up;
+  }
+  std::printf("%u moves, %u given up\n", moves, given_up);
+  EXPECT_GT(moves, 0u);
+}
+
+}  // namespace
+}  // namespace ferry::virt::testing
