@@ -225,7 +225,7 @@ TEST_F(CompletionQueueTest, ExactlyFullIsNoOverflow) {
 TEST_F(CompletionQueueTest, IgnoredOverrunsLoseTheOldest) {
   ASSERT_NO_FATAL_FAILURE(open(3));
   device::Cq* cq = nullptr;
-  ASSERT_EQ(a.context->create_cq({3, false, true}, &cq), 0);
+  ASSERT_EQ(a.context->create_cq({.cqe = 3, .ignore_overrun = true}, &cq), 0);
   std::swap(cq, a.cq);
   ASSERT_NO_FATAL_FAILURE(connect());
   mr_a = a.reg(memory, sizeof memory);
@@ -242,7 +242,7 @@ TEST_F(CompletionQueueTest, IgnoredOverrunsLoseTheOldest) {
 
 TEST_F(CompletionQueueTest, TimestampsAreOfTheAdding) {
   ASSERT_NO_FATAL_FAILURE(open(15));
-  ASSERT_EQ(a.context->create_cq({15, true, false}, &a.cq), 0);
+  ASSERT_EQ(a.context->create_cq({.cqe = 15, .timestamps = true}, &a.cq), 0);
   ASSERT_NO_FATAL_FAILURE(connect());
   mr_a = a.reg(memory, sizeof memory);
   mr_b = b.reg(memory, sizeof memory);

@@ -35,7 +35,8 @@ Images make_images() {
   Node& a = pair.a;
   Node& b = pair.b;
   EXPECT_EQ(a.context->destroy(a.cq), 0);
-  EXPECT_EQ(a.context->create_cq({15, true, true}, &a.cq), 0);
+  EXPECT_EQ(a.context->create_cq({.cqe = 15, .timestamps = true, .ignore_overrun = true}, &a.cq),
+            0);
   device::Mr* mr_a = a.reg(memory_a.data(), kImageBytes);
   device::Mr* mr_b = b.reg(memory_b.data(), kImageBytes, kAccess);
   device::Srq* srq = b.create_srq(8);
