@@ -291,9 +291,9 @@ group_moves() {
   moved_server wbw ib_write_bw -b
   moved_server rbw ib_read_bw
   slow_rdma 4mbit
-  mover h1 cms rping -s -C 1500 -S 4096
+  mover h1 cms rping -s -C 4000 -S 4096
   await 'cms listens' unless_ended h1 cms listens_by_cm cms
-  beside client rping -c -a "$(rdma_address_of h1 cms)" -C 1500 -S 4096
+  beside client rping -c -a "$(rdma_address_of h1 cms)" -C 4000 -S 4096
   await_traffic h1 cms
   move cms h1 h2
   await_traffic h2 cms
