@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #undef ibv_reg_mr
 #undef ibv_query_port
@@ -22,11 +24,21 @@ bool fails(const char* name) {
   return true;
 }
 
+// The objects that live. What a test does not destroy ends before the next one.
+std::map<const void*, std::shared_ptr<void>> living;
+
+template <typename T>
+T* born() {
+  const auto object = std::make_shared<T>();
+  living.emplace(object.get(), object);
+  return object.get();
+}
+
 template <typename T>
 T* made(const char* name) {
   if (fails(name)) return nullptr;
   ++the_stock.live;
-  auto* object = new T{};
+  auto* object = born<T>();
   object->context = &the_stock.verbs.context;
   return object;
 }
@@ -36,7 +48,7 @@ template <typename T>
 int ended(const char* name, T* object) {
   if (fails(name)) return the_stock.error;
   --the_stock.live;
-  delete object;
+  living.erase(object);
   return 0;
 }
 
@@ -135,7 +147,7 @@ void fill(ibv_qp_ex* ex) {
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   if (fails("ibv_create_cq_ex")) return nullptr;
   ++the_stock.live;
-  auto* cq = new PlayedCq;
+  auto* cq = born<PlayedCq>();
   cq->ex.context = context;
   cq->ex.cqe = static_cast<int>(attributes->cqe);
   cq->ex.cq_context = attributes->cq_context;
@@ -165,7 +177,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   if (fails("ibv_create_qp_ex")) return nullptr;
   ++the_stock.live;
-  auto* qp = new ibv_qp_ex{};
+  auto* qp = born<ibv_qp_ex>();
   qp->qp_base.context = context;
   qp->qp_base.qp_context = attributes->qp_context;
   qp->qp_base.qp_type = attributes->qp_type;
@@ -202,6 +214,7 @@ PlayedStock& stock() {
 
 void reset_stock() {
   the_stock = {};
+  living.clear();
   std::strcpy(the_stock.device.name, "played0");
   verbs_context& v = the_stock.verbs;
   v.sz = sizeof v;
@@ -300,7 +313,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
                       int vector) {
   if (fails("ibv_create_cq")) return nullptr;
   ++stock().live;
-  auto* cq = reinterpret_cast<ibv_cq*>(new PlayedCq);
+  auto* cq = reinterpret_cast<ibv_cq*>(born<PlayedCq>());
   cq->context = context;
   cq->cqe = cqe + 1;
   cq->cq_context = cq_context;
@@ -333,7 +346,7 @@ void ibv_ack_cq_events(ibv_cq* /*cq*/, unsigned count) {
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   if (fails("ibv_create_qp")) return nullptr;
   ++stock().live;
-  auto* qp = new ibv_qp_ex{};
+  auto* qp = born<ibv_qp_ex>();
   qp->qp_base.context = pd->context;
   qp->qp_base.qp_context = attributes->qp_context;
   qp->qp_base.qp_type = attributes->qp_type;
