@@ -1,9 +1,5 @@
 #include "virtual/completion_queue.h"
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-
 namespace ferry::virt {
 
 void Cq::settle() {

@@ -72,9 +72,7 @@ void Context::shut_gates() {
     gates.push_back(&qp->send_gate());
     gates.push_back(&qp->receive_gate());
   }
-  for (Gate* gate : gates) gate->shut();
-  Gate::barrier();
-  for (const Gate* gate : gates) gate->await_empty();
+  Gate::shut(gates);
 }
 
 bool Context::sweep() {

@@ -141,9 +141,7 @@ void Context::stop_queues(Qp& qp) {
   }
   gates.push_back(&qp.send_gate());
   gates.push_back(&qp.receive_gate());
-  for (Gate* gate : gates) gate->shut();
-  Gate::barrier();
-  for (const Gate* gate : gates) gate->await_empty();
+  Gate::shut(gates);
 }
 
 void Context::resume_queues(Qp& qp) {

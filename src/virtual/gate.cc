@@ -40,9 +40,13 @@ std::unique_lock<std::mutex> Gate::lock() {
   return guard;
 }
 
-void Gate::shut() {
-  std::lock_guard guard(mutex_);
-  owner_.store(kShut, std::memory_order_relaxed);
+void Gate::shut(std::span<Gate* const> gates) {
+  for (Gate* gate : gates) {
+    std::lock_guard guard(gate->mutex_);
+    gate->owner_.store(kShut, std::memory_order_relaxed);
+  }
+  barrier();
+  for (const Gate* gate : gates) gate->await_empty();
 }
 
 void Gate::open() {

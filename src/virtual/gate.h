@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <span>
 
 // A lock that costs its usual holder no atomic operation. Whoever stops a device must know that no
 // thread of the program is inside of it, so each queue of the device behind has a gate. Most queues
@@ -35,11 +36,9 @@ class Gate {
   // Nobody else is in while the caller has the lock, however the gate stands.
   std::unique_lock<std::mutex> lock();
 
-  // Several gates are shut with one barrier: shut() each, barrier(), await_empty() each. From then
-  // on threads come by lock() alone, until open().
-  void shut();
-  static void barrier();
-  void await_empty() const;
+  // From now on threads come by lock() alone, until open(), and nobody is in who came otherwise. One
+  // barrier serves all of the gates.
+  static void shut(std::span<Gate* const> gates);
   // With the lock held: the next thread that comes owns the gate.
   void open();
   // With the lock held.
@@ -48,6 +47,9 @@ class Gate {
  private:
   // What owner_ is, beside the number of a thread.
   static constexpr std::uintptr_t kNobody = 0, kShared = 1, kShut = 2;
+
+  static void barrier();
+  void await_empty() const;
 
   static std::uintptr_t this_thread() {
     return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer());

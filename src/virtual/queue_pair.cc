@@ -275,25 +275,24 @@ bool Qp::receives_are_back() {
   return true;
 }
 
-void Qp::leave_device() {
-  const auto lock = receive_gate_.lock();
-  if (mode_ == Receives::kWait)
-    kept_receives_ = flushed_;  // else they were kept before, and still are
+void Qp::keep_receives() {
   returns_.count_flushed(qpn_, nullptr);
+  if (mode_ == Receives::kWait) kept_receives_ = flushed_;  // else they are kept since before
   refilled_ = 0;
-  inner = queue_ = nullptr;
   mode_ = Receives::kKeep;
   mode_changed_.notify_all();
+}
+
+void Qp::leave_device() {
+  const auto lock = receive_gate_.lock();
+  keep_receives();
+  inner = queue_ = nullptr;
 }
 
 int Qp::reset() {
   {
     const auto lock = receive_gate_.lock();
-    returns_.count_flushed(qpn_, nullptr);
-    if (mode_ == Receives::kWait) kept_receives_ = flushed_;
-    refilled_ = 0;
-    mode_ = Receives::kKeep;
-    mode_changed_.notify_all();
+    keep_receives();
   }
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RESET;

@@ -118,6 +118,8 @@ class Qp final : public Shadow<device::Qp> {
   int receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
   int keep(ibv_recv_wr* list, ibv_recv_wr** bad);
+  // With the lock of receive_gate_: what was flushed has come back, and receives are kept.
+  void keep_receives();
   // With the lock of receive_gate_.
   int refill_locked();
   bool takes(const ibv_send_wr& request) const;

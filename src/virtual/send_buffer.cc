@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace ferry::virt {
+
 void SendBuffer::append(const ibv_send_wr& request) {
   const auto count = static_cast<std::size_t>(std::max(request.num_sge, 0));
   const std::size_t elements = elements_.size(), bytes = bytes_.size();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <thread>
 #include <vector>
 
@@ -36,9 +37,7 @@ TEST(Gate, TheNextThreadOwnsItAfterItWasShut) {
   Gate gate;
   const auto nothing = [] {};
   pass(gate, nothing);
-  gate.shut();
-  Gate::barrier();
-  gate.await_empty();
+  Gate::shut(std::array{&gate});
   EXPECT_FALSE(pass(gate, nothing));
   EXPECT_FALSE(pass(gate, nothing));
   {
@@ -78,9 +77,7 @@ TEST(Gate, NobodyIsInAfterItWasShut) {
     while (!ends) pass(gate, [&] { ++passes; });
   });
   for (int i = 0; i < 200; ++i) {
-    gate.shut();
-    Gate::barrier();
-    gate.await_empty();
+    Gate::shut(std::array{&gate});
     const auto lock = gate.lock();
     const long before = passes;
     std::this_thread::yield();
