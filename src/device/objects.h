@@ -322,6 +322,9 @@ class Rnic {
   // Null and *error (errno): it cannot be opened (no socket, no memory). `sink` outlives the
   // context.
   virtual std::unique_ptr<Context> open(EventSink& sink, int* error) = 0;
+  // The program is on another host now: from now on open() opens the device that has this name
+  // there. name() stays.
+  virtual void follow(const std::string& /*name*/) {}
 };
 
 }  // namespace ferry::device

@@ -83,7 +83,7 @@ int Mw::create(device::Pd* pd, ibv_mw_type type) {
   real = ibv_alloc_mw(real_pd(pd), type);
   if (real == nullptr) return error_of(real);
   names_.mws.set(handle_, real);
-  names_.has_windows = true;
+  if (type == IBV_MW_TYPE_2) names_.has_windows = true;
   return 0;
 }
 

@@ -45,7 +45,7 @@ class Ended {
 struct Names {
   Table<ibv_ah> ahs;  // by ibv_ah.handle
   Table<ibv_mw> mws;  // by ibv_mw.handle
-  // Whether there has ever been a window: until then no request of RC and UC names one.
+  // Whether there has ever been a window of type 2: until then no request of RC and UC names one.
   std::atomic<bool> has_windows{false};
 
   // By ibv_mr.lkey.

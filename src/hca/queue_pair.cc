@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "hca/completion_queue.h"
+#include "hca/doorbell.h"
 
 namespace ferry::hca {
 namespace {
@@ -79,7 +80,7 @@ int Qp::post_named(ibv_send_wr* list, ibv_send_wr** bad) {
     if (count > 0) {
       copies[count - 1].next = nullptr;
       ibv_send_wr* failed = nullptr;
-      if (const int error = real->context->ops.post_send(real, copies.data(), &failed)) {
+      if (const int error = post(copies.data(), &failed)) {
         *bad = failed != nullptr ? originals[static_cast<std::size_t>(failed - copies.data())]
                                  : originals[0];
         return error;
@@ -147,7 +148,16 @@ int Qp::post_all(ibv_send_wr* list) {
     }
     build(copy);
   }
-  return error_of(ibv_wr_complete(ex_));
+  const int error = error_of(ibv_wr_complete(ex_));
+  return error == EACCES ? posted_silently(nullptr) : error;
+}
+
+// The provider has told where it stopped, and not why: the queue is full, or the request is one that
+// it does not take.
+int Qp::posted_silently(const ibv_send_wr* bad) const {
+  const int error = ring_doorbell(*real);
+  if (error != 0) return error;
+  return bad != nullptr ? ENOMEM : 0;
 }
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {

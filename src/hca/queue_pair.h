@@ -2,6 +2,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
+
 #include "device/objects.h"
 #include "hca/objects.h"
 
@@ -16,7 +18,7 @@ class Qp : public device::Qp, public Ended {
   ibv_qp_state state() const override { return real->state; }
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
     if (names_.has_windows.load(std::memory_order_relaxed)) return post_named(list, bad);
-    return real->context->ops.post_send(real, list, bad);
+    return post(list, bad);
   }
   int post_all(ibv_send_wr* list) override;
   int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
@@ -36,10 +38,18 @@ class Qp : public device::Qp, public Ended {
   ibv_qp* real = nullptr;
 
  protected:
+  int post(ibv_send_wr* list, ibv_send_wr** bad) {
+    const int error = real->context->ops.post_send(real, list, bad);
+    if (error == EACCES) [[unlikely]]
+      return posted_silently(*bad);
+    return error;
+  }
   // Posts copies in which stock objects stand where the requests name AHs, MWs and MRs by number.
   int post_named(ibv_send_wr* list, ibv_send_wr** bad);
 
  private:
+  // The requests before `bad` are in the queue, and the kernel does not know. 0 or errno.
+  int posted_silently(const ibv_send_wr* bad) const;
   // Puts stock objects into a copy of a request. False: it names something that does not exist.
   bool name(ibv_send_wr* request) const;
   // Builds a request by the calls of ibv_qp_ex.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <fstream>
 #include <new>
+#include <utility>
 
 #include "hca/context.h"
 
@@ -21,16 +22,24 @@ std::string netdev_of(const std::string& device) {
 
 }  // namespace
 
-Rnic::Rnic(ibv_device* device)
+Rnic::Rnic(ibv_device* device, OpenNamed open_named)
     : device_(device),
+      open_named_(std::move(open_named)),
       name_(ibv_get_device_name(device)),
       netdev_(netdev_of(name_)),
       guid_(be64toh(ibv_get_device_guid(device))),
       index_(ibv_get_device_index(device)) {}
 
+// The list of another host, or of former times, is of no use: a device of this name may have another
+// number.
+void Rnic::follow(const std::string& name) {
+  device_ = nullptr;
+  name_there_ = name;
+}
+
 std::unique_ptr<device::Context> Rnic::open(device::EventSink& /*sink*/, int* error) {
   const StockErrno stock_errno;
-  ibv_context* context = ibv_open_device(device_);
+  ibv_context* context = device_ != nullptr ? ibv_open_device(device_) : open_named_(name_there_);
   if (context == nullptr) {
     *error = errno != 0 ? errno : EIO;
     return nullptr;

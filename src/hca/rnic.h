@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,17 +15,23 @@ namespace ferry::hca {
 
 class Rnic final : public device::Rnic {
  public:
+  // Opens the device of this name, as the stock library finds it now. Null with errno.
+  using OpenNamed = std::function<ibv_context*(const std::string& name)>;
+
   // `device` is one of the stock library's list, which is not freed while this lives.
-  explicit Rnic(ibv_device* device);
+  Rnic(ibv_device* device, OpenNamed open_named);
 
   const std::string& name() const override { return name_; }
   const std::string& netdev() const override { return netdev_; }
   std::uint64_t guid() const override { return guid_; }
   int index() const override { return index_; }
   std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override;
+  void follow(const std::string& name) override;
 
  private:
-  ibv_device* const device_;
+  ibv_device* device_;  // null after follow()
+  const OpenNamed open_named_;
+  std::string name_there_;
   const std::string name_, netdev_;
   const std::uint64_t guid_;
   const int index_;

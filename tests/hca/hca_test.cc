@@ -26,7 +26,7 @@ struct Hca : ::testing::Test {
 
   void SetUp() override {
     reset_stock();
-    rnic = std::make_unique<Rnic>(&stock().device);
+    rnic = std::make_unique<Rnic>(&stock().device, nullptr);
     int error = 0;
     context = rnic->open(sink, &error);
     ASSERT_EQ(error, 0);
@@ -151,10 +151,10 @@ TEST_F(Hca, NothingIsLeftOfAnObjectThatTheKernelRefuses) {
 }
 
 TEST_F(Hca, ErrnoStaysTheApplications) {
-  Rnic rnic(&stock().device);
+  Rnic other(&stock().device, nullptr);
   int error = 0;
   errno = ENOTTY;
-  const auto opened = rnic.open(sink, &error);
+  const auto opened = other.open(sink, &error);
   EXPECT_EQ(errno, ENOTTY);
   device::Mr* mr = nullptr;
   ASSERT_EQ(context->reg_mr({pd}, &mr), 0);

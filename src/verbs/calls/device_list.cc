@@ -90,6 +90,28 @@ Device* find_kernel_device(Known& all, const ibv_device* kernel) {
   return found == all.devices.end() ? nullptr : &*found;
 }
 
+// Null with errno. An open context keeps its device alive, whose list is gone.
+ibv_context* open_stock(const std::string& name) {
+  const auto list_devices = FERRY_STOCK(ibv_get_device_list, "IBVERBS_1.1");
+  const auto free_list = FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1");
+  int count = 0;
+  ibv_device** list = nullptr;
+  if (list_devices) {
+    SystemFilesOnly guard;
+    list = list_devices(&count);
+  }
+  errno = ENODEV;
+  if (!list) return nullptr;
+  ibv_device** const end = list + count;
+  ibv_device** const found =
+      std::find_if(list, end, [&](const ibv_device* device) { return device->name == name; });
+  ibv_context* context = found != end ? ibv_open_device(*found) : nullptr;
+  const int error = errno;
+  free_list(list);
+  errno = error;
+  return context;
+}
+
 // The device that stands for `kernel`, one of the stock library's list. A device that was unplugged
 // and plugged in again is another one, as it is there. *kept: it is new, and that list must not be
 // freed.
@@ -99,7 +121,7 @@ Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
     if (Device* d = find_kernel_device(all, kernel)) return *d;
   }
   // No lock: hca::Rnic calls functions of this file.
-  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(kernel));
+  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(kernel, open_stock));
   std::lock_guard lock(all.mutex);
   if (Device* d = find_kernel_device(all, kernel)) return *d;  // of another thread
   Device& d = add_device(all, std::move(rnic), kernel);
