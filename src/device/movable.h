@@ -62,8 +62,9 @@ struct Parcel {
 // it comes from the program that has the QP `from`.
 struct Letter {
   struct End {
-    ibv_gid gid{};          // that of the application, as ibv_qp_attr of the other end names it
+    port::Address gid;      // that of the application, as ibv_qp_attr of the other end names it
     std::uint32_t qpn = 0;  // virtual
+    auto operator<=>(const End&) const = default;
   };
   End from, to;
   std::vector<std::byte> bytes;
@@ -125,14 +126,18 @@ class MovableContext : public Context {
                       Object** object) = 0;
 
   // Of a device whose peers have to be told by letters. suspend_peers() comes before quiesce(), once
-  // peers_are_suspended(); until resume() all goes by letters. While progress() gives true, it is to
-  // be called again and again.
+  // peers_are_suspended(); until resume() all goes by letters. release_peers() in the place of
+  // quiesce() lets them go on. While progress() gives true, it is to be called again and again.
   virtual void suspend_peers() {}
   virtual bool peers_are_suspended() { return true; }
+  virtual void release_peers() {}
   virtual void take_letters(std::vector<Letter>* /*out*/) {}
   // ENOENT: there is no such connection; EINVAL: the letter is malformed.
   virtual int deliver(const Letter& /*letter*/) { return ENOENT; }
   virtual bool progress() { return false; }
+
+  // What of the context cannot move, for people; null: nothing.
+  virtual const char* obstacle() { return nullptr; }
 
   virtual void status(std::vector<QpStatus>* out) = 0;
   // rdma_cm has agreed with the peer of this QP (virtual QPN) on `peer`. False: no such QP.

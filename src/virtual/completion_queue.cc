@@ -12,7 +12,12 @@ int Cq::sift(ibv_wc* completions, int count) {
   if (returns_.sifts()) count = returns_.sift(completions, count);
   if (count == 0 || stops_.load(std::memory_order_relaxed) == 0) return count;
   // Whether a completion is a solicited one cannot be seen from it: an event too many does no harm.
-  if (armed_.exchange(kNot, std::memory_order_relaxed) != kNot) sink_.completion(*this);
+  if (armed_.exchange(kNot, std::memory_order_relaxed) == kNot) return count;
+  if (channel() != nullptr) {
+    channel()->ring(*this);
+  } else {
+    sink_.completion(*this);
+  }
   return count;
 }
 
@@ -111,6 +116,7 @@ bool Cq::sweep_locked() {
 }
 
 void Cq::stop() {
+  if (channel() != nullptr) channel()->stop();
   const auto lock = gate_.lock();
   stops_.fetch_add(1, std::memory_order_release);
 }
@@ -147,6 +153,7 @@ int Cq::enter_device(device::Cq& object) {
 }
 
 void Cq::resume() {
+  if (channel() != nullptr) channel()->collect();
   const auto lock = gate_.lock();
   // The device may have raised its event for a completion that is not the application's. What comes
   // before it is armed again is found by the sweep.
@@ -154,6 +161,7 @@ void Cq::resume() {
   if (armed != kNot && inner != nullptr) inner->arm(armed == kForSolicited);
   if (inner != nullptr) sweep_locked();
   stops_.fetch_sub(1, std::memory_order_release);
+  if (channel() != nullptr) channel()->resume();
   settle();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "virtual/calls.h"
+#include "virtual/channel.h"
 #include "virtual/gate.h"
 #include "virtual/objects.h"
 #include "virtual/renamed_queues.h"
@@ -40,7 +41,11 @@ class Cq final : public Shadow<device::Cq> {
   int resize(int cqe) override;
   int capacity() const override;
   int moderate(std::uint16_t count, std::uint16_t period) override;
-  void acknowledge() override { inner->acknowledge(); }
+  void acknowledge() override {
+    if (channel() != nullptr) channel()->acknowledge(*this);
+  }
+  // Null: its events go to the EventSink.
+  Channel* channel() const { return static_cast<Channel*>(init_.channel); }
 
   // The device has raised its event. False: this is not for the application. In a stop some
   // completions are not the application's; then the shadow itself looks which are, and raises it.

@@ -9,11 +9,16 @@ using Call = Calls::Call;
 std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
                                        device::MoveSink& moves, int* error) {
   std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves));
+  context->name_ = context->rnic_->name();
   context->inner_ = context->rnic_->open(*context, error);
-  return context->inner_ ? std::move(context) : nullptr;
+  if (context->inner_ == nullptr) return nullptr;
+  context->command_descriptor_ = context->inner_->command_descriptor();
+  *error = context->events_.open(*context->inner_);
+  return *error == 0 ? std::move(context) : nullptr;
 }
 
 Context::~Context() {
+  events_.leave();
   inner_.reset();
 }
 
@@ -175,7 +180,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
     shadow.init.length = init.length;
     shadow.init.iova = init.iova;
   }
-  if (numbers_ == nullptr) {
+  if (numbers_ == nullptr || !numbers_->lkeys.is_used()) {
     shadow.take_keys();
   } else {
     name(shadow);
@@ -216,7 +221,16 @@ int Context::open_xrcd(device::Xrcd** out) {
 
 int Context::create_channel(device::Channel** out) {
   const Call call(calls_);
-  return keep<Channel>(out, [&](device::Channel** made) { return inner_->create_channel(made); });
+  const int error =
+      keep<Channel>(out, [&](device::Channel** made) { return inner_->create_channel(made); });
+  if (error != 0) return error;
+  auto* channel = static_cast<Channel*>(*out);
+  const int failed = channel->open();
+  if (failed == 0) return 0;
+  inner_->destroy(channel->leave_device());
+  std::lock_guard lock(mutex_);
+  objects_.erase(*out);
+  return failed;
 }
 
 void Context::name(const Mr& mr) {
@@ -239,14 +253,16 @@ int Context::destroy(device::Object* object) {
   const Call call(calls_);
   auto* shadow = dynamic_cast<Shadowing*>(object);
   if (shadow == nullptr) return EINVAL;
-  device::Mw* window = nullptr;
-  if (auto* pd = dynamic_cast<Pd*>(object)) std::swap(window, pd->window);
-  if (window != nullptr) inner_->destroy(window);
+  if (auto* pd = dynamic_cast<Pd*>(object)) destroy_window(*pd);
   auto* qp = dynamic_cast<Qp*>(object);
   std::unique_lock talks(talks_mutex_, std::defer_lock);
   if (qp != nullptr) talks.lock();  // nobody is in the midst of a step of its talk
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
+  if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (const int error = inner_->destroy(shadow->object_behind())) return error;
+  events_.forget(object);
+  if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
+    cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
   if (qp != nullptr) {
     talks_.erase(qp);
@@ -264,22 +280,11 @@ void Context::status(std::vector<device::QpStatus>* out) {
 // --- Events
 
 int Context::take_asynchronous(device::AsynchronousEvent* out) {
-  for (;;) {
-    if (const int error = inner_->take_asynchronous(out)) return error;
-    if (out->object == nullptr) return 0;
-    if (device::Object* shadow = shadow_of(*out->object)) {
-      out->object = shadow;
-      return 0;
-    }
-    inner_->acknowledge(*out);  // of an object that the application does not know yet
-  }
+  return events_.take(out);
 }
 
 void Context::acknowledge(const device::AsynchronousEvent& event) {
-  device::AsynchronousEvent of_device = event;
-  if (auto* shadow = dynamic_cast<Shadowing*>(event.object))
-    of_device.object = shadow->object_behind();
-  inner_->acknowledge(of_device);
+  events_.acknowledge(event);
 }
 
 void Context::completion(device::Cq& cq) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/movable.h"
+#include "virtual/asynchronous_events.h"
 #include "virtual/calls.h"
 #include "virtual/completion_queue.h"
 #include "virtual/gids.h"
@@ -47,11 +48,11 @@ class Context final : public device::MovableContext, private device::EventSink {
   int open_xrcd(device::Xrcd** out) override;
   int completion_vectors() const override;
   int create_channel(device::Channel** out) override;
-  // A device with descriptors of its own is never stopped.
-  int asynchronous_descriptor() const override { return inner_->asynchronous_descriptor(); }
+  int asynchronous_descriptor() const override { return events_.descriptor(); }
   int take_asynchronous(device::AsynchronousEvent* out) override;
   void acknowledge(const device::AsynchronousEvent& event) override;
-  int command_descriptor() const override { return inner_->command_descriptor(); }
+  // That of the device where the program began.
+  int command_descriptor() const override { return command_descriptor_; }
   bool checks_requests() const override;
   std::uint64_t clock() const override;
   int destroy(device::Object* object) override;
@@ -73,12 +74,15 @@ class Context final : public device::MovableContext, private device::EventSink {
     return EOPNOTSUPP;
   }
   void suspend_peers() override;
+  void release_peers() override;
   bool peers_are_suspended() override;
   void take_letters(std::vector<device::Letter>* out) override;
   int deliver(const device::Letter& letter) override;
   bool progress() override;
   void status(std::vector<device::QpStatus>* out) override;
-  device::Parcel place() override { return {device::Kind::kVirtual, {}, {}}; }
+  const char* obstacle() override;
+  // The name of the device.
+  device::Parcel place() override;
 
  private:
   using Deadline = std::chrono::steady_clock::time_point;
@@ -112,8 +116,10 @@ class Context final : public device::MovableContext, private device::EventSink {
   // --- The parts of a stop (context_move.cc)
 
   int can_stop();
+  const char* obstacle_of(Qp& qp);
   bool is_peer_here(const Qp& qp);
   int make_windows();
+  void destroy_window(Pd& pd);
   void shut_gates();
   // True: some completion came.
   bool sweep();
@@ -123,6 +129,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   static bool sends_are_done(Qp& qp);
   // Waits until the device has done what it has. 0, ETIMEDOUT.
   int drain(Deadline deadline);
+  int drive_out(Deadline deadline);
   int make_anew();
   int make_memory_anew();
   int make_queues_anew();
@@ -164,6 +171,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   // True: the step is not done.
   bool drain_step(Qp& qp, Talk& talk);
   bool flush_step(Qp& qp, Talk& talk);
+  // Gives the QP another one of the device. 0 or errno: it still has the old one.
+  int replace(Qp& qp);
   void sweep_queues(Qp& qp);
   void resume_qp(Qp& qp);
   void connect_with_peer(Qp& qp, const Introduction& peer);
@@ -174,7 +183,10 @@ class Context final : public device::MovableContext, private device::EventSink {
   mutable Calls calls_;
   Returns returns_;
   Gids gids_;
-  std::unique_ptr<Numbers> numbers_;  // null before the first move; changes while all calls wait
+  AsynchronousEvents events_;
+  std::string name_;  // of the device, where the program is
+  int command_descriptor_ = -1;
+  std::unique_ptr<Numbers> numbers_;  // null: no number has changed; set while all calls wait
   std::mutex mutex_;                  // guards objects_
   std::unordered_map<device::Object*, std::unique_ptr<device::Object>> objects_;
   std::mutex talks_mutex_;  // guards what follows

@@ -36,27 +36,60 @@ bool Context::is_peer_here(const Qp& qp) {
                      [&](const Qp* other) { return other->qpn() == attributes.dest_qp_num; });
 }
 
+const char* Context::obstacle_of(Qp& qp) {
+  const ibv_qp_type type = qp.init().type;
+  if (type == IBV_QPT_UD) return "a UD QP";
+  if (type != IBV_QPT_RC && type != IBV_QPT_UC) return "a QP that is neither RC nor UC";
+  const ibv_qp_state state = qp.attributes().qp_state;
+  if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return "a QP in the state SQD or SQE";
+  return nullptr;
+}
+
+const char* Context::obstacle() {
+  if (!all<Mw>().empty()) return "a memory window";
+  if (!all<Srq>().empty()) return "a shared receive queue";
+  if (!all<Xrcd>().empty()) return "an XRC domain";
+  for (Qp* qp : all<Qp>()) {
+    if (const char* obstacle = obstacle_of(*qp)) return obstacle;
+  }
+  return nullptr;
+}
+
 int Context::can_stop() {
-  if (inner_->asynchronous_descriptor() >= 0) return EOPNOTSUPP;
-  if (!all<Channel>().empty() || !all<Mw>().empty() || !all<Srq>().empty() || !all<Xrcd>().empty())
-    return EOPNOTSUPP;
+  if (obstacle() != nullptr) return EOPNOTSUPP;
   std::lock_guard lock(talks_mutex_);
   for (Qp* qp : all<Qp>()) {
-    const ibv_qp_type type = qp->init().type;
     const ibv_qp_state state = qp->inner->state();
-    if ((type != IBV_QPT_RC && type != IBV_QPT_UC) || state == IBV_QPS_SQD || state == IBV_QPS_SQE)
-      return EOPNOTSUPP;
+    if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return EOPNOTSUPP;
     if (is_in_the_midst(*qp) || (has_remote_peer(*qp) && !has_suspended_peer(*qp))) return EBUSY;
   }
   return 0;
 }
 
+// The window is bound with a region, because librxe reads that also when no byte is bound.
 int Context::make_windows() {
+  static std::byte nothing;
   for (Pd* pd : all<Pd>()) {
     if (pd->window != nullptr) continue;
+    device::MrInit init;
+    init.pd = pd->inner;
+    init.address = &nothing;
+    init.length = sizeof nothing;
+    init.iova = reinterpret_cast<std::uintptr_t>(&nothing);
+    init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+    if (pd->region == nullptr) {
+      if (const int error = inner_->reg_mr(init, &pd->region)) return error;
+    }
     if (const int error = inner_->alloc_mw(pd->inner, IBV_MW_TYPE_1, &pd->window)) return error;
   }
   return 0;
+}
+
+void Context::destroy_window(Pd& pd) {
+  for (device::Object* object : {static_cast<device::Object*>(std::exchange(pd.window, nullptr)),
+                                 static_cast<device::Object*>(std::exchange(pd.region, nullptr))}) {
+    if (object != nullptr) inner_->destroy(object);
+  }
 }
 
 void Context::prepare() {
@@ -78,6 +111,7 @@ void Context::shut_gates() {
 bool Context::sweep() {
   bool some = false;
   for (Cq* cq : all<Cq>()) some |= cq->sweep();
+  for (Channel* channel : all<Channel>()) channel->collect();
   return some;
 }
 
@@ -93,11 +127,12 @@ int Context::await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done) {
 }
 
 bool Context::sends_are_done(Qp& qp) {
-  return qp.sends_are_done(*static_cast<Pd*>(qp.init().pd)->window);
+  return qp.sends_are_done(*static_cast<Pd*>(qp.init().pd));
 }
 
 int Context::drain(Deadline deadline) {
   is_drained_ = true;
+  for (Channel* channel : all<Channel>()) channel->stop();
   for (Cq* cq : all<Cq>()) cq->stop();
   shut_gates();
   std::vector<Qp*> sending;
@@ -111,6 +146,14 @@ int Context::drain(Deadline deadline) {
   return error;
 }
 
+// Threads that wait for events of the device: it is about to end.
+int Context::drive_out(Deadline deadline) {
+  for (Channel* channel : all<Channel>()) {
+    if (const int error = channel->drive_out(*inner_, deadline)) return error;
+  }
+  return 0;
+}
+
 int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) {
   *unacked_psns = 0;  // a queue that is empty has sent nothing that is not acknowledged
   const Deadline deadline = steady_clock::now() + limit;
@@ -121,6 +164,7 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     error = can_stop();
     if (error == 0) error = make_windows();
     if (error == 0) error = drain(deadline);
+    if (error == 0) error = drive_out(deadline);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
@@ -150,13 +194,18 @@ void Context::leave_device() {
   for (Ah* ah : all<Ah>()) leave(ah->inner);
   for (Mr* mr : all<Mr>()) leave(mr->inner);
   for (Pd* pd : all<Pd>()) {
-    leave(pd->window);
+    destroy_window(*pd);
     leave(pd->inner);
   }
+  for (Channel* channel : all<Channel>()) {
+    if (device::Channel* object = channel->leave_device()) inner_->destroy(object);
+  }
+  events_.leave();
   inner_.reset();
 }
 
 int Context::park(device::Parcel* out) {
+  events_.drain(AsynchronousEvents::Use::kKeep);
   std::vector<Qp*> flushing;
   int error = 0;
   for (Qp* qp : all<Qp>()) {
@@ -168,6 +217,7 @@ int Context::park(device::Parcel* out) {
     error = await(flushing, steady_clock::now() + kFlushLimit,
                   [](Qp& qp) { return qp.receives_are_back(); });
   }
+  events_.drain(AsynchronousEvents::Use::kDrop);  // of the flush
   leave_device();
   *out = place();
   // The QPs are flushed: the program can only go on with new ones.
@@ -196,6 +246,12 @@ int Context::make_memory_anew() {
 }
 
 int Context::make_queues_anew() {
+  if (const int error = events_.enter(*inner_)) return error;
+  for (Channel* channel : all<Channel>()) {
+    device::Channel* made = nullptr;
+    if (const int error = inner_->create_channel(&made)) return error;
+    if (const int error = channel->enter_device(*made)) return error;
+  }
   for (Cq* cq : all<Cq>()) {
     device::Cq* made = nullptr;
     if (const int error = inner_->create_cq(cq->remade(), &made)) return error;
@@ -250,8 +306,16 @@ int Context::make_anew() {
   return 0;
 }
 
+device::Parcel Context::place() {
+  const auto name = std::as_bytes(std::span(name_));
+  return {device::Kind::kVirtual, {}, {name.begin(), name.end()}};
+}
+
 int Context::unpark(const device::Parcel& parcel) {
-  if (parcel.kind != device::Kind::kVirtual || inner_ != nullptr) return EINVAL;
+  if (parcel.kind != device::Kind::kVirtual || parcel.bytes.empty() || inner_ != nullptr)
+    return EINVAL;
+  name_.assign(reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size());
+  rnic_->follow(name_);
   int error = 0;
   inner_ = rnic_->open(*this, &error);
   if (inner_ == nullptr) return error;

@@ -7,6 +7,17 @@
 
 // How a context and the peers of its QPs go through a move together (letters.h).
 namespace ferry::virt {
+namespace {
+
+constexpr std::chrono::milliseconds kCallsEnd{2};  // those that are under way
+
+port::Address address_of(const ibv_gid& gid) {
+  port::Address address;
+  std::memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
+  return address;
+}
+
+}  // namespace
 
 bool Context::has_remote_peer(Qp& qp) {
   const ibv_qp_state state = qp.attributes().qp_state;
@@ -16,9 +27,10 @@ bool Context::has_remote_peer(Qp& qp) {
 void Context::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
   device::Letter letter;
   const ibv_qp_attr attributes = qp.attributes();
-  if (!gids_.source_of(attributes.ah_attr, &letter.from.gid)) return;
-  letter.from.qpn = qp.qpn();
-  letter.to = {attributes.ah_attr.grh.dgid, attributes.dest_qp_num};
+  ibv_gid source{};
+  if (!gids_.source_of(attributes.ah_attr, &source)) return;
+  letter.from = {address_of(source), qp.qpn()};
+  letter.to = {address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
   LetterBody body{kind, attempt, {}};
   if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
     body.introduction = introduce(qp);
@@ -50,6 +62,7 @@ void Context::take_letters(std::vector<device::Letter>* out) {
 
 void Context::suspend_peers() {
   const Calls::Call call(calls_);
+  if (!gids_.are_learned()) gids_.learn(*inner_);
   std::lock_guard lock(talks_mutex_);
   for (Qp* qp : all<Qp>()) {
     if (!has_remote_peer(*qp)) continue;
@@ -57,6 +70,15 @@ void Context::suspend_peers() {
     talk.is_told = true;
     talk.attempt = ++attempts_;
     write(*qp, LetterKind::kSuspend, talk.attempt);
+  }
+}
+
+void Context::release_peers() {
+  std::lock_guard lock(talks_mutex_);
+  if (is_stopped_) return;  // resume() does it
+  for (auto& [qp, talk] : talks_) {
+    talk.is_suspended = false;
+    if (std::exchange(talk.is_told, false)) write(*qp, LetterKind::kGoOn);
   }
 }
 
@@ -125,6 +147,7 @@ void Context::resume(bool /*rollback*/) {
   }
   if (std::exchange(is_drained_, false)) {
     for (Cq* cq : all<Cq>()) cq->resume();
+    for (Channel* channel : all<Channel>()) channel->resume();
   }
   is_made_anew_ = false;
   calls_.go_on();
@@ -165,8 +188,11 @@ void Context::begin_suspension(Qp& qp, Talk& talk) {
 }
 
 void Context::sweep_queues(Qp& qp) {
-  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq})
-    if (cq != nullptr) static_cast<Cq*>(cq)->sweep();
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq == nullptr) continue;
+    static_cast<Cq*>(cq)->sweep();
+    if (Channel* channel = static_cast<Cq*>(cq)->channel()) channel->collect();
+  }
 }
 
 bool Context::drain_step(Qp& qp, Talk& talk) {
@@ -183,12 +209,41 @@ bool Context::drain_step(Qp& qp, Talk& talk) {
 bool Context::flush_step(Qp& qp, Talk& talk) {
   sweep_queues(qp);
   if (qp.init().cap.max_recv_wr > 0 && !qp.receives_are_back()) return true;
+  if (!calls_.stop(std::chrono::steady_clock::now() + kCallsEnd)) return true;
+  const int error = replace(qp);
+  calls_.go_on();
   resume_queues(qp);
   const Introduction peer = *std::exchange(talk.peer, std::nullopt);
-  if (qp.reset() == 0) connect_with_peer(qp, peer);
+  if (error == 0 || qp.reset() == 0) connect_with_peer(qp, peer);
   talk.step = Talk::Step::kConnected;
   write(qp, LetterKind::kSwitched);
   return false;
+}
+
+// A QP that is connected anew may keep the route that it had to the peer's former place (rdma_rxe).
+int Context::replace(Qp& qp) try {
+  if (numbers_ == nullptr) numbers_ = std::make_unique<Numbers>();
+  device::Qp* made = nullptr;
+  device::QpInit init = qp.remade();
+  if (const int error = inner_->create_qp(&init, &made)) return error;
+  if (collides(*made)) {  // it would have to be made again and again
+    inner_->destroy(made);
+    return EEXIST;
+  }
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(*numbers_);
+  }
+  device::Qp* const old = qp.inner;
+  numbers_->virtual_qpns.erase(old->qpn());
+  qp.leave_device();
+  inner_->destroy(old);
+  qp.enter_device(*made);
+  numbers_->qpns.set(qp.qpn(), made->qpn());
+  numbers_->virtual_qpns.set(made->qpn(), qp.qpn());
+  for (Qp* each : all<Qp>()) each->rename_attributes_by(*numbers_);
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 void Context::connect_with_peer(Qp& qp, const Introduction& peer) {
@@ -249,8 +304,8 @@ int Context::deliver(const device::Letter& letter) {
   const std::vector<Qp*> qps = all<Qp>();
   const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
     const ibv_qp_attr attributes = qp->attributes();
-    return qp->qpn() == letter.to.qpn && attributes.dest_qp_num == letter.from.qpn &&
-           std::memcmp(attributes.ah_attr.grh.dgid.raw, letter.from.gid.raw, 16) == 0;
+    const device::Letter::End peer{address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+    return qp->qpn() == letter.to.qpn && peer == letter.from;
   });
   if (found == qps.end()) return ENOENT;
   Qp& qp = **found;

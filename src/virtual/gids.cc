@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ferry::virt {
 namespace {
@@ -45,13 +46,16 @@ std::vector<ibv_gid_entry> Gids::all_of(device::Context& device) {
 }
 
 void Gids::learn(device::Context& device) {
-  entries_.clear();
+  std::vector<Entry> learned;
   for (const ibv_gid_entry& entry : all_of(device))
-    entries_.push_back({entry, entry.gid, entry.gid_index, true});
+    learned.push_back({entry, entry.gid, entry.gid_index, true});
+  std::lock_guard lock(mutex_);
+  entries_ = std::move(learned);
 }
 
 void Gids::match(device::Context& device) {
   const std::vector<ibv_gid_entry> here = all_of(device);
+  std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
     auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
       return same_kind(candidate, entry.known) && same(candidate.gid, entry.known.gid);
@@ -69,6 +73,7 @@ void Gids::match(device::Context& device) {
 }
 
 int Gids::query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const {
+  std::shared_lock lock(mutex_);
   bool has_port = false;
   for (const Entry& entry : entries_) {
     if (entry.known.port_num != port) continue;
@@ -82,6 +87,7 @@ int Gids::query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const {
 
 bool Gids::rename(ibv_ah_attr* path) const {
   if (path->is_global == 0) return true;
+  std::shared_lock lock(mutex_);
   const auto source = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.known.port_num == path->port_num && entry.known.gid_index == path->grh.sgid_index;
   });
@@ -96,6 +102,7 @@ bool Gids::rename(ibv_ah_attr* path) const {
 }
 
 ibv_gid Gids::real_of(const ibv_gid& gid) const {
+  std::shared_lock lock(mutex_);
   for (const Entry& entry : entries_) {
     if (same(entry.known.gid, gid)) return entry.real;
   }
@@ -110,6 +117,7 @@ bool Gids::source_of(const ibv_ah_attr& path, ibv_gid* out) const {
 }
 
 bool Gids::has(const ibv_gid& gid) const {
+  std::shared_lock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const Entry& entry) { return same(entry.known.gid, gid); });
 }

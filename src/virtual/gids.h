@@ -3,13 +3,15 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <shared_mutex>
 #include <vector>
 
 #include "device/objects.h"
 
 namespace ferry::virt {
 
-// The GIDs that the application knows, and which of the device behind stand for them.
+// The GIDs that the application knows, and which of the device behind stand for them. Any thread may
+// call any function.
 class Gids {
  public:
   // Before the first move: those of the device are the ones that the application knows.
@@ -23,7 +25,10 @@ class Gids {
   // The path of the application as one of the device. False: its source has no GID here.
   bool rename(ibv_ah_attr* path) const;
 
-  bool are_learned() const { return !entries_.empty(); }
+  bool are_learned() const {
+    std::shared_lock lock(mutex_);
+    return !entries_.empty();
+  }
   // Whether it is one of the application's own.
   bool has(const ibv_gid& gid) const;
   // The device's own for one that the application knows.
@@ -41,6 +46,7 @@ class Gids {
 
   static std::vector<ibv_gid_entry> all_of(device::Context& device);
 
+  mutable std::shared_mutex mutex_;  // guards entries_
   std::vector<Entry> entries_;
 };
 

@@ -34,11 +34,14 @@ class NumberTable {
     const Leaf* leaf = leaves_[top(number)].load(std::memory_order_acquire);
     return leaf != nullptr && (*leaf)[low(number)].load(std::memory_order_relaxed) != 0;
   }
+  // Whether there has been an entry since the last clear(). Not while one is set for the first time.
+  bool is_used() const { return is_used_; }
   // Throws std::bad_alloc. Replaces the entry of the same index.
   void set(std::uint32_t number, std::uint32_t other) {
     std::atomic<Leaf*>& place = leaves_[top(number)];
     Leaf* leaf = place.load(std::memory_order_relaxed);
     if (leaf == nullptr) place.store(leaf = new Leaf{}, std::memory_order_release);
+    is_used_ = true;
     std::atomic<std::uint64_t>& entry = (*leaf)[low(number)];
     entry.store(std::uint64_t{number} << 32 | other, std::memory_order_relaxed);
   }
@@ -47,6 +50,7 @@ class NumberTable {
       (*leaf)[low(number)].store(0, std::memory_order_relaxed);
   }
   void clear() {
+    is_used_ = false;
     for (auto& place : leaves_) {
       Leaf* leaf = place.load(std::memory_order_relaxed);
       if (leaf == nullptr) continue;
@@ -62,6 +66,7 @@ class NumberTable {
   std::size_t low(std::uint32_t number) const { return (number >> shift_) % kHalf; }
 
   const unsigned shift_;
+  bool is_used_ = false;
   // An entry is the number and the other one; 0: there is none.
   std::array<std::atomic<Leaf*>, kHalf> leaves_{};
 };

@@ -46,8 +46,10 @@ using Xrcd = Shadow<device::Xrcd>;
 class Pd final : public Shadow<device::Pd> {
  public:
   using Shadow::Shadow;
-  // Of the device behind; the markers of a stop bind it to nothing. Null: there is none yet.
+  // Of the device behind, for the markers of a stop: they bind the window to no byte of the region.
+  // Null: there is none yet.
   device::Mw* window = nullptr;
+  device::Mr* region = nullptr;
 };
 
 class Mr final : public Shadow<device::Mr> {
@@ -91,13 +93,6 @@ class Ah final : public Shadow<device::Ah> {
 
  private:
   const std::uint32_t handle_;
-};
-
-class Channel final : public Shadow<device::Channel> {
- public:
-  using Shadow::Shadow;
-  int descriptor() const override { return inner->descriptor(); }
-  int take(device::Cq** out) override;
 };
 
 class Srq final : public Shadow<device::Srq> {

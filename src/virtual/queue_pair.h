@@ -31,6 +31,8 @@ class Qp final : public Shadow<device::Qp> {
 
   // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
+  // The same for attributes alone: no key has changed.
+  void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
   // From now on the peer's QP, GID and keys are these.
   void meet(const Introduction& peer);
 
@@ -82,7 +84,7 @@ class Qp final : public Shadow<device::Qp> {
   void hold();
   // Whether the device has done all requests: a marker behind them has come back. False: not yet;
   // completions are to be swept, and this to be asked again.
-  bool sends_are_done(device::Mw& window);
+  bool sends_are_done(const Pd& pd);
   // The QP goes to the error state, which flushes its receives; their number is counted. Threads
   // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue, and was
   // in no state in which it is empty.
@@ -91,7 +93,8 @@ class Qp final : public Shadow<device::Qp> {
   bool receives_are_back();
   // The QP of the device is about to end. Receives are kept from now on.
   void leave_device();
-  // Its receives have come back, and it is to be connected anew on the same device.
+  // Its receives have come back, and it is to be connected anew: the same QP, where the device has
+  // no room for another one.
   int reset();
   // How the QP is made anew, and that it was; then it is brought to the state in which the device was
   // left. 0 or errno.
@@ -110,6 +113,7 @@ class Qp final : public Shadow<device::Qp> {
   void fail();
 
  private:
+  int to_error_state();
   // What becomes of receives that the program posts: the device gets them, they wait, they are kept.
   enum class Receives : std::uint8_t { kPass, kWait, kKeep };
 
@@ -134,7 +138,7 @@ class Qp final : public Shadow<device::Qp> {
   Calls& calls_;
   Returns& returns_;
   const Gids& gids_;
-  const Numbers* numbers_ = nullptr;  // null: the context has never moved
+  const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
   // Its QP behind and its keys; null: they are those of the application, or of this context.
   struct Peer {
     std::uint32_t qpn = 0;

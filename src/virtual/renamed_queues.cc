@@ -69,8 +69,10 @@ int RenamedQp::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
     const int error = count > 0 ? qp_.post_send(requests_.data(), &failed) : 0;
     if (error != 0) {
       *bad = first;
-      for (const ibv_send_wr* posted = requests_.data(); posted != failed; ++posted)
+      for (const ibv_send_wr* posted = requests_.data(); failed != nullptr && posted != failed;
+           ++posted) {
         *bad = (*bad)->next;
+      }
       return error;
     }
     if (!fits) {

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "rig.h"
+
+// An RNIC of ours as a device that has descriptors for its events, as those of the kernel: reads of
+// them block or not as their flags say, and objects wait for acknowledgements when they end (here:
+// that must not be, and fails the test).
+namespace ferry::virt::testing {
+
+template <typename Event>
+class Pipe {
+ public:
+  Pipe() { EXPECT_EQ(::pipe2(ends_, O_CLOEXEC), 0); }
+  ~Pipe() {
+    for (const int end : ends_) ::close(end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  int descriptor() const { return ends_[0]; }
+  void push(const Event& event) {
+    {
+      std::lock_guard lock(mutex_);
+      events_.push_back(event);
+    }
+    EXPECT_EQ(::write(ends_[1], "", 1), 1);
+  }
+  int take(Event* out) {
+    char byte = 0;
+    if (::read(ends_[0], &byte, 1) != 1) return errno;
+    std::lock_guard lock(mutex_);
+    *out = events_.front();
+    events_.pop_front();
+    return 0;
+  }
+
+ private:
+  int ends_[2];
+  std::mutex mutex_;
+  std::deque<Event> events_;
+};
+
+class PipeChannel final : public device::Channel {
+ public:
+  int descriptor() const override { return events.descriptor(); }
+  int take(device::Cq** out) override {
+    ++inside;
+    const int error = events.take(out);
+    --inside;
+    return error;
+  }
+  Pipe<device::Cq*> events;
+  std::atomic<int> inside{0};
+};
+
+class ChannelContext final : public device::Context, private device::EventSink {
+ public:
+  static std::unique_ptr<ChannelContext> open(int* error) {
+    auto context = std::make_unique<ChannelContext>();
+    rnic::Context::Options options = r::options(r::loopback(true, false));
+    options.sink = context.get();
+    context->inner_ = rnic::Context::open(options, error);
+    return context->inner_ ? std::move(context) : nullptr;
+  }
+  ~ChannelContext() override { inner_.reset(); }
+
+  int query_device(ibv_device_attr_ex* out) override { return inner_->query_device(out); }
+  int query_port(std::uint8_t port, ibv_port_attr* out) override {
+    return inner_->query_port(port, out);
+  }
+  int query_gid(std::uint8_t port, unsigned index, ibv_gid_entry* out) override {
+    return inner_->query_gid(port, index, out);
+  }
+  int query_pkey(std::uint8_t port, int index, std::uint16_t* out) override {
+    return inner_->query_pkey(port, index, out);
+  }
+  int alloc_pd(device::Pd** out) override { return inner_->alloc_pd(out); }
+  int reg_mr(const device::MrInit& init, device::Mr** out) override {
+    return inner_->reg_mr(init, out);
+  }
+  int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override {
+    return inner_->alloc_mw(pd, type, out);
+  }
+  int create_qp(device::QpInit* init, device::Qp** out) override {
+    return inner_->create_qp(init, out);
+  }
+  int create_cq(const device::CqInit& init, device::Cq** out) override {
+    device::CqInit wanted = init;
+    wanted.channel = nullptr;
+    const int error = inner_->create_cq(wanted, out);
+    std::lock_guard lock(mutex_);
+    if (error == 0) channels_[*out] = static_cast<PipeChannel*>(init.channel);
+    return error;
+  }
+  int create_channel(device::Channel** out) override {
+    std::lock_guard lock(mutex_);
+    auto channel = std::make_unique<PipeChannel>();
+    *out = channel.get();
+    own_.emplace(*out, std::move(channel));
+    return 0;
+  }
+  int destroy(device::Object* object) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (auto* channel = dynamic_cast<PipeChannel*>(object)) {
+        EXPECT_EQ(channel->inside, 0) << "a thread is inside";
+        own_.erase(object);
+        return 0;
+      }
+      channels_.erase(dynamic_cast<device::Cq*>(object));
+    }
+    return inner_->destroy(object);  // which may raise events
+  }
+  int asynchronous_descriptor() const override { return events.descriptor(); }
+  int take_asynchronous(device::AsynchronousEvent* out) override { return events.take(out); }
+  void abandon() override { inner_->abandon(); }
+
+  Pipe<device::AsynchronousEvent> events;
+
+ private:
+  void completion(device::Cq& cq) override {
+    PipeChannel* channel = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = channels_.find(&cq);
+      if (found != channels_.end()) channel = found->second;
+    }
+    if (channel != nullptr) channel->events.push(&cq);
+  }
+  void asynchronous(ibv_event_type, device::Object*) override {}
+
+  std::unique_ptr<device::Context> inner_;
+  std::mutex mutex_;
+  std::map<device::Cq*, PipeChannel*> channels_;
+  std::map<device::Object*, std::unique_ptr<device::Object>> own_;
+};
+
+class ChannelRnic final : public device::Rnic {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::string& netdev() const override { return name_; }
+  std::uint64_t guid() const override { return 1; }
+  std::unique_ptr<device::Context> open(device::EventSink& /*sink*/, int* error) override {
+    auto context = ChannelContext::open(error);
+    last = context.get();
+    return context;
+  }
+  ChannelContext* last = nullptr;  // that was opened
+
+ private:
+  const std::string name_ = "lo";
+};
+
+}  // namespace ferry::virt::testing
