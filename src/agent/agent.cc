@@ -35,6 +35,29 @@ std::uint64_t since(std::int64_t start) {
   return static_cast<std::uint64_t>(now_ns() - start);
 }
 
+// A parcel of a device of the kernel is its name.
+std::string text_of(const device::Parcel& parcel) {
+  return {reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size()};
+}
+
+device::Parcel parcel_of(const ContextSlots& context) {
+  if (context.kernel_device.empty()) return rnic::to_parcel(context.slots);
+  const auto name = std::as_bytes(std::span(context.kernel_device));
+  return {device::Kind::kVirtual, {}, {name.begin(), name.end()}};
+}
+
+// The names by which peers know its QPs; none of one of our RNICs.
+std::vector<device::Letter::End> names_of(device::MovableContext& context) {
+  std::vector<device::Letter::End> names;
+  if (context.place().kind == device::Kind::kFerry) return names;
+  std::vector<device::QpStatus> qps;
+  context.status(&qps);
+  for (const device::QpStatus& qp : qps) {
+    if (qp.peer_qpn != 0) names.push_back({qp.local.address, qp.qpn});
+  }
+  return names;
+}
+
 // Sleeps by the system call itself: a restore must wake the thread, but this library's nanosleep()
 // goes on after one (verbs/restart.cc).
 void doze(long nanoseconds) {
@@ -56,13 +79,16 @@ struct Agent::Halt {
   struct Item {
     device::MovableContext* context;
     std::string netdev;
-    device::Parcel parcel;  // while it is parked
+    std::vector<device::Letter::End> names;  // of its QPs, over a device of the kernel
+    device::Parcel parcel;                   // while it is parked
     bool quiesced = false, parked = false;
   };
 
   // 0 or errno.
   int run(Clock::time_point deadline, Stopped* reply) {
-    registry.for_each([&](Registry::Entry& e) { items.push_back({e.context, e.netdev, {}}); });
+    registry.for_each([&](Registry::Entry& e) {
+      items.push_back({e.context, e.netdev, names_of(*e.context), {}});
+    });
     std::int64_t start = now_ns();
     for (Item& item : items) item.context->prepare();
     reply->qps = count_qps();
@@ -86,10 +112,17 @@ struct Agent::Halt {
     }
     reply->detach_ns = since(start);
     for (Item& item : items) {
-      ContextSlots& given = reply->contexts.emplace_back(ContextSlots{item.netdev, {}});
-      if (!rnic::to_slots(item.parcel, &given.slots)) return EPROTO;
+      ContextSlots& given = reply->contexts.emplace_back(ContextSlots{item.netdev});
+      if (!describe(item, &given)) return EPROTO;
     }
     return 0;
+  }
+
+  static bool describe(const Item& item, ContextSlots* out) {
+    if (item.parcel.kind == device::Kind::kFerry) return rnic::to_slots(item.parcel, &out->slots);
+    out->kernel_device = text_of(item.parcel);
+    out->names = item.names;
+    return true;
   }
 
   std::uint32_t count_qps() const {
@@ -101,7 +134,11 @@ struct Agent::Halt {
   void roll_back() noexcept {
     for (Item& item : items) {
       if (item.parked) unpark(*item.context, item.parcel);
-      if (item.quiesced) item.context->resume(/*rollback=*/true);
+      if (item.quiesced) {
+        item.context->resume(/*rollback=*/true);
+      } else {
+        item.context->release_peers();
+      }
     }
     resume_companion();
     released = true;
@@ -136,7 +173,7 @@ struct Agent::Halt {
 };
 
 Agent::Agent(Registry& registry, ControlBlock& control)
-    : registry_(registry), control_(control), build_(build_id()) {}
+    : registry_(registry), control_(control), build_(build_id()), correspondence_(registry) {}
 
 Agent::~Agent() {
   {
@@ -158,15 +195,15 @@ int Agent::start() {
 
 void Agent::abandon_in_child() {
   if (const int socket = socket_.exchange(-1); socket >= 0) ::close(socket);
-  if (seek_event_ >= 0) ::close(seek_event_);
-  seek_event_ = -1;
+  if (news_event_ >= 0) ::close(news_event_);
+  news_event_ = -1;
 }
 
-void Agent::seeks() {
-  std::lock_guard lock(seeking_);
+void Agent::has_news() {
+  std::lock_guard lock(telling_);
   const std::uint64_t one = 1;
-  if (seek_event_ >= 0) {
-    [[maybe_unused]] const ssize_t written = ::write(seek_event_, &one, sizeof one);
+  if (news_event_ >= 0) {
+    [[maybe_unused]] const ssize_t written = ::write(news_event_, &one, sizeof one);
   }
 }
 
@@ -187,6 +224,7 @@ void Agent::run() {
           serve(socket);
         }
       }
+      correspondence_.release();
     } catch (...) {
     }
     set_socket(-1);
@@ -196,10 +234,10 @@ void Agent::run() {
 
 void Agent::serve(int socket) {
   while (!ending_) {
+    if (!send_letters(socket)) return;
     Message message;
     bool asked = false;
-    const int timeout = peers_.active() ? static_cast<int>(peers_.interval().count()) : -1;
-    const bool waits = wait(socket, timeout, &asked);
+    const bool waits = wait(socket, next_look(), &asked);
     if (asked && !ask_for_peers(socket)) return;
     const int error = waits ? receive_message(socket, &message, 0) : ETIMEDOUT;
     if (error == ETIMEDOUT || error == 0) {
@@ -214,12 +252,50 @@ void Agent::serve(int socket) {
       take_located(message);
     } else if (message.type == MessageType::kStatus) {
       if (!answer_status(socket)) return;
+    } else if (message.type == MessageType::kSuspend) {
+      if (!suspend(socket, message)) return;
+    } else if (message.type == MessageType::kDeliver) {
+      if (!take_letters(socket, message)) return;
     } else if (message.type == MessageType::kStop) {
       const int next = stop(socket, message);
       if (next == -2) return;
       if (next >= 0) socket = next;
     }
   }
+}
+
+// When serve() looks by itself, in ms; -1: not before something comes.
+int Agent::next_look() const {
+  const int hurry = correspondence_.hurry();
+  if (!peers_.active()) return hurry;
+  const int interval = static_cast<int>(peers_.interval().count());
+  return hurry < 0 ? interval : std::min(hurry, interval);
+}
+
+// These are false when the connection is of no more use.
+bool Agent::suspend(int socket, const Message& message) {
+  Suspend request;
+  if (message.version != kVersion || !parse(message.body, &request)) return true;
+  Suspending reply{request.move_id, false};
+  if (request.release) {
+    correspondence_.release();
+  } else {
+    reply.done = correspondence_.suspend(request);
+  }
+  return send_message(socket, MessageType::kSuspending, encode(reply)) == 0;
+}
+
+bool Agent::take_letters(int socket, const Message& message) {
+  Letters letters;
+  if (message.version != kVersion || !parse(message.body, &letters)) return true;
+  const Delivered reply = correspondence_.deliver(letters);
+  return send_message(socket, MessageType::kDelivered, encode(reply)) == 0;
+}
+
+bool Agent::send_letters(int socket) {
+  Letters letters;
+  return !correspondence_.tend(&letters) ||
+         send_message(socket, MessageType::kLetters, encode(letters)) == 0;
 }
 
 bool Agent::answer_status(int socket) {
@@ -229,7 +305,13 @@ bool Agent::answer_status(int socket) {
     status.device = entry.device;
     status.netdev = entry.netdev;
     entry.context->status(&status.qps);
-    rnic::to_slots(entry.context->place(), &status.places);
+    const device::Parcel place = entry.context->place();
+    if (place.kind == device::Kind::kFerry) {
+      rnic::to_slots(place, &status.places);
+    } else {
+      status.kernel_device = text_of(place);
+    }
+    if (const char* obstacle = entry.context->obstacle()) status.obstacle = obstacle;
     std::vector<device::Counter> counters;
     entry.context->counters(&counters);
     for (const auto& counter : counters) {
@@ -255,11 +337,11 @@ bool Agent::give_userfaultfd(int socket, const Message& message) {
 
 // True when the socket has something, if only its end.
 bool Agent::wait(int socket, int timeout_ms, bool* asked) {
-  pollfd descriptors[2] = {{socket, POLLIN, 0}, {seek_event_, POLLIN, 0}};
+  pollfd descriptors[2] = {{socket, POLLIN, 0}, {news_event_, POLLIN, 0}};
   if (::poll(descriptors, 2, timeout_ms) < 0) return false;
   if (descriptors[1].revents != 0) {
     std::uint64_t count;
-    *asked = ::read(seek_event_, &count, sizeof count) > 0;
+    *asked = ::read(news_event_, &count, sizeof count) > 0;
   }
   return descriptors[0].revents != 0;
 }
@@ -295,6 +377,7 @@ int Agent::stop(int socket, const Message& message) {
     reply.error = EBUSY;
   } else {
     halt.begun = true;
+    correspondence_.stop_begins();
     reply.error = halt.run(deadline, &reply);
   }
   if (reply.error) {
@@ -316,6 +399,8 @@ int Agent::stop(int socket, const Message& message) {
     close_descriptors(&answer.descriptors);
     if (answer.type == MessageType::kStopTaken) break;
     if (answer.type == MessageType::kStatus && !answer_status(socket)) return -2;
+    if (answer.type == MessageType::kDeliver && !take_letters(socket, answer)) return -2;
+    if (!send_letters(socket)) return -2;
   }
   halt.give_away();
   set_socket(-1);
@@ -364,7 +449,7 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   reply.move_id = move_id;
   std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
-    device::Parcel parcel = rnic::to_parcel(resume.contexts[i].slots);
+    device::Parcel parcel = parcel_of(resume.contexts[i]);
     const int error = Halt::unpark(*halt.items[i].context, parcel);
     if (error && !reply.error) reply.error = error;
   }
@@ -407,12 +492,12 @@ Register Agent::registration() const {
 // it shuts down the new one, too.
 void Agent::set_socket(int socket) {
   {
-    std::lock_guard lock(seeking_);
-    if (socket >= 0 && seek_event_ < 0) {
-      seek_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    } else if (socket < 0 && seek_event_ >= 0) {
-      ::close(seek_event_);
-      seek_event_ = -1;
+    std::lock_guard lock(telling_);
+    if (socket >= 0 && news_event_ < 0) {
+      news_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    } else if (socket < 0 && news_event_ >= 0) {
+      ::close(news_event_);
+      news_event_ = -1;
     }
   }
   std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "agent/correspondence.h"
 #include "agent/peer_watch.h"
 #include "agent/protocol.h"
 #include "agent/registry.h"
@@ -32,9 +33,9 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
-  // A context has something in device::MovableContext::sought(): asks ferryd. Called by any thread;
-  // never blocks.
-  void seeks();
+  // A context has something in device::MovableContext::sought() or take_letters(): ferryd gets it.
+  // Called by any thread; never blocks.
+  void has_news();
 
  private:
   struct Halt;  // contexts that were stopped, and how far (agent.cc)
@@ -53,6 +54,10 @@ class Agent {
   bool tell_peers_know(int socket);
   bool ask_for_peers(int socket);
   void take_located(const Message& message);
+  bool suspend(int socket, const Message& message);
+  bool take_letters(int socket, const Message& message);
+  bool send_letters(int socket);
+  int next_look() const;
   bool wait(int socket, int timeout_ms, bool* asked);
   Register registration() const;
   void set_socket(int socket);
@@ -62,6 +67,7 @@ class Agent {
   ControlBlock& control_;
   const std::string build_;
   PeerWatch peers_;
+  Correspondence correspondence_;
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -69,8 +75,8 @@ class Agent {
   bool started_ = false;
   std::atomic<bool> ending_{false};
   std::atomic<int> socket_{-1};  // the open connection
-  std::mutex seeking_;
-  int seek_event_ = -1;  // while there is a connection
+  std::mutex telling_;
+  int news_event_ = -1;  // while there is a connection
 };
 
 }  // namespace ferry::agent

@@ -55,6 +55,7 @@ void visit(V& v, T& m) {
 template <typename V, Is<ContextStatus> T>
 void visit(V& v, T& m) {
   v(m.device), v(m.netdev), v(m.qps), v(m.places), v(m.counters);
+  v(m.kernel_device), v(m.obstacle);
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {
@@ -62,7 +63,32 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<ContextSlots> T>
 void visit(V& v, T& m) {
-  v(m.netdev), v(m.slots);
+  v(m.netdev), v(m.slots), v(m.kernel_device), v(m.names);
+}
+template <typename V, Is<device::Letter::End> T>
+void visit(V& v, T& m) {
+  for (auto& byte : m.gid.bytes) v(byte);
+  v(m.qpn);
+}
+template <typename V, Is<device::Letter> T>
+void visit(V& v, T& m) {
+  v(m.from), v(m.to), v(m.bytes);
+}
+template <typename V, Is<Suspend> T>
+void visit(V& v, T& m) {
+  v(m.move_id), v(m.limit_ms), v(m.release);
+}
+template <typename V, Is<Suspending> T>
+void visit(V& v, T& m) {
+  v(m.move_id), v(m.done);
+}
+template <typename V, Is<Letters> T>
+void visit(V& v, T& m) {
+  v(m.letters);
+}
+template <typename V, Is<Delivered> T>
+void visit(V& v, T& m) {
+  v(m.errors);
 }
 template <typename V, Is<Locate> T>
 void visit(V& v, T& m) {
@@ -360,6 +386,18 @@ std::vector<std::byte> encode(const Register& m) {
 std::vector<std::byte> encode(const StatusReply& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const Suspend& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const Suspending& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const Letters& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const Delivered& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const Stop& m) {
   return encode_body(m);
 }
@@ -422,6 +460,18 @@ bool parse(std::span<const std::byte> body, Register* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, StatusReply* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Suspend* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Suspending* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Letters* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, Delivered* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Stop* out) {

@@ -25,6 +25,8 @@
 //                             <-  TRACK + /dev/userfaultfd    its memory is to be copied ahead
 //   TRACKED + descriptor      ->    a userfaultfd of the process, which closes its own: CRIU dumps
 //                                   no process that holds one
+//                             <-  SUSPEND                     asked again and again until all peers
+//   SUSPENDING                ->    of devices of the kernel are suspended; or it releases them
 //                             <-  STOP                        prepare, quiesce, park
 //   STOPPED + descriptors     ->
 //                             <-  STOP_TAKEN                  the stand-in answers; the process
@@ -39,6 +41,11 @@
 //   LOCATE                    ->    peers do not answer
 //                             <-  LOCATED                     what a directory says of them, when
 //                                   it says something; no answer otherwise
+//
+//   LETTERS                   ->    from its contexts over devices of the kernel to those at the other
+//                                   ends of connections (device::Letter), which ferryd carries
+//                             <-  DELIVER                     some of theirs
+//   DELIVERED                 ->
 //
 // The CRIU plugin and the action scripts; ferryd answers each with DONE
 //   PAUSE_TREE                ->    stops every Ferry process of the tree
@@ -71,7 +78,7 @@ inline constexpr char kPageSocketVariable[] = "FERRY_PAGE_SOCKET";
 inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
 inline constexpr char kOfMove[] = "move";               // DONE's note to a CLAIM
 inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"
-inline constexpr std::uint16_t kVersion = 4;
+inline constexpr std::uint16_t kVersion = 5;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
 inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
 
@@ -84,6 +91,9 @@ enum class MessageType : std::uint16_t {
   kPeersKnow = 6,
   kLocate = 7,
   kTracked = 8,
+  kSuspending = 9,
+  kLetters = 10,
+  kDelivered = 11,
   kStatus = 16,
   kStop = 17,
   kStopTaken = 18,
@@ -91,6 +101,8 @@ enum class MessageType : std::uint16_t {
   kStay = 20,
   kLocated = 21,
   kTrack = 22,
+  kSuspend = 23,
+  kDeliver = 24,
   kPauseTree = 32,
   kFrozen = 33,
   kDumpFailed = 34,
@@ -128,9 +140,11 @@ struct CounterStatus {  // device::Counter
 
 struct ContextStatus {
   std::string device, netdev;
-  std::vector<device::QpStatus> qps;
-  std::vector<rnic::Slot> places;  // without descriptors and entries
-  std::vector<CounterStatus> counters;
+  std::vector<device::QpStatus> qps = {};
+  std::vector<rnic::Slot> places = {};  // without descriptors and entries
+  std::vector<CounterStatus> counters = {};
+  std::string kernel_device = {};  // where it is; empty: it is one of our RNICs
+  std::string obstacle = {};       // what of it cannot move; empty: nothing
 };
 
 struct StatusReply {
@@ -150,10 +164,32 @@ struct Located {
   std::vector<LocatedPlace> places;
 };
 
-// The sockets that a context has given away. Descriptors travel beside the message, in order.
+// What a context leaves with ferryd. One of our RNICs has given its sockets away, whose descriptors
+// travel beside the message, in order. One over a device of the kernel has nothing to give away.
 struct ContextSlots {
   std::string netdev;
-  std::vector<rnic::Slot> slots;
+  std::vector<rnic::Slot> slots = {};
+  std::string kernel_device = {};               // the device; empty: one of our RNICs
+  std::vector<device::Letter::End> names = {};  // of its QPs, by which their peers know them
+};
+
+struct Suspend {
+  std::uint64_t move_id = 0;
+  std::uint32_t limit_ms = 0;  // afterwards the process releases its peers by itself
+  bool release = false;
+};
+
+struct Suspending {
+  std::uint64_t move_id = 0;
+  bool done = false;
+};
+
+struct Letters {  // also of DELIVER
+  std::vector<device::Letter> letters;
+};
+
+struct Delivered {
+  std::vector<std::int32_t> errors;  // for each letter: 0 or errno (MovableContext::deliver())
 };
 
 struct Stop {
@@ -241,6 +277,10 @@ struct Ticket {
 // Bodies. parse() is false for malformed bytes. Slot descriptors are not part of the bytes.
 std::vector<std::byte> encode(const Register&);
 std::vector<std::byte> encode(const StatusReply&);
+std::vector<std::byte> encode(const Suspend&);
+std::vector<std::byte> encode(const Suspending&);
+std::vector<std::byte> encode(const Letters&);
+std::vector<std::byte> encode(const Delivered&);
 std::vector<std::byte> encode(const Stop&);
 std::vector<std::byte> encode(const Stopped&);
 std::vector<std::byte> encode(const Tracked&);
@@ -262,6 +302,10 @@ std::vector<std::byte> encode(const Done&);
 std::vector<std::byte> encode(const Ticket&);
 bool parse(std::span<const std::byte> body, Register* out);
 bool parse(std::span<const std::byte> body, StatusReply* out);
+bool parse(std::span<const std::byte> body, Suspend* out);
+bool parse(std::span<const std::byte> body, Suspending* out);
+bool parse(std::span<const std::byte> body, Letters* out);
+bool parse(std::span<const std::byte> body, Delivered* out);
 bool parse(std::span<const std::byte> body, Stop* out);
 bool parse(std::span<const std::byte> body, Stopped* out);
 bool parse(std::span<const std::byte> body, Tracked* out);

@@ -376,6 +376,43 @@ Parcel FakeContext::place() {
   return {parcel.kind, {}, parcel.bytes};
 }
 
+void FakeContext::suspend_peers() {
+  log_->add("suspend_peers");
+}
+
+bool FakeContext::peers_are_suspended() {
+  return peers_suspended;
+}
+
+void FakeContext::release_peers() {
+  log_->add("release_peers");
+}
+
+void FakeContext::take_letters(std::vector<Letter>* out) {
+  std::lock_guard lock(mutex_);
+  out->insert(out->end(), written_.begin(), written_.end());
+  written_.clear();
+}
+
+int FakeContext::deliver(const Letter& letter) {
+  std::lock_guard lock(mutex_);
+  delivered_.push_back(letter);
+  return letter.bytes.empty() ? EINVAL : 0;
+}
+
+void FakeContext::write(const Letter& letter) {
+  {
+    std::lock_guard lock(mutex_);
+    written_.push_back(letter);
+  }
+  moves_.has_letters();
+}
+
+std::vector<Letter> FakeContext::delivered() {
+  std::lock_guard lock(mutex_);
+  return delivered_;
+}
+
 void FakeContext::sought(std::vector<port::Endpoint>* out) {
   std::lock_guard lock(mutex_);
   out->insert(out->end(), sought_.begin(), sought_.end());

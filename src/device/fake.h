@@ -257,6 +257,11 @@ class FakeContext final : public MovableContext {
   void status(std::vector<QpStatus>* out) override;
   void counters(std::vector<Counter>* out) override;
   Parcel place() override;
+  void suspend_peers() override;
+  bool peers_are_suspended() override;
+  void release_peers() override;
+  void take_letters(std::vector<Letter>* out) override;
+  int deliver(const Letter& letter) override;
   void sought(std::vector<port::Endpoint>* out) override;
   void located(const port::Endpoint& name, const port::Endpoint& location,
                std::uint32_t epoch) override;
@@ -273,6 +278,11 @@ class FakeContext final : public MovableContext {
   std::uint32_t unacked_psns = 0;
   Parcel parcel;  // what park() gives away; afterwards, what unpark() took
   std::atomic<std::uint8_t> resume_pending{0};  // what status() tells of every QP
+  // write() gives the next take_letters() a letter, and tells the MoveSink; delivered() returns what
+  // deliver() got. Peers are suspended when the test says so.
+  void write(const Letter& letter);
+  std::vector<Letter> delivered();
+  std::atomic<bool> peers_suspended{false};
   // seek() gives the next sought() a name, and tells the MoveSink; told() returns the calls of
   // located().
   void seek(const port::Endpoint& name);
@@ -296,6 +306,7 @@ class FakeContext final : public MovableContext {
   std::uint32_t next_handle_ = 0x21;  // of windows and address handles
   std::uint32_t next_srqn_ = 0x31;
   bool suspended_ = false;
+  std::vector<Letter> written_, delivered_;
   std::vector<port::Endpoint> sought_;
   std::vector<Located> told_;
 };

@@ -54,6 +54,7 @@ struct Context : device::EventSink, device::MoveSink {
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;
   void seeks() override;
+  void has_letters() override;
 
   ContextShell shell{};
   std::shared_ptr<device::MovableRnic> rnic;

@@ -30,7 +30,8 @@ struct Conversation : ::testing::Test {
   struct : device::EventSink, device::MoveSink {
     void completion(device::Cq&) override {}
     void asynchronous(ibv_event_type, device::Object*) override {}
-    void seeks() override { agent->seeks(); }
+    void seeks() override { agent->has_news(); }
+    void has_letters() override { agent->has_news(); }
     Agent* agent = nullptr;
   } sink;
   device::fake::FakeRnic rnic{log, "fake0", "eth9", 1};
@@ -202,9 +203,65 @@ TEST_F(Conversation, AsksForPeersThatDoNotAnswer) {
   // Each time anew, and not without need.
   fake->seek(found);
   EXPECT_EQ(receive_as<Locate>(MessageType::kLocate).names.size(), 1u);
-  agent->seeks();
+  agent->has_news();
   ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
   receive(MessageType::kStatusReply);
+}
+
+// SUSPEND is asked again and again, and asks the peers once.
+TEST_F(Conversation, SuspendsPeersBeforeAStop) {
+  connect();
+  const Suspend request{7, 60000, false};
+  const auto ask = [&](const Suspend& question) {
+    EXPECT_EQ(send_message(peer, MessageType::kSuspend, encode(question)), 0);
+    return receive_as<Suspending>(MessageType::kSuspending);
+  };
+  EXPECT_FALSE(ask(request).done);
+  EXPECT_FALSE(ask(request).done);
+  fake->peers_suspended = true;
+  EXPECT_TRUE(ask(request).done);
+  EXPECT_EQ(log->count("suspend_peers"), 1u);
+  EXPECT_EQ(log->count("release_peers"), 0u);
+  EXPECT_FALSE(ask({7, 0, true}).done);
+  EXPECT_EQ(log->count("release_peers"), 1u);
+  EXPECT_TRUE(ask({8, 60000, false}).done);
+  EXPECT_EQ(log->count("suspend_peers"), 2u);
+}
+
+// No stop follows: ferryd may be no more.
+TEST_F(Conversation, ReleasesPeersByItself) {
+  connect();
+  ASSERT_EQ(send_message(peer, MessageType::kSuspend, encode(Suspend{7, 1, false})), 0);
+  receive(MessageType::kSuspending);
+  while (log->count("release_peers") == 0) std::this_thread::yield();
+  ASSERT_EQ(send_message(peer, MessageType::kSuspend, encode(Suspend{8, 60000, false})), 0);
+  receive(MessageType::kSuspending);
+  ::shutdown(peer, SHUT_RDWR);
+  while (log->count("release_peers") == 1) std::this_thread::yield();
+}
+
+TEST_F(Conversation, CarriesLettersBothWays) {
+  const device::Letter letter{{port::Address::from_ipv4(1), 17},
+                              {port::Address::from_ipv4(2), 18},
+                              {std::byte{1}, std::byte{2}}};
+  sink.agent = agent.get();
+  fake->write(letter);  // before there is a ferryd
+  connect();
+  const auto first = receive_as<Letters>(MessageType::kLetters);
+  ASSERT_EQ(first.letters.size(), 1u);
+  EXPECT_EQ(first.letters[0].from, letter.from);
+  EXPECT_EQ(first.letters[0].to, letter.to);
+  EXPECT_EQ(first.letters[0].bytes, letter.bytes);
+  fake->write(letter);
+  EXPECT_EQ(receive_as<Letters>(MessageType::kLetters).letters.size(), 1u);
+
+  ASSERT_EQ(send_message(peer, MessageType::kDeliver,
+                         encode(Letters{{letter, {letter.from, letter.to, {}}}})),
+            0);
+  EXPECT_EQ(receive_as<Delivered>(MessageType::kDelivered).errors,
+            (std::vector<std::int32_t>{0, EINVAL}));
+  ASSERT_EQ(fake->delivered().size(), 2u);
+  EXPECT_EQ(fake->delivered()[0].bytes, letter.bytes);
 }
 
 TEST_F(Conversation, FindsAFerrydThatStartsLater) {

@@ -106,6 +106,26 @@ void truncated_is_refused(const T& message) {
   EXPECT_FALSE(parse(longer, &out));
 }
 
+const device::Letter kLetter{{port::Address::from_ipv4(1), 17},
+                             {port::Address::from_ipv4(2), 18},
+                             {std::byte{1}, std::byte{2}}};
+
+TEST(Protocol, OfADeviceOfTheKernel) {
+  Resume resume;
+  ASSERT_TRUE(parse(encode(Resume{false, {{"eth0", {}, "rxe0", {kLetter.from}}}}), &resume));
+  EXPECT_EQ(resume.contexts[0].kernel_device, "rxe0");
+  EXPECT_EQ(resume.contexts[0].names, (std::vector<device::Letter::End>{kLetter.from}));
+  StatusReply status;
+  ASSERT_TRUE(
+      parse(encode(StatusReply{{{"rxe0", "eth0", {}, {}, {}, "mlx5_0", "an SRQ"}}}), &status));
+  EXPECT_EQ(status.contexts[0].kernel_device, "mlx5_0");
+  EXPECT_EQ(status.contexts[0].obstacle, "an SRQ");
+  Letters letters;
+  ASSERT_TRUE(parse(encode(Letters{{kLetter}}), &letters));
+  EXPECT_EQ(letters.letters[0].to, kLetter.to);
+  EXPECT_EQ(letters.letters[0].bytes, kLetter.bytes);
+}
+
 TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
   truncated_is_refused(full_stopped());
   truncated_is_refused(full_status());
@@ -113,6 +133,11 @@ TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
   truncated_is_refused(Awake{1, {1, "b", 2}});
   truncated_is_refused(PeersKnow{1, 2, {3}, 4});
   truncated_is_refused(Stop{1, 2});
+  truncated_is_refused(Suspend{1, 2, true});
+  truncated_is_refused(Suspending{1, true});
+  truncated_is_refused(Letters{{kLetter}});
+  truncated_is_refused(Delivered{{0, -1}});
+  truncated_is_refused(Resume{false, {{"eth0", {}, "rxe0", {kLetter.from}}}});
   truncated_is_refused(Stay{1});
   truncated_is_refused(PauseTree{1});
   truncated_is_refused(Action{"x", 1, 2});

@@ -157,7 +157,8 @@ void StoppedTree::hold_ports() {
     const std::string netns =
         netns_.empty() ? fmt::format("/proc/{}/ns/net", process.process.pid) : netns_;
     for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
-      const auto& [netdev, slots] = process.contexts[c];
+      const std::string& netdev = process.contexts[c].netdev;
+      const auto& slots = process.contexts[c].slots;
       for (std::size_t s = 0; s < slots.size(); ++s) {
         if (slots[s].slot == 0 || !stand_ins_.meets_strangers(process.stand_ins[c][s])) continue;
         rnic::Slot port;
@@ -335,7 +336,8 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
 // then it gets another. False when there is no other: it has to ask again.
 bool StoppedTree::take_back(Process& process) {
   for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
-    auto& [netdev, slots] = process.contexts[c];
+    const std::string& netdev = process.contexts[c].netdev;
+    auto& slots = process.contexts[c].slots;
     for (std::size_t s = 0; s < process.stand_ins[c].size(); ++s) {
       StandInId& id = process.stand_ins[c][s];
       if (id != 0) {
@@ -431,7 +433,8 @@ bool StoppedTree::fits(const std::vector<ProcessSlots>& places) const {
                std::equal(process.contexts.begin(), process.contexts.end(), place.contexts.begin(),
                           place.contexts.end(),
                           [](const agent::ContextSlots& old, const agent::ContextSlots& now) {
-                            return old.slots.size() == now.slots.size();
+                            return old.slots.size() == now.slots.size() &&
+                                   old.kernel_device.empty() == now.kernel_device.empty();
                           });
       });
 }

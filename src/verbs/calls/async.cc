@@ -74,7 +74,11 @@ void Context::asynchronous(ibv_event_type type, device::Object* object) {
 }
 
 void Context::seeks() {
-  process().agent.seeks();
+  process().agent.has_news();
+}
+
+void Context::has_letters() {
+  process().agent.has_news();
 }
 
 namespace {

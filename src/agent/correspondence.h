@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "agent/protocol.h"
+#include "agent/registry.h"
+
+namespace ferry::agent {
+
+// What contexts over devices of the kernel tell their peers around a move: their letters, and the
+// suspension of peers before a stop. Only the agent's thread calls it.
+class Correspondence {
+ public:
+  // `registry` lives as long.
+  explicit Correspondence(Registry& registry) : registry_(registry) {}
+
+  // The first call for a move asks the peers; true: all are suspended.
+  bool suspend(const Suspend& request);
+  // The peers go on, unless a stop has begun since.
+  void release();
+  // A stop has begun: contexts release their peers themselves, when they go on.
+  void stop_begins() { suspended_for_ = 0; }
+
+  Delivered deliver(const Letters& letters);
+  // Lets contexts go on with what peers have asked for, and takes the letters that they have
+  // written. False: there are none.
+  bool tend(Letters* out);
+  // When tend() is to be called at the latest, in ms; -1: there is no hurry.
+  int hurry() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Registry& registry_;
+  std::uint64_t suspended_for_ = 0;  // move; 0: none
+  Clock::time_point released_at_;
+  bool is_under_way_ = false;  // some context is
+};
+
+}  // namespace ferry::agent
