@@ -1,0 +1,89 @@
+#include "host/proc/kernel_devices.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/failure.h"
+
+namespace ferry::host {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+std::string line_of(const fs::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
+// "fe80:0000:0000:0000:5054:00ff:fe12:3456"; nothing for an empty entry.
+std::optional<port::Address> parse_gid(const std::string& text) {
+  constexpr std::size_t kGroup = 5, kText = 8 * kGroup - 1;
+  if (text.size() != kText) return std::nullopt;
+  port::Address gid;
+  for (std::size_t group = 0; group < 8; ++group) {
+    unsigned value = 0;
+    const char* const begin = text.data() + group * kGroup;
+    const auto [stop, error] = std::from_chars(begin, begin + 4, value, 16);
+    if (error != std::errc() || stop != begin + 4) return std::nullopt;
+    gid.bytes[2 * group] = static_cast<std::byte>(value >> 8);
+    gid.bytes[2 * group + 1] = static_cast<std::byte>(value & 0xff);
+  }
+  if (gid == port::Address{}) return std::nullopt;
+  return gid;
+}
+
+}  // namespace
+
+std::vector<KernelDevice> kernel_devices(const std::string& sysfs) {
+  std::vector<KernelDevice> devices;
+  for (const auto& path : entries_of(sysfs)) {
+    // "4: ACTIVE"
+    devices.push_back({path.filename(), line_of(path / "ports/1/state").starts_with("4:")});
+  }
+  return devices;
+}
+
+std::vector<port::Address> kernel_gids(const std::string& device, const std::string& sysfs) {
+  std::vector<port::Address> gids;
+  for (const auto& port : entries_of(fs::path(sysfs) / device / "ports")) {
+    for (const auto& entry : entries_of(port / "gids")) {
+      if (const auto gid = parse_gid(line_of(entry))) gids.push_back(*gid);
+    }
+  }
+  return gids;
+}
+
+std::string choose_kernel_device(const std::vector<KernelDevice>& devices,
+                                 const std::string& name) {
+  std::vector<std::string> active;
+  for (const auto& device : devices) {
+    if (device.name == name) return name;
+    if (device.is_active) active.push_back(device.name);
+  }
+  if (active.size() == 1) return active.front();
+  throw Failure(fmt::format("there is no RDMA device {}, and {}", name,
+                            active.empty() ? "no other with an active port"
+                                           : "more than one other; give one of them this name "
+                                             "(rdma dev set)"));
+}
+
+}  // namespace ferry::host

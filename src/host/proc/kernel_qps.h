@@ -1,0 +1,31 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+// The QPs of processes on devices of the kernel, as the kernel tells (NETLINK_RDMA): what a process
+// says of its QPs is compared with them.
+namespace ferry::host {
+
+struct KernelQp {
+  std::string device;
+  std::uint32_t qpn = 0;
+  std::uint32_t peer_qpn = 0;  // 0: it is not connected
+  pid_t thread = 0;            // that made it
+};
+
+// Those that threads of process `pid` have made which are still there; none where the kernel has no
+// RDMA. Throws Failure.
+std::vector<KernelQp> kernel_qps(pid_t pid);
+
+// One entry of the kernel's answer: its attributes. Nothing for a QP of the kernel's own, or
+// malformed bytes.
+std::optional<KernelQp> parse_kernel_qp(std::span<const std::byte> attributes);
+
+}  // namespace ferry::host
