@@ -33,6 +33,16 @@ std::string remote_address(int socket) {
   return to_string(to_address(reinterpret_cast<sockaddr*>(&name)));
 }
 
+std::optional<Address> parse_address(const std::string& text) {
+  Address address;
+  in_addr ipv4{};
+  if (::inet_pton(AF_INET, text.c_str(), &ipv4) == 1) {
+    return Address::from_ipv4(ntohl(ipv4.s_addr));
+  }
+  if (::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1) return address;
+  return std::nullopt;
+}
+
 std::string to_string(const Endpoint& endpoint) {
   const std::string address = to_string(endpoint.address);
   const std::string port = ":" + std::to_string(endpoint.udp_port);

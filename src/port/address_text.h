@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 
 #include "port/endpoint.h"
@@ -14,6 +15,8 @@ Address to_address(const sockaddr* address);
 
 // "10.78.1.1", "fd78::1".
 std::string to_string(const Address& address);
+// The way back; nothing when the text is no numeric address.
+std::optional<Address> parse_address(const std::string& text);
 // The address of the other end of a connected socket, without the port. An IPv4 address has its
 // IPv4 form also on an IPv6 socket. Empty: the socket is not connected.
 std::string remote_address(int socket);

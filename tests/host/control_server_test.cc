@@ -54,6 +54,7 @@ struct Handler : ControlHandler {
     remaining = message.remaining;
   }
   void registered(pid_t) override { ++registrations; }
+  void letters(pid_t, agent::Letters) override {}
   void locate(pid_t pid, const agent::Locate& question) override {
     std::lock_guard lock(mutex);
     asker = pid;

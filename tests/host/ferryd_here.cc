@@ -78,16 +78,18 @@ void FerrydHere::start() {
   peers.emplace(host.credentials);
   move_counters.emplace();
   accounts.emplace(history, *move_counters);
+  qp_names.emplace(*residents, names_of_kernel);
+  carrier = std::make_unique<Carrier>(host, *control, *directory, *qp_names, *peers);
   departures = std::make_unique<Departures>(
       SourceSide{host, *units, *control, stand_ins, decisions, *directory, *departed, *residents,
-                 *whereabouts, *room, *criu, dump_turns, *accounts});
+                 *whereabouts, *room, *criu, dump_turns, *accounts, *carrier, *qp_names});
   arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *peers,
-                                        *room, &images, *criu, *accounts);
+                                        *carrier, *room, &images, *criu, *accounts);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
                                       *whereabouts, *departures, *arrivals, *accounts);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                     *directory, *whereabouts, *departures, *arrivals, *custody,
-                                    *accounts, history);
+                                    *carrier, *accounts, history);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
   service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);
@@ -108,6 +110,7 @@ void FerrydHere::stop() {
   custody.reset();
   arrivals.reset();
   departures.reset();
+  carrier.reset();
   whereabouts.reset();
   origins.reset();
   directory.reset();

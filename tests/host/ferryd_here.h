@@ -11,6 +11,8 @@
 #include "host/ferryd/daemon.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
+#include "host/letters/carrier.h"
+#include "host/letters/qp_names.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
@@ -73,6 +75,10 @@ struct FerrydHere {
   std::optional<Residents> residents;
   std::unique_ptr<Whereabouts> whereabouts;
   std::optional<KeptPeers> peers;
+  // What the kernel says of QPs.
+  QpNames::OfKernel names_of_kernel = [](pid_t) { return std::vector<device::Letter::End>(); };
+  std::optional<QpNames> qp_names;
+  std::unique_ptr<Carrier> carrier;
   DumpTurns dump_turns;
   std::optional<MoveCounters> move_counters;
   std::optional<Accounts> accounts;

@@ -25,6 +25,7 @@ class PlayedProcess {
     agent::ControlBlock control;
     std::atomic<int> stopped{0}, command{0}, stays{0}, resumed{0};
     std::atomic<bool> rollback{false}, same_socket{false};
+    std::atomic<int> letters{0}, suspensions{0}, releases{0};
   };
   struct Behaviour {
     int stop_error = 0;      // answered to STOP
@@ -37,6 +38,9 @@ class PlayedProcess {
     port::Endpoint origin = {};         // says so of its RNIC, to whoever asks
     std::uint32_t epoch = 0;            // this as well
     std::uint64_t comes_back_from = 0;  // this move: it has just been restored
+    // It has a QP of this name over rxe0, with that peer; QPN 0: it has none.
+    device::Letter::End own = {}, peer = {};
+    int suspended_after = 0;  // questions; then its peers are
   };
   // What the test and the process share: the process finds it at descriptor kPartFd.
   struct Part {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,6 +51,10 @@ class Play {
       if (agent::receive_message(socket, &message) != 0) ::_exit(7);
       if (message.type == agent::MessageType::kStatus) {
         answer_status(socket, place);
+      } else if (message.type == agent::MessageType::kDeliver) {
+        take_letters(socket, message);
+      } else if (message.type == agent::MessageType::kSuspend) {
+        suspend(socket, message);
       } else if (message.type == agent::MessageType::kStop && !behaviour_.mute) {
         agent::Stop stop;
         agent::parse(message.body, &stop);
@@ -113,9 +118,39 @@ class Play {
     ::_exit(9);
   }
 
-  static void answer_status(int socket, const rnic::Slot& place) {
+  void take_letters(int socket, const agent::Message& message) {
+    agent::Letters letters;
+    agent::parse(message.body, &letters);
+    agent::Delivered delivered;
+    for (const auto& letter : letters.letters) {
+      const bool fits = letter.to == behaviour_.own && letter.from == behaviour_.peer;
+      if (fits) ++seen_.letters;
+      delivered.errors.push_back(fits ? 0 : ENOENT);
+    }
+    agent::send_message(socket, agent::MessageType::kDelivered, agent::encode(delivered));
+  }
+
+  void suspend(int socket, const agent::Message& message) {
+    agent::Suspend request;
+    agent::parse(message.body, &request);
+    ++(request.release ? seen_.releases : seen_.suspensions);
+    const bool done = seen_.suspensions > behaviour_.suspended_after;
+    agent::send_message(socket, agent::MessageType::kSuspending,
+                        agent::encode(agent::Suspending{request.move_id, done}));
+  }
+
+  void answer_status(int socket, const rnic::Slot& place) const {
     agent::StatusReply reply;
     reply.contexts.push_back({"played0", "lo", {}, {place}, {}});
+    if (behaviour_.own.qpn != 0) {
+      device::QpStatus qp;
+      qp.qpn = behaviour_.own.qpn;
+      qp.peer_qpn = behaviour_.peer.qpn;
+      qp.local.address = behaviour_.own.gid;
+      qp.peer.address = behaviour_.peer.gid;
+      qp.state = 3;  // RTS
+      reply.contexts.push_back({"rxe0", "lo", {qp}, {}, {}, "rxe0"});
+    }
     agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
   }
 

@@ -45,6 +45,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   void resumed(pid_t pid, const agent::Resumed&) override { tree->resumed(pid); }
   void peers_know(pid_t, const agent::PeersKnow&) override {}
   void registered(pid_t) override {}
+  void letters(pid_t, agent::Letters) override {}
   void locate(pid_t, const agent::Locate&) override {}
 
   void await_processes(std::size_t count) {

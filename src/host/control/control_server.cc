@@ -304,6 +304,13 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       if (agent::parse(message.body, &question)) handler_->locate(connection->peer, question);
       return;
     }
+    case MessageType::kLetters: {
+      agent::Letters letters;
+      if (agent::parse(message.body, &letters)) {
+        handler_->letters(connection->peer, std::move(letters));
+      }
+      return;
+    }
     case MessageType::kPeersKnow: {
       agent::PeersKnow peers;
       if (agent::parse(message.body, &peers)) handler_->peers_know(connection->peer, peers);
@@ -530,6 +537,29 @@ UniqueFd ControlServer::track(pid_t pid, std::chrono::milliseconds timeout) {
   if (understood && kind == "anon_inode:[userfaultfd]") return userfaultfd;
   throw Failure(fmt::format("process {} cannot track what it writes: {}", pid,
                             error_text(understood ? tracked.error : EPROTO)));
+}
+
+bool ControlServer::suspend(pid_t pid, const agent::Suspend& request,
+                            std::chrono::milliseconds timeout) {
+  const Message message = ask(*find(pid), MessageType::kSuspend, agent::encode(request), {},
+                              MessageType::kSuspending, timeout);
+  agent::Suspending answer;
+  if (!agent::parse(message.body, &answer) || answer.move_id != request.move_id) {
+    throw Failure(fmt::format("process {} gave a malformed answer to a suspension", pid));
+  }
+  return answer.done;
+}
+
+agent::Delivered ControlServer::deliver(pid_t pid, const agent::Letters& letters,
+                                        std::chrono::milliseconds timeout) {
+  const Message message = ask(*find(pid), MessageType::kDeliver, agent::encode(letters), {},
+                              MessageType::kDelivered, timeout);
+  agent::Delivered delivered;
+  if (!agent::parse(message.body, &delivered) ||
+      delivered.errors.size() != letters.letters.size()) {
+    throw Failure(fmt::format("process {} gave a malformed answer to letters", pid));
+  }
+  return delivered;
 }
 
 agent::Stopped ControlServer::stop(pid_t pid, const agent::Stop& request,

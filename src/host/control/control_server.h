@@ -52,8 +52,9 @@ class ControlHandler {
   virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
   virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;
   virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
-  // These two must not wait for the process: its answers come through the same thread.
+  // These three must not wait for the process: its answers come through the same thread.
   virtual void registered(pid_t pid) = 0;
+  virtual void letters(pid_t pid, agent::Letters letters) = 0;
   // The answer, if there is one, is given by ControlServer::located().
   virtual void locate(pid_t pid, const agent::Locate& question) = 0;
 };
@@ -91,6 +92,11 @@ class ControlServer {
   std::map<pid_t, agent::StatusReply> statuses(std::chrono::milliseconds timeout);
   // Gets a userfaultfd from the process, which tracks what the process writes. Throws Failure.
   UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
+  // Sends SUSPEND: true when all peers of the process are suspended. Throws Failure.
+  bool suspend(pid_t pid, const agent::Suspend& request, std::chrono::milliseconds timeout);
+  // Gives letters to the process; an error for each. Throws Failure.
+  agent::Delivered deliver(pid_t pid, const agent::Letters& letters,
+                           std::chrono::milliseconds timeout);
   // Sends STOP. The answer has the descriptors in its slots; they belong to the caller. Throws
   // Failure.
   agent::Stopped stop(pid_t pid, const agent::Stop& request, std::chrono::milliseconds timeout);

@@ -18,18 +18,8 @@ using nlohmann::json;
 
 namespace {
 
-std::optional<port::Address> parse_address(const std::string& text) {
-  port::Address address;
-  in_addr ipv4{};
-  if (::inet_pton(AF_INET, text.c_str(), &ipv4) == 1) {
-    return port::Address::from_ipv4(ntohl(ipv4.s_addr));
-  }
-  if (::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1) return address;
-  return std::nullopt;
-}
-
 std::optional<port::Endpoint> endpoint_of(const std::string& address, std::uint64_t slot) {
-  const auto parsed = parse_address(address);
+  const auto parsed = port::parse_address(address);
   if (!parsed || slot > port::kMaxSlot) return std::nullopt;
   return port::Endpoint{*parsed, port::udp_port_of_slot(static_cast<std::uint32_t>(slot))};
 }

@@ -16,8 +16,10 @@
 #include "host/ferryd/ps.h"
 #include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
+#include "host/letters/carrier.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
@@ -62,7 +64,8 @@ void forget_networks_of_others(Held* held) {
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody, Accounts& accounts, const History& history)
+               Arrivals& arrivals, Custody& custody, Carrier& carrier, Accounts& accounts,
+               const History& history)
     : host_(host),
       units_(units),
       control_(control),
@@ -75,6 +78,7 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       departures_(departures),
       arrivals_(arrivals),
       custody_(custody),
+      carrier_(carrier),
       accounts_(accounts),
       history_(history) {}
 
@@ -180,6 +184,10 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
       throw Failure(fmt::format("{} has no network interface {}, which '{}' uses", host_.name,
                                 netdev, request.program()));
     }
+  }
+  if (request.kernel_devices_size() > 0) {
+    const auto here = kernel_devices();
+    for (const auto& device : request.kernel_devices()) choose_kernel_device(here, device);
   }
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};
@@ -415,6 +423,15 @@ void Daemon::registered(pid_t pid) {
   custody_.registered(pid);
   arrivals_.registered(pid);
   departures_.registered(pid);
+}
+
+void Daemon::letters(pid_t pid, agent::Letters letters) {
+  carrier_.send(pid, std::move(letters.letters));
+}
+
+v1::LettersReply Daemon::letters(const v1::LettersRequest& request, const std::string& from) {
+  asker(request.host(), from);
+  return carrier_.receive(request);
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {

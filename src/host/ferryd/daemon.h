@@ -20,12 +20,14 @@
 // the move or checkpoint that it concerns.
 namespace ferry::host {
 
+class Carrier;
+
 class Daemon : public ControlHandler {
  public:
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
          Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
-         Accounts& accounts, const History& history);
+         Carrier& carrier, Accounts& accounts, const History& history);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then all requests
@@ -63,6 +65,8 @@ class Daemon : public ControlHandler {
   void unclaimed(const v1::UnclaimRequest& request, const std::string& from);
   void taken(const v1::TakeRequest& request, const std::string& from);
 
+  v1::LettersReply letters(const v1::LettersRequest& request, const std::string& from);
+
   // --- the control protocol
   agent::Done pause_tree(pid_t root) override;
   agent::Done frozen(pid_t pid) override;
@@ -75,6 +79,7 @@ class Daemon : public ControlHandler {
   void resumed(pid_t pid, const agent::Resumed& resumed) override;
   void peers_know(pid_t pid, const agent::PeersKnow& peers) override;
   void registered(pid_t pid) override;
+  void letters(pid_t pid, agent::Letters letters) override;
   void locate(pid_t pid, const agent::Locate& question) override;
 
  private:
@@ -108,6 +113,7 @@ class Daemon : public ControlHandler {
   Departures& departures_;
   Arrivals& arrivals_;
   Custody& custody_;
+  Carrier& carrier_;
   Accounts& accounts_;
   const History& history_;
   std::mutex mutex_;

@@ -34,6 +34,8 @@
 #include "host/history/accounts.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
+#include "host/letters/carrier.h"
+#include "host/letters/qp_names.h"
 #include "host/metrics/metrics.h"
 #include "host/metrics/metrics_server.h"
 #include "host/move/source/departed.h"
@@ -251,6 +253,8 @@ int run(const Options& options) {
   Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
   KeptPeers peers(host.credentials);
   Redirector redirector(peers, origins, stand_ins);
+  QpNames qp_names(residents);
+  Carrier carrier(host, control, *directory, qp_names, peers);
   make_image_directory(options.images);
   std::optional<ImageReceiver> images;
   if (!listen.empty()) {
@@ -262,13 +266,14 @@ int run(const Options& options) {
   MoveCounters move_counters;
   Accounts accounts(history, move_counters);
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
-                         residents, whereabouts, room, criu, dump_turns, accounts});
-  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, room, receiver, criu,
-                    accounts);
+                         residents, whereabouts, room, criu, dump_turns, accounts, carrier,
+                         qp_names});
+  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room, receiver,
+                    criu, accounts);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
                   accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody, accounts, history);
+                departures, arrivals, custody, carrier, accounts, history);
   Checkup checkup(host, criu, *directory,
                   {options.images,
                    {options.podman, options.runc, "nft"},

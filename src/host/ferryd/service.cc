@@ -67,6 +67,8 @@ class FerrydService final : public v1::Ferryd::Service {
                       v1::LocateReply* reply) override;
   grpc::Status Listener(grpc::ServerContext* context, const v1::ListenerRequest* request,
                         v1::ListenerReply* reply) override;
+  grpc::Status Letters(grpc::ServerContext* context, const v1::LettersRequest* request,
+                       v1::LettersReply* reply) override;
   grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
                      v1::ClaimReply* reply) override;
   grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
@@ -143,6 +145,14 @@ grpc::Status FerrydService::Listener(grpc::ServerContext* context,
     for (const Place& place : whereabouts_.listeners(address->address, request->service())) {
       to_message(place, reply->add_places());
     }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Letters(grpc::ServerContext* context, const v1::LettersRequest* request,
+                                    v1::LettersReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    *reply = daemon_.letters(*request, from);
     return grpc::Status::OK;
   });
 }

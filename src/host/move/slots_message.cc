@@ -3,11 +3,14 @@
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/directory/places.h"
+#include "host/letters/letter_message.h"
 
 namespace ferry::host {
 
 agent::ContextSlots from_message(const v1::ContextSlots& message) {
-  agent::ContextSlots slots{message.netdev(), {}};
+  agent::ContextSlots slots{message.netdev()};
+  slots.kernel_device = message.kernel_device();
+  for (const auto& name : message.names()) slots.names.push_back(name_of(name));
   for (const auto& slot : message.slots()) {
     rnic::Slot& added = slots.slots.emplace_back();
     const auto local = from_message(slot.local());
@@ -29,6 +32,8 @@ void to_message(const agent::ContextSlots& context, v1::ContextSlots* message) {
     if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
     added->set_epoch(slot.epoch);
   }
+  message->set_kernel_device(context.kernel_device);
+  for (const auto& name : context.names) to_message(name, message->add_names());
 }
 
 ProcessSlots from_message(const v1::ProcessSlots& message) {

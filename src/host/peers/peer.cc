@@ -31,7 +31,7 @@ using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Repl
 constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,    &Stub::Locate,
                               &Stub::Listener, &Stub::Check,   &Stub::Prepare, &Stub::Bind,
                               &Stub::Restore,  &Stub::Commit,  &Stub::Abort,   &Stub::Decision,
-                              &Stub::Probe};
+                              &Stub::Probe,    &Stub::Letters};
 
 }  // namespace
 
@@ -79,6 +79,7 @@ template grpc::Status Peer::try_call(const v1::UnclaimRequest&, v1::UnclaimReply
 template grpc::Status Peer::try_call(const v1::TakeRequest&, v1::TakeReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::LocateRequest&, v1::LocateReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::ListenerRequest&, v1::ListenerReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::LettersRequest&, v1::LettersReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::CheckRequest&, v1::CheckReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::PrepareRequest&, v1::PrepareReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::BindRequest&, v1::BindReply*, milliseconds);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -17,6 +18,7 @@ extern "C" {
 #include "host/directory/places.h"
 #include "host/journal/decision_log.h"
 #include "host/proc/process_tree.h"
+#include "port/address_text.h"
 
 namespace ferry::host {
 
@@ -30,7 +32,8 @@ Residents::Residents(std::string path) : path_(std::move(path)) {
 
 // The file is empty when there are no residents; else
 // {"boot":7,"residents":[{"pid":4711,"started":815,"network":4026531840,
-//                         "places":[{"origin":"10.0.0.1/0","place":"{...}"}]}]}
+//                         "places":[{"origin":"10.0.0.1/0","place":"{...}"}],
+//                         "names":[{"gid":"10.0.0.1","qpn":17}]}]}
 void Residents::load() {
   std::ifstream file(path_);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
@@ -51,6 +54,10 @@ void Residents::load() {
         const auto parsed = parse_value(*origin, place.at("place").get<std::string>());
         if (parsed) resident.places.push_back(*parsed);
       }
+      for (const auto& name : each.value("names", json::array())) {
+        const auto gid = port::parse_address(name.at("gid").get<std::string>());
+        if (gid) resident.names.push_back({*gid, name.at("qpn").get<std::uint32_t>()});
+      }
       entries_[resident.pid] = std::move(entry);
     }
   } catch (const json::exception& error) {
@@ -66,10 +73,15 @@ void Residents::save() const {
     for (const Place& place : entry.resident.places) {
       places.push_back({{"origin", origin_text(place.origin)}, {"place", value_text(place)}});
     }
+    json names = json::array();
+    for (const auto& name : entry.resident.names) {
+      names.push_back({{"gid", to_string(name.gid)}, {"qpn", name.qpn}});
+    }
     residents.push_back({{"pid", pid},
                          {"started", entry.started},
                          {"network", entry.resident.network},
-                         {"places", std::move(places)}});
+                         {"places", std::move(places)},
+                         {"names", std::move(names)}});
   }
   std::string text;  // empty: takes no room of a disk that is full
   if (!residents.empty()) {
@@ -93,6 +105,14 @@ void Residents::settle(const Resident& resident) {
   const bool is_news = known.started != entry.started || known.resident != resident;
   known = std::move(entry);
   if (is_news) save();
+}
+
+void Residents::know(pid_t pid, const device::Letter::End& name) {
+  Resident resident = of(pid);
+  auto& names = resident.names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  names.push_back(name);
+  settle(resident);
 }
 
 void Residents::forget(pid_t pid) {

@@ -9,20 +9,22 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "device/movable.h"
 #include "host/directory/directory.h"
 
 namespace ferry::host {
 
 // The places of those RNICs of this host's processes to which ferryd itself has given their
-// sockets: after a move, or a stop that was taken back. What a process says of the names of its
-// RNICs is compared with them. All of them are in a file, because processes live longer than a
-// ferryd.
+// sockets, after a move or a stop that was taken back; and the names of QPs that programs have
+// brought, or are known by. What a process says of the names of its RNICs and QPs is compared with
+// them. All of them are in a file, because processes live longer than a ferryd.
 class Residents {
  public:
   struct Resident {
     pid_t pid = 0;
     std::uint64_t network = 0;  // inode of the namespace of its sockets; 0: not known
     std::vector<Place> places;
+    std::vector<device::Letter::End> names = {};  // of QPs over devices of the kernel
 
     bool operator==(const Resident&) const = default;
   };
@@ -31,6 +33,8 @@ class Residents {
   // cannot be written, costs one line in the log each time: then the next ferryd does not know.
   explicit Residents(std::string path);
 
+  // The process has, or had, a QP of this name.
+  void know(pid_t pid, const device::Letter::End& name);
   // From now on these are the places of the process.
   void settle(const Resident& resident);
   // The process has moved on.

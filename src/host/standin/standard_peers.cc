@@ -67,6 +67,7 @@ std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
 Peers peers_of(const std::vector<agent::ContextStatus>& contexts) {
   Peers peers;
   for (const auto& context : contexts) {
+    if (!context.kernel_device.empty()) continue;  // its peers are told by letters
     for (const auto& qp : context.qps) {
       if (!is_connected(qp) || has_class(qp, transport::PeerClass::kFerry)) continue;
       (has_class(qp, transport::PeerClass::kUnknown) ? peers.undecided : peers.standard)

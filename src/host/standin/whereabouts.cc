@@ -66,7 +66,9 @@ Whereabouts::~Whereabouts() {
 void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts) {
   Residents::Resident resident = residents_.of(pid);
   resident.places.clear();
+  resident.names.clear();
   for (const auto& context : contexts) {
+    resident.names.insert(resident.names.end(), context.names.begin(), context.names.end());
     for (const Place& place : places_of(context.slots, name_, ferryd_)) {
       directory_.put(place);
       resident.places.push_back(place);
@@ -77,7 +79,8 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
   const auto open = std::find_if(descriptors.begin(), descriptors.end(),
                                  [](int descriptor) { return descriptor >= 0; });
   if (open != descriptors.end()) resident.network = network_of_socket(*open);
-  if (pid != 0 && !resident.places.empty()) residents_.settle(resident);
+  const bool has_come = !resident.places.empty() || !resident.names.empty();
+  if (pid != 0 && has_come) residents_.settle(resident);
 }
 
 void Whereabouts::ended(const std::vector<rnic::Slot>& slots) {

@@ -72,6 +72,10 @@ std::string obstacle_in_deleted(const std::string& target, const FileFacts& file
 }
 
 std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
+  // What of it does not move is seen when the program is asked (move/source/partners.h).
+  if (target.starts_with("/dev/infiniband/uverbs") || target == "anon_inode:[infinibandevent]") {
+    return {};
+  }
   constexpr std::string_view kAnonymous = "anon_inode:";
   if (target.starts_with(kAnonymous) &&
       !is_known_anonymous(std::string_view(target).substr(kAnonymous.size()))) {
@@ -79,8 +83,8 @@ std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
   }
   if (target.starts_with("/secretmem")) return "is secret memory, which CRIU cannot read";
   if (target.starts_with("/dev/infiniband/")) {
-    return "is an RDMA device of the kernel, whose programs cannot move; start the program with "
-           "ferry run --device ferry0";
+    return "is rdma_cm or another service of the kernel's RDMA, whose programs cannot move; start "
+           "the program with ferry run --device ferry0";
   }
   if (S_ISBLK(file.mode) || (S_ISCHR(file.mode) && !may_know_device(file.major, file.minor))) {
     return fmt::format("is a device that CRIU does not know, {}:{}", file.major, file.minor);

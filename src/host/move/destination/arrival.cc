@@ -18,6 +18,7 @@ extern "C" {
 #include "ferry.pb.h"
 #include "host/move/slots_message.h"
 #include "host/peers/this_host.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
@@ -148,7 +149,11 @@ Arrival::~Arrival() {
 
 // With mutex_. Takes the slots that were reserved, and binds others for the rest.
 agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
-  agent::ContextSlots bound{wanted.netdev, {}};
+  agent::ContextSlots bound{wanted.netdev};
+  if (!wanted.kernel_device.empty()) {
+    bound.kernel_device = choose_kernel_device(kernel_devices(), wanted.kernel_device);
+    bound.names = wanted.names;
+  }
   try {
     for (const auto& slot : wanted.slots) {
       const auto reserved =

@@ -8,6 +8,7 @@
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/directory/directory.h"
+#include "host/letters/carrier.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
@@ -23,7 +24,7 @@ constexpr std::chrono::milliseconds kEndedAnswerTime{500};
 
 Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions,
                    Directory& directory, Whereabouts& whereabouts, KeptPeers& peers,
-                   const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
+                   Carrier& carrier, const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
                    Accounts& accounts)
     : host_(host),
       units_(units),
@@ -31,6 +32,7 @@ Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisi
       directory_(directory),
       whereabouts_(whereabouts),
       peers_(peers),
+      carrier_(carrier),
       room_(room),
       images_(images),
       criu_(criu),
@@ -62,6 +64,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
     group->need(programs, from);
   }
   directory_.met(request.source(), from);
+  for (const auto& partner : request.partners()) carrier_.met({partner.ferryd(), partner.host()});
   auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
   auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
                                            accounts_, std::move(group), std::move(unit), request);

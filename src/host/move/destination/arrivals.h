@@ -14,14 +14,15 @@ namespace ferry::host {
 
 class Directory;
 class KeptPeers;
+class Carrier;
 class Units;
 
 // The programs that arrive on this host, or have arrived and are watched.
 class Arrivals {
  public:
   Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions, Directory& directory,
-           Whereabouts& whereabouts, KeptPeers& peers, const ImageRoom& room, ImageReceiver* images,
-           CriuRunner& criu, Accounts& accounts);
+           Whereabouts& whereabouts, KeptPeers& peers, Carrier& carrier, const ImageRoom& room,
+           ImageReceiver* images, CriuRunner& criu, Accounts& accounts);
 
   // `from`: the source's name in its certificate. Throws Failure.
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
@@ -45,6 +46,7 @@ class Arrivals {
   Directory& directory_;
   Whereabouts& whereabouts_;
   KeptPeers& peers_;
+  Carrier& carrier_;
   const ImageRoom& room_;
   ImageReceiver* const images_;  // null: no other host can be reached
   CriuRunner& criu_;

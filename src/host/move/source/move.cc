@@ -84,6 +84,7 @@ Move::Move(const SourceSide& side, std::shared_ptr<MoveGroup> group, std::size_t
       move_id_(program_.move_id),
       user_(user),
       options_(options),
+      partners_(side.carrier, side.control, side.qp_names),
       peer_(group_->peer()),
       tree_(side.control, side.stand_ins, move_id_),
       images_(side.room.folder_of(move_id_)) {}
@@ -405,9 +406,17 @@ void Move::check_here_and_there() {
   // A group has one decision: its programs wait for each other.
   const auto contexts =
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
+  partners_.look(unit_.name(), unit_.root(), program_.processes);
+  if (!partners_.devices().empty() && unit_.is_checkpointed()) {
+    throw Failure(
+        fmt::format("'{}' uses {}, a device of the kernel, with which {} cannot "
+                    "checkpoint it",
+                    unit_.name(), *partners_.devices().begin(), unit_.kind()));
+  }
+  for (const auto& device : partners_.devices()) request.add_kernel_devices(device);
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
-    netdevs.insert(printable(context.netdev));
+    if (context.kernel_device.empty()) netdevs.insert(printable(context.netdev));
     qps_ += context.qps.size();
   }
   if (unit_.netns().empty()) {
@@ -516,6 +525,11 @@ void Move::prepare_there() {
     request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
   }
   for (const auto& context : kept_) to_message(context, request.add_kept());
+  for (const auto& partner : partners_.ferryds()) {
+    auto* added = request.add_partners();
+    added->set_host(partner.host);
+    added->set_ferryd(partner.address);
+  }
   if (!group_->is_alone()) {
     request.mutable_group()->set_id(group_->id());
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
@@ -548,8 +562,7 @@ std::string Move::pause_tree() {
   if (unit_.is_checkpointed() && !unit_.netns().empty()) {
     lock_exception_.emplace(unit_.root(), NetworkRules::Effect::kPassLock);
   }
-  tree_.stop(ferry_processes(side_.control, unit_.root()), side_.residents, host_.limits.stop,
-             [this](const std::vector<HeldProcess>& processes) { note_held(processes); });
+  stop_rdma();
   group_->happened(index_, MoveMachine::Event::kStopped);
   stopped_ = Clock::now();
   tell("dump");
@@ -570,6 +583,13 @@ std::string Move::pause_tree() {
   return to_text({move_id_, unit_.name(), host_.name, host_.address});
 }
 
+void Move::stop_rdma() {
+  const auto processes = ferry_processes(side_.control, unit_.root());
+  const auto suspension = partners_.suspend(processes, move_id_, host_.limits.stop / 2);
+  tree_.stop(processes, side_.residents, host_.limits.stop,
+             [this](const std::vector<HeldProcess>& held) { note_held(held); });
+}
+
 // The processes that use RDMA.
 std::vector<pid_t> Move::pids() const {
   std::vector<pid_t> pids;
@@ -578,6 +598,7 @@ std::vector<pid_t> Move::pids() const {
 }
 
 void Move::note_held(const std::vector<HeldProcess>& processes) {
+  partners_.need_own_names(processes);
   Held held{unit_.name(), peer_.record(),           {},       {}, stamp_now().boot,
             unit_.root(), start_time(unit_.root()), processes};
   held.netns = unit_.netns();

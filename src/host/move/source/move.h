@@ -17,6 +17,7 @@
 #include "host/image/copy_rootfs.h"
 #include "host/image/image_stream.h"
 #include "host/move/source/move_group.h"
+#include "host/move/source/partners.h"
 #include "host/move/source/report.h"
 #include "host/move/source/source_side.h"
 #include "host/move/standstill.h"
@@ -136,6 +137,7 @@ class Move : public UnderWay {
   void await_work();
   std::vector<pid_t> pids() const;
   void note_held(const std::vector<HeldProcess>& processes);
+  void stop_rdma();
   int after_dump();
   void transfer();
   void restore();
@@ -163,6 +165,7 @@ class Move : public UnderWay {
   const std::uint64_t move_id_;
   const uid_t user_;
   const MoveOptions options_;
+  Partners partners_;
   std::vector<agent::ContextSlots> kept_;  // its slots that standard peers know
   std::vector<OuterStream> streams_;       // the streams that --stdio replaces, as of the start of
                                            // the dump

@@ -3,6 +3,7 @@
 namespace ferry::host {
 
 class Accounts;
+class Carrier;
 class ControlServer;
 class CriuRunner;
 class DecisionLog;
@@ -10,6 +11,7 @@ class Departed;
 class Directory;
 class DumpTurns;
 class ImageRoom;
+class QpNames;
 class Residents;
 class StandInHost;
 class Units;
@@ -31,6 +33,8 @@ struct SourceSide {
   CriuRunner& criu;
   DumpTurns& dump_turns;
   Accounts& accounts;
+  Carrier& carrier;
+  const QpNames& qp_names;
 };
 
 }  // namespace ferry::host

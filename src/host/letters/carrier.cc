@@ -1,0 +1,321 @@
+#include "host/letters/carrier.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "base/parallel.h"
+#include "ferry.pb.h"
+#include "host/control/caused_lines.h"
+#include "host/control/control_server.h"
+#include "host/directory/directory.h"
+#include "host/letters/letter_message.h"
+#include "host/letters/qp_names.h"
+#include "host/peers/kept_peers.h"
+#include "host/peers/peer.h"
+#include "host/peers/this_host.h"
+#include "port/address_text.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kPatience{60};  // with a letter whose receiver is nowhere
+constexpr milliseconds kFirstPause{5}, kLongestPause{500};
+constexpr milliseconds kAnswer{5000};          // of another ferryd, with the first handshake
+constexpr milliseconds kDelivery{5000};        // to a process, with its answer
+constexpr milliseconds kOfProgram{1000};       // of a process
+constexpr std::size_t kMostBytes = 1 << 20;    // of a letter
+constexpr std::size_t kMostLetters = 1 << 16;  // of a process, under way
+constexpr std::size_t kMostRoutes = 1 << 17;
+
+bool is_settled(std::int32_t error) {
+  return error == 0 || error == EINVAL;
+}
+
+// A ferryd is where a peer's address is, as a rule.
+Carrier::Ferryd at_address_of(const device::Letter::End& end) {
+  return {join_host_port(to_string(end.gid), kFerrydPort), {}};
+}
+
+}  // namespace
+
+Carrier::Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
+                 KeptPeers& peers)
+    : host_(host), control_(control), directory_(directory), names_(names), peers_(peers) {}
+
+Carrier::~Carrier() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return boxes_.empty(); });
+}
+
+void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
+  const QpNames::Own own = names_.of(pid);
+  std::erase_if(letters, [&](const device::Letter& letter) {
+    const bool is_own = own.has(letter.from);
+    if (!is_own) {
+      warn_of(pid, "process {} writes in the name of QP {:#08x} of {}, which is not its own", pid,
+              letter.from.qpn, to_string(letter.from.gid));
+    } else if (letter.bytes.size() > kMostBytes) {
+      warn_of(pid, "process {} writes letters of more than {} bytes", pid, kMostBytes);
+    }
+    return !is_own || letter.bytes.size() > kMostBytes;
+  });
+  if (letters.empty()) return;
+  for (const auto& letter : letters) names_.remember(pid, letter.from);
+  std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  const auto [box, is_new] = boxes_.try_emplace(pid);
+  auto& waiting = box->second.letters;
+  if (waiting.size() + letters.size() > kMostLetters) {
+    warn_of(pid, "process {} writes more letters than {}", pid, kMostLetters);
+    return;
+  }
+  for (auto& letter : letters) waiting.push_back({std::move(letter), Clock::now()});
+  changed_.notify_all();
+  if (is_new) std::thread([this, pid] { work(pid); }).detach();
+}
+
+// Until no letter of the process is left.
+void Carrier::work(pid_t pid) {
+  std::vector<Pending> mine;
+  milliseconds pause = kFirstPause;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    auto& fresh = boxes_.at(pid).letters;
+    if (!fresh.empty()) pause = kFirstPause;
+    std::move(fresh.begin(), fresh.end(), std::back_inserter(mine));
+    fresh.clear();
+    if (mine.empty() || stopping_) break;
+    lock.unlock();
+    carry(&mine);
+    lock.lock();
+    if (mine.empty()) continue;
+    changed_.wait_for(lock, pause, [&] { return stopping_ || !boxes_.at(pid).letters.empty(); });
+    pause = std::min(pause * 2, kLongestPause);
+  }
+  boxes_.erase(pid);
+  changed_.notify_all();
+}
+
+// Takes out the letters that need no further try.
+void Carrier::carry(std::vector<Pending>* letters) {
+  Letters all;
+  for (const auto& pending : *letters) all.push_back(pending.letter);
+  Errors errors = ask_all(all, Task::kDeliver);
+  std::size_t at = 0;
+  const auto now = Clock::now();
+  std::erase_if(*letters, [&](const Pending& pending) {
+    const std::int32_t error = errors[at++];
+    if (is_settled(error)) return true;
+    if (now - pending.since < kPatience) return false;
+    log::warn("no program has QP {:#08x} of {}, to which QP {:#08x} of {} is connected",
+              pending.letter.to.qpn, to_string(pending.letter.to.gid), pending.letter.from.qpn,
+              to_string(pending.letter.from.gid));
+    return true;
+  });
+}
+
+void Carrier::met(const Ferryd& ferryd) {
+  if (ferryd.address.empty() || ferryd.address == host_.address) return;
+  directory_.met(ferryd.address, ferryd.host);
+  std::lock_guard lock(mutex_);
+  met_[ferryd.address] = ferryd.host;
+}
+
+std::vector<Carrier::Ferryd> Carrier::known() const {
+  auto hosts = directory_.hosts();
+  {
+    std::lock_guard lock(mutex_);
+    hosts.insert(met_.begin(), met_.end());
+  }
+  std::vector<Ferryd> known;
+  for (const auto& [address, host] : hosts) known.push_back({address, host});
+  return known;
+}
+
+// First where each receiver was last, then here, then everywhere.
+Carrier::Errors Carrier::ask_all(const Letters& letters, Task task) {
+  Errors errors(letters.size(), ENOENT);
+  // Asks `ferryd` for those of `letters` that `picks`, in their order, and notes what it says.
+  std::mutex noting;
+  const auto try_there = [&](const Ferryd& ferryd, auto picks) {
+    Letters part;
+    std::vector<std::size_t> indexes;
+    {
+      std::lock_guard lock(noting);
+      for (std::size_t i = 0; i < letters.size(); ++i) {
+        if (is_settled(errors[i]) || !picks(letters[i])) continue;
+        part.push_back(letters[i]);
+        indexes.push_back(i);
+      }
+    }
+    if (part.empty()) return;
+    const Errors answers = ferryd.address.empty() ? hand_over(part, task) : ask(ferryd, part, task);
+    std::lock_guard lock(noting);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (!is_settled(errors[indexes[i]])) errors[indexes[i]] = answers[i];
+    }
+  };
+  std::map<device::Letter::End, Ferryd> routes;
+  std::set<Ferryd> used;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& letter : letters) {
+      const auto route = routes_.find(letter.to);
+      if (route == routes_.end()) continue;
+      routes.insert(*route);
+      used.insert(route->second);
+    }
+  }
+  in_parallel(used, [&](const Ferryd& ferryd) {
+    try_there(ferryd, [&](const device::Letter& letter) {
+      const auto route = routes.find(letter.to);
+      return route != routes.end() && route->second == ferryd;
+    });
+  });
+  const auto any = [](const device::Letter&) { return true; };
+  const auto is_left = [&] {
+    return std::any_of(errors.begin(), errors.end(), [](auto error) { return !is_settled(error); });
+  };
+  if (is_left()) try_there({}, any);
+  if (!is_left() || host_.address.empty()) return errors;
+  std::vector<Ferryd> others = known();
+  std::set<std::string> addresses{host_.address};
+  for (const Ferryd& ferryd : others) addresses.insert(ferryd.address);
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    Ferryd guess = at_address_of(letters[i].to);
+    if (!is_settled(errors[i]) && addresses.insert(guess.address).second)
+      others.push_back(std::move(guess));
+  }
+  in_parallel(others, [&](const Ferryd& ferryd) { try_there(ferryd, any); });
+  return errors;
+}
+
+Carrier::Errors Carrier::ask(const Ferryd& ferryd, const Letters& letters, Task task) {
+  Errors errors(letters.size(), EHOSTUNREACH);
+  v1::LettersRequest request;
+  v1::LettersReply reply;
+  request.set_host(host_.name);
+  request.set_ferryd(host_.address);
+  request.set_only_ask(task == Task::kAsk);
+  for (const auto& letter : letters) to_message(letter, request.add_letters());
+  try {
+    const auto peer = peers_.get(ferryd.address, ferryd.host);
+    const grpc::Status status = peer->try_call(request, &reply, kAnswer);
+    // A connection that is being made is not begun anew.
+    if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
+    if (!status.ok() || static_cast<std::size_t>(reply.errors_size()) != letters.size())
+      return errors;
+  } catch (const std::exception&) {
+    return errors;  // the name does not resolve, or the address has no certificate
+  }
+  std::copy(reply.errors().begin(), reply.errors().end(), errors.begin());
+  std::lock_guard lock(mutex_);
+  if (routes_.size() > kMostRoutes) routes_.clear();
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (errors[i] == 0) {
+      routes_[letters[i].to] = ferryd;
+    } else if (const auto route = routes_.find(letters[i].to);
+               route != routes_.end() && route->second == ferryd) {
+      routes_.erase(route);
+    }
+  }
+  return errors;
+}
+
+// Programs tell what QPs they have. One that claims another's receives only what names it.
+std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
+  std::vector<pid_t> owners(letters.size(), 0);
+  for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
+    std::map<device::Letter::End, device::Letter::End> peers;  // by own name
+    for (const auto& context : status.contexts) {
+      if (context.kernel_device.empty()) continue;
+      for (const auto& qp : context.qps)
+        peers[{qp.local.address, qp.qpn}] = {qp.peer.address, qp.peer_qpn};
+    }
+    if (peers.empty()) continue;
+    const QpNames::Own own = names_.of(pid);
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto found = peers.find(letters[i].to);
+      if (found == peers.end() || found->second != letters[i].from || !own.has(letters[i].to))
+        continue;
+      owners[i] = pid;
+      names_.remember(pid, letters[i].to);
+    }
+  }
+  return owners;
+}
+
+Carrier::Errors Carrier::hand_over(const Letters& letters, Task task) {
+  Errors errors(letters.size(), ENOENT);
+  const auto owners = owners_of(letters);
+  std::map<pid_t, std::vector<std::size_t>> of_processes;
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (owners[i] != 0) of_processes[owners[i]].push_back(i);
+  }
+  in_parallel(of_processes, [&](const auto& process) {
+    agent::Letters part;
+    for (const std::size_t index : process.second) {
+      errors[index] = 0;
+      part.letters.push_back(letters[index]);
+    }
+    if (task == Task::kAsk) return;
+    agent::Delivered delivered;
+    try {
+      delivered = control_.deliver(process.first, part, kDelivery);
+    } catch (const Failure&) {
+      delivered.errors.assign(part.letters.size(), ESRCH);  // it has ended, or just stops
+    }
+    for (std::size_t i = 0; i < process.second.size(); ++i)
+      errors[process.second[i]] = delivered.errors[i];
+  });
+  return errors;
+}
+
+v1::LettersReply Carrier::receive(const v1::LettersRequest& request) {
+  const Ferryd asking{request.ferryd(), request.host()};
+  met(asking);
+  Letters letters;
+  for (const auto& message : request.letters()) letters.push_back(letter_of(message));
+  if (!asking.address.empty()) {
+    std::lock_guard lock(mutex_);
+    if (routes_.size() > kMostRoutes) routes_.clear();
+    if (!request.only_ask()) {
+      for (const auto& letter : letters) routes_[letter.from] = asking;
+    }
+  }
+  v1::LettersReply reply;
+  for (const auto error : hand_over(letters, request.only_ask() ? Task::kAsk : Task::kDeliver))
+    reply.add_errors(error);
+  return reply;
+}
+
+std::vector<std::optional<Carrier::Ferryd>> Carrier::find(
+    const std::vector<Connection>& connections) {
+  Letters letters;
+  for (const auto& connection : connections)
+    letters.push_back({connection.own, connection.peer, {}});
+  const Errors errors = ask_all(letters, Task::kAsk);
+  std::vector<std::optional<Ferryd>> found(letters.size());
+  std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (errors[i] != 0) continue;
+    const auto route = routes_.find(letters[i].to);
+    found[i] = route != routes_.end() ? route->second : Ferryd{};
+  }
+  return found;
+}
+
+}  // namespace ferry::host

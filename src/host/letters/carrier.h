@@ -1,0 +1,94 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/movable.h"
+#include "host/peers/messages.h"
+
+namespace ferry::host {
+
+class ControlServer;
+class Directory;
+class KeptPeers;
+class QpNames;
+struct ThisHost;
+
+// Carries letters (device::Letter) between programs with devices of the kernel, on this host and on
+// others. Letters to one QP arrive in their order. A letter whose receiver is nowhere is tried again
+// and again: the receiver may be on its way to another host. Any thread may call.
+class Carrier {
+ public:
+  // The ferryd of a host.
+  struct Ferryd {
+    std::string address, host;  // address:port, and the host's name; empty: this one
+    auto operator<=>(const Ferryd&) const = default;
+  };
+  // A QP and its peer.
+  struct Connection {
+    device::Letter::End own, peer;
+  };
+
+  Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
+          KeptPeers& peers);
+  // Letters that are on their way are lost.
+  ~Carrier();
+  Carrier(const Carrier&) = delete;
+
+  // Letters of process `pid` of this host. Those of QPs that are not its own are dropped, with a line
+  // in the log. Returns at once.
+  void send(pid_t pid, std::vector<device::Letter> letters);
+  // What another ferryd sends. Throws Failure for a malformed request.
+  v1::LettersReply receive(const v1::LettersRequest& request);
+  // There is a ferryd at this place, which may be asked.
+  void met(const Ferryd& ferryd);
+
+  // Where the peers' programs are; nothing for one that no ferryd knows.
+  std::vector<std::optional<Ferryd>> find(const std::vector<Connection>& connections);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Errors = std::vector<std::int32_t>;
+  using Letters = std::vector<device::Letter>;
+  struct Pending {
+    device::Letter letter;
+    Clock::time_point since;
+  };
+  struct Box {
+    std::vector<Pending> letters;  // that its thread has not taken yet
+  };
+  enum class Task { kDeliver, kAsk };
+
+  void work(pid_t pid);
+  void carry(std::vector<Pending>* letters);
+  // These give 0 or errno for each letter, and remember where its receiver is.
+  Errors hand_over(const Letters& letters, Task task);
+  Errors ask(const Ferryd& ferryd, const Letters& letters, Task task);
+  Errors ask_all(const Letters& letters, Task task);
+  // The process of this host that has the receiving end; 0: there is none.
+  std::vector<pid_t> owners_of(const Letters& letters);
+  std::vector<Ferryd> known() const;
+
+  const ThisHost& host_;
+  ControlServer& control_;
+  Directory& directory_;
+  QpNames& names_;
+  KeptPeers& peers_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<pid_t, Box> boxes_;  // each has a thread
+  std::map<device::Letter::End, Ferryd> routes_;
+  std::map<std::string, std::string> met_;  // names of hosts, by address
+  bool stopping_ = false;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,62 @@
+#include "host/letters/suspension.h"
+
+#include <fmt/core.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/parallel.h"
+#include "host/control/control_server.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetween{1};     // questions
+constexpr milliseconds kAnswer{10000};  // of a process
+
+}  // namespace
+
+Suspension::Suspension(ControlServer& control, std::vector<pid_t> processes, std::uint64_t move_id,
+                       milliseconds limit)
+    : control_(control), processes_(std::move(processes)), move_id_(move_id), limit_(limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  try {
+    in_parallel(processes_, [&](pid_t process) { suspend(process, deadline); });
+  } catch (const Failure&) {
+    release();
+    throw;
+  }
+}
+
+Suspension::~Suspension() {
+  release();
+}
+
+void Suspension::suspend(pid_t process, std::chrono::steady_clock::time_point deadline) {
+  const agent::Suspend request{move_id_, static_cast<std::uint32_t>(2 * limit_.count()), false};
+  while (!control_.suspend(process, request, kAnswer)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Failure(
+          fmt::format("a peer of process {} does not stop within {} ms: it waits for a receive, or "
+                      "its host's ferryd does not answer",
+                      process, limit_.count()));
+    }
+    std::this_thread::sleep_for(kBetween);
+  }
+}
+
+// A process that has stopped, or has ended, is not there to be asked.
+void Suspension::release() {
+  for (const pid_t process : processes_) {
+    try {
+      control_.suspend(process, {move_id_, 0, true}, kAnswer);
+    } catch (const Failure&) {
+      continue;
+    }
+  }
+}
+
+}  // namespace ferry::host

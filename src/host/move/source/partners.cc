@@ -1,0 +1,133 @@
+#include "host/move/source/partners.h"
+
+#include <fmt/core.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "base/failure.h"
+#include "base/net.h"
+#include "host/proc/process_facts.h"
+#include "host/proc/process_tree.h"
+#include "port/address_text.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::milliseconds kStatusLimit{10000};
+constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
+
+bool is_device(const Descriptor& descriptor) {
+  return descriptor.target.starts_with("/dev/infiniband/uverbs");
+}
+
+bool is_connected(const device::QpStatus& qp) {
+  return (qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS) && qp.peer_qpn != 0;
+}
+
+device::Letter::End own_end(const device::QpStatus& qp) {
+  return {qp.local.address, qp.qpn};
+}
+
+device::Letter::End peer_end(const device::QpStatus& qp) {
+  return {qp.peer.address, qp.peer_qpn};
+}
+
+std::vector<Descriptor> devices_of(pid_t pid) {
+  auto descriptors = descriptors_of(pid);
+  std::erase_if(descriptors, [](const Descriptor& descriptor) { return !is_device(descriptor); });
+  return descriptors;
+}
+
+}  // namespace
+
+void Partners::look_at(const std::string& program, const agent::StatusReply& status,
+                       std::vector<Carrier::Connection>* connections) {
+  for (const auto& context : status.contexts) {
+    if (context.kernel_device.empty()) continue;
+    if (!context.obstacle.empty()) {
+      throw Failure(fmt::format("'{}' has {} on {}, which cannot move along", program,
+                                printable(context.obstacle), printable(context.kernel_device)));
+    }
+    devices_.insert(printable(context.kernel_device));
+    std::set<device::Letter::End> here;
+    for (const auto& qp : context.qps) here.insert(own_end(qp));
+    for (const auto& qp : context.qps) {
+      if (is_connected(qp) && !here.contains(peer_end(qp)))
+        connections->push_back({own_end(qp), peer_end(qp)});
+    }
+  }
+}
+
+void Partners::look(const std::string& program, pid_t root,
+                    const std::vector<FerryProcess>& processes) {
+  devices_.clear();
+  ferryds_.clear();
+  std::vector<Carrier::Connection> connections;
+  for (const pid_t pid : process_tree(root)) {
+    const auto opened = devices_of(pid);
+    if (opened.empty()) continue;
+    const bool is_ferrys =
+        std::any_of(processes.begin(), processes.end(),
+                    [&](const FerryProcess& process) { return process.pid == pid; });
+    agent::StatusReply status;
+    if (is_ferrys) status = control_.status(pid, kStatusLimit);
+    const auto contexts =
+        std::count_if(status.contexts.begin(), status.contexts.end(),
+                      [](const auto& context) { return !context.kernel_device.empty(); });
+    if (opened.size() > static_cast<std::size_t>(contexts)) {
+      throw Failure(fmt::format(
+          "process {} ({}): descriptor {} ({}) is an RDMA device of the kernel that was not opened "
+          "through Ferry; start the program with ferry run --device",
+          pid, program_name(pid).value_or("?"), opened.front().number,
+          printable(opened.front().target)));
+    }
+    look_at(program, status, &connections);
+  }
+  if (connections.empty()) return;
+  // A peer that has just connected may not be known to its own ferryd yet.
+  const auto deadline = std::chrono::steady_clock::now() + kFindLimit;
+  auto places = carrier_.find(connections);
+  while (std::find(places.begin(), places.end(), std::nullopt) != places.end() &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    places = carrier_.find(connections);
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (!places[i]) {
+      const auto& [own, peer] = connections[i];
+      throw Failure(fmt::format(
+          "no host that ferryd knows has the program of QP {:#08x} of {}, the peer of QP {:#08x}; "
+          "start that program with ferry run --device, and name its host in ferryd's --directory",
+          peer.qpn, to_string(peer.gid), own.qpn));
+    }
+    if (!places[i]->address.empty()) ferryds_.insert(*places[i]);
+  }
+}
+
+std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& processes,
+                                              std::uint64_t move_id,
+                                              std::chrono::milliseconds limit) {
+  if (devices_.empty()) return nullptr;
+  std::vector<pid_t> pids;
+  for (const auto& process : processes) pids.push_back(process.pid);
+  for (const pid_t pid : pids) own_[pid] = names_.of(pid);
+  return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
+}
+
+void Partners::need_own_names(const std::vector<HeldProcess>& processes) const {
+  for (const auto& process : processes) {
+    const auto own = own_.find(process.pid);
+    for (const auto& context : process.place.contexts) {
+      for (const auto& name : context.names) {
+        if (own != own_.end() && own->second.has(name)) continue;
+        throw Failure(fmt::format("process {} gives away QP {:#08x} of {}, which is not its own",
+                                  process.pid, name.qpn, to_string(name.gid)));
+      }
+    }
+  }
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "host/control/control_server.h"
+#include "host/journal/journal.h"
+#include "host/letters/carrier.h"
+#include "host/letters/qp_names.h"
+#include "host/letters/suspension.h"
+
+namespace ferry::host {
+
+// What a move has to know and do for a program's contexts over devices of the kernel, whose peers
+// are told by letters (docs/any_rnic.md).
+class Partners {
+ public:
+  Partners(Carrier& carrier, ControlServer& control, const QpNames& names)
+      : carrier_(carrier), control_(control), names_(names) {}
+
+  // Looks at a program's contexts. Throws Failure, one line: what of them cannot move, or which peer
+  // nobody knows.
+  void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes);
+
+  // As of the look:
+  const std::set<std::string>& devices() const { return devices_; }
+  const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }  // of other hosts
+
+  // Before the stop. Null: the program has no such contexts. Throws Failure.
+  std::unique_ptr<Suspension> suspend(const std::vector<FerryProcess>& processes,
+                                      std::uint64_t move_id, std::chrono::milliseconds limit);
+  // Throws Failure unless the names that stopped processes give away are their own.
+  void need_own_names(const std::vector<HeldProcess>& processes) const;
+
+ private:
+  void look_at(const std::string& program, const agent::StatusReply& status,
+               std::vector<Carrier::Connection>* connections);
+
+  Carrier& carrier_;
+  ControlServer& control_;
+  const QpNames& names_;
+  std::set<std::string> devices_;
+  std::set<Carrier::Ferryd> ferryds_;
+  std::map<pid_t, QpNames::Own> own_;  // as of suspend(): a stopped process has no QPs
+};
+
+}  // namespace ferry::host

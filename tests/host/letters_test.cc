@@ -1,0 +1,154 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "base/failure.h"
+#include "ferryd_here.h"
+#include "host/letters/suspension.h"
+#include "played_process.h"
+
+// Letters between programs with devices of the kernel, by the ferryds of two hosts.
+namespace ferry::test {
+namespace {
+
+using std::chrono::milliseconds;
+using Names = std::vector<device::Letter::End>;
+
+device::Letter::End end_of(std::uint32_t host, std::uint32_t qpn) {
+  return {port::Address::from_ipv4(0x0A4F0000 + host), qpn};
+}
+
+struct Letters : testing::Test {
+  const device::Letter::End m = end_of(1, 17), p = end_of(2, 18);
+  const device::Letter letter{m, p, {std::byte{1}}};
+  std::atomic<bool> is_known{true};  // to the kernel there
+  FerrydHere here{"here"}, there{"there"};
+
+  void SetUp() override {
+    // Every process has both QPs.
+    be_told(here, {m, p});
+    be_told(there, {m, p});
+    here.carrier->met({there.host.address, "there"});
+  }
+  void be_told(FerrydHere& ferryd, const Names& names) {
+    ferryd.stop();
+    ferryd.names_of_kernel = [this, names](pid_t) { return is_known ? names : Names(); };
+    ferryd.restart();
+  }
+  static PlayedProcess::Behaviour has(const device::Letter::End& own,
+                                      const device::Letter::End& peer, std::uint32_t slot) {
+    PlayedProcess::Behaviour behaviour;
+    behaviour.own = own;
+    behaviour.peer = peer;
+    behaviour.slot = slot;
+    return behaviour;
+  }
+  static void await(FerrydHere& ferryd, std::size_t processes) {
+    ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() == processes; }));
+  }
+};
+
+TEST_F(Letters, ReachTheOtherEndOnAnotherHost) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  for (int i = 0; i < 3; ++i) here.carrier->send(sender.pid(), {letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 3; }));
+  // The receiver's ferryd knows the way back.
+  there.carrier->send(receiver.pid(), {{p, m, {}}});
+  EXPECT_TRUE(eventually([&] { return sender.seen().letters == 1; }));
+}
+
+TEST_F(Letters, ReachTheOtherEndOnTheSameHost) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(here.folder.path("sock"), has(p, m, 2));
+  await(here, 2);
+  here.carrier->send(sender.pid(), {letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+}
+
+TEST_F(Letters, WaitForAReceiverThatIsOnItsWay) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  await(here, 1);
+  here.carrier->send(sender.pid(), {letter, letter});
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 2; }));
+}
+
+TEST_F(Letters, InTheNameOfAnothersQpAreDropped) {
+  be_told(here, {end_of(1, 99)});
+  here.carrier->met({there.host.address, "there"});
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  here.carrier->send(sender.pid(), {letter});
+  here.carrier->send(sender.pid(),
+                     {{end_of(1, 99), p, {}}});  // its own, but not the receiver's peer
+  PlayedProcess other(there.folder.path("sock"), has(p, end_of(1, 99), 3));
+  EXPECT_TRUE(eventually([&] { return other.seen().letters == 1; }));
+  EXPECT_EQ(receiver.seen().letters, 0);
+}
+
+TEST_F(Letters, AreNotGivenToWhoClaimsAnothersQp) {
+  be_told(there, {});
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  EXPECT_FALSE(here.carrier->find({{m, p}}).front());
+  EXPECT_EQ(receiver.seen().letters, 0);
+}
+
+TEST_F(Letters, AProgramIsFoundWhereItIs) {
+  PlayedProcess peer(there.folder.path("sock"), has(p, m, 2));
+  await(there, 1);
+  const auto found = here.carrier->find({{m, p}, {p, m}, {m, end_of(2, 19)}});
+  ASSERT_TRUE(found[0]);
+  EXPECT_EQ(found[0]->address, there.host.address);
+  EXPECT_FALSE(found[1]);
+  EXPECT_FALSE(found[2]);
+  const auto here_too = there.carrier->find({{m, p}});
+  ASSERT_TRUE(here_too[0]);
+  EXPECT_EQ(here_too[0]->address, "");
+  EXPECT_EQ(peer.seen().letters, 0) << "it was only asked for";
+}
+
+// A QP is made anew when its peer moves: then the kernel knows it by another number.
+TEST_F(Letters, FindAQpByTheNameThatItHadAtFirst) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  here.carrier->send(sender.pid(), {letter});
+  ASSERT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+  is_known = false;
+  here.carrier->send(sender.pid(), {letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 2; }));
+}
+
+TEST_F(Letters, ASuspensionEndsWhenAllPeersAreSuspended) {
+  auto behaviour = has(m, p, 1);
+  behaviour.suspended_after = 5;
+  PlayedProcess process(here.folder.path("sock"), behaviour);
+  await(here, 1);
+  {
+    const Suspension suspension(*here.control, {process.pid()}, 7, milliseconds(60000));
+    EXPECT_EQ(process.seen().suspensions, 6);
+    EXPECT_EQ(process.seen().releases, 0);
+  }
+  EXPECT_EQ(process.seen().releases, 1);
+}
+
+TEST_F(Letters, ASuspensionThatLastsForTooLongIsGivenUp) {
+  auto behaviour = has(m, p, 1);
+  behaviour.suspended_after = 1 << 30;
+  PlayedProcess process(here.folder.path("sock"), behaviour);
+  await(here, 1);
+  EXPECT_THROW(Suspension(*here.control, {process.pid()}, 7, milliseconds(5)), Failure);
+  EXPECT_EQ(process.seen().releases, 1);
+}
+
+}  // namespace
+}  // namespace ferry::test
