@@ -110,20 +110,59 @@ group_clocks() {
   ok 'hosts whose clocks are eleven hours apart'
 }
 
-# docs/any_rnic.md: `ferry ps` knows a program with a device of the kernel, and `ferry move` refuses it.
+# docs/any_rnic.md: programs with a device of the kernel move as well, and what does not is refused by name.
 group_device() {
-  local program
-  program=$(vm h1 'modprobe rdma_rxe
-    rdma link add rxe0 type rxe netdev eth0
-    setsid nohup ferry run --device rxe0 -- ibv_rc_pingpong -g 1 >/tmp/device.log 2>&1 </dev/null &
-    echo $!')
-  await 'ferryd knows its QP' vm h1 "ferry ps --json | jq -e '.programs[] | select(.pid == $program) | .devices[] |
-    select(.name == \"rxe0\") | .qps | length == 1'"
-  fails '/dev/infiniband/uverbs0\) is an RDMA device of the kernel' h1 "ferry move $program --to h3"
-  vm h1 "kill $program
-    while kill -0 $program 2>/dev/null; do sleep 0.1; done
-    rdma link delete rxe0"
-  ok 'a program with a device of the kernel is listed, and not moved'
+  local server
+  # A pingpong without a pause takes all of the machines' processors, which ferryd needs as well.
+  on_all 'modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; tc qdisc add dev eth0 root netem delay 3ms'
+  start_pair_of_kernel '-e -c -n 2000000000'
+  vm h1 'ferry ps --qps' | grep -q rxe0 || fail 'the QP of rxe0 is not listed'
+  move_of_kernel h1 h3 pingpong
+  move_of_kernel h3 h1 pingpong
+  server=$(vm h2 'pgrep -x ibv_rc_pingpong')
+  move_of_kernel h2 h3 "$server"
+  move_of_kernel h1 h3 pingpong # beside its peer
+  move_of_kernel h3 h1 "$server"
+  vm h2 'rdma link delete rxe0'
+  fails 'there is no RDMA device rxe0, and no other' h3 'ferry move ibv_rc_pingpong --to h2'
+  packets_go_on h3
+  end_pair
+  vm h2 'rdma link add rxe0 type rxe netdev eth0'
+  ok 'programs with a device of the kernel move, one end, the other, and both to one host'
+
+  start_pair_of_kernel '-n 2000000000' # its server is without Ferry
+  fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
+  packets_go_on h1
+  end_pair
+  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- ibv_ud_pingpong -g 1 >/dev/null 2>&1 </dev/null &'
+  await 'ferryd knows its QP' vm h1 "ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == 1'"
+  fails "'ibv_ud_pingpong' has a UD QP on rxe0, which cannot move along" h1 'ferry move ibv_ud_pingpong --to h3'
+  vm h1 'pkill -x ibv_ud_pingpong; while pgrep -x ibv_ud_pingpong >/dev/null; do sleep 0.1; done'
+  on_all 'rdma link delete rxe0; tc qdisc delete dev eth0 root'
+  ok 'a peer without Ferry and a UD QP are named, and nothing is stopped'
+}
+# start_pair_of_kernel WORDS: a pingpong over rxe0; its server, on h2, has Ferry if the words ask for events.
+start_pair_of_kernel() {
+  local run='ferry run --device rxe0 --' server
+  server=$run
+  if [[ $1 != *-e* ]]; then server=; fi
+  vm h2 "cd /tmp; setsid nohup $server ibv_rc_pingpong -g 1 $1 >/dev/null 2>&1 </dev/null &"
+  await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
+  vm h1 "cd /tmp; setsid nohup $run ibv_rc_pingpong -g 1 $1 h2 >/dev/null 2>&1 </dev/null &"
+  await 'the client runs' packets_go_on h1
+}
+# packets_go_on HOST: its rxe0 receives some.
+# shellcheck disable=SC2016 # the machine's shell expands
+packets_go_on() { vm "$1" '
+  received() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }
+  before=$(received); sleep 0.5; [ "$(received)" -gt "$before" ]'; }
+# move_of_kernel FROM TO PROGRAM: it goes on there, and is gone here.
+move_of_kernel() {
+  local program=${3/#pingpong/ibv_rc_pingpong} before
+  before=$(vm "$2" 'pgrep -cx ibv_rc_pingpong || true')
+  vm "$1" "ferry move $program --to $2" || fail "no move from $1 to $2"
+  [[ $(vm "$2" 'pgrep -cx ibv_rc_pingpong') == $((before + 1)) ]] || fail "it is not on $2"
+  await "it goes on on $2" packets_go_on "$2"
 }
 
 # docs/security.md has these ports.
