@@ -112,7 +112,11 @@ group_clocks() {
 
 # docs/any_rnic.md: programs with a device of the kernel move as well, and what does not is refused by name.
 group_device() {
-  local server
+  local server host
+  # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
+  for host in "${machines[@]}"; do
+    await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
+  done
   # A pingpong without a pause takes all of the machines' processors, which ferryd needs as well.
   on_all 'modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; tc qdisc add dev eth0 root netem delay 3ms'
   start_pair_of_kernel '-e -c -n 2000000000'
@@ -138,7 +142,7 @@ group_device() {
   await 'ferryd knows its QP' vm h1 "ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == 1'"
   fails "'ibv_ud_pingpong' has a UD QP on rxe0, which cannot move along" h1 'ferry move ibv_ud_pingpong --to h3'
   vm h1 'pkill -x ibv_ud_pingpong; while pgrep -x ibv_ud_pingpong >/dev/null; do sleep 0.1; done'
-  on_all 'rdma link delete rxe0; tc qdisc delete dev eth0 root'
+  on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'
   ok 'a peer without Ferry and a UD QP are named, and nothing is stopped'
 }
 # start_pair_of_kernel WORDS: a pingpong over rxe0; its server, on h2, has Ferry if the words ask for events.
