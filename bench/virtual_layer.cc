@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <string_view>
 
@@ -27,6 +28,14 @@ struct Mw final : device::Mw {
   std::uint32_t handle() const override { return 1; }
 };
 
+// Each region has keys that none had before, and each QP a number: after a move there are other ones.
+struct Mr final : device::Mr {
+  explicit Mr(std::uint32_t number) : key(number << 8) {}
+  std::uint32_t lkey() const override { return key; }
+  std::uint32_t rkey() const override { return key; }
+  const std::uint32_t key;
+};
+
 struct Cq final : device::Cq {
   int poll(int, ibv_wc*) override { return 0; }
   int arm(bool) override { return 0; }
@@ -35,7 +44,8 @@ struct Cq final : device::Cq {
 };
 
 struct Qp final : device::Qp {
-  std::uint32_t qpn() const override { return 1; }
+  std::uint32_t number = 0;
+  std::uint32_t qpn() const override { return number; }
   ibv_qp_state state() const override { return IBV_QPS_RESET; }  // nothing is to be waited for
   int post_send(ibv_send_wr*, ibv_send_wr**) override { return 0; }
   int post_all(ibv_send_wr*) override { return 0; }
@@ -49,19 +59,27 @@ struct Context final : device::Context {
   Mw mw;
   Cq cq;
   Qp qp;
+  std::deque<Mr> mrs;
   int alloc_mw(device::Pd*, ibv_mw_type, device::Mw** out) override { return give(mw, out); }
   int query_device(ibv_device_attr_ex*) override { return EOPNOTSUPP; }
   int query_port(std::uint8_t, ibv_port_attr*) override { return EOPNOTSUPP; }
   int query_gid(std::uint8_t, unsigned, ibv_gid_entry*) override { return EOPNOTSUPP; }
   int query_pkey(std::uint8_t, int, std::uint16_t*) override { return EOPNOTSUPP; }
   int alloc_pd(device::Pd** out) override { return give(pd, out); }
-  int reg_mr(const device::MrInit&, device::Mr**) override { return EOPNOTSUPP; }
+  int reg_mr(const device::MrInit&, device::Mr** out) override {
+    return give(mrs.emplace_back(next_number++), out);
+  }
   int create_cq(const device::CqInit&, device::Cq** out) override { return give(cq, out); }
-  int create_qp(device::QpInit*, device::Qp** out) override { return give(qp, out); }
+  int create_qp(device::QpInit*, device::Qp** out) override {
+    qp.number = next_number++;
+    return give(qp, out);
+  }
   int destroy(device::Object*) override { return 0; }
   void abandon() override {}
 
  private:
+  static inline std::uint32_t next_number = 1;
+
   template <typename T, typename Base>
   static int give(T& object, Base** out) {
     *out = &object;
@@ -111,14 +129,17 @@ int main(int argc, char** argv) {
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
   device::Qp* qp = nullptr;
+  device::Mr* mr = nullptr;
   device::QpInit init;
   if (context->alloc_pd(&pd) != 0 || context->create_cq({1}, &cq) != 0) return 1;
   init.pd = pd;
   init.send_cq = init.recv_cq = cq;
   init.cap = {1, 1, 1, 1, 0};
-  if (context->create_qp(&init, &qp) != 0) return 1;
+  device::MrInit region;
+  region.pd = pd;
+  if (context->create_qp(&init, &qp) != 0 || context->reg_mr(region, &mr) != 0) return 1;
   if (moved && !move(static_cast<device::MovableContext&>(*context))) return 1;
-  ibv_sge element{1, 1, 1};
+  ibv_sge element{1, 1, mr->lkey()};
   ibv_send_wr send{}, *bad_send = nullptr;
   ibv_recv_wr receive{}, *bad_receive = nullptr;
   send.sg_list = receive.sg_list = &element;
