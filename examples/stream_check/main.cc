@@ -42,7 +42,9 @@ int main(int argc, char** argv) {
     Outcome outcome = session.run();
     if (memory) outcome.pages_corrupted = memory->count_corrupted();
     (options.json ? print_json : print_text)(session, outcome);
-    return std::fflush(stdout) == 0 && passed(session, outcome) ? 0 : 1;
+    const bool reported = std::fflush(stdout) == 0;
+    session.stay();
+    return reported && passed(session, outcome) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "stream_check: %s\n", error.what());
     return 2;

@@ -66,6 +66,7 @@ enum Flag {
   kMemory,
   kRewrite,
   kStorm,
+  kApart,
   kHelp
 };
 
@@ -88,6 +89,7 @@ constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
                              {"memory", required_argument, nullptr, kMemory},
                              {"rewrite", required_argument, nullptr, kRewrite},
                              {"storm", no_argument, nullptr, kStorm},
+                             {"apart", no_argument, nullptr, kApart},
                              {"help", no_argument, nullptr, kHelp},
                              {nullptr, 0, nullptr, 0}};
 
@@ -118,6 +120,8 @@ between two completions.
   --memory MIB      memory that is held beside the messages and checked at the end
   --rewrite PERCENT of it that is rewritten each second (0)
   --storm           its mappings are moved, replaced, protected and dropped as well
+  --apart           close the TCP connection before the run, which ends with --messages: each side
+                    reports what came, and then waits for SIGINT or SIGTERM    both
   --json            the report as one JSON object
   --progress        a line per second on stderr
 
@@ -162,6 +166,7 @@ Options parse_options(int argc, char** argv, bool* help) {
       case kMemory: options.memory = number<uint64_t>("memory", optarg, 1, 1 << 20); break;
       case kRewrite: options.rewrite = decimal("rewrite", optarg); break;
       case kStorm: options.storm = true; break;
+      case kApart: options.apart = true; break;
       case kHelp: *help = true; return options;
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");
       default: throw Failure(std::string(argv[optind - 1]) + ": unknown option; see --help");
@@ -178,6 +183,9 @@ Options parse_options(int argc, char** argv, bool* help) {
     throw Failure(
         "the client decides about --qps, --size, --seconds, --messages, --rate and --ops; "
         "give them there");
+  }
+  if (options.apart && !options.host.empty() && options.messages == 0) {
+    throw Failure("--apart needs --messages: without a connection nobody tells the end");
   }
   return options;
 }

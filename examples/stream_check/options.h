@@ -23,6 +23,7 @@ struct Options {
   uint64_t memory = 0;  // MiB that are held and checked beside the messages
   double rewrite = 0;   // percent of them, each second
   bool storm = false;
+  bool apart = false;  // no TCP connection during the run; the same on both sides
 
   // The client decides about these, the server follows.
   uint32_t qps = 4;

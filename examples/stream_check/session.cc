@@ -37,6 +37,8 @@ void Session::agree() {
     } else if (hello.qps == 0 || hello.qps > kMaxQps || hello.max_length < kMinLength ||
                hello.max_length > kMaxMaxLength || hello.rate > kMaxRate) {
       refusal = "qps, size or rate out of range";
+    } else if ((hello.apart != 0) != options_.apart || (options_.apart && hello.messages == 0)) {
+      refusal = "--apart is for both sides, or for none";
     }
     if (!refusal.empty()) {
       peer_->send(RecordType::kRefused, refusal.data(), refusal.size());
@@ -53,6 +55,7 @@ void Session::agree() {
     hello.max_length = options_.max_length;
     hello.messages = options_.messages;
     hello.rate = options_.rate;
+    hello.apart = options_.apart;
     for (size_t op = 0; op < kOps; ++op) hello.ops |= uint32_t{options_.ops[op]} << op;
     peer_->send(RecordType::kHello, &hello, sizeof hello);
   }
@@ -100,6 +103,15 @@ void Session::set_up() {
   }
   peer_->send(RecordType::kReady);
   peer_->wait(RecordType::kReady);
+  if (!options_.apart) return;
+  peer_->part();
+  std::array<uint64_t, kOps> all{};
+  for (size_t op = 0; op < kOps; ++op) all[op] = options_.ops[op] ? options_.messages : 0;
+  peer_sent_.assign(options_.qps, all);
+}
+
+void Session::stay() const {
+  while (options_.apart && *signals_ == 0) poll(nullptr, 0, 100);
 }
 
 Outcome Session::run() {
@@ -241,14 +253,17 @@ void Session::housekeeping(int64_t now_ns) {
   const bool stuck = stopping_ && !failed && !all_done() &&
                      now - std::max(stopped_at_, last_completion_at_) > kStuckSeconds;
   if (stuck && !done_sent_) call_error("requests did not complete within 30 s after the stop");
-  if (!done_sent_ &&
-      (all_done() || stuck || failed || *signals_ > 1 || (stopping_ && peer_->closed()))) {
+  if (!done_sent_ && (all_done() || stuck || failed || *signals_ > 1 ||
+                      (stopping_ && peer_->closed() && !options_.apart))) {
     send_done();
   }
   if (done_sent_ && !verdict_sent_) {
+    // Apart, the peer may have much to send still.
+    const double grace = options_.apart && !stopping_ ? kStallSeconds : kGraceSeconds;
     const bool waited =
-        !peer_sent_.empty() && now - std::max(peer_done_at_, last_completion_at_) > kGraceSeconds;
-    if ((!peer_sent_.empty() && (all_complete() || waited)) || peer_->closed() || *signals_ > 1) {
+        !peer_sent_.empty() && now - std::max(peer_done_at_, last_completion_at_) > grace;
+    if ((!peer_sent_.empty() && (all_complete() || waited)) ||
+        (peer_->closed() && !options_.apart) || *signals_ > 1) {
       send_verdict();
     }
   }
@@ -336,6 +351,7 @@ void Session::send_verdict() {
     }
   }
   verdict_sent_ = true;
+  outcome_.compared |= options_.apart;
   peer_->send(RecordType::kVerdict, verdict.data(), verdict.size() * sizeof verdict[0]);
 }
 

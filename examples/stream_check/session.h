@@ -5,6 +5,9 @@
 // payload is acknowledged sends kDone with its counts; a side that has the peer's kDone and all
 // that it promises, or waited 5 s for it in vain, sends kVerdict. After its own verdict a side
 // looks at no completion any more: the peer may be gone.
+//
+// Apart (Options::apart) both know from the limit of messages what the other sends; each gives its
+// own verdict, and stays until a signal ends it: the peer's last requests may be under way.
 #pragma once
 
 #include <csignal>
@@ -25,7 +28,7 @@ namespace stream_check {
 
 struct Outcome {
   std::string ended_by;   // "time", "messages", "signal", "peer", "error"
-  bool compared = false;  // both verdicts are known
+  bool compared = false;  // both verdicts are known; apart: this side's, of all that the peer sends
   // Indexed by Op, over all QPs. `here`: what this side found in the peer's messages (for kRead: in
   // its own READs); `there`: what the peer found, with the same meaning seen from there.
   std::array<uint64_t, kOps> sent{};
@@ -45,6 +48,8 @@ class Session {
   // Exchanges addresses and connects all QPs. Throws Failure.
   void set_up();
   Outcome run();
+  // After the report. Apart: returns when a signal has come.
+  void stay() const;
 
   const Options& options() const { return options_; }  // as agreed
   const Device& device() const { return *device_; }

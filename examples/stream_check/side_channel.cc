@@ -42,6 +42,11 @@ SideChannel::~SideChannel() {
   if (fd_ >= 0) close(fd_);
 }
 
+void SideChannel::part() {
+  close(std::exchange(fd_, -1));
+  closed_ = true;
+}
+
 SideChannel SideChannel::listen(uint16_t port) {
   // Dual stack where the host has IPv6, IPv4 only elsewhere.
   int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,5 +1,6 @@
 // The TCP connection beside the QPs: exchange of addresses before, agreement on the end, and
-// comparison of counts after the run. It stays open for the whole run.
+// comparison of counts after the run. It stays open for the whole run, or both sides are told to do
+// without (Options::apart).
 //
 //   stream = *record
 //   record = type:u32 bytes:u32 body, host byte order; bodies are the structs below
@@ -17,7 +18,7 @@
 
 namespace stream_check {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 enum class RecordType : uint32_t {
   kHello = 1,     // client: Hello
@@ -37,6 +38,8 @@ struct Hello {
   uint64_t messages = 0;
   uint32_t ops = 0;  // bit n: Op n
   uint32_t rate = 0;
+  uint32_t apart = 0;  // 1: Options::apart
+  uint32_t unused = 0;
 };
 
 struct Endpoint {
@@ -81,6 +84,8 @@ class SideChannel {
 
   int fd() const { return fd_; }
   bool closed() const { return closed_; }
+  // Closes the connection; the peer is not heard any more.
+  void part();
 
   // False when the connection is gone. Blocks while the peer does not read.
   bool send(RecordType type, const void* body = nullptr, size_t bytes = 0);
