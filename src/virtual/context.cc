@@ -208,10 +208,12 @@ int Context::create_srq(device::SrqInit* init, device::Srq** out) {
   wanted.pd = behind(init->pd);
   wanted.xrcd = behind(init->xrcd);
   wanted.cq = behind(init->cq);
-  const int error =
-      keep<Srq>(out, [&](device::Srq** made) { return inner_->create_srq(&wanted, made); });
-  init->attributes = wanted.attributes;
-  return error;
+  const auto make = [&](device::Srq** made) {
+    const int error = inner_->create_srq(&wanted, made);
+    if (error == 0) init->attributes = wanted.attributes;
+    return error;
+  };
+  return keep<Srq>(out, make, std::cref(*init), std::ref(calls_));
 }
 
 int Context::open_xrcd(device::Xrcd** out) {

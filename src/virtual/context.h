@@ -16,6 +16,7 @@
 #include "virtual/objects.h"
 #include "virtual/queue_pair.h"
 #include "virtual/returns.h"
+#include "virtual/shared_receive_queue.h"
 
 // A decorator: it is a device, and has one of any kind (hca/, rnic/, a fake), which needs to know
 // nothing of moves. The application holds shadows of its objects. A stop empties the queues of the

@@ -47,7 +47,6 @@ const char* Context::obstacle_of(Qp& qp) {
 
 const char* Context::obstacle() {
   if (!all<Mw>().empty()) return "a memory window";
-  if (!all<Srq>().empty()) return "a shared receive queue";
   if (!all<Xrcd>().empty()) return "an XRC domain";
   for (Qp* qp : all<Qp>()) {
     if (const char* obstacle = obstacle_of(*qp)) return obstacle;
@@ -105,6 +104,7 @@ void Context::shut_gates() {
     gates.push_back(&qp->send_gate());
     gates.push_back(&qp->receive_gate());
   }
+  for (Srq* srq : all<Srq>()) gates.push_back(&srq->gate());
   Gate::shut(gates);
 }
 
@@ -183,6 +183,11 @@ void Context::leave_device() {
     qp->leave_device();
     if (object != nullptr) inner_->destroy(object);
   }
+  for (Srq* srq : all<Srq>()) {
+    device::Srq* object = srq->inner;
+    srq->leave_device();
+    if (object != nullptr) inner_->destroy(object);
+  }
   for (Cq* cq : all<Cq>()) {
     device::Cq* object = cq->inner;
     cq->leave_device();
@@ -216,6 +221,9 @@ int Context::park(device::Parcel* out) {
   if (error == 0) {
     error = await(flushing, steady_clock::now() + kFlushLimit,
                   [](Qp& qp) { return qp.receives_are_back(); });
+  }
+  for (Srq* srq : all<Srq>()) {
+    if (error == 0) error = srq->empty(*inner_, steady_clock::now() + kFlushLimit);
   }
   events_.drain(AsynchronousEvents::Use::kDrop);  // of the flush
   leave_device();
@@ -258,6 +266,12 @@ int Context::make_queues_anew() {
     if (const int error = cq->enter_device(*made)) return error;
     cq->rename_by(*numbers_);
   }
+  for (Srq* srq : all<Srq>()) {
+    device::Srq* made = nullptr;
+    device::SrqInit init = srq->remade();
+    if (const int error = inner_->create_srq(&init, &made)) return error;
+    srq->enter_device(*made);
+  }
   for (Qp* qp : all<Qp>()) {
     device::Qp* made = nullptr;
     device::QpInit init = qp->remade();
@@ -280,6 +294,7 @@ void Context::number_anew() {
     numbers_->qpns.set(qp->qpn(), qp->inner->qpn());
     numbers_->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
   }
+  for (Srq* srq : all<Srq>()) srq->rename_by(*numbers_);
   for (Qp* qp : all<Qp>()) qp->rename_by(*numbers_);
 }
 
@@ -302,6 +317,9 @@ int Context::make_anew() {
   }
   for (Qp* qp : qps) {
     if (const int error = qp->refill()) return error;
+  }
+  for (Srq* srq : all<Srq>()) {
+    if (const int error = srq->refill()) return error;
   }
   return 0;
 }

@@ -137,6 +137,7 @@ void Context::resume(bool /*rollback*/) {
   if (inner_ == nullptr) return;  // unpark() failed: the program's calls wait on
   std::lock_guard lock(talks_mutex_);
   is_stopped_ = false;
+  for (Srq* srq : all<Srq>()) srq->resume();
   for (Qp* qp : all<Qp>()) {
     const auto found = talks_.find(qp);
     if (found == talks_.end()) {
@@ -208,7 +209,7 @@ bool Context::drain_step(Qp& qp, Talk& talk) {
 
 bool Context::flush_step(Qp& qp, Talk& talk) {
   sweep_queues(qp);
-  if (qp.init().cap.max_recv_wr > 0 && !qp.receives_are_back()) return true;
+  if (qp.has_receive_queue() && !qp.receives_are_back()) return true;
   if (!calls_.stop(std::chrono::steady_clock::now() + kCallsEnd)) return true;
   const int error = replace(qp);
   calls_.go_on();

@@ -95,17 +95,4 @@ class Ah final : public Shadow<device::Ah> {
   const std::uint32_t handle_;
 };
 
-class Srq final : public Shadow<device::Srq> {
- public:
-  using Shadow::Shadow;
-  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
-    return inner->post_recv(list, bad);
-  }
-  int modify(const ibv_srq_attr& attributes, int mask) override {
-    return inner->modify(attributes, mask);
-  }
-  int query(ibv_srq_attr* attributes) const override { return inner->query(attributes); }
-  std::uint32_t number() const override { return inner->number(); }
-};
-
 }  // namespace ferry::virt

@@ -7,13 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace ferry::virt {
 
-// The latest receives that were posted to a QP, as many as its queue has room for. A device does
-// not give back what waits in its queue: a flush tells how many receives were not consumed, and
-// these are the last ones of this ring.
+// The latest receives that were posted to a QP or an SRQ, as many as its queue has room for. A device
+// does not give back what waits in its queue. It consumes receives in the order of their posts, so
+// those that were not consumed are the last ones of this ring.
 class PostedReceives {
  public:
   struct Receive {
@@ -23,9 +24,19 @@ class PostedReceives {
 
   // Room for at least `count` receives of `max_elements` elements each. Throws std::bad_alloc.
   PostedReceives(std::uint32_t count, std::uint32_t max_elements)
-      : mask_(std::bit_ceil(std::max(count, 1u)) - 1),
+      : mask_(mask_for(count)),
         stride_(1 + max_elements),
         cells_((mask_ + 1) * std::size_t{stride_}) {}
+  // Room for another number, with the latest ones that fit in both. Throws std::bad_alloc.
+  void resize(std::uint32_t count) {
+    const std::uint64_t mask = mask_for(count);
+    std::vector<ibv_sge> cells((mask + 1) * std::size_t{stride_});
+    const std::uint64_t latest = std::min({posted_, mask_ + 1, mask + 1});
+    for (std::uint64_t at = posted_ - latest; at < posted_; ++at)
+      std::copy_n(&cells_[(at & mask_) * stride_], stride_, &cells[(at & mask) * stride_]);
+    mask_ = mask;
+    cells_ = std::move(cells);
+  }
 
   // Data path. Notes a request that the queue has taken.
   void note(const ibv_recv_wr& request) {
@@ -45,7 +56,12 @@ class PostedReceives {
   }
 
  private:
-  const std::uint64_t mask_, stride_;
+  static std::uint64_t mask_for(std::uint32_t count) {
+    return std::bit_ceil(std::max(count, 1u)) - 1;
+  }
+
+  std::uint64_t mask_;
+  const std::uint64_t stride_;
   std::uint64_t posted_ = 0;
   // Of each receive: its wr_id and the number of its elements, in the form of an element, and these.
   std::vector<ibv_sge> cells_;

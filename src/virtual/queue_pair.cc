@@ -27,7 +27,12 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       returns_(returns),
       gids_(gids),
       queue_(&object),
-      receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge) {}
+      receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge, object) {}
+
+void Qp::direct(device::Qp& queue) {
+  queue_ = &queue;
+  receives_.direct(queue);
+}
 
 void Qp::put_renamed() {
   const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
@@ -40,12 +45,12 @@ void Qp::put_renamed() {
   if (lkeys != nullptr && !lkeys->is_used()) lkeys = nullptr;
   if (rkeys != nullptr && !rkeys->is_used()) rkeys = nullptr;
   if (lkeys == nullptr && rkeys == nullptr) {
-    queue_ = inner;
+    direct(*inner);
     renamed_.reset();
     return;
   }
   renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, init_.cap);
-  queue_ = renamed_.get();
+  direct(*renamed_);
 }
 
 void Qp::rename_by(const Numbers& numbers) {
@@ -106,33 +111,6 @@ int Qp::post_all(ibv_send_wr* list) {
   return error;
 }
 
-int Qp::keep(ibv_recv_wr* list, ibv_recv_wr** bad) {
-  for (; list != nullptr; list = list->next) {
-    *bad = list;
-    if (init_.srq != nullptr || left_in_ == IBV_QPS_RESET || list->num_sge < 0 ||
-        static_cast<std::uint32_t>(list->num_sge) > init_.cap.max_recv_sge) {
-      return EINVAL;
-    }
-    if (kept_receives_ >= init_.cap.max_recv_wr) return ENOMEM;
-    ++kept_receives_;
-    receives_.note(*list);
-  }
-  return 0;
-}
-
-void Qp::note_list(const ibv_recv_wr* list, const ibv_recv_wr* end) {
-  receives_.note(list, end);
-}
-
-int Qp::receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad) {
-  auto lock = receive_gate_.lock();
-  mode_changed_.wait(lock, [&] { return mode_ != Receives::kWait; });
-  if (mode_ == Receives::kKeep) return keep(list, bad);
-  const int error = queue_->post_recv(list, bad);
-  receives_.note(list, error != 0 ? *bad : nullptr);
-  return error;
-}
-
 // --- Control
 
 // Whether the peer of these attributes is a QP of this context.
@@ -168,7 +146,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if (numbers_ == nullptr && peer_ == nullptr) return 0;
   // Another peer has other keys.
   const auto sends = send_gate_.lock();
-  const auto receives = receive_gate_.lock();
+  const auto receives = receive_gate().lock();
   if (resets) peer_.reset();
   put_renamed();
   return 0;
@@ -255,9 +233,8 @@ bool Qp::sends_are_done(const Pd& pd) {
 }
 
 int Qp::flush(bool* flushes) {
-  *flushes = left_in_ != IBV_QPS_RESET && left_in_ != IBV_QPS_ERR && init_.cap.max_recv_wr > 0;
-  const auto lock = receive_gate_.lock();
-  mode_ = Receives::kWait;
+  *flushes = left_in_ != IBV_QPS_RESET && left_in_ != IBV_QPS_ERR && has_receive_queue();
+  receives_.wait(has_receive_queue() && left_in_ != IBV_QPS_RESET);
   flushed_ = 0;
   if (!*flushes) return 0;
   returns_.count_flushed(qpn_, &flushed_);
@@ -287,25 +264,15 @@ bool Qp::receives_are_back() {
   return true;
 }
 
-void Qp::keep_receives() {
-  returns_.count_flushed(qpn_, nullptr);
-  if (mode_ == Receives::kWait) kept_receives_ = flushed_;  // else they are kept since before
-  refilled_ = 0;
-  mode_ = Receives::kKeep;
-  mode_changed_.notify_all();
-}
-
 void Qp::leave_device() {
-  const auto lock = receive_gate_.lock();
-  keep_receives();
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.leave(flushed_);
   inner = queue_ = nullptr;
 }
 
 int Qp::reset() {
-  {
-    const auto lock = receive_gate_.lock();
-    keep_receives();
-  }
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.keep(flushed_);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RESET;
   return inner->modify(attributes, IBV_QP_STATE);
@@ -316,6 +283,7 @@ device::QpInit Qp::remade() const {
   init.pd = behind(init_.pd);
   init.send_cq = behind(init_.send_cq);
   init.recv_cq = behind(init_.recv_cq);
+  init.srq = behind(init_.srq);
   return init;
 }
 
@@ -336,37 +304,10 @@ int Qp::connect() {
   return 0;
 }
 
-int Qp::refill_locked() {
-  for (; refilled_ < kept_receives_; ++refilled_) {
-    const PostedReceives::Receive receive = receives_.latest(kept_receives_, refilled_);
-    ibv_recv_wr request{};
-    request.wr_id = receive.wr_id;
-    request.sg_list = receive.elements.data();
-    request.num_sge = static_cast<int>(receive.elements.size());
-    ibv_recv_wr* bad = nullptr;
-    if (const int error = queue_->post_recv(&request, &bad)) return error;
-  }
-  return 0;
-}
-
-int Qp::refill() {
-  const auto lock = receive_gate_.lock();
-  return refill_locked();
-}
-
 void Qp::fail() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   inner->modify(attributes, IBV_QP_STATE);
-}
-
-int Qp::pass_receives() {
-  const auto lock = receive_gate_.lock();
-  const int error = refill_locked();
-  kept_receives_ = refilled_ = 0;
-  mode_ = Receives::kPass;
-  if (receive_gate_.is_shut()) receive_gate_.open();
-  return error;
 }
 
 bool Qp::resume() {

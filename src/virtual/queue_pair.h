@@ -2,7 +2,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,8 +13,8 @@
 #include "virtual/letters.h"
 #include "virtual/numbers.h"
 #include "virtual/objects.h"
-#include "virtual/posted_receives.h"
 #include "virtual/qp_attributes.h"
+#include "virtual/receive_queue.h"
 #include "virtual/renamed_queues.h"
 #include "virtual/returns.h"
 #include "virtual/send_buffer.h"
@@ -46,18 +45,7 @@ class Qp final : public Shadow<device::Qp> {
     return error;
   }
   int post_all(ibv_send_wr* list) override;
-  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
-    if (!receive_gate_.enter()) [[unlikely]]
-      return receive_slowly(list, bad);
-    const int error = queue_->post_recv(list, bad);
-    if (error == 0 && list->next == nullptr) [[likely]] {
-      receives_.note(*list);
-    } else {
-      note_list(list, error != 0 ? *bad : nullptr);
-    }
-    receive_gate_.leave();
-    return error;
-  }
+  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override { return receives_.post(list, bad); }
   int modify(const ibv_qp_attr& attributes, int mask) override;
   int query(ibv_qp_attr* attributes) const override;
   int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
@@ -69,6 +57,7 @@ class Qp final : public Shadow<device::Qp> {
   // behind is away.
   device::QpStatus status(device::Context* device) const;
   const device::QpInit& init() const { return init_; }
+  bool has_receive_queue() const { return init_.srq == nullptr && init_.cap.max_recv_wr > 0; }
   // What the application set.
   ibv_qp_attr attributes() const {
     std::lock_guard lock(mutex_);
@@ -78,7 +67,7 @@ class Qp final : public Shadow<device::Qp> {
   // --- A stop of the device behind. The program's calls wait, and both gates are shut.
 
   Gate& send_gate() { return send_gate_; }
-  Gate& receive_gate() { return receive_gate_; }
+  Gate& receive_gate() { return receives_.gate(); }
   // From now on requests are held. They are as many as the send queue takes at most; receives go on
   // to the device.
   void hold();
@@ -86,8 +75,8 @@ class Qp final : public Shadow<device::Qp> {
   // completions are to be swept, and this to be asked again.
   bool sends_are_done(const Pd& pd);
   // The QP goes to the error state, which flushes its receives; their number is counted. Threads
-  // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue, and was
-  // in no state in which it is empty.
+  // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue,
+  // and was in no state in which it is empty.
   int flush(bool* flushes);
   // Whether all have come back. Asked as sends_are_done().
   bool receives_are_back();
@@ -102,9 +91,9 @@ class Qp final : public Shadow<device::Qp> {
   void enter_device(device::Qp& object) { attach(object); }
   int connect();
   // Posts the receives that are kept and not posted yet.
-  int refill();
+  int refill() { return receives_.refill(); }
   // From now on the device gets receives at once. 0 or errno.
-  int pass_receives();
+  int pass_receives() { return receives_.pass(); }
   // Posts what was held, and lets threads in again. False: a marker that was given up still waits in
   // the send queue, behind requests that are not done; this is to be called again.
   bool resume();
@@ -114,21 +103,12 @@ class Qp final : public Shadow<device::Qp> {
 
  private:
   int to_error_state();
-  // What becomes of receives that the program posts: the device gets them, they wait, they are kept.
-  enum class Receives : std::uint8_t { kPass, kWait, kKeep };
-
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
-  void note_list(const ibv_recv_wr* list, const ibv_recv_wr* end);
-  int receive_slowly(ibv_recv_wr* list, ibv_recv_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
-  int keep(ibv_recv_wr* list, ibv_recv_wr** bad);
-  // With the lock of receive_gate_: what was flushed has come back, and receives are kept.
-  void keep_receives();
-  // With the lock of receive_gate_.
-  int refill_locked();
   bool takes(const ibv_send_wr& request) const;
   // Puts renamed_ into the way of requests.
   void put_renamed();
+  void direct(device::Qp& queue);
   // With the device's numbers for those of the application. False: the path's source is not here.
   bool rename(ibv_qp_attr* attributes, int mask) const;
   bool is_own(const ibv_qp_attr& attributes) const;
@@ -155,14 +135,7 @@ class Qp final : public Shadow<device::Qp> {
   SendBuffer held_;
   std::uint64_t send_marker_ = 0;  // 0: there is none
 
-  Gate receive_gate_;
-  // Guarded by the lock of receive_gate_:
-  PostedReceives receives_;
-  std::uint32_t kept_receives_ = 0;  // the latest ones, which are to be posted again
-  std::uint32_t refilled_ = 0;       // of these, what the device has got
-  Receives mode_ = Receives::kPass;
-  std::condition_variable mode_changed_;
-
+  ReceiveQueue<device::Qp> receives_;
   std::uint32_t flushed_ = 0;
   std::uint64_t receive_marker_ = 0;
   ibv_qp_state left_in_ = IBV_QPS_RESET;  // the state before flush()

@@ -28,19 +28,9 @@ RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable
     : qp_(qp),
       lkeys_(lkeys),
       rkeys_(rkeys),
-      max_send_sge_(std::max(cap.max_send_sge, 1u)),
-      max_recv_sge_(std::max(cap.max_recv_sge, 1u)),
-      send_elements_(kBatch * max_send_sge_),
-      recv_elements_(max_recv_sge_) {}
-
-bool RenamedQp::rename(const ibv_sge* elements, int count, std::size_t limit, ibv_sge* to) const {
-  if (count < 0 || static_cast<std::size_t>(count) > limit) return false;
-  for (int i = 0; i < count; ++i) {
-    to[i] = elements[i];
-    if (lkeys_ != nullptr) to[i].lkey = (*lkeys_)[elements[i].lkey];
-  }
-  return true;
-}
+      renamed_(lkeys, std::max(cap.max_send_sge, 1u)),
+      send_elements_(kBatch * renamed_.limit()),
+      receives_(qp, lkeys, cap.max_recv_sge) {}
 
 // The lkeys of inline data mean nothing.
 bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const {
@@ -52,7 +42,7 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
   } else if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr) {
     *rkey = (*rkeys_)[*rkey];
   }
-  return rename(request.sg_list, request.num_sge, max_send_sge_, elements);
+  return renamed_.rename(request.sg_list, request.num_sge, elements);
 }
 
 int RenamedQp::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
@@ -61,7 +51,7 @@ int RenamedQp::post_send(ibv_send_wr* list, ibv_send_wr** bad) {
     std::size_t count = 0;
     bool fits = true;
     for (; list != nullptr && count < kBatch; list = list->next, ++count) {
-      fits = rename(*list, &send_elements_[count * max_send_sge_], &requests_[count]);
+      fits = rename(*list, &send_elements_[count * renamed_.limit()], &requests_[count]);
       if (!fits) break;
       if (count > 0) requests_[count - 1].next = &requests_[count];
     }
@@ -88,27 +78,14 @@ int RenamedQp::post_all(ibv_send_wr* list) try {
   for (const ibv_send_wr* request = list; request != nullptr; request = request->next) ++count;
   if (count == 0) return 0;
   std::vector<ibv_send_wr> requests(count);
-  std::vector<ibv_sge> elements(count * max_send_sge_);
+  std::vector<ibv_sge> elements(count * renamed_.limit());
   for (std::size_t i = 0; i < count; ++i, list = list->next) {
-    if (!rename(*list, &elements[i * max_send_sge_], &requests[i])) return EINVAL;
+    if (!rename(*list, &elements[i * renamed_.limit()], &requests[i])) return EINVAL;
     if (i > 0) requests[i - 1].next = &requests[i];
   }
   return qp_.post_all(requests.data());
 } catch (const std::bad_alloc&) {
   return ENOMEM;
-}
-
-int RenamedQp::post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) {
-  for (; list != nullptr; list = list->next) {
-    *bad = list;
-    if (!rename(list->sg_list, list->num_sge, max_recv_sge_, recv_elements_.data())) return EINVAL;
-    ibv_recv_wr copy = *list;
-    copy.next = nullptr;
-    copy.sg_list = recv_elements_.data();
-    ibv_recv_wr* bad_copy = nullptr;
-    if (const int error = qp_.post_recv(&copy, &bad_copy)) return error;
-  }
-  return 0;
 }
 
 }  // namespace ferry::virt

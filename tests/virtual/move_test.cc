@@ -372,11 +372,6 @@ TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
   device::Mw* mw = nullptr;
   ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_1, &mw), 0);
   refused(mw);
-  device::SrqInit srq_init{pd, {{}, 8, 1}};
-  srq_init.attributes = {8, 1, 0};
-  device::Srq* srq = nullptr;
-  ASSERT_EQ(context->create_srq(&srq_init, &srq), 0);
-  refused(srq);
   refused(create_qp({16, 16, 1, 1, 0}, IBV_QPT_UD));
   // A peer that is elsewhere would have to be told.
   device::Qp* away = create_qp();

@@ -9,8 +9,14 @@ namespace {
 struct Play : Program {
   explicit Play(std::uint64_t seed) : random(seed), a("a", seed, &errors), b("b", ~seed, &errors) {
     open();
+    // Both ends receive from one SRQ, or each from a queue of its own.
+    if (seed % 2 == 0) {
+      receives.srq = create_srq(r::SharedReceives::kSlots);
+      receives.mr = reg(receives.memory(), receives.memory_size());
+    }
     for (r::Endpoint* end : {&a, &b}) {
-      end->qp = create_qp(r::Endpoint::capabilities());
+      if (receives.srq != nullptr) end->shared = &receives;
+      end->qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
       end->mr = reg(end->memory(), end->memory_size());
     }
     a.peer = &b;
@@ -77,6 +83,7 @@ struct Play : Program {
 
   port::SplitMix64 random;
   std::vector<std::string> errors;
+  r::SharedReceives receives;
   r::Endpoint a, b;
   unsigned stops = 0;
 };

@@ -17,6 +17,7 @@ struct Mover : Program {
   enum class Step : std::uint8_t { kIdle, kTold, kStopped, kParked, kEntered };
 
   r::Endpoint end;
+  r::SharedReceives receives;
   std::deque<device::Letter> letters;  // on their way to the other one
   Step step = Step::kIdle;
   unsigned moves = 0, given_up = 0;
@@ -27,7 +28,12 @@ struct Mover : Program {
   Mover(const char* name, std::uint64_t seed, std::vector<std::string>* errors)
       : end(name, seed, errors) {
     open();
-    end.qp = create_qp(r::Endpoint::capabilities());
+    if (seed % 2 == 0) {
+      receives.srq = create_srq(r::SharedReceives::kSlots);
+      receives.mr = reg(receives.memory(), receives.memory_size());
+      end.shared = &receives;
+    }
+    end.qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
     end.mr = reg(end.memory(), end.memory_size());
     context->prepare();
     progress = std::thread([this] {

@@ -51,12 +51,22 @@ struct Program {
     ASSERT_EQ(context->alloc_pd(&pd), 0);
     ASSERT_EQ(context->create_cq({1000}, &cq), 0);
   }
-  device::Qp* create_qp(ibv_qp_cap cap = {16, 16, 4, 4, 64}, ibv_qp_type type = IBV_QPT_RC) {
+  device::Srq* create_srq(std::uint32_t max_wr, std::uint32_t max_sge = 1) {
+    device::SrqInit init;
+    init.pd = pd;
+    init.attributes = {max_wr, max_sge, 0};
+    device::Srq* srq = nullptr;
+    EXPECT_EQ(context->create_srq(&init, &srq), 0);
+    return srq;
+  }
+  device::Qp* create_qp(ibv_qp_cap cap = {16, 16, 4, 4, 64}, ibv_qp_type type = IBV_QPT_RC,
+                        device::Srq* srq = nullptr) {
     device::QpInit init;
     init.pd = pd;
     init.send_cq = init.recv_cq = cq;
     init.cap = cap;
     init.type = type;
+    init.srq = srq;
     device::Qp* qp = nullptr;
     EXPECT_EQ(context->create_qp(&init, &qp), 0);
     return qp;

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "device/objects.h"
+
+namespace ferry::virt {
+
+// A QP that is connected with itself and receives from an SRQ. A device does not tell how many
+// receives wait in an SRQ, and QPs that are flushed leave them there; messages of no byte take them
+// out, until one finds none (RNR NAK) and fails.
+class SelfSender {
+ public:
+  // Takes all receives out, and gives their number. Nobody posts to the SRQ or receives from it.
+  // 0 or errno; ETIMEDOUT: not by the deadline.
+  static int empty(device::Context& device, device::Pd& pd, device::Srq& srq,
+                   std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
+
+ private:
+  explicit SelfSender(device::Context& device) : device_(device) {}
+  ~SelfSender();
+
+  int open(device::Pd& pd, device::Srq& srq);
+  int connect();
+  // A GID of an active port, with that port. False: there is none.
+  bool find_gid(ibv_gid_entry* gid);
+  int send_all(std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
+
+  device::Context& device_;
+  device::Cq* cq_ = nullptr;
+  device::Qp* qp_ = nullptr;
+};
+
+}  // namespace ferry::virt
