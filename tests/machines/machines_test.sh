@@ -115,24 +115,37 @@ group_device() {
   local server host
   # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
   for host in "${machines[@]}"; do
+    # shellcheck disable=SC2016 # expanded there
     await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
   done
   # A pingpong without a pause takes all of the machines' processors, which ferryd needs as well.
   on_all 'modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; tc qdisc add dev eth0 root netem delay 3ms'
   start_pair_of_kernel '-e -c -n 2000000000'
   vm h1 'ferry ps --qps' | grep -q rxe0 || fail 'the QP of rxe0 is not listed'
-  move_of_kernel h1 h3 pingpong
-  move_of_kernel h3 h1 pingpong
+  move_of_kernel h1 h3 ibv_rc_pingpong
+  move_of_kernel h3 h1 ibv_rc_pingpong
   server=$(vm h2 'pgrep -x ibv_rc_pingpong')
-  move_of_kernel h2 h3 "$server"
-  move_of_kernel h1 h3 pingpong # beside its peer
-  move_of_kernel h3 h1 "$server"
-  vm h2 'rdma link delete rxe0'
-  fails 'there is no RDMA device rxe0, and no other' h3 'ferry move ibv_rc_pingpong --to h2'
-  packets_go_on h3
+  move_of_kernel h2 h3 ibv_rc_pingpong "$server"
+  move_of_kernel h1 h3 ibv_rc_pingpong # beside its peer
+  move_of_kernel h3 h1 ibv_rc_pingpong "$server"
   end_pair
-  vm h2 'rdma link add rxe0 type rxe netdev eth0'
   ok 'programs with a device of the kernel move, one end, the other, and both to one host'
+
+  start_of_kernel h2 'ibv_srq_pingpong -g 1 -e -n 2000000000'
+  await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
+  start_of_kernel h1 'ibv_srq_pingpong -g 1 -e -n 2000000000 h2'
+  await 'the client runs' packets_go_on h1
+  move_of_kernel h1 h3 ibv_srq_pingpong
+  move_of_kernel h2 h1 ibv_srq_pingpong
+  vm h2 'rdma link delete rxe0'
+  fails 'there is no RDMA device rxe0, and no other' h3 'ferry move ibv_srq_pingpong --to h2'
+  packets_go_on h3
+  end_of_kernel ibv_srq_pingpong
+  vm h2 'rdma link add rxe0 type rxe netdev eth0'
+  ok 'SRQs move along; a host without a device is no destination'
+
+  counted_messages
+  ok 'each SEND, WRITE and READ is done once, whichever end moves'
 
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
@@ -144,6 +157,31 @@ group_device() {
   vm h1 'pkill -x ibv_ud_pingpong; while pgrep -x ibv_ud_pingpong >/dev/null; do sleep 0.1; done'
   on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'
   ok 'a peer without Ferry and a UD QP are named, and nothing is stopped'
+}
+# start_of_kernel HOST COMMAND
+start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
+end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >/dev/null; do sleep 0.1; done"; }
+# stream_check, without its TCP connection, counts what is lost and doubled while both ends move.
+counted_messages() {
+  local host side
+  for host in "${machines[@]}"; do
+    "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"
+    vm "$host" ': >/tmp/client; : >/tmp/server'
+  done
+  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --events --gid-index 1 \
+    >/tmp/server 2>&1 </dev/null &'
+  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 \
+    --qps 3 --size 4096 --messages 1500 --rate 40 >/tmp/client 2>&1 </dev/null &'
+  await 'the client runs' packets_go_on h1
+  bring h1 h3 stream_check
+  bring h2 h1 stream_check
+  bring h3 h1 stream_check # beside its peer
+  for side in client server; do
+    await "the $side reports" vm h1 "jq -e .result /tmp/$side"
+    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 4500' >/dev/null ||
+      fail "the $side: $(vm h1 "cat /tmp/$side")"
+  done
+  end_of_kernel stream_check
 }
 # start_pair_of_kernel WORDS: a pingpong over rxe0; its server, on h2, has Ferry if the words ask for events.
 start_pair_of_kernel() {
@@ -160,13 +198,16 @@ start_pair_of_kernel() {
 packets_go_on() { vm "$1" '
   received() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }
   before=$(received); sleep 0.5; [ "$(received)" -gt "$before" ]'; }
-# move_of_kernel FROM TO PROGRAM: it goes on there, and is gone here.
+# move_of_kernel FROM TO NAME [PID]: it goes on there, and is gone here.
 move_of_kernel() {
-  local program=${3/#pingpong/ibv_rc_pingpong} before
-  before=$(vm "$2" 'pgrep -cx ibv_rc_pingpong || true')
-  vm "$1" "ferry move $program --to $2" || fail "no move from $1 to $2"
-  [[ $(vm "$2" 'pgrep -cx ibv_rc_pingpong') == $((before + 1)) ]] || fail "it is not on $2"
+  bring "$@"
   await "it goes on on $2" packets_go_on "$2"
+}
+bring() {
+  local before
+  before=$(vm "$2" "pgrep -cx ${3:0:15} || true")
+  vm "$1" "ferry move ${4:-$3} --to $2" || fail "no move from $1 to $2"
+  [[ $(vm "$2" "pgrep -cx ${3:0:15}") == $((before + 1)) ]] || fail "it is not on $2"
 }
 
 # docs/security.md has these ports.
