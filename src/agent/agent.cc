@@ -312,6 +312,7 @@ bool Agent::answer_status(int socket) {
       status.kernel_device = text_of(place);
     }
     if (const char* obstacle = entry.context->obstacle()) status.obstacle = obstacle;
+    status.needs = entry.context->needs();
     std::vector<device::Counter> counters;
     entry.context->counters(&counters);
     for (const auto& counter : counters) {

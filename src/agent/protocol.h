@@ -145,6 +145,7 @@ struct ContextStatus {
   std::vector<CounterStatus> counters = {};
   std::string kernel_device = {};  // where it is; empty: it is one of our RNICs
   std::string obstacle = {};       // what of it cannot move; empty: nothing
+  std::string needs = {};          // MovableContext::needs()
 };
 
 struct StatusReply {

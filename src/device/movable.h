@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/objects.h"
@@ -138,6 +139,9 @@ class MovableContext : public Context {
 
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }
+  // What the device at a destination must have, as text (virtual/needs.h); empty: there it makes its
+  // own.
+  virtual std::string needs() { return {}; }
 
   virtual void status(std::vector<QpStatus>* out) = 0;
   // rdma_cm has agreed with the peer of this QP (virtual QPN) on `peer`. False: no such QP.

@@ -40,6 +40,8 @@ class Cq final : public Shadow<device::Cq> {
   int arm(bool solicited_only) override;
   int resize(int cqe) override;
   int capacity() const override;
+  // As the application asked for it.
+  int wanted_capacity() const { return init_.cqe; }
   int moderate(std::uint16_t count, std::uint16_t period) override;
   void acknowledge() override {
     if (channel() != nullptr) channel()->acknowledge(*this);

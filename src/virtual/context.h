@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -82,6 +83,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   bool progress() override;
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
+  std::string needs() override;
   // The name of the device.
   device::Parcel place() override;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "virtual/context.h"
+#include "virtual/needs.h"
 
 // How a context leaves the device behind, and has its objects made anew.
 //
@@ -52,6 +53,31 @@ const char* Context::obstacle() {
     if (const char* obstacle = obstacle_of(*qp)) return obstacle;
   }
   return nullptr;
+}
+
+// Asked also while the device is away; then its GIDs are known.
+std::string Context::needs() {
+  Needs needs;
+  needs.pds = static_cast<std::uint32_t>(all<Pd>().size());
+  needs.mrs = static_cast<std::uint32_t>(all<Mr>().size());
+  for (const Cq* cq : all<Cq>()) ++needs.cqs[static_cast<std::uint32_t>(cq->wanted_capacity())];
+  for (const Srq* srq : all<Srq>()) ++needs.srqs[srq->needs()];
+  for (const Qp* qp : all<Qp>()) {
+    ++needs.qps[{qp->init().type, qp->init().srq != nullptr, qp->init().cap}];
+    const ibv_qp_attr set = qp->attributes();
+    needs.atomics |= (set.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
+    if (set.qp_state != IBV_QPS_RTR && set.qp_state != IBV_QPS_RTS) continue;
+    needs.mtu = std::max(needs.mtu, set.path_mtu);
+    needs.reads = std::max<std::uint32_t>(needs.reads, set.max_rd_atomic);
+    needs.served_reads = std::max<std::uint32_t>(needs.served_reads, set.max_dest_rd_atomic);
+    ibv_gid_entry source{};
+    const ibv_ah_attr& path = set.ah_attr;
+    const int error = gids_.are_learned()
+                          ? gids_.query(path.port_num, path.grh.sgid_index, &source)
+                          : inner_->query_gid(path.port_num, path.grh.sgid_index, &source);
+    if (path.is_global != 0 && error == 0) needs.need_gid(source);
+  }
+  return encode(needs);
 }
 
 int Context::can_stop() {

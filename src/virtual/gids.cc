@@ -21,14 +21,26 @@ Family family_of(const ibv_gid& gid) {
   return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? Family::kLinkLocal : Family::kGlobal;
 }
 
-bool same_kind(const ibv_gid_entry& a, const ibv_gid_entry& b) {
+}  // namespace
+
+bool is_of_kind(const ibv_gid_entry& a, const ibv_gid_entry& b) {
   return a.port_num == b.port_num && a.gid_type == b.gid_type &&
          family_of(a.gid) == family_of(b.gid);
 }
 
-}  // namespace
+std::string kind_of(const ibv_gid_entry& entry) {
+  std::string text = entry.gid_type == IBV_GID_TYPE_ROCE_V2   ? "of RoCEv2"
+                     : entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? "of RoCEv1"
+                                                              : "of InfiniBand";
+  switch (family_of(entry.gid)) {
+    case Family::kMappedIpv4: return text + " for IPv4 addresses";
+    case Family::kLinkLocal: return text + " that is link-local";
+    case Family::kGlobal: return text + " for global IPv6 addresses";
+  }
+  return text;
+}
 
-std::vector<ibv_gid_entry> Gids::all_of(device::Context& device) {
+std::vector<ibv_gid_entry> gids_of(device::Context& device) {
   std::vector<ibv_gid_entry> all;
   ibv_device_attr_ex attributes{};
   if (device.query_device(&attributes) != 0) return all;
@@ -47,22 +59,22 @@ std::vector<ibv_gid_entry> Gids::all_of(device::Context& device) {
 
 void Gids::learn(device::Context& device) {
   std::vector<Entry> learned;
-  for (const ibv_gid_entry& entry : all_of(device))
+  for (const ibv_gid_entry& entry : gids_of(device))
     learned.push_back({entry, entry.gid, entry.gid_index, true});
   std::lock_guard lock(mutex_);
   entries_ = std::move(learned);
 }
 
 void Gids::match(device::Context& device) {
-  const std::vector<ibv_gid_entry> here = all_of(device);
+  const std::vector<ibv_gid_entry> here = gids_of(device);
   std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
     auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
-      return same_kind(candidate, entry.known) && same(candidate.gid, entry.known.gid);
+      return is_of_kind(candidate, entry.known) && same(candidate.gid, entry.known.gid);
     });
     if (found == here.end()) {
       found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
-        return same_kind(candidate, entry.known);
+        return is_of_kind(candidate, entry.known);
       });
     }
     entry.is_here = found != here.end();

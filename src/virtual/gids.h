@@ -4,11 +4,19 @@
 
 #include <cstdint>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "device/objects.h"
 
 namespace ferry::virt {
+
+// All of a device, without empty entries.
+std::vector<ibv_gid_entry> gids_of(device::Context& device);
+// Whether one can stand for the other: of the same port, type and family, link-local or not.
+bool is_of_kind(const ibv_gid_entry& a, const ibv_gid_entry& b);
+// "of RoCEv2 for IPv4 addresses"
+std::string kind_of(const ibv_gid_entry& entry);
 
 // The GIDs that the application knows, and which of the device behind stand for them. Any thread may
 // call any function.
@@ -43,8 +51,6 @@ class Gids {
     std::uint32_t real_index = 0;
     bool is_here = true;
   };
-
-  static std::vector<ibv_gid_entry> all_of(device::Context& device);
 
   mutable std::shared_mutex mutex_;  // guards entries_
   std::vector<Entry> entries_;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "virtual/calls.h"
+#include "virtual/needs.h"
 #include "virtual/numbers.h"
 #include "virtual/objects.h"
 #include "virtual/receive_queue.h"
@@ -31,6 +32,8 @@ class Srq final : public Shadow<device::Srq> {
   int modify(const ibv_srq_attr& attributes, int mask) override;
   int query(ibv_srq_attr* attributes) const override;
   std::uint32_t number() const override { return number_; }
+
+  Needs::Srq needs() const { return {init_.attributes.max_wr, init_.attributes.max_sge}; }
 
   // --- A stop of the device behind. The program's calls wait, and the gate is shut.
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/failure.h"
+#include "host/proc/device_trial.h"
 #include "host/proc/kernel_devices.h"
 #include "host/proc/kernel_qps.h"
 #include "port/address_text.h"
@@ -53,6 +54,23 @@ TEST_F(KernelDevices, AProgramGoesOnWithTheOneOfTheSameNameOrTheOnlyActiveOne) {
 }
 
 // The attributes of an entry of the kernel's answer.
+TEST(DeviceTrial, OfADeviceThatNobodyKnows) {
+  try {
+    try_device("nothing0", "pds 1\n");
+    FAIL() << "there is such a device";
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(),
+                 "nothing0 has not what the program needs: no provider of libibverbs knows it");
+  }
+  try {
+    try_device("nothing0", "pds many\n");
+    FAIL() << "these are no needs";
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(),
+                 "nothing0 has not what the program needs: its needs are malformed");
+  }
+}
+
 struct Entry {
   std::vector<std::byte> bytes;
   Entry& add(std::uint16_t type, std::uint32_t value) {

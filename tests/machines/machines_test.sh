@@ -111,17 +111,21 @@ group_clocks() {
 }
 
 # docs/any_rnic.md: programs with a device of the kernel move as well, and what does not is refused by name.
+# shellcheck disable=SC2016 # the machines' shells expand
 group_device() {
   local server host
   # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
   for host in "${machines[@]}"; do
-    # shellcheck disable=SC2016 # expanded there
     await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
   done
   # A pingpong without a pause takes all of the machines' processors, which ferryd needs as well.
   on_all 'modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; tc qdisc add dev eth0 root netem delay 3ms'
-  start_pair_of_kernel '-e -c -n 2000000000'
+  start_pair_of_kernel '-e -c -m 4096 -n 2000000000'
   vm h1 'ferry ps --qps' | grep -q rxe0 || fail 'the QP of rxe0 is not listed'
+  vm h3 'cat /sys/class/net/eth0/mtu >/tmp/mtu; ip link set eth0 mtu 1500'
+  fails 'rxe0 has not what .* needs: port 1 has an MTU of 1024 bytes, a QP one of 4096' h1 \
+    'ferry move ibv_rc_pingpong --to h3'
+  vm h3 'ip link set eth0 mtu $(</tmp/mtu)'
   move_of_kernel h1 h3 ibv_rc_pingpong
   move_of_kernel h3 h1 ibv_rc_pingpong
   server=$(vm h2 'pgrep -x ibv_rc_pingpong')

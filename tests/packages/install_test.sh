@@ -42,6 +42,7 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/criu/ferry_plugin.so
 /usr/lib/ferry/criu-plugins/ferry_plugin.so
 /usr/lib/ferry/ferry-append
+/usr/lib/ferry/ferry-device-trial
 /usr/lib/ferry/ferry-client
 /usr/lib/ferry/ferry-criu-action
 /usr/lib/ferry/ferry-library

@@ -144,6 +144,17 @@ TEST_F(SharedReceives, AResizedOneKeepsItsReceives) {
   for (std::uint64_t id = 1; id <= 100; ++id) EXPECT_EQ(send(id % 2 == 0 ? 0 : 1, id), id);
 }
 
+TEST_F(SharedReceives, AreAmongWhatIsNeeded) {
+  EXPECT_EQ(
+      context->needs(),
+      "pds 1\nmrs 1\ncqs 1000 1\nsrqs 64 2 1\n"
+      "qps 2 0 16 16 4 4 64 2\nqps 2 1 16 0 4 0 64 2\n"
+      "gid 1 2 00000000000000000000ffff7f000001\nmtu 3\nreads 4\nserved_reads 4\natomics 1\n");
+  const std::string before = context->needs();
+  move();
+  EXPECT_EQ(context->needs(), before);
+}
+
 TEST_F(SharedReceives, OneWithoutAQpMovesAsWell) {
   device::Srq* alone = create_srq(8);
   ASSERT_EQ(r::post_receive(alone, 7, &memory[7], 8, mr), 0);

@@ -19,6 +19,7 @@
 #include "host/letters/carrier.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
+#include "host/proc/device_trial.h"
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
@@ -187,7 +188,8 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
   }
   if (request.kernel_devices_size() > 0) {
     const auto here = kernel_devices();
-    for (const auto& device : request.kernel_devices()) choose_kernel_device(here, device);
+    for (const auto& device : request.kernel_devices())
+      try_device(choose_kernel_device(here, device.name()), device.needs());
   }
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};

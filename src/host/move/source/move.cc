@@ -411,9 +411,13 @@ void Move::check_here_and_there() {
     throw Failure(
         fmt::format("'{}' uses {}, a device of the kernel, with which {} cannot "
                     "checkpoint it",
-                    unit_.name(), *partners_.devices().begin(), unit_.kind()));
+                    unit_.name(), partners_.devices().begin()->first, unit_.kind()));
   }
-  for (const auto& device : partners_.devices()) request.add_kernel_devices(device);
+  for (const auto& [name, needs] : partners_.devices()) {
+    auto& device = *request.add_kernel_devices();
+    device.set_name(name);
+    device.set_needs(needs);
+  }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
     if (context.kernel_device.empty()) netdevs.insert(printable(context.netdev));

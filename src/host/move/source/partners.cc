@@ -17,6 +17,7 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::milliseconds kStatusLimit{10000};
+constexpr std::size_t kMostNeeds = 64 << 10;  // bytes, of all contexts of a device
 constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
 
 bool is_device(const Descriptor& descriptor) {
@@ -51,7 +52,12 @@ void Partners::look_at(const std::string& program, const agent::StatusReply& sta
       throw Failure(fmt::format("'{}' has {} on {}, which cannot move along", program,
                                 printable(context.obstacle), printable(context.kernel_device)));
     }
-    devices_.insert(printable(context.kernel_device));
+    std::string& needs = devices_[printable(context.kernel_device)];
+    needs += context.needs;
+    if (needs.size() > kMostNeeds) {
+      throw Failure(fmt::format("'{}' has queues of too many kinds on {}", program,
+                                printable(context.kernel_device)));
+    }
     std::set<device::Letter::End> here;
     for (const auto& qp : context.qps) here.insert(own_end(qp));
     for (const auto& qp : context.qps) {

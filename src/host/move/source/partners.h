@@ -30,7 +30,8 @@ class Partners {
   void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes);
 
   // As of the look:
-  const std::set<std::string>& devices() const { return devices_; }
+  // The devices, and what is needed of each (virtual/needs.h).
+  const std::map<std::string, std::string>& devices() const { return devices_; }
   const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }  // of other hosts
 
   // Before the stop. Null: the program has no such contexts. Throws Failure.
@@ -46,7 +47,7 @@ class Partners {
   Carrier& carrier_;
   ControlServer& control_;
   const QpNames& names_;
-  std::set<std::string> devices_;
+  std::map<std::string, std::string> devices_;
   std::set<Carrier::Ferryd> ferryds_;
   std::map<pid_t, QpNames::Own> own_;  // as of suspend(): a stopped process has no QPs
 };

@@ -1,0 +1,66 @@
+// ferry-device-trial: whether an RDMA device of this host's kernel has what a program needs that is
+// about to come (virtual/needs.h). It makes all of it with the device, and destroys it again.
+//
+//   ferry-device-trial DEVICE    the needs come from stdin
+//
+// Exit code: 0 it has; 1 it has not, and stderr says what is missing in one line.
+
+#include <infiniband/verbs.h>
+
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "base/failure.h"
+#include "hca/rnic.h"
+#include "virtual/needs.h"
+
+namespace {
+
+using namespace ferry;
+
+struct NoEvents final : device::EventSink {
+  void completion(device::Cq&) override {}
+  void asynchronous(ibv_event_type, device::Object*) override {}
+};
+
+using Devices = std::unique_ptr<ibv_device*[], decltype(&ibv_free_device_list)>;
+
+ibv_device* find(const Devices& devices, int count, const std::string& name) {
+  for (int i = 0; i < count; ++i) {
+    if (name == ibv_get_device_name(devices[i])) return devices[i];
+  }
+  throw Failure("no provider of libibverbs knows it");
+}
+
+void try_out(const std::string& name) {
+  virt::Needs needs;
+  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (!virt::parse(text, &needs)) throw Failure("its needs are malformed");
+  int count = 0;
+  const Devices devices(ibv_get_device_list(&count), ibv_free_device_list);
+  hca::Rnic rnic(find(devices, count, name), {});
+  NoEvents events;
+  int error = 0;
+  const auto context = rnic.open(events, &error);
+  if (!context) throw Failure("it cannot be opened: " + error_text(error));
+  const std::string refusal = virt::try_out(needs, *context);
+  if (!refusal.empty()) throw Failure(refusal);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: ferry-device-trial DEVICE\n";
+    return 1;
+  }
+  try {
+    try_out(argv[1]);
+    return 0;
+  } catch (const std::exception& failure) {
+    std::cerr << failure.what() << '\n';
+    return 1;
+  }
+}

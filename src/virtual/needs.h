@@ -1,0 +1,56 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "device/objects.h"
+
+namespace ferry::virt {
+
+// What contexts ask of the device with which they go on: how many objects of which size, and what of
+// its ports and GIDs. As text it goes to the destination of a move, where it is tried before anything
+// is stopped (src/trial).
+struct Needs {
+  struct Qp {
+    ibv_qp_type type = IBV_QPT_RC;
+    bool has_srq = false;
+    ibv_qp_cap cap{};
+    auto key() const {
+      return std::tuple(type, has_srq, cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge,
+                        cap.max_recv_sge, cap.max_inline_data);
+    }
+    bool operator<(const Qp& other) const { return key() < other.key(); }
+  };
+  struct Srq {
+    std::uint32_t max_wr = 0, max_sge = 0;
+    auto operator<=>(const Srq&) const = default;
+  };
+
+  std::uint32_t pds = 0, mrs = 0;
+  std::map<std::uint32_t, std::uint32_t> cqs;  // how many of how many entries
+  std::map<Srq, std::uint32_t> srqs;
+  std::map<Qp, std::uint32_t> qps;
+  std::vector<ibv_gid_entry> gids;  // the sources of connected QPs: port, type and GID
+  ibv_mtu mtu = IBV_MTU_256;        // the largest of connected QPs
+  // The most READs and atomics that a QP has under way, and serves.
+  std::uint32_t reads = 0, served_reads = 0;
+  bool atomics = false;
+
+  void need_gid(const ibv_gid_entry& entry);
+};
+
+std::string encode(const Needs& needs);
+// Adds what the text says to *needs. False: it is malformed.
+bool parse(std::string_view text, Needs* needs);
+
+// Makes all that is needed with the device, and destroys it again. One line that says what the
+// device refuses; empty: nothing.
+std::string try_out(const Needs& needs, device::Context& device);
+
+}  // namespace ferry::virt
