@@ -149,7 +149,7 @@ group_device() {
   ok 'SRQs move along; a host without a device is no destination'
 
   counted_messages
-  ok 'each SEND, WRITE and READ is done once, whichever end moves'
+  ok 'each SEND, WRITE and READ is done once, whichever end moves, and when a ferryd is killed in the middle'
 
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
@@ -165,9 +165,11 @@ group_device() {
 # start_of_kernel HOST COMMAND
 start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
 end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >/dev/null; do sleep 0.1; done"; }
-# stream_check, without its TCP connection, counts what is lost and doubled while both ends move.
+# stream_check, without its TCP connection, counts what is lost and doubled while both ends move, and while ferryds are
+# killed in the middle: then the source has the objects of its device made anew.
 counted_messages() {
-  local host side
+  local host side moving victim
+  slow_restore
   for host in "${machines[@]}"; do
     "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"
     vm "$host" ': >/tmp/client; : >/tmp/server'
@@ -175,14 +177,23 @@ counted_messages() {
   vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --events --gid-index 1 \
     >/tmp/server 2>&1 </dev/null &'
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 \
-    --qps 3 --size 4096 --messages 1500 --rate 40 >/tmp/client 2>&1 </dev/null &'
+    --qps 3 --size 4096 --messages 1200 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
+  for victim in h3 h1; do
+    begin_move stream_check
+    vm "$victim" 'systemctl kill -s KILL ferryd'
+    if wait "$moving"; then fail "a move whose ferryd on $victim was killed succeeded"; fi
+    await 'the client goes on where it was' packets_go_on h1
+    serves "$victim"
+    await 'nothing of it is on h3' vm h3 '! pgrep -x stream_check'
+  done
+  quick_restore
   bring h1 h3 stream_check
   bring h2 h1 stream_check
   bring h3 h1 stream_check # beside its peer
   for side in client server; do
     await "the $side reports" vm h1 "jq -e .result /tmp/$side"
-    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 4500' >/dev/null ||
+    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 3600' >/dev/null ||
       fail "the $side: $(vm h1 "cat /tmp/$side")"
   done
   end_of_kernel stream_check
@@ -258,10 +269,10 @@ quick_restore() {
   ferryd_options h1 ''
 }
 
-# begin_move: h1 to h3; returns when h3 restores.
+# begin_move [PROGRAM]: h1 to h3; returns when h3 restores.
 begin_move() {
   : >"$work/events"
-  vm h1 'ferry move ibv_rc_pingpong --to h3 --events' >"$work/events" 2>&1 &
+  vm h1 "ferry move ${1:-ibv_rc_pingpong} --to h3 --events" >"$work/events" 2>&1 &
   moving=$!
   await 'h3 restores' grep -q restore "$work/events"
 }
