@@ -94,12 +94,32 @@ TEST(KernelQps, AnEntryOfTheKernelsAnswer) {
   EXPECT_EQ(qp->peer_qpn, 18u);
   EXPECT_EQ(qp->thread, 4711);
   // Whatever is cut off: no byte behind it is read.
+  constexpr std::size_t kOne = NLA_HDRLEN + sizeof(std::uint32_t);
   for (std::size_t length = 0; length < entry.bytes.size(); ++length) {
     const std::vector<std::byte> part(entry.bytes.begin(),
                                       entry.bytes.begin() + static_cast<std::ptrdiff_t>(length));
-    EXPECT_FALSE(parse_kernel_qp(part)) << length;
+    const auto cut = parse_kernel_qp(part);
+    ASSERT_EQ(cut.has_value(), length >= kOne) << length;
+    if (cut) {
+      EXPECT_EQ(cut->peer_qpn, length >= 2 * kOne ? 18u : 0u);
+      EXPECT_EQ(cut->thread, 0) << length;
+    }
   }
-  EXPECT_FALSE(parse_kernel_qp(Entry().add(RDMA_NLDEV_ATTR_RES_LQPN, 1).bytes)) << "the kernel's";
+}
+
+TEST(KernelQps, OneWhoseThreadHasEndedHasAPd) {
+  const auto qp = parse_kernel_qp(
+      Entry().add(RDMA_NLDEV_ATTR_RES_LQPN, 17).add(RDMA_NLDEV_ATTR_RES_PDN, 3).bytes);
+  ASSERT_TRUE(qp);
+  EXPECT_EQ(qp->thread, 0);
+  EXPECT_EQ(qp->pd, 3u);
+}
+
+TEST(KernelQps, TheKernelsOwnAreNone) {
+  EXPECT_FALSE(parse_kernel_qp(Entry()
+                                   .add(RDMA_NLDEV_ATTR_RES_LQPN, 1)
+                                   .add(RDMA_NLDEV_ATTR_RES_KERN_NAME, 0x65726f63)
+                                   .bytes));
 }
 
 TEST(KernelQps, OfAProcessWithoutAnyAreNone) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <linux/netlink.h>
 #include <netlink/attr.h>
+#include <netlink/errno.h>
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
 #include <rdma/rdma_netlink.h>
@@ -10,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 
 #include "base/failure.h"
 
@@ -30,25 +32,48 @@ class RdmaNetlink {
   }
 
   // Gives `take` the attributes of each message of a dump. `device`: its index; negative: of all.
+  // Throws Failure.
   void dump(int command, std::int64_t device, const Take& take) {
-    if (!is_there_) return;
+    need(try_dump(command, device, take));
+  }
+  // The same for each entry of the table `table` in the messages, of one device. An error of libnl: an
+  // old kernel does not know all tables.
+  int try_dump_entries(int command, int table, std::uint32_t device, const Take& take) {
+    return try_dump(command, device, [&](nlattr** attributes) {
+      if (attributes[table] == nullptr) return;
+      const nlattr* entry = nullptr;
+      int left = 0;
+      nla_for_each_nested(entry, attributes[table], left) {
+        Attributes parsed{};
+        if (::nla_parse_nested(parsed, kLast, const_cast<nlattr*>(entry), nullptr) == 0)
+          take(parsed);
+      }
+    });
+  }
+  void dump_entries(int command, int table, std::uint32_t device, const Take& take) {
+    need(try_dump_entries(command, table, device, take));
+  }
+
+ private:
+  static void need(int error) {
+    if (error >= 0) return;
+    throw Failure(std::string("the kernel does not tell of RDMA devices: ") + ::nl_geterror(error));
+  }
+
+  int try_dump(int command, std::int64_t device, const Take& take) {
+    if (!is_there_) return 0;
     const std::unique_ptr<nl_msg, decltype(&::nlmsg_free)> message(
         ::nlmsg_alloc_simple(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), NLM_F_DUMP), &::nlmsg_free);
-    if (!message) throw Failure("cannot ask the kernel for RDMA devices: out of memory");
+    if (!message) return -NLE_NOMEM;
     if (device >= 0) {
       ::nla_put_u32(message.get(), RDMA_NLDEV_ATTR_DEV_INDEX, static_cast<std::uint32_t>(device));
     }
     ::nl_socket_modify_cb(socket_.get(), NL_CB_VALID, NL_CB_CUSTOM, &each,
                           const_cast<Take*>(&take));
-    int error = ::nl_send_auto(socket_.get(), message.get());
-    if (error >= 0) error = ::nl_recvmsgs_default(socket_.get());
-    if (error < 0) {
-      throw Failure(std::string("the kernel does not tell of RDMA devices: ") +
-                    ::nl_geterror(error));
-    }
+    const int error = ::nl_send_auto(socket_.get(), message.get());
+    return error < 0 ? error : ::nl_recvmsgs_default(socket_.get());
   }
 
- private:
   static int each(nl_msg* message, void* take) {
     Attributes attributes{};
     if (::nlmsg_parse(::nlmsg_hdr(message), 0, attributes, kLast, nullptr) == 0)
@@ -64,20 +89,29 @@ bool has_u32(const nlattr* attribute) {
   return attribute != nullptr && ::nla_len(attribute) >= static_cast<int>(sizeof(std::uint32_t));
 }
 
+std::optional<std::uint32_t> number_in(nlattr** attributes, int attribute) {
+  if (!has_u32(attributes[attribute])) return std::nullopt;
+  return ::nla_get_u32(attributes[attribute]);
+}
+
+pid_t thread_in(nlattr** attributes) {
+  return static_cast<pid_t>(number_in(attributes, RDMA_NLDEV_ATTR_RES_PID).value_or(0));
+}
+
+// The kernel's own have the name of a module in the place of a thread.
 std::optional<KernelQp> qp_of(nlattr** attributes) {
-  const nlattr* const qpn = attributes[RDMA_NLDEV_ATTR_RES_LQPN];
-  const nlattr* const peer = attributes[RDMA_NLDEV_ATTR_RES_RQPN];
-  const nlattr* const pid = attributes[RDMA_NLDEV_ATTR_RES_PID];
-  if (!has_u32(qpn) || !has_u32(pid)) return std::nullopt;
+  const auto qpn = number_in(attributes, RDMA_NLDEV_ATTR_RES_LQPN);
+  if (!qpn || attributes[RDMA_NLDEV_ATTR_RES_KERN_NAME] != nullptr) return std::nullopt;
   KernelQp qp;
-  qp.qpn = ::nla_get_u32(qpn);
-  qp.thread = static_cast<pid_t>(::nla_get_u32(pid));
-  if (has_u32(peer)) qp.peer_qpn = ::nla_get_u32(peer);
+  qp.qpn = *qpn;
+  qp.thread = thread_in(attributes);
+  qp.peer_qpn = number_in(attributes, RDMA_NLDEV_ATTR_RES_RQPN).value_or(0);
+  qp.pd = number_in(attributes, RDMA_NLDEV_ATTR_RES_PDN);
   return qp;
 }
 
 bool is_thread_of(pid_t pid, pid_t thread) {
-  return ::access(fmt::format("/proc/{}/task/{}", pid, thread).c_str(), F_OK) == 0;
+  return thread != 0 && ::access(fmt::format("/proc/{}/task/{}", pid, thread).c_str(), F_OK) == 0;
 }
 
 }  // namespace
@@ -102,19 +136,30 @@ std::vector<KernelQp> kernel_qps(pid_t pid) {
   });
   std::vector<KernelQp> qps;
   for (const auto& [index, name] : devices) {
-    kernel.dump(RDMA_NLDEV_CMD_RES_QP_GET, index, [&](nlattr** attributes) {
-      const nlattr* const table = attributes[RDMA_NLDEV_ATTR_RES_QP];
-      if (table == nullptr) return;
-      const nlattr* entry = nullptr;
-      int left = 0;
-      nla_for_each_nested(entry, table, left) {
-        const auto* const bytes = static_cast<const std::byte*>(::nla_data(entry));
-        auto qp = parse_kernel_qp({bytes, static_cast<std::size_t>(::nla_len(entry))});
-        if (!qp || !is_thread_of(pid, qp->thread)) continue;
-        qp->device = name;
-        qps.push_back(std::move(*qp));
-      }
-    });
+    std::set<std::uint32_t> contexts, pds;
+    kernel.try_dump_entries(RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, index,
+                            [&](nlattr** entry) {
+                              const auto context = number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN);
+                              if (context && is_thread_of(pid, thread_in(entry)))
+                                contexts.insert(*context);
+                            });
+    kernel.dump_entries(
+        RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, index, [&](nlattr** entry) {
+          const auto pd = number_in(entry, RDMA_NLDEV_ATTR_RES_PDN);
+          const auto context = number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN);
+          if (pd && (is_thread_of(pid, thread_in(entry)) || (context && contexts.count(*context))))
+            pds.insert(*pd);
+        });
+    kernel.dump_entries(
+        RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, index, [&](nlattr** entry) {
+          auto qp = qp_of(entry);
+          if (!qp) return;
+          const bool is_own =
+              qp->thread != 0 ? is_thread_of(pid, qp->thread) : qp->pd && pds.count(*qp->pd) > 0;
+          if (!is_own) return;
+          qp->device = name;
+          qps.push_back(std::move(*qp));
+        });
   }
   return qps;
 }
