@@ -7,12 +7,15 @@
 #include "input.h"
 #include "transport/migration/stand_in.h"
 #include "transport/stopped.h"
+#include "virtual/letters.h"
+#include "virtual/needs.h"
 #include "wire/header.h"
 #include "wire/migration.h"
 
 // The control protocol, as ferryd reads it from programs and programs from ferryd: the stream of
-// messages, every body, and the stand-in that is made from the entries of a STOPPED and answers
-// packets from then on. ferryd runs as root: no program's message may do it harm.
+// messages, every body, letters of contexts, what they need of a device, and the stand-in that is
+// made from the entries of a STOPPED and answers packets from then on. ferryd runs as root: no
+// program's message may do it harm.
 //
 //   input = { op:8 … }
 //     op 0…63    a message comes: type:16 length:16 body[length]; its header is right
@@ -52,6 +55,32 @@ void check_bodies(std::span<const std::byte> body) {
   check_body<agent::RestoreFailed>(body);
   check_body<agent::Restored>(body);
   check_body<agent::Done>(body);
+  check_body<agent::Suspend>(body);
+  check_body<agent::Suspending>(body);
+  check_body<agent::Letters>(body);
+  check_body<agent::Delivered>(body);
+}
+
+// What contexts over devices of the kernel tell each other and a destination.
+void check_letters(std::span<const std::byte> body) {
+  agent::Letters letters;
+  if (!agent::parse(body, &letters)) return;
+  for (const device::Letter& letter : letters.letters) {
+    virt::LetterBody said;
+    if (!virt::parse(letter.bytes, &said)) continue;
+    require(virt::encode(said) == letter.bytes, "a letter is written as it was read");
+  }
+}
+
+void check_needs(std::span<const std::byte> body) {
+  agent::StatusReply status;
+  if (!agent::parse(body, &status)) return;
+  for (const agent::ContextStatus& context : status.contexts) {
+    virt::Needs needs, again;
+    if (!virt::parse(context.needs, &needs)) continue;
+    require(virt::parse(virt::encode(needs), &again), "needs are read as they were written");
+    require(virt::encode(again) == virt::encode(needs), "needs are written as they were read");
+  }
 }
 
 class Run {
@@ -98,6 +127,8 @@ class Run {
     agent::Message message;
     while (agent::receive_message(sockets[1], &message) == 0) {
       check_bodies(message.body);
+      check_letters(message.body);
+      check_needs(message.body);
       if (message.type == MessageType::kStopped) take_over(message.body);
       require(message.descriptors.empty(), "no descriptors came");
     }

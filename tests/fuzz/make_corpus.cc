@@ -6,6 +6,7 @@
 #include "agent/protocol.h"
 #include "cm/script.h"
 #include "rnic/image.h"
+#include "virtual/letters.h"
 
 // Writes the corpus of the fuzz targets to a folder: `make_corpus tests/fuzz/corpus`. Everything
 // comes from the code itself: packets between two RNICs of a simulation, messages between two
@@ -271,6 +272,23 @@ void make_control() {
   wire.a.context->detach(&stopped.contexts[0].slots);
   one("register", MessageType::kRegister, agent::encode(registration));
   one("status-reply", MessageType::kStatusReply, agent::encode(status));
+  status.contexts[0].kernel_device = "rxe0";
+  status.contexts[0].needs =
+      "pds 1\nmrs 3\ncqs 100 2\nsrqs 512 1 1\nqps 2 1 16 0 1 0 0 1\n"
+      "gid 1 2 00000000000000000000ffff0a4f0001\nmtu 3\nreads 4\nserved_reads 1\natomics 1\n";
+  one("status-reply-needs", MessageType::kStatusReply, agent::encode(status));
+  device::Letter letter;
+  letter.from.qpn = 17;
+  letter.to.qpn = 18;
+  const virt::Introduction introduction{19, {}, {{0x100, 0x200}}};
+  for (const auto& [name, kind] : {std::pair{"letter-suspend", virt::LetterKind::kSuspend},
+                                   std::pair{"letter-switch", virt::LetterKind::kSwitch}}) {
+    letter.bytes = virt::encode(virt::LetterBody{kind, 1, introduction});
+    one(name, MessageType::kLetters, agent::encode(agent::Letters{{letter}}));
+  }
+  one("suspend", MessageType::kSuspend, agent::encode(agent::Suspend{7, 4000, false}));
+  one("suspending", MessageType::kSuspending, agent::encode(agent::Suspending{7, true}));
+  one("delivered", MessageType::kDelivered, agent::encode(agent::Delivered{{0, 2}}));
   one("awake", MessageType::kAwake, agent::encode(agent::Awake{7, registration}));
   one("resumed", MessageType::kResumed, agent::encode(agent::Resumed{7, 0, 100, 200}));
   one("peers-know", MessageType::kPeersKnow, agent::encode(agent::PeersKnow{7, 1, {17, 18}, 3}));
