@@ -261,7 +261,17 @@ int Context::destroy(device::Object* object) {
   if (qp != nullptr) talks.lock();  // nobody is in the midst of a step of its talk
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
-  if (const int error = inner_->destroy(shadow->object_behind())) return error;
+  // Nobody finds the shadow any more when its object goes.
+  const auto take = [&] {
+    std::lock_guard lock(mutex_);
+    return objects_.extract(object);
+  };
+  auto owner = take();
+  if (const int error = inner_->destroy(shadow->object_behind())) {
+    std::lock_guard lock(mutex_);
+    objects_.insert(std::move(owner));
+    return error;
+  }
   events_.forget(object);
   if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
     cq->channel()->forget(*cq);
@@ -270,13 +280,11 @@ int Context::destroy(device::Object* object) {
     talks_.erase(qp);
     late_.erase(qp);
   }
-  std::lock_guard lock(mutex_);
-  objects_.erase(object);
   return 0;
 }
 
 void Context::status(std::vector<device::QpStatus>* out) {
-  for (Qp* qp : all<Qp>()) out->push_back(qp->status(inner_.get()));
+  for_each<Qp>([&](Qp& qp) { out->push_back(qp.status(inner_.get())); });
 }
 
 // --- Events

@@ -105,14 +105,19 @@ class Context final : public device::MovableContext, private device::EventSink {
   // `real_qpn`: the number that the QP had behind.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
-  // The shadows of type T.
+  // Calls look(shadow) for each shadow of type T. None of them goes meanwhile.
+  template <typename T, typename Look>
+  void for_each(Look look) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [object, owner] : objects_) {
+      if (auto* shadow = dynamic_cast<T*>(object)) look(*shadow);
+    }
+  }
+  // The shadows of type T, for who knows that none of them goes.
   template <typename T>
   std::vector<T*> all() {
     std::vector<T*> found;
-    std::lock_guard lock(mutex_);
-    for (const auto& [object, owner] : objects_) {
-      if (auto* shadow = dynamic_cast<T*>(object)) found.push_back(shadow);
-    }
+    for_each<T>([&](T& shadow) { found.push_back(&shadow); });
     return found;
   }
 

@@ -47,26 +47,28 @@ const char* Context::obstacle_of(Qp& qp) {
 }
 
 const char* Context::obstacle() {
-  if (!all<Mw>().empty()) return "a memory window";
-  if (!all<Xrcd>().empty()) return "an XRC domain";
-  for (Qp* qp : all<Qp>()) {
-    if (const char* obstacle = obstacle_of(*qp)) return obstacle;
-  }
-  return nullptr;
+  const char* found = nullptr;
+  for_each<Mw>([&](Mw&) { found = "a memory window"; });
+  for_each<Xrcd>([&](Xrcd&) { found = "an XRC domain"; });
+  for_each<Qp>([&](Qp& qp) {
+    if (const char* obstacle = obstacle_of(qp)) found = obstacle;
+  });
+  return found;
 }
 
 // Asked also while the device is away; then its GIDs are known.
 std::string Context::needs() {
   Needs needs;
-  needs.pds = static_cast<std::uint32_t>(all<Pd>().size());
-  needs.mrs = static_cast<std::uint32_t>(all<Mr>().size());
-  for (const Cq* cq : all<Cq>()) ++needs.cqs[static_cast<std::uint32_t>(cq->wanted_capacity())];
-  for (const Srq* srq : all<Srq>()) ++needs.srqs[srq->needs()];
-  for (const Qp* qp : all<Qp>()) {
-    ++needs.qps[{qp->init().type, qp->init().srq != nullptr, qp->init().cap}];
-    const ibv_qp_attr set = qp->attributes();
+  for_each<Pd>([&](const Pd&) { ++needs.pds; });
+  for_each<Mr>([&](const Mr&) { ++needs.mrs; });
+  for_each<Cq>(
+      [&](const Cq& cq) { ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())]; });
+  for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
+  for_each<Qp>([&](const Qp& qp) {
+    ++needs.qps[{qp.init().type, qp.init().srq != nullptr, qp.init().cap}];
+    const ibv_qp_attr set = qp.attributes();
     needs.atomics |= (set.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
-    if (set.qp_state != IBV_QPS_RTR && set.qp_state != IBV_QPS_RTS) continue;
+    if (set.qp_state != IBV_QPS_RTR && set.qp_state != IBV_QPS_RTS) return;
     needs.mtu = std::max(needs.mtu, set.path_mtu);
     needs.reads = std::max<std::uint32_t>(needs.reads, set.max_rd_atomic);
     needs.served_reads = std::max<std::uint32_t>(needs.served_reads, set.max_dest_rd_atomic);
@@ -76,7 +78,7 @@ std::string Context::needs() {
                           ? gids_.query(path.port_num, path.grh.sgid_index, &source)
                           : inner_->query_gid(path.port_num, path.grh.sgid_index, &source);
     if (path.is_global != 0 && error == 0) needs.need_gid(source);
-  }
+  });
   return encode(needs);
 }
 

@@ -362,6 +362,29 @@ TEST_F(Move, CallsOfTheProgramWaitWhileTheDeviceIsAway) {
   EXPECT_TRUE(done);
 }
 
+// ferryd asks in a thread of its own.
+TEST_F(Move, ObjectsComeAndGoWhileFerrydAsks) {
+  std::atomic<bool> ends{false};
+  std::thread agent([&] {
+    while (!ends) {
+      std::vector<device::QpStatus> all;
+      context->status(&all);
+      EXPECT_GE(all.size(), 2u);
+      EXPECT_EQ(context->obstacle(), nullptr);
+      EXPECT_NE(context->needs(), "");
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    device::Srq* srq = create_srq(4);
+    device::Qp* qp = create_qp({4, 0, 1, 0, 0}, IBV_QPT_RC, srq);
+    ASSERT_EQ(context->destroy(srq), EBUSY) << "it has a QP, and stays";
+    ASSERT_EQ(context->destroy(qp), 0);
+    ASSERT_EQ(context->destroy(srq), 0);
+  }
+  ends = true;
+  agent.join();
+}
+
 TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
   const auto refused = [&](device::Object* object) {
     EXPECT_EQ(quiesce(), EOPNOTSUPP);
