@@ -113,7 +113,7 @@ group_clocks() {
 # docs/any_rnic.md: programs with a device of the kernel move as well, and what does not is refused by name.
 # shellcheck disable=SC2016 # the machines' shells expand
 group_device() {
-  local server host
+  local server host pingpong
   # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
   for host in "${machines[@]}"; do
     await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
@@ -135,9 +135,12 @@ group_device() {
   end_pair
   ok 'programs with a device of the kernel move, one end, the other, and both to one host'
 
-  start_of_kernel h2 'ibv_srq_pingpong -g 1 -e -n 2000000000'
+  # Threads that have ended have made the QPs.
+  for host in "${machines[@]}"; do "$vmlab" copy "$FERRY_BIN/create_in_thread.so" "$host:/root"; done
+  pingpong='env LD_PRELOAD=/root/create_in_thread.so:/usr/lib/ferry/libferry.so ibv_srq_pingpong -g 1 -e -n 2000000000'
+  start_of_kernel h2 "$pingpong"
   await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
-  start_of_kernel h1 'ibv_srq_pingpong -g 1 -e -n 2000000000 h2'
+  start_of_kernel h1 "$pingpong h2"
   await 'the client runs' packets_go_on h1
   move_of_kernel h1 h3 ibv_srq_pingpong
   move_of_kernel h2 h1 ibv_srq_pingpong
@@ -146,7 +149,7 @@ group_device() {
   packets_go_on h3
   end_of_kernel ibv_srq_pingpong
   vm h2 'rdma link add rxe0 type rxe netdev eth0'
-  ok 'SRQs move along; a host without a device is no destination'
+  ok 'SRQs move along, and QPs of threads that have ended; a host without a device is no destination'
 
   counted_messages
   ok 'each SEND, WRITE and READ is done once, whichever end moves, and when a ferryd is killed in the middle'
