@@ -1,0 +1,118 @@
+"""What Ferry adds to programs with a device of the kernel, and to their moves: rdma_rxe in three virtual machines.
+
+QEMU computes the machines' instructions (TCG): only ratios of a run mean something."""
+
+import json
+import re
+import subprocess
+import time
+
+from demo_lib.build import REPOSITORY
+from demo_lib.failure import Failure
+
+from .figures import median, plain, ratio, spread
+
+VMLAB = REPOSITORY / "scripts" / "vmlab"
+NEEDED = ("ferry", "ferry-client", "ferryd", "ferry-append", "ferry-device-trial", "ferry-rootfs", "libferry.so",
+          "criu-plugins", "ferry-criu-action")
+FOLDER = "/root/ferry"
+DEVICE = ("ferry", "run", "--device", "rxe0", "--")
+QPS = (1, 16, 64, 128)
+
+
+class Machines:
+    """h1 to h3, with rxe0 and Ferry's programs."""
+
+    def __init__(self, binaries):
+        self.binaries = binaries
+
+    def __enter__(self):
+        _run(VMLAB, "down")
+        _run(VMLAB, "up", "3")
+        try:
+            for number in (1, 2, 3):
+                host = f"h{number}"
+                _run(VMLAB, "copy", *(path for name in NEEDED if (path := self.binaries / name).exists()),
+                     f"{host}:{FOLDER}")
+                self.run(host, f"ln -sf {FOLDER}/ferry /usr/bin/ferry; modprobe rdma_rxe; "
+                               "rdma link add rxe0 type rxe netdev eth0; "
+                               f"nohup {FOLDER}/ferryd --insecure --listen 10.79.0.{number}:4780 "
+                               ">/tmp/ferryd.log 2>&1 </dev/null &")
+        except BaseException:
+            _run(VMLAB, "down")
+            raise
+        return self
+
+    def __exit__(self, *_):
+        _run(VMLAB, "down")
+
+    @staticmethod
+    def run(host, script):
+        """Its output."""
+        return _run(VMLAB, "exec", host, "--", "bash", "--norc", "-euc", script)
+
+    def start(self, host, command):
+        self.run(host, f"cd /tmp; setsid nohup {command} >/dev/null 2>&1 </dev/null &")
+
+    def await_port(self, host, port):
+        self.run(host, f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.1; done")
+
+
+def _run(*command):
+    result = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                            timeout=300)
+    if result.returncode != 0:
+        raise Failure(f"{command[0]} {command[1]} failed: {(result.stderr or result.stdout).strip()[-300:]}")
+    return result.stdout
+
+
+def _latency(machines, words, count):
+    """Microseconds of a message there and back, with events on both sides."""
+    pingpong = f"{' '.join(words)} ibv_rc_pingpong -g 1 -e -n {count}"
+    machines.start("h2", pingpong)
+    machines.await_port("h2", 18515)
+    said = machines.run("h1", f"{pingpong} h2")
+    return float(re.search(r"= ([0-9.]+) usec/iter", said).group(1))
+
+
+def _moves(machines, qps, count):
+    """RDMA shares of moves of a program with so many QPs, in milliseconds."""
+    pingpong = f"{' '.join(DEVICE)} ibv_srq_pingpong -g 1 -e -s 64 -q {qps} -r {max(qps, 500)} -n 2000000000"
+    machines.start("h2", pingpong)
+    machines.await_port("h2", 18515)
+    machines.start("h1", f"{pingpong} h2")
+    # A pingpong without a pause takes the processors that ferryd needs.
+    for host in ("h1", "h2", "h3"):
+        machines.run(host, "tc qdisc replace dev eth0 root netem delay 3ms")
+    machines.run("h1", f"until ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == {qps}'; "
+                       "do sleep 0.2; done >/dev/null")
+    time.sleep(2)
+    shares = []
+    for turn in range(count):
+        here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
+        moved = json.loads(machines.run(here, f"ferry move ibv_srq_pingpong --to {there} --json"))
+        shares.append(moved["rdma_share_ms"])
+    for host in ("h1", "h2", "h3"):
+        machines.run(host, "pkill -x ibv_srq_pingpon || true; tc qdisc delete dev eth0 root")
+    return shares
+
+
+def measure(contest):
+    rounds, messages, moves = (3, 300, 2) if contest.quick else (9, 2000, 6)
+    contest.progress.step("device: booting three machines")
+    with Machines(contest.lab.binaries) as machines:
+        latencies = contest.rounds("device: ibv_rc_pingpong -e", rounds, {
+            "the stock library": lambda: _latency(machines, (), messages),
+            "ferry run --device": lambda: _latency(machines, DEVICE, messages)})
+        shares = {}
+        for qps in QPS:
+            contest.progress.step(f"device: moves with {qps} QPs")
+            shares[f"{qps} QP{'s' if qps > 1 else ''}"] = _moves(machines, qps, moves)
+    stock = latencies["the stock library"]
+    contest.table("A message there and back with events over rdma_rxe, microseconds",
+                  ["", "median", "rounds", "/ stock"],
+                  [[way, plain(median(times)), spread(times), f"{ratio(times, stock):.2f}"]
+                   for way, times in latencies.items()], bars=("us", latencies))
+    contest.table("RDMA share of a move over rdma_rxe, milliseconds", ["", "median", "moves"],
+                  [[name, plain(median(times)), spread(times)] for name, times in shares.items()])
+    return {"latency": latencies, "moves": shares}
