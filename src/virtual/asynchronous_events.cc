@@ -42,15 +42,9 @@ int AsynchronousEvents::take(device::AsynchronousEvent* out) {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      int error = 0;
-      if (!kept_.empty()) {
-        *out = kept_.front();
-        kept_.pop_front();
-        if (kept_.empty()) descriptor_.silence();
-      } else {
-        error = take_from_device(out);
-      }
-      if (error == 0 && out->object != nullptr) taken_.insert(out->object);
+      if (events_.take(out)) return 0;
+      const int error = take_from_device(out);
+      if (error == 0) events_.note_taken(*out);
       if (error != EAGAIN) return error;
     }
     if (const int error = descriptor_.wait()) return error;
@@ -59,15 +53,12 @@ int AsynchronousEvents::take(device::AsynchronousEvent* out) {
 
 void AsynchronousEvents::acknowledge(const device::AsynchronousEvent& event) {
   std::lock_guard lock(mutex_);
-  if (const auto found = taken_.find(event.object); found != taken_.end()) taken_.erase(found);
-  changed_.notify_all();
+  events_.acknowledge(event.object);
 }
 
 void AsynchronousEvents::forget(const device::Object* shadow) {
   std::unique_lock lock(mutex_);
-  std::erase_if(kept_, [&](const auto& event) { return event.object == shadow; });
-  if (kept_.empty() && descriptor_.number() >= 0) descriptor_.silence();
-  changed_.wait(lock, [&] { return !taken_.contains(shadow); });
+  events_.forget(shadow, lock);
 }
 
 void AsynchronousEvents::drain(Use use) {
@@ -75,8 +66,7 @@ void AsynchronousEvents::drain(Use use) {
   device::AsynchronousEvent event;
   while (take_from_device(&event) == 0) {
     if (use == Use::kDrop) continue;
-    kept_.push_back(event);
-    descriptor_.ring();
+    events_.keep(event);
   }
 }
 

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <set>
 
 #include "device/objects.h"
+#include "virtual/kept_events.h"
 #include "virtual/steady_descriptor.h"
 
 namespace ferry::virt {
@@ -36,11 +34,9 @@ class AsynchronousEvents {
   int take_from_device(device::AsynchronousEvent* out);
 
   SteadyDescriptor descriptor_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  std::mutex mutex_;                   // guards what follows
   device::Context* device_ = nullptr;  // null: it is away
-  std::deque<device::AsynchronousEvent> kept_;
-  std::multiset<const device::Object*> taken_;  // and not acknowledged
+  KeptEvents<device::AsynchronousEvent> events_{descriptor_};
 };
 
 }  // namespace ferry::virt

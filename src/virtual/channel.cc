@@ -28,13 +28,7 @@ device::Cq* Channel::accept(device::Cq& of_device) {
 int Channel::take(device::Cq** out) {
   for (;;) {
     std::unique_lock lock(mutex_);
-    if (!kept_.empty()) {
-      *out = kept_.front();
-      taken_.insert(*out);
-      kept_.pop_front();
-      if (kept_.empty()) descriptor_.silence();
-      return 0;
-    }
+    if (events_.take(out)) return 0;
     if (stops_ > 0) {
       lock.unlock();
       if (const int error = descriptor_.wait()) return error;
@@ -49,7 +43,7 @@ int Channel::take(device::Cq** out) {
     const int error = device->take(&of_device);
     lock.lock();
     *out = error == 0 ? accept(*of_device) : nullptr;
-    if (*out != nullptr) taken_.insert(*out);
+    if (*out != nullptr) events_.note_taken(*out);
     --inside_;
     changed_.notify_all();
     if (*out != nullptr) return 0;
@@ -60,15 +54,12 @@ int Channel::take(device::Cq** out) {
 
 void Channel::acknowledge(const device::Cq& shadow) {
   std::lock_guard lock(mutex_);
-  if (const auto found = taken_.find(&shadow); found != taken_.end()) taken_.erase(found);
-  changed_.notify_all();
+  events_.acknowledge(&shadow);
 }
 
 void Channel::forget(const device::Cq& shadow) {
   std::unique_lock lock(mutex_);
-  std::erase(kept_, &shadow);
-  if (kept_.empty()) descriptor_.silence();
-  changed_.wait(lock, [&] { return !taken_.contains(&shadow); });
+  events_.forget(&shadow, lock);
 }
 
 // --- A stop
@@ -99,18 +90,13 @@ void Channel::collect_locked() {
   descriptor_.let_device_block(false);
   device::Cq* of_device = nullptr;
   while (inner != nullptr && inner->take(&of_device) == 0) {
-    if (device::Cq* shadow = accept(*of_device)) keep(shadow);
+    if (device::Cq* shadow = accept(*of_device)) events_.keep(shadow);
   }
-}
-
-void Channel::keep(device::Cq* shadow) {
-  kept_.push_back(shadow);
-  descriptor_.ring();
 }
 
 void Channel::ring(device::Cq& shadow) {
   std::lock_guard lock(mutex_);
-  keep(&shadow);
+  events_.keep(&shadow);
 }
 
 int Channel::drive_out(device::Context& device, Deadline deadline) {

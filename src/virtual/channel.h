@@ -2,10 +2,9 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <set>
 
+#include "virtual/kept_events.h"
 #include "virtual/objects.h"
 #include "virtual/steady_descriptor.h"
 
@@ -51,15 +50,13 @@ class Channel final : public Shadow<device::Channel> {
  private:
   // With mutex_. What an event of the device is for the application; null: nothing.
   device::Cq* accept(device::Cq& of_device);
-  // These with mutex_.
+  // With mutex_.
   void collect_locked();
-  void keep(device::Cq* shadow);
 
   SteadyDescriptor descriptor_;
   std::mutex mutex_;  // guards what follows, and `inner`
   std::condition_variable changed_;
-  std::deque<device::Cq*> kept_;
-  std::multiset<const device::Cq*> taken_;  // and not acknowledged
+  KeptEvents<device::Cq*> events_{descriptor_};
   int stops_ = 0;
   int inside_ = 0;  // threads in take() of the device
 };
