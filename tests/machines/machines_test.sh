@@ -177,9 +177,9 @@ counted_messages() {
     "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"
     vm "$host" ': >/tmp/client; : >/tmp/server'
   done
-  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --events --gid-index 1 \
-    >/tmp/server 2>&1 </dev/null &'
-  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 \
+  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 18 \
+    --events >/tmp/server 2>&1 </dev/null &'
+  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 18 \
     --qps 3 --size 4096 --messages 1200 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
   for victim in h3 h1; do
