@@ -6,6 +6,12 @@
 # The first failure ends a test.
 # shellcheck shell=bash
 
+# show_machine NAME: whether a machine of scripts/vmlab runs, and the end of its console: its kernel's errors.
+show_machine() {
+  printf -- '--- machine %s: %s\n' "$1" "$("${vmlab:?}" monitor "$1" query-status 2>&1 | tr -d '{}\n')"
+  "$vmlab" console "$1" | tail -n 20 || true
+}
+
 ok() { printf 'ok - %s\n' "$*"; }
 
 fail() {

@@ -31,6 +31,7 @@ start_vm() {
 
 stop_vm() {
   local status=$?
+  ((status == 0)) || show_machine h1
   "$vmlab" down || status=1
   rm -rf "$work"
   exit "$status"

@@ -21,7 +21,8 @@ show_hosts() {
   local host
   for host in "${machines[@]}"; do
     printf -- '--- %s\n' "$host"
-    vm "$host" 'journalctl -u ferryd -o cat --no-pager | tail -n 25' || true
+    vm "$host" 'journalctl -u ferryd -o cat --no-pager | tail -n 25; ip -s link show dev eth0' || true
+    show_machine "$host"
   done
 }
 

@@ -445,4 +445,7 @@ group_removal() {
 use_machines machines 3
 install_packages
 if (($# == 0)); then set -- plain users clocks device firewall reboot upgrade runc podman removal; fi
-for group in "$@"; do "group_$group"; done
+for group in "$@"; do
+  echo "group $group"
+  "group_$group"
+done

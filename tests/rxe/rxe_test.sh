@@ -57,6 +57,7 @@ start_vm() {
 
 stop_vm() {
   local status=$?
+  ((status == 0)) || show_machine h1
   "$vmlab" down || status=1
   remove_lab "$status"
 }
