@@ -18,10 +18,14 @@ enum class Family { kMappedIpv4, kLinkLocal, kGlobal };
 Family family_of(const ibv_gid& gid) {
   constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) return Family::kMappedIpv4;
-  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80 ? Family::kLinkLocal : Family::kGlobal;
+  return is_link_local(gid) ? Family::kLinkLocal : Family::kGlobal;
 }
 
 }  // namespace
+
+bool is_link_local(const ibv_gid& gid) {
+  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
+}
 
 bool is_of_kind(const ibv_gid_entry& a, const ibv_gid_entry& b) {
   return a.port_num == b.port_num && a.gid_type == b.gid_type &&

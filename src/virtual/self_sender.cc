@@ -1,8 +1,9 @@
 #include "virtual/self_sender.h"
 
 #include <cerrno>
-#include <cstring>
 #include <thread>
+
+#include "virtual/gids.h"
 
 namespace ferry::virt {
 namespace {
@@ -12,18 +13,9 @@ constexpr std::uint32_t kPsn = 1;
 constexpr std::uint8_t kTimeout = 14, kRetries = 7;  // 67 ms
 constexpr std::chrono::microseconds kBetweenPolls{20};
 
-bool is_link_local(const ibv_gid& gid) {
-  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
-}
-
 // A link-local one may be of an interface that has no route, one of RoCE v1 of a network without it.
 int rank(const ibv_gid_entry& entry) {
   return (entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? 2 : 0) + (is_link_local(entry.gid) ? 1 : 0);
-}
-
-bool is_empty(const ibv_gid& gid) {
-  static constexpr ibv_gid kEmpty{};
-  return std::memcmp(&gid, &kEmpty, sizeof gid) == 0;
 }
 
 }  // namespace
@@ -55,19 +47,15 @@ int SelfSender::open(device::Pd& pd, device::Srq& srq) {
 }
 
 bool SelfSender::find_gid(ibv_gid_entry* gid) {
-  ibv_device_attr_ex device{};
-  device_.query_device(&device);
   bool found = false;
-  for (std::uint8_t port = 1; port <= device.orig_attr.phys_port_cnt; ++port) {
-    ibv_port_attr attributes{};
-    if (device_.query_port(port, &attributes) != 0 || attributes.state != IBV_PORT_ACTIVE) continue;
-    for (int index = 0; index < attributes.gid_tbl_len; ++index) {
-      ibv_gid_entry entry{};
-      if (device_.query_gid(port, static_cast<unsigned>(index), &entry) != 0) continue;
-      if (is_empty(entry.gid) || (found && rank(entry) >= rank(*gid))) continue;
-      *gid = entry;
-      found = true;
-    }
+  for (const ibv_gid_entry& entry : gids_of(device_)) {
+    if (found && rank(entry) >= rank(*gid)) continue;
+    ibv_port_attr port{};
+    if (device_.query_port(static_cast<std::uint8_t>(entry.port_num), &port) != 0 ||
+        port.state != IBV_PORT_ACTIVE)
+      continue;
+    *gid = entry;
+    found = true;
   }
   return found;
 }
