@@ -46,6 +46,26 @@ TEST_F(KernelDevices, AreThoseOfSys) {
   EXPECT_TRUE(kernel_devices(folder.path("none")).empty());
 }
 
+TEST_F(KernelDevices, AreInDevUnderANumber) {
+  write("uverbs0/ibdev", "rxe9");
+  write("uverbs0/dev", "231:192");
+  write("uverbs1/ibdev", "rxe0");
+  write("uverbs1/dev", "231:193");
+  write("uverbs2/ibdev", "odd0");
+  write("uverbs2/dev", "231");
+  const std::string sysfs = folder.path("class");
+  ASSERT_TRUE(node_of("rxe0", sysfs));
+  EXPECT_EQ(to_string(*node_of("rxe0", sysfs)), "uverbs1 (231:193)");
+  EXPECT_FALSE(node_of("rxe7", sysfs));
+  EXPECT_FALSE(node_of("odd0", sysfs));
+  EXPECT_FALSE(node_of("rxe0", folder.path("none")));
+  EXPECT_NO_THROW(need_node("rxe0", "uverbs1 (231:193)", sysfs));
+  // Another number under the same name would be another device, or none.
+  EXPECT_THROW(need_node("rxe0", "uverbs1 (231:192)", sysfs), Failure);
+  EXPECT_THROW(need_node("rxe0", "uverbs0 (231:192)", sysfs), Failure);
+  EXPECT_THROW(need_node("rxe7", "uverbs0 (231:192)", sysfs), Failure);
+}
+
 TEST_F(KernelDevices, AProgramGoesOnWithTheOneOfTheSameNameOrTheOnlyActiveOne) {
   EXPECT_EQ(choose_kernel_device({{"mlx5_0", true}, {"rxe0", false}}, "rxe0"), "rxe0");
   EXPECT_EQ(choose_kernel_device({{"mlx5_0", true}, {"mlx5_1", false}}, "rxe0"), "mlx5_0");

@@ -30,6 +30,7 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::seconds kAnswerLimit{10};
+constexpr std::chrono::milliseconds kStatusLimit{10000};
 constexpr std::chrono::seconds kWakeLimit{10};  // a claim counts for so long at least
 
 // The first process of a restored tree: the highest ancestor of `pid` in the same pid namespace.
@@ -48,6 +49,20 @@ bool is_running(const Held& held) {
   return std::any_of(held.processes.begin(), held.processes.end(), [](const HeldProcess& process) {
     return start_time(process.pid) == process.started && is_alive(process.pid);
   });
+}
+
+// Peers over a device of the kernel hold their requests while the program moves: a checkpoint may be restored much
+// later, or never.
+void need_own_devices(ControlServer& control, const std::string& program,
+                      const std::vector<FerryProcess>& processes) {
+  for (const FerryProcess& process : processes) {
+    for (const auto& context : control.status(process.pid, kStatusLimit).contexts) {
+      if (context.kernel_device.empty()) continue;
+      throw Failure(fmt::format(
+          "'{}' uses {}, a device of the kernel: ferry move moves it, and nobody can checkpoint it",
+          program, printable(context.kernel_device)));
+    }
+  }
 }
 
 }  // namespace
@@ -98,6 +113,7 @@ std::string Custody::stop(pid_t root) {
   past.set_owner(owner_of_program(root));
   accounts_.begun(Side::kSource, std::move(past));
   try {
+    need_own_devices(control_, kept->held.program, processes);
     kept->tree->stop(processes, residents_, host_.limits.stop,
                      [&](const std::vector<HeldProcess>& stopped) {
                        kept->held.processes = stopped;

@@ -188,8 +188,11 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
   }
   if (request.kernel_devices_size() > 0) {
     const auto here = kernel_devices();
-    for (const auto& device : request.kernel_devices())
-      try_device(choose_kernel_device(here, device.name()), device.needs());
+    for (const auto& device : request.kernel_devices()) {
+      const std::string chosen = choose_kernel_device(here, device.name());
+      if (!device.node().empty()) need_node(chosen, device.node());
+      try_device(chosen, device.needs());
+    }
   }
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};

@@ -72,6 +72,34 @@ std::vector<port::Address> kernel_gids(const std::string& device, const std::str
   return gids;
 }
 
+std::optional<DeviceNode> node_of(const std::string& device, const std::string& sysfs) {
+  for (const auto& path : entries_of(sysfs)) {
+    if (line_of(path / "ibdev") != device) continue;
+    const std::string number = line_of(path / "dev");  // "231:192"
+    DeviceNode node{path.filename()};
+    const char* const end = number.data() + number.size();
+    const auto [colon, error] = std::from_chars(number.data(), end, node.major);
+    if (error != std::errc() || colon == end || *colon != ':') return std::nullopt;
+    const auto [stop, wrong] = std::from_chars(colon + 1, end, node.minor);
+    if (wrong != std::errc() || stop != end) return std::nullopt;
+    return node;
+  }
+  return std::nullopt;
+}
+
+std::string to_string(const DeviceNode& node) {
+  return fmt::format("{} ({}:{})", node.name, node.major, node.minor);
+}
+
+void need_node(const std::string& device, const std::string& node, const std::string& sysfs) {
+  const auto here = node_of(device, sysfs);
+  if (here && to_string(*here) == node) return;
+  throw Failure(
+      fmt::format("{} is {} here, and the container's /dev has {}; let the RDMA devices of "
+                  "both hosts have the same numbers",
+                  device, here ? to_string(*here) : "not in /dev/infiniband", node));
+}
+
 std::string choose_kernel_device(const std::vector<KernelDevice>& devices,
                                  const std::string& name) {
   std::vector<std::string> active;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 namespace ferry::host {
 
 inline constexpr char kInfinibandClass[] = "/sys/class/infiniband";
+inline constexpr char kVerbsClass[] = "/sys/class/infiniband_verbs";
 
 struct KernelDevice {
   std::string name;        // "mlx5_0", "rxe0"
@@ -21,6 +23,20 @@ std::vector<KernelDevice> kernel_devices(const std::string& sysfs = kInfinibandC
 // The GIDs of all ports of a device; none when there is no such device.
 std::vector<port::Address> kernel_gids(const std::string& device,
                                        const std::string& sysfs = kInfinibandClass);
+
+// The character device by which programs use an RDMA device, in /dev/infiniband.
+struct DeviceNode {
+  std::string name;  // "uverbs0"
+  unsigned major = 0, minor = 0;
+};
+// Nothing: there is no such device.
+std::optional<DeviceNode> node_of(const std::string& device,
+                                  const std::string& sysfs = kVerbsClass);
+std::string to_string(const DeviceNode& node);  // "uverbs0 (231:192)"
+// For a program whose /dev comes along with it, and has a device under `node`, to_string() of where
+// it was. Throws Failure when `device` is another one here.
+void need_node(const std::string& device, const std::string& node,
+               const std::string& sysfs = kVerbsClass);
 
 // The device with which a program goes on here that had the device `name` elsewhere: that of the
 // same name, or else the only one whose port is active. Throws Failure.

@@ -34,6 +34,7 @@ extern "C" {
 #include "host/move/source/image_way.h"
 #include "host/peers/this_host.h"
 #include "host/proc/broken_dump.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/process_ids.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/stand_in_host.h"
@@ -407,16 +408,14 @@ void Move::check_here_and_there() {
   const auto contexts =
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
   partners_.look(unit_.name(), unit_.root(), program_.processes);
-  if (!partners_.devices().empty() && unit_.is_checkpointed()) {
-    throw Failure(
-        fmt::format("'{}' uses {}, a device of the kernel, with which {} cannot "
-                    "checkpoint it",
-                    unit_.name(), partners_.devices().begin()->first, unit_.kind()));
-  }
+  const bool has_own_mounts =
+      namespace_inode(unit_.root(), "mnt") != namespace_inode(::getpid(), "mnt");
   for (const auto& [name, needs] : partners_.devices()) {
     auto& device = *request.add_kernel_devices();
     device.set_name(name);
     device.set_needs(needs);
+    // A container's /dev comes along as it is.
+    if (const auto node = node_of(name); node && has_own_mounts) device.set_node(to_string(*node));
   }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
