@@ -25,6 +25,7 @@
 #include "base/unique_fd.h"
 #include "cli/files.h"
 #include "host/control/control_server.h"
+#include "host/proc/kernel_devices.h"
 #include "oci/elf.h"
 #include "oci/layout.h"
 
@@ -163,6 +164,9 @@ struct Edits {
   };
   std::vector<Mount> mounts;
   std::vector<Hook> hooks;
+  // With a device of the kernel:
+  std::string device;
+  host::DeviceNode node;
 };
 
 Edits edits(const std::string& libraries) {
@@ -172,8 +176,26 @@ Edits edits(const std::string& libraries) {
            {folder + "/ld.so.preload", std::string(oci::kPreload)},
            {socket_folder(), std::string(oci::kSocketFolder)}},
           {{kStages[0], fmt::format("{}/ferry/{}", folder, kHookName)},
-           {kStages[1], std::string(oci::kHook)}}};
+           {kStages[1], std::string(oci::kHook)}},
+          {},
+          {}};
 }
+
+// Those of the kernel that programs can open, with their nodes.
+std::map<std::string, host::DeviceNode> devices_of_kernel() {
+  std::map<std::string, host::DeviceNode> found;
+  for (const auto& device : host::kernel_devices()) {
+    if (const auto node = host::node_of(device.name)) found.emplace(device.name, *node);
+  }
+  return found;
+}
+
+std::string path_of(const host::DeviceNode& node) {
+  return "/dev/infiniband/" + node.name;
+}
+
+// Which devices programs in the container get (docs/settings.md).
+const std::string kDeviceVariable = "FERRY_DEVICE=";
 
 json mount_options() {
   return {"bind", "ro", "nosuid", "nodev"};
@@ -183,7 +205,7 @@ json hook_arguments(const std::string& stage) {
   return {kHookName, stage};
 }
 
-json specification(const Edits& edits) {
+json container_edits(const Edits& edits) {
   json mounts = json::array(), hooks = json::array();
   for (const auto& mount : edits.mounts) {
     mounts.push_back({{"hostPath", mount.source},
@@ -194,8 +216,49 @@ json specification(const Edits& edits) {
     hooks.push_back(
         {{"hookName", hook.stage}, {"path", hook.path}, {"args", hook_arguments(hook.stage)}});
   }
-  const json device = {{"name", "all"}, {"containerEdits", {{"mounts", mounts}, {"hooks", hooks}}}};
-  return {{"cdiVersion", kCdiVersion}, {"kind", kKind}, {"devices", json::array({device})}};
+  json all = {{"mounts", mounts}, {"hooks", hooks}};
+  if (!edits.device.empty()) {
+    all["env"] = {kDeviceVariable + edits.device};
+    all["deviceNodes"] = json::array({{{"path", path_of(edits.node)}}});
+  }
+  return all;
+}
+
+json specification(Edits edits) {
+  json devices = json::array({{{"name", "all"}, {"containerEdits", container_edits(edits)}}});
+  for (const auto& [name, node] : devices_of_kernel()) {
+    edits.device = name;
+    edits.node = node;
+    devices.push_back({{"name", name}, {"containerEdits", container_edits(edits)}});
+  }
+  return {{"cdiVersion", kCdiVersion}, {"kind", kKind}, {"devices", devices}};
+}
+
+// Lets the programs of a bundle use edits.device, and no other device.
+void merge_device(json& config, const Edits& edits) {
+  json env = json::array(), nodes = json::array(), allowed = json::array();
+  for (const auto& variable : config.at("process").value("env", json::array())) {
+    if (!variable.get<std::string>().starts_with(kDeviceVariable)) env.push_back(variable);
+  }
+  env.push_back(kDeviceVariable + edits.device);
+  json& system = config["linux"];
+  for (const auto& node : system.value("devices", json::array())) {
+    if (node.value("path", "") != path_of(edits.node)) nodes.push_back(node);
+  }
+  json number = {{"type", "c"}, {"major", edits.node.major}, {"minor", edits.node.minor}};
+  json node = number, rule = {{"allow", true}};
+  node.update({{"path", path_of(edits.node)}, {"fileMode", 0666}, {"uid", 0}, {"gid", 0}});
+  nodes.push_back(node);
+  rule.update(number);
+  rule["access"] = "rw";
+  for (const auto& other :
+       system.value("resources", json::object()).value("devices", json::array())) {
+    if (other != rule) allowed.push_back(other);
+  }
+  allowed.push_back(rule);
+  config["process"]["env"] = env;
+  system["devices"] = nodes;
+  system["resources"]["devices"] = allowed;
 }
 
 // Takes away what is Ferry's, also an older version's, and adds what is in `edits`.
@@ -223,6 +286,22 @@ void merge(json& config, const Edits& edits) {
     hooks.push_back({{"path", hook.path}, {"args", hook_arguments(hook.stage)}});
     config["hooks"][hook.stage] = hooks;
   }
+  if (!edits.device.empty()) merge_device(config, edits);
+}
+
+// `device` may be empty.
+Edits with_device(Edits edits, const std::string& device) {
+  if (device.empty()) return edits;
+  const auto node = host::node_of(device);
+  if (!node) {
+    std::string names;
+    for (const auto& [name, of_it] : devices_of_kernel()) names += " " + name;
+    throw Failure(fmt::format("this host's kernel has no RDMA device {}; it has{}", device,
+                              names.empty() ? " none" : names));
+  }
+  edits.device = device;
+  edits.node = *node;
+  return edits;
 }
 
 }  // namespace
@@ -236,15 +315,18 @@ int cdi_generate(const std::string& libraries, const std::string& output, bool a
   make_folder(fs::absolute(output).parent_path());
   write_file(output, text, 0644);
   std::cout << fmt::format("wrote {}; next: podman run --device {}=all IMAGE\n", output, kKind);
+  for (const auto& [name, node] : devices_of_kernel())
+    std::cout << fmt::format("or with the kernel's {}: podman run --device {}={} IMAGE\n", name,
+                             kKind, name);
   return 0;
 }
 
-int cdi_apply(const std::string& libraries, const std::string& bundle) {
+int cdi_apply(const std::string& libraries, const std::string& bundle, const std::string& device) {
   const std::string path = bundle + "/config.json";
   json config = json::parse(read_file(path), nullptr, false);
   if (!config.is_object()) throw Failure(fmt::format("{} is no JSON object", path));
   try {
-    merge(config, edits(libraries));
+    merge(config, with_device(edits(libraries), device));
   } catch (const json::exception& error) {
     throw Failure(fmt::format("{} is no configuration of a container: {}", path, error.what()));
   }

@@ -158,7 +158,8 @@ int command(int argc, char** argv) {
                      "other hosts, as for ferry move --to (default: those that ferryd knows)");
   doctor->add_flag("--json", json, "print as JSON");
   tls_option(doctor);
-  std::string libraries = ferry::cli::kCdiLibraries, output = ferry::cli::kCdiFile, bundle;
+  std::string libraries = ferry::cli::kCdiLibraries, output = ferry::cli::kCdiFile, bundle,
+              cdi_device;
   const auto libraries_option = [&](CLI::App* to_app) {
     to_app->add_option("--library-dir", libraries, "where what containers mount is put")
         ->capture_default_str();
@@ -173,6 +174,10 @@ int command(int argc, char** argv) {
   libraries_option(generate);
   auto* apply = cdi->add_subcommand("apply", "adds the same to a bundle, for runc without podman");
   apply->add_option("BUNDLE", bundle, "the folder with config.json")->required();
+  apply
+      ->add_option("--device", cdi_device,
+                   "an RDMA device of the kernel, as rxe0, instead of Ferry's own")
+      ->type_name("NAME");
   libraries_option(apply);
   if (argc < 2) {
     std::cout << app.help();
@@ -207,7 +212,7 @@ int command(int argc, char** argv) {
   if (*add) return ferry::cli::host_add(host, ca_directory);
   if (*join) return ferry::cli::host_join(file, tls, replace);
   if (*generate) return ferry::cli::cdi_generate(libraries, output, json);
-  if (*apply) return ferry::cli::cdi_apply(libraries, bundle);
+  if (*apply) return ferry::cli::cdi_apply(libraries, bundle, cdi_device);
   if (commit == abort) {
     throw ferry::Failure("resolve needs --commit or --abort; see: ferry resolve --help");
   }

@@ -114,7 +114,7 @@ export FERRYD_SOCKET=$folder/run/ferryd.sock
 [[ $(ls "$folder/libraries") =~ ^[0-9a-f]{16}$ ]] || fail "in $folder/libraries: $(ls "$folder/libraries")"
 jq -e --arg run "$folder/run/programs" --arg libraries "$folder/libraries/" '
   .kind == "ferry.dev/rnic" and .cdiVersion == "0.5.0" and
-  (.devices | length) == 1 and .devices[0].name == "all" and (.devices[0].containerEdits |
+  .devices[0].name == "all" and (.devices[0].containerEdits |
   all(.mounts[]; (.hostPath | startswith($libraries) or . == $run) and (.options | index("ro"))) and
   ([.hooks[].hookName] == ["createContainer", "startContainer"]))' "$folder/cdi/ferry.json" >/dev/null ||
   fail "the specification: $(<"$folder/cdi/ferry.json")"
@@ -129,6 +129,8 @@ echo nonsense >"$folder/config.json"
 fails 'is no JSON object' cdi apply "$folder" --library-dir "$folder/libraries"
 echo '{"mounts": 1}' >"$folder/config.json"
 fails 'is no configuration of a container' cdi apply "$folder" --library-dir "$folder/libraries"
+fails "^ferry: this host's kernel has no RDMA device mlx7; it has .+" cdi apply "$folder" --device mlx7 \
+  --library-dir "$folder/libraries"
 [[ $(<"$folder/config.json") == '{"mounts": 1}' ]] || fail 'a configuration that is none was written'
 echo '{"hooks": {"createContainer": [{"path": "/other"}, {"path": "/old/ferry-oci-hook"}]}, "process": {}}' \
   >"$folder/config.json"
