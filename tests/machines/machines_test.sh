@@ -2,12 +2,15 @@
 # Ferry as its users have it: from Debian packages, with systemd, on machines of their own (scripts/vmlab). Three of
 # them are made hosts that belong together as README says, and programs move between them. Needs root.
 #
-#   machines_test.sh [GROUP...]     groups: plain users clocks device firewall reboot upgrade runc podman removal
-#                                   (default: all); each begins with the packages installed and the hosts joined
+#   machines_test.sh [GROUP...]     groups: plain users clocks device firewall reboot upgrade runc podman
+#                                   containers removal (default: all); each begins with the packages installed and the
+#                                   hosts joined
 #
 # Environment: FERRY_PACKAGES (a folder with Ferry's packages; default: they are built).
 # shellcheck source=tests/machines/lib.sh
 source "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/machines/kernel_containers.sh
+source "$(dirname "$0")/kernel_containers.sh"
 
 serves() { await "the ferryd of $1 serves" vm "$1" 'systemctl is-active ferryd && ferry ps' >/dev/null; }
 
@@ -330,7 +333,11 @@ make_image() {
   vm h1 'podman image exists localhost/client && exit
     mkdir -p /srv/root/{bin,dev,etc,proc,run,sys,tmp} && cd /srv/root
     programs=(/usr/bin/{ibv_rc_pingpong,stream_check})
-    for file in "${programs[@]}" $(ldd "${programs[@]}" | grep -o "/[^ :]*"); do cp -L --parents "$file" .; done
+    provider=(/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so)
+    for file in "${programs[@]}" "${provider[@]}" /etc/libibverbs.d/rxe.driver \
+      $(ldd "${programs[@]}" "${provider[@]}" | grep -o "/[^ :]*" | sort -u); do
+      [ ! -f "$file" ] || cp -L --parents "$file" .
+    done
     cp /bin/busybox bin && ln -s busybox bin/sh
     printf "#!/bin/sh\nexec %s\n" >bin/client \
       "stream_check 10.79.0.2 --seconds 0 --qps 2 --rate 100 --memory 8 --rewrite 5 --json"
@@ -444,7 +451,7 @@ group_removal() {
 
 use_machines machines 3
 install_packages
-if (($# == 0)); then set -- plain users clocks device firewall reboot upgrade runc podman removal; fi
+if (($# == 0)); then set -- plain users clocks device firewall reboot upgrade runc podman containers removal; fi
 for group in "$@"; do
   echo "group $group"
   "group_$group"
