@@ -97,22 +97,30 @@ TEST_F(Letters, AreNotGivenToWhoClaimsAnothersQp) {
   PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
   await(here, 1);
   await(there, 1);
-  EXPECT_FALSE(here.carrier->find({{m, p}}).front());
+  EXPECT_FALSE(here.carrier->find({{m, p}}).places.front());
   EXPECT_EQ(receiver.seen().letters, 0);
 }
 
 TEST_F(Letters, AProgramIsFoundWhereItIs) {
   PlayedProcess peer(there.folder.path("sock"), has(p, m, 2));
   await(there, 1);
-  const auto found = here.carrier->find({{m, p}, {p, m}, {m, end_of(2, 19)}});
+  const auto [found, silent] = here.carrier->find({{m, p}, {p, m}, {m, end_of(2, 19)}});
   ASSERT_TRUE(found[0]);
   EXPECT_EQ(found[0]->address, there.host.address);
   EXPECT_FALSE(found[1]);
   EXPECT_FALSE(found[2]);
-  const auto here_too = there.carrier->find({{m, p}});
+  EXPECT_FALSE(silent.contains(there.host.address));
+  const auto here_too = there.carrier->find({{m, p}}).places;
   ASSERT_TRUE(here_too[0]);
   EXPECT_EQ(here_too[0]->address, "");
   EXPECT_EQ(peer.seen().letters, 0) << "it was only asked for";
+}
+
+TEST_F(Letters, FerrydsThatDoNotAnswerAreNamed) {
+  here.carrier->met({"127.0.0.1:1", "deaf"});
+  const auto found = here.carrier->find({{m, p}});
+  EXPECT_FALSE(found.places.front());
+  EXPECT_TRUE(found.silent.contains("127.0.0.1:1"));
 }
 
 // A QP is made anew when its peer moves: then the kernel knows it by another number.

@@ -113,7 +113,8 @@ void Carrier::work(pid_t pid) {
 void Carrier::carry(std::vector<Pending>* letters) {
   Letters all;
   for (const auto& pending : *letters) all.push_back(pending.letter);
-  Errors errors = ask_all(all, Task::kDeliver);
+  std::set<std::string> silent;
+  Errors errors = ask_all(all, Task::kDeliver, &silent);
   std::size_t at = 0;
   const auto now = Clock::now();
   std::erase_if(*letters, [&](const Pending& pending) {
@@ -146,7 +147,7 @@ std::vector<Carrier::Ferryd> Carrier::known() const {
 }
 
 // First where each receiver was last, then here, then everywhere.
-Carrier::Errors Carrier::ask_all(const Letters& letters, Task task) {
+Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std::string>* silent) {
   Errors errors(letters.size(), ENOENT);
   // Asks `ferryd` for those of `letters` that `picks`, in their order, and notes what it says.
   std::mutex noting;
@@ -162,10 +163,11 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task) {
       }
     }
     if (part.empty()) return;
-    const Errors answers = ferryd.address.empty() ? hand_over(part, task) : ask(ferryd, part, task);
+    const auto answers = ferryd.address.empty() ? hand_over(part, task) : ask(ferryd, part, task);
     std::lock_guard lock(noting);
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      if (!is_settled(errors[indexes[i]])) errors[indexes[i]] = answers[i];
+    if (!answers) silent->insert(ferryd.address);
+    for (std::size_t i = 0; answers && i < part.size(); ++i) {
+      if (!is_settled(errors[indexes[i]])) errors[indexes[i]] = (*answers)[i];
     }
   };
   std::map<device::Letter::End, Ferryd> routes;
@@ -203,8 +205,8 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task) {
   return errors;
 }
 
-Carrier::Errors Carrier::ask(const Ferryd& ferryd, const Letters& letters, Task task) {
-  Errors errors(letters.size(), EHOSTUNREACH);
+std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters& letters,
+                                            Task task) {
   v1::LettersRequest request;
   v1::LettersReply reply;
   request.set_host(host_.name);
@@ -217,11 +219,11 @@ Carrier::Errors Carrier::ask(const Ferryd& ferryd, const Letters& letters, Task 
     // A connection that is being made is not begun anew.
     if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
     if (!status.ok() || static_cast<std::size_t>(reply.errors_size()) != letters.size())
-      return errors;
+      return std::nullopt;
   } catch (const std::exception&) {
-    return errors;  // the name does not resolve, or the address has no certificate
+    return std::nullopt;  // the name does not resolve, or the address has no certificate
   }
-  std::copy(reply.errors().begin(), reply.errors().end(), errors.begin());
+  const Errors errors(reply.errors().begin(), reply.errors().end());
   std::lock_guard lock(mutex_);
   if (routes_.size() > kMostRoutes) routes_.clear();
   for (std::size_t i = 0; i < letters.size(); ++i) {
@@ -302,18 +304,18 @@ v1::LettersReply Carrier::receive(const v1::LettersRequest& request) {
   return reply;
 }
 
-std::vector<std::optional<Carrier::Ferryd>> Carrier::find(
-    const std::vector<Connection>& connections) {
+Carrier::Found Carrier::find(const std::vector<Connection>& connections) {
   Letters letters;
   for (const auto& connection : connections)
     letters.push_back({connection.own, connection.peer, {}});
-  const Errors errors = ask_all(letters, Task::kAsk);
-  std::vector<std::optional<Ferryd>> found(letters.size());
+  Found found;
+  const Errors errors = ask_all(letters, Task::kAsk, &found.silent);
+  found.places.resize(letters.size());
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < letters.size(); ++i) {
     if (errors[i] != 0) continue;
     const auto route = routes_.find(letters[i].to);
-    found[i] = route != routes_.end() ? route->second : Ferryd{};
+    found.places[i] = route != routes_.end() ? route->second : Ferryd{};
   }
   return found;
 }

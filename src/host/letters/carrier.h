@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,12 @@ class Carrier {
   // There is a ferryd at this place, which may be asked.
   void met(const Ferryd& ferryd);
 
-  // Where the peers' programs are; nothing for one that no ferryd knows.
-  std::vector<std::optional<Ferryd>> find(const std::vector<Connection>& connections);
+  struct Found {
+    // Where the peers' programs are; nothing for one that no ferryd knows.
+    std::vector<std::optional<Ferryd>> places;
+    std::set<std::string> silent;  // addresses, with ports, where no ferryd answers
+  };
+  Found find(const std::vector<Connection>& connections);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,8 +76,9 @@ class Carrier {
   void carry(std::vector<Pending>* letters);
   // These give 0 or errno for each letter, and remember where its receiver is.
   Errors hand_over(const Letters& letters, Task task);
-  Errors ask(const Ferryd& ferryd, const Letters& letters, Task task);
-  Errors ask_all(const Letters& letters, Task task);
+  // Nothing: there is no answer.
+  std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
+  Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
   // The process of this host that has the receiving end; 0: there is none.
   std::vector<pid_t> owners_of(const Letters& letters);
   std::vector<Ferryd> known() const;

@@ -1,6 +1,6 @@
 #include "host/move/source/partners.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <infiniband/verbs.h>
 
 #include <algorithm>
@@ -95,19 +95,24 @@ void Partners::look(const std::string& program, pid_t root,
   if (connections.empty()) return;
   // A peer that has just connected may not be known to its own ferryd yet.
   const auto deadline = std::chrono::steady_clock::now() + kFindLimit;
-  auto places = carrier_.find(connections);
+  Carrier::Found found = carrier_.find(connections);
+  const auto& places = found.places;
   while (std::find(places.begin(), places.end(), std::nullopt) != places.end() &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kBetweenLooks);
-    places = carrier_.find(connections);
+    found = carrier_.find(connections);
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (!places[i]) {
       const auto& [own, peer] = connections[i];
       throw Failure(fmt::format(
-          "no host that ferryd knows has the program of QP {:#08x} of {}, the peer of QP {:#08x}; "
+          "no host that ferryd knows has the program of QP {:#08x} of {}, the peer of QP "
+          "{:#08x}{}; "
           "start that program with ferry run --device, and name its host in ferryd's --directory",
-          peer.qpn, to_string(peer.gid), own.qpn));
+          peer.qpn, to_string(peer.gid), own.qpn,
+          found.silent.empty()
+              ? ""
+              : fmt::format(" (no answer from {})", fmt::join(found.silent, ", "))));
     }
     if (!places[i]->address.empty()) ferryds_.insert(*places[i]);
   }
