@@ -2,6 +2,7 @@
 #
 #   patience       seconds that anything may take that is waited for
 #   show_hosts     a function that prints the ends of the hosts' logs
+#   group          the part of the test that is under way, if it has parts
 #
 # The first failure ends a test.
 # shellcheck shell=bash
@@ -15,7 +16,7 @@ show_machine() {
 ok() { printf 'ok - %s\n' "$*"; }
 
 fail() {
-  printf 'FAILED: %s\n' "$*" >&2
+  printf 'FAILED: %s\n' "$*${group:+ (group $group)}" >&2
   show_hosts >&2
   exit 1
 }

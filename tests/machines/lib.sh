@@ -17,8 +17,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 work=
 machines=()
 
+# First what is short: scripts/test shows the first lines alone.
 show_hosts() {
   local host
+  for host in "${machines[@]}"; do
+    vm "$host" 'hostname; journalctl -u ferryd -o cat --no-pager -n 1' || true
+  done
   for host in "${machines[@]}"; do
     printf -- '--- %s\n' "$host"
     vm "$host" 'journalctl -u ferryd -o cat --no-pager | tail -n 25; ip -s link show dev eth0' || true

@@ -155,7 +155,7 @@ group_device() {
   ok 'SRQs move along, and QPs of threads that have ended; a host without a device is no destination'
 
   counted_messages
-  ok 'each SEND, WRITE and READ is done once, whichever end moves, and when a ferryd is killed in the middle'
+  ok 'each SEND, WRITE and READ is done once, whichever end moves or both do, and when a ferryd is killed in the middle'
 
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
@@ -174,7 +174,7 @@ end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >
 # stream_check, without its TCP connection, counts what is lost and doubled while both ends move, and while ferryds are
 # killed in the middle: then the source has the objects of its device made anew.
 counted_messages() {
-  local host side moving victim
+  local host side moving victim client server
   slow_restore
   for host in "${machines[@]}"; do
     "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"
@@ -183,8 +183,9 @@ counted_messages() {
   vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 18 \
     --events >/tmp/server 2>&1 </dev/null &'
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 18 \
-    --qps 3 --size 4096 --messages 1200 --rate 60 >/tmp/client 2>&1 </dev/null &'
+    --qps 3 --size 4096 --messages 1500 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
+  client=$(vm h1 'pgrep -x stream_check') server=$(vm h2 'pgrep -x stream_check')
   for victim in h3 h1; do
     begin_move stream_check
     vm "$victim" 'systemctl kill -s KILL ferryd'
@@ -197,9 +198,14 @@ counted_messages() {
   bring h1 h3 stream_check
   bring h2 h1 stream_check
   bring h3 h1 stream_check # beside its peer
+  vm h1 "ferry move $client $server --to h3" || fail 'no move of both as a group'
+  vm h3 "ferry move $client --to h1" &
+  moving=$!
+  vm h3 "ferry move $server --to h1" || fail 'the server does not move while the client does'
+  wait "$moving" || fail 'the client does not move while the server does'
   for side in client server; do
     await "the $side reports" vm h1 "jq -e .result /tmp/$side"
-    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 3600' >/dev/null ||
+    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 4500' >/dev/null ||
       fail "the $side: $(vm h1 "cat /tmp/$side")"
   done
   end_of_kernel stream_check
