@@ -1,6 +1,8 @@
 #include "host/proc/process_tree.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -62,26 +64,36 @@ TEST(ProcessTree, WhoHasEndedIsNotAlive) {
   EXPECT_FALSE(is_alive(child));
 }
 
-// Who ignores SIGTERM, and what it goes on to start, ends too.
+// Who ignores SIGTERM, and what it goes on to start, ends too, also when it is just starting another.
 TEST(ProcessTree, IsKilledWithAllThatItStarts) {
-  const pid_t root = ::fork();
-  if (root == 0) {
-    ::signal(SIGTERM, SIG_IGN);
-    ::signal(SIGCHLD, SIG_IGN);
-    for (;;) {
-      if (::fork() == 0) {
-        for (;;) ::pause();
+  for (int round = 0; round < 30; ++round) {
+    int alive[2];  // readable when nobody has the other end any more
+    ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
+    const pid_t root = ::fork();
+    if (root == 0) {
+      ::setsid();
+      ::signal(SIGTERM, SIG_IGN);
+      ::signal(SIGCHLD, SIG_IGN);
+      for (;;) {
+        if (::fork() == 0) {
+          for (;;) ::pause();
+        }
+        ::usleep(1000);
       }
-      ::usleep(1000);
     }
+    ::close(alive[1]);
+    while (process_tree(root).size() < 4) ::usleep(1000);
+    const auto before = process_tree(root);
+    kill_tree(root);
+    int status = 0;
+    EXPECT_EQ(::waitpid(root, &status, 0), root);
+    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+    for (const pid_t pid : before) EXPECT_FALSE(is_alive(pid)) << pid;
+    pollfd end{alive[0], POLLIN, 0};
+    EXPECT_EQ(::poll(&end, 1, 30000), 1) << "one has escaped";
+    ::kill(-root, SIGKILL);
+    ::close(alive[0]);
   }
-  while (process_tree(root).size() < 4) ::usleep(1000);
-  const auto before = process_tree(root);
-  kill_tree(root);
-  int status = 0;
-  EXPECT_EQ(::waitpid(root, &status, 0), root);
-  EXPECT_EQ(WTERMSIG(status), SIGKILL);
-  for (const pid_t pid : before) EXPECT_FALSE(is_alive(pid)) << pid;
 }
 
 TEST(ProcessTree, KnowsAncestorsAndNames) {

@@ -111,6 +111,7 @@ std::vector<pid_t> process_tree(pid_t root) {
 void halt_tree(pid_t root) {
   constexpr int kLooks = 1000;
   std::set<pid_t> stopped;
+  bool were_halted = false;  // in the look before
   for (int look = 0; look < kLooks; ++look) {
     bool all_halted = true;
     // Parents first: then they start no more children.
@@ -120,15 +121,17 @@ void halt_tree(pid_t root) {
       if (is_new) ::kill(pid, SIGSTOP);
       if (is_new || (is_alive(pid) && !is_halted(pid))) all_halted = false;
     }
-    if (all_halted) return;
+    // One may have started another between the listing and its own halt: the next look finds that.
+    if (all_halted && were_halted) return;
+    were_halted = all_halted;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
 void kill_tree(pid_t root) {
-  constexpr int kLooks = 1000;  // a descendant may start others while it is being killed
+  constexpr int kLooks = 1000;
   if (root <= 0) return;
-  ::kill(root, SIGSTOP);
+  halt_tree(root);
   for (int look = 0; look < kLooks; ++look) {
     bool all_dead = true;
     for (const pid_t pid : process_tree(root)) {
