@@ -112,9 +112,10 @@ export FERRYD_SOCKET=$folder/run/ferryd.sock
 "$ferry" cdi generate --library-dir "$folder/libraries" --json | cmp - "$folder/cdi/ferry.json" ||
   fail 'made again, it differs'
 [[ $(ls "$folder/libraries") =~ ^[0-9a-f]{16}$ ]] || fail "in $folder/libraries: $(ls "$folder/libraries")"
-jq -e --arg run "$folder/run/programs" --arg libraries "$folder/libraries/" '
+of_kernel=$(find /sys/class/ -path '*/infiniband_verbs/uverbs*' | wc -l) # RDMA devices of this machine's kernel
+jq -e --arg run "$folder/run/programs" --arg libraries "$folder/libraries/" --argjson of_kernel "$of_kernel" '
   .kind == "ferry.dev/rnic" and .cdiVersion == "0.5.0" and
-  .devices[0].name == "all" and (.devices[0].containerEdits |
+  (.devices | length) == 1 + $of_kernel and .devices[0].name == "all" and (.devices[0].containerEdits |
   all(.mounts[]; (.hostPath | startswith($libraries) or . == $run) and (.options | index("ro"))) and
   ([.hooks[].hookName] == ["createContainer", "startContainer"]))' "$folder/cdi/ferry.json" >/dev/null ||
   fail "the specification: $(<"$folder/cdi/ferry.json")"
