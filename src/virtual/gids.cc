@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "device/gids.h"
+
 namespace ferry::virt {
 namespace {
 
@@ -44,33 +46,16 @@ std::string kind_of(const ibv_gid_entry& entry) {
   return text;
 }
 
-std::vector<ibv_gid_entry> gids_of(device::Context& device) {
-  std::vector<ibv_gid_entry> all;
-  ibv_device_attr_ex attributes{};
-  if (device.query_device(&attributes) != 0) return all;
-  for (unsigned port = 1; port <= attributes.phys_port_cnt_ex; ++port) {
-    ibv_port_attr of_port{};
-    if (device.query_port(static_cast<std::uint8_t>(port), &of_port) != 0) continue;
-    for (int index = 0; index < of_port.gid_tbl_len; ++index) {
-      ibv_gid_entry entry{};
-      if (device.query_gid(static_cast<std::uint8_t>(port), static_cast<unsigned>(index), &entry) ==
-          0)
-        all.push_back(entry);
-    }
-  }
-  return all;
-}
-
 void Gids::learn(device::Context& device) {
   std::vector<Entry> learned;
-  for (const ibv_gid_entry& entry : gids_of(device))
+  for (const ibv_gid_entry& entry : device::gids_of(device))
     learned.push_back({entry, entry.gid, entry.gid_index, true});
   std::lock_guard lock(mutex_);
   entries_ = std::move(learned);
 }
 
 void Gids::match(device::Context& device) {
-  const std::vector<ibv_gid_entry> here = gids_of(device);
+  const std::vector<ibv_gid_entry> here = device::gids_of(device);
   std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
     auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {

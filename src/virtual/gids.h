@@ -11,8 +11,6 @@
 
 namespace ferry::virt {
 
-// All of a device, without empty entries.
-std::vector<ibv_gid_entry> gids_of(device::Context& device);
 bool is_link_local(const ibv_gid& gid);
 // Whether one can stand for the other: of the same port, type and family, link-local or not.
 bool is_of_kind(const ibv_gid_entry& a, const ibv_gid_entry& b);
