@@ -60,7 +60,8 @@ struct Parcel {
 
 // What a context has to tell the context at the other end of a connection, when the device speaks
 // no migration messages: ferryd carries it, and opens it not. The receiver's ferryd has checked that
-// it comes from the program that has the QP `from`.
+// it comes from the program that has the QP `from`. One of no bytes is a letter from `to` that ferryd
+// gives back, because no context of Ferry's has the QP `from`.
 struct Letter {
   struct End {
     port::Address gid;      // that of the application, as ibv_qp_attr of the other end names it
@@ -136,6 +137,8 @@ class MovableContext : public Context {
   // ENOENT: there is no such connection; EINVAL: the letter is malformed.
   virtual int deliver(const Letter& /*letter*/) { return ENOENT; }
   virtual bool progress() { return false; }
+  // The GIDs of programs that have moved: all that this host's ferryd knows of.
+  virtual void moved_gids(const std::vector<port::Address>& /*gids*/) {}
 
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }

@@ -164,7 +164,7 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
     return error;
   };
   return keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
-                  std::cref(gids_));
+                  std::cref(gids_), std::ref(static_cast<Introducer&>(*this)));
 }
 
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {

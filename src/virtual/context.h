@@ -25,7 +25,7 @@
 // or on another one, and the application keeps the numbers that it knows (docs/any_rnic.md).
 namespace ferry::virt {
 
-class Context final : public device::MovableContext, private device::EventSink {
+class Context final : public device::MovableContext, private device::EventSink, private Introducer {
  public:
   // Opens the device behind. Null and *error (errno): it cannot be opened.
   static std::unique_ptr<Context> open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
@@ -81,6 +81,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   void take_letters(std::vector<device::Letter>* out) override;
   int deliver(const device::Letter& letter) override;
   bool progress() override;
+  void moved_gids(const std::vector<port::Address>& gids) override;
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
   std::string needs() override;
@@ -125,7 +126,8 @@ class Context final : public device::MovableContext, private device::EventSink {
 
   int can_stop();
   const char* obstacle_of(Qp& qp);
-  bool is_peer_here(const Qp& qp);
+  // Whether the peer of these attributes is a QP of this context.
+  bool is_own(const ibv_qp_attr& attributes);
   int make_windows();
   void destroy_window(Pd& pd);
   void shut_gates();
@@ -151,6 +153,7 @@ class Context final : public device::MovableContext, private device::EventSink {
     std::uint32_t attempt = 0;  // of SUSPEND
     bool is_told = false;       // SUSPEND
     bool is_suspended = false;  // the peer has said so
+    bool is_meeting = false;    // told because the program has connected the QP after a move
     bool awaits_peer = false;   // SWITCHED, or the peer's own SWITCH
     bool is_met = false;        // the other's SWITCH has come, SWITCHED has not
     // Of the peer, in this order.
@@ -165,10 +168,12 @@ class Context final : public device::MovableContext, private device::EventSink {
   bool has_suspended_peer(Qp& qp);
   // Whether a talk is at a step that a stop cannot interrupt.
   bool is_in_the_midst(Qp& qp);
+  void tell(Qp& qp);
+  void release_peer(Qp& qp, Talk& talk);
   void stopped();
   void resume_talk(Qp& qp, Talk& talk);
   void write(Qp& qp, LetterKind kind, std::uint32_t attempt = 0);
-  Introduction introduce(const Qp& qp);
+  Introduction introduction_of(const Qp& qp, const ibv_ah_attr& path);
   // The queues of one QP, of which some completions are not the application's now.
   void stop_queues(Qp& qp);
   void resume_queues(Qp& qp);
@@ -185,6 +190,20 @@ class Context final : public device::MovableContext, private device::EventSink {
   void resume_qp(Qp& qp);
   void connect_with_peer(Qp& qp, const Introduction& peer);
 
+  // --- Connections that are made after a move (context_meetings.cc)
+
+  bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) override;
+  void introduce(Qp& qp) override;
+  void part(Qp& qp) override;
+  // Whether anything that the peer at the other end of `path` has to know of the QP is not what the
+  // application knows.
+  bool has_news(const Qp& qp, const ibv_ah_attr& path);
+  void begin_meeting(Qp& qp, Talk& talk);
+  void suspended(Qp& qp, Talk& talk, std::uint32_t attempt);
+  void sought(Qp& qp, Talk& talk);
+  // Nobody will introduce the QP and its peer.
+  void connect_alone(Qp& qp, Talk& talk);
+
   const std::shared_ptr<device::Rnic> rnic_;
   device::EventSink& sink_;
   device::MoveSink& moves_;
@@ -197,6 +216,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   std::unique_ptr<Numbers> numbers_;  // null: no number has changed; set while all calls wait
   std::mutex mutex_;                  // guards objects_
   std::unordered_map<device::Object*, std::unique_ptr<device::Object>> objects_;
+  std::mutex moved_mutex_;  // guards moved_gids_
+  std::set<port::Address> moved_gids_;
   std::mutex talks_mutex_;  // guards what follows
   std::unordered_map<Qp*, Talk> talks_;
   std::vector<device::Letter> letters_;

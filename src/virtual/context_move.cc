@@ -29,8 +29,7 @@ constexpr std::chrono::microseconds kBetweenSweeps{20};
 
 // --- Leaving
 
-bool Context::is_peer_here(const Qp& qp) {
-  const ibv_qp_attr attributes = qp.attributes();
+bool Context::is_own(const ibv_qp_attr& attributes) {
   if (!gids_.has(attributes.ah_attr.grh.dgid)) return false;
   const std::vector<Qp*> qps = all<Qp>();
   return std::any_of(qps.begin(), qps.end(),

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "virtual/context.h"
@@ -11,17 +10,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kCallsEnd{2};  // those that are under way
 
-port::Address address_of(const ibv_gid& gid) {
-  port::Address address;
-  std::memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
-  return address;
-}
-
 }  // namespace
 
 bool Context::has_remote_peer(Qp& qp) {
   const ibv_qp_state state = qp.attributes().qp_state;
-  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_peer_here(qp);
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_own(qp.attributes());
 }
 
 void Context::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
@@ -33,17 +26,17 @@ void Context::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
   letter.to = {address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
   LetterBody body{kind, attempt, {}};
   if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
-    body.introduction = introduce(qp);
+    body.introduction = introduction_of(qp, attributes.ah_attr);
   letter.bytes = encode(body);
   letters_.push_back(std::move(letter));
   moves_.has_letters();
 }
 
-Introduction Context::introduce(const Qp& qp) {
+Introduction Context::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
   Introduction introduction;
   introduction.qpn = qp.inner->qpn();
   ibv_gid known{};
-  if (gids_.source_of(qp.attributes().ah_attr, &known)) introduction.gid = gids_.real_of(known);
+  if (gids_.source_of(path, &known)) introduction.gid = gids_.real_of(known);
   for (const Mr* mr : all<Mr>()) {
     if (mr->init.pd == qp.init().pd && mr->rkey() != 0 && mr->rkey() != mr->inner->rkey())
       introduction.rkeys.push_back({mr->rkey(), mr->inner->rkey()});
@@ -60,16 +53,20 @@ void Context::take_letters(std::vector<device::Letter>* out) {
 
 // --- The end that moves
 
+void Context::tell(Qp& qp) {
+  Talk& talk = talks_[&qp];
+  talk.is_told = true;
+  talk.is_meeting = false;
+  talk.attempt = ++attempts_;
+  write(qp, LetterKind::kSuspend, talk.attempt);
+}
+
 void Context::suspend_peers() {
   const Calls::Call call(calls_);
   if (!gids_.are_learned()) gids_.learn(*inner_);
   std::lock_guard lock(talks_mutex_);
   for (Qp* qp : all<Qp>()) {
-    if (!has_remote_peer(*qp)) continue;
-    Talk& talk = talks_[qp];
-    talk.is_told = true;
-    talk.attempt = ++attempts_;
-    write(*qp, LetterKind::kSuspend, talk.attempt);
+    if (has_remote_peer(*qp) && !is_in_the_midst(*qp)) tell(*qp);
   }
 }
 
@@ -77,9 +74,17 @@ void Context::release_peers() {
   std::lock_guard lock(talks_mutex_);
   if (is_stopped_) return;  // resume() does it
   for (auto& [qp, talk] : talks_) {
-    talk.is_suspended = false;
-    if (std::exchange(talk.is_told, false)) write(*qp, LetterKind::kGoOn);
+    if (talk.is_told) release_peer(*qp, talk);
   }
+}
+
+// A peer of a QP that is apart has other reasons to wait than a move that was given up.
+void Context::release_peer(Qp& qp, Talk& talk) {
+  talk.is_suspended = false;
+  const bool told = std::exchange(talk.is_told, false);
+  const bool is_apart = qp.is_apart() && !is_in_the_midst(qp);
+  if (told && !(is_apart && has_news(qp, qp.attributes().ah_attr))) write(qp, LetterKind::kGoOn);
+  if (is_apart && !talk.peer.has_value()) begin_meeting(qp, talk);
 }
 
 bool Context::has_suspended_peer(Qp& qp) {
@@ -97,9 +102,16 @@ bool Context::is_in_the_midst(Qp& qp) {
 
 bool Context::peers_are_suspended() {
   std::lock_guard lock(talks_mutex_);
-  const std::vector<Qp*> qps = all<Qp>();
-  return std::all_of(qps.begin(), qps.end(),
-                     [&](Qp* qp) { return !has_remote_peer(*qp) || has_suspended_peer(*qp); });
+  bool all_are = true;
+  for (Qp* qp : all<Qp>()) {
+    if (is_in_the_midst(*qp)) {
+      all_are = false;
+    } else if (has_remote_peer(*qp) && !has_suspended_peer(*qp)) {
+      all_are = false;
+      if (!talks_[qp].is_told) tell(*qp);  // a talk of before has just ended
+    }
+  }
+  return all_are;
 }
 
 // Peers may have asked for this end's suspension, too: what it had to send is done now.
@@ -115,20 +127,19 @@ void Context::stopped() {
 }
 
 void Context::resume_talk(Qp& qp, Talk& talk) {
-  talk.is_suspended = false;
-  const bool told = std::exchange(talk.is_told, false);
   if (is_made_anew_) {
     // Its peer does not know the new QP yet.
+    talk.is_told = talk.is_suspended = talk.is_meeting = false;
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
   } else {
-    if (told) write(qp, LetterKind::kGoOn);
+    release_peer(qp, talk);
     if (is_in_the_midst(qp)) return;  // of a move of the peer, which goes on
   }
   if (talk.peer.has_value()) {
     const Introduction peer = *std::exchange(talk.peer, std::nullopt);
     take_introduction(qp, talk, LetterKind::kSwitch, peer);
-  } else {
+  } else if (!qp.is_apart()) {
     let_go(qp, talk);
   }
 }
@@ -175,8 +186,8 @@ void Context::resume_queues(Qp& qp) {
 }
 
 void Context::begin_suspension(Qp& qp, Talk& talk) {
-  if (is_stopped_ || talk.awaits_peer) {
-    // Both ends move: the device has nothing of this one's to do.
+  if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
+    // The device has nothing of this one's to do: both ends move, or have moved.
     talk.step = Talk::Step::kSuspended;
     write(qp, LetterKind::kSuspended, talk.peers_attempt);
     return;
@@ -248,13 +259,32 @@ int Context::replace(Qp& qp) try {
 }
 
 void Context::connect_with_peer(Qp& qp, const Introduction& peer) {
-  qp.meet(peer);
-  if (qp.connect() != 0 || qp.pass_receives() != 0) qp.fail();
+  const bool is_apart = qp.is_apart();
+  if (is_apart) {
+    Gate* const gates[] = {&qp.receive_gate()};
+    Gate::shut(gates);
+  }
+  {
+    const auto sends = qp.send_gate().lock();
+    const auto receives = qp.receive_gate().lock();
+    qp.meet(peer);
+  }
+  const int error = is_apart ? qp.come_together() : qp.connect();
+  if (error != 0 || qp.pass_receives() != 0) qp.fail();
 }
 
 // The peer has not left its device.
 void Context::go_on(Qp& qp, Talk& talk) {
   if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
+  if (qp.is_apart()) {
+    if (is_stopped_) return;
+    if (has_news(qp, qp.attributes().ah_attr)) {
+      talk.step = Talk::Step::kNone;  // this end is still to be introduced
+    } else {
+      connect_alone(qp, talk);
+    }
+    return;
+  }
   if (std::exchange(talk.step, Talk::Step::kNone) == Talk::Step::kDrain) resume_queues(qp);
   if (!is_stopped_) let_go(qp, talk);
 }
@@ -281,6 +311,11 @@ void Context::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
     talk.awaits_peer = false;
     talk.is_met = true;
     connect_with_peer(qp, introduction);
+  } else if (switches && qp.is_apart()) {
+    connect_with_peer(qp, introduction);
+    talk.step = Talk::Step::kConnected;
+    write(qp, LetterKind::kSwitched);
+    return;
   } else if (switches) {
     stop_queues(qp);
     bool flushes = false;
@@ -300,7 +335,8 @@ void Context::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
 
 int Context::deliver(const device::Letter& letter) {
   LetterBody body;
-  if (!parse(letter.bytes, &body)) return EINVAL;
+  const bool is_returned = letter.bytes.empty();
+  if (!is_returned && !parse(letter.bytes, &body)) return EINVAL;
   std::lock_guard lock(talks_mutex_);
   const std::vector<Qp*> qps = all<Qp>();
   const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
@@ -311,15 +347,17 @@ int Context::deliver(const device::Letter& letter) {
   if (found == qps.end()) return ENOENT;
   Qp& qp = **found;
   Talk& talk = talks_[&qp];
+  if (is_returned) {
+    if (qp.is_apart() && !is_stopped_ && !talk.is_told) connect_alone(qp, talk);
+    return 0;
+  }
   switch (body.kind) {
     case LetterKind::kSuspend:
-      if (talk.step != Talk::Step::kNone) break;
+      if (talk.step != Talk::Step::kNone && talk.step != Talk::Step::kSuspended) break;
       talk.peers_attempt = body.attempt;
       begin_suspension(qp, talk);
       break;
-    case LetterKind::kSuspended:
-      talk.is_suspended |= talk.is_told && body.attempt == talk.attempt;
-      break;
+    case LetterKind::kSuspended: suspended(qp, talk, body.attempt); break;
     case LetterKind::kGoOn: go_on(qp, talk); break;
     case LetterKind::kSwitch:
     case LetterKind::kSwitched: take_introduction(qp, talk, body.kind, body.introduction); break;
@@ -328,6 +366,7 @@ int Context::deliver(const device::Letter& letter) {
       talk.step = Talk::Step::kNone;
       let_go(qp, talk);
       break;
+    case LetterKind::kSeek: sought(qp, talk); break;
   }
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "virtual/letters.h"
 
+#include <cstring>
+
 #include "wire/bytes.h"
 
 namespace ferry::virt {
@@ -12,6 +14,12 @@ bool introduces(LetterKind kind) {
 }
 
 }  // namespace
+
+port::Address address_of(const ibv_gid& gid) {
+  port::Address address;
+  std::memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
+  return address;
+}
 
 std::vector<std::byte> encode(const LetterBody& body) {
   std::vector<std::byte> bytes;
@@ -34,7 +42,7 @@ bool parse(std::span<const std::byte> bytes, LetterBody* out) {
   wire::ByteReader reader(bytes);
   const auto kind = reader.get<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(LetterKind::kSuspend) ||
-      kind > static_cast<std::uint8_t>(LetterKind::kReady))
+      kind > static_cast<std::uint8_t>(LetterKind::kSeek))
     return false;
   out->kind = static_cast<LetterKind>(kind);
   out->attempt = reader.get<std::uint32_t>();

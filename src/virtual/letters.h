@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "port/endpoint.h"
+
 // What the two ends of a connection tell each other around a move, in device::Letter::bytes. M is
 // the end that moves, P its peer; when both move, each is both.
 //
@@ -19,7 +21,17 @@
 //   READY      ->               M's QP is connected as well, so requests go out again
 //
 // GO_ON in the place of SWITCH: M has not left its device.
+//
+// The same makes a connection under a GID from before a move. M has moved, and the program connects
+// the QP now. SEEK comes from a P that knows of the move; an M that has not moved answers GO_ON:
+//
+//   M                      P
+//              <-  SEEK         its QP is not connected yet, its requests are held
+//   SUSPEND    ->               and so on, as above
 namespace ferry::virt {
+
+// The GID as the ends of a letter have it.
+port::Address address_of(const ibv_gid& gid);
 
 enum class LetterKind : std::uint8_t {
   kSuspend = 1,
@@ -27,7 +39,8 @@ enum class LetterKind : std::uint8_t {
   kGoOn = 3,
   kSwitch = 4,
   kSwitched = 5,
-  kReady = 6
+  kReady = 6,
+  kSeek = 7
 };
 
 // Of SWITCH and SWITCHED: the sender's QP as its device has it, and its keys, which the receiver's
@@ -50,7 +63,7 @@ struct LetterBody {
 };
 
 std::vector<std::byte> encode(const LetterBody& body);
-// False: malformed.
+// False: malformed, or of no bytes: a letter that ferryd gives back has none.
 bool parse(std::span<const std::byte> bytes, LetterBody* out);
 
 }  // namespace ferry::virt

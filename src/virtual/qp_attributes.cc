@@ -34,20 +34,32 @@ constexpr Field<std::uint32_t> kWords[] = {
     {IBV_QP_RATE_LIMIT, &ibv_qp_attr::rate_limit},
 };
 
+void copy_all(ibv_qp_attr* to, const ibv_qp_attr& from, int mask) {
+  if ((mask & IBV_QP_STATE) != 0) to->qp_state = from.qp_state;
+  for (const auto& field : kBytes) copy(to, from, mask, field);
+  for (const auto& field : kWords) copy(to, from, mask, field);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to->qp_access_flags = from.qp_access_flags;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) to->pkey_index = from.pkey_index;
+  if ((mask & IBV_QP_PATH_MTU) != 0) to->path_mtu = from.path_mtu;
+  if ((mask & IBV_QP_AV) != 0) to->ah_attr = from.ah_attr;
+}
+
 }  // namespace
 
 void QpAttributes::merge(const ibv_qp_attr& attributes, int mask) {
-  if ((mask & IBV_QP_STATE) != 0) {
-    if (attributes.qp_state == IBV_QPS_RESET) *this = {};
-    values_.qp_state = attributes.qp_state;
-  }
+  if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET) *this = {};
   mask_ |= mask;
-  for (const auto& field : kBytes) copy(&values_, attributes, mask, field);
-  for (const auto& field : kWords) copy(&values_, attributes, mask, field);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) values_.qp_access_flags = attributes.qp_access_flags;
-  if ((mask & IBV_QP_PKEY_INDEX) != 0) values_.pkey_index = attributes.pkey_index;
-  if ((mask & IBV_QP_PATH_MTU) != 0) values_.path_mtu = attributes.path_mtu;
-  if ((mask & IBV_QP_AV) != 0) values_.ah_attr = attributes.ah_attr;
+  copy_all(&values_, attributes, mask);
+}
+
+void QpAttributes::give(ibv_qp_attr* out) const {
+  copy_all(out, values_, mask_);
+}
+
+bool QpAttributes::suffice_for_rtr(ibv_qp_type type, int mask) {
+  int needed = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (type == IBV_QPT_RC) needed |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  return (mask & needed) == needed;
 }
 
 int QpAttributes::mask_to(ibv_qp_type type, ibv_qp_state state) const {

@@ -19,13 +19,14 @@ port::Endpoint endpoint_of(const ibv_gid& gid) {
 }  // namespace
 
 Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-       const Gids& gids)
+       const Gids& gids, Introducer& introducer)
     : Shadow(object),
       qpn_(object.qpn()),
       init_(init),
       calls_(calls),
       returns_(returns),
       gids_(gids),
+      introducer_(introducer),
       queue_(&object),
       receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge, object) {}
 
@@ -69,7 +70,8 @@ void Qp::meet(const Introduction& peer) {
 
 ibv_qp_state Qp::state() const {
   const Calls::Call call(calls_);
-  return inner->state();
+  std::lock_guard lock(mutex_);
+  return is_apart_ ? attributes_.values().qp_state : inner->state();
 }
 
 // --- Data path
@@ -132,10 +134,58 @@ bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
   return true;
 }
 
+// Until its peer is met, the device's QP stays in INIT: to connect it with the place that the peer has
+// left would take the time of a search for a host that may be gone.
+int Qp::keep_apart(const ibv_qp_attr& attributes, int mask) {
+  if (!QpAttributes::suffice_for_rtr(init_.type, mask)) return EINVAL;
+  Gate* const gates[] = {&send_gate_};
+  Gate::shut(gates);
+  {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    attributes_.merge(attributes, mask);
+    holding_ = is_apart_ = true;
+    left_in_ = attributes.qp_state;
+  }
+  introducer_.introduce(*this);
+  return 0;
+}
+
+std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
+  const bool transits = (mask & IBV_QP_STATE) != 0;
+  if (!is_apart()) {
+    const bool connects = transits && attributes.qp_state == IBV_QPS_RTR &&
+                          (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
+                          inner->state() == IBV_QPS_INIT;
+    if (!connects || !introducer_.must_introduce(*this, attributes)) return std::nullopt;
+    return keep_apart(attributes, mask);
+  }
+  const auto sends = send_gate_.lock();
+  std::lock_guard lock(mutex_);
+  if (!is_apart_) return std::nullopt;  // has come together just now
+  if (!transits || attributes.qp_state == IBV_QPS_RTR || attributes.qp_state == IBV_QPS_RTS) {
+    attributes_.merge(attributes, mask);
+    left_in_ = attributes_.values().qp_state;
+    return 0;
+  }
+  if (attributes.qp_state != IBV_QPS_RESET && attributes.qp_state != IBV_QPS_ERR) return EINVAL;
+  if (const int error = inner->modify(attributes, IBV_QP_STATE)) return error;
+  attributes_.merge(attributes, mask);
+  is_apart_ = holding_ = false;
+  left_in_ = attributes.qp_state;
+  // What was held is flushed in ERR, and gone in RESET.
+  if (left_in_ == IBV_QPS_ERR) held_.post(*queue_);
+  held_.clear();
+  send_gate_.open();
+  return 0;
+}
+
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const Calls::Call call(calls_);
-  ibv_qp_attr wanted = attributes;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET;
+  if (resets) introducer_.part(*this);
+  if (const auto error = modify_apart(attributes, mask)) return *error;
+  ibv_qp_attr wanted = attributes;
   if (!rename(&wanted, mask)) return EINVAL;
   if (const int error = inner->modify(wanted, mask)) return error;
   {
@@ -156,6 +206,7 @@ int Qp::query(ibv_qp_attr* attributes) const {
   const Calls::Call call(calls_);
   if (const int error = inner->query(attributes)) return error;
   std::lock_guard lock(mutex_);
+  if (is_apart_) attributes_.give(attributes);
   if (attributes_.has(IBV_QP_DEST_QPN)) attributes->dest_qp_num = attributes_.values().dest_qp_num;
   if (attributes_.has(IBV_QP_AV)) attributes->ah_attr = attributes_.values().ah_attr;
   return 0;
@@ -189,7 +240,8 @@ device::QpStatus Qp::status(device::Context* device) const {
   status.type = static_cast<std::uint8_t>(init_.type);
   std::lock_guard lock(mutex_);
   const ibv_qp_attr& set = attributes_.values();
-  status.state = static_cast<std::uint8_t>(device != nullptr ? inner->state() : set.qp_state);
+  const bool is_of_device = device != nullptr && !is_apart_;
+  status.state = static_cast<std::uint8_t>(is_of_device ? inner->state() : set.qp_state);
   status.wire_qpn = device != nullptr ? inner->qpn() : qpn_;
   if (!attributes_.has(IBV_QP_DEST_QPN)) return status;
   status.peer_qpn = status.peer_wire_qpn = set.dest_qp_num;
@@ -209,7 +261,8 @@ device::QpStatus Qp::status(device::Context* device) const {
 void Qp::hold() {
   const auto lock = send_gate_.lock();
   holding_ = true;
-  left_in_ = inner->state();
+  std::lock_guard attributes(mutex_);
+  left_in_ = is_apart_ ? attributes_.values().qp_state : inner->state();
 }
 
 bool Qp::sends_are_done(const Pd& pd) {
@@ -289,16 +342,26 @@ device::QpInit Qp::remade() const {
 
 int Qp::connect() {
   std::lock_guard lock(mutex_);
-  ibv_qp_attr values = attributes_.values();
+  return connect_to(left_in_);
+}
+
+int Qp::come_together() {
+  std::lock_guard lock(mutex_);
+  is_apart_ = false;
+  return connect_to(attributes_.values().qp_state);
+}
+
+int Qp::connect_to(ibv_qp_state last) {
+  const ibv_qp_attr& values = attributes_.values();
   const auto go = [&](ibv_qp_state state) {
     const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
     ibv_qp_attr wanted = values;
     wanted.qp_state = state;
     return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
   };
-  if (left_in_ == IBV_QPS_RESET) return 0;
-  if (left_in_ == IBV_QPS_ERR) return go(IBV_QPS_ERR);
-  for (int state = IBV_QPS_INIT; state <= left_in_; ++state) {
+  if (last == IBV_QPS_RESET) return 0;
+  if (last == IBV_QPS_ERR) return go(IBV_QPS_ERR);
+  for (int state = IBV_QPS_INIT; state <= last; ++state) {
     if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
   }
   return 0;

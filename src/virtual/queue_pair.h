@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "device/movable.h"
 #include "virtual/calls.h"
@@ -21,19 +22,42 @@
 
 namespace ferry::virt {
 
+class Qp;
+
+// Whom a QP asks when the program connects it.
+class Introducer {
+ public:
+  virtual ~Introducer() = default;
+  // Whether the QP and the peer of these attributes have to be introduced to each other before they
+  // can be connected: one of them has moved, and is not what its GID, QPN and keys say.
+  virtual bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) = 0;
+  // The QP is kept apart from its peer, and waits for the introduction.
+  virtual void introduce(Qp& qp) = 0;
+  // The QP is reset: it has no peer any more.
+  virtual void part(Qp& qp) = 0;
+};
+
 class Qp final : public Shadow<device::Qp> {
  public:
   // `init`: as the application gave it, with the capacities that the device has granted. Throws
   // std::bad_alloc.
   Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-     const Gids& gids);
+     const Gids& gids, Introducer& introducer);
 
   // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
   // The same for attributes alone: no key has changed.
   void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
-  // From now on the peer's QP, GID and keys are these.
+  // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
+  // or nobody posts.
   void meet(const Introduction& peer);
+  // The program has connected the QP, which waits in INIT for an introduction. Its requests are held.
+  bool is_apart() const {
+    std::lock_guard lock(mutex_);
+    return is_apart_;
+  }
+  // Is apart no more: connects the QP as far as the program has. 0 or errno.
+  int come_together();
 
   std::uint32_t qpn() const override { return qpn_; }
   ibv_qp_state state() const override;
@@ -102,6 +126,10 @@ class Qp final : public Shadow<device::Qp> {
   void fail();
 
  private:
+  // Nothing: it is for the device.
+  std::optional<int> modify_apart(const ibv_qp_attr& attributes, int mask);
+  int keep_apart(const ibv_qp_attr& attributes, int mask);
+  int connect_to(ibv_qp_state last);
   int to_error_state();
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
@@ -118,6 +146,7 @@ class Qp final : public Shadow<device::Qp> {
   Calls& calls_;
   Returns& returns_;
   const Gids& gids_;
+  Introducer& introducer_;
   const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
   // Its QP behind and its keys; null: they are those of the application, or of this context.
   struct Peer {
@@ -142,6 +171,7 @@ class Qp final : public Shadow<device::Qp> {
 
   mutable std::mutex mutex_;  // guards what follows
   QpAttributes attributes_;
+  bool is_apart_ = false;
 };
 
 }  // namespace ferry::virt

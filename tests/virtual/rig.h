@@ -6,7 +6,7 @@
 #include "virtual/rnic.h"
 
 // A virtual device over an RNIC of ours, which is not asked to move: each time that the context
-// enters the device, an RNIC is opened anew, on 127.0.0.1.
+// enters the device, an RNIC is opened anew, on 127.0.0.1 or another address of the loopback interface.
 namespace ferry::virt::testing {
 
 namespace r = ferry::rnic::testing;
@@ -19,12 +19,15 @@ class LoopbackRnic final : public device::Rnic {
   std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override {
     *error = fails;
     if (fails != 0) return nullptr;
-    rnic::Context::Options options = r::options(r::loopback(true, false));
+    ferry::rnic::Netdev lo = r::loopback(false, false);
+    lo.addresses.push_back(port::Address::from_ipv4(address));
+    rnic::Context::Options options = r::options(lo);
     options.sink = &sink;
     return rnic::Context::open(options, error);
   }
 
   int fails = 0;  // errno of open()
+  std::uint32_t address = INADDR_LOOPBACK;
 
  private:
   const std::string name_ = "lo";
@@ -41,9 +44,10 @@ struct Program {
   r::FaultHandler faults;
   device::MoveSink moves;
 
-  void open() {
+  void open(std::uint32_t address = INADDR_LOOPBACK) {
     auto inner = std::make_unique<LoopbackRnic>();
     device = inner.get();
+    device->address = address;
     rnic = std::make_unique<Rnic>(std::move(inner));
     int error = 0;
     context = rnic->open_movable(sink, moves, &error);
@@ -76,11 +80,14 @@ struct Program {
     EXPECT_EQ(context->query_gid(1, 0, &entry), 0);
     return entry.gid;
   }
-  // With a QP of this program or of another.
-  void connect(device::Qp* a, device::Qp* b) {
+  static void init(device::Qp* qp) {
     ibv_qp_attr init = r::attributes(IBV_QPS_INIT, 0, {});
     init.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-    for (device::Qp* qp : {a, b}) ASSERT_EQ(qp->modify(init, r::kInitMask), 0);
+    ASSERT_EQ(qp->modify(init, r::kInitMask), 0);
+  }
+  // With a QP of this program or of another.
+  void connect(device::Qp* a, device::Qp* b) {
+    for (device::Qp* qp : {a, b}) init(qp);
     r::to_rts(a, b->qpn(), gid());
     r::to_rts(b, a->qpn(), gid());
   }

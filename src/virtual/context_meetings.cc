@@ -1,0 +1,84 @@
+#include <utility>
+
+#include "virtual/context.h"
+
+// How a QP and its peer are introduced to each other when they are connected after one of them has
+// moved (letters.h). Until then the QP is apart: the program sees it connected, the device does not.
+namespace ferry::virt {
+
+void Context::moved_gids(const std::vector<port::Address>& gids) {
+  std::lock_guard lock(moved_mutex_);
+  moved_gids_ = {gids.begin(), gids.end()};
+}
+
+bool Context::has_news(const Qp& qp, const ibv_ah_attr& path) {
+  ibv_gid known{};
+  if (numbers_ == nullptr || !gids_.source_of(path, &known)) return false;
+  const Introduction introduction = introduction_of(qp, path);
+  return address_of(introduction.gid) != address_of(known) || introduction.qpn != qp.qpn() ||
+         !introduction.rkeys.empty();
+}
+
+bool Context::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
+  if (attributes.ah_attr.is_global == 0) return false;
+  if (!has_news(qp, attributes.ah_attr)) {
+    std::lock_guard lock(moved_mutex_);
+    if (!moved_gids_.contains(address_of(attributes.ah_attr.grh.dgid))) return false;
+  }
+  return !is_own(attributes);
+}
+
+// The program's call waits meanwhile, so the device behind is there.
+void Context::introduce(Qp& qp) {
+  std::lock_guard lock(talks_mutex_);
+  if (!gids_.are_learned()) gids_.learn(*inner_);
+  begin_meeting(qp, talks_[&qp]);
+}
+
+void Context::begin_meeting(Qp& qp, Talk& talk) {
+  if (has_news(qp, qp.attributes().ah_attr)) {
+    talk.is_meeting = true;
+    talk.attempt = ++attempts_;
+    write(qp, LetterKind::kSuspend, talk.attempt);
+  } else {
+    talk.step = Talk::Step::kSuspended;
+    write(qp, LetterKind::kSeek);
+  }
+}
+
+void Context::part(Qp& qp) {
+  std::lock_guard lock(talks_mutex_);
+  talks_.erase(&qp);
+}
+
+// A peer that this end has told of a move of its own waits for the end of that move.
+void Context::sought(Qp& qp, Talk& talk) {
+  if (is_stopped_ || talk.is_told) return;
+  if (talk.is_meeting) {  // it was asked before its program had connected the QP
+    write(qp, LetterKind::kSuspend, talk.attempt);
+  } else if (!has_news(qp, qp.attributes().ah_attr)) {
+    if (qp.is_apart()) connect_alone(qp, talk);  // who seeks is where its GID says
+    write(qp, LetterKind::kGoOn);
+  }
+}
+
+void Context::suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
+  if (attempt != talk.attempt) return;
+  talk.is_suspended |= talk.is_told;
+  if (is_stopped_ || !std::exchange(talk.is_meeting, false)) return;
+  if (qp.is_apart()) {
+    talk.awaits_peer = true;
+    write(qp, LetterKind::kSwitch);
+  } else {
+    write(qp, LetterKind::kGoOn);  // the peer's introduction has come before
+  }
+}
+
+void Context::connect_alone(Qp& qp, Talk& talk) {
+  talk.step = Talk::Step::kNone;
+  talk.awaits_peer = talk.is_meeting = false;
+  if (qp.come_together() != 0) qp.fail();
+  let_go(qp, talk);
+}
+
+}  // namespace ferry::virt

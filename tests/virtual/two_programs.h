@@ -1,0 +1,124 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "rig.h"
+#include "virtual/letters.h"
+
+// Two programs, over devices that know nothing of moves. Letters are carried by the test, which
+// tells them as a trace.
+namespace ferry::virt::testing {
+
+using r::Send;
+using r::wait_completion;
+
+struct Side : Program {
+  device::Qp* qp = nullptr;
+  device::Mr* mr = nullptr;
+  std::array<std::uint64_t, 64> memory{};
+
+  void start(std::uint32_t address = INADDR_LOOPBACK) {
+    open(address);
+    qp = create_qp();
+    mr = reg(memory.data(), sizeof memory);
+  }
+  int receive(std::uint64_t id, std::size_t place) {
+    return r::post_receive(qp, id, &memory[place], 8, mr);
+  }
+  int send(std::uint64_t id, std::uint64_t value) {
+    return Send(IBV_WR_SEND, id, &value, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE).post(qp);
+  }
+  std::vector<std::uint64_t> completions(int count) {
+    std::vector<std::uint64_t> ids;
+    for (; count > 0; --count) {
+      const ibv_wc wc = wait_completion(cq);
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << wc.wr_id;
+      EXPECT_EQ(wc.qp_num, qp->qpn());
+      ids.push_back(wc.wr_id);
+    }
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  bool nothing_more() {
+    ibv_wc wc{};
+    return cq->poll(1, &wc) == 0;
+  }
+  void stop() {
+    std::uint32_t unacked = 0;
+    ASSERT_EQ(context->quiesce(std::chrono::seconds(10), &unacked), 0);
+  }
+  void park() {
+    device::Parcel parcel;
+    ASSERT_EQ(context->park(&parcel), 0);
+  }
+  void unpark() { ASSERT_EQ(context->unpark(context->place()), 0); }
+  std::deque<device::Letter> letters;  // on their way to the other one
+};
+
+inline const char* name_of(const device::Letter& letter) {
+  constexpr const char* kNames[] = {"",       "SUSPEND",  "SUSPENDED", "GO_ON",
+                                    "SWITCH", "SWITCHED", "READY",     "SEEK"};
+  return kNames[static_cast<std::size_t>(letter.bytes[0])];
+}
+
+struct TwoPrograms : ::testing::Test {
+  Side m, p;
+  std::vector<std::string> trace;
+
+  // Delivers what there is, until there is nothing but letters whose receiver is not connected yet.
+  void carry() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (bool more = true; more;) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      more = m.context->progress();
+      more |= p.context->progress();
+      more |= carry_once(m, p, "m: ");
+      more |= carry_once(p, m, "p: ");
+    }
+  }
+  // False: there was nothing that could be delivered.
+  bool carry_once(Side& from, Side& to, const std::string& who) {
+    std::vector<device::Letter> written;
+    from.context->take_letters(&written);
+    from.letters.insert(from.letters.end(), written.begin(), written.end());
+    bool some = false;
+    while (!from.letters.empty()) {
+      const int error = to.context->deliver(from.letters.front());
+      if (error == ENOENT) break;
+      EXPECT_EQ(error, 0);
+      trace.push_back(who + name_of(from.letters.front()));
+      from.letters.pop_front();
+      some = true;
+    }
+    return some;
+  }
+  void suspend(Side& side) {
+    side.context->suspend_peers();
+    carry();
+    ASSERT_TRUE(side.context->peers_are_suspended());
+  }
+  // `address`: where it goes.
+  void move(Side& side, std::uint32_t address = INADDR_LOOPBACK) {
+    suspend(side);
+    side.stop();
+    side.park();
+    side.device->address = address;
+    side.unpark();
+    side.context->resume(false);
+    carry();
+  }
+  void expect_traffic(std::uint64_t id) {
+    ASSERT_EQ(m.receive(id, 1), 0);
+    ASSERT_EQ(p.receive(id, 1), 0);
+    ASSERT_EQ(m.send(id + 1, id * 10), 0);
+    ASSERT_EQ(p.send(id + 1, id * 11), 0);
+    EXPECT_EQ(m.completions(2), (std::vector<std::uint64_t>{id, id + 1}));
+    EXPECT_EQ(p.completions(2), (std::vector<std::uint64_t>{id, id + 1}));
+    EXPECT_EQ(p.memory[1], id * 10);
+    EXPECT_EQ(m.memory[1], id * 11);
+  }
+};
+
+}  // namespace ferry::virt::testing
