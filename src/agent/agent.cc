@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "agent/userfaultfd.h"
 #include "base/build_id.h"
 #include "base/own_thread.h"
+#include "device/gids.h"
 
 namespace ferry::agent {
 namespace {
@@ -46,14 +48,23 @@ device::Parcel parcel_of(const ContextSlots& context) {
   return {device::Kind::kVirtual, {}, {name.begin(), name.end()}};
 }
 
-// The names by which peers know its QPs; none of one of our RNICs.
+// The names by which peers know its QPs; none of one of our RNICs. The program has not said yet under
+// which of its GIDs a QP without a peer will be known.
 std::vector<device::Letter::End> names_of(device::MovableContext& context) {
   std::vector<device::Letter::End> names;
   if (context.place().kind == device::Kind::kFerry) return names;
   std::vector<device::QpStatus> qps;
   context.status(&qps);
+  const std::vector<ibv_gid_entry> gids = device::gids_of(context);
   for (const device::QpStatus& qp : qps) {
-    if (qp.peer_qpn != 0) names.push_back({qp.local.address, qp.qpn});
+    if (qp.peer_qpn != 0) {
+      names.push_back({qp.local.address, qp.qpn});
+      continue;
+    }
+    for (const ibv_gid_entry& entry : gids) {
+      names.push_back({{}, qp.qpn});
+      std::memcpy(names.back().gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+    }
   }
   return names;
 }
@@ -250,6 +261,8 @@ void Agent::serve(int socket) {
     if (!given) return;
     if (message.type == MessageType::kLocated) {
       take_located(message);
+    } else if (message.type == MessageType::kMovedGids) {
+      take_moved_gids(message);
     } else if (message.type == MessageType::kStatus) {
       if (!answer_status(socket)) return;
     } else if (message.type == MessageType::kSuspend) {
@@ -364,6 +377,12 @@ void Agent::take_located(const Message& message) {
   }
 }
 
+void Agent::take_moved_gids(const Message& message) {
+  MovedGids moved;
+  if (message.version == kVersion && parse(message.body, &moved))
+    registry_.set_moved_gids(std::move(moved.gids));
+}
+
 int Agent::stop(int socket, const Message& message) {
   Stop request;
   Stopped reply;
@@ -401,6 +420,7 @@ int Agent::stop(int socket, const Message& message) {
     if (answer.type == MessageType::kStopTaken) break;
     if (answer.type == MessageType::kStatus && !answer_status(socket)) return -2;
     if (answer.type == MessageType::kDeliver && !take_letters(socket, answer)) return -2;
+    if (answer.type == MessageType::kMovedGids) take_moved_gids(answer);
     if (!send_letters(socket)) return -2;
   }
   halt.give_away();

@@ -54,6 +54,7 @@ class Agent {
   bool tell_peers_know(int socket);
   bool ask_for_peers(int socket);
   void take_located(const Message& message);
+  void take_moved_gids(const Message& message);
   bool suspend(int socket, const Message& message);
   bool take_letters(int socket, const Message& message);
   bool send_letters(int socket);

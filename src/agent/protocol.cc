@@ -19,15 +19,17 @@ using device::QpStatus;
 using rnic::Slot;
 
 // The fields of each body, once for both directions: `v` is a Writer or a Reader.
-template <typename V>
-void visit(V& v, auto& endpoint) requires std::is_same_v<
-    std::remove_const_t<std::remove_reference_t<decltype(endpoint)>>, port::Endpoint> {
-  for (auto& byte : endpoint.address.bytes) v(byte);
-  v(endpoint.udp_port);
-}
-
 template <typename T, typename U>
 concept Is = std::is_same_v<std::remove_const_t<T>, U>;
+
+template <typename V, Is<port::Address> T>
+void visit(V& v, T& m) {
+  for (auto& byte : m.bytes) v(byte);
+}
+template <typename V, Is<port::Endpoint> T>
+void visit(V& v, T& m) {
+  v(m.address), v(m.udp_port);
+}
 
 template <typename V, Is<QpStatus> T>
 void visit(V& v, T& m) {
@@ -67,8 +69,7 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<device::Letter::End> T>
 void visit(V& v, T& m) {
-  for (auto& byte : m.gid.bytes) v(byte);
-  v(m.qpn);
+  v(m.gid), v(m.qpn);
 }
 template <typename V, Is<device::Letter> T>
 void visit(V& v, T& m) {
@@ -89,6 +90,10 @@ void visit(V& v, T& m) {
 template <typename V, Is<Delivered> T>
 void visit(V& v, T& m) {
   v(m.errors);
+}
+template <typename V, Is<MovedGids> T>
+void visit(V& v, T& m) {
+  v(m.gids);
 }
 template <typename V, Is<Locate> T>
 void visit(V& v, T& m) {
@@ -398,6 +403,9 @@ std::vector<std::byte> encode(const Letters& m) {
 std::vector<std::byte> encode(const Delivered& m) {
   return encode_body(m);
 }
+std::vector<std::byte> encode(const MovedGids& m) {
+  return encode_body(m);
+}
 std::vector<std::byte> encode(const Stop& m) {
   return encode_body(m);
 }
@@ -472,6 +480,9 @@ bool parse(std::span<const std::byte> body, Letters* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Delivered* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, MovedGids* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Stop* out) {

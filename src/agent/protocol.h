@@ -46,6 +46,8 @@
 //                                   ends of connections (device::Letter), which ferryd carries
 //                             <-  DELIVER                     some of theirs
 //   DELIVERED                 ->
+//                             <-  MOVED_GIDS                  whenever they change, and first after
+//                                   REGISTER, if there are some
 //
 // The CRIU plugin and the action scripts; ferryd answers each with DONE
 //   PAUSE_TREE                ->    stops every Ferry process of the tree
@@ -103,6 +105,7 @@ enum class MessageType : std::uint16_t {
   kTrack = 22,
   kSuspend = 23,
   kDeliver = 24,
+  kMovedGids = 25,
   kPauseTree = 32,
   kFrozen = 33,
   kDumpFailed = 34,
@@ -191,6 +194,10 @@ struct Letters {  // also of DELIVER
 
 struct Delivered {
   std::vector<std::int32_t> errors;  // for each letter: 0 or errno (MovableContext::deliver())
+};
+
+struct MovedGids {
+  std::vector<port::Address> gids;  // of programs that have moved (MovableContext::moved_gids())
 };
 
 struct Stop {
@@ -282,6 +289,7 @@ std::vector<std::byte> encode(const Suspend&);
 std::vector<std::byte> encode(const Suspending&);
 std::vector<std::byte> encode(const Letters&);
 std::vector<std::byte> encode(const Delivered&);
+std::vector<std::byte> encode(const MovedGids&);
 std::vector<std::byte> encode(const Stop&);
 std::vector<std::byte> encode(const Stopped&);
 std::vector<std::byte> encode(const Tracked&);
@@ -307,6 +315,7 @@ bool parse(std::span<const std::byte> body, Suspend* out);
 bool parse(std::span<const std::byte> body, Suspending* out);
 bool parse(std::span<const std::byte> body, Letters* out);
 bool parse(std::span<const std::byte> body, Delivered* out);
+bool parse(std::span<const std::byte> body, MovedGids* out);
 bool parse(std::span<const std::byte> body, Stop* out);
 bool parse(std::span<const std::byte> body, Stopped* out);
 bool parse(std::span<const std::byte> body, Tracked* out);

@@ -19,12 +19,19 @@ Registry::Change::~Change() {
 
 void Registry::Change::add(Entry entry) {
   std::lock_guard lock(registry_.mutex_);
+  if (!registry_.moved_gids_.empty()) entry.context->moved_gids(registry_.moved_gids_);
   registry_.entries_.push_back(std::move(entry));
 }
 
 void Registry::Change::remove(const device::MovableContext* context) {
   std::lock_guard lock(registry_.mutex_);
   std::erase_if(registry_.entries_, [&](const Entry& e) { return e.context == context; });
+}
+
+void Registry::set_moved_gids(std::vector<port::Address> gids) {
+  std::lock_guard lock(mutex_);
+  moved_gids_ = std::move(gids);
+  for (const Entry& entry : entries_) entry.context->moved_gids(moved_gids_);
 }
 
 bool Registry::begin_stop(std::chrono::steady_clock::time_point deadline) {

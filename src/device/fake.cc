@@ -408,6 +408,10 @@ void FakeContext::write(const Letter& letter) {
   moves_.has_letters();
 }
 
+void FakeContext::moved_gids(const std::vector<port::Address>& moved) {
+  log_->add("moved_gids " + std::to_string(moved.size()));
+}
+
 std::vector<Letter> FakeContext::delivered() {
   std::lock_guard lock(mutex_);
   return delivered_;

@@ -264,6 +264,24 @@ TEST_F(Conversation, CarriesLettersBothWays) {
   EXPECT_EQ(fake->delivered()[0].bytes, letter.bytes);
 }
 
+TEST_F(Conversation, ContextsHearOfGidsThatHaveMoved) {
+  connect();
+  const MovedGids moved{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}};
+  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(moved)), 0);
+  while (log->count("moved_gids 2") == 0) std::this_thread::yield();
+  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(MovedGids{})), 0);
+  while (log->count("moved_gids 0") == 0) std::this_thread::yield();
+  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(moved)), 0);
+  while (log->count("moved_gids 2") == 1) std::this_thread::yield();
+  // One that is opened later, too.
+  int error = 0;
+  const auto second = rnic.open_movable(sink, sink, &error);
+  Registry::Change change(registry);
+  change.add({second.get(), "fake0", "eth9"});
+  EXPECT_EQ(log->count("moved_gids 2"), 3);
+  change.remove(second.get());
+}
+
 TEST_F(Conversation, FindsAFerrydThatStartsLater) {
   ASSERT_EQ(agent->start(), 0);
   std::this_thread::sleep_for(50ms);
