@@ -246,7 +246,7 @@ struct OfAFormerFerryd : CheckpointedUnit {
               pid,   start_time(pid),     {}};
     StoppedTree tree(*here.control, here.stand_ins, kMove);
     tree.stop(here.control->processes(), *here.residents, milliseconds(60000),
-              [&](const auto& processes) { held.processes = processes; });
+              [&](const auto& processes) { held.processes = *processes; });
     here.decisions.note(Journal::held(kMove, Side::kSource, held));
     at_home.write(to_text({kMove, "web", "here", here.host.address}));
     at_home.end();

@@ -12,6 +12,7 @@
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
 #include "host/letters/carrier.h"
+#include "host/letters/moved_gids.h"
 #include "host/letters/qp_names.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
@@ -76,9 +77,12 @@ struct FerrydHere {
   std::unique_ptr<Whereabouts> whereabouts;
   std::optional<KeptPeers> peers;
   // What the kernel says of QPs.
-  QpNames::OfKernel names_of_kernel = [](pid_t) { return std::vector<device::Letter::End>(); };
+  QpNames::Kernel kernel{[](pid_t) { return std::vector<device::Letter::End>(); },
+                         [](const auto&) { return std::set<device::Letter::End>(); }};
+  bool has_kernel_devices = false;
   std::optional<QpNames> qp_names;
   std::unique_ptr<Carrier> carrier;
+  std::unique_ptr<MovedGids> moved_gids;
   DumpTurns dump_turns;
   std::optional<MoveCounters> move_counters;
   std::optional<Accounts> accounts;

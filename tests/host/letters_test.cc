@@ -32,7 +32,7 @@ struct Letters : testing::Test {
   }
   void be_told(FerrydHere& ferryd, const Names& names) {
     ferryd.stop();
-    ferryd.names_of_kernel = [this, names](pid_t) { return is_known ? names : Names(); };
+    ferryd.kernel.names_of = [this, names](pid_t) { return is_known ? names : Names(); };
     ferryd.restart();
   }
   static PlayedProcess::Behaviour has(const device::Letter::End& own,
@@ -56,7 +56,7 @@ TEST_F(Letters, ReachTheOtherEndOnAnotherHost) {
   for (int i = 0; i < 3; ++i) here.carrier->send(sender.pid(), {letter});
   EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 3; }));
   // The receiver's ferryd knows the way back.
-  there.carrier->send(receiver.pid(), {{p, m, {}}});
+  there.carrier->send(receiver.pid(), {{p, m, {std::byte{1}}}});
   EXPECT_TRUE(eventually([&] { return sender.seen().letters == 1; }));
 }
 
@@ -85,7 +85,7 @@ TEST_F(Letters, InTheNameOfAnothersQpAreDropped) {
   await(there, 1);
   here.carrier->send(sender.pid(), {letter});
   here.carrier->send(sender.pid(),
-                     {{end_of(1, 99), p, {}}});  // its own, but not the receiver's peer
+                     {{end_of(1, 99), p, {std::byte{1}}}});  // its own, but not the receiver's peer
   PlayedProcess other(there.folder.path("sock"), has(p, end_of(1, 99), 3));
   EXPECT_TRUE(eventually([&] { return other.seen().letters == 1; }));
   EXPECT_EQ(receiver.seen().letters, 0);
@@ -121,6 +121,40 @@ TEST_F(Letters, FerrydsThatDoNotAnswerAreNamed) {
   const auto found = here.carrier->find({{m, p}});
   EXPECT_FALSE(found.places.front());
   EXPECT_TRUE(found.silent.contains("127.0.0.1:1"));
+}
+
+// A QP of this number is there, and no program of Ferry's has it.
+TEST_F(Letters, ToAProgramWithoutFerryComeBack) {
+  there.stop();
+  there.kernel.there_are = [this](const Names&) { return std::set<device::Letter::End>{p}; };
+  there.restart();
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  await(here, 1);
+  here.carrier->send(sender.pid(), {letter});
+  EXPECT_TRUE(eventually([&] { return sender.seen().returned_letters == 1; }));
+}
+
+// Until it registers, the QP of a program of Ferry's looks like another's.
+TEST_F(Letters, WaitForAReceiverThatHasNotRegisteredYet) {
+  there.stop();
+  there.kernel.there_are = [this](const Names&) { return std::set<device::Letter::End>{p}; };
+  there.restart();
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  await(here, 1);
+  here.carrier->send(sender.pid(), {letter});
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+  EXPECT_EQ(sender.seen().returned_letters, 0);
+}
+
+TEST_F(Letters, OfNoBytesAreFerrydsAlone) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  here.carrier->send(sender.pid(), {{m, p, {}}, letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+  EXPECT_EQ(receiver.seen().returned_letters, 0);
 }
 
 // A QP is made anew when its peer moves: then the kernel knows it by another number.

@@ -25,7 +25,8 @@ class PlayedProcess {
     agent::ControlBlock control;
     std::atomic<int> stopped{0}, command{0}, stays{0}, resumed{0};
     std::atomic<bool> rollback{false}, same_socket{false};
-    std::atomic<int> letters{0}, suspensions{0}, releases{0};
+    std::atomic<int> letters{0}, returned_letters{0}, suspensions{0}, releases{0};
+    std::atomic<int> moved_gids{0};  // of the latest MOVED_GIDS
   };
   struct Behaviour {
     int stop_error = 0;      // answered to STOP

@@ -53,6 +53,10 @@ class Play {
         answer_status(socket, place);
       } else if (message.type == agent::MessageType::kDeliver) {
         take_letters(socket, message);
+      } else if (message.type == agent::MessageType::kMovedGids) {
+        agent::MovedGids moved;
+        agent::parse(message.body, &moved);
+        seen_.moved_gids = static_cast<int>(moved.gids.size());
       } else if (message.type == agent::MessageType::kSuspend) {
         suspend(socket, message);
       } else if (message.type == agent::MessageType::kStop && !behaviour_.mute) {
@@ -124,7 +128,7 @@ class Play {
     agent::Delivered delivered;
     for (const auto& letter : letters.letters) {
       const bool fits = letter.to == behaviour_.own && letter.from == behaviour_.peer;
-      if (fits) ++seen_.letters;
+      if (fits) ++(letter.bytes.empty() ? seen_.returned_letters : seen_.letters);
       delivered.errors.push_back(fits ? 0 : ENOENT);
     }
     agent::send_message(socket, agent::MessageType::kDelivered, agent::encode(delivered));

@@ -144,7 +144,7 @@ TEST_F(StoppedTreeTest, TheRocePortIsHeldForOtherSlotsUntilTheProcessIsBack) {
   await_processes(1);
   std::vector<HeldProcess> held;
   tree->stop(server->processes(), residents, kDeadline,
-             [&](const std::vector<HeldProcess>& stopped) { held = stopped; });
+             [&](const std::vector<HeldProcess>* stopped) { held = *stopped; });
   EXPECT_FALSE(is_free());
   tree->roll_back();
   EXPECT_TRUE(eventually([&] { return tree->all_back(); }));

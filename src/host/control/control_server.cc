@@ -60,7 +60,8 @@ struct ControlServer::Connection {
 
 namespace {
 
-constexpr std::size_t kMostTakers = 256;           // of the status of one process
+constexpr std::size_t kMostTakers = 256;  // of the status of one process
+constexpr timeval kSendLimit{2, 0};
 constexpr std::chrono::milliseconds kGlance{100};  // between looks whether a process has ended
 
 bool brings_descriptors(MessageType type) {
@@ -159,6 +160,8 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
+  // Who does not read must not hold ferryd for ever.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
   auto connection = std::make_shared<Connection>();
   connection->socket = std::move(socket);
   connection->peer = peer.pid;
@@ -283,10 +286,11 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
         answer(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
         return;
       }
-      register_process(connection, awake.registration);
       const auto descriptors = agent::descriptors_of(decision.resume->contexts);
       const int error = answer(MessageType::kResume, agent::encode(*decision.resume), descriptors);
       for (const int fd : descriptors) ::close(fd);
+      // Not before: it expects nothing else until then.
+      register_process(connection, awake.registration);
       if (error != 0) {
         log::error("cannot resume process {}: {}", connection->peer, error_text(error));
       }
@@ -591,6 +595,17 @@ void ControlServer::stop_taken(pid_t pid, std::chrono::milliseconds timeout) {
 void ControlServer::located(pid_t pid, const agent::Located& answer) {
   try {
     agent::send_message(find(pid)->socket.get(), MessageType::kLocated, agent::encode(answer));
+  } catch (const Failure&) {
+    // The process has ended.
+  }
+}
+
+void ControlServer::moved_gids(pid_t pid, const agent::MovedGids& moved) {
+  try {
+    const auto connection = find(pid);
+    const int error = agent::send_message(connection->socket.get(), MessageType::kMovedGids,
+                                          agent::encode(moved));
+    if (error != 0) drop(pid);
   } catch (const Failure&) {
     // The process has ended.
   }

@@ -105,6 +105,8 @@ class ControlServer {
   void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
   // Tells a process where its peers are; one that has ended is told nothing.
   void located(pid_t pid, const agent::Located& answer);
+  // Tells a process which GIDs belong to programs that have moved. One that does not take it is dropped.
+  void moved_gids(pid_t pid, const agent::MovedGids& moved);
   // Breaks the connection: a process that waits for stop_taken() goes on by itself, with its own
   // sockets.
   void drop(pid_t pid);

@@ -30,7 +30,6 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::seconds kAnswerLimit{10};
-constexpr std::chrono::milliseconds kStatusLimit{10000};
 constexpr std::chrono::seconds kWakeLimit{10};  // a claim counts for so long at least
 
 // The first process of a restored tree: the highest ancestor of `pid` in the same pid namespace.
@@ -56,7 +55,7 @@ bool is_running(const Held& held) {
 void need_own_devices(ControlServer& control, const std::string& program,
                       const std::vector<FerryProcess>& processes) {
   for (const FerryProcess& process : processes) {
-    for (const auto& context : control.status(process.pid, kStatusLimit).contexts) {
+    for (const auto& context : control.status(process.pid, kAnswerLimit).contexts) {
       if (context.kernel_device.empty()) continue;
       throw Failure(fmt::format(
           "'{}' uses {}, a device of the kernel: ferry move moves it, and nobody can checkpoint it",
@@ -115,8 +114,8 @@ std::string Custody::stop(pid_t root) {
   try {
     need_own_devices(control_, kept->held.program, processes);
     kept->tree->stop(processes, residents_, host_.limits.stop,
-                     [&](const std::vector<HeldProcess>& stopped) {
-                       kept->held.processes = stopped;
+                     [&](const std::vector<HeldProcess>* stopped) {
+                       kept->held.processes = *stopped;
                        decisions_.note(Journal::held(kept->id, Side::kSource, kept->held));
                        decisions_.note(Journal::kept(kept->id));
                      });

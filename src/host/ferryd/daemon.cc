@@ -17,6 +17,7 @@
 #include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
 #include "host/letters/carrier.h"
+#include "host/letters/moved_gids.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
 #include "host/proc/device_trial.h"
@@ -65,8 +66,8 @@ void forget_networks_of_others(Held* held) {
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody, Carrier& carrier, Accounts& accounts,
-               const History& history)
+               Arrivals& arrivals, Custody& custody, Carrier& carrier, MovedGids& moved_gids,
+               Accounts& accounts, const History& history)
     : host_(host),
       units_(units),
       control_(control),
@@ -80,6 +81,7 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       arrivals_(arrivals),
       custody_(custody),
       carrier_(carrier),
+      moved_gids_(moved_gids),
       accounts_(accounts),
       history_(history) {}
 
@@ -385,7 +387,12 @@ bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
 
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   WakeUp answer = decide(pid, awake);
-  if (answer.resume) whereabouts_.arrived(pid, answer.resume->contexts);
+  if (!answer.resume) return answer;
+  const auto& contexts = answer.resume->contexts;
+  whereabouts_.arrived(pid, contexts);
+  const bool brings_gids = std::any_of(contexts.begin(), contexts.end(),
+                                       [](const auto& context) { return !context.names.empty(); });
+  if (brings_gids) moved_gids_.arrived();
   return answer;
 }
 
@@ -425,6 +432,7 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 }
 
 void Daemon::registered(pid_t pid) {
+  moved_gids_.registered(pid);
   custody_.registered(pid);
   arrivals_.registered(pid);
   departures_.registered(pid);
@@ -437,6 +445,13 @@ void Daemon::letters(pid_t pid, agent::Letters letters) {
 v1::LettersReply Daemon::letters(const v1::LettersRequest& request, const std::string& from) {
   asker(request.host(), from);
   return carrier_.receive(request);
+}
+
+v1::MovedGidsReply Daemon::moved_gids(const v1::MovedGidsRequest& request,
+                                      const std::string& from) {
+  asker(request.host(), from);
+  carrier_.met({request.ferryd(), request.host()});
+  return moved_gids_.receive(request);
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {

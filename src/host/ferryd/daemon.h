@@ -21,13 +21,14 @@
 namespace ferry::host {
 
 class Carrier;
+class MovedGids;
 
 class Daemon : public ControlHandler {
  public:
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
          Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
-         Carrier& carrier, Accounts& accounts, const History& history);
+         Carrier& carrier, MovedGids& moved_gids, Accounts& accounts, const History& history);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then all requests
@@ -66,6 +67,7 @@ class Daemon : public ControlHandler {
   void taken(const v1::TakeRequest& request, const std::string& from);
 
   v1::LettersReply letters(const v1::LettersRequest& request, const std::string& from);
+  v1::MovedGidsReply moved_gids(const v1::MovedGidsRequest& request, const std::string& from);
 
   // --- the control protocol
   agent::Done pause_tree(pid_t root) override;
@@ -114,6 +116,7 @@ class Daemon : public ControlHandler {
   Arrivals& arrivals_;
   Custody& custody_;
   Carrier& carrier_;
+  MovedGids& moved_gids_;
   Accounts& accounts_;
   const History& history_;
   std::mutex mutex_;

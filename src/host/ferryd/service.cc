@@ -69,6 +69,8 @@ class FerrydService final : public v1::Ferryd::Service {
                         v1::ListenerReply* reply) override;
   grpc::Status Letters(grpc::ServerContext* context, const v1::LettersRequest* request,
                        v1::LettersReply* reply) override;
+  grpc::Status MovedGids(grpc::ServerContext* context, const v1::MovedGidsRequest* request,
+                         v1::MovedGidsReply* reply) override;
   grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
                      v1::ClaimReply* reply) override;
   grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
@@ -153,6 +155,15 @@ grpc::Status FerrydService::Letters(grpc::ServerContext* context, const v1::Lett
                                     v1::LettersReply* reply) {
   return answered(*context, [&](const std::string& from) {
     *reply = daemon_.letters(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::MovedGids(grpc::ServerContext* context,
+                                      const v1::MovedGidsRequest* request,
+                                      v1::MovedGidsReply* reply) {
+  return answered(*context, [&](const std::string& from) {
+    *reply = daemon_.moved_gids(*request, from);
     return grpc::Status::OK;
   });
 }

@@ -31,6 +31,8 @@ using std::chrono::seconds;
 
 constexpr seconds kPatience{60};  // with a letter whose receiver is nowhere
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
+// A receiver may just be connecting its QP with the sender's.
+constexpr milliseconds kFresh{3000}, kLongestPauseOfFresh{30};
 constexpr milliseconds kAnswer{5000};          // of another ferryd, with the first handshake
 constexpr milliseconds kDelivery{5000};        // to a process, with its answer
 constexpr milliseconds kOfProgram{1000};       // of a process
@@ -38,8 +40,9 @@ constexpr std::size_t kMostBytes = 1 << 20;    // of a letter
 constexpr std::size_t kMostLetters = 1 << 16;  // of a process, under way
 constexpr std::size_t kMostRoutes = 1 << 17;
 
+// EOPNOTSUPP: a program without Ferry has the receiving QP.
 bool is_settled(std::int32_t error) {
-  return error == 0 || error == EINVAL;
+  return error == 0 || error == EINVAL || error == EOPNOTSUPP;
 }
 
 // A ferryd is where a peer's address is, as a rule.
@@ -70,7 +73,7 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
     } else if (letter.bytes.size() > kMostBytes) {
       warn_of(pid, "process {} writes letters of more than {} bytes", pid, kMostBytes);
     }
-    return !is_own || letter.bytes.size() > kMostBytes;
+    return !is_own || letter.bytes.empty() || letter.bytes.size() > kMostBytes;
   });
   if (letters.empty()) return;
   for (const auto& letter : letters) names_.remember(pid, letter.from);
@@ -99,19 +102,20 @@ void Carrier::work(pid_t pid) {
     fresh.clear();
     if (mine.empty() || stopping_) break;
     lock.unlock();
-    carry(&mine);
+    carry(pid, &mine);
     lock.lock();
     if (mine.empty()) continue;
     changed_.wait_for(lock, pause, [&] { return stopping_ || !boxes_.at(pid).letters.empty(); });
-    pause = std::min(pause * 2, kLongestPause);
+    const bool is_fresh = Clock::now() - mine.back().since < kFresh;
+    pause = std::min(pause * 2, is_fresh ? kLongestPauseOfFresh : kLongestPause);
   }
   boxes_.erase(pid);
   changed_.notify_all();
 }
 
 // Takes out the letters that need no further try.
-void Carrier::carry(std::vector<Pending>* letters) {
-  Letters all;
+void Carrier::carry(pid_t pid, std::vector<Pending>* letters) {
+  Letters all, unwanted;
   for (const auto& pending : *letters) all.push_back(pending.letter);
   std::set<std::string> silent;
   Errors errors = ask_all(all, Task::kDeliver, &silent);
@@ -119,13 +123,26 @@ void Carrier::carry(std::vector<Pending>* letters) {
   const auto now = Clock::now();
   std::erase_if(*letters, [&](const Pending& pending) {
     const std::int32_t error = errors[at++];
+    if (error == EOPNOTSUPP) unwanted.push_back(pending.letter);
     if (is_settled(error)) return true;
     if (now - pending.since < kPatience) return false;
+    unwanted.push_back(pending.letter);
     log::warn("no program has QP {:#08x} of {}, to which QP {:#08x} of {} is connected",
               pending.letter.to.qpn, to_string(pending.letter.to.gid), pending.letter.from.qpn,
               to_string(pending.letter.from.gid));
     return true;
   });
+  if (!unwanted.empty()) give_back(pid, unwanted);
+}
+
+void Carrier::give_back(pid_t pid, const Letters& letters) {
+  agent::Letters back;
+  for (const auto& letter : letters) back.letters.push_back({letter.to, letter.from, {}});
+  try {
+    control_.deliver(pid, back, kDelivery);
+  } catch (const Failure&) {
+    // The sender has ended, or stops.
+  }
 }
 
 void Carrier::met(const Ferryd& ferryd) {
@@ -167,7 +184,9 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
     std::lock_guard lock(noting);
     if (!answers) silent->insert(ferryd.address);
     for (std::size_t i = 0; answers && i < part.size(); ++i) {
-      if (!is_settled(errors[indexes[i]])) errors[indexes[i]] = (*answers)[i];
+      // A QP of Ferry's is meant rather than another's of the same number.
+      if (errors[indexes[i]] != 0 && (errors[indexes[i]] == ENOENT || (*answers)[i] != ENOENT))
+        errors[indexes[i]] = (*answers)[i];
     }
   };
   std::map<device::Letter::End, Ferryd> routes;
@@ -260,9 +279,30 @@ std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
   return owners;
 }
 
+// Receiving QPs that programs of this host have, but none of Ferry's.
+void Carrier::note_others(const Letters& letters, const std::vector<pid_t>& owners,
+                          Errors* errors) {
+  std::vector<device::Letter::End> names;
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (owners[i] == 0) names.push_back(letters[i].to);
+  }
+  if (names.empty() || Clock::now() - began_ < kAllHaveRegistered) return;
+  const auto there_are = names_.there_are(names);
+  if (there_are.empty()) return;
+  std::vector<QpNames::Own> ferrys;
+  for (const auto& process : control_.processes()) ferrys.push_back(names_.of(process.pid));
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (owners[i] != 0 || !there_are.contains(letters[i].to)) continue;
+    const bool is_ferrys = std::any_of(ferrys.begin(), ferrys.end(),
+                                       [&](const auto& own) { return own.has(letters[i].to); });
+    if (!is_ferrys) (*errors)[i] = EOPNOTSUPP;
+  }
+}
+
 Carrier::Errors Carrier::hand_over(const Letters& letters, Task task) {
   Errors errors(letters.size(), ENOENT);
   const auto owners = owners_of(letters);
+  note_others(letters, owners, &errors);
   std::map<pid_t, std::vector<std::size_t>> of_processes;
   for (std::size_t i = 0; i < letters.size(); ++i) {
     if (owners[i] != 0) of_processes[owners[i]].push_back(i);
@@ -291,6 +331,9 @@ v1::LettersReply Carrier::receive(const v1::LettersRequest& request) {
   met(asking);
   Letters letters;
   for (const auto& message : request.letters()) letters.push_back(letter_of(message));
+  if (!request.only_ask() && std::any_of(letters.begin(), letters.end(),
+                                         [](const auto& letter) { return letter.bytes.empty(); }))
+    throw Failure("a letter of no bytes from another ferryd");
   if (!asking.address.empty()) {
     std::lock_guard lock(mutex_);
     if (routes_.size() > kMostRoutes) routes_.clear();

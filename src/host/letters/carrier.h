@@ -25,7 +25,8 @@ struct ThisHost;
 
 // Carries letters (device::Letter) between programs with devices of the kernel, on this host and on
 // others. Letters to one QP arrive in their order. A letter whose receiver is nowhere is tried again
-// and again: the receiver may be on its way to another host. Any thread may call.
+// and again: the receiver may be on its way to another host. One that nobody will receive goes back to
+// its sender, without its bytes. Any thread may call.
 class Carrier {
  public:
   // The ferryd of a host.
@@ -37,6 +38,9 @@ class Carrier {
   struct Connection {
     device::Letter::End own, peer;
   };
+
+  // Until then after a start of ferryd, a process that has not registered may be one of Ferry's.
+  static constexpr std::chrono::seconds kAllHaveRegistered{3};
 
   Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
           KeptPeers& peers);
@@ -58,6 +62,8 @@ class Carrier {
     std::set<std::string> silent;  // addresses, with ports, where no ferryd answers
   };
   Found find(const std::vector<Connection>& connections);
+  // The ferryds of other hosts.
+  std::vector<Ferryd> known() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -73,21 +79,23 @@ class Carrier {
   enum class Task { kDeliver, kAsk };
 
   void work(pid_t pid);
-  void carry(std::vector<Pending>* letters);
+  void carry(pid_t pid, std::vector<Pending>* letters);
+  void give_back(pid_t pid, const Letters& letters);
   // These give 0 or errno for each letter, and remember where its receiver is.
   Errors hand_over(const Letters& letters, Task task);
   // Nothing: there is no answer.
   std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
+  void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
   // The process of this host that has the receiving end; 0: there is none.
   std::vector<pid_t> owners_of(const Letters& letters);
-  std::vector<Ferryd> known() const;
 
   const ThisHost& host_;
   ControlServer& control_;
   Directory& directory_;
   QpNames& names_;
   KeptPeers& peers_;
+  const Clock::time_point began_ = Clock::now();
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -1,5 +1,7 @@
 #include "host/letters/qp_names.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,7 +22,38 @@ std::vector<device::Letter::End> QpNames::names_by_kernel(pid_t pid) {
     if (is_new) found->second = kernel_gids(qp.device);
     for (const port::Address& gid : found->second) names.push_back({gid, qp.qpn});
   }
+  for (const std::string& device : opened_kernel_devices(pid)) {
+    for (const port::Address& gid : kernel_gids(device)) names.push_back({gid, 0});
+  }
   return names;
+}
+
+std::set<device::Letter::End> QpNames::there_are_by_kernel(const Kernel::Names& names) {
+  std::set<device::Letter::End> found;
+  for (const auto& [device, qpns] : all_kernel_qpns()) {
+    const std::vector<port::Address> gids = kernel_gids(device);
+    for (const auto& name : names) {
+      if (qpns.count(name.qpn) > 0 && std::find(gids.begin(), gids.end(), name.gid) != gids.end())
+        found.insert(name);
+    }
+  }
+  return found;
+}
+
+std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) const {
+  try {
+    return kernel_.there_are(names);
+  } catch (const Failure& failure) {
+    log::warn("cannot see which QPs this host has: {}", failure.what());
+    return {};
+  }
+}
+
+std::vector<device::Letter::End> QpNames::Own::gids() const {
+  std::vector<device::Letter::End> gids;
+  std::copy_if(names_.begin(), names_.end(), std::back_inserter(gids),
+               [](const auto& name) { return name.qpn == 0; });
+  return gids;
 }
 
 QpNames::Own QpNames::of(pid_t pid) const {
@@ -28,7 +61,7 @@ QpNames::Own QpNames::of(pid_t pid) const {
   const auto brought = residents_.of(pid).names;
   own.names_.insert(brought.begin(), brought.end());
   try {
-    for (const auto& name : of_kernel_(pid)) {
+    for (const auto& name : kernel_.names_of(pid)) {
       own.names_.insert(name);
       // After a move the program uses the addresses of the place where it began.
       for (const auto& old : brought) own.names_.insert({old.gid, name.qpn});

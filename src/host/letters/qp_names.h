@@ -21,28 +21,40 @@ class QpNames {
   class Own {
    public:
     bool has(const device::Letter::End& name) const { return names_.contains(name); }
+    // The GIDs, each as a name without a QPN.
+    std::vector<device::Letter::End> gids() const;
 
    private:
     friend class QpNames;
     std::set<device::Letter::End> names_;
   };
 
-  // The names that a process has according to the kernel. Throws Failure.
-  using OfKernel = std::function<std::vector<device::Letter::End>(pid_t)>;
+  // What the kernel tells. Each throws Failure.
+  struct Kernel {
+    // The names of a process's QPs, and those without a QPN for the GIDs of the devices that it has
+    // opened.
+    std::function<std::vector<device::Letter::End>(pid_t)> names_of = names_by_kernel;
+    // Which of these names QPs of this host have, of whatever process.
+    using Names = std::vector<device::Letter::End>;
+    std::function<std::set<device::Letter::End>(const Names&)> there_are = there_are_by_kernel;
+  };
 
-  explicit QpNames(Residents& residents) : QpNames(residents, names_by_kernel) {}
-  QpNames(Residents& residents, OfKernel of_kernel)
-      : residents_(residents), of_kernel_(std::move(of_kernel)) {}
+  explicit QpNames(Residents& residents) : QpNames(residents, Kernel()) {}
+  QpNames(Residents& residents, Kernel kernel)
+      : residents_(residents), kernel_(std::move(kernel)) {}
 
   Own of(pid_t pid) const;
+  // Of these names, those of QPs of this host, of whatever process.
+  std::set<device::Letter::End> there_are(const std::vector<device::Letter::End>& names) const;
   // A letter goes to or comes from this QP of the process, whose own it is.
   void remember(pid_t pid, const device::Letter::End& name) { residents_.know(pid, name); }
 
  private:
   static std::vector<device::Letter::End> names_by_kernel(pid_t pid);
+  static std::set<device::Letter::End> there_are_by_kernel(const Kernel::Names& names);
 
   Residents& residents_;
-  const OfKernel of_kernel_;
+  const Kernel kernel_;
 };
 
 }  // namespace ferry::host

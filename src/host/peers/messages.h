@@ -21,6 +21,8 @@ class MovePlan;
 class MoveProgress;
 class MoveReport;
 class MoveRequest;
+class MovedGidsReply;
+class MovedGidsRequest;
 class PastMove;
 class Place;
 class PrepareReply;

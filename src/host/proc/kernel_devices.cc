@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/failure.h"
+#include "host/proc/process_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -70,6 +71,17 @@ std::vector<port::Address> kernel_gids(const std::string& device, const std::str
     }
   }
   return gids;
+}
+
+std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs) {
+  std::vector<std::string> devices;
+  for (const auto& descriptor : descriptors_of(pid)) {
+    const fs::path target = descriptor.target;
+    if (target.parent_path() != "/dev/infiniband") continue;
+    std::string device = line_of(fs::path(sysfs) / target.filename() / "ibdev");
+    if (!device.empty()) devices.push_back(std::move(device));
+  }
+  return devices;
 }
 
 std::optional<DeviceNode> node_of(const std::string& device, const std::string& sysfs) {

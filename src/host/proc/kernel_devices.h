@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +25,9 @@ std::vector<KernelDevice> kernel_devices(const std::string& sysfs = kInfinibandC
 // The GIDs of all ports of a device; none when there is no such device.
 std::vector<port::Address> kernel_gids(const std::string& device,
                                        const std::string& sysfs = kInfinibandClass);
+
+// Those that a process has opened, as far as they are in /dev/infiniband under the names of /sys.
+std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs = kVerbsClass);
 
 // The character device by which programs use an RDMA device, in /dev/infiniband.
 struct DeviceNode {

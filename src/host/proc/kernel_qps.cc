@@ -110,6 +110,18 @@ std::optional<KernelQp> qp_of(nlattr** attributes) {
   return qp;
 }
 
+// Their indexes and names. Throws Failure.
+std::vector<std::pair<std::uint32_t, std::string>> devices_of(RdmaNetlink* kernel) {
+  std::vector<std::pair<std::uint32_t, std::string>> devices;
+  kernel->dump(RDMA_NLDEV_CMD_GET, -1, [&](nlattr** attributes) {
+    const nlattr* const index = attributes[RDMA_NLDEV_ATTR_DEV_INDEX];
+    const nlattr* const name = attributes[RDMA_NLDEV_ATTR_DEV_NAME];
+    if (has_u32(index) && name != nullptr)
+      devices.emplace_back(::nla_get_u32(index), ::nla_get_string(name));
+  });
+  return devices;
+}
+
 bool is_thread_of(pid_t pid, pid_t thread) {
   return thread != 0 && ::access(fmt::format("/proc/{}/task/{}", pid, thread).c_str(), F_OK) == 0;
 }
@@ -125,17 +137,23 @@ std::optional<KernelQp> parse_kernel_qp(std::span<const std::byte> attributes) {
   return qp_of(parsed);
 }
 
+std::map<std::string, std::set<std::uint32_t>> all_kernel_qpns() {
+  RdmaNetlink kernel;
+  std::map<std::string, std::set<std::uint32_t>> all;
+  for (const auto& [index, name] : devices_of(&kernel)) {
+    auto& qpns = all[name];
+    kernel.dump_entries(RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, index,
+                        [&](nlattr** entry) {
+                          if (const auto qp = qp_of(entry)) qpns.insert(qp->qpn);
+                        });
+  }
+  return all;
+}
+
 std::vector<KernelQp> kernel_qps(pid_t pid) {
   RdmaNetlink kernel;
-  std::vector<std::pair<std::uint32_t, std::string>> devices;
-  kernel.dump(RDMA_NLDEV_CMD_GET, -1, [&](nlattr** attributes) {
-    const nlattr* const index = attributes[RDMA_NLDEV_ATTR_DEV_INDEX];
-    const nlattr* const name = attributes[RDMA_NLDEV_ATTR_DEV_NAME];
-    if (has_u32(index) && name != nullptr)
-      devices.emplace_back(::nla_get_u32(index), ::nla_get_string(name));
-  });
   std::vector<KernelQp> qps;
-  for (const auto& [index, name] : devices) {
+  for (const auto& [index, name] : devices_of(&kernel)) {
     std::set<std::uint32_t> contexts, pds;
     kernel.try_dump_entries(RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, index,
                             [&](nlattr** entry) {

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +26,9 @@ struct KernelQp {
 
 // Those of process `pid`; none where the kernel has no RDMA. Throws Failure.
 std::vector<KernelQp> kernel_qps(pid_t pid);
+
+// The QPNs of all processes, by device.
+std::map<std::string, std::set<std::uint32_t>> all_kernel_qpns();
 
 // One entry of the kernel's answer: its attributes. Nothing for a QP of the kernel's own, or
 // malformed bytes.

@@ -107,7 +107,11 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
                         process.process.control_block,
                         {process.inner_pid, process.contexts}});
       }
-      record(held);
+      record(&held);
+      for (std::size_t i = 0; i < held.size(); ++i) {
+        for (std::size_t j = 0; j < stopped[i].contexts.size(); ++j)
+          stopped[i].contexts[j].names = std::move(held[i].place.contexts[j].names);
+      }
     } catch (const Failure& error) {
       failure = error.what();
     }

@@ -35,8 +35,9 @@ class StoppedTree {
   // Closes what is left; processes that were stopped and told nothing can then not come back.
   ~StoppedTree();
 
-  // Gets what recover() needs, before any process lets go of its sockets. May throw Failure.
-  using Recorder = std::function<void(const std::vector<HeldProcess>&)>;
+  // Gets what recover() needs, before any process lets go of its sockets, and may change the names of
+  // QPs in it. May throw Failure.
+  using Recorder = std::function<void(std::vector<HeldProcess>*)>;
 
   // Stops the processes in parallel; the stand-ins answer when it returns. What they say of their
   // sockets must be true (slots.h). Throws Failure: then all go on where they were.

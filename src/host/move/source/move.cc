@@ -589,8 +589,10 @@ std::string Move::pause_tree() {
 void Move::stop_rdma() {
   const auto processes = ferry_processes(side_.control, unit_.root());
   const auto suspension = partners_.suspend(processes, move_id_, host_.limits.stop / 2);
-  tree_.stop(processes, side_.residents, host_.limits.stop,
-             [this](const std::vector<HeldProcess>& held) { note_held(held); });
+  tree_.stop(processes, side_.residents, host_.limits.stop, [this](std::vector<HeldProcess>* held) {
+    partners_.complete_names(held);
+    note_held(*held);
+  });
 }
 
 // The processes that use RDMA.
@@ -601,7 +603,6 @@ std::vector<pid_t> Move::pids() const {
 }
 
 void Move::note_held(const std::vector<HeldProcess>& processes) {
-  partners_.need_own_names(processes);
   Held held{unit_.name(), peer_.record(),           {},       {}, stamp_now().boot,
             unit_.root(), start_time(unit_.root()), processes};
   held.netns = unit_.netns();

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/failure.h"
+#include "ferry.pb.h"
+#include "ferryd_here.h"
+#include "played_process.h"
+
+// What ferryds tell each other and their processes of programs that have moved with a device of the
+// kernel.
+namespace ferry::test {
+namespace {
+
+port::Address gid(std::uint32_t host) {
+  return port::Address::from_ipv4(0x0A4F0000 + host);
+}
+
+struct MovedGids : testing::Test {
+  FerrydHere here{"here"}, there{"there"};
+
+  void SetUp() override {
+    for (FerrydHere* ferryd : {&here, &there}) {
+      ferryd->stop();
+      ferryd->has_kernel_devices = true;
+      ferryd->restart();
+    }
+  }
+  void meet() { here.carrier->met({there.host.address, "there"}); }
+  // Each has heard of the other.
+  void await_meeting() {
+    meet();
+    ASSERT_TRUE(eventually([&] { return !there.carrier->known().empty(); }));
+  }
+  // A program has come to a host from another one, with these GIDs.
+  static void bring(FerrydHere& ferryd, pid_t pid, std::initializer_list<std::uint32_t> gids) {
+    agent::ContextSlots context{"eth0", {}, "rxe0", {}};
+    for (const std::uint32_t number : gids) context.names.push_back({gid(number), 0});
+    context.names.push_back({gid(*gids.begin()), 17});
+    ferryd.whereabouts->arrived(pid, {context});
+  }
+};
+
+// Something that lives until it is ended.
+struct Sleeper {
+  pid_t pid = ::fork();
+  Sleeper() {
+    if (pid == 0) {
+      ::pause();
+      ::_exit(0);
+    }
+  }
+  ~Sleeper() { end(); }
+  void end() {
+    if (pid <= 0) return;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    pid = 0;
+  }
+};
+
+TEST_F(MovedGids, ReachTheProcessesOfAllHostsBeforeTheProgramGoesOn) {
+  PlayedProcess near(here.folder.path("sock"), {.slot = 1}),
+      far(there.folder.path("sock"), {.slot = 2});
+  ASSERT_NO_FATAL_FAILURE(await_meeting());
+  ASSERT_TRUE(eventually([&] { return there.control->processes().size() == 1; }));
+  Sleeper moved;
+  bring(here, moved.pid, {1, 2});
+  here.moved_gids->arrived();
+  EXPECT_TRUE(eventually([&] { return far.seen().moved_gids == 2; }));
+  EXPECT_TRUE(eventually([&] { return near.seen().moved_gids == 2; }));
+  // Those that register later, too.
+  PlayedProcess late(there.folder.path("sock"), {.slot = 3});
+  EXPECT_TRUE(eventually([&] { return late.seen().moved_gids == 2; }));
+  moved.end();
+  EXPECT_TRUE(eventually([&] { return far.seen().moved_gids == 0; }));
+}
+
+TEST_F(MovedGids, OfSeveralHostsComeTogether) {
+  PlayedProcess process(here.folder.path("sock"), {});
+  ASSERT_NO_FATAL_FAILURE(await_meeting());
+  Sleeper moved, other;
+  bring(here, moved.pid, {1});
+  bring(there, other.pid, {1, 2, 3});
+  there.moved_gids->arrived();
+  EXPECT_TRUE(eventually([&] { return process.seen().moved_gids == 3; }));
+}
+
+TEST_F(MovedGids, AFerrydThatIsStartedAnewHearsOfThem) {
+  ASSERT_NO_FATAL_FAILURE(await_meeting());
+  Sleeper moved;
+  bring(here, moved.pid, {1});
+  here.moved_gids->arrived();
+  there.restart();
+  PlayedProcess process(there.folder.path("sock"), {});
+  EXPECT_TRUE(eventually([&] { return process.seen().moved_gids == 1; }));
+}
+
+TEST_F(MovedGids, AHostThatDoesNotAnswerHoldsNobodyUp) {
+  PlayedProcess process(here.folder.path("sock"), {});
+  here.carrier->met({"127.0.0.1:1", "deaf"});
+  Sleeper moved;
+  bring(here, moved.pid, {1});
+  here.moved_gids->arrived();
+  EXPECT_TRUE(eventually([&] { return process.seen().moved_gids == 1; }));
+}
+
+TEST_F(MovedGids, MalformedOnesAreRefused) {
+  v1::MovedGidsRequest request;
+  request.set_ferryd(there.host.address);
+  request.add_gids("short");
+  EXPECT_THROW(here.moved_gids->receive(request), Failure);
+  request.clear_gids();
+  for (int i = 0; i < 5000; ++i) request.add_gids(std::string(16, 'x'));
+  EXPECT_THROW(here.moved_gids->receive(request), Failure);
+}
+
+}  // namespace
+}  // namespace ferry::test
