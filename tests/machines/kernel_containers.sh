@@ -9,10 +9,7 @@ group_containers() {
   local host
   make_image
   make_bridges
-  for host in "${machines[@]:?}"; do
-    await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
-  done
-  on_all 'modprobe rdma_rxe; tc qdisc add dev eth0 root netem delay 3ms'
+  load_rxe
   vm h2 'rdma link add rxe0 type rxe netdev eth0'
   # The MTU of a bridge is that of its smallest port, unless somebody sets it.
   for host in h1 h3; do
@@ -20,7 +17,7 @@ group_containers() {
   done
   runc_with_kernel_device
   podman_with_kernel_device
-  on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'
+  unload_rxe
 }
 
 start_peer() {

@@ -117,12 +117,8 @@ group_clocks() {
 # shellcheck disable=SC2016 # the machines' shells expand
 group_device() {
   local server host pingpong
-  # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
-  for host in "${machines[@]}"; do
-    await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
-  done
-  # A pingpong without a pause takes all of the machines' processors, which ferryd needs as well.
-  on_all 'modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; tc qdisc add dev eth0 root netem delay 3ms'
+  load_rxe
+  on_all 'rdma link add rxe0 type rxe netdev eth0'
   start_pair_of_kernel '-e -c -m 4096 -n 2000000000'
   vm h1 'ferry ps --qps' | grep -q rxe0 || fail 'the QP of rxe0 is not listed'
   vm h3 'cat /sys/class/net/eth0/mtu >/tmp/mtu; ip link set eth0 mtu 1500'
@@ -157,6 +153,9 @@ group_device() {
   counted_messages
   ok 'each SEND, WRITE and READ is done once, whichever end moves or both do, and when a ferryd is killed in the middle'
 
+  later_connections
+  ok 'clients connect with servers that have moved, and with others there'
+
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
   packets_go_on h1
@@ -165,9 +164,20 @@ group_device() {
   await 'ferryd knows its QP' vm h1 "ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == 1'"
   fails "'ibv_ud_pingpong' has a UD QP on rxe0, which cannot move along" h1 'ferry move ibv_ud_pingpong --to h3'
   vm h1 'pkill -x ibv_ud_pingpong; while pgrep -x ibv_ud_pingpong >/dev/null; do sleep 0.1; done'
-  on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'
+  unload_rxe
   ok 'a peer without Ferry and a UD QP are named, and nothing is stopped'
 }
+# shellcheck disable=SC2016 # the machines' shells expand
+load_rxe() {
+  local host
+  # rdma_rxe takes UDP port 4791 of all addresses, which stand-ins of programs that were here may have for a minute.
+  for host in "${machines[@]}"; do
+    await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
+  done
+  # A program without a pause takes all of the machines' processors, which ferryd needs as well.
+  on_all 'modprobe rdma_rxe; tc qdisc add dev eth0 root netem delay 3ms'
+}
+unload_rxe() { on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'; }
 # start_of_kernel HOST COMMAND
 start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
 end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >/dev/null; do sleep 0.1; done"; }
@@ -207,6 +217,39 @@ counted_messages() {
     await "the $side reports" vm h1 "jq -e .result /tmp/$side"
     vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 4500' >/dev/null ||
       fail "the $side: $(vm h1 "cat /tmp/$side")"
+  done
+  end_of_kernel stream_check
+}
+# Servers that were started on h1 serve on h3, under the GID of h1; h2's ferryd has heard of the moves.
+later_connections() {
+  local host side
+  # The QP of this one is made, and its number is what clients get.
+  start_of_kernel h1 'ibv_rc_pingpong -g 1 -e -c -m 4096 -n 100'
+  await 'the server listens' vm h1 'ss -Hltn "sport = :18515" | grep -q .'
+  bring h1 h3 ibv_rc_pingpong
+  # A server without Ferry where that one was.
+  vm h1 'cd /tmp; setsid nohup ibv_rc_pingpong -g 1 -e -c -m 4096 -n 100 >/dev/null 2>&1 </dev/null &'
+  await 'the server without Ferry listens' vm h1 'ss -Hltn "sport = :18515" | grep -q .'
+  for host in h1 h3; do
+    vm h2 "timeout 100 ferry run --device rxe0 -- ibv_rc_pingpong -g 1 -e -c -m 4096 -n 100 $host" >/dev/null ||
+      fail "no connection with the server on $host"
+    await "the server on $host has ended" vm "$host" '! pgrep -x ibv_rc_pingpong'
+  done
+
+  for host in "${machines[@]}"; do vm "$host" ': >/tmp/client; : >/tmp/server'; done
+  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 18 \
+    --events >/tmp/server 2>&1 </dev/null &'
+  await 'the server listens' vm h1 'ss -Hltn "sport = :18600" | grep -q .'
+  bring h1 h3 stream_check
+  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h3 --apart --json --gid-index 1 --timeout 18 \
+    --qps 3 --size 4096 --messages 400 --rate 60 >/tmp/client 2>&1 </dev/null &'
+  await 'the client runs' packets_go_on h2
+  bring h2 h1 stream_check
+  for side in client server; do
+    host=h1
+    if [ "$side" = server ]; then host=h3; fi
+    await "the $side reports" vm "$host" "jq -e .result /tmp/$side"
+    vm "$host" "cat /tmp/$side" | jq -e '.result == "ok"' >/dev/null || fail "the $side: $(vm "$host" "cat /tmp/$side")"
   done
   end_of_kernel stream_check
 }
