@@ -232,6 +232,7 @@ void Agent::run() {
       set_socket(socket);
       if (socket >= 0 && !ending_) {
         if (send_message(socket, MessageType::kRegister, encode(registration())) == 0) {
+          correspondence_.begin_anew();
           serve(socket);
         }
       }

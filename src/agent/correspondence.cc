@@ -2,12 +2,15 @@
 
 #include <cerrno>
 #include <new>
+#include <utility>
 
 namespace ferry::agent {
 namespace {
 
 constexpr int kStepMs = 1;      // between steps of contexts that are under way
 constexpr int kGlanceMs = 100;  // between looks whether a suspension has lasted for too long
+// Until a letter without an answer is written again: longer than ferryd tries to deliver it.
+constexpr int kRepeatMs = 70000;
 
 }  // namespace
 
@@ -46,11 +49,22 @@ Delivered Correspondence::deliver(const Letters& letters) {
   return delivered;
 }
 
+void Correspondence::begin_anew() {
+  registry_.for_each([](Registry::Entry& entry) { entry.context->repeat_letters(); });
+}
+
 bool Correspondence::tend(Letters* out) {
   if (suspended_for_ != 0 && Clock::now() >= released_at_) release();
+  const bool was_waiting = std::exchange(is_waiting_, false);
   is_under_way_ = false;
+  const auto now = Clock::now();
+  if (!was_waiting) repeated_at_ = now;
+  const bool repeats = now - repeated_at_ >= std::chrono::milliseconds(kRepeatMs);
+  if (repeats) repeated_at_ = now;
   registry_.for_each([&](Registry::Entry& entry) {
     is_under_way_ |= entry.context->progress();
+    if (repeats) entry.context->repeat_letters();
+    is_waiting_ |= entry.context->awaits_letters();
     entry.context->take_letters(&out->letters);
   });
   return !out->letters.empty();
@@ -58,7 +72,8 @@ bool Correspondence::tend(Letters* out) {
 
 int Correspondence::hurry() const {
   if (is_under_way_) return kStepMs;
-  return suspended_for_ != 0 ? kGlanceMs : -1;
+  if (suspended_for_ != 0) return kGlanceMs;
+  return is_waiting_ ? kRepeatMs : -1;
 }
 
 }  // namespace ferry::agent

@@ -26,6 +26,8 @@ class Correspondence {
   // Lets contexts go on with what peers have asked for, and takes the letters that they have
   // written. False: there are none.
   bool tend(Letters* out);
+  // Another ferryd carries letters from now on.
+  void begin_anew();
   // When tend() is to be called at the latest, in ms; -1: there is no hurry.
   int hurry() const;
 
@@ -34,8 +36,9 @@ class Correspondence {
 
   Registry& registry_;
   std::uint64_t suspended_for_ = 0;  // move; 0: none
-  Clock::time_point released_at_;
+  Clock::time_point released_at_, repeated_at_ = Clock::now();
   bool is_under_way_ = false;  // some context is
+  bool is_waiting_ = false;    // some context is, for letters
 };
 
 }  // namespace ferry::agent

@@ -408,6 +408,10 @@ void FakeContext::write(const Letter& letter) {
   moves_.has_letters();
 }
 
+void FakeContext::repeat_letters() {
+  log_->add("repeat_letters");
+}
+
 void FakeContext::moved_gids(const std::vector<port::Address>& moved) {
   log_->add("moved_gids " + std::to_string(moved.size()));
 }

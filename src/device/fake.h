@@ -262,6 +262,7 @@ class FakeContext final : public MovableContext {
   void release_peers() override;
   void take_letters(std::vector<Letter>* out) override;
   int deliver(const Letter& letter) override;
+  void repeat_letters() override;
   void moved_gids(const std::vector<port::Address>& gids) override;
   void sought(std::vector<port::Endpoint>* out) override;
   void located(const port::Endpoint& name, const port::Endpoint& location,

@@ -137,6 +137,10 @@ class MovableContext : public Context {
   // ENOENT: there is no such connection; EINVAL: the letter is malformed.
   virtual int deliver(const Letter& /*letter*/) { return ENOENT; }
   virtual bool progress() { return false; }
+  // Whether it waits for an answer to a letter, other than a suspension; repeat_letters() writes those
+  // again that the other ends may not have got: a ferryd that ends loses what it carries.
+  virtual bool awaits_letters() { return false; }
+  virtual void repeat_letters() {}
   // The GIDs of programs that have moved: all that this host's ferryd knows of.
   virtual void moved_gids(const std::vector<port::Address>& /*gids*/) {}
 

@@ -81,6 +81,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   void take_letters(std::vector<device::Letter>* out) override;
   int deliver(const device::Letter& letter) override;
   bool progress() override;
+  bool awaits_letters() override;
+  void repeat_letters() override;
   void moved_gids(const std::vector<port::Address>& gids) override;
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
@@ -168,6 +170,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   bool has_suspended_peer(Qp& qp);
   // Whether a talk is at a step that a stop cannot interrupt.
   bool is_in_the_midst(Qp& qp);
+  // The latest letter of a talk whose answer has not come. Nothing: there is none.
+  std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk) const;
   void tell(Qp& qp);
   void release_peer(Qp& qp, Talk& talk);
   void stopped();
@@ -203,6 +207,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   void sought(Qp& qp, Talk& talk);
   // Nobody will introduce the QP and its peer.
   void connect_alone(Qp& qp, Talk& talk);
+  // Nobody receives what this end has written.
+  void returned(Qp& qp, Talk& talk);
 
   const std::shared_ptr<device::Rnic> rnic_;
   device::EventSink& sink_;

@@ -63,6 +63,8 @@ void Context::sought(Qp& qp, Talk& talk) {
 }
 
 void Context::suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
+  const bool asks = talk.is_told || talk.is_meeting || talk.awaits_peer;
+  if (!asks && !is_stopped_) write(qp, LetterKind::kGoOn);  // once more: that one has not come
   if (attempt != talk.attempt) return;
   talk.is_suspended |= talk.is_told;
   if (is_stopped_ || !std::exchange(talk.is_meeting, false)) return;
@@ -76,9 +78,15 @@ void Context::suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
 
 void Context::connect_alone(Qp& qp, Talk& talk) {
   talk.step = Talk::Step::kNone;
-  talk.awaits_peer = talk.is_meeting = false;
+  talk.is_meeting = false;
   if (qp.come_together() != 0) qp.fail();
   let_go(qp, talk);
+}
+
+// Who has answered before is only on its way to another host.
+void Context::returned(Qp& qp, Talk& talk) {
+  const bool waits_for_first_answer = qp.is_apart() && !talk.is_told && !talk.awaits_peer;
+  if (waits_for_first_answer && !is_stopped_) connect_alone(qp, talk);
 }
 
 }  // namespace ferry::virt

@@ -301,6 +301,10 @@ void Context::resume_qp(Qp& qp) {
 void Context::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
                                 const Introduction& introduction) {
   const bool switches = kind == LetterKind::kSwitch;
+  if (!switches && !talk.awaits_peer && !talk.is_met && !is_stopped_) {
+    write(qp, LetterKind::kReady);  // once more: that one has not come
+    return;
+  }
   if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
   if (is_stopped_) {
     talk.peer = introduction;  // resume() comes back to it
@@ -348,7 +352,7 @@ int Context::deliver(const device::Letter& letter) {
   Qp& qp = **found;
   Talk& talk = talks_[&qp];
   if (is_returned) {
-    if (qp.is_apart() && !is_stopped_ && !talk.is_told) connect_alone(qp, talk);
+    returned(qp, talk);
     return 0;
   }
   switch (body.kind) {
@@ -369,6 +373,32 @@ int Context::deliver(const device::Letter& letter) {
     case LetterKind::kSeek: sought(qp, talk); break;
   }
   return 0;
+}
+
+std::optional<LetterKind> Context::unanswered(const Qp& qp, const Talk& talk) const {
+  if (talk.awaits_peer) return LetterKind::kSwitch;
+  if (talk.is_meeting) return LetterKind::kSuspend;
+  if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
+  if (talk.step != Talk::Step::kSuspended) return std::nullopt;
+  return qp.is_apart() ? LetterKind::kSeek : LetterKind::kSuspended;
+}
+
+bool Context::awaits_letters() {
+  std::lock_guard lock(talks_mutex_);
+  return std::any_of(talks_.begin(), talks_.end(), [&](const auto& each) {
+    return unanswered(*each.first, each.second).has_value();
+  });
+}
+
+void Context::repeat_letters() {
+  std::lock_guard lock(talks_mutex_);
+  if (is_stopped_ || inner_ == nullptr) return;
+  for (auto& [qp, talk] : talks_) {
+    const auto kind = unanswered(*qp, talk);
+    if (!kind) continue;
+    const bool answers = *kind == LetterKind::kSuspended;
+    write(*qp, *kind, answers ? talk.peers_attempt : talk.attempt);
+  }
 }
 
 bool Context::progress() {

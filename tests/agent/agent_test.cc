@@ -292,9 +292,12 @@ TEST_F(Conversation, FindsAFerrydThatStartsLater) {
 
 TEST_F(Conversation, ConnectsAgainWhenFerrydIsRestarted) {
   connect();
+  while (log->count("repeat_letters") == 0) std::this_thread::yield();
   ::shutdown(peer, SHUT_RDWR);
   accept();
   receive(MessageType::kRegister);
+  // What the former ferryd has not carried is written again.
+  while (log->count("repeat_letters") == 1) std::this_thread::yield();
 }
 
 TEST_F(Conversation, GarbageEndsTheConnectionOnly) {

@@ -9,6 +9,7 @@ constexpr std::uint32_t kFirst = INADDR_LOOPBACK, kSecond = INADDR_LOOPBACK + 1,
 
 // M begins at kFirst, P at kThird. Their QPs are in INIT.
 struct Introductions : TwoPrograms {
+  void TestBody() override {}  // for those that play several rounds
   void SetUp() override {
     m.start(kFirst);
     p.start(kThird);
@@ -378,6 +379,42 @@ TEST_F(Introductions, AMoveWaitsForTheEndOfAnIntroduction) {
   m.context->release_peers();
   carry();
   expect_traffic(100);
+}
+
+// Each letter of an introduction is lost once with the ferryd that carries it.
+TEST_F(Introductions, LettersThatAreLostAreWrittenAgain) {
+  for (std::size_t lost = 0; lost < 8; ++lost) {
+    SCOPED_TRACE(lost);
+    Introductions round;
+    round.SetUp();
+    Side &moved = round.m, &client = round.p;
+    round.move(moved, kSecond);
+    tell(client, {kFirst});
+    connect(client, moved);
+    connect(moved, client);
+    std::size_t at = 0;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (moved.context->awaits_letters() || client.context->awaits_letters()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      bool some = false;
+      for (Side* side : {&moved, &client}) {
+        std::vector<device::Letter> letters;
+        side->context->take_letters(&letters);
+        for (const device::Letter& letter : letters) {
+          some = true;
+          if (at++ != lost) {
+            EXPECT_EQ((side == &moved ? client : moved).context->deliver(letter), 0);
+          }
+        }
+        side->context->progress();
+      }
+      if (some) continue;
+      for (Side* side : {&moved, &client}) side->context->repeat_letters();
+    }
+    round.carry();
+    round.expect_traffic(100);
+    round.expect_usual_move(client, kFourth);
+  }
 }
 
 TEST_F(Introductions, ConnectionsWithinTheProgram) {

@@ -241,24 +241,87 @@ TEST_F(Peers, LettersOfOthersAreRefused) {
   other = letters[0];
   other.bytes.push_back({});
   EXPECT_EQ(p.context->deliver(other), EINVAL);
-  // Out of turn: nothing comes of them.
+  // Out of turn: nothing comes of them, but that who waits hears once more that he need not.
   other = letters[0];
-  for (const LetterKind kind : {LetterKind::kReady, LetterKind::kGoOn, LetterKind::kSuspended}) {
-    other.bytes = encode({kind, 1, {}});
-    EXPECT_EQ(p.context->deliver(other), 0);
-  }
-  for (const LetterKind kind : {LetterKind::kSwitch, LetterKind::kSwitched}) {
-    LetterBody body{kind, 0, {}};
-    body.introduction.qpn = 1;
+  const auto answers = [&](const LetterBody& body) {
     other.bytes = encode(body);
     EXPECT_EQ(p.context->deliver(other), 0);
-  }
-  letters.clear();
-  p.context->take_letters(&letters);
-  EXPECT_TRUE(letters.empty());
+    std::vector<device::Letter> written;
+    p.context->take_letters(&written);
+    std::vector<std::string> names;
+    for (const device::Letter& each : written) names.emplace_back(name_of(each));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(answers({LetterKind::kReady, 1, {}}), Names());
+  EXPECT_EQ(answers({LetterKind::kGoOn, 1, {}}), Names());
+  EXPECT_EQ(answers({LetterKind::kSuspended, 1, {}}), Names{"GO_ON"});
+  LetterBody body{LetterKind::kSwitch, 0, {}};
+  body.introduction.qpn = 1;
+  EXPECT_EQ(answers(body), Names());
+  body.kind = LetterKind::kSwitched;
+  EXPECT_EQ(answers(body), Names{"READY"});
   m.context->resume(true);
   carry();
   expect_traffic(100);
+}
+
+// The ferryd that carried SWITCH, SWITCHED, or READY has ended.
+TEST_F(Peers, LettersThatAreLostAreWrittenAgain) {
+  for (Side* loser : {&m, &p, &m}) {
+    Side& other = loser == &m ? p : m;
+    suspend(m);
+    m.stop();
+    m.park();
+    m.unpark();
+    m.context->resume(false);
+    if (loser == &p) carry_once(m, p, "m: ");
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (p.context->progress()) ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::vector<device::Letter> lost;
+    loser->context->take_letters(&lost);
+    EXPECT_EQ(lost.size(), 1u);
+    carry();
+    EXPECT_TRUE(loser->context->awaits_letters());
+    loser->context->repeat_letters();
+    carry();
+    EXPECT_FALSE(loser->context->awaits_letters() || other.context->awaits_letters());
+    expect_traffic(100);
+  }
+  suspend(m);
+  m.stop();
+  m.park();
+  m.unpark();
+  m.context->resume(false);
+  carry_once(m, p, "m: ");
+  while (p.context->progress()) continue;
+  carry_once(p, m, "p: ");
+  std::vector<device::Letter> ready;
+  m.context->take_letters(&ready);
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_TRUE(p.context->awaits_letters());
+  p.context->repeat_letters();
+  carry();
+  expect_traffic(200);
+}
+
+// Its peer waits, and asks again when it hears of another ferryd.
+TEST_F(Peers, TheEndOfAMoveThatWasGivenUpIsLost) {
+  suspend(m);
+  m.stop();
+  m.context->resume(true);
+  std::vector<device::Letter> lost;
+  m.context->take_letters(&lost);
+  ASSERT_EQ(lost.size(), 1u);
+  ASSERT_EQ(p.send(1, 5), 0);
+  ASSERT_EQ(m.receive(1, 1), 0);
+  p.context->repeat_letters();
+  trace.clear();
+  carry();
+  EXPECT_EQ(trace, (std::vector<std::string>{"p: SUSPENDED", "m: GO_ON"}));
+  p.completions(1);
+  m.completions(1);
+  EXPECT_EQ(m.memory[1], 5u);
 }
 
 TEST_F(Peers, AQpThatEndsInTheMidstIsForgotten) {
