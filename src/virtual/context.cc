@@ -276,10 +276,7 @@ int Context::destroy(device::Object* object) {
   if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
     cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
-  if (qp != nullptr) {
-    talks_.erase(qp);
-    late_.erase(qp);
-  }
+  if (qp != nullptr) forget_talk(*qp);
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -173,6 +174,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   // The latest letter of a talk whose answer has not come. Nothing: there is none.
   std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk) const;
   void tell(Qp& qp);
+  // The QP is at the beginning again, or ends.
+  void forget_talk(Qp& qp);
   void release_peer(Qp& qp, Talk& talk);
   void stopped();
   void resume_talk(Qp& qp, Talk& talk);
@@ -197,8 +200,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   // --- Connections that are made after a move (context_meetings.cc)
 
   bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) override;
-  void introduce(Qp& qp) override;
-  void part(Qp& qp) override;
+  int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) override;
+  int part(Qp& qp, const std::function<int()>& reset) override;
   // Whether anything that the peer at the other end of `path` has to know of the QP is not what the
   // application knows.
   bool has_news(const Qp& qp, const ibv_ah_attr& path);

@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <utility>
 
 #include "virtual/context.h"
@@ -28,11 +29,15 @@ bool Context::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
   return !is_own(attributes);
 }
 
-// The program's call waits meanwhile, so the device behind is there.
-void Context::introduce(Qp& qp) {
+// The program's call waits meanwhile, so the device behind is there. No letter comes in between.
+int Context::introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   std::lock_guard lock(talks_mutex_);
   if (!gids_.are_learned()) gids_.learn(*inner_);
+  ibv_gid known{};
+  if (!gids_.source_of(attributes.ah_attr, &known)) return EINVAL;
+  if (const int error = qp.keep_apart(attributes, mask)) return error;
   begin_meeting(qp, talks_[&qp]);
+  return 0;
 }
 
 void Context::begin_meeting(Qp& qp, Talk& talk) {
@@ -46,14 +51,19 @@ void Context::begin_meeting(Qp& qp, Talk& talk) {
   }
 }
 
-void Context::part(Qp& qp) {
+int Context::part(Qp& qp, const std::function<int()>& reset) {
   std::lock_guard lock(talks_mutex_);
-  talks_.erase(&qp);
+  const auto found = talks_.find(&qp);
+  // Its peer waits for the end of a move in which this QP takes no part.
+  if (found != talks_.end() && found->second.is_told) write(qp, LetterKind::kGoOn);
+  if (const int error = reset()) return error;
+  forget_talk(qp);
+  return 0;
 }
 
 // A peer that this end has told of a move of its own waits for the end of that move.
 void Context::sought(Qp& qp, Talk& talk) {
-  if (is_stopped_ || talk.is_told) return;
+  if (is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
   if (talk.is_meeting) {  // it was asked before its program had connected the QP
     write(qp, LetterKind::kSuspend, talk.attempt);
   } else if (!has_news(qp, qp.attributes().ah_attr)) {
@@ -79,14 +89,15 @@ void Context::suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
 void Context::connect_alone(Qp& qp, Talk& talk) {
   talk.step = Talk::Step::kNone;
   talk.is_meeting = false;
-  if (qp.come_together() != 0) qp.fail();
+  if (qp.connect() != 0) qp.fail();
   let_go(qp, talk);
 }
 
-// Who has answered before is only on its way to another host.
+// Who has answered before is only on its way to another host; and a peer cannot do without the news of
+// this end.
 void Context::returned(Qp& qp, Talk& talk) {
-  const bool waits_for_first_answer = qp.is_apart() && !talk.is_told && !talk.awaits_peer;
-  if (waits_for_first_answer && !is_stopped_) connect_alone(qp, talk);
+  if (!qp.is_apart() || is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
+  if (!has_news(qp, qp.attributes().ah_attr)) connect_alone(qp, talk);
 }
 
 }  // namespace ferry::virt

@@ -31,9 +31,9 @@ constexpr std::chrono::microseconds kBetweenSweeps{20};
 
 bool Context::is_own(const ibv_qp_attr& attributes) {
   if (!gids_.has(attributes.ah_attr.grh.dgid)) return false;
-  const std::vector<Qp*> qps = all<Qp>();
-  return std::any_of(qps.begin(), qps.end(),
-                     [&](const Qp* other) { return other->qpn() == attributes.dest_qp_num; });
+  bool found = false;
+  for_each<Qp>([&](const Qp& qp) { found |= qp.qpn() == attributes.dest_qp_num; });
+  return found;
 }
 
 const char* Context::obstacle_of(Qp& qp) {
@@ -338,7 +338,11 @@ int Context::make_anew() {
   std::lock_guard lock(talks_mutex_);
   is_made_anew_ = true;
   std::vector<Qp*> qps = all<Qp>();
-  std::erase_if(qps, [&](Qp* qp) { return has_remote_peer(*qp); });  // these wait for SWITCHED
+  std::erase_if(qps, [&](Qp* qp) {
+    const bool waits = has_remote_peer(*qp);  // for SWITCHED
+    if (waits) qp->stay_away();
+    return waits;
+  });
   for (Qp* qp : qps) {
     if (const int error = qp->connect()) return error;
   }

@@ -37,10 +37,10 @@ Introduction Context::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
   introduction.qpn = qp.inner->qpn();
   ibv_gid known{};
   if (gids_.source_of(path, &known)) introduction.gid = gids_.real_of(known);
-  for (const Mr* mr : all<Mr>()) {
-    if (mr->init.pd == qp.init().pd && mr->rkey() != 0 && mr->rkey() != mr->inner->rkey())
-      introduction.rkeys.push_back({mr->rkey(), mr->inner->rkey()});
-  }
+  for_each<Mr>([&](const Mr& mr) {
+    if (mr.init.pd == qp.init().pd && mr.rkey() != 0 && mr.rkey() != mr.inner->rkey())
+      introduction.rkeys.push_back({mr.rkey(), mr.inner->rkey()});
+  });
   return introduction;
 }
 
@@ -114,6 +114,19 @@ bool Context::peers_are_suspended() {
   return all_are;
 }
 
+void Context::forget_talk(Qp& qp) {
+  const auto found = talks_.find(&qp);
+  const bool is_late = late_.erase(&qp) > 0;
+  if (found == talks_.end() && !is_late) return;
+  sweep_queues(qp);  // else completions of markers would be the program's
+  if (found != talks_.end()) {
+    const Talk::Step step = found->second.step;
+    if (step == Talk::Step::kDrain || step == Talk::Step::kFlush) resume_queues(qp);
+    talks_.erase(found);
+  }
+  qp.abandon();
+}
+
 // Peers may have asked for this end's suspension, too: what it had to send is done now.
 void Context::stopped() {
   is_stopped_ = true;
@@ -152,6 +165,9 @@ void Context::resume(bool /*rollback*/) {
   for (Qp* qp : all<Qp>()) {
     const auto found = talks_.find(qp);
     if (found == talks_.end()) {
+      resume_qp(*qp);
+    } else if (!has_remote_peer(*qp)) {
+      talks_.erase(found);  // the program has set it to ERR
       resume_qp(*qp);
     } else {
       resume_talk(*qp, found->second);
@@ -226,7 +242,11 @@ bool Context::flush_step(Qp& qp, Talk& talk) {
   calls_.go_on();
   resume_queues(qp);
   const Introduction peer = *std::exchange(talk.peer, std::nullopt);
-  if (error == 0 || qp.reset() == 0) connect_with_peer(qp, peer);
+  if (error == 0 || qp.reset() == 0) {
+    connect_with_peer(qp, peer);
+  } else {
+    qp.fail();
+  }
   talk.step = Talk::Step::kConnected;
   write(qp, LetterKind::kSwitched);
   return false;
@@ -259,26 +279,21 @@ int Context::replace(Qp& qp) try {
 }
 
 void Context::connect_with_peer(Qp& qp, const Introduction& peer) {
-  const bool is_apart = qp.is_apart();
-  if (is_apart) {
-    Gate* const gates[] = {&qp.receive_gate()};
-    Gate::shut(gates);
-  }
+  Gate* const gates[] = {&qp.receive_gate()};
+  Gate::shut(gates);
   {
     const auto sends = qp.send_gate().lock();
     const auto receives = qp.receive_gate().lock();
     qp.meet(peer);
   }
-  const int error = is_apart ? qp.come_together() : qp.connect();
-  if (error != 0 || qp.pass_receives() != 0) qp.fail();
+  if (qp.connect() != 0 || qp.pass_receives() != 0) qp.fail();
 }
 
 // The peer has not left its device.
 void Context::go_on(Qp& qp, Talk& talk) {
   if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
   if (qp.is_apart()) {
-    if (is_stopped_) return;
-    if (has_news(qp, qp.attributes().ah_attr)) {
+    if (is_stopped_ || has_news(qp, qp.attributes().ah_attr)) {
       talk.step = Talk::Step::kNone;  // this end is still to be introduced
     } else {
       connect_alone(qp, talk);
@@ -324,6 +339,7 @@ void Context::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
     stop_queues(qp);
     bool flushes = false;
     if (qp.flush(&flushes) != 0) qp.fail();
+    qp.stay_away();
     talk.peer = introduction;
     talk.step = Talk::Step::kFlush;
     return;

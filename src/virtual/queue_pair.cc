@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "port/slot.h"
 
@@ -71,7 +72,7 @@ void Qp::meet(const Introduction& peer) {
 ibv_qp_state Qp::state() const {
   const Calls::Call call(calls_);
   std::lock_guard lock(mutex_);
-  return is_apart_ ? attributes_.values().qp_state : inner->state();
+  return apart_ != Apart::kNo ? left_in_ : inner->state();
 }
 
 // --- Data path
@@ -140,14 +141,29 @@ int Qp::keep_apart(const ibv_qp_attr& attributes, int mask) {
   if (!QpAttributes::suffice_for_rtr(init_.type, mask)) return EINVAL;
   Gate* const gates[] = {&send_gate_};
   Gate::shut(gates);
-  {
-    const auto sends = send_gate_.lock();
-    std::lock_guard lock(mutex_);
-    attributes_.merge(attributes, mask);
-    holding_ = is_apart_ = true;
-    left_in_ = attributes.qp_state;
-  }
-  introducer_.introduce(*this);
+  const auto sends = send_gate_.lock();
+  std::lock_guard lock(mutex_);
+  attributes_.merge(attributes, mask);
+  holding_ = true;
+  apart_ = Apart::kUnmet;
+  left_in_ = attributes.qp_state;
+  return 0;
+}
+
+void Qp::stay_away() {
+  std::lock_guard lock(mutex_);
+  apart_ = Apart::kAway;
+}
+
+// With both locks. What is held is flushed.
+int Qp::fail_apart() {
+  if (apart_ == Apart::kAway) return 0;  // connect() does it
+  if (const int error = to_error_state()) return error;
+  apart_ = Apart::kNo;
+  holding_ = false;
+  held_.post(*queue_);
+  held_.clear();
+  send_gate_.open();
   return 0;
 }
 
@@ -158,39 +174,64 @@ std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
                           (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
                           inner->state() == IBV_QPS_INIT;
     if (!connects || !introducer_.must_introduce(*this, attributes)) return std::nullopt;
-    return keep_apart(attributes, mask);
+    return introducer_.introduce(*this, attributes, mask);
   }
   const auto sends = send_gate_.lock();
   std::lock_guard lock(mutex_);
-  if (!is_apart_) return std::nullopt;  // has come together just now
-  if (!transits || attributes.qp_state == IBV_QPS_RTR || attributes.qp_state == IBV_QPS_RTS) {
-    attributes_.merge(attributes, mask);
-    left_in_ = attributes_.values().qp_state;
-    return 0;
+  if (apart_ == Apart::kNo) return std::nullopt;  // has come together just now
+  const ibv_qp_state state = transits ? attributes.qp_state : left_in_;
+  if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return EINVAL;
+  if (transits && state == IBV_QPS_ERR) {
+    if (const int error = fail_apart()) return error;
   }
-  if (attributes.qp_state != IBV_QPS_RESET && attributes.qp_state != IBV_QPS_ERR) return EINVAL;
-  if (const int error = inner->modify(attributes, IBV_QP_STATE)) return error;
   attributes_.merge(attributes, mask);
-  is_apart_ = holding_ = false;
-  left_in_ = attributes.qp_state;
-  // What was held is flushed in ERR, and gone in RESET.
-  if (left_in_ == IBV_QPS_ERR) held_.post(*queue_);
-  held_.clear();
-  send_gate_.open();
+  left_in_ = state;
   return 0;
+}
+
+int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
+  if (const int error = inner->modify(attributes, mask)) return error;
+  std::lock_guard lock(mutex_);
+  attributes_.merge(attributes, mask);
+  return 0;
+}
+
+void Qp::abandon() {
+  {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    for (std::uint64_t* marker : {&send_marker_, &receive_marker_}) {
+      if (*marker != 0) returns_.withdraw(std::exchange(*marker, 0));
+    }
+    held_.clear();
+    holding_ = false;
+    apart_ = Apart::kNo;
+    left_in_ = IBV_QPS_RESET;
+    if (send_gate_.is_shut()) send_gate_.open();
+  }
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.drop();
 }
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const Calls::Call call(calls_);
-  const bool resets = (mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_RESET;
-  if (resets) introducer_.part(*this);
-  if (const auto error = modify_apart(attributes, mask)) return *error;
-  ibv_qp_attr wanted = attributes;
-  if (!rename(&wanted, mask)) return EINVAL;
-  if (const int error = inner->modify(wanted, mask)) return error;
-  {
+  const bool transits = (mask & IBV_QP_STATE) != 0;
+  const bool resets = transits && attributes.qp_state == IBV_QPS_RESET;
+  if (resets) {
+    const int error = introducer_.part(*this, [&] { return reset_by_program(attributes, mask); });
+    if (error != 0) return error;
+  } else {
+    if (const auto error = modify_apart(attributes, mask)) return *error;
+    ibv_qp_attr wanted = attributes;
+    if (!rename(&wanted, mask)) return EINVAL;
+    if (const int error = inner->modify(wanted, mask)) return error;
     std::lock_guard lock(mutex_);
     attributes_.merge(attributes, mask);
+  }
+  if (transits && holding_) {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    if (holding_) left_in_ = attributes.qp_state;
   }
   if (!resets && (mask & IBV_QP_AV) == 0) return 0;
   if (numbers_ == nullptr && peer_ == nullptr) return 0;
@@ -206,7 +247,10 @@ int Qp::query(ibv_qp_attr* attributes) const {
   const Calls::Call call(calls_);
   if (const int error = inner->query(attributes)) return error;
   std::lock_guard lock(mutex_);
-  if (is_apart_) attributes_.give(attributes);
+  if (apart_ != Apart::kNo) {
+    attributes_.give(attributes);
+    attributes->qp_state = left_in_;
+  }
   if (attributes_.has(IBV_QP_DEST_QPN)) attributes->dest_qp_num = attributes_.values().dest_qp_num;
   if (attributes_.has(IBV_QP_AV)) attributes->ah_attr = attributes_.values().ah_attr;
   return 0;
@@ -240,8 +284,13 @@ device::QpStatus Qp::status(device::Context* device) const {
   status.type = static_cast<std::uint8_t>(init_.type);
   std::lock_guard lock(mutex_);
   const ibv_qp_attr& set = attributes_.values();
-  const bool is_of_device = device != nullptr && !is_apart_;
-  status.state = static_cast<std::uint8_t>(is_of_device ? inner->state() : set.qp_state);
+  ibv_qp_state state = set.qp_state;
+  if (apart_ != Apart::kNo) {
+    state = left_in_;
+  } else if (device != nullptr) {
+    state = inner->state();
+  }
+  status.state = static_cast<std::uint8_t>(state);
   status.wire_qpn = device != nullptr ? inner->qpn() : qpn_;
   if (!attributes_.has(IBV_QP_DEST_QPN)) return status;
   status.peer_qpn = status.peer_wire_qpn = set.dest_qp_num;
@@ -262,7 +311,7 @@ void Qp::hold() {
   const auto lock = send_gate_.lock();
   holding_ = true;
   std::lock_guard attributes(mutex_);
-  left_in_ = is_apart_ ? attributes_.values().qp_state : inner->state();
+  if (apart_ == Apart::kNo) left_in_ = inner->state();
 }
 
 bool Qp::sends_are_done(const Pd& pd) {
@@ -342,16 +391,7 @@ device::QpInit Qp::remade() const {
 
 int Qp::connect() {
   std::lock_guard lock(mutex_);
-  return connect_to(left_in_);
-}
-
-int Qp::come_together() {
-  std::lock_guard lock(mutex_);
-  is_apart_ = false;
-  return connect_to(attributes_.values().qp_state);
-}
-
-int Qp::connect_to(ibv_qp_state last) {
+  apart_ = Apart::kNo;
   const ibv_qp_attr& values = attributes_.values();
   const auto go = [&](ibv_qp_state state) {
     const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
@@ -359,18 +399,23 @@ int Qp::connect_to(ibv_qp_state last) {
     wanted.qp_state = state;
     return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
   };
-  if (last == IBV_QPS_RESET) return 0;
-  if (last == IBV_QPS_ERR) return go(IBV_QPS_ERR);
-  for (int state = IBV_QPS_INIT; state <= last; ++state) {
-    if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
+  if (left_in_ == IBV_QPS_RESET) return 0;
+  // No way leads from RESET to ERR (IBTA vol. 1, figure 124).
+  const ibv_qp_state last = left_in_ == IBV_QPS_ERR ? IBV_QPS_INIT : left_in_;
+  if (left_in_ != IBV_QPS_ERR || inner->state() == IBV_QPS_RESET) {
+    for (int state = IBV_QPS_INIT; state <= last; ++state) {
+      if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
+    }
   }
-  return 0;
+  return left_in_ == IBV_QPS_ERR ? go(IBV_QPS_ERR) : 0;
 }
 
 void Qp::fail() {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  inner->modify(attributes, IBV_QP_STATE);
+  {
+    std::lock_guard lock(mutex_);
+    apart_ = Apart::kNo;
+  }
+  to_error_state();
 }
 
 bool Qp::resume() {

@@ -2,7 +2,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,10 +33,11 @@ class Introducer {
   // Whether the QP and the peer of these attributes have to be introduced to each other before they
   // can be connected: one of them has moved, and is not what its GID, QPN and keys say.
   virtual bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) = 0;
-  // The QP is kept apart from its peer, and waits for the introduction.
-  virtual void introduce(Qp& qp) = 0;
-  // The QP is reset: it has no peer any more.
-  virtual void part(Qp& qp) = 0;
+  // Keeps the QP apart with these attributes (Qp::keep_apart()), and begins the introduction. 0 or
+  // errno.
+  virtual int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) = 0;
+  // Resets the QP by reset(), which gives 0 or errno; then the QP has no peer any more.
+  virtual int part(Qp& qp, const std::function<int()>& reset) = 0;
 };
 
 class Qp final : public Shadow<device::Qp> {
@@ -51,13 +54,19 @@ class Qp final : public Shadow<device::Qp> {
   // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
   // or nobody posts.
   void meet(const Introduction& peer);
-  // The program has connected the QP, which waits in INIT for an introduction. Its requests are held.
+
+  // --- Apart: the program sees the QP connected, the device does not. Its requests are held.
+
   bool is_apart() const {
     std::lock_guard lock(mutex_);
-    return is_apart_;
+    return apart_ != Apart::kNo;
   }
-  // Is apart no more: connects the QP as far as the program has. 0 or errno.
-  int come_together();
+  // The program connects the QP, which waits in INIT for an introduction. 0 or errno.
+  int keep_apart(const ibv_qp_attr& attributes, int mask);
+  // The device has not the QP that the program knows, until connect().
+  void stay_away();
+  // The QP was reset, or has ended: nothing of it is held, kept or counted any more.
+  void abandon();
 
   std::uint32_t qpn() const override { return qpn_; }
   ibv_qp_state state() const override;
@@ -128,8 +137,8 @@ class Qp final : public Shadow<device::Qp> {
  private:
   // Nothing: it is for the device.
   std::optional<int> modify_apart(const ibv_qp_attr& attributes, int mask);
-  int keep_apart(const ibv_qp_attr& attributes, int mask);
-  int connect_to(ibv_qp_state last);
+  int reset_by_program(const ibv_qp_attr& attributes, int mask);
+  int fail_apart();
   int to_error_state();
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
@@ -159,19 +168,22 @@ class Qp final : public Shadow<device::Qp> {
   device::Qp* queue_;  // the object behind, or renamed_
 
   Gate send_gate_;
-  // Guarded by the lock of send_gate_:
-  bool holding_ = false;
+  // Guarded by the lock of send_gate_; holding_ is read without it:
+  std::atomic<bool> holding_ = false;
   SendBuffer held_;
   std::uint64_t send_marker_ = 0;  // 0: there is none
 
   ReceiveQueue<device::Qp> receives_;
   std::uint32_t flushed_ = 0;
   std::uint64_t receive_marker_ = 0;
-  ibv_qp_state left_in_ = IBV_QPS_RESET;  // the state before flush()
 
   mutable std::mutex mutex_;  // guards what follows
   QpAttributes attributes_;
-  bool is_apart_ = false;
+  enum class Apart : std::uint8_t { kNo, kUnmet, kAway };
+  Apart apart_ = Apart::kNo;
+  // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of
+  // them to read.
+  ibv_qp_state left_in_ = IBV_QPS_RESET;
 };
 
 }  // namespace ferry::virt

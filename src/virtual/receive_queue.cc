@@ -98,6 +98,15 @@ int ReceiveQueue<Target>::pass() {
   return error;
 }
 
+template <typename Target>
+void ReceiveQueue<Target>::drop() {
+  const auto lock = gate_.lock();
+  kept_ = refilled_ = 0;
+  mode_ = Mode::kPass;
+  mode_changed_.notify_all();
+  if (gate_.is_shut()) gate_.open();
+}
+
 template class ReceiveQueue<device::Qp>;
 template class ReceiveQueue<device::Srq>;
 

@@ -53,6 +53,8 @@ class ReceiveQueue {
   int refill();
   // The same, and from now on the target gets receives at once.
   int pass();
+  // As pass(), but what is kept is gone.
+  void drop();
 
  private:
   // What becomes of receives that the program posts.

@@ -273,7 +273,18 @@ TEST_F(Introductions, AQpThatEndsMeanwhile) {
   ASSERT_FALSE(m.letters.empty());
   for (const device::Letter& letter : m.letters)
     EXPECT_EQ(m.context->deliver({letter.to, letter.from, {}}), 0);
-  EXPECT_EQ(behind(m.qp)->state(), IBV_QPS_RTS) << "it goes on as without Ferry";
+  EXPECT_EQ(behind(m.qp)->state(), IBV_QPS_INIT) << "nobody could connect with it without its news";
+  EXPECT_TRUE(m.context->awaits_letters());
+  // Another one comes in its place.
+  p.qp = p.create_qp();
+  r::to_init(p.qp);
+  ASSERT_EQ(m.qp->modify(r::attributes(IBV_QPS_RESET, 0, {}), IBV_QP_STATE), 0);
+  m.letters.clear();
+  r::to_init(m.qp);
+  connect(m, p);
+  connect(p, m);
+  carry();
+  expect_traffic(100);
 }
 
 // A peer that is not connected cannot be told of another move.
