@@ -49,21 +49,25 @@ device::Parcel parcel_of(const ContextSlots& context) {
 }
 
 // The names by which peers know its QPs; none of one of our RNICs. The program has not said yet under
-// which of its GIDs a QP without a peer will be known.
+// which of its GIDs a QP without a peer will be known. QPN 0: one that is made later.
 std::vector<device::Letter::End> names_of(device::MovableContext& context) {
   std::vector<device::Letter::End> names;
   if (context.place().kind == device::Kind::kFerry) return names;
   std::vector<device::QpStatus> qps;
   context.status(&qps);
   const std::vector<ibv_gid_entry> gids = device::gids_of(context);
-  for (const device::QpStatus& qp : qps) {
-    if (qp.peer_qpn != 0) {
-      names.push_back({qp.local.address, qp.qpn});
-      continue;
-    }
+  const auto add_all = [&](std::uint32_t qpn) {
     for (const ibv_gid_entry& entry : gids) {
-      names.push_back({{}, qp.qpn});
+      names.push_back({{}, qpn});
       std::memcpy(names.back().gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
+    }
+  };
+  add_all(0);
+  for (const device::QpStatus& qp : qps) {
+    if (qp.peer_qpn == 0) {
+      add_all(qp.qpn);
+    } else {
+      names.push_back({qp.local.address, qp.qpn});
     }
   }
   return names;

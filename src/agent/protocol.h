@@ -173,8 +173,9 @@ struct Located {
 struct ContextSlots {
   std::string netdev;
   std::vector<rnic::Slot> slots = {};
-  std::string kernel_device = {};               // the device; empty: one of our RNICs
-  std::vector<device::Letter::End> names = {};  // of its QPs, by which their peers know them
+  std::string kernel_device = {};  // the device; empty: one of our RNICs
+  // Of its QPs, by which their peers know them, or may know those that have none; with QPN 0, its GIDs.
+  std::vector<device::Letter::End> names = {};
 };
 
 struct Suspend {

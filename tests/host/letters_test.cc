@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 
 #include "base/failure.h"
 #include "ferryd_here.h"
@@ -155,6 +156,40 @@ TEST_F(Letters, OfNoBytesAreFerrydsAlone) {
   here.carrier->send(sender.pid(), {{m, p, {}}, letter});
   EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
   EXPECT_EQ(receiver.seen().returned_letters, 0);
+}
+
+// The receiver has moved from here to there; here its number is one of a program without Ferry now.
+TEST_F(Letters, GoOnToAReceiverWhoseNumberIsUsedAgainAtItsFormerHost) {
+  here.stop();
+  here.kernel.there_are = [this](const Names&) { return std::set<device::Letter::End>{p}; };
+  here.kernel.names_of = [this](pid_t) { return Names{m}; };
+  here.restart();
+  here.carrier->met({there.host.address, "there"});
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  std::this_thread::sleep_for(host::Carrier::kAllHaveRegistered);
+  here.carrier->send(sender.pid(), {letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+  EXPECT_EQ(sender.seen().returned_letters, 0);
+}
+
+// A process that has moved nowhere says that this host's GIDs have moved.
+TEST_F(Letters, WithoutANumberAreDropped) {
+  const device::Letter::End gid_of_host{m.gid, 0};
+  here.stop();
+  here.has_kernel_devices = true;
+  here.kernel.names_of = [=, this](pid_t) { return Names{m, gid_of_host}; };
+  here.restart();
+  here.carrier->met({there.host.address, "there"});
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  here.carrier->send(sender.pid(), {{gid_of_host, p, {std::byte{1}}}, letter});
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 1; }));
+  EXPECT_TRUE(here.residents->of(sender.pid()).names == Names{m});
 }
 
 // A QP is made anew when its peer moves: then the kernel knows it by another number.

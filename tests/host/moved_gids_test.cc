@@ -1,9 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "base/failure.h"
+#include "base/unique_fd.h"
 #include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "played_process.h"
@@ -34,11 +39,12 @@ struct MovedGids : testing::Test {
     ASSERT_TRUE(eventually([&] { return !there.carrier->known().empty(); }));
   }
   // A program has come to a host from another one, with these GIDs.
-  static void bring(FerrydHere& ferryd, pid_t pid, std::initializer_list<std::uint32_t> gids) {
+  static void bring(FerrydHere& ferryd, pid_t pid, std::initializer_list<std::uint32_t> gids,
+                    bool comes_back = false) {
     agent::ContextSlots context{"eth0", {}, "rxe0", {}};
     for (const std::uint32_t number : gids) context.names.push_back({gid(number), 0});
     context.names.push_back({gid(*gids.begin()), 17});
-    ferryd.whereabouts->arrived(pid, {context});
+    ferryd.whereabouts->arrived(pid, {context}, comes_back);
   }
 };
 
@@ -104,6 +110,38 @@ TEST_F(MovedGids, AHostThatDoesNotAnswerHoldsNobodyUp) {
   bring(here, moved.pid, {1});
   here.moved_gids->arrived();
   EXPECT_TRUE(eventually([&] { return process.seen().moved_gids == 1; }));
+}
+
+// A stop that was taken back makes nobody one that has moved.
+TEST_F(MovedGids, ThoseOfAProgramThatStaysDoNotCount) {
+  PlayedProcess process(here.folder.path("sock"), {});
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  Sleeper stays, moved;
+  bring(here, stays.pid, {1, 2}, true);
+  bring(here, moved.pid, {3});
+  bring(here, moved.pid, {3}, true);  // on its way to the next host
+  here.moved_gids->arrived();
+  EXPECT_TRUE(eventually([&] { return process.seen().moved_gids == 1; }));
+}
+
+// Nobody is held up by a process that reads nothing.
+TEST_F(MovedGids, AProcessThatDoesNotReadIsDropped) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, here.folder.path("sock").c_str());
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const agent::Register registration{agent::kVersion, {}, 4096};
+  ASSERT_EQ(
+      agent::send_message(socket.get(), agent::MessageType::kRegister, agent::encode(registration)),
+      0);
+  ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
+  Sleeper moved;
+  for (std::uint32_t i = 0; i < 10000 && !here.control->processes().empty(); ++i) {
+    bring(here, moved.pid, {i % 2 == 0 ? 1u : 2u});
+    here.moved_gids->arrived();
+  }
+  EXPECT_TRUE(here.control->processes().empty());
 }
 
 TEST_F(MovedGids, MalformedOnesAreRefused) {

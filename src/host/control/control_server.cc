@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -49,10 +50,16 @@ struct ControlServer::Connection {
   std::atomic<bool> takes_descriptors{false};
   std::deque<Message> answers;
   bool closed = false;
+  std::timed_mutex sending;  // one message at a time
   // Those that wait for the process's status. One question serves all, so that a mute process is
   // asked only once.
   std::vector<TakeStatus> status_takers;
 
+  int send(MessageType type, std::span<const std::byte> body,
+           std::span<const int> descriptors = {}) {
+    const std::lock_guard lock(sending);
+    return agent::send_message(socket.get(), type, body, descriptors);
+  }
   ~Connection() {
     for (auto& message : answers) agent::close_descriptors(&message.descriptors);
   }
@@ -60,8 +67,8 @@ struct ControlServer::Connection {
 
 namespace {
 
-constexpr std::size_t kMostTakers = 256;  // of the status of one process
-constexpr timeval kSendLimit{2, 0};
+constexpr std::size_t kMostTakers = 256;           // of the status of one process
+constexpr std::chrono::milliseconds kBusy{100};    // while another message is sent
 constexpr std::chrono::milliseconds kGlance{100};  // between looks whether a process has ended
 
 bool brings_descriptors(MessageType type) {
@@ -160,8 +167,6 @@ void ControlServer::serve_new(UniqueFd socket, bool programs_only) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
-  // Who does not read must not hold ferryd for ever.
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
   auto connection = std::make_shared<Connection>();
   connection->socket = std::move(socket);
   connection->peer = peer.pid;
@@ -250,7 +255,7 @@ void ControlServer::register_process(const std::shared_ptr<Connection>& connecti
 void ControlServer::handle(const std::shared_ptr<Connection>& connection, Message& message) {
   const auto answer = [&](MessageType type, std::span<const std::byte> body,
                           std::span<const int> descriptors = {}) {
-    return agent::send_message(connection->socket.get(), type, body, descriptors);
+    return connection->send(type, body, descriptors);
   };
   // Only root drives CRIU: the plugin and the scripts run as CRIU does. A container's root does not
   // count as root.
@@ -413,7 +418,7 @@ Message ControlServer::ask(Connection& connection, MessageType type,
     connection.awaited = answer;
     if (brings_descriptors(answer)) connection.takes_descriptors = true;
   }
-  if (const int error = agent::send_message(connection.socket.get(), type, body, descriptors)) {
+  if (const int error = connection.send(type, body, descriptors)) {
     throw Failure(fmt::format("cannot reach process {}: {}", connection.peer, error_text(error)));
   }
   std::unique_lock lock(connection.mutex);
@@ -444,7 +449,7 @@ void ControlServer::ask_status(Connection& connection, TakeStatus take) {
     if (takers.size() > 1) return;
   }
   // When this fails the connection ends, and with it the wait.
-  agent::send_message(connection.socket.get(), MessageType::kStatus, {});
+  connection.send(MessageType::kStatus, {});
 }
 
 // False when the answer is malformed: then those who wait for it wait in vain.
@@ -582,7 +587,7 @@ agent::Stopped ControlServer::stop(pid_t pid, const agent::Stop& request,
 
 void ControlServer::stop_taken(pid_t pid, std::chrono::milliseconds timeout) {
   const auto connection = find(pid);
-  const int error = agent::send_message(connection->socket.get(), MessageType::kStopTaken, {});
+  const int error = connection->send(MessageType::kStopTaken, {});
   if (error != 0) {
     throw Failure(fmt::format("cannot reach process {}: {}", pid, error_text(error)));
   }
@@ -594,7 +599,7 @@ void ControlServer::stop_taken(pid_t pid, std::chrono::milliseconds timeout) {
 
 void ControlServer::located(pid_t pid, const agent::Located& answer) {
   try {
-    agent::send_message(find(pid)->socket.get(), MessageType::kLocated, agent::encode(answer));
+    find(pid)->send(MessageType::kLocated, agent::encode(answer));
   } catch (const Failure&) {
     // The process has ended.
   }
@@ -603,9 +608,12 @@ void ControlServer::located(pid_t pid, const agent::Located& answer) {
 void ControlServer::moved_gids(pid_t pid, const agent::MovedGids& moved) {
   try {
     const auto connection = find(pid);
-    const int error = agent::send_message(connection->socket.get(), MessageType::kMovedGids,
-                                          agent::encode(moved));
-    if (error != 0) drop(pid);
+    // Nobody waits for one that reads nothing. It registers again when it does.
+    const std::unique_lock lock(connection->sending, kBusy);
+    pollfd writable{connection->socket.get(), POLLOUT, 0};
+    if (!lock || ::poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0 ||
+        agent::send_message(writable.fd, MessageType::kMovedGids, agent::encode(moved)) != 0)
+      ::shutdown(connection->socket.get(), SHUT_RDWR);
   } catch (const Failure&) {
     // The process has ended.
   }

@@ -389,7 +389,7 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   WakeUp answer = decide(pid, awake);
   if (!answer.resume) return answer;
   const auto& contexts = answer.resume->contexts;
-  whereabouts_.arrived(pid, contexts);
+  whereabouts_.arrived(pid, contexts, answer.resume->rollback);
   const bool brings_gids = std::any_of(contexts.begin(), contexts.end(),
                                        [](const auto& context) { return !context.names.empty(); });
   if (brings_gids) moved_gids_.arrived();

@@ -40,9 +40,8 @@ constexpr std::size_t kMostBytes = 1 << 20;    // of a letter
 constexpr std::size_t kMostLetters = 1 << 16;  // of a process, under way
 constexpr std::size_t kMostRoutes = 1 << 17;
 
-// EOPNOTSUPP: a program without Ferry has the receiving QP.
 bool is_settled(std::int32_t error) {
-  return error == 0 || error == EINVAL || error == EOPNOTSUPP;
+  return error == 0 || error == EINVAL;
 }
 
 // A ferryd is where a peer's address is, as a rule.
@@ -73,7 +72,8 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
     } else if (letter.bytes.size() > kMostBytes) {
       warn_of(pid, "process {} writes letters of more than {} bytes", pid, kMostBytes);
     }
-    return !is_own || letter.bytes.empty() || letter.bytes.size() > kMostBytes;
+    return !is_own || letter.from.qpn == 0 || letter.bytes.empty() ||
+           letter.bytes.size() > kMostBytes;
   });
   if (letters.empty()) return;
   for (const auto& letter : letters) names_.remember(pid, letter.from);
@@ -118,20 +118,25 @@ void Carrier::carry(pid_t pid, std::vector<Pending>* letters) {
   Letters all, unwanted;
   for (const auto& pending : *letters) all.push_back(pending.letter);
   std::set<std::string> silent;
-  Errors errors = ask_all(all, Task::kDeliver, &silent);
-  std::size_t at = 0;
+  const Errors errors = ask_all(all, Task::kDeliver, &silent);
   const auto now = Clock::now();
-  std::erase_if(*letters, [&](const Pending& pending) {
-    const std::int32_t error = errors[at++];
-    if (error == EOPNOTSUPP) unwanted.push_back(pending.letter);
-    if (is_settled(error)) return true;
-    if (now - pending.since < kPatience) return false;
-    unwanted.push_back(pending.letter);
-    log::warn("no program has QP {:#08x} of {}, to which QP {:#08x} of {} is connected",
-              pending.letter.to.qpn, to_string(pending.letter.to.gid), pending.letter.from.qpn,
-              to_string(pending.letter.from.gid));
-    return true;
-  });
+  std::vector<Pending> left;
+  for (std::size_t i = 0; i < letters->size(); ++i) {
+    Pending& pending = (*letters)[i];
+    if (is_settled(errors[i])) continue;
+    const bool is_late = now - pending.since >= kPatience;
+    // A program without Ferry may have another QP of the same number.
+    const bool is_unwanted = is_late || errors[i] == EOPNOTSUPP;
+    if (is_unwanted && !std::exchange(pending.is_given_back, true)) {
+      unwanted.push_back(pending.letter);
+      log::info(
+          "no program of Ferry's has QP {:#08x} of {}, to which QP {:#08x} of {} is connected",
+          pending.letter.to.qpn, to_string(pending.letter.to.gid), pending.letter.from.qpn,
+          to_string(pending.letter.from.gid));
+    }
+    if (!is_late) left.push_back(std::move(pending));
+  }
+  *letters = std::move(left);
   if (!unwanted.empty()) give_back(pid, unwanted);
 }
 
@@ -184,8 +189,8 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
     std::lock_guard lock(noting);
     if (!answers) silent->insert(ferryd.address);
     for (std::size_t i = 0; answers && i < part.size(); ++i) {
-      // A QP of Ferry's is meant rather than another's of the same number.
-      if (errors[indexes[i]] != 0 && (errors[indexes[i]] == ENOENT || (*answers)[i] != ENOENT))
+      // What one host knows of the QP is not forgotten because others know nothing.
+      if (!is_settled(errors[indexes[i]]) && (*answers)[i] != ENOENT)
         errors[indexes[i]] = (*answers)[i];
     }
   };

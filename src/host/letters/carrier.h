@@ -25,8 +25,8 @@ struct ThisHost;
 
 // Carries letters (device::Letter) between programs with devices of the kernel, on this host and on
 // others. Letters to one QP arrive in their order. A letter whose receiver is nowhere is tried again
-// and again: the receiver may be on its way to another host. One that nobody will receive goes back to
-// its sender, without its bytes. Any thread may call.
+// and again: the receiver may be on its way to another host. Its sender gets it back, without its bytes,
+// when a program without Ferry has the QP, or nobody has received it for a minute. Any thread may call.
 class Carrier {
  public:
   // The ferryd of a host.
@@ -72,6 +72,7 @@ class Carrier {
   struct Pending {
     device::Letter letter;
     Clock::time_point since;
+    bool is_given_back = false;  // nevertheless it is tried on
   };
   struct Box {
     std::vector<Pending> letters;  // that its thread has not taken yet

@@ -1,6 +1,7 @@
 #include "host/letters/moved_gids.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/failure.h"
@@ -23,7 +24,7 @@ constexpr seconds kTellEvery{2};             // a ferryd that may have been star
 constexpr milliseconds kReplyLimit{2000};    // of another ferryd, with the first handshake
 constexpr milliseconds kShortLimit{100};     // while a program stands still
 constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told counts no more
-constexpr int kMostGids = 4096;              // of a ferryd
+constexpr std::size_t kMostGids = 4096;      // of a ferryd, and of all
 
 void put(const std::set<port::Address>& gids, auto* message) {
   for (const auto& gid : gids) message->add_gids(gid.bytes.data(), gid.bytes.size());
@@ -31,7 +32,8 @@ void put(const std::set<port::Address>& gids, auto* message) {
 
 // Throws Failure.
 std::set<port::Address> gids_in(const auto& message) {
-  if (message.gids_size() > kMostGids) throw Failure("too many GIDs in a message between ferryds");
+  if (static_cast<std::size_t>(message.gids_size()) > kMostGids)
+    throw Failure("too many GIDs in a message between ferryds");
   std::set<port::Address> gids;
   for (const auto& text : message.gids()) {
     port::Address gid;
@@ -151,6 +153,7 @@ void MovedGids::spread() {
     std::lock_guard lock(mutex_);
     for (const auto& [address, other] : others_)
       all.insert(other.theirs.begin(), other.theirs.end());
+    while (all.size() > kMostGids) all.erase(std::prev(all.end()));
     if (all == known_) return;
     known_ = all;
   }

@@ -1,7 +1,6 @@
 #include "host/letters/qp_names.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -49,22 +48,17 @@ std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) con
   }
 }
 
-std::vector<device::Letter::End> QpNames::Own::gids() const {
-  std::vector<device::Letter::End> gids;
-  std::copy_if(names_.begin(), names_.end(), std::back_inserter(gids),
-               [](const auto& name) { return name.qpn == 0; });
-  return gids;
-}
-
 QpNames::Own QpNames::of(pid_t pid) const {
   Own own;
   const auto brought = residents_.of(pid).names;
   own.names_.insert(brought.begin(), brought.end());
+  std::set<port::Address> brought_gids;
+  for (const auto& old : brought) brought_gids.insert(old.gid);
   try {
     for (const auto& name : kernel_.names_of(pid)) {
       own.names_.insert(name);
       // After a move the program uses the addresses of the place where it began.
-      for (const auto& old : brought) own.names_.insert({old.gid, name.qpn});
+      for (const port::Address& gid : brought_gids) own.names_.insert({gid, name.qpn});
     }
   } catch (const Failure& failure) {
     log::warn("cannot see which QPs process {} has: {}", pid, failure.what());

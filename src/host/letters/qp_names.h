@@ -21,8 +21,6 @@ class QpNames {
   class Own {
    public:
     bool has(const device::Letter::End& name) const { return names_.contains(name); }
-    // The GIDs, each as a name without a QPN.
-    std::vector<device::Letter::End> gids() const;
 
    private:
     friend class QpNames;

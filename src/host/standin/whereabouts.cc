@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/log.h"
@@ -63,12 +64,19 @@ Whereabouts::~Whereabouts() {
   finder_.join();
 }
 
-void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts) {
+void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
+                          bool comes_back) {
   Residents::Resident resident = residents_.of(pid);
   resident.places.clear();
-  resident.names.clear();
+  const auto former = std::exchange(resident.names, {});
   for (const auto& context : contexts) {
-    resident.names.insert(resident.names.end(), context.names.begin(), context.names.end());
+    for (const auto& name : context.names) {
+      // One that has moved nowhere brings no GIDs.
+      const bool is_gid = name.qpn == 0;
+      if (is_gid && comes_back && std::find(former.begin(), former.end(), name) == former.end())
+        continue;
+      resident.names.push_back(name);
+    }
     for (const Place& place : places_of(context.slots, name_, ferryd_)) {
       directory_.put(place);
       resident.places.push_back(place);

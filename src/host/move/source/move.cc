@@ -590,7 +590,7 @@ void Move::stop_rdma() {
   const auto processes = ferry_processes(side_.control, unit_.root());
   const auto suspension = partners_.suspend(processes, move_id_, host_.limits.stop / 2);
   tree_.stop(processes, side_.residents, host_.limits.stop, [this](std::vector<HeldProcess>* held) {
-    partners_.complete_names(held);
+    partners_.keep_own_names(held);
     note_held(*held);
   });
 }

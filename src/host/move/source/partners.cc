@@ -128,30 +128,23 @@ std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& p
   return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
 }
 
-// A QP without a peer is named with each of the GIDs that its program knows, of which the device may have
-// lost some.
-void Partners::complete_names(std::vector<HeldProcess>* processes) const {
+// A QP without a peer, and one that is made later, is named with each of the GIDs that its program knows,
+// of which the device may have lost some.
+void Partners::keep_own_names(std::vector<HeldProcess>* processes) const {
   for (auto& process : *processes) {
     const auto found = own_.find(process.pid);
     const QpNames::Own own = found != own_.end() ? found->second : QpNames::Own();
     for (auto& context : process.place.contexts) {
-      if (context.kernel_device.empty()) {
-        context.names.clear();
-        continue;
-      }
-      std::vector<device::Letter::End> names = own.gids();
-      std::set<std::uint32_t> own_qpns;
+      std::set<std::uint32_t> own_qpns{0};
       for (const auto& name : context.names) {
-        if (name.qpn == 0 || !own.has(name)) continue;
-        names.push_back(name);
-        own_qpns.insert(name.qpn);
+        if (own.has(name)) own_qpns.insert(name.qpn);
       }
       for (const auto& name : context.names) {
-        if (own_qpns.count(name.qpn) > 0) continue;
+        if (own_qpns.contains(name.qpn)) continue;
         throw Failure(fmt::format("process {} gives away QP {:#08x} of {}, which is not its own",
                                   process.pid, name.qpn, to_string(name.gid)));
       }
-      context.names = std::move(names);
+      std::erase_if(context.names, [&](const auto& name) { return !own.has(name); });
     }
   }
 }

@@ -37,9 +37,9 @@ class Partners {
   // Before the stop. Null: the program has no such contexts. Throws Failure.
   std::unique_ptr<Suspension> suspend(const std::vector<FerryProcess>& processes,
                                       std::uint64_t move_id, std::chrono::milliseconds limit);
-  // Compares the names that stopped processes give away with their own, and adds those without a QPN.
-  // Throws Failure.
-  void complete_names(std::vector<HeldProcess>* processes) const;
+  // Compares the names that stopped processes give away with their own. Throws Failure for a QP that is
+  // another's.
+  void keep_own_names(std::vector<HeldProcess>* processes) const;
 
  private:
   void look_at(const std::string& program, const agent::StatusReply& status,
