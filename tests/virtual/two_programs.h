@@ -121,4 +121,26 @@ struct TwoPrograms : ::testing::Test {
   }
 };
 
+// Addresses of the loopback interface.
+constexpr std::uint32_t kFirst = INADDR_LOOPBACK, kSecond = INADDR_LOOPBACK + 1,
+                        kThird = INADDR_LOOPBACK + 2, kFourth = INADDR_LOOPBACK + 3;
+
+// M begins at kFirst, P at kThird. Their QPs are in INIT.
+struct UnconnectedPrograms : TwoPrograms {
+  void SetUp() override {
+    m.start(kFirst);
+    p.start(kThird);
+    for (Side* side : {&m, &p}) {
+      r::to_init(side->qp);
+      side->context->prepare();
+    }
+  }
+  static void tell(Side& side, std::initializer_list<std::uint32_t> moved) {
+    std::vector<port::Address> gids;
+    for (const std::uint32_t address : moved) gids.push_back(port::Address::from_ipv4(address));
+    side.context->moved_gids(gids);
+  }
+  static void connect(Side& side, Side& peer) { r::to_rts(side.qp, peer.qp->qpn(), peer.gid()); }
+};
+
 }  // namespace ferry::virt::testing
