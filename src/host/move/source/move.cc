@@ -588,7 +588,9 @@ std::string Move::pause_tree() {
 
 void Move::stop_rdma() {
   const auto processes = ferry_processes(side_.control, unit_.root());
-  const auto suspension = partners_.suspend(processes, move_id_, host_.limits.stop / 2);
+  const auto limit = host_.limits.stop / 2;
+  const auto suspension = partners_.suspend(processes, move_id_, limit);
+  group_->await_suspensions(index_, limit);
   tree_.stop(processes, side_.residents, host_.limits.stop, [this](std::vector<HeldProcess>* held) {
     partners_.keep_own_names(held);
     note_held(*held);

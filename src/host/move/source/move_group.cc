@@ -103,6 +103,19 @@ void MoveGroup::happened(std::size_t program, Event event) {
   changed_.notify_all();
 }
 
+void MoveGroup::await_suspensions(std::size_t program, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  suspended_.insert(program);
+  changed_.notify_all();
+  const auto is_aborted = [this] { return decision().decided() && !decision().committed(); };
+  const auto are_all = [this] { return suspended_.size() == programs_.size(); };
+  if (!changed_.wait_for(lock, limit, [&] { return are_all() || is_aborted(); })) {
+    throw Failure(fmt::format("the peers of another program of the group do not stop within {} ms",
+                              limit.count()));
+  }
+  if (is_aborted()) throw Failure("another program failed");
+}
+
 void MoveGroup::failed(std::size_t program, const std::string& reason) {
   std::lock_guard lock(mutex_);
   const State state = machine_.state(program);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,10 @@ class MoveGroup {
   // Throws Failure when the event does not happen in the program's state: another program has
   // failed.
   void happened(std::size_t program, Event event);
+  // The peers of this program are suspended. Returns when those of all programs are: one that has
+  // stopped answers no suspension, and may itself be a peer. Throws Failure: something has failed, or
+  // `limit` is over.
+  void await_suspensions(std::size_t program, std::chrono::milliseconds limit);
   // Something failed at this program. Too late once the promise is on record. The reason that is
   // kept is the first one of the program that was the first to fail.
   void failed(std::size_t program, const std::string& reason);
@@ -111,6 +116,7 @@ class MoveGroup {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   MoveMachine machine_;
+  std::set<std::size_t> suspended_;
   std::optional<std::size_t> culprit_;
   State failed_in_ = State::kChecking;  // the culprit's, when it failed
   bool is_given_up_ = false;
