@@ -63,7 +63,10 @@ Carrier::~Carrier() {
 }
 
 void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
-  const QpNames::Own own = names_.of(pid);
+  QpNames::Own own = names_.of(pid);
+  if (!std::all_of(letters.begin(), letters.end(),
+                   [&](const device::Letter& letter) { return own.has(letter.from); }))
+    own = names_.of_again(pid);
   std::erase_if(letters, [&](const device::Letter& letter) {
     const bool is_own = own.has(letter.from);
     if (!is_own) {

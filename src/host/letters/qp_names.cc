@@ -1,7 +1,7 @@
 #include "host/letters/qp_names.h"
 
 #include <algorithm>
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,31 +12,41 @@
 #include "host/standin/residents.h"
 
 namespace ferry::host {
+namespace {
 
-std::vector<device::Letter::End> QpNames::names_by_kernel(pid_t pid) {
-  std::map<std::string, std::vector<port::Address>> gids;
-  std::vector<device::Letter::End> names;
+using Names = std::vector<device::Letter::End>;
+
+Names names_by_kernel(pid_t pid, KernelGids* gids) {
+  Names names;
   for (const KernelQp& qp : kernel_qps(pid)) {
-    const auto [found, is_new] = gids.try_emplace(qp.device);
-    if (is_new) found->second = kernel_gids(qp.device);
-    for (const port::Address& gid : found->second) names.push_back({gid, qp.qpn});
+    for (const port::Address& gid : gids->of(qp.device)) names.push_back({gid, qp.qpn});
   }
   for (const std::string& device : opened_kernel_devices(pid)) {
-    for (const port::Address& gid : kernel_gids(device)) names.push_back({gid, 0});
+    for (const port::Address& gid : gids->of(device)) names.push_back({gid, 0});
   }
   return names;
 }
 
-std::set<device::Letter::End> QpNames::there_are_by_kernel(const Kernel::Names& names) {
+std::set<device::Letter::End> there_are_by_kernel(const Names& names, KernelGids* gids) {
   std::set<device::Letter::End> found;
   for (const auto& [device, qpns] : all_kernel_qpns()) {
-    const std::vector<port::Address> gids = kernel_gids(device);
+    const std::vector<port::Address> of_device = gids->of(device);
     for (const auto& name : names) {
-      if (qpns.count(name.qpn) > 0 && std::find(gids.begin(), gids.end(), name.gid) != gids.end())
+      if (qpns.count(name.qpn) > 0 &&
+          std::find(of_device.begin(), of_device.end(), name.gid) != of_device.end())
         found.insert(name);
     }
   }
   return found;
+}
+
+}  // namespace
+
+QpNames::Kernel QpNames::this_kernel() {
+  const auto gids = std::make_shared<KernelGids>();
+  return {[gids](pid_t pid) { return names_by_kernel(pid, gids.get()); },
+          [gids](const Kernel::Names& names) { return there_are_by_kernel(names, gids.get()); },
+          [gids] { gids->forget(); }};
 }
 
 std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) const {

@@ -31,25 +31,31 @@ class QpNames {
   struct Kernel {
     // The names of a process's QPs, and those without a QPN for the GIDs of the devices that it has
     // opened.
-    std::function<std::vector<device::Letter::End>(pid_t)> names_of = names_by_kernel;
+    std::function<std::vector<device::Letter::End>(pid_t)> names_of;
     // Which of these names QPs of this host have, of whatever process.
     using Names = std::vector<device::Letter::End>;
-    std::function<std::set<device::Letter::End>(const Names&)> there_are = there_are_by_kernel;
+    std::function<std::set<device::Letter::End>(const Names&)> there_are;
+    // What was seen of GIDs may be old: the next calls look again.
+    std::function<void()> look_again = [] {};
   };
 
-  explicit QpNames(Residents& residents) : QpNames(residents, Kernel()) {}
+  explicit QpNames(Residents& residents) : QpNames(residents, this_kernel()) {}
   QpNames(Residents& residents, Kernel kernel)
       : residents_(residents), kernel_(std::move(kernel)) {}
 
   Own of(pid_t pid) const;
+  // The same, when a name was missed: the device may have got a GID since.
+  Own of_again(pid_t pid) const {
+    kernel_.look_again();
+    return of(pid);
+  }
   // Of these names, those of QPs of this host, of whatever process.
   std::set<device::Letter::End> there_are(const std::vector<device::Letter::End>& names) const;
   // A letter goes to or comes from this QP of the process, whose own it is.
   void remember(pid_t pid, const device::Letter::End& name) { residents_.know(pid, name); }
 
  private:
-  static std::vector<device::Letter::End> names_by_kernel(pid_t pid);
-  static std::set<device::Letter::End> there_are_by_kernel(const Kernel::Names& names);
+  static Kernel this_kernel();
 
   Residents& residents_;
   const Kernel kernel_;

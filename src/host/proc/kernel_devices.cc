@@ -73,6 +73,20 @@ std::vector<port::Address> kernel_gids(const std::string& device, const std::str
   return gids;
 }
 
+std::vector<port::Address> KernelGids::of(const std::string& device) {
+  constexpr std::chrono::seconds kRemembered{10};
+  std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  const auto [seen, is_new] = seen_.try_emplace(device);
+  if (is_new || now - seen->second.at > kRemembered) seen->second = {kernel_gids(device), now};
+  return seen->second.gids;
+}
+
+void KernelGids::forget() {
+  std::lock_guard lock(mutex_);
+  seen_.clear();
+}
+
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs) {
   std::vector<std::string> devices;
   for (const auto& descriptor : descriptors_of(pid)) {

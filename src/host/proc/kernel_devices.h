@@ -2,6 +2,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +28,24 @@ std::vector<KernelDevice> kernel_devices(const std::string& sysfs = kInfinibandC
 // The GIDs of all ports of a device; none when there is no such device.
 std::vector<port::Address> kernel_gids(const std::string& device,
                                        const std::string& sysfs = kInfinibandClass);
+
+// The same, remembered for some seconds: a device has a thousand entries, each a file. Any thread may
+// call.
+class KernelGids {
+ public:
+  std::vector<port::Address> of(const std::string& device);
+  // The next calls look again.
+  void forget();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    std::vector<port::Address> gids;
+    Clock::time_point at;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Seen> seen_;
+};
 
 // Those that a process has opened, as far as they are in /dev/infiniband under the names of /sys.
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs = kVerbsClass);

@@ -124,7 +124,7 @@ std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& p
   if (devices_.empty()) return nullptr;
   std::vector<pid_t> pids;
   for (const auto& process : processes) pids.push_back(process.pid);
-  for (const pid_t pid : pids) own_[pid] = names_.of(pid);
+  for (const pid_t pid : pids) own_[pid] = names_.of_again(pid);
   return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
 }
 
