@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -57,10 +56,7 @@ std::vector<device::Letter::End> names_of(device::MovableContext& context) {
   context.status(&qps);
   const std::vector<ibv_gid_entry> gids = device::gids_of(context);
   const auto add_all = [&](std::uint32_t qpn) {
-    for (const ibv_gid_entry& entry : gids) {
-      names.push_back({{}, qpn});
-      std::memcpy(names.back().gid.bytes.data(), entry.gid.raw, sizeof entry.gid.raw);
-    }
+    for (const ibv_gid_entry& entry : gids) names.push_back({device::address_of(entry.gid), qpn});
   };
   add_all(0);
   for (const device::QpStatus& qp : qps) {

@@ -1,6 +1,7 @@
 #include "device/gids.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace ferry::device {
 
@@ -19,6 +20,18 @@ std::vector<ibv_gid_entry> gids_of(Context& device) {
     }
   }
   return all;
+}
+
+port::Address address_of(const ibv_gid& gid) {
+  port::Address address;
+  std::memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
+  return address;
+}
+
+ibv_gid gid_of(const port::Address& address) {
+  ibv_gid gid{};
+  std::memcpy(gid.raw, address.bytes.data(), sizeof gid.raw);
+  return gid;
 }
 
 }  // namespace ferry::device

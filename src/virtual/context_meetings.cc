@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "device/gids.h"
 #include "virtual/context.h"
 
 // How a QP and its peer are introduced to each other when they are connected after one of them has
@@ -16,15 +17,15 @@ bool Context::has_news(const Qp& qp, const ibv_ah_attr& path) {
   ibv_gid known{};
   if (numbers_ == nullptr || !gids_.source_of(path, &known)) return false;
   const Introduction introduction = introduction_of(qp, path);
-  return address_of(introduction.gid) != address_of(known) || introduction.qpn != qp.qpn() ||
-         !introduction.rkeys.empty();
+  return device::address_of(introduction.gid) != device::address_of(known) ||
+         introduction.qpn != qp.qpn() || !introduction.rkeys.empty();
 }
 
 bool Context::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
   if (attributes.ah_attr.is_global == 0) return false;
   if (!has_news(qp, attributes.ah_attr)) {
     std::lock_guard lock(moved_mutex_);
-    if (!moved_gids_.contains(address_of(attributes.ah_attr.grh.dgid))) return false;
+    if (!moved_gids_.contains(device::address_of(attributes.ah_attr.grh.dgid))) return false;
   }
   return !is_own(attributes);
 }

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "device/gids.h"
 #include "virtual/context.h"
 
 // How a context and the peers of its QPs go through a move together (letters.h).
@@ -22,8 +23,8 @@ void Context::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
   const ibv_qp_attr attributes = qp.attributes();
   ibv_gid source{};
   if (!gids_.source_of(attributes.ah_attr, &source)) return;
-  letter.from = {address_of(source), qp.qpn()};
-  letter.to = {address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+  letter.from = {device::address_of(source), qp.qpn()};
+  letter.to = {device::address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
   LetterBody body{kind, attempt, {}};
   if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
     body.introduction = introduction_of(qp, attributes.ah_attr);
@@ -361,7 +362,8 @@ int Context::deliver(const device::Letter& letter) {
   const std::vector<Qp*> qps = all<Qp>();
   const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
     const ibv_qp_attr attributes = qp->attributes();
-    const device::Letter::End peer{address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+    const device::Letter::End peer{device::address_of(attributes.ah_attr.grh.dgid),
+                                   attributes.dest_qp_num};
     return qp->qpn() == letter.to.qpn && peer == letter.from;
   });
   if (found == qps.end()) return ENOENT;

@@ -1,7 +1,5 @@
 #include "virtual/letters.h"
 
-#include <cstring>
-
 #include "wire/bytes.h"
 
 namespace ferry::virt {
@@ -14,12 +12,6 @@ bool introduces(LetterKind kind) {
 }
 
 }  // namespace
-
-port::Address address_of(const ibv_gid& gid) {
-  port::Address address;
-  std::memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
-  return address;
-}
 
 std::vector<std::byte> encode(const LetterBody& body) {
   std::vector<std::byte> bytes;

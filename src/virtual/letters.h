@@ -30,9 +30,6 @@
 //   SUSPEND    ->               and so on, as above
 namespace ferry::virt {
 
-// The GID as the ends of a letter have it.
-port::Address address_of(const ibv_gid& gid);
-
 enum class LetterKind : std::uint8_t {
   kSuspend = 1,
   kSuspended = 2,

@@ -1,20 +1,17 @@
 #include "virtual/queue_pair.h"
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
+#include "device/gids.h"
 #include "port/slot.h"
 
 namespace ferry::virt {
 namespace {
 
 port::Endpoint endpoint_of(const ibv_gid& gid) {
-  port::Endpoint endpoint;
-  std::memcpy(endpoint.address.bytes.data(), gid.raw, sizeof gid.raw);
-  endpoint.udp_port = port::kRoceUdpPort;
-  return endpoint;
+  return {device::address_of(gid), port::kRoceUdpPort};
 }
 
 }  // namespace
@@ -335,8 +332,13 @@ bool Qp::sends_are_done(const Pd& pd) {
 }
 
 int Qp::flush(bool* flushes) {
-  *flushes = left_in_ != IBV_QPS_RESET && left_in_ != IBV_QPS_ERR && has_receive_queue();
-  receives_.wait(has_receive_queue() && left_in_ != IBV_QPS_RESET);
+  ibv_qp_state left_in = IBV_QPS_RESET;
+  {
+    std::lock_guard lock(mutex_);
+    left_in = left_in_;
+  }
+  *flushes = left_in != IBV_QPS_RESET && left_in != IBV_QPS_ERR && has_receive_queue();
+  receives_.wait(has_receive_queue() && left_in != IBV_QPS_RESET);
   flushed_ = 0;
   if (!*flushes) return 0;
   returns_.count_flushed(qpn_, &flushed_);

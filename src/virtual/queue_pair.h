@@ -179,7 +179,11 @@ class Qp final : public Shadow<device::Qp> {
 
   mutable std::mutex mutex_;  // guards what follows
   QpAttributes attributes_;
-  enum class Apart : std::uint8_t { kNo, kUnmet, kAway };
+  enum class Apart : std::uint8_t {
+    kNo,
+    kUnmet,  // its peer has not introduced itself; the device's QP is in INIT
+    kAway    // the device's QP was made anew in a move, and its peer has not answered yet
+  };
   Apart apart_ = Apart::kNo;
   // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of
   // them to read.

@@ -91,16 +91,18 @@ template <typename Target>
 int ReceiveQueue<Target>::pass() {
   const auto lock = gate_.lock();
   const int error = refill_locked();
-  kept_ = refilled_ = 0;
-  mode_ = Mode::kPass;
-  mode_changed_.notify_all();
-  if (gate_.is_shut()) gate_.open();
+  pass_locked();
   return error;
 }
 
 template <typename Target>
 void ReceiveQueue<Target>::drop() {
   const auto lock = gate_.lock();
+  pass_locked();
+}
+
+template <typename Target>
+void ReceiveQueue<Target>::pass_locked() {
   kept_ = refilled_ = 0;
   mode_ = Mode::kPass;
   mode_changed_.notify_all();

@@ -66,6 +66,7 @@ class ReceiveQueue {
   int keep_list(ibv_recv_wr* list, ibv_recv_wr** bad);
   void keep_locked(std::uint32_t count);
   int refill_locked();
+  void pass_locked();
 
   Gate gate_;
   // Guarded by the gate:

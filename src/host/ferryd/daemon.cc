@@ -390,7 +390,8 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   if (!answer.resume) return answer;
   const auto& contexts = answer.resume->contexts;
   whereabouts_.arrived(pid, contexts, answer.resume->rollback);
-  const bool brings_gids = std::any_of(contexts.begin(), contexts.end(),
+  const bool brings_gids = !answer.resume->rollback &&
+                           std::any_of(contexts.begin(), contexts.end(),
                                        [](const auto& context) { return !context.names.empty(); });
   if (brings_gids) moved_gids_.arrived();
   return answer;

@@ -29,8 +29,7 @@ class Whereabouts {
   ~Whereabouts();
 
   // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
-  // 0: the process is not known yet.
-  // `comes_back`: its move was given up.
+  // 0: the process is not known yet. `comes_back`: its move was given up.
   void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
                bool comes_back = false);
   // The RNICs in these slots have ended, unless they are elsewhere by now.

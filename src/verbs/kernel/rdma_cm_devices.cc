@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "device/gids.h"
 #include "port/slot.h"
 #include "port/udp_socket.h"
 #include "verbs/chosen_devices.h"
@@ -17,12 +17,6 @@
 
 namespace ferry::verbs {
 namespace {
-
-port::Address port_address_of(const ibv_gid& gid) {
-  port::Address address;
-  memcpy(address.bytes.data(), gid.raw, sizeof gid.raw);
-  return address;
-}
 
 // Runs `visit` on an open context of the device, if there is one. No context ends meanwhile.
 template <typename Visit>
@@ -46,7 +40,8 @@ std::vector<rdmacm::Devices::Listed> RdmaCmDevices::list() {
     listed.device.name = rnic->name();
     listed.device.netdev = rnic->netdev();
     listed.device.guid = guids_.emplace(rnic->name(), rnic->guid()).first->second;
-    for (const ibv_gid& gid : rnic->addresses()) listed.addresses.push_back(port_address_of(gid));
+    for (const ibv_gid& gid : rnic->addresses())
+      listed.addresses.push_back(device::address_of(gid));
     result.push_back(std::move(listed));
   }
   return result;
@@ -61,7 +56,7 @@ std::uint8_t RdmaCmDevices::gid_index(const rdmacm::Device& device, const port::
     for (int i = port.gid_tbl_len - 1; i >= 0; --i) {
       ibv_gid_entry entry{};
       if (context.query_gid(1, static_cast<unsigned>(i), &entry) != 0) continue;
-      const port::Address gid = port_address_of(entry.gid);
+      const port::Address gid = device::address_of(entry.gid);
       if (gid == address) {
         result = static_cast<std::uint8_t>(i);
         return true;
@@ -125,9 +120,7 @@ int RdmaCmDevices::route(const port::Address& from, const port::Address& to, std
 }
 
 bool RdmaCmDevices::next_hop_is_known(const port::Address& to, bool ask) {
-  ibv_gid gid;
-  memcpy(gid.raw, to.bytes.data(), sizeof gid.raw);
-  return verbs::next_hop_is_known(gid, ask);
+  return verbs::next_hop_is_known(device::gid_of(to), ask);
 }
 
 std::uint64_t RdmaCmDevices::random() {
