@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "port/endpoint.h"
@@ -16,5 +17,14 @@ inline constexpr std::size_t kGrhSize = 40;
 // `length`: bytes of the packet from BTH to ICRC. Both addresses are of one family.
 void encode_grh(const port::Address& source, const port::Address& destination, std::size_t length,
                 std::span<std::byte, kGrhSize> out);
+
+struct GrhAddresses {
+  port::Address source, destination;
+};
+// Those of the header of any RNIC. Nothing: it is no header of IPv6, nor one of IPv4 with a right
+// checksum.
+std::optional<GrhAddresses> parse_grh(std::span<const std::byte, kGrhSize> grh);
+// Puts other addresses, of the same family, into a header that parse_grh() takes.
+void readdress_grh(const GrhAddresses& addresses, std::span<std::byte, kGrhSize> grh);
 
 }  // namespace ferry::wire

@@ -48,5 +48,55 @@ TEST(Grh, OfIpv6IsTheIpHeader) {
           "60000000 0048 11 40 20010db8000000000000000000000001 fe8000000000000002aabbfffe010203"));
 }
 
+port::Address address(const std::string& text) {
+  port::Address result;
+  const auto bytes = from_hex(text);
+  std::copy(bytes.begin(), bytes.end(), result.bytes.begin());
+  return result;
+}
+
+// With identification, TTL and TOS of another RNIC, and what it has left in the first 20 bytes.
+constexpr char kForeign[] =
+    "60000000 ffffffff ffffffff ffffffff ffffffff"
+    "45 02 005c 1234 4000 3f 11 5ca6 0a010203 c0a80009";
+
+TEST(Grh, OtherAddressesGetTheirChecksumAndAllElseStays) {
+  auto bytes = from_hex(kForeign);
+  const auto grh = std::span(bytes).first<kGrhSize>();
+  auto addresses = parse_grh(grh);
+  ASSERT_TRUE(addresses);
+  EXPECT_EQ(addresses->source, address("00000000 00000000 0000ffff 0a010203"));
+  EXPECT_EQ(addresses->destination, address("00000000 00000000 0000ffff c0a80009"));
+  addresses->source = address("00000000 00000000 0000ffff 0a010204");
+  readdress_grh(*addresses, grh);
+  EXPECT_EQ(bytes, from_hex("60000000 ffffffff ffffffff ffffffff ffffffff"
+                            "45 02 005c 1234 4000 3f 11 5ca5 0a010204 c0a80009"));
+}
+
+TEST(Grh, OfIpv6IsReaddressedAsWell) {
+  auto bytes = from_hex(
+      "60300007 0048 11 3f 20010db8000000000000000000000001 fe8000000000000002aabbfffe010203");
+  const auto grh = std::span(bytes).first<kGrhSize>();
+  auto addresses = parse_grh(grh);
+  ASSERT_TRUE(addresses);
+  EXPECT_EQ(addresses->source, address("20010db8000000000000000000000001"));
+  EXPECT_EQ(addresses->destination, address("fe8000000000000002aabbfffe010203"));
+  addresses->destination = address("fe8000000000000002aabbfffe010204");
+  readdress_grh(*addresses, grh);
+  EXPECT_EQ(
+      bytes,
+      from_hex(
+          "60300007 0048 11 3f 20010db8000000000000000000000001 fe8000000000000002aabbfffe010204"));
+}
+
+TEST(Grh, WhatIsNoHeaderIsNone) {
+  std::vector<std::byte> bytes(kGrhSize);
+  EXPECT_FALSE(parse_grh(std::span(bytes).first<kGrhSize>()));
+  bytes = from_hex(kForeign);
+  bytes[0] = std::byte{0};
+  bytes.back() ^= std::byte{1};  // its checksum is another one's
+  EXPECT_FALSE(parse_grh(std::span(bytes).first<kGrhSize>()));
+}
+
 }  // namespace
 }  // namespace ferry::wire
