@@ -30,6 +30,7 @@ constexpr std::uint32_t kAnswerMs = 10000;  // for ferryd's answer to AWAKE
 // A Stopped process that was neither frozen nor told anything for so long asks by itself.
 constexpr std::uint32_t kUntoldMs = 10000;
 constexpr long kWatchNs = 500000;
+constexpr milliseconds kToldLimit{300};  // for ferryd's answer to DATAGRAM_QPS
 
 // The time since now_ns() gave `start`.
 std::uint64_t since(std::int64_t start) {
@@ -231,7 +232,10 @@ void Agent::run() {
       const int socket = connect_to_ferryd();
       set_socket(socket);
       if (socket >= 0 && !ending_) {
-        if (send_message(socket, MessageType::kRegister, encode(registration())) == 0) {
+        told_ = {};  // this may be another ferryd
+        postponed_.reset();
+        if (send_message(socket, MessageType::kRegister, encode(registration())) == 0 &&
+            tell_datagram_qps(socket)) {
           correspondence_.begin_anew();
           serve(socket);
         }
@@ -248,10 +252,15 @@ void Agent::serve(int socket) {
   while (!ending_) {
     if (!send_letters(socket)) return;
     Message message;
-    bool asked = false;
-    const bool waits = wait(socket, next_look(), &asked);
-    if (asked && !ask_for_peers(socket)) return;
-    const int error = waits ? receive_message(socket, &message, 0) : ETIMEDOUT;
+    int error = 0;
+    if (postponed_) {
+      message = std::move(*std::exchange(postponed_, std::nullopt));
+    } else {
+      bool asked = false;
+      const bool waits = wait(socket, next_look(), &asked);
+      if (asked && !(ask_for_peers(socket) && tell_datagram_qps(socket))) return;
+      error = waits ? receive_message(socket, &message, 0) : ETIMEDOUT;
+    }
     if (error == ETIMEDOUT || error == 0) {
       if (peers_.active() && !tell_peers_know(socket)) return;
     }
@@ -260,21 +269,25 @@ void Agent::serve(int socket) {
     const bool given = message.type != MessageType::kTrack || give_userfaultfd(socket, message);
     close_descriptors(&message.descriptors);  // no other message brings any
     if (!given) return;
-    if (message.type == MessageType::kLocated) {
-      take_located(message);
-    } else if (message.type == MessageType::kMovedGids) {
-      take_moved_gids(message);
-    } else if (message.type == MessageType::kStatus) {
-      if (!answer_status(socket)) return;
-    } else if (message.type == MessageType::kSuspend) {
-      if (!suspend(socket, message)) return;
-    } else if (message.type == MessageType::kDeliver) {
-      if (!take_letters(socket, message)) return;
-    } else if (message.type == MessageType::kStop) {
+    if (message.type == MessageType::kStop) {
       const int next = stop(socket, message);
       if (next == -2) return;
       if (next >= 0) socket = next;
+    } else if (!take(socket, message)) {
+      return;
     }
+  }
+}
+
+bool Agent::take(int socket, const Message& message) {
+  switch (message.type) {
+    case MessageType::kLocated: take_located(message); return true;
+    case MessageType::kMovedNames: take_moved_names(message); return true;
+    case MessageType::kDatagramQpsTold: are_told_ = true; return true;
+    case MessageType::kStatus: return answer_status(socket);
+    case MessageType::kSuspend: return suspend(socket, message);
+    case MessageType::kDeliver: return take_letters(socket, message);
+    default: return true;
   }
 }
 
@@ -378,10 +391,38 @@ void Agent::take_located(const Message& message) {
   }
 }
 
-void Agent::take_moved_gids(const Message& message) {
-  MovedGids moved;
+void Agent::take_moved_names(const Message& message) {
+  device::MovedNames moved;
   if (message.version == kVersion && parse(message.body, &moved))
-    registry_.set_moved_gids(std::move(moved.gids));
+    registry_.set_moved_names(std::move(moved));
+}
+
+bool Agent::tell_datagram_qps(int socket) {
+  DatagramQps now;
+  registry_.for_each([&](Registry::Entry& entry) {
+    device::DatagramQps qps = entry.context->moved_datagram_qps();
+    if (!qps.qpns.empty()) now.contexts.push_back(std::move(qps));
+  });
+  if (now.contexts == told_.contexts) return true;
+  told_ = std::move(now);
+  are_told_ = false;
+  return send_message(socket, MessageType::kDatagramQps, encode(told_)) == 0;
+}
+
+// Peers should know from whom datagrams come before the first one does.
+void Agent::await_datagram_qps_told(int socket) {
+  const auto end = Clock::now() + kToldLimit;
+  while (!are_told_ && !postponed_) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
+    Message message;
+    if (left <= 0 || receive_message(socket, &message, static_cast<int>(left)) != 0) return;
+    if (message.type == MessageType::kStop || message.type == MessageType::kTrack) {
+      postponed_ = std::move(message);
+    } else {
+      close_descriptors(&message.descriptors);
+      if (!take(socket, message)) return;
+    }
+  }
 }
 
 int Agent::stop(int socket, const Message& message) {
@@ -421,7 +462,7 @@ int Agent::stop(int socket, const Message& message) {
     if (answer.type == MessageType::kStopTaken) break;
     if (answer.type == MessageType::kStatus && !answer_status(socket)) return -2;
     if (answer.type == MessageType::kDeliver && !take_letters(socket, answer)) return -2;
-    if (answer.type == MessageType::kMovedGids) take_moved_gids(answer);
+    if (answer.type == MessageType::kMovedNames) take_moved_names(answer);
     if (!send_letters(socket)) return -2;
   }
   halt.give_away();
@@ -475,6 +516,8 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
     const int error = Halt::unpark(*halt.items[i].context, parcel);
     if (error && !reply.error) reply.error = error;
   }
+  told_ = {};
+  if (tell_datagram_qps(socket)) await_datagram_qps_told(socket);
   reply.attach_ns = since(start);
   start = now_ns();
   for (Halt::Item& item : halt.items) item.context->resume(resume.rollback);

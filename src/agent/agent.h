@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "agent/correspondence.h"
@@ -33,7 +34,8 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
-  // A context has something in device::MovableContext::sought() or take_letters(): ferryd gets it.
+  // A context has something in device::MovableContext::sought() or take_letters(), or its
+  // moved_datagram_qps() have changed: ferryd gets it.
   // Called by any thread; never blocks.
   void has_news();
 
@@ -54,7 +56,11 @@ class Agent {
   bool tell_peers_know(int socket);
   bool ask_for_peers(int socket);
   void take_located(const Message& message);
-  void take_moved_gids(const Message& message);
+  void take_moved_names(const Message& message);
+  bool tell_datagram_qps(int socket);
+  void await_datagram_qps_told(int socket);
+  // Whatever is not STOP or TRACK.
+  bool take(int socket, const Message& message);
   bool suspend(int socket, const Message& message);
   bool take_letters(int socket, const Message& message);
   bool send_letters(int socket);
@@ -69,6 +75,9 @@ class Agent {
   const std::string build_;
   PeerWatch peers_;
   Correspondence correspondence_;
+  DatagramQps told_;                  // to ferryd, over this connection
+  bool are_told_ = true;              // ferryd has answered
+  std::optional<Message> postponed_;  // for serve()
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -91,9 +91,25 @@ template <typename V, Is<Delivered> T>
 void visit(V& v, T& m) {
   v(m.errors);
 }
-template <typename V, Is<MovedGids> T>
+template <typename V, Is<device::DatagramQps::Gid> T>
 void visit(V& v, T& m) {
-  v(m.gids);
+  v(m.known), v(m.real);
+}
+template <typename V, Is<device::DatagramQps::Qpn> T>
+void visit(V& v, T& m) {
+  v(m.known), v(m.real);
+}
+template <typename V, Is<device::DatagramQps> T>
+void visit(V& v, T& m) {
+  v(m.gids), v(m.qpns);
+}
+template <typename V, Is<DatagramQps> T>
+void visit(V& v, T& m) {
+  v(m.contexts);
+}
+template <typename V, Is<device::MovedNames> T>
+void visit(V& v, T& m) {
+  v(m.gids), v(m.datagram_qps);
 }
 template <typename V, Is<Locate> T>
 void visit(V& v, T& m) {
@@ -403,7 +419,10 @@ std::vector<std::byte> encode(const Letters& m) {
 std::vector<std::byte> encode(const Delivered& m) {
   return encode_body(m);
 }
-std::vector<std::byte> encode(const MovedGids& m) {
+std::vector<std::byte> encode(const DatagramQps& m) {
+  return encode_body(m);
+}
+std::vector<std::byte> encode(const device::MovedNames& m) {
   return encode_body(m);
 }
 std::vector<std::byte> encode(const Stop& m) {
@@ -482,7 +501,10 @@ bool parse(std::span<const std::byte> body, Letters* out) {
 bool parse(std::span<const std::byte> body, Delivered* out) {
   return parse_body(body, out);
 }
-bool parse(std::span<const std::byte> body, MovedGids* out) {
+bool parse(std::span<const std::byte> body, DatagramQps* out) {
+  return parse_body(body, out);
+}
+bool parse(std::span<const std::byte> body, device::MovedNames* out) {
   return parse_body(body, out);
 }
 bool parse(std::span<const std::byte> body, Stop* out) {

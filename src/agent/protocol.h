@@ -46,8 +46,11 @@
 //                                   ends of connections (device::Letter), which ferryd carries
 //                             <-  DELIVER                     some of theirs
 //   DELIVERED                 ->
-//                             <-  MOVED_GIDS                  whenever they change, and first after
+//                             <-  MOVED_NAMES                 whenever they change, and first after
 //                                   REGISTER, if there are some
+//   DATAGRAM_QPS              ->    its UD QPs over devices of the kernel, whenever they change after
+//                                   a move: before it goes on, and later
+//                             <-  DATAGRAM_QPS_TOLD           other hosts have heard, or had the time
 //
 // The CRIU plugin and the action scripts; ferryd answers each with DONE
 //   PAUSE_TREE                ->    stops every Ferry process of the tree
@@ -96,6 +99,7 @@ enum class MessageType : std::uint16_t {
   kSuspending = 9,
   kLetters = 10,
   kDelivered = 11,
+  kDatagramQps = 12,
   kStatus = 16,
   kStop = 17,
   kStopTaken = 18,
@@ -105,7 +109,8 @@ enum class MessageType : std::uint16_t {
   kTrack = 22,
   kSuspend = 23,
   kDeliver = 24,
-  kMovedGids = 25,
+  kMovedNames = 25,
+  kDatagramQpsTold = 26,
   kPauseTree = 32,
   kFrozen = 33,
   kDumpFailed = 34,
@@ -197,8 +202,9 @@ struct Delivered {
   std::vector<std::int32_t> errors;  // for each letter: 0 or errno (MovableContext::deliver())
 };
 
-struct MovedGids {
-  std::vector<port::Address> gids;  // of programs that have moved (MovableContext::moved_gids())
+// The UD QPs of the process that are not what peers know (MovableContext::moved_datagram_qps()).
+struct DatagramQps {
+  std::vector<device::DatagramQps> contexts;
 };
 
 struct Stop {
@@ -290,7 +296,8 @@ std::vector<std::byte> encode(const Suspend&);
 std::vector<std::byte> encode(const Suspending&);
 std::vector<std::byte> encode(const Letters&);
 std::vector<std::byte> encode(const Delivered&);
-std::vector<std::byte> encode(const MovedGids&);
+std::vector<std::byte> encode(const DatagramQps&);
+std::vector<std::byte> encode(const device::MovedNames&);
 std::vector<std::byte> encode(const Stop&);
 std::vector<std::byte> encode(const Stopped&);
 std::vector<std::byte> encode(const Tracked&);
@@ -316,7 +323,8 @@ bool parse(std::span<const std::byte> body, Suspend* out);
 bool parse(std::span<const std::byte> body, Suspending* out);
 bool parse(std::span<const std::byte> body, Letters* out);
 bool parse(std::span<const std::byte> body, Delivered* out);
-bool parse(std::span<const std::byte> body, MovedGids* out);
+bool parse(std::span<const std::byte> body, DatagramQps* out);
+bool parse(std::span<const std::byte> body, device::MovedNames* out);
 bool parse(std::span<const std::byte> body, Stop* out);
 bool parse(std::span<const std::byte> body, Stopped* out);
 bool parse(std::span<const std::byte> body, Tracked* out);

@@ -19,7 +19,8 @@ Registry::Change::~Change() {
 
 void Registry::Change::add(Entry entry) {
   std::lock_guard lock(registry_.mutex_);
-  if (!registry_.moved_gids_.empty()) entry.context->moved_gids(registry_.moved_gids_);
+  const device::MovedNames& names = registry_.moved_names_;
+  if (!names.gids.empty() || !names.datagram_qps.empty()) entry.context->moved(names);
   registry_.entries_.push_back(std::move(entry));
 }
 
@@ -28,10 +29,10 @@ void Registry::Change::remove(const device::MovableContext* context) {
   std::erase_if(registry_.entries_, [&](const Entry& e) { return e.context == context; });
 }
 
-void Registry::set_moved_gids(std::vector<port::Address> gids) {
+void Registry::set_moved_names(device::MovedNames names) {
   std::lock_guard lock(mutex_);
-  moved_gids_ = std::move(gids);
-  for (const Entry& entry : entries_) entry.context->moved_gids(moved_gids_);
+  moved_names_ = std::move(names);
+  for (const Entry& entry : entries_) entry.context->moved(moved_names_);
 }
 
 bool Registry::begin_stop(std::chrono::steady_clock::time_point deadline) {

@@ -54,8 +54,8 @@ class Registry {
   bool begin_stop(std::chrono::steady_clock::time_point deadline);
   void end_stop();
 
-  // Tells all contexts, also those to come (MovableContext::moved_gids()).
-  void set_moved_gids(std::vector<port::Address> gids);
+  // Tells all contexts, also those to come (MovableContext::moved()).
+  void set_moved_names(device::MovedNames names);
 
   // Calls `visit` for each context; no context goes away meanwhile.
   template <typename Visit>
@@ -68,7 +68,7 @@ class Registry {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Entry> entries_;
-  std::vector<port::Address> moved_gids_;
+  device::MovedNames moved_names_;
   std::atomic<Companion*> companion_{nullptr};
   int changes_ = 0;
   bool stopped_ = false;

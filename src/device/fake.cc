@@ -412,8 +412,22 @@ void FakeContext::repeat_letters() {
   log_->add("repeat_letters");
 }
 
-void FakeContext::moved_gids(const std::vector<port::Address>& moved) {
-  log_->add("moved_gids " + std::to_string(moved.size()));
+void FakeContext::moved(const MovedNames& names) {
+  log_->add("moved " + std::to_string(names.gids.size()) + " " +
+            std::to_string(names.datagram_qps.size()));
+}
+
+DatagramQps FakeContext::moved_datagram_qps() {
+  std::lock_guard lock(mutex_);
+  return datagram_qps_;
+}
+
+void FakeContext::move(const DatagramQps& qps) {
+  {
+    std::lock_guard lock(mutex_);
+    datagram_qps_ = qps;
+  }
+  moves_.has_letters();
 }
 
 std::vector<Letter> FakeContext::delivered() {

@@ -263,7 +263,8 @@ class FakeContext final : public MovableContext {
   void take_letters(std::vector<Letter>* out) override;
   int deliver(const Letter& letter) override;
   void repeat_letters() override;
-  void moved_gids(const std::vector<port::Address>& gids) override;
+  void moved(const MovedNames& names) override;
+  DatagramQps moved_datagram_qps() override;
   void sought(std::vector<port::Endpoint>* out) override;
   void located(const port::Endpoint& name, const port::Endpoint& location,
                std::uint32_t epoch) override;
@@ -283,6 +284,8 @@ class FakeContext final : public MovableContext {
   // write() gives the next take_letters() a letter, and tells the MoveSink; delivered() returns what
   // deliver() got. Peers are suspended when the test says so.
   void write(const Letter& letter);
+  // moved_datagram_qps() gives these from now on; tells the MoveSink.
+  void move(const DatagramQps& qps);
   std::vector<Letter> delivered();
   std::atomic<bool> peers_suspended{false};
   // seek() gives the next sought() a name, and tells the MoveSink; told() returns the calls of
@@ -309,6 +312,7 @@ class FakeContext final : public MovableContext {
   std::uint32_t next_srqn_ = 0x31;
   bool suspended_ = false;
   std::vector<Letter> written_, delivered_;
+  DatagramQps datagram_qps_;
   std::vector<port::Endpoint> sought_;
   std::vector<Located> told_;
 };

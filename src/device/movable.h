@@ -72,6 +72,28 @@ struct Letter {
   std::vector<std::byte> bytes;
 };
 
+// The UD QPs of a context that has moved, by all names that peers know: each QPN under each GID, and
+// where that QP is.
+struct DatagramQps {
+  struct Gid {
+    port::Address known, real;
+    auto operator<=>(const Gid&) const = default;
+  };
+  struct Qpn {
+    std::uint32_t known = 0, real = 0;
+    auto operator<=>(const Qpn&) const = default;
+  };
+  std::vector<Gid> gids;
+  std::vector<Qpn> qpns;
+  auto operator<=>(const DatagramQps&) const = default;
+};
+
+// What a host's ferryd knows of programs that have moved with a device that does not cooperate.
+struct MovedNames {
+  std::vector<port::Address> gids;
+  std::vector<DatagramQps> datagram_qps;
+};
+
 // Objects of a dump (TardiS, table 2). The values are part of the image format.
 enum class ObjectType : std::uint16_t {
   kContext = 0,
@@ -95,7 +117,7 @@ class MoveSink {
   virtual ~MoveSink() = default;
   // MovableContext::sought() has names to give.
   virtual void seeks() {}
-  // MovableContext::take_letters() has some.
+  // MovableContext::take_letters() has some, or moved_datagram_qps() gives others.
   virtual void has_letters() {}
 };
 
@@ -141,8 +163,10 @@ class MovableContext : public Context {
   // again that the other ends may not have got: a ferryd that ends loses what it carries.
   virtual bool awaits_letters() { return false; }
   virtual void repeat_letters() {}
-  // The GIDs of programs that have moved: all that this host's ferryd knows of.
-  virtual void moved_gids(const std::vector<port::Address>& /*gids*/) {}
+  // All that this host's ferryd knows of.
+  virtual void moved(const MovedNames& /*names*/) {}
+  // What others have to know of the context's UD QPs; nothing as long as these are what peers know.
+  virtual DatagramQps moved_datagram_qps() { return {}; }
 
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }

@@ -1,5 +1,7 @@
 #include "virtual/completion_queue.h"
 
+#include <utility>
+
 namespace ferry::virt {
 
 void Cq::settle() {
@@ -137,10 +139,21 @@ device::CqInit Cq::remade() const {
   return init;
 }
 
+void Cq::put_renamed() {
+  renamed_ = std::make_unique<RenamedCq>(*inner, numbers_, datagrams_);
+  queue_ = renamed_.get();
+}
+
 void Cq::rename_by(const Numbers& numbers) {
   const auto lock = gate_.lock();
-  renamed_ = std::make_unique<RenamedCq>(*inner, numbers);
-  queue_ = renamed_.get();
+  numbers_ = &numbers;
+  put_renamed();
+}
+
+void Cq::look_at(Datagrams& datagrams) {
+  const auto lock = gate_.lock();
+  if (std::exchange(datagrams_, &datagrams) == nullptr) put_renamed();
+  if (!gate_.is_shut()) gate_.open();  // the caller is not the thread that polls
 }
 
 int Cq::enter_device(device::Cq& object) {

@@ -27,6 +27,9 @@ class Cq final : public Shadow<device::Cq> {
   // From now on completions get the numbers that the application knows. `numbers` lives on. Throws
   // std::bad_alloc.
   void rename_by(const Numbers& numbers);
+  // A UD QP has the CQ for its receives: from now on datagrams are counted, and come from whom the
+  // application knows. Threads may be polling. Throws std::bad_alloc.
+  void look_at(Datagrams& datagrams);
 
   int poll(int count, ibv_wc* out) override {
     if (!gate_.enter()) [[unlikely]]
@@ -88,11 +91,14 @@ class Cq final : public Shadow<device::Cq> {
   // others; raises the event of the CQ if there are some.
   int sift(ibv_wc* completions, int count);
   bool sweep_locked();
+  void put_renamed();
 
   device::CqInit init_;
   Calls& calls_;
   Returns& returns_;
   device::EventSink& sink_;
+  const Numbers* numbers_ = nullptr;  // null: no number has changed
+  Datagrams* datagrams_ = nullptr;    // null: no UD QP has had the CQ
   std::unique_ptr<RenamedCq> renamed_;
   device::Cq* queue_;  // the object behind, or renamed_
   Gate gate_;

@@ -81,6 +81,7 @@ void Context::leave() {
 // --- Objects
 
 bool Context::collides(const device::Object& made) const {
+  if (datagrams_.are_used() && is_taken(made)) return true;
   if (numbers_ == nullptr) return false;
   if (const auto* mr = dynamic_cast<const device::Mr*>(&made)) {
     return numbers_->lkeys.has_index_of(mr->lkey()) ||
@@ -128,8 +129,10 @@ int Context::reg_mr(const device::MrInit& init, device::Mr** out) {
   const Call call(calls_);
   device::MrInit wanted = init;
   wanted.pd = behind(init.pd);
-  return keep<Mr>(
+  const int error = keep<Mr>(
       out, [&](device::Mr** made) { return inner_->reg_mr(wanted, made); }, init, false);
+  if (error == 0) datagrams_.add(*static_cast<Mr*>(*out));
+  return error;
 }
 
 int Context::alloc_null_mr(device::Pd* pd, device::Mr** out) {
@@ -163,8 +166,11 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
     if (error == 0) init->cap = wanted.cap;
     return error;
   };
-  return keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
-                  std::cref(gids_), std::ref(static_cast<Introducer&>(*this)));
+  const int error =
+      keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_), std::cref(gids_),
+               std::ref(static_cast<Introducer&>(*this)), std::ref(datagrams_));
+  if (error == 0 && init->type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
+  return error;
 }
 
 int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
@@ -180,11 +186,13 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
     shadow.init.length = init.length;
     shadow.init.iova = init.iova;
   }
+  datagrams_.remove(shadow);
   if (numbers_ == nullptr || !numbers_->lkeys.is_used()) {
     shadow.take_keys();
   } else {
     name(shadow);
   }
+  datagrams_.add(shadow);
   return 0;
 }
 
@@ -196,10 +204,17 @@ int Context::alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) {
 int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) {
   const Call call(calls_);
   ibv_ah_attr path = attributes;
-  if (gids_.are_learned() && !gids_.rename(&path)) return EINVAL;
-  return keep<Ah>(
+  if (gids_.are_learned() && !gids_.rename_source(&path)) return EINVAL;
+  const int error = keep<Ah>(
       out, [&](device::Ah** made) { return inner_->create_ah(behind(pd), path, made); }, pd,
       attributes);
+  if (error != 0) return error;
+  auto& ah = *static_cast<Ah*>(*out);
+  datagrams_.add(ah);
+  if (!datagrams_.are_used()) return 0;
+  std::lock_guard lock(mutex_);
+  add_ways(ah);
+  return 0;
 }
 
 int Context::create_srq(device::SrqInit* init, device::Srq** out) {
@@ -261,6 +276,7 @@ int Context::destroy(device::Object* object) {
   if (qp != nullptr) talks.lock();  // nobody is in the midst of a step of its talk
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
+  if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   // Nobody finds the shadow any more when its object goes.
   const auto take = [&] {
     std::lock_guard lock(mutex_);
@@ -273,10 +289,12 @@ int Context::destroy(device::Object* object) {
     return error;
   }
   events_.forget(object);
+  if (const auto* mr = dynamic_cast<Mr*>(object)) datagrams_.remove(*mr);
   if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
     cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
   if (qp != nullptr) forget_talk(*qp);
+  if (qp != nullptr && qp->is_ud()) remove_ud(*qp);
   return 0;
 }
 

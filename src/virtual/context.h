@@ -10,11 +10,14 @@
 #include <vector>
 
 #include "device/movable.h"
+#include "virtual/address_handle.h"
 #include "virtual/asynchronous_events.h"
 #include "virtual/calls.h"
 #include "virtual/completion_queue.h"
+#include "virtual/datagrams.h"
 #include "virtual/gids.h"
 #include "virtual/letters.h"
+#include "virtual/needs.h"
 #include "virtual/objects.h"
 #include "virtual/queue_pair.h"
 #include "virtual/returns.h"
@@ -84,7 +87,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   bool progress() override;
   bool awaits_letters() override;
   void repeat_letters() override;
-  void moved_gids(const std::vector<port::Address>& gids) override;
+  void moved(const device::MovedNames& names) override;
+  device::DatagramQps moved_datagram_qps() override;
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
   std::string needs() override;
@@ -106,6 +110,8 @@ class Context final : public device::MovableContext, private device::EventSink, 
   int keep(Base** out, Make make, const Arguments&... arguments);
   // Whether the number of an object that is new behind is one that the application has for another.
   bool collides(const device::Object& made) const;
+  // Whether datagrams with this number mean another QP, or another AH.
+  bool is_taken(const device::Object& made) const;
   // `real_qpn`: the number that the QP had behind.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
@@ -131,7 +137,9 @@ class Context final : public device::MovableContext, private device::EventSink, 
   const char* obstacle_of(Qp& qp);
   // Whether the peer of these attributes is a QP of this context.
   bool is_own(const ibv_qp_attr& attributes);
+  // What markers need.
   int make_windows();
+  int make_paths_to_themselves();
   void destroy_window(Pd& pd);
   void shut_gates();
   // True: some completion came.
@@ -197,6 +205,22 @@ class Context final : public device::MovableContext, private device::EventSink, 
   void resume_qp(Qp& qp);
   void connect_with_peer(Qp& qp, const Introduction& peer);
 
+  // --- Datagrams (context_datagrams.cc)
+
+  // The program has a UD QP more, or one less.
+  void add_ud(Qp& qp);
+  void remove_ud(Qp& qp);
+  // With mutex_: makes the AHs by which datagrams of this one go to the places of moved QPs, as far as
+  // the device gives some.
+  void add_ways(Ah& ah);
+  int destroy_ah(Ah& ah);
+  // After a move, and when UD QPs come or go later: tells datagrams_ where those of this context are.
+  void name_own_datagrams();
+  // What of the destination the AHs and the UD QPs need.
+  void need_paths(Needs* needs);
+  // As query_gid(), for the source of a path; also while the device is away.
+  int query_source(const ibv_ah_attr& path, ibv_gid_entry* out);
+
   // --- Connections that are made after a move (context_meetings.cc)
 
   bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) override;
@@ -219,6 +243,7 @@ class Context final : public device::MovableContext, private device::EventSink, 
   mutable Calls calls_;
   Returns returns_;
   Gids gids_;
+  Datagrams datagrams_;
   AsynchronousEvents events_;
   std::string name_;  // of the device, where the program is
   int command_descriptor_ = -1;

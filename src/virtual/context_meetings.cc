@@ -8,11 +8,6 @@
 // moved (letters.h). Until then the QP is apart: the program sees it connected, the device does not.
 namespace ferry::virt {
 
-void Context::moved_gids(const std::vector<port::Address>& gids) {
-  std::lock_guard lock(moved_mutex_);
-  moved_gids_ = {gids.begin(), gids.end()};
-}
-
 bool Context::has_news(const Qp& qp, const ibv_ah_attr& path) {
   ibv_gid known{};
   if (numbers_ == nullptr || !gids_.source_of(path, &known)) return false;

@@ -38,8 +38,9 @@ bool Context::is_own(const ibv_qp_attr& attributes) {
 
 const char* Context::obstacle_of(Qp& qp) {
   const ibv_qp_type type = qp.init().type;
-  if (type == IBV_QPT_UD) return "a UD QP";
-  if (type != IBV_QPT_RC && type != IBV_QPT_UC) return "a QP that is neither RC nor UC";
+  if (type == IBV_QPT_UD && qp.init().srq != nullptr) return "a UD QP with an SRQ";
+  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD)
+    return "a QP that is not RC, UC or UD";
   const ibv_qp_state state = qp.attributes().qp_state;
   if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return "a QP in the state SQD or SQE";
   return nullptr;
@@ -73,11 +74,9 @@ std::string Context::needs() {
     needs.served_reads = std::max<std::uint32_t>(needs.served_reads, set.max_dest_rd_atomic);
     ibv_gid_entry source{};
     const ibv_ah_attr& path = set.ah_attr;
-    const int error = gids_.are_learned()
-                          ? gids_.query(path.port_num, path.grh.sgid_index, &source)
-                          : inner_->query_gid(path.port_num, path.grh.sgid_index, &source);
-    if (path.is_global != 0 && error == 0) needs.need_gid(source);
+    if (path.is_global != 0 && query_source(path, &source) == 0) needs.need_gid(source);
   });
+  need_paths(&needs);
   return encode(needs);
 }
 
@@ -190,6 +189,7 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     if (!gids_.are_learned()) gids_.learn(*inner_);
     error = can_stop();
     if (error == 0) error = make_windows();
+    if (error == 0) error = make_paths_to_themselves();
     if (error == 0) error = drain(deadline);
     if (error == 0) error = drive_out(deadline);
   } catch (const std::bad_alloc&) {
@@ -209,6 +209,7 @@ void Context::leave_device() {
     device::Qp* object = qp->inner;
     qp->leave_device();
     if (object != nullptr) inner_->destroy(object);
+    if (device::Ah* path = qp->set_path_to_itself(nullptr, 0)) inner_->destroy(path);
   }
   for (Srq* srq : all<Srq>()) {
     device::Srq* object = srq->inner;
@@ -223,7 +224,10 @@ void Context::leave_device() {
   const auto leave = [&](auto*& object) {
     if (object != nullptr) inner_->destroy(std::exchange(object, nullptr));
   };
-  for (Ah* ah : all<Ah>()) leave(ah->inner);
+  for (Ah* ah : all<Ah>()) {
+    for (device::Ah* way : datagrams_.take_ways(*ah)) inner_->destroy(way);
+    leave(ah->inner);
+  }
   for (Mr* mr : all<Mr>()) leave(mr->inner);
   for (Pd* pd : all<Pd>()) {
     destroy_window(*pd);
@@ -308,9 +312,9 @@ int Context::make_queues_anew() {
   for (Ah* ah : all<Ah>()) {
     device::Ah* made = nullptr;
     ibv_ah_attr path = ah->attributes;
-    if (!gids_.rename(&path)) return EADDRNOTAVAIL;
+    if (!gids_.rename_source(&path)) return EADDRNOTAVAIL;
     if (const int error = inner_->create_ah(behind(ah->pd), path, &made)) return error;
-    ah->attach(*made);
+    datagrams_.enter_device(*ah, *made);
   }
   return 0;
 }
@@ -321,6 +325,8 @@ void Context::number_anew() {
     numbers_->qpns.set(qp->qpn(), qp->inner->qpn());
     numbers_->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
   }
+  name_own_datagrams();
+  for_each<Ah>([&](Ah& ah) { add_ways(ah); });
   for (Srq* srq : all<Srq>()) srq->rename_by(*numbers_);
   for (Qp* qp : all<Qp>()) qp->rename_by(*numbers_);
 }

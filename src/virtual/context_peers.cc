@@ -15,6 +15,7 @@ constexpr std::chrono::milliseconds kCallsEnd{2};  // those that are under way
 
 bool Context::has_remote_peer(Qp& qp) {
   const ibv_qp_state state = qp.attributes().qp_state;
+  if (qp.is_ud()) return false;
   return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_own(qp.attributes());
 }
 

@@ -86,7 +86,7 @@ int Gids::query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const {
   return has_port ? ENODATA : EINVAL;
 }
 
-bool Gids::rename(ibv_ah_attr* path) const {
+bool Gids::rename_source(ibv_ah_attr* path) const {
   if (path->is_global == 0) return true;
   std::shared_lock lock(mutex_);
   const auto source = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
@@ -94,6 +94,27 @@ bool Gids::rename(ibv_ah_attr* path) const {
   });
   if (source == entries_.end() || !source->is_here) return false;
   path->grh.sgid_index = static_cast<std::uint8_t>(source->real_index);
+  return true;
+}
+
+std::vector<Gids::Pair> Gids::pairs() const {
+  std::vector<Pair> pairs;
+  std::shared_lock lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (!entry.is_here) continue;
+    const bool is_there = std::any_of(pairs.begin(), pairs.end(), [&](const Pair& pair) {
+      return pair.port == entry.known.port_num && same(pair.known, entry.known.gid);
+    });
+    if (is_there) continue;
+    pairs.push_back({entry.known.gid, entry.real, entry.known.port_num, entry.real_index});
+  }
+  return pairs;
+}
+
+bool Gids::rename(ibv_ah_attr* path) const {
+  if (path->is_global == 0) return true;
+  if (!rename_source(path)) return false;
+  std::shared_lock lock(mutex_);
   for (const Entry& entry : entries_) {
     if (!same(entry.known.gid, path->grh.dgid)) continue;
     path->grh.dgid = entry.real;

@@ -31,6 +31,14 @@ class Gids {
   int query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const;
   // The path of the application as one of the device. False: its source has no GID here.
   bool rename(ibv_ah_attr* path) const;
+  // The same for its source alone.
+  bool rename_source(ibv_ah_attr* path) const;
+  // The known GIDs that have one of the device, without repetition, and that one's entry.
+  struct Pair {
+    ibv_gid known{}, real{};
+    std::uint32_t port = 0, real_index = 0;
+  };
+  std::vector<Pair> pairs() const;
 
   bool are_learned() const {
     std::shared_lock lock(mutex_);

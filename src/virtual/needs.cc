@@ -78,7 +78,7 @@ bool parse_qp(Line& line, Needs* needs) {
     *value = line.number();
   }
   const std::uint32_t count = line.number();
-  return line.is_over() && (type == IBV_QPT_RC || type == IBV_QPT_UC) &&
+  return line.is_over() && (type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD) &&
          add(count, &needs->qps[qp]);
 }
 

@@ -36,8 +36,8 @@ struct Needs {
   std::map<std::uint32_t, std::uint32_t> cqs;  // how many of how many entries
   std::map<Srq, std::uint32_t> srqs;
   std::map<Qp, std::uint32_t> qps;
-  std::vector<ibv_gid_entry> gids;  // the sources of connected QPs: port, type and GID
-  ibv_mtu mtu = IBV_MTU_256;        // the largest of connected QPs
+  std::vector<ibv_gid_entry> gids;  // the sources of connected QPs and of AHs: port, type and GID
+  ibv_mtu mtu = IBV_MTU_256;        // the largest of connected QPs, and of the ports of UD QPs
   // The most READs and atomics that a QP has under way, and serves.
   std::uint32_t reads = 0, served_reads = 0;
   bool atomics = false;

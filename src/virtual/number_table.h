@@ -11,7 +11,8 @@ namespace ferry::virt {
 // After a move the device behind has other keys and QPNs than the application knows; this table
 // leads from the one to the other. A number that is not in the
 // table is itself. Two levels of arrays: a look costs two loads, whatever the number of entries.
-// Looks may be taken at any time; changes are made by one thread at a time.
+// Looks may be taken at any time. Changes are made by one thread at a time, but those of entries that
+// are there.
 class NumberTable {
  public:
   // The 24 bits of a number above the lowest `shift` are its index: 0 for QPNs, 8 for keys, whose
@@ -35,13 +36,13 @@ class NumberTable {
     return leaf != nullptr && (*leaf)[low(number)].load(std::memory_order_relaxed) != 0;
   }
   // Whether there has been an entry since the last clear(). Not while one is set for the first time.
-  bool is_used() const { return is_used_; }
+  bool is_used() const { return is_used_.load(std::memory_order_relaxed); }
   // Throws std::bad_alloc. Replaces the entry of the same index.
   void set(std::uint32_t number, std::uint32_t other) {
     std::atomic<Leaf*>& place = leaves_[top(number)];
     Leaf* leaf = place.load(std::memory_order_relaxed);
     if (leaf == nullptr) place.store(leaf = new Leaf{}, std::memory_order_release);
-    is_used_ = true;
+    if (!is_used()) is_used_.store(true, std::memory_order_relaxed);
     std::atomic<std::uint64_t>& entry = (*leaf)[low(number)];
     entry.store(std::uint64_t{number} << 32 | other, std::memory_order_relaxed);
   }
@@ -50,7 +51,7 @@ class NumberTable {
       (*leaf)[low(number)].store(0, std::memory_order_relaxed);
   }
   void clear() {
-    is_used_ = false;
+    is_used_.store(false, std::memory_order_relaxed);
     for (auto& place : leaves_) {
       Leaf* leaf = place.load(std::memory_order_relaxed);
       if (leaf == nullptr) continue;
@@ -66,7 +67,7 @@ class NumberTable {
   std::size_t low(std::uint32_t number) const { return (number >> shift_) % kHalf; }
 
   const unsigned shift_;
-  bool is_used_ = false;
+  std::atomic<bool> is_used_{false};
   // An entry is the number and the other one; 0: there is none.
   std::array<std::atomic<Leaf*>, kHalf> leaves_{};
 };

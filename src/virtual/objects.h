@@ -82,17 +82,4 @@ class Mw final : public Shadow<device::Mw> {
   std::uint32_t handle() const override { return inner->handle(); }
 };
 
-class Ah final : public Shadow<device::Ah> {
- public:
-  Ah(device::Ah& object, device::Pd* its_pd, const ibv_ah_attr& given)
-      : Shadow(object), pd(its_pd), attributes(given), handle_(object.handle()) {}
-  std::uint32_t handle() const override { return handle_; }
-
-  device::Pd* const pd;
-  const ibv_ah_attr attributes;
-
- private:
-  const std::uint32_t handle_;
-};
-
 }  // namespace ferry::virt

@@ -3,9 +3,11 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,8 +33,9 @@ class PostedReceives {
   void resize(std::uint32_t count) {
     const std::uint64_t mask = mask_for(count);
     std::vector<ibv_sge> cells((mask + 1) * std::size_t{stride_});
-    const std::uint64_t latest = std::min({posted_, mask_ + 1, mask + 1});
-    for (std::uint64_t at = posted_ - latest; at < posted_; ++at)
+    const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
+    const std::uint64_t latest = std::min({posted, mask_ + 1, mask + 1});
+    for (std::uint64_t at = posted - latest; at < posted; ++at)
       std::copy_n(&cells_[(at & mask_) * stride_], stride_, &cells[(at & mask) * stride_]);
     mask_ = mask;
     cells_ = std::move(cells);
@@ -40,9 +43,11 @@ class PostedReceives {
 
   // Data path. Notes a request that the queue has taken.
   void note(const ibv_recv_wr& request) {
-    ibv_sge* cell = &cells_[(posted_++ & mask_) * stride_];
+    const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
+    ibv_sge* cell = &cells_[(posted & mask_) * stride_];
     cell[0] = {request.wr_id, static_cast<std::uint32_t>(request.num_sge), 0};
     for (int i = 0; i < request.num_sge; ++i) cell[1 + i] = request.sg_list[i];
+    posted_.store(posted + 1, std::memory_order_release);
   }
   // Those of a list before `end`.
   void note(const ibv_recv_wr* list, const ibv_recv_wr* end) {
@@ -51,8 +56,21 @@ class PostedReceives {
   // The latest `count` of them, in the order of their posts: 0 is the oldest. `count` is at most
   // the room.
   Receive latest(std::uint32_t count, std::uint32_t index) {
-    ibv_sge* cell = &cells_[((posted_ - count + index) & mask_) * stride_];
+    const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
+    ibv_sge* cell = &cells_[((posted - count + index) & mask_) * stride_];
     return {cell[0].addr, {cell + 1, cell[0].length}};
+  }
+  // How many there have been, modulo 2^32.
+  std::uint32_t posted() const {
+    return static_cast<std::uint32_t>(posted_.load(std::memory_order_acquire));
+  }
+  // The one before which `index` (modulo 2^32) were posted, for a thread that does not post. Nothing: it
+  // is not noted yet, or its cell is another one's by now.
+  std::optional<Receive> find(std::uint32_t index) {
+    const std::uint32_t since = posted() - index;
+    if (since == 0 || since > mask_ + 1) return std::nullopt;
+    ibv_sge* cell = &cells_[(index & mask_) * stride_];
+    return Receive{cell[0].addr, {cell + 1, cell[0].length}};
   }
 
  private:
@@ -62,7 +80,7 @@ class PostedReceives {
 
   std::uint64_t mask_;
   const std::uint64_t stride_;
-  std::uint64_t posted_ = 0;
+  std::atomic<std::uint64_t> posted_{0};
   // Of each receive: its wr_id and the number of its elements, in the form of an element, and these.
   std::vector<ibv_sge> cells_;
 };

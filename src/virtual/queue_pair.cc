@@ -1,5 +1,6 @@
 #include "virtual/queue_pair.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -14,10 +15,16 @@ port::Endpoint endpoint_of(const ibv_gid& gid) {
   return {device::address_of(gid), port::kRoceUdpPort};
 }
 
+// A datagram is looked at when its completion is taken. The queue can have got another receive by then.
+std::uint32_t room_for_receives(const device::QpInit& init) {
+  if (init.srq != nullptr) return 0;
+  return init.type == IBV_QPT_UD ? 2 * init.cap.max_recv_wr : init.cap.max_recv_wr;
+}
+
 }  // namespace
 
 Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-       const Gids& gids, Introducer& introducer)
+       const Gids& gids, Introducer& introducer, Datagrams& datagrams)
     : Shadow(object),
       qpn_(object.qpn()),
       init_(init),
@@ -25,8 +32,10 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       returns_(returns),
       gids_(gids),
       introducer_(introducer),
+      datagrams_(datagrams),
       queue_(&object),
-      receives_(init.srq != nullptr ? 0 : init.cap.max_recv_wr, init.cap.max_recv_sge, object) {}
+      send_marker_(returns),
+      receives_(room_for_receives(init), init.cap.max_recv_sge, object) {}
 
 void Qp::direct(device::Qp& queue) {
   queue_ = &queue;
@@ -43,18 +52,29 @@ void Qp::put_renamed() {
   }
   if (lkeys != nullptr && !lkeys->is_used()) lkeys = nullptr;
   if (rkeys != nullptr && !rkeys->is_used()) rkeys = nullptr;
-  if (lkeys == nullptr && rkeys == nullptr) {
+  const Datagrams* datagrams = is_ud() && datagrams_.are_used() ? &datagrams_ : nullptr;
+  if (lkeys == nullptr && rkeys == nullptr && datagrams == nullptr) {
     direct(*inner);
     renamed_.reset();
     return;
   }
-  renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, init_.cap);
+  renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, datagrams, init_.cap);
   direct(*renamed_);
 }
 
 void Qp::rename_by(const Numbers& numbers) {
   numbers_ = &numbers;
   put_renamed();
+}
+
+void Qp::readdress() {
+  const auto sends = send_gate_.lock();
+  const auto receives = receive_gate().lock();
+  if (inner != nullptr) put_renamed();
+  // The caller is not the thread that uses them.
+  for (Gate* gate : {&send_gate_, &receive_gate()}) {
+    if (!gate->is_shut()) gate->open();
+  }
 }
 
 void Qp::meet(const Introduction& peer) {
@@ -190,6 +210,7 @@ int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
   if (const int error = inner->modify(attributes, mask)) return error;
   std::lock_guard lock(mutex_);
   attributes_.merge(attributes, mask);
+  if (is_ud()) datagrams_.empty(qpn_, receives_.posted());
   return 0;
 }
 
@@ -197,9 +218,8 @@ void Qp::abandon() {
   {
     const auto sends = send_gate_.lock();
     std::lock_guard lock(mutex_);
-    for (std::uint64_t* marker : {&send_marker_, &receive_marker_}) {
-      if (*marker != 0) returns_.withdraw(std::exchange(*marker, 0));
-    }
+    send_marker_.withdraw();
+    if (receive_marker_ != 0) returns_.withdraw(std::exchange(receive_marker_, 0));
     held_.clear();
     holding_ = false;
     apart_ = Apart::kNo;
@@ -260,12 +280,21 @@ int Qp::limit_rate(const ibv_qp_rate_limit_attr& attributes) {
 
 int Qp::attach_mcast(const ibv_gid& gid, std::uint16_t lid) {
   const Calls::Call call(calls_);
-  return inner->attach_mcast(gid, lid);
+  if (const int error = inner->attach_mcast(gid, lid)) return error;
+  std::lock_guard lock(mutex_);
+  groups_.push_back({gid, lid});
+  return 0;
 }
 
 int Qp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
   const Calls::Call call(calls_);
-  return inner->detach_mcast(gid, lid);
+  if (const int error = inner->detach_mcast(gid, lid)) return error;
+  std::lock_guard lock(mutex_);
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
+    return device::address_of(group.gid) == device::address_of(gid) && group.lid == lid;
+  });
+  if (found != groups_.end()) groups_.erase(found);
+  return 0;
 }
 
 int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) {
@@ -313,22 +342,10 @@ void Qp::hold() {
 
 bool Qp::sends_are_done(const Pd& pd) {
   const auto lock = send_gate_.lock();
-  if (send_marker_ == 0) {
-    const std::uint64_t marker = returns_.add_marker();
-    device::MwBind bind;  // of no byte: the window is bound to nothing, as before
-    bind.mr = pd.region;
-    bind.wr_id = marker;
-    bind.send_flags = IBV_SEND_SIGNALED;
-    std::uint32_t rkey = 0;
-    if (const int error = inner->bind_mw(pd.window, bind, &rkey)) {
-      returns_.withdraw(marker);
-      return error != ENOMEM;  // else it has failed, and does nothing any more
-    }
-    send_marker_ = marker;
-  }
-  if (returns_.is_out(send_marker_)) return false;
-  send_marker_ = 0;
-  return true;
+  const int error = is_ud() ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
+                            : send_marker_.post(*inner, pd);
+  if (error != 0) return error != ENOMEM;  // else it has failed, and does nothing any more
+  return !send_marker_.is_out();
 }
 
 int Qp::flush(bool* flushes) {
@@ -408,6 +425,9 @@ int Qp::connect() {
     for (int state = IBV_QPS_INIT; state <= last; ++state) {
       if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
     }
+    for (const Group& group : groups_) {
+      if (const int error = inner->attach_mcast(group.gid, group.lid)) return error;
+    }
   }
   return left_in_ == IBV_QPS_ERR ? go(IBV_QPS_ERR) : 0;
 }
@@ -423,8 +443,7 @@ void Qp::fail() {
 bool Qp::resume() {
   if (pass_receives() != 0) fail();
   const auto lock = send_gate_.lock();
-  if (send_marker_ != 0 && returns_.is_out(send_marker_)) return false;
-  send_marker_ = 0;
+  if (send_marker_.is_out()) return false;
   if (held_.post(*queue_) != 0) fail();
   held_.clear();
   holding_ = false;

@@ -8,9 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "device/movable.h"
 #include "virtual/calls.h"
+#include "virtual/datagrams.h"
 #include "virtual/gate.h"
 #include "virtual/gids.h"
 #include "virtual/letters.h"
@@ -21,6 +24,7 @@
 #include "virtual/renamed_queues.h"
 #include "virtual/returns.h"
 #include "virtual/send_buffer.h"
+#include "virtual/send_marker.h"
 
 namespace ferry::virt {
 
@@ -45,12 +49,19 @@ class Qp final : public Shadow<device::Qp> {
   // `init`: as the application gave it, with the capacities that the device has granted. Throws
   // std::bad_alloc.
   Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-     const Gids& gids, Introducer& introducer);
+     const Gids& gids, Introducer& introducer, Datagrams& datagrams);
 
   // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
   // The same for attributes alone: no key has changed.
   void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
+  // A UD QP: from now on datagrams go where `datagrams` has them go.
+  void readdress();
+  bool is_ud() const { return init_.type == IBV_QPT_UD; }
+  // A receive that was posted to a UD QP, of the last ones (PostedReceives::find()).
+  std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
+    return receives_.find(index);
+  }
   // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
   // or nobody posts.
   void meet(const Introduction& peer);
@@ -105,8 +116,18 @@ class Qp final : public Shadow<device::Qp> {
   // to the device.
   void hold();
   // Whether the device has done all requests: a marker behind them has come back. False: not yet;
-  // completions are to be swept, and this to be asked again.
+  // completions are to be swept, and this to be asked again. Before, a UD QP has got its path.
   bool sends_are_done(const Pd& pd);
+  // The AH of a UD QP for its marker, from its port to itself; null: there is none, or no need.
+  bool wants_path_to_itself() const {
+    const std::uint8_t port = attributes().port_num;
+    return is_ud() && port != 0 && (to_itself_ == nullptr || path_port_ != port);
+  }
+  // Gives the former one, which the caller destroys.
+  device::Ah* set_path_to_itself(device::Ah* path, std::uint8_t port) {
+    path_port_ = port;
+    return std::exchange(to_itself_, path);
+  }
   // The QP goes to the error state, which flushes its receives; their number is counted. Threads
   // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue,
   // and was in no state in which it is empty.
@@ -156,6 +177,7 @@ class Qp final : public Shadow<device::Qp> {
   Returns& returns_;
   const Gids& gids_;
   Introducer& introducer_;
+  Datagrams& datagrams_;
   const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
   // Its QP behind and its keys; null: they are those of the application, or of this context.
   struct Peer {
@@ -171,14 +193,22 @@ class Qp final : public Shadow<device::Qp> {
   // Guarded by the lock of send_gate_; holding_ is read without it:
   std::atomic<bool> holding_ = false;
   SendBuffer held_;
-  std::uint64_t send_marker_ = 0;  // 0: there is none
+  SendMarker send_marker_;
 
   ReceiveQueue<device::Qp> receives_;
   std::uint32_t flushed_ = 0;
   std::uint64_t receive_marker_ = 0;
+  device::Ah* to_itself_ = nullptr;
+  std::uint8_t path_port_ = 0;  // of to_itself_
 
   mutable std::mutex mutex_;  // guards what follows
   QpAttributes attributes_;
+  // The multicast groups that the QP is attached to, in this order.
+  struct Group {
+    ibv_gid gid{};
+    std::uint16_t lid = 0;
+  };
+  std::vector<Group> groups_;
   enum class Apart : std::uint8_t {
     kNo,
     kUnmet,  // its peer has not introduced itself; the device's QP is in INIT

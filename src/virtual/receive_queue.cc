@@ -1,5 +1,7 @@
 #include "virtual/receive_queue.h"
 
+#include <thread>
+
 #include <cerrno>
 
 namespace ferry::virt {
@@ -99,6 +101,13 @@ template <typename Target>
 void ReceiveQueue<Target>::drop() {
   const auto lock = gate_.lock();
   pass_locked();
+}
+
+// Another thread may have posted the receive, and be about to note it.
+template <typename Target>
+std::optional<PostedReceives::Receive> ReceiveQueue<Target>::find(std::uint32_t index) {
+  for (int tries = 0; tries < 1000 && noted_.posted() == index; ++tries) std::this_thread::yield();
+  return noted_.find(index);
 }
 
 template <typename Target>

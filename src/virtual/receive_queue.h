@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <optional>
 
 #include "device/objects.h"
 #include "virtual/gate.h"
@@ -55,6 +56,10 @@ class ReceiveQueue {
   int pass();
   // As pass(), but what is kept is gone.
   void drop();
+
+  // PostedReceives::posted() and find(), for a thread that has its completion.
+  std::uint32_t posted() const { return noted_.posted(); }
+  std::optional<PostedReceives::Receive> find(std::uint32_t index);
 
  private:
   // What becomes of receives that the program posts.

@@ -24,10 +24,11 @@ std::uint32_t* rkey_of(ibv_send_wr& wr) {
 }  // namespace
 
 RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
-                     const ibv_qp_cap& cap)
+                     const Datagrams* datagrams, const ibv_qp_cap& cap)
     : qp_(qp),
       lkeys_(lkeys),
       rkeys_(rkeys),
+      datagrams_(datagrams),
       renamed_(lkeys, std::max(cap.max_send_sge, 1u)),
       send_elements_(kBatch * renamed_.limit()),
       receives_(qp, lkeys, cap.max_recv_sge) {}
@@ -37,6 +38,7 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
   *copy = request;
   copy->sg_list = elements;
   copy->next = nullptr;
+  if (datagrams_ != nullptr && !datagrams_->address(copy)) return false;
   if (copy->opcode == IBV_WR_LOCAL_INV) {
     if (lkeys_ != nullptr) copy->invalidate_rkey = (*lkeys_)[copy->invalidate_rkey];
   } else if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr) {

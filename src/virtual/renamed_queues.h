@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/objects.h"
+#include "virtual/datagrams.h"
 #include "virtual/numbers.h"
 
 // The data path to objects that were made anew: what the application posts gets the numbers of the
@@ -85,10 +86,10 @@ class RenamedSrq final : public device::Srq {
 
 class RenamedQp final : public device::Qp {
  public:
-  // `lkeys`, `rkeys`: null: they are the device's own. `cap`: what the QP takes. Throws
-  // std::bad_alloc.
+  // `lkeys`, `rkeys`: null: they are the device's own. `datagrams`: null: they go where the application
+  // sends them. `cap`: what the QP takes. Throws std::bad_alloc.
   RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
-            const ibv_qp_cap& cap);
+            const Datagrams* datagrams, const ibv_qp_cap& cap);
 
   int post_send(ibv_send_wr* list, ibv_send_wr** bad) override;
   int post_all(ibv_send_wr* list) override;
@@ -104,12 +105,13 @@ class RenamedQp final : public device::Qp {
  private:
   static constexpr std::size_t kBatch = 16;  // requests that are copied at a time
 
-  // False: it has more elements than the QP takes.
+  // False: it has more elements than the QP takes, or an AH that is none.
   bool rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const;
 
   device::Qp& qp_;
   const NumberTable* const lkeys_;
   const NumberTable* const rkeys_;
+  const Datagrams* const datagrams_;
   const RenamedElements renamed_;
   std::array<ibv_send_wr, kBatch> requests_{};
   std::vector<ibv_sge> send_elements_;
@@ -118,7 +120,9 @@ class RenamedQp final : public device::Qp {
 
 class RenamedCq final : public device::Cq {
  public:
-  RenamedCq(device::Cq& cq, const Numbers& numbers) : cq_(cq), numbers_(numbers) {}
+  // `numbers`: null: they are the device's own. `datagrams`: null: no UD QP has the CQ for its receives.
+  RenamedCq(device::Cq& cq, const Numbers* numbers, Datagrams* datagrams)
+      : cq_(cq), numbers_(numbers), datagrams_(datagrams) {}
 
   int poll(int count, ibv_wc* out) override { return rename(cq_.poll(count, out), out); }
   int poll_one(ibv_wc* out, device::CompletionTimes* times) override {
@@ -134,13 +138,19 @@ class RenamedCq final : public device::Cq {
 
  private:
   int rename(int count, ibv_wc* completions) const {
-    for (int i = 0; i < count; ++i)
-      completions[i].qp_num = numbers_.virtual_qpns[completions[i].qp_num];
+    for (int i = 0; i < count; ++i) {
+      ibv_wc& completion = completions[i];
+      if (numbers_ != nullptr) completion.qp_num = numbers_->virtual_qpns[completion.qp_num];
+      if (datagrams_ == nullptr) continue;
+      if (datagrams_->are_used()) datagrams_->arrived(&completion);
+      datagrams_->count(completion);
+    }
     return count;
   }
 
   device::Cq& cq_;
-  const Numbers& numbers_;
+  const Numbers* const numbers_;
+  Datagrams* const datagrams_;
 };
 
 }  // namespace ferry::virt

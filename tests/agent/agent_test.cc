@@ -124,6 +124,17 @@ struct Conversation : ::testing::Test {
     const int error = receive_message(peer, &message, 5000);
     return error == EPIPE || error == ECONNRESET;  // the latter when it left something unread
   }
+  // As far as AWAKE.
+  void stop_and_wake() {
+    sink.agent = agent.get();
+    ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
+    receive(MessageType::kStopped);
+    ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
+    EXPECT_TRUE(at_end());
+    std::atomic_ref(control.command).store(ControlBlock::kGo);
+    accept();
+    receive(MessageType::kAwake);
+  }
   Register registered;
 };
 
@@ -266,20 +277,90 @@ TEST_F(Conversation, CarriesLettersBothWays) {
 
 TEST_F(Conversation, ContextsHearOfGidsThatHaveMoved) {
   connect();
-  const MovedGids moved{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}};
-  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(moved)), 0);
-  while (log->count("moved_gids 2") == 0) std::this_thread::yield();
-  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(MovedGids{})), 0);
-  while (log->count("moved_gids 0") == 0) std::this_thread::yield();
-  ASSERT_EQ(send_message(peer, MessageType::kMovedGids, encode(moved)), 0);
-  while (log->count("moved_gids 2") == 1) std::this_thread::yield();
+  const device::MovedNames moved{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}, {}};
+  ASSERT_EQ(send_message(peer, MessageType::kMovedNames, encode(moved)), 0);
+  while (log->count("moved 2 0") == 0) std::this_thread::yield();
+  ASSERT_EQ(send_message(peer, MessageType::kMovedNames, encode(device::MovedNames{})), 0);
+  while (log->count("moved 0 0") == 0) std::this_thread::yield();
+  ASSERT_EQ(send_message(peer, MessageType::kMovedNames, encode(moved)), 0);
+  while (log->count("moved 2 0") == 1) std::this_thread::yield();
   // One that is opened later, too.
   int error = 0;
   const auto second = rnic.open_movable(sink, sink, &error);
   Registry::Change change(registry);
   change.add({second.get(), "fake0", "eth9"});
-  EXPECT_EQ(log->count("moved_gids 2"), 3);
+  EXPECT_EQ(log->count("moved 2 0"), 3);
   change.remove(second.get());
+}
+
+device::DatagramQps datagram_qps(std::uint32_t real_qpn) {
+  return {{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}}, {{17, real_qpn}}};
+}
+
+TEST_F(Conversation, TellsWhereItsUdQpsAreWheneverThisChanges) {
+  connect();
+  sink.agent = agent.get();
+  fake->move(datagram_qps(18));
+  auto told = receive_as<DatagramQps>(MessageType::kDatagramQps);
+  ASSERT_EQ(told.contexts.size(), 1u);
+  EXPECT_EQ(told.contexts[0], datagram_qps(18));
+  fake->move(datagram_qps(18));  // nothing new
+  fake->move({});
+  told = receive_as<DatagramQps>(MessageType::kDatagramQps);
+  EXPECT_TRUE(told.contexts.empty());
+  fake->move(datagram_qps(19));
+  receive(MessageType::kDatagramQps);
+  // The next ferryd has not heard.
+  accept();
+  receive(MessageType::kRegister);
+  told = receive_as<DatagramQps>(MessageType::kDatagramQps);
+  ASSERT_EQ(told.contexts.size(), 1u);
+  EXPECT_EQ(told.contexts[0], datagram_qps(19));
+}
+
+TEST_F(Conversation, GoesOnWhenOthersHaveHeardWhereItsUdQpsAre) {
+  connect();
+  stop_and_wake();
+  fake->move(datagram_qps(18));
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(Resume{false, {{"eth9", {}}}})), 0);
+  const auto told = receive_as<DatagramQps>(MessageType::kDatagramQps);
+  EXPECT_EQ(told.contexts.size(), 1u);
+  EXPECT_EQ(log->count("unpark"), 1u);
+  EXPECT_EQ(log->count("resume"), 0u);
+  // Meanwhile it answers.
+  ASSERT_EQ(send_message(peer, MessageType::kStatus, {}), 0);
+  receive(MessageType::kStatusReply);
+  EXPECT_EQ(log->count("resume"), 0u);
+  ASSERT_EQ(send_message(peer, MessageType::kDatagramQpsTold, {}), 0);
+  receive(MessageType::kResumed);
+  EXPECT_EQ(log->count("resume"), 1u);
+}
+
+TEST_F(Conversation, AnEarlyStopIsServedWhenItHasGoneOn) {
+  connect();
+  stop_and_wake();
+  fake->move(datagram_qps(18));
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(Resume{false, {{"eth9", {}}}})), 0);
+  receive(MessageType::kDatagramQps);
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{2, 1000})), 0);
+  receive(MessageType::kResumed);
+  Message message;
+  do {
+    ASSERT_EQ(receive_message(peer, &message, 5000), 0);
+  } while (message.type == MessageType::kPeersKnow);
+  Stopped stopped;
+  ASSERT_TRUE(parse(message.body, &stopped));
+  EXPECT_EQ(stopped.move_id, 2u);
+}
+
+TEST_F(Conversation, GoesOnWhenFerrydDoesNotSayThatOthersHaveHeard) {
+  connect();
+  stop_and_wake();
+  fake->move(datagram_qps(18));
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(Resume{false, {{"eth9", {}}}})), 0);
+  receive(MessageType::kDatagramQps);
+  receive(MessageType::kResumed);
+  EXPECT_EQ(log->count("resume"), 1u);
 }
 
 TEST_F(Conversation, FindsAFerrydThatStartsLater) {

@@ -137,7 +137,10 @@ TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
   truncated_is_refused(Suspending{1, true});
   truncated_is_refused(Letters{{kLetter}});
   truncated_is_refused(Delivered{{0, -1}});
-  truncated_is_refused(MovedGids{{port::Address::from_ipv4(1)}});
+  const device::DatagramQps qps{{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}},
+                                {{3, 4}}};
+  truncated_is_refused(device::MovedNames{{port::Address::from_ipv4(1)}, {qps}});
+  truncated_is_refused(DatagramQps{{qps}});
   truncated_is_refused(Resume{false, {{"eth0", {}, "rxe0", {kLetter.from}}}});
   truncated_is_refused(Stay{1});
   truncated_is_refused(PauseTree{1});

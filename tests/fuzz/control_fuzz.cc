@@ -59,7 +59,8 @@ void check_bodies(std::span<const std::byte> body) {
   check_body<agent::Suspending>(body);
   check_body<agent::Letters>(body);
   check_body<agent::Delivered>(body);
-  check_body<agent::MovedGids>(body);
+  check_body<device::MovedNames>(body);
+  check_body<agent::DatagramQps>(body);
 }
 
 // What contexts over devices of the kernel tell each other and a destination.

@@ -289,8 +289,15 @@ void make_control() {
   one("suspend", MessageType::kSuspend, agent::encode(agent::Suspend{7, 4000, false}));
   one("suspending", MessageType::kSuspending, agent::encode(agent::Suspending{7, true}));
   one("delivered", MessageType::kDelivered, agent::encode(agent::Delivered{{0, 2}}));
-  one("moved-gids", MessageType::kMovedGids,
-      agent::encode(agent::MovedGids{{port::Address::from_ipv4(0x0A4F0001)}}));
+  one("moved-names", MessageType::kMovedNames,
+      agent::encode(device::MovedNames{
+          {port::Address::from_ipv4(0x0A4F0001)},
+          {{{{port::Address::from_ipv4(0x0A4F0001), port::Address::from_ipv4(0x0A4F0002)}},
+            {{17, 18}}}}}));
+  one("datagram-qps", MessageType::kDatagramQps,
+      agent::encode(agent::DatagramQps{
+          {{{{port::Address::from_ipv4(0x0A4F0001), port::Address::from_ipv4(0x0A4F0002)}},
+            {{17, 18}}}}}));
   one("awake", MessageType::kAwake, agent::encode(agent::Awake{7, registration}));
   one("resumed", MessageType::kResumed, agent::encode(agent::Resumed{7, 0, 100, 200}));
   one("peers-know", MessageType::kPeersKnow, agent::encode(agent::PeersKnow{7, 1, {17, 18}, 3}));

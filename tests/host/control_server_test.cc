@@ -54,6 +54,9 @@ struct Handler : ControlHandler {
     remaining = message.remaining;
   }
   void registered(pid_t) override { ++registrations; }
+  void datagram_qps(pid_t, const std::vector<device::DatagramQps>& contexts) override {
+    datagram_contexts = static_cast<int>(contexts.size());
+  }
   void letters(pid_t, agent::Letters) override {}
   void locate(pid_t pid, const agent::Locate& question) override {
     std::lock_guard lock(mutex);
@@ -65,6 +68,7 @@ struct Handler : ControlHandler {
   std::vector<port::Endpoint> sought;
   std::atomic<int> registrations{0};
   std::atomic<int> remaining{-1};
+  std::atomic<int> datagram_contexts{-1};
 };
 
 struct ControlServerTest : testing::Test {

@@ -80,8 +80,8 @@ void FerrydHere::start() {
   accounts.emplace(history, *move_counters);
   qp_names.emplace(*residents, kernel);
   carrier = std::make_unique<Carrier>(host, *control, *directory, *qp_names, *peers);
-  moved_gids = std::make_unique<MovedGids>(host, *control, *carrier, *residents, *peers,
-                                           [this] { return has_kernel_devices; });
+  moved_names = std::make_unique<MovedNames>(host, *control, *carrier, *residents, *qp_names,
+                                             *peers, [this] { return has_kernel_devices; });
   departures = std::make_unique<Departures>(
       SourceSide{host, *units, *control, stand_ins, decisions, *directory, *departed, *residents,
                  *whereabouts, *room, *criu, dump_turns, *accounts, *carrier, *qp_names});
@@ -91,7 +91,7 @@ void FerrydHere::start() {
                                       *whereabouts, *departures, *arrivals, *accounts);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                     *directory, *whereabouts, *departures, *arrivals, *custody,
-                                    *carrier, *moved_gids, *accounts, history);
+                                    *carrier, *moved_names, *accounts, history);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
   service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);
@@ -112,7 +112,7 @@ void FerrydHere::stop() {
   custody.reset();
   arrivals.reset();
   departures.reset();
-  moved_gids.reset();
+  moved_names.reset();
   carrier.reset();
   whereabouts.reset();
   origins.reset();

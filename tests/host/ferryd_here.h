@@ -12,7 +12,7 @@
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
 #include "host/letters/carrier.h"
-#include "host/letters/moved_gids.h"
+#include "host/letters/moved_names.h"
 #include "host/letters/qp_names.h"
 #include "host/move/source/departed.h"
 #include "host/peers/api.h"
@@ -82,7 +82,7 @@ struct FerrydHere {
   bool has_kernel_devices = false;
   std::optional<QpNames> qp_names;
   std::unique_ptr<Carrier> carrier;
-  std::unique_ptr<MovedGids> moved_gids;
+  std::unique_ptr<MovedNames> moved_names;
   DumpTurns dump_turns;
   std::optional<MoveCounters> move_counters;
   std::optional<Accounts> accounts;

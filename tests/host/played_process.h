@@ -26,7 +26,7 @@ class PlayedProcess {
     std::atomic<int> stopped{0}, command{0}, stays{0}, resumed{0};
     std::atomic<bool> rollback{false}, same_socket{false};
     std::atomic<int> letters{0}, returned_letters{0}, suspensions{0}, releases{0};
-    std::atomic<int> moved_gids{0};  // of the latest MOVED_GIDS
+    std::atomic<int> moved_names{0}, datagram_qpns{0};  // GIDs and UD QPs of the latest MOVED_NAMES
   };
   struct Behaviour {
     int stop_error = 0;      // answered to STOP

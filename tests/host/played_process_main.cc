@@ -53,10 +53,13 @@ class Play {
         answer_status(socket, place);
       } else if (message.type == agent::MessageType::kDeliver) {
         take_letters(socket, message);
-      } else if (message.type == agent::MessageType::kMovedGids) {
-        agent::MovedGids moved;
+      } else if (message.type == agent::MessageType::kMovedNames) {
+        device::MovedNames moved;
         agent::parse(message.body, &moved);
-        seen_.moved_gids = static_cast<int>(moved.gids.size());
+        std::size_t qpns = 0;
+        for (const auto& qps : moved.datagram_qps) qpns += qps.qpns.size();
+        seen_.datagram_qpns = static_cast<int>(qpns);
+        seen_.moved_names = static_cast<int>(moved.gids.size());
       } else if (message.type == agent::MessageType::kSuspend) {
         suspend(socket, message);
       } else if (message.type == agent::MessageType::kStop && !behaviour_.mute) {

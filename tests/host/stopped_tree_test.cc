@@ -45,6 +45,7 @@ struct StoppedTreeTest : testing::Test, ControlHandler {
   void resumed(pid_t pid, const agent::Resumed&) override { tree->resumed(pid); }
   void peers_know(pid_t, const agent::PeersKnow&) override {}
   void registered(pid_t) override {}
+  void datagram_qps(pid_t, const std::vector<device::DatagramQps>&) override {}
   void letters(pid_t, agent::Letters) override {}
   void locate(pid_t, const agent::Locate&) override {}
 

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, MalformedNeeds,
     ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1", "pds 99999999999999999999",
                       "pds 16777217", "pds 16777216\npds 1", "cqs 1", "cqs 1 2 3", "srqs 1 1",
-                      "qps 2 0 16 16 1 1 64", "qps 2 2 16 16 1 1 64 1", "qps 4 0 16 16 1 1 64 1",
+                      "qps 2 0 16 16 1 1 64", "qps 2 2 16 16 1 1 64 1", "qps 8 0 16 16 1 1 64 1",
                       "qps 2 0 16 16 1 1 64 1 1", "gid 1 2 0000", "gid 256 2 0000", "mtu 0",
                       "mtu 6", "gid 1 3 00000000000000000000ffff0a4f0001",
                       "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1", "\n"));

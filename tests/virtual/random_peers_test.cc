@@ -115,11 +115,12 @@ struct Pair {
       mover->is_connected = false;
       mover->init(mover->end.qp);
       // Where they began: others than those two may be there, which have not moved.
-      mover->context->moved_gids({port::Address::from_ipv4(INADDR_LOOPBACK),
-                                  port::Address::from_ipv4(INADDR_LOOPBACK + 1)});
+      mover->context->moved({{port::Address::from_ipv4(INADDR_LOOPBACK),
+                              port::Address::from_ipv4(INADDR_LOOPBACK + 1)},
+                             {}});
     }
     if (!is_connected) return;
-    for (Mover* mover : {&a, &b}) mover->context->moved_gids({});
+    for (Mover* mover : {&a, &b}) mover->context->moved({});
     connect(a, b);
     connect(b, a);
   }

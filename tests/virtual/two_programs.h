@@ -138,7 +138,7 @@ struct UnconnectedPrograms : TwoPrograms {
   static void tell(Side& side, std::initializer_list<std::uint32_t> moved) {
     std::vector<port::Address> gids;
     for (const std::uint32_t address : moved) gids.push_back(port::Address::from_ipv4(address));
-    side.context->moved_gids(gids);
+    side.context->moved({gids, {}});
   }
   static void connect(Side& side, Side& peer) { r::to_rts(side.qp, peer.qp->qpn(), peer.gid()); }
 };

@@ -320,6 +320,13 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
       }
       return;
     }
+    case MessageType::kDatagramQps: {
+      agent::DatagramQps qps;
+      if (!agent::parse(message.body, &qps)) return;
+      handler_->datagram_qps(connection->peer, qps.contexts);
+      answer(MessageType::kDatagramQpsTold, {});
+      return;
+    }
     case MessageType::kPeersKnow: {
       agent::PeersKnow peers;
       if (agent::parse(message.body, &peers)) handler_->peers_know(connection->peer, peers);
@@ -605,14 +612,14 @@ void ControlServer::located(pid_t pid, const agent::Located& answer) {
   }
 }
 
-void ControlServer::moved_gids(pid_t pid, const agent::MovedGids& moved) {
+void ControlServer::moved_names(pid_t pid, const device::MovedNames& moved) {
   try {
     const auto connection = find(pid);
     // Nobody waits for one that reads nothing. It registers again when it does.
     const std::unique_lock lock(connection->sending, kBusy);
     pollfd writable{connection->socket.get(), POLLOUT, 0};
     if (!lock || ::poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0 ||
-        agent::send_message(writable.fd, MessageType::kMovedGids, agent::encode(moved)) != 0)
+        agent::send_message(writable.fd, MessageType::kMovedNames, agent::encode(moved)) != 0)
       ::shutdown(connection->socket.get(), SHUT_RDWR);
   } catch (const Failure&) {
     // The process has ended.

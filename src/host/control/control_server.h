@@ -52,7 +52,8 @@ class ControlHandler {
   virtual WakeUp awake(pid_t pid, const agent::Awake& awake) = 0;
   virtual void resumed(pid_t pid, const agent::Resumed& resumed) = 0;
   virtual void peers_know(pid_t pid, const agent::PeersKnow& peers) = 0;
-  // These three must not wait for the process: its answers come through the same thread.
+  // These four must not wait for the process: its answers come through the same thread.
+  virtual void datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) = 0;
   virtual void registered(pid_t pid) = 0;
   virtual void letters(pid_t pid, agent::Letters letters) = 0;
   // The answer, if there is one, is given by ControlServer::located().
@@ -105,8 +106,8 @@ class ControlServer {
   void stop_taken(pid_t pid, std::chrono::milliseconds timeout);
   // Tells a process where its peers are; one that has ended is told nothing.
   void located(pid_t pid, const agent::Located& answer);
-  // Tells a process which GIDs belong to programs that have moved. One that does not take it is dropped.
-  void moved_gids(pid_t pid, const agent::MovedGids& moved);
+  // Tells a process where programs that have moved are. One that does not take it is dropped.
+  void moved_names(pid_t pid, const device::MovedNames& moved);
   // Breaks the connection: a process that waits for stop_taken() goes on by itself, with its own
   // sockets.
   void drop(pid_t pid);

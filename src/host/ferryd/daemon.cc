@@ -17,7 +17,7 @@
 #include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
 #include "host/letters/carrier.h"
-#include "host/letters/moved_gids.h"
+#include "host/letters/moved_names.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
 #include "host/proc/device_trial.h"
@@ -66,7 +66,7 @@ void forget_networks_of_others(Held* held) {
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody, Carrier& carrier, MovedGids& moved_gids,
+               Arrivals& arrivals, Custody& custody, Carrier& carrier, MovedNames& moved_names,
                Accounts& accounts, const History& history)
     : host_(host),
       units_(units),
@@ -81,7 +81,7 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       arrivals_(arrivals),
       custody_(custody),
       carrier_(carrier),
-      moved_gids_(moved_gids),
+      moved_names_(moved_names),
       accounts_(accounts),
       history_(history) {}
 
@@ -393,7 +393,7 @@ WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   const bool brings_gids = !answer.resume->rollback &&
                            std::any_of(contexts.begin(), contexts.end(),
                                        [](const auto& context) { return !context.names.empty(); });
-  if (brings_gids) moved_gids_.arrived();
+  if (brings_gids) moved_names_.arrived();
   return answer;
 }
 
@@ -433,10 +433,14 @@ void Daemon::peers_know(pid_t pid, const agent::PeersKnow& peers) {
 }
 
 void Daemon::registered(pid_t pid) {
-  moved_gids_.registered(pid);
+  moved_names_.registered(pid);
   custody_.registered(pid);
   arrivals_.registered(pid);
   departures_.registered(pid);
+}
+
+void Daemon::datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) {
+  moved_names_.datagram_qps(pid, contexts);
 }
 
 void Daemon::letters(pid_t pid, agent::Letters letters) {
@@ -448,11 +452,11 @@ v1::LettersReply Daemon::letters(const v1::LettersRequest& request, const std::s
   return carrier_.receive(request);
 }
 
-v1::MovedGidsReply Daemon::moved_gids(const v1::MovedGidsRequest& request,
-                                      const std::string& from) {
+v1::MovedNamesReply Daemon::moved_names(const v1::MovedNamesRequest& request,
+                                        const std::string& from) {
   asker(request.host(), from);
   carrier_.met({request.ferryd(), request.host()});
-  return moved_gids_.receive(request);
+  return moved_names_.receive(request);
 }
 
 void Daemon::locate(pid_t pid, const agent::Locate& question) {

@@ -21,14 +21,14 @@
 namespace ferry::host {
 
 class Carrier;
-class MovedGids;
+class MovedNames;
 
 class Daemon : public ControlHandler {
  public:
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
          Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
-         Carrier& carrier, MovedGids& moved_gids, Accounts& accounts, const History& history);
+         Carrier& carrier, MovedNames& moved_names, Accounts& accounts, const History& history);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then all requests
@@ -67,7 +67,7 @@ class Daemon : public ControlHandler {
   void taken(const v1::TakeRequest& request, const std::string& from);
 
   v1::LettersReply letters(const v1::LettersRequest& request, const std::string& from);
-  v1::MovedGidsReply moved_gids(const v1::MovedGidsRequest& request, const std::string& from);
+  v1::MovedNamesReply moved_names(const v1::MovedNamesRequest& request, const std::string& from);
 
   // --- the control protocol
   agent::Done pause_tree(pid_t root) override;
@@ -81,6 +81,7 @@ class Daemon : public ControlHandler {
   void resumed(pid_t pid, const agent::Resumed& resumed) override;
   void peers_know(pid_t pid, const agent::PeersKnow& peers) override;
   void registered(pid_t pid) override;
+  void datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) override;
   void letters(pid_t pid, agent::Letters letters) override;
   void locate(pid_t pid, const agent::Locate& question) override;
 
@@ -116,7 +117,7 @@ class Daemon : public ControlHandler {
   Arrivals& arrivals_;
   Custody& custody_;
   Carrier& carrier_;
-  MovedGids& moved_gids_;
+  MovedNames& moved_names_;
   Accounts& accounts_;
   const History& history_;
   std::mutex mutex_;

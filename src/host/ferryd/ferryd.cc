@@ -35,7 +35,7 @@
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
 #include "host/letters/carrier.h"
-#include "host/letters/moved_gids.h"
+#include "host/letters/moved_names.h"
 #include "host/letters/qp_names.h"
 #include "host/metrics/metrics.h"
 #include "host/metrics/metrics_server.h"
@@ -257,8 +257,8 @@ int run(const Options& options) {
   Redirector redirector(peers, origins, stand_ins);
   QpNames qp_names(residents);
   Carrier carrier(host, control, *directory, qp_names, peers);
-  MovedGids moved_gids(host, control, carrier, residents, peers,
-                       [] { return !kernel_devices().empty(); });
+  MovedNames moved_names(host, control, carrier, residents, qp_names, peers,
+                         [] { return !kernel_devices().empty(); });
   make_image_directory(options.images);
   std::optional<ImageReceiver> images;
   if (!listen.empty()) {
@@ -277,7 +277,7 @@ int run(const Options& options) {
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
                   accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody, carrier, moved_gids, accounts, history);
+                departures, arrivals, custody, carrier, moved_names, accounts, history);
   Checkup checkup(host, criu, *directory,
                   {options.images,
                    {options.podman, options.runc, "nft"},

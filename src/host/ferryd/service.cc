@@ -69,8 +69,8 @@ class FerrydService final : public v1::Ferryd::Service {
                         v1::ListenerReply* reply) override;
   grpc::Status Letters(grpc::ServerContext* context, const v1::LettersRequest* request,
                        v1::LettersReply* reply) override;
-  grpc::Status MovedGids(grpc::ServerContext* context, const v1::MovedGidsRequest* request,
-                         v1::MovedGidsReply* reply) override;
+  grpc::Status MovedNames(grpc::ServerContext* context, const v1::MovedNamesRequest* request,
+                          v1::MovedNamesReply* reply) override;
   grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
                      v1::ClaimReply* reply) override;
   grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
@@ -159,11 +159,11 @@ grpc::Status FerrydService::Letters(grpc::ServerContext* context, const v1::Lett
   });
 }
 
-grpc::Status FerrydService::MovedGids(grpc::ServerContext* context,
-                                      const v1::MovedGidsRequest* request,
-                                      v1::MovedGidsReply* reply) {
+grpc::Status FerrydService::MovedNames(grpc::ServerContext* context,
+                                       const v1::MovedNamesRequest* request,
+                                       v1::MovedNamesReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    *reply = daemon_.moved_gids(*request, from);
+    *reply = daemon_.moved_names(*request, from);
     return grpc::Status::OK;
   });
 }

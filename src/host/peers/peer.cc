@@ -28,10 +28,10 @@ template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
 // Told apart by the types of their requests.
-constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,     &Stub::Locate,
-                              &Stub::Listener, &Stub::Check,   &Stub::Prepare,  &Stub::Bind,
-                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,    &Stub::Decision,
-                              &Stub::Probe,    &Stub::Letters, &Stub::MovedGids};
+constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,      &Stub::Locate,
+                              &Stub::Listener, &Stub::Check,   &Stub::Prepare,   &Stub::Bind,
+                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,     &Stub::Decision,
+                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames};
 
 }  // namespace
 
@@ -80,7 +80,7 @@ template grpc::Status Peer::try_call(const v1::TakeRequest&, v1::TakeReply*, mil
 template grpc::Status Peer::try_call(const v1::LocateRequest&, v1::LocateReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::ListenerRequest&, v1::ListenerReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::LettersRequest&, v1::LettersReply*, milliseconds);
-template grpc::Status Peer::try_call(const v1::MovedGidsRequest&, v1::MovedGidsReply*,
+template grpc::Status Peer::try_call(const v1::MovedNamesRequest&, v1::MovedNamesReply*,
                                      milliseconds);
 template grpc::Status Peer::try_call(const v1::CheckRequest&, v1::CheckReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::PrepareRequest&, v1::PrepareReply*, milliseconds);

@@ -1,0 +1,288 @@
+#include "host/letters/moved_names.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "ferry.pb.h"
+#include "host/control/control_server.h"
+#include "host/letters/qp_names.h"
+#include "host/peers/kept_peers.h"
+#include "host/peers/peer.h"
+#include "host/peers/this_host.h"
+#include "host/standin/residents.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kLookEvery{500};      // at the programs of this host
+constexpr seconds kTellEvery{2};             // a ferryd that may have been started anew
+constexpr milliseconds kReplyLimit{2000};    // of another ferryd, with the first handshake
+constexpr milliseconds kShortLimit{100};     // while a program stands still
+constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told counts no more
+// Of a ferryd, and of all. A message to a process has all of them.
+constexpr std::size_t kMostGids = 4096;
+constexpr std::size_t kMostDatagramQps = 65536;  // each under each of its GIDs
+
+port::Address address_in(const std::string& text) {
+  port::Address gid;
+  if (text.size() != gid.bytes.size()) {
+    throw Failure("malformed GID in a message between ferryds");
+  }
+  std::memcpy(gid.bytes.data(), text.data(), text.size());
+  return gid;
+}
+
+std::string text_of(const port::Address& gid) {
+  return {reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()};
+}
+
+std::size_t size_of(const device::DatagramQps& qps) {
+  return qps.gids.size() * qps.qpns.size();
+}
+
+}  // namespace
+
+MovedNames::MovedNames(const ThisHost& host, ControlServer& control, const Carrier& carrier,
+                       const Residents& residents, const QpNames& qp_names, KeptPeers& peers,
+                       HasDevices has_devices)
+    : host_(host),
+      control_(control),
+      carrier_(carrier),
+      residents_(residents),
+      qp_names_(qp_names),
+      peers_(peers),
+      has_devices_(std::move(has_devices)),
+      thread_([this] { look(); }) {}
+
+MovedNames::~MovedNames() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+// Throws Failure.
+MovedNames::Names MovedNames::names_in(const v1::MovedNames& message) {
+  if (static_cast<std::size_t>(message.gids_size()) > kMostGids)
+    throw Failure("too many GIDs in a message between ferryds");
+  Names names;
+  for (const auto& text : message.gids()) names.gids.insert(address_in(text));
+  std::size_t size = 0;
+  for (const auto& each : message.datagram_qps()) {
+    device::DatagramQps qps;
+    for (const auto& gid : each.gids())
+      qps.gids.push_back({address_in(gid.known()), address_in(gid.real())});
+    for (const auto& qpn : each.qpns()) qps.qpns.push_back({qpn.known(), qpn.real()});
+    size += size_of(qps);
+    if (size > kMostDatagramQps) throw Failure("too many UD QPs in a message between ferryds");
+    names.datagram_qps.insert(std::move(qps));
+  }
+  return names;
+}
+
+void MovedNames::put(const Names& names, v1::MovedNames* message) {
+  for (const auto& gid : names.gids) message->add_gids(text_of(gid));
+  for (const auto& qps : names.datagram_qps) {
+    auto* each = message->add_datagram_qps();
+    for (const auto& gid : qps.gids) {
+      auto* pair = each->add_gids();
+      pair->set_known(text_of(gid.known));
+      pair->set_real(text_of(gid.real));
+    }
+    for (const auto& qpn : qps.qpns) {
+      auto* pair = each->add_qpns();
+      pair->set_known(qpn.known);
+      pair->set_real(qpn.real);
+    }
+  }
+}
+
+device::MovedNames MovedNames::message_of(const Names& names) {
+  return {{names.gids.begin(), names.gids.end()},
+          {names.datagram_qps.begin(), names.datagram_qps.end()}};
+}
+
+// A name without a QPN is a GID that a program has brought.
+MovedNames::Names MovedNames::own() {
+  Names names;
+  const auto residents = residents_.all();
+  for (const auto& resident : residents) {
+    for (const auto& name : resident.names) {
+      if (name.qpn == 0) names.gids.insert(name.gid);
+    }
+  }
+  std::lock_guard lock(mutex_);
+  std::size_t size = 0;
+  std::erase_if(datagram_qps_, [&](const auto& of_process) {
+    return std::none_of(residents.begin(), residents.end(),
+                        [&](const auto& resident) { return resident.pid == of_process.first; });
+  });
+  for (const auto& [pid, contexts] : datagram_qps_) {
+    for (const auto& qps : contexts) {
+      size += size_of(qps);
+      if (size <= kMostDatagramQps) names.datagram_qps.insert(qps);
+    }
+  }
+  return names;
+}
+
+// Of what the process says: GIDs by which it may be known and which its device has, and QPs by whose
+// names it may be spoken to and which the kernel knows as its own.
+std::vector<device::DatagramQps> MovedNames::checked(
+    pid_t pid, const std::vector<device::DatagramQps>& contexts) const {
+  const QpNames::Own own = qp_names_.of_again(pid);
+  std::vector<device::DatagramQps> all;
+  for (const device::DatagramQps& said : contexts) {
+    device::DatagramQps qps;
+    std::copy_if(said.gids.begin(), said.gids.end(), std::back_inserter(qps.gids),
+                 [&](const auto& gid) {
+                   return own.has({gid.known, 0}) && own.has({gid.real, 0});
+                 });
+    std::copy_if(said.qpns.begin(), said.qpns.end(), std::back_inserter(qps.qpns),
+                 [&](const auto& qpn) {
+                   return std::any_of(qps.gids.begin(), qps.gids.end(), [&](const auto& gid) {
+                     return own.has({gid.known, qpn.known}) && own.has({gid.real, qpn.real});
+                   });
+                 });
+    if (qps.gids.size() < said.gids.size() || qps.qpns.size() < said.qpns.size())
+      log::warn("process {} says of UD QPs that are not its own where they are", pid);
+    if (size_of(qps) > 0) all.push_back(std::move(qps));
+  }
+  return all;
+}
+
+void MovedNames::look() {
+  for (;;) {
+    if (has_devices_()) exchange(Whom::kAll);
+    forget_silent();
+    spread();
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kLookEvery, [this] { return stopping_; })) return;
+  }
+}
+
+void MovedNames::exchange(Whom whom) {
+  if (host_.address.empty()) return;
+  const Names names = own();
+  std::vector<Carrier::Ferryd> due;
+  {
+    std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    for (const Carrier::Ferryd& ferryd : carrier_.known()) {
+      const Other& other = others_[ferryd.address];
+      if (whom == Whom::kThoseThatAnswered && !other.answers) continue;
+      const bool is_news =
+          other.told != names && (other.answers || whom == Whom::kThoseThatAnswered);
+      if (is_news || now - other.told_at >= kTellEvery) due.push_back(ferryd);
+    }
+  }
+  const milliseconds limit = whom == Whom::kAll ? kReplyLimit : kShortLimit;
+  in_parallel(due, [&](const Carrier::Ferryd& ferryd) { tell(ferryd, names, limit); });
+}
+
+void MovedNames::tell(const Carrier::Ferryd& ferryd, const Names& names, milliseconds limit) {
+  v1::MovedNamesRequest request;
+  v1::MovedNamesReply reply;
+  request.set_host(host_.name);
+  request.set_ferryd(host_.address);
+  put(names, request.mutable_names());
+  Names theirs;
+  bool answers = false;
+  try {
+    const auto peer = peers_.get(ferryd.address, ferryd.host);
+    const grpc::Status status = peer->try_call(request, &reply, limit);
+    if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
+    answers = status.ok();
+    if (answers) theirs = names_in(reply.names());
+  } catch (const std::exception&) {
+    answers = false;  // the name does not resolve, or the answer is malformed
+  }
+  std::lock_guard lock(mutex_);
+  Other& other = others_[ferryd.address];
+  other.told_at = Clock::now();
+  other.answers = answers;
+  if (!answers) return;
+  other.told = names;
+  other.theirs = std::move(theirs);
+  other.heard_at = other.told_at;
+}
+
+void MovedNames::forget_silent() {
+  std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  for (auto& [address, other] : others_) {
+    if (now - other.heard_at > kSilent) other.theirs = {};
+  }
+}
+
+void MovedNames::spread() {
+  std::lock_guard spreading(spreading_);
+  Names all = own();
+  {
+    std::lock_guard lock(mutex_);
+    std::size_t size = 0;
+    for (const auto& [address, other] : others_) {
+      const Names& theirs = other.theirs;
+      all.gids.insert(theirs.gids.begin(), theirs.gids.end());
+      for (const auto& qps : theirs.datagram_qps) {
+        size += size_of(qps);
+        if (size <= kMostDatagramQps) all.datagram_qps.insert(qps);
+      }
+    }
+    while (all.gids.size() > kMostGids) all.gids.erase(std::prev(all.gids.end()));
+    if (all == known_) return;
+    known_ = all;
+  }
+  for (const auto& process : control_.processes())
+    control_.moved_names(process.pid, message_of(all));
+}
+
+void MovedNames::arrived() {
+  exchange(Whom::kThoseThatAnswered);
+  spread();
+}
+
+void MovedNames::datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) {
+  auto qps = checked(pid, contexts);
+  {
+    std::lock_guard lock(mutex_);
+    datagram_qps_[pid] = std::move(qps);
+  }
+  arrived();
+}
+
+void MovedNames::registered(pid_t pid) {
+  std::lock_guard spreading(spreading_);
+  Names known;
+  {
+    std::lock_guard lock(mutex_);
+    known = known_;
+  }
+  if (known != Names{}) control_.moved_names(pid, message_of(known));
+}
+
+v1::MovedNamesReply MovedNames::receive(const v1::MovedNamesRequest& request) {
+  Names names = names_in(request.names());
+  if (!request.ferryd().empty()) {
+    std::lock_guard lock(mutex_);
+    Other& other = others_[request.ferryd()];
+    other.theirs = std::move(names);
+    other.heard_at = Clock::now();
+  }
+  spread();
+  v1::MovedNamesReply reply;
+  put(own(), reply.mutable_names());
+  return reply;
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/movable.h"
+#include "host/letters/carrier.h"
+#include "port/endpoint.h"
+
+namespace ferry::host {
+
+class ControlServer;
+class KeptPeers;
+class QpNames;
+class Residents;
+struct ThisHost;
+
+// By which names programs that have moved with a device of the kernel are known, which no longer lead
+// to them: their GIDs, and of UD QPs also where these are now (device::MovableContext::moved()). Each
+// ferryd tells those that it knows the names of the programs on its host, and is told theirs; its
+// processes get all. Any thread may call.
+class MovedNames {
+ public:
+  // Whether programs of this host can have devices of the kernel at all; else others are not asked.
+  using HasDevices = std::function<bool()>;
+
+  MovedNames(const ThisHost& host, ControlServer& control, const Carrier& carrier,
+             const Residents& residents, const QpNames& qp_names, KeptPeers& peers,
+             HasDevices has_devices);
+  ~MovedNames();
+  MovedNames(const MovedNames&) = delete;
+
+  // A program has come and is about to go on. When this returns, those ferryds know of its GIDs that
+  // have answered last time, unless they do not answer in time now; the others are told afterwards.
+  void arrived();
+  // A process says where its UD QPs are. What the kernel and the program's former hosts do not say as
+  // well is dropped. The others are told as by arrived().
+  void datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts);
+  // A process has registered, which is to be told.
+  void registered(pid_t pid);
+  // What another ferryd tells and asks. Throws Failure for a malformed request.
+  v1::MovedNamesReply receive(const v1::MovedNamesRequest& request);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Names {
+    std::set<port::Address> gids;
+    std::set<device::DatagramQps> datagram_qps;
+    bool operator==(const Names&) const = default;
+  };
+  // What is known of another ferryd.
+  struct Other {
+    Names theirs;
+    Names told;  // ours, as it has been told
+    Clock::time_point told_at{}, heard_at{};
+    bool answers = false;  // to the latest question
+  };
+  enum class Whom { kThoseThatAnswered, kAll };
+
+  static Names names_in(const v1::MovedNames& message);
+  static void put(const Names& names, v1::MovedNames* message);
+  static device::MovedNames message_of(const Names& names);
+
+  std::vector<device::DatagramQps> checked(pid_t pid,
+                                           const std::vector<device::DatagramQps>& contexts) const;
+  Names own();
+  void look();
+  void exchange(Whom whom);
+  void tell(const Carrier::Ferryd& ferryd, const Names& names, std::chrono::milliseconds limit);
+  void forget_silent();
+  // Tells the processes, if something has changed.
+  void spread();
+
+  const ThisHost& host_;
+  ControlServer& control_;
+  const Carrier& carrier_;
+  const Residents& residents_;
+  const QpNames& qp_names_;
+  KeptPeers& peers_;
+  const HasDevices has_devices_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<std::string, Other> others_;                             // by address:port
+  std::map<pid_t, std::vector<device::DatagramQps>> datagram_qps_;  // of processes of this host
+  Names known_;                                                     // what processes have been told
+  bool stopping_ = false;
+  std::mutex spreading_;  // processes are told one change after the other
+  std::thread thread_;
+};
+
+}  // namespace ferry::host
