@@ -12,6 +12,7 @@ constexpr uint64_t kMaxSequences = 1 << 20;  // what the side channel can carry
 void Arrivals::add(uint64_t sequence) {
   if (sequence >= kMaxSequences) return;
   if (sequence >= counts_.size()) counts_.resize(sequence + 1);
+  received_ += counts_[sequence] == 0 ? 1 : 0;
   counts_[sequence] = static_cast<uint8_t>(std::min(counts_[sequence] + 1, 255));
 }
 

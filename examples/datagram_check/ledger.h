@@ -14,9 +14,12 @@ class Arrivals {
   void add(uint64_t sequence);
   // One saturating count per sequence, as the sending side needs it.
   const std::vector<uint8_t>& counts() const { return counts_; }
+  // How many sequences there are of which one has arrived at least.
+  uint64_t received() const { return received_; }
 
  private:
   std::vector<uint8_t> counts_;
+  uint64_t received_ = 0;
 };
 
 struct LostRange {

@@ -39,6 +39,8 @@ pair, at a fixed rate, and reports what was lost (with the times of sending), do
   --size BYTES       largest message, 64 to 65536; UD: at most the MTU (512)   client
   --rate N           messages per second and direction, 1 to 20000 (1000)      client
   --seconds S        how long, 1 to 600 (10); SIGINT ends it earlier           client
+  --apart            close the TCP connection before the run: each side reports, as one that receives,   client
+                     what it has got of the messages that the other one sends
   --device NAME      RDMA device (the first)
   --json             the report as one JSON object
 
@@ -50,12 +52,14 @@ volatile std::sig_atomic_t interrupted = 0;
 
 // What the client decides, as it goes over TCP.
 struct Plan {
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t session = 0;
   uint32_t type = IBV_QPT_UD;
   uint32_t size = 512;
   uint32_t rate = 1000;
   uint32_t seconds = 10;
+  uint32_t apart = 0;  // 1: no TCP connection during the run
+  uint64_t messages() const { return uint64_t{rate} * seconds; }
 };
 
 struct Arguments {
@@ -67,11 +71,12 @@ struct Arguments {
 
 Arguments parse(int argc, char** argv, bool* help) {
   Arguments result;
-  enum { kTransport = 256, kSize, kRate, kSeconds, kDevice, kPort, kJson, kHelp };
+  enum { kTransport = 256, kSize, kRate, kSeconds, kApart, kDevice, kPort, kJson, kHelp };
   constexpr option kFlags[] = {{"transport", required_argument, nullptr, kTransport},
                                {"size", required_argument, nullptr, kSize},
                                {"rate", required_argument, nullptr, kRate},
                                {"seconds", required_argument, nullptr, kSeconds},
+                               {"apart", no_argument, nullptr, kApart},
                                {"device", required_argument, nullptr, kDevice},
                                {"port", required_argument, nullptr, kPort},
                                {"json", no_argument, nullptr, kJson},
@@ -90,6 +95,7 @@ Arguments parse(int argc, char** argv, bool* help) {
         break;
       case kRate: result.plan.rate = number<uint32_t>("rate", optarg, 1, 20000); break;
       case kSeconds: result.plan.seconds = number<uint32_t>("seconds", optarg, 1, 600); break;
+      case kApart: result.plan.apart = 1; break;
       case kDevice: result.device = optarg; break;
       case kPort: result.port = number<uint16_t>("port", optarg, 1, 65535); break;
       case kJson: result.json = true; break;
@@ -103,13 +109,17 @@ Arguments parse(int argc, char** argv, bool* help) {
   return result;
 }
 
+// Without a connection nobody tells that the peer is through. It may stand still for a while.
+constexpr int64_t kQuietNs = 1'000'000'000, kQuietApartNs = 15'000'000'000;
+
 // Sends at the plan's rate until its time is over, then takes what is still under way. A process
 // that was frozen goes on from now: it does not make up for what it could not send.
 void run(const Plan& plan, Link* link, SideChannel* peer) {
   const int64_t period_ns = 1'000'000'000 / plan.rate;
-  uint64_t wanted = uint64_t{plan.rate} * plan.seconds;
+  uint64_t wanted = plan.messages();
   int64_t next = stream_check::monotonic_ns();
-  bool peer_done = false, done = false, told = false;
+  const bool apart = plan.apart != 0;
+  bool peer_done = apart, done = false, told = apart;
   int64_t quiet_since = 0;
   while (link->error().empty()) {
     const int64_t now = stream_check::monotonic_ns();
@@ -117,7 +127,7 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
     if (link->sendings().size() < wanted && now >= next && link->send()) next += period_ns;
     const bool idle = link->poll() == 0;
     if (!done && link->sendings().size() == wanted && link->all_sent()) {
-      peer->send(RecordType::kDone);
+      if (!apart) peer->send(RecordType::kDone);
       done = true;
     }
     // The peer may be through earlier: its verdict is for later.
@@ -127,11 +137,12 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
     if (interrupted || (record && record->type == RecordType::kStop)) {
       wanted = std::min<uint64_t>(wanted, link->sendings().size());
     }
-    if (peer->closed()) throw Failure("the peer ended early; see its output");
+    if (!apart && peer->closed()) throw Failure("the peer ended early; see its output");
     if (done && peer_done) {
-      // Nothing came for a second: what is not here is lost.
+      // Nothing came for so long: what is not here is lost.
       if (!idle || quiet_since == 0) quiet_since = now;
-      if (now - quiet_since > 1'000'000'000) return;
+      if (now - quiet_since > (apart ? kQuietApartNs : kQuietNs)) return;
+      if (apart && link->arrivals().received() == plan.messages()) return;
     }
     if (idle) {
       const timespec pause{0, 50'000};
@@ -188,7 +199,7 @@ int check(Arguments arguments) {
   Plan& plan = arguments.plan;
   if (server) {
     plan = peer.wait(RecordType::kHello).as<Plan>();
-    if (plan.version != 1) throw Failure("the client has another version; use the same program");
+    if (plan.version != Plan().version) throw Failure("the client has another version; use the same program");
   } else {
     plan.session = std::random_device()();
     peer.send(RecordType::kHello, &plan, sizeof plan);
@@ -215,8 +226,14 @@ int check(Arguments arguments) {
   peer.send(RecordType::kReady);
   peer.wait(RecordType::kReady);
 
+  if (plan.apart != 0) peer.part();
   run(plan, &link, &peer);
   const auto& counts = link.arrivals().counts();
+  if (plan.apart != 0) {
+    const Judgement judged = judge(std::vector<Sending>(plan.messages()), counts, 16);
+    print(arguments, judged, link.corrupted(), link.error());
+    return link.error().empty() && judged.duplicated + judged.unsent + link.corrupted() == 0 ? 0 : 1;
+  }
   peer.send(RecordType::kVerdict, counts.data(), counts.size());
   if (!link.error().empty()) {
     print(arguments, judge(link.sendings(), {}, 0), link.corrupted(), link.error());

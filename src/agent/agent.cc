@@ -340,6 +340,7 @@ bool Agent::answer_status(int socket) {
     }
     if (const char* obstacle = entry.context->obstacle()) status.obstacle = obstacle;
     status.needs = entry.context->needs();
+    status.datagram_destinations = entry.context->datagram_destinations();
     std::vector<device::Counter> counters;
     entry.context->counters(&counters);
     for (const auto& counter : counters) {

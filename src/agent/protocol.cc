@@ -57,7 +57,7 @@ void visit(V& v, T& m) {
 template <typename V, Is<ContextStatus> T>
 void visit(V& v, T& m) {
   v(m.device), v(m.netdev), v(m.qps), v(m.places), v(m.counters);
-  v(m.kernel_device), v(m.obstacle), v(m.needs);
+  v(m.kernel_device), v(m.obstacle), v(m.needs), v(m.datagram_destinations);
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {

@@ -154,6 +154,7 @@ struct ContextStatus {
   std::string kernel_device = {};  // where it is; empty: it is one of our RNICs
   std::string obstacle = {};       // what of it cannot move; empty: nothing
   std::string needs = {};          // MovableContext::needs()
+  std::vector<port::Address> datagram_destinations = {};  // MovableContext::datagram_destinations()
 };
 
 struct StatusReply {

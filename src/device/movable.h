@@ -168,6 +168,9 @@ class MovableContext : public Context {
   // What others have to know of the context's UD QPs; nothing as long as these are what peers know.
   virtual DatagramQps moved_datagram_qps() { return {}; }
 
+  // The GIDs to which it may send datagrams, as it knows them.
+  virtual std::vector<port::Address> datagram_destinations() { return {}; }
+
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }
   // What the device at a destination must have, as text (virtual/needs.h); empty: there it makes its

@@ -89,6 +89,7 @@ class Context final : public device::MovableContext, private device::EventSink, 
   void repeat_letters() override;
   void moved(const device::MovedNames& names) override;
   device::DatagramQps moved_datagram_qps() override;
+  std::vector<port::Address> datagram_destinations() override;
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
   std::string needs() override;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <set>
 
 #include "device/gids.h"
 #include "virtual/context.h"
@@ -99,6 +100,15 @@ device::DatagramQps Context::moved_datagram_qps() {
     have_moved |= qps.gids.back().known != qps.gids.back().real;
   }
   return have_moved && !qps.qpns.empty() ? qps : device::DatagramQps{};
+}
+
+std::vector<port::Address> Context::datagram_destinations() {
+  std::set<port::Address> destinations;
+  for_each<Ah>([&](const Ah& ah) {
+    if (ah.attributes.is_global != 0 && !ah.destination().is_multicast())
+      destinations.insert(ah.destination());
+  });
+  return {destinations.begin(), destinations.end()};
 }
 
 void Context::name_own_datagrams() {

@@ -153,6 +153,19 @@ TEST_F(Datagrams, BothEndsMove) {
   expect_datagram(a, b, 3);
 }
 
+TEST_F(Datagrams, OneGoesToWhereTheOtherHasBegun) {
+  move(a, kSecond);
+  tell(b, a);
+  move(b, kFirst);
+  tell(a, b);
+  expect_datagram(a, b, 1);
+  expect_datagram(b, a, 1);
+  move(a, kThird);
+  tell(b, a);
+  expect_datagram(a, b, 2);
+  expect_datagram(b, a, 2);
+}
+
 TEST_F(Datagrams, ReceivesOfBeforeAreFilledInOrderWithWhatTheProgramKnows) {
   for (std::size_t slot = 0; slot < 8; ++slot) ASSERT_EQ(b.receive_datagram(slot, 1), 0);
   for (std::uint64_t value = 0; value < 3; ++value) ASSERT_EQ(a.send_datagram(2, value), 0);

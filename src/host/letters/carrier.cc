@@ -45,8 +45,8 @@ bool is_settled(std::int32_t error) {
 }
 
 // A ferryd is where a peer's address is, as a rule.
-Carrier::Ferryd at_address_of(const device::Letter::End& end) {
-  return {join_host_port(to_string(end.gid), kFerrydPort), {}};
+Carrier::Ferryd at_address(const port::Address& gid) {
+  return {join_host_port(to_string(gid), kFerrydPort), {}};
 }
 
 }  // namespace
@@ -224,7 +224,7 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
   std::set<std::string> addresses{host_.address};
   for (const Ferryd& ferryd : others) addresses.insert(ferryd.address);
   for (std::size_t i = 0; i < letters.size(); ++i) {
-    Ferryd guess = at_address_of(letters[i].to);
+    Ferryd guess = at_address(letters[i].to.gid);
     if (!is_settled(errors[i]) && addresses.insert(guess.address).second)
       others.push_back(std::move(guess));
   }
@@ -369,6 +369,17 @@ Carrier::Found Carrier::find(const std::vector<Connection>& connections) {
     found.places[i] = route != routes_.end() ? route->second : Ferryd{};
   }
   return found;
+}
+
+void Carrier::find_at(const std::set<port::Address>& addresses) {
+  std::vector<Ferryd> guesses;
+  for (const port::Address& address : addresses) {
+    Ferryd guess = at_address(address);
+    if (guess.address != host_.address) guesses.push_back(std::move(guess));
+  }
+  in_parallel(guesses, [&](const Ferryd& guess) {
+    if (ask(guess, {}, Task::kAsk)) met(guess);
+  });
 }
 
 }  // namespace ferry::host

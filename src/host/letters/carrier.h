@@ -62,6 +62,8 @@ class Carrier {
     std::set<std::string> silent;  // addresses, with ports, where no ferryd answers
   };
   Found find(const std::vector<Connection>& connections);
+  // Asks whether there are ferryds at these addresses. Those that answer are known from now on.
+  void find_at(const std::set<port::Address>& addresses);
   // The ferryds of other hosts.
   std::vector<Ferryd> known() const;
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/failure.h"
+#include "base/log.h"
 #include "base/net.h"
 #include "host/proc/process_facts.h"
 #include "host/proc/process_tree.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kStatusLimit{10000};
 constexpr std::size_t kMostNeeds = 64 << 10;  // bytes, of all contexts of a device
+constexpr std::size_t kMostDestinations = 256;  // of datagrams, which are asked for a ferryd
 constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
 
 bool is_device(const Descriptor& descriptor) {
@@ -58,6 +60,10 @@ void Partners::look_at(const std::string& program, const agent::StatusReply& sta
       throw Failure(fmt::format("'{}' has queues of too many kinds on {}", program,
                                 printable(context.kernel_device)));
     }
+    const auto& destinations = context.datagram_destinations;
+    datagram_destinations_.insert(destinations.begin(), destinations.end());
+    has_datagrams_ |= std::any_of(context.qps.begin(), context.qps.end(),
+                                  [](const auto& qp) { return qp.type == IBV_QPT_UD; });
     std::set<device::Letter::End> here;
     for (const auto& qp : context.qps) here.insert(own_end(qp));
     for (const auto& qp : context.qps) {
@@ -67,10 +73,25 @@ void Partners::look_at(const std::string& program, const agent::StatusReply& sta
   }
 }
 
+// Who sends datagrams to the program cannot be seen: each ferryd is to hear where its UD QPs are.
+void Partners::find_datagram_peers() {
+  if (!has_datagrams_) return;
+  if (datagram_destinations_.size() > kMostDestinations) {
+    log::warn("a program may send datagrams to {} addresses; {} of them are asked for a ferryd",
+              datagram_destinations_.size(), kMostDestinations);
+    datagram_destinations_.erase(std::next(datagram_destinations_.begin(), kMostDestinations),
+                                 datagram_destinations_.end());
+  }
+  carrier_.find_at(datagram_destinations_);
+  for (auto& ferryd : carrier_.known()) ferryds_.insert(std::move(ferryd));
+}
+
 void Partners::look(const std::string& program, pid_t root,
                     const std::vector<FerryProcess>& processes) {
   devices_.clear();
   ferryds_.clear();
+  has_datagrams_ = false;
+  datagram_destinations_.clear();
   std::vector<Carrier::Connection> connections;
   for (const pid_t pid : process_tree(root)) {
     const auto opened = devices_of(pid);
@@ -92,6 +113,7 @@ void Partners::look(const std::string& program, pid_t root,
     }
     look_at(program, status, &connections);
   }
+  find_datagram_peers();
   if (connections.empty()) return;
   // A peer that has just connected may not be known to its own ferryd yet.
   const auto deadline = std::chrono::steady_clock::now() + kFindLimit;

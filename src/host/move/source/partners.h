@@ -32,7 +32,8 @@ class Partners {
   // As of the look:
   // The devices, and what is needed of each (virtual/needs.h).
   const std::map<std::string, std::string>& devices() const { return devices_; }
-  const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }  // of other hosts
+  // Of other hosts, where peers are or may be.
+  const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }
 
   // Before the stop. Null: the program has no such contexts. Throws Failure.
   std::unique_ptr<Suspension> suspend(const std::vector<FerryProcess>& processes,
@@ -44,12 +45,15 @@ class Partners {
  private:
   void look_at(const std::string& program, const agent::StatusReply& status,
                std::vector<Carrier::Connection>* connections);
+  void find_datagram_peers();
 
   Carrier& carrier_;
   ControlServer& control_;
   const QpNames& names_;
   std::map<std::string, std::string> devices_;
   std::set<Carrier::Ferryd> ferryds_;
+  bool has_datagrams_ = false;  // UD QPs or AHs
+  std::set<port::Address> datagram_destinations_;
   std::map<pid_t, QpNames::Own> own_;  // as of suspend(): a stopped process has no QPs
 };
 
