@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/net.h"
 #include "ferry.pb.h"
 #include "port/address_text.h"
@@ -93,12 +94,12 @@ std::string value_text(const Place& place) {
              {"slot", port::slot_of_udp_port(place.location.udp_port)},
              {"epoch", place.epoch}};
   if (place.ended) value["ended"] = true;
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return tolerant_json_text(value);
 }
 
 std::optional<Place> parse_value(const port::Endpoint& origin, const std::string& text) {
   try {
-    const json value = json::parse(text);
+    const json value = json_of(text);
     const auto location =
         endpoint_of(value.at("address").get<std::string>(), value.at("slot").get<std::uint64_t>());
     if (!location) return std::nullopt;

@@ -14,6 +14,7 @@ extern "C" {
 }
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "host/directory/places.h"
 #include "host/journal/decision_log.h"
@@ -38,7 +39,7 @@ void Residents::load() {
   std::ifstream file(path_);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
   try {
-    const json all = json::parse(file);
+    const json all = json_of(file);
     if (all.at("boot").get<std::uint64_t>() != stamp_now().boot) return;
     for (const auto& each : all.at("residents")) {
       Entry entry;
@@ -85,7 +86,7 @@ void Residents::save() const {
   }
   std::string text;  // empty: takes no room of a disk that is full
   if (!residents.empty()) {
-    text = json{{"boot", stamp_now().boot}, {"residents", std::move(residents)}}.dump() + "\n";
+    text = json_text({{"boot", stamp_now().boot}, {"residents", std::move(residents)}}) + "\n";
   }
   const std::string next = path_ + ".new";
   const UniqueFd file(

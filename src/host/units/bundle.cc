@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 
 namespace ferry::host {
 namespace {
@@ -75,7 +76,7 @@ bool is_bind(const json& mount) {
 
 json read_config(const std::string& bundle) {
   std::ifstream in(bundle + "/config.json");
-  json config = json::parse(in, nullptr, false);
+  json config = json_or_discarded(in);
   if (!config.is_object()) throw Failure(fmt::format("cannot read {}/config.json", bundle));
   return config;
 }

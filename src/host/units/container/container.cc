@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "host/proc/process_tree.h"
 #include "host/units/container/container_unit.h"
@@ -57,7 +58,7 @@ bool is_container_name(const std::string& name) {
 }
 
 Container parse_container(const std::string& text) {
-  const json record = json::parse(text, nullptr, false);
+  const json record = json_or_discarded(text);
   if (!record.is_object()) throw Failure("a container's record is not JSON");
   Container container;
   container.json = text;
@@ -146,13 +147,13 @@ void Runtime::set_state(const Container& container, const std::string& state, pi
 void Runtime::stage_state(const Container& container, const std::string& state, pid_t pid,
                           const std::string& to) {
   if (!is_current(container)) return;
-  json record = json::parse(read_file(container.folder + "/config.json"), nullptr, false);
+  json record = json_or_discarded(read_file(container.folder + "/config.json"));
   if (!record.is_object()) return;
   record["state"] = state;
   record["pid"] = pid;
   record.erase("moved_to");
   if (!to.empty()) record["moved_to"] = to;
-  stage_file(container.folder + "/config.json", record.dump(2) + "\n");
+  stage_file(container.folder + "/config.json", json_text(record, 2) + "\n");
 }
 
 void Runtime::publish_state(const Container& container) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "host/proc/subprocess.h"
 
 namespace ferry::host {
@@ -56,9 +57,9 @@ Container LabRuntime::receive(const std::string& name, const std::string& source
     throw Failure(
         fmt::format("cannot prepare the network of '{}': {}", name, one_line(outcome.err)));
   }
-  json record = json::parse(outcome.out, nullptr, false);
+  json record = json_or_discarded(outcome.out);
   if (record.is_object()) record["restored"] = true;
-  const std::string made = record.is_object() ? record.dump(2) + "\n" : outcome.out;
+  const std::string made = record.is_object() ? json_text(record, 2) + "\n" : outcome.out;
   try {
     return write_record(name, made);
   } catch (const Failure&) {

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/mounts.h"
@@ -120,7 +121,7 @@ std::vector<std::string> keys_of(const json& object) {
 std::string name_on_record(const std::string& bundle, const std::string& id) {
   const auto storage = std::filesystem::path(bundle).parent_path().parent_path();
   std::ifstream file(storage / "containers.json");
-  const json all = json::parse(file, nullptr, false);
+  const json all = json_or_discarded(file);
   if (!all.is_array()) return {};
   for (const auto& container : all) {
     if (!container.is_object() || text_of(container, "id") != id) continue;
@@ -136,7 +137,7 @@ std::string name_on_record(const std::string& bundle, const std::string& id) {
 std::vector<std::string> sources_of(const std::string& config, const std::string& id) {
   std::vector<std::string> sources;
   std::ifstream file(config);
-  const json parsed = json::parse(file, nullptr, false);
+  const json parsed = json_or_discarded(file);
   if (parsed.is_discarded()) throw Failure(fmt::format("cannot read {}", config));
   for (const auto& mount : parsed.value("mounts", json::array())) {
     if (!is_bind(mount)) continue;
@@ -179,7 +180,7 @@ std::optional<PodmanContainer> Podman::find(const std::string& name) const {
     }
     throw Failure(fmt::format("podman does not say what '{}' is: {}", name, reason(outcome)));
   }
-  const json all = json::parse(outcome.out, nullptr, false);
+  const json all = json_or_discarded(outcome.out);
   if (!all.is_array() || all.size() != 1) {
     throw Failure(fmt::format("podman does not say what '{}' is", name));
   }

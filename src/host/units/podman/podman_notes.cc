@@ -13,6 +13,7 @@
 #include <random>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 
@@ -33,7 +34,7 @@ void for_each(const std::string& directory, const std::string& extension,
     if (!name.starts_with(kPrefix) || entry.path().extension() != extension) continue;
     std::ifstream file(entry.path());
     try {
-      take(name.substr(kPrefix.size()), json::parse(file));
+      take(name.substr(kPrefix.size()), json_of(file));
     } catch (const json::exception& error) {
       log::error("cannot read {}: {}", entry.path().string(), one_line(error.what()));
     }
@@ -63,11 +64,10 @@ void PodmanNotes::write(const std::string& path, const std::string& text) {
 }
 
 void PodmanNotes::arrives(const std::string& token, const PodmanArrival& arrival) const {
-  write(path_of(token), json{{"id", arrival.id},
-                             {"name", arrival.name},
-                             {"volumes", arrival.volumes},
-                             {"archive", arrival.archive}}
-                            .dump());
+  write(path_of(token), json_text({{"id", arrival.id},
+                                   {"name", arrival.name},
+                                   {"volumes", arrival.volumes},
+                                   {"archive", arrival.archive}}));
 }
 
 void PodmanNotes::forget_arrival(const std::string& token) const {
@@ -84,7 +84,7 @@ std::vector<std::pair<std::string, PodmanArrival>> PodmanNotes::arrivals() const
 }
 
 void PodmanNotes::leaves(const std::string& token, const PodmanDeparture& departure) const {
-  write(path_of(token) + kLeaves, json{{"id", departure.id}, {"name", departure.name}}.dump());
+  write(path_of(token) + kLeaves, json_text({{"id", departure.id}, {"name", departure.name}}));
 }
 
 std::vector<std::pair<std::string, PodmanDeparture>> PodmanNotes::departures() const {

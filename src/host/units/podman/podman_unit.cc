@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
 #include "host/image/image_room.h"
@@ -74,20 +75,19 @@ PodmanUnit::PodmanUnit(const PodmanHere& here, PodmanContainer container, std::s
       netns_(container_.pid != 0 ? network_of(container_.pid) : std::string()) {}
 
 std::string PodmanUnit::details() const {
-  return json{{"id", container_.id},
-              {"name", container_.name},
-              {"image", container_.image},
-              {"image_name", container_.image_name},
-              {"sources", container_.sources},
-              {"networks", container_.networks},
-              {"volumes", container_.volumes},
-              {"network_mode", container_.network_mode},
-              {"resident_bytes", resident_bytes_of_tree(container_.pid)}}
-      .dump();
+  return json_text({{"id", container_.id},
+                    {"name", container_.name},
+                    {"image", container_.image},
+                    {"image_name", container_.image_name},
+                    {"sources", container_.sources},
+                    {"networks", container_.networks},
+                    {"volumes", container_.volumes},
+                    {"network_mode", container_.network_mode},
+                    {"resident_bytes", resident_bytes_of_tree(container_.pid)}});
 }
 
 PodmanContainer PodmanUnit::parse(const std::string& details, std::uint64_t* resident_bytes) {
-  const json parsed = json::parse(details, nullptr, false);
+  const json parsed = json_or_discarded(details);
   try {
     PodmanContainer container;
     container.id = parsed.at("id");

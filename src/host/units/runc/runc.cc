@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/cgroups.h"
@@ -38,13 +39,9 @@ constexpr std::chrono::milliseconds kGlance{20};
 constexpr std::chrono::seconds kEndLimit{10};   // for CRIU and runc to be done with a container
 constexpr std::chrono::minutes kDiskLimit{10};  // for a walk through a root filesystem
 
-json parsed(const std::string& text) {
-  return json::parse(text, nullptr, false);
-}
-
 json read_json(const std::string& path) {
   std::ifstream in(path);
-  return json::parse(in, nullptr, false);
+  return json_or_discarded(in);
 }
 
 // What runc's own state says.
@@ -328,7 +325,7 @@ Container Runc::describe(const std::string& host, const std::string& id) {
                          {"config", std::move(config)},
                          {"network", std::move(network)},
                          {"piped", state->has_pipe}};
-    Container container = parse_container(record.dump(2) + "\n");
+    Container container = parse_container(json_text(record, 2) + "\n");
     container.runtime = this;
     container.folder = directory() + "/" + id;
     return container;
@@ -341,7 +338,7 @@ Container Runc::describe(const std::string& host, const std::string& id) {
 }
 
 Container Runc::with(const Container& container, const Extras& extras) {
-  json record = parsed(container.json);
+  json record = json_or_discarded(container.json);
   if (!extras.stdio.empty()) {
     if (!record.at("piped")) {
       throw Failure(
@@ -354,12 +351,12 @@ Container Runc::with(const Container& container, const Extras& extras) {
     record["rootfs"] = {{"folder", folder}, {"bytes", disk_usage(folder)}};
   }
   Container changed = container;
-  changed.json = record.dump(2) + "\n";
+  changed.json = json_text(record, 2) + "\n";
   return changed;
 }
 
 std::optional<Rootfs> Runc::copied_rootfs(const Container& container) {
-  const json record = parsed(container.json);
+  const json record = json_or_discarded(container.json);
   const auto rootfs = record.find("rootfs");
   if (rootfs == record.end()) return std::nullopt;
   return Rootfs{rootfs->at("folder"), rootfs->at("bytes")};
@@ -367,7 +364,7 @@ std::optional<Rootfs> Runc::copied_rootfs(const Container& container) {
 
 void Runc::check_arrival(const std::string&, const std::string& id,
                          const std::string& source_json) {
-  const json source = parsed(source_json);
+  const json source = json_or_discarded(source_json);
   if (!is_id(id) || !source.is_object()) throw Failure("malformed request");
   if (run({{program_, "--version"}, {}, {}}).status == 127) {
     throw Failure(fmt::format("runc is missing ({}): install it", program_));
@@ -388,7 +385,7 @@ void Runc::check_arrival(const std::string&, const std::string& id,
 
 Container Runc::receive(const std::string& id, const std::string& source_json) {
   if (!is_id(id)) throw Failure(fmt::format("'{}' is no name for a container", printable(id)));
-  json record = parsed(source_json);
+  json record = json_or_discarded(source_json);
   try {
     record["state"] = "restoring";
     record["pid"] = 0;
@@ -417,10 +414,10 @@ Container Runc::receive(const std::string& id, const std::string& source_json) {
     json& network = record.at("network");
     if (network.is_object()) network = with_free_ports(network);
     // The record comes first, so that a later ferryd knows what to take away.
-    Container container = write_record(id, record.dump(2) + "\n");
+    Container container = write_record(id, json_text(record, 2) + "\n");
     try {
       if (const auto rootfs = copied_rootfs(container)) make_folders(rootfs->folder);
-      if (lacks_config) write_file(config, record.at("config").dump(2) + "\n");
+      if (lacks_config) write_file(config, json_text(record.at("config"), 2) + "\n");
       if (network.is_object()) make_veths(network);
     } catch (const Failure&) {
       report_failure([&] { switch_network("release", container.instance); });
@@ -460,7 +457,7 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
 std::string Runc::restore(CriuRunner& criu, const CriuRunner::Restore& restore,
                           const Container& container, std::atomic<pid_t>* runc) {
   try {
-    const json record = parsed(container.json);
+    const json record = json_or_discarded(container.json);
     Command command{{program_, "--root", root_, "--criu", criu.paths().criu, "restore", "--detach",
                      "--tcp-established", "--image-path", restore.images, "--work-path",
                      restore.images, "--bundle", record.at("bundle"), container.name},
@@ -521,7 +518,7 @@ void Runc::forget(const Container& container) {
   const auto current = recorded(container.name);
   if (!current || current->instance != container.instance) return;
   std::error_code ignored;
-  const json record = parsed(current->json);
+  const json record = json_or_discarded(current->json);
   // Cgroups, mounts and root filesystem go only with a container that has never lived here.
   if (current->state == "restoring") {
     report_failure([&] { remove(container, record.value("cgroups", std::vector<std::string>())); });
@@ -554,7 +551,7 @@ void Runc::switch_network(const std::string& command, const std::string& instanc
     if (command == "release") return;
     throw Failure(fmt::format("there is no record of '{}'", instance));
   }
-  const json network = parsed(container->json).value("network", json());
+  const json network = json_or_discarded(container->json).value("network", json());
   if (!network.is_object()) return;
   if (command == "hold") hold_veths(network);
   if (command == "deactivate") deactivate_veths(network);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "base/unique_fd.h"
 #include "host/proc/subprocess.h"
 #include "port/slot.h"
@@ -42,7 +43,7 @@ std::vector<std::string> in(const std::string& netns, std::vector<std::string> a
 
 json ask_ip(const std::vector<std::string>& argv) {
   const Outcome outcome = must({argv, {}, {}}, "look at a network");
-  json answer = json::parse(outcome.out.empty() ? "[]" : outcome.out, nullptr, false);
+  json answer = json_or_discarded(outcome.out.empty() ? "[]" : outcome.out);
   if (!answer.is_array()) throw Failure("ip gave a malformed answer");
   return answer;
 }
