@@ -34,6 +34,7 @@ using std::chrono::milliseconds;
 using test::eventually;
 using test::failure_of;
 using test::FerrydHere;
+using test::past;
 using test::PlayedProcess;
 using test::TwoFerryds;
 
@@ -95,6 +96,7 @@ class Played : public UnitKind {
       end();
       return done.error;
     }
+    if (when_it_is_restored) when_it_is_restored();
     process()->seen().control.command = agent::ControlBlock::kFrozen;
     return {};
   }
@@ -102,7 +104,7 @@ class Played : public UnitKind {
   FerrydHere& ferryd;
   // What happens at these points; a reason ends them.
   std::function<std::string()> when_it_restores, when_it_comes_back;
-  std::function<void()> before_the_promise;
+  std::function<void()> before_the_promise, when_it_is_restored;
   milliseconds patience{60000};
   std::atomic<bool> was_forgotten{false};
 
@@ -171,6 +173,8 @@ std::shared_ptr<Unit> Played::known(const std::string& name, const std::string&)
 }
 
 struct CheckpointedUnit : TwoFerryds<Played> {
+  std::atomic<bool> has_ended_here{false};
+
   void expect_it_goes_on_at_home() {
     ASSERT_TRUE(at_home.process());
     const auto& seen = at_home.process()->seen();
@@ -199,6 +203,14 @@ TEST_F(CheckpointedUnit, Moves) {
   EXPECT_TRUE(eventually([&] { return seen.resumed == 1; }));
   EXPECT_FALSE(seen.rollback);
   EXPECT_FALSE(abroad.was_forgotten);
+  for (const FerrydHere* ferryd : {&here, &there}) {
+    EXPECT_EQ(past(*ferryd).outcome(), "moved");
+    EXPECT_EQ(past(*ferryd).kind(), "move");
+    EXPECT_EQ(past(*ferryd).program(), "web");
+    EXPECT_EQ(past(*ferryd).to(), "there");
+  }
+  EXPECT_DOUBLE_EQ(past(here).parts().blackout_ms(), report.programs(0).blackout_ms());
+  EXPECT_GT(past(there).parts().restore_ms(), 0);
   // Who restores the image once more gets nothing, here or there.
   EXPECT_EQ(failure_of([&] { here.daemon->claim(::getpid(), at_home.image()); }),
             "'web' cannot go on from this checkpoint: it has moved to " + there.host.address);
@@ -211,6 +223,13 @@ TEST_F(CheckpointedUnit, IsRestoredWhereItWasWhenItsDestinationCannot) {
   EXPECT_NE(failure_of([&] { move(); }).find("cannot restore 'web': no luck today"),
             std::string::npos);
   expect_it_goes_on_at_home();
+  for (const FerrydHere* ferryd : {&here, &there}) {
+    EXPECT_EQ(past(*ferryd).outcome(), "failed");
+    EXPECT_EQ(past(*ferryd).step(), "restore");
+    EXPECT_TRUE(past(*ferryd).reason().ends_with("cannot restore 'web': no luck today"))
+        << past(*ferryd).reason();
+  }
+  EXPECT_GT(past(here).parts().blackout_ms(), past(here).parts().stop_ms());
 }
 
 // The runtime would end it, and then there was nothing to commit.
@@ -222,6 +241,10 @@ TEST_F(CheckpointedUnit, IsHeldForAsLongAsItsRuntimeWaits) {
   // Whether the destination knows still why depends on when it is asked.
   EXPECT_TRUE(failure_of([&] { move(); }).starts_with("'web' was not moved: "));
   expect_it_goes_on_at_home();
+  EXPECT_EQ(past(here).outcome(), "failed");
+  EXPECT_EQ(past(there).outcome(), "failed");
+  EXPECT_EQ(past(there).step(), "commit");
+  EXPECT_EQ(past(there).reason(), "played does not wait any longer");
 }
 
 TEST_F(CheckpointedUnit, WhatItsRuntimeCannotRestoreOthersMay) {
@@ -230,26 +253,79 @@ TEST_F(CheckpointedUnit, WhatItsRuntimeCannotRestoreOthersMay) {
   const std::string error = failure_of([&] { move(); });
   EXPECT_TRUE(error.ends_with("no luck today; and it does not go on here: none here either"))
       << error;
+  EXPECT_EQ(past(here).outcome(), "lost");
+  EXPECT_EQ(past(here).step(), "restore");
+  EXPECT_EQ(past(here).reason(), error);
   EXPECT_FALSE(at_home.process());
   EXPECT_EQ(at_home.restore(at_home.image()), "");
+  expect_it_goes_on_at_home();
+}
+
+// Its ferryd ends before it hears that the program goes on.
+TEST_F(CheckpointedUnit, WhatHasMovedWhenItsFerrydEndsIsToldByTheNext) {
+  here.host.limits.resume = milliseconds(1);
+  abroad.when_it_is_restored = [&] {
+    EXPECT_TRUE(eventually([&] { return here.departures->moves().at(0)->group().committed(); }));
+    here.host.stopping = true;
+    EXPECT_TRUE(eventually([&] { return has_ended_here.load(); }));
+  };
+  EXPECT_NE(failure_of([&] { move(); }), "");
+  EXPECT_EQ(here.history.under_way().size(), 1u);
+  has_ended_here = true;
+  here.restart();
+  EXPECT_EQ(past(here).outcome(), "moved");
+  EXPECT_EQ(past(here).to(), "there");
+}
+
+// It ends before the runtime has restored the program.
+TEST_F(CheckpointedUnit, WhatIsRestoredWhenItsFerrydHasEndedIsToldByTheNext) {
+  abroad.when_it_restores = [&] {
+    here.host.stopping = true;
+    return "no luck today";
+  };
+  EXPECT_TRUE(failure_of([&] { move(); }).ends_with("this ferryd is ending"));
+  EXPECT_EQ(here.history.under_way().size(), 1u);
+  here.restart();
+  EXPECT_EQ(past(here).outcome(), "failed");
+  EXPECT_EQ(past(here).reason(), kFerrydEnded);
   expect_it_goes_on_at_home();
 }
 
 // As a former ferryd has left it that was killed when the program's checkpoint was made.
 struct OfAFormerFerryd : CheckpointedUnit {
   static constexpr std::uint64_t kMove = 4711;
+  const std::string peer = "there@" + there.host.address;
 
   void SetUp() override {
     CheckpointedUnit::SetUp();
     const pid_t pid = at_home.process()->pid();
+    v1::PastMove begun;
+    begun.set_move_id(kMove);
+    begun.set_program("web");
+    begun.set_from("here");
+    begun.set_to(there.host.address);
+    here.accounts->begun(Side::kSource, begun);
     Held held{"web", "there@127.0.0.1:1", {}, "played:web", stamp_now().boot,
               pid,   start_time(pid),     {}};
     StoppedTree tree(*here.control, here.stand_ins, kMove);
     tree.stop(here.control->processes(), *here.residents, milliseconds(60000),
               [&](const auto& processes) { held.processes = *processes; });
     here.decisions.note(Journal::held(kMove, Side::kSource, held));
+    here.decisions.note(Journal::going(kMove, {"there", tree.sockets()}));
     at_home.write(to_text({kMove, "web", "here", here.host.address}));
     at_home.end();
+  }
+  void promise(const std::string& to) {
+    here.decisions.record(Side::kSource, {Decision::kCommitted, "web", to, {kMove}});
+  }
+  // What the history tells of its end.
+  void expect_end(const std::string& outcome, const std::string& step, const std::string& reason) {
+    const auto move = past(here);
+    EXPECT_EQ(move.outcome(), outcome);
+    EXPECT_EQ(move.step(), step);
+    EXPECT_EQ(move.reason(), reason);
+    EXPECT_EQ(move.to(), "there");
+    EXPECT_FALSE(move.ended().empty());
   }
   void expect_it_is_restored() {
     ASSERT_TRUE(
@@ -263,10 +339,34 @@ struct OfAFormerFerryd : CheckpointedUnit {
 TEST_F(OfAFormerFerryd, WhatWasNotPromisedIsRestored) {
   here.restart();
   expect_it_is_restored();
+  expect_end("failed", "", kFerrydEnded);
+}
+
+TEST_F(OfAFormerFerryd, WhatItsRuntimeCannotRestoreIsLost) {
+  at_home.when_it_comes_back = [] { return "none here either"; };
+  here.restart();
+  expect_end("lost", "",
+             std::string(kFerrydEnded) + "; and it does not go on here: none here either");
+  EXPECT_FALSE(at_home.process());
+}
+
+TEST_F(OfAFormerFerryd, WhatItsDestinationDoesNotHaveIsRestored) {
+  promise(peer);
+  here.restart();
+  expect_it_is_restored();
+  expect_end("failed", "commit",
+             std::string(kFerrydEnded) + "; there: the program is not there any more");
+}
+
+TEST_F(OfAFormerFerryd, WhatItsDestinationHasCommittedHasMoved) {
+  promise(peer);
+  there.decisions.record(Side::kDestination, {Decision::kCommitted, "web", "", {kMove}});
+  here.restart();
+  expect_end("moved", "", "");
 }
 
 TEST_F(OfAFormerFerryd, WhatWasPromisedIsRestoredWhenAnOperatorSaysSo) {
-  here.decisions.record(Side::kSource, {Decision::kCommitted, "web", "there@127.0.0.1:1", {kMove}});
+  promise("there@127.0.0.1:1");
   here.restart();
   ASSERT_TRUE(eventually([&] {
     const auto former = here.departures->former(kMove);
@@ -274,8 +374,10 @@ TEST_F(OfAFormerFerryd, WhatWasPromisedIsRestoredWhenAnOperatorSaysSo) {
   }));
   EXPECT_NE(failure_of([&] { here.daemon->claim(::getpid(), at_home.image()); }), "");
   EXPECT_FALSE(at_home.process());
+  EXPECT_EQ(here.history.under_way().size(), 1u);
   here.daemon->resolve(0, kMove, false);
   expect_it_is_restored();
+  expect_end("aborted", "commit", kOperatorDecided);
 }
 
 // CRIU waits for the next ferryd, which knows of no commit.

@@ -689,7 +689,11 @@ TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
   held.processes.push_back({root, held.started, 0, {root, {{"lo", {slot}}}}});
   there.decisions.note(Journal::held(61, Side::kDestination, held));
   there.decisions.record(Side::kDestination, {Decision::kCommitted, "p", "", {61}});
+  v1::PastMove begun;
+  begun.set_move_id(61);
+  there.accounts->begun(Side::kDestination, begun);
   there.restart();
+  EXPECT_EQ(there.history.under_way().size(), 1u);
   EXPECT_EQ(there.daemon->action({"post-restore", root, 61}).code, 0);
   int error = 0;
   EXPECT_EQ(port::UdpPort::bind(PlayedProcess::address(), 79, &error), nullptr);
@@ -703,11 +707,22 @@ TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
   there.daemon->resumed(root, {61, 0, 1, 1});
   // Whoever watches hears all of it, also who comes late.
   EXPECT_TRUE(there.first_event(61).has_resumed());
+  EXPECT_EQ(there.history.moves().at(0).outcome(), "moved");
   // Its source has forgotten the move: when the program has ended, so can we.
   EXPECT_TRUE(there.decisions.decision(61, Side::kDestination));
   ::kill(root, SIGKILL);
   ::waitpid(root, nullptr, 0);
   EXPECT_TRUE(eventually([&] { return there.decisions.entries().empty(); }));
+}
+
+// No user, operator or other host has given it up.
+TEST_F(DaemonTest, AnArrivalThatEndsWithItsFerrydHasFailed) {
+  prepare(62);
+  there.restart();
+  const auto move = there.history.moves().at(0);
+  EXPECT_EQ(move.outcome(), "failed");
+  EXPECT_EQ(move.step(), "prepare");
+  EXPECT_EQ(move.reason(), "ferryd ends");
 }
 
 // What was not committed when its ferryd was killed is taken down by the next one.

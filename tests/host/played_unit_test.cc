@@ -30,6 +30,7 @@ namespace {
 using test::eventually;
 using test::failure_of;
 using test::FerrydHere;
+using test::past;
 using test::PlayedProcess;
 using test::TwoFerryds;
 
@@ -159,14 +160,6 @@ std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::strin
 }
 
 using PlayedUnit = TwoFerryds<Machines>;
-
-// The only move in the history of a ferryd, when it has ended.
-v1::PastMove past(const FerrydHere& ferryd) {
-  EXPECT_TRUE(eventually([&] { return ferryd.history.under_way().empty(); }));
-  const auto reply = ferryd.daemon->history(0, {});
-  EXPECT_EQ(reply.moves_size(), 1);
-  return reply.moves_size() == 1 ? reply.moves(0) : v1::PastMove();
-}
 
 TEST_F(PlayedUnit, Moves) {
   const auto report = move();

@@ -12,6 +12,14 @@
 
 namespace ferry::test {
 
+// The only move in the history of a ferryd, when it has ended.
+inline v1::PastMove past(const FerrydHere& ferryd) {
+  EXPECT_TRUE(eventually([&] { return ferryd.history.under_way().empty(); }));
+  const auto reply = ferryd.daemon->history(0, {});
+  EXPECT_EQ(reply.moves_size(), 1);
+  return reply.moves_size() == 1 ? reply.moves(0) : v1::PastMove();
+}
+
 // Two ferryds, each with a kind of unit that a test plays, and a program at the first of them.
 // `Kind` is made with its ferryd, which it has as `ferryd`; start() starts the program's process, and
 // kProgram is its name.

@@ -176,6 +176,9 @@ group_resolve() {
   if wait "$runner"; then fail 'a move that was aborted is told as done'; fi
   grep -q "^ferry: 'ys', 'yc' and 'yo' were not moved: an operator decided so$" "$work/doubt" ||
     fail "in doubt: $(cat "$work/doubt")"
+  on h3 "$ferry" history --json >"$work/doubt"
+  jq -e '.moves[-3:] | all(.outcome == "aborted" and .step == "commit" and .reason == "an operator decided so")' \
+    "$work/doubt" >/dev/null || fail "the history of h3: $(cat "$work/doubt")"
   all_run_on h3 ys yc yo || fail "not all are on h3: $("$lab" ps)"
   await_traffic h3 yc
   await_traffic h3 yo

@@ -40,6 +40,8 @@ group_archive() {
   go_on h3
   await 'h3 clears up' has_nothing h3 pkc
   await 'no archive is left' no_archive h1
+  tells h1 '.program == "pkc" and .outcome == "failed" and (.reason | test("ferryd that led it ended"))' ||
+    fail "the history of h1: $(on h1 "$ferry" history)"
   ok "the source's ferryd is killed while the archive is there: the next one, which has promised nothing, restores it"
 
   # The source's, while podman writes.
@@ -226,6 +228,8 @@ group_decided() {
   goes_on_in h3 pdc
   await 'h1 has it no more' has_nothing h1 pdc
   on h3 touch /run/go
+  tells h1 '.direction == "out" and .outcome == "moved"' || fail "the history of h1: $(on h1 "$ferry" history)"
+  await 'h3 tells that it arrived' tells h3 '.direction == "in" and .outcome == "moved"'
   ok "the destination's ferryd is killed when it has committed: the next one lets it go on"
 
   move pdc h3 h1
@@ -240,6 +244,8 @@ group_decided() {
   if runs_on h1 pdc; then fail 'it runs on both'; fi
   start_ferryd h1
   await 'h1 has it no more' has_nothing h1 pdc
+  tells h1 '.direction == "out" and .outcome == "moved" and .to == "h3"' ||
+    fail "the history of h1: $(on h1 "$ferry" history)"
   ends_well h3 pdc pds
   on h3 umount /usr/sbin/nft
   leaves_nothing h3

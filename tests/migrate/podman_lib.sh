@@ -158,6 +158,9 @@ fails_to_move() {
   grep -Eq "$1" "$work/move" || fail "ferry move said: $(<"$work/move")"
 }
 
+# tells HOST CONDITION: so the history of that host has its latest move.
+tells() { on "$1" "$ferry" history --json | jq -e ".moves[-1] | $2" >/dev/null; }
+
 # use_podman: the lab, with podman on its hosts.
 use_podman() {
   use_lab podman 3 podman runc jq mmdebstrap

@@ -50,12 +50,18 @@ group_moved() {
 
 # CRIU there finds no ferryd; then a disk that is full.
 group_failed() {
+  local host
   prepare pfs
   contain h1 pfc 6 -v data:/data
   on h3 mv /run/ferry/ferryd.sock /run/ferry/hidden
   fails "^ferry: 'pfc' was not moved: h3: cannot restore 'pfc': podman container restore: .*no ferryd answers here" \
     on h1 "$ferry" move pfc --to h3
   on h3 mv /run/ferry/hidden /run/ferry/ferryd.sock
+  for host in h1 h3; do
+    tells $host '.program == "pfc" and .outcome == "failed" and .step == "restore" and
+      (.reason | test("cannot restore .pfc.: podman container restore: .*no ferryd answers here"))' ||
+      fail "the history of $host: $(on $host "$ferry" history)"
+  done
   goes_on_in h1 pfc
   await 'h3 has nothing of it' has_nothing h3 pfc
   no_archive h1 || fail 'an archive is left'
@@ -63,8 +69,12 @@ group_failed() {
   ok 'a restore that fails: it goes on where it was'
   ferryd_with h3 --memory-limit 67108865
   fails "^ferry: 'pfc' was not moved: h3: not enough memory on h3" on h1 "$ferry" move pfc --to h3
+  tells h1 '.outcome == "failed" and .step == "check" and (.reason | test("not enough memory on h3"))' ||
+    fail "the history of h1: $(on h1 "$ferry" history)"
   ferryd_with h3 --memory-limit 0
   move pfc h1 h3
+  tells h1 '.program == "pfc" and .outcome == "moved" and .to == "h3" and .parts.restore_ms > 0' ||
+    fail "the history of h1: $(on h1 "$ferry" history)"
   ends_well h3 pfc pfs
   ok 'and moves after that'
 }

@@ -209,7 +209,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
     for (const auto& each : group) need_owner(user, each->program(), each->root());
     std::string reason;
     if (!commit_it) {
-      arriving->abort("an operator decided so");
+      arriving->abort(kOperatorDecided);
     } else if (arriving->commit(&reason) == Answer::kAborted) {
       throw Failure(reason);
     }

@@ -54,6 +54,8 @@ class Accounts {
 // The user to whom all processes of a program belong; 0 when there is none.
 uid_t owner_of_program(pid_t root);
 
+// Reasons that several tell.
 inline constexpr char kFerrydEnded[] = "the ferryd that led it ended in the middle of it";
+inline constexpr char kOperatorDecided[] = "an operator decided so";
 
 }  // namespace ferry::host

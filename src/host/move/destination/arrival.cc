@@ -393,6 +393,7 @@ int Arrival::answer_to_criu(std::unique_lock<std::mutex>& lock) {
   if (!group_->wait_until_settled(lock, index_, unit_->patience())) {
     const std::string reason = fmt::format("{} does not wait any longer", unit_->kind());
     lock.unlock();
+    note_failure(reason);
     group_->lost(reason);
     lock.lock();
     group_->wait_until_settled(lock, index_);

@@ -62,7 +62,9 @@ void Arrival::tell_undone(const std::string& reason) {
   {
     std::lock_guard lock(mutex_);
     if (failure_.empty() && !error_.empty()) failure_ = error_;
-    end.outcome = failure_.empty() ? MoveOutcome::kAborted : MoveOutcome::kFailed;
+    // Nobody gives up what ends with this ferryd.
+    const bool is_given_up = failure_.empty() && !host_.stopping;
+    end.outcome = is_given_up ? MoveOutcome::kAborted : MoveOutcome::kFailed;
     end.reason = failure_.empty() ? reason : failure_;
     end.step = failed_step_.empty() ? step() : failed_step_;
   }

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/control/control_server.h"
-#include "host/history/accounts.h"
 #include "host/journal/decision_log.h"
 #include "host/move/settle.h"
 #include "host/move/source/bring_back.h"
@@ -129,18 +128,21 @@ void FormerMove::decide(Lock& lock, MoveMachine::Step step) {
 
 void FormerMove::ask(Lock& lock) {
   const std::string peer = entry_.record->peer;
-  std::string reason;
+  std::string reason, refusal;
   Answer answer = Answer::kUnknown;
   lock.unlock();
   try {
     Peer destination = Peer::recorded(peer, host_.credentials);
     answer = ask_to_commit(destination, move_id_, &reason);
+    const auto [address, name] = parse_peer(peer);
+    if (answer == Answer::kAborted) refusal = (name.empty() ? address : name) + ": " + reason;
   } catch (const Failure& failure) {
     reason = failure.what();
   }
   lock.lock();
   machine_.answered(answer, now());
   in_doubt_ = !machine_.decision().decided();
+  refusal_ = refusal;
   changed_.notify_all();
   const auto time = std::chrono::steady_clock::now();
   if (!in_doubt_ || time - warned_ < kWarnEvery) return;
@@ -151,8 +153,8 @@ void FormerMove::ask(Lock& lock) {
 // Those of the program's future peers that ask here are told the way too, as long as it lives
 // anywhere.
 void FormerMove::depart() {
-  side_.accounts.ended(Side::kSource, move_id_, {MoveOutcome::kMoved, {}, {}, {}, {}, nullptr});
   const std::string to = entry_.going ? entry_.going->host : std::string();
+  side_.accounts.ended(Side::kSource, move_id_, {MoveOutcome::kMoved, {}, {}, to, {}, nullptr});
   report_failure([&] { unit_->correct(Unit::State::kRunning, Unit::State::kMoved, 0, to); });
   network_ = side_.departed.hold_network(held_.instance);
   if (!entry_.since) {
@@ -239,11 +241,22 @@ void FormerMove::follow() {
   if (root() != 0 && start_time(root()) == held_.started) ::kill(root(), SIGKILL);
 }
 
+// For the history, of a move whose program goes on here.
+MoveEnd FormerMove::failed_end() const {
+  std::lock_guard lock(mutex_);
+  MoveEnd end;
+  end.outcome = is_resolved_ ? MoveOutcome::kAborted : MoveOutcome::kFailed;
+  if (entry_.decision() == Decision::kCommitted) end.step = "commit";  // it was promised
+  end.reason = is_resolved_ ? kOperatorDecided : kFerrydEnded;
+  if (!is_resolved_ && !refusal_.empty()) end.reason += "; " + refusal_;
+  if (entry_.going) end.to = entry_.going->host;
+  return end;
+}
+
 void FormerMove::roll_back() {
-  side_.accounts.ended(Side::kSource, move_id_,
-                       {MoveOutcome::kFailed, {}, kFerrydEnded, {}, {}, nullptr});
   tree_->roll_back();
   if (unit_->is_checkpointed()) return bring_back();
+  side_.accounts.ended(Side::kSource, move_id_, failed_end());
   report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root(), {}); });
   if (!is_network_gone(held_) && start_time(root()) == held_.started) {
     report_failure([&] { unit_->switch_network("activate"); });
@@ -263,6 +276,12 @@ void FormerMove::bring_back() {
   }
   const std::string error = host::bring_back(*unit_, *tree_, host_.limits.restore, host_.stopping);
   if (host_.stopping) return;
+  MoveEnd end = failed_end();
+  if (!error.empty()) {
+    end.outcome = MoveOutcome::kLost;
+    end.reason += "; and it does not go on here: " + error;
+  }
+  side_.accounts.ended(Side::kSource, move_id_, end);
   if (error.empty()) {
     log::info("'{}' was being moved by a former ferryd, and goes on here", program_);
   } else {
@@ -323,6 +342,7 @@ bool FormerMove::in_doubt() const {
 
 void FormerMove::resolve_abort() {
   std::lock_guard lock(mutex_);
+  is_resolved_ = !machine_.decision().decided();
   machine_.operator_aborts();
   changed_.notify_all();
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "host/history/accounts.h"
 #include "host/journal/journal.h"
 #include "host/move/source/move_machine.h"
 #include "host/move/source/source_side.h"
@@ -68,6 +69,7 @@ class FormerMove : public UnderWay {
   void bring_back();
   void finish();
   bool pause();
+  MoveEnd failed_end() const;
 
   const SourceSide& side_;
   const ThisHost& host_;
@@ -84,6 +86,8 @@ class FormerMove : public UnderWay {
   std::condition_variable changed_;
   MoveMachine machine_;
   bool in_doubt_ = false, over_ = false;
+  bool is_resolved_ = false;  // an operator has decided
+  std::string refusal_;       // of the destination, which was asked to commit: its name, and why
   std::chrono::steady_clock::time_point warned_;
   std::thread thread_;
 };

@@ -54,6 +54,9 @@ void Move::tell_end(const std::string& failure) const {
     return side_.accounts.ended(Side::kSource, move_id_, end);
   }
   std::lock_guard lock(mutex_);
+  // A ferryd that ends has waited neither for the destination's word, nor for the runtime that is to
+  // restore the program here: the next one does, and tells.
+  if (host_.stopping && (group_->committed() ? failed_there_.empty() : !not_back_.empty())) return;
   StepEnds ends{stopped_, dumped_, transferred_, restored_, {}, {}};
   if (group_->committed()) {
     end.outcome = MoveOutcome::kLost;

@@ -6,6 +6,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "host/history/accounts.h"
 #include "host/move/settle.h"
 
 namespace ferry::host {
@@ -211,7 +212,7 @@ void MoveGroup::ask(Lock& lock, MoveMachine::Step step) {
                                                               : ask_to_abort(peer_, id(), &refusal);
   lock.lock();
   const bool by_operator = decision().decided();
-  refusal_ = by_operator ? "an operator decided so" : refusal;
+  refusal_ = by_operator ? kOperatorDecided : refusal;
   machine_.answered(answer, now());
   if (decision().decided()) return;
   if (!in_doubt_) {
@@ -284,7 +285,7 @@ void MoveGroup::resolve_abort() {
   machine_.operator_aborts();
   in_doubt_ = false;
   decided_at_ = std::chrono::steady_clock::now();
-  if (failure_.empty()) failure_ = "an operator decided so";
+  if (failure_.empty()) failure_ = kOperatorDecided;
   is_given_up_ = true;
   changed_.notify_all();
 }
