@@ -7,13 +7,19 @@
 
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <regex>
+#include <set>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "base/net.h"
+#include "ferryd_here.h"
+#include "host/history/accounts.h"
 #include "host/metrics/exposition.h"
 #include "host/metrics/http.h"
+#include "host/metrics/metrics.h"
 #include "host/metrics/metrics_server.h"
 #include "temporary.h"
 
@@ -42,6 +48,105 @@ TEST(ExpositionTest, IsPrometheusText) {
             "b_seconds_bucket{le=\"0.5\"} 2\nb_seconds_bucket{le=\"1\"} 2\n"
             "b_seconds_bucket{le=\"2.5\"} 3\nb_seconds_bucket{le=\"+Inf\"} 4\n"
             "b_seconds_sum 12.25\nb_seconds_count 4\n");
+}
+
+// What `promtool check metrics` demands of a text, and what Prometheus' naming rules do: a line for
+// each fault.
+std::string faults(const std::string& text) {
+  static const std::regex head("# (HELP|TYPE) ([a-z][a-z0-9_]*) (.+)");
+  static const std::string label = R"re([a-z][a-z0-9_]*="(?:[^"\\\n]|\\[\\"n])*")re";
+  static const std::regex sample("([a-z][a-z0-9_]*)(?:\\{(" + label + "(?:," + label +
+                                 ")*)\\})? ([0-9.e+-]+|\\+Inf|NaN)");
+  static const std::regex unit("seconds|bytes"), unit_at_end("_(?:seconds|bytes)(?:_total)?$");
+  static const std::regex other_unit(
+      "(?:^|_)(?:ms|us|ns|sec|secs|minutes|hours|days|(?:milli|micro|nano)seconds|"
+      "[kmg]i?b|(?:kilo|mega|giga)bytes|bits|percent|gauge|counter|histogram)(?:_|$)");
+  std::map<std::string, std::string> helps, types;
+  std::set<std::string> samples;
+  std::string found, family;
+  if (!text.ends_with('\n')) found += "the last line has no end\n";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const auto need = [&](bool holds, const char* rule) {
+      if (!holds) found += line + ": " + rule + "\n";
+    };
+    std::smatch match;
+    if (std::regex_match(line, match, head)) {
+      const std::string kind = match[1], name = match[2], value = match[3];
+      auto& known = kind == "HELP" ? helps : types;
+      need(known.emplace(name, value).second, "twice");
+      if (kind == "HELP") {
+        family = name;
+        need(value.ends_with('.') && !value.starts_with("Those "), "HELP has to stand by itself");
+        continue;
+      }
+      need(name == family, "HELP stands before TYPE");
+      need(value == "counter" || value == "gauge" || value == "histogram", "no such type");
+      need((value == "counter") == name.ends_with("_total"), "counters, and no others, are _total");
+      need(!std::regex_search(name, other_unit), "a unit other than the base unit, or a type");
+      need(!std::regex_search(name, unit) || std::regex_search(name, unit_at_end),
+           "the unit is no suffix");
+      need(name.starts_with("ferry_"), "no prefix");
+    } else if (std::regex_match(line, match, sample)) {
+      const std::string name = match[1], labels = match[2];
+      need(samples.insert(name + "{" + labels + "}").second, "twice");
+      const std::string type = types.contains(family) ? types[family] : "";
+      const bool is_histogram = type == "histogram";
+      const std::string suffix = name.starts_with(family) ? name.substr(family.size()) : "?";
+      need(is_histogram ? suffix == "_bucket" || suffix == "_sum" || suffix == "_count"
+                        : suffix.empty(),
+           "not of the family above it");
+      need((suffix == "_bucket") == labels.starts_with("le="), "le is of buckets alone");
+      need(labels.find("quantile=") == std::string::npos, "quantile is of summaries");
+      need(type == "gauge" || !match[3].str().starts_with('-'), "a counter below 0");
+    } else {
+      need(false, "neither a head nor a sample");
+    }
+  }
+  for (const auto& [name, help] : helps) {
+    if (!types.contains(name)) found += name + ": no TYPE\n";
+  }
+  return found;
+}
+
+TEST(ExpositionTest, KeepsTheRules) {
+  test::FerrydHere ferryd("h1");
+  Metrics metrics("1.2.3", ferryd.history, *ferryd.move_counters, ferryd.stand_ins,
+                  *ferryd.control);
+  v1::MoveReport parts;
+  parts.set_blackout_ms(31.25);
+  parts.set_image_bytes(1'234'567'890);
+  std::uint64_t id = 0;
+  for (const Side side : {Side::kSource, Side::kDestination}) {
+    for (const auto outcome : {MoveOutcome::kMoved, MoveOutcome::kFailed, MoveOutcome::kAborted,
+                               MoveOutcome::kReturned, MoveOutcome::kLost}) {
+      v1::PastMove move;
+      move.set_move_id(++id);
+      ferryd.accounts->begun(side, move);
+      ferryd.accounts->ended(side, id, {outcome, "copy ahead", "why \"so\"", {}, {}, &parts});
+    }
+  }
+  const std::string text = metrics.text();
+  EXPECT_EQ(faults(text), "");
+  for (const char* line :
+       {"ferry_moves_ended_total{direction=\"in\",outcome=\"lost\"} 1",
+        "ferry_move_failures_total{direction=\"out\",step=\"copy ahead\"} 3",
+        "ferry_move_blackout_seconds_sum 0.03125", "ferry_move_blackout_seconds_count 1"}) {
+    EXPECT_NE(text.find(std::string(line) + "\n"), std::string::npos) << line << " in\n" << text;
+  }
+  // The rules are not empty ones.
+  for (const char* bad :
+       {"ferry_a 1\n", "# HELP ferry_a All.\nferry_a 1\n",
+        "# HELP ferry_a All.\n# TYPE ferry_a counter\nferry_a 1\n",
+        "# HELP ferry_a_total All.\n# TYPE ferry_a_total gauge\nferry_a_total 1\n",
+        "# HELP ferry_a_ms All.\n# TYPE ferry_a_ms gauge\nferry_a_ms 1\n",
+        "# HELP ferry_bytes_of_a All.\n# TYPE ferry_bytes_of_a gauge\nferry_bytes_of_a 1\n",
+        "# HELP ferry_a All.\n# TYPE ferry_a gauge\nferry_b 1\n",
+        "# HELP ferry_a All.\n# TYPE ferry_a gauge\nferry_a{le=\"1\"} 1\n",
+        "# HELP ferry_a All.\n# TYPE ferry_a gauge\nferry_a 1\nferry_a 2\n",
+        "# HELP ferry_a All.\n# TYPE ferry_a gauge\nferry_a{b=\"\"c\"} 1\n"}) {
+    EXPECT_NE(faults(bad), "") << bad;
+  }
 }
 
 TEST(HttpTest, AnswersRequests) {

@@ -91,7 +91,8 @@ void add_programs(ControlServer& control, Exposition& out) {
   out.single("ferry_programs", Type::kGauge, "Processes that use RDMA devices of Ferry's.",
              programs);
   out.single("ferry_programs_silent", Type::kGauge,
-             "Those of them that have not said what they have: it is not in the next two.",
+             "Processes of ferry_programs that ferry_contexts and ferry_queue_pairs lack, because "
+             "they have not answered.",
              programs - std::min(programs, statuses.size()));
   out.single("ferry_contexts", Type::kGauge, "Devices that programs have opened.", contexts);
   out.single("ferry_queue_pairs", Type::kGauge, "Queue pairs of programs.", qps);
