@@ -336,12 +336,26 @@ begin_move() {
 # shellcheck disable=SC2016 # expanded there
 nothing_on() { vm "$1" '! pgrep -x ibv_rc_pingpong && [ -z "$(ls /run/ferry/images 2>/dev/null)" ]' >/dev/null; }
 
-# Power fails on the destination, then on the source, in the middle of a move; later a host that has moved its program
-# away is rebooted.
+# reaches FROM TO: over the network between the machines. `exec` comes in by another.
+reaches() { vm "$1" "ping -c 1 -W 5 $2 >/dev/null"; }
+
+# In the middle of a move the destination's cable is pulled; then power fails there, and then on the source. Later a
+# host that has moved its program away is rebooted.
 group_reboot() {
   local moving
   slow_restore
   start_pair root
+  reaches h1 h3 || fail 'h1 does not reach h3'
+  begin_move
+  "$vmlab" cable h3 out
+  if reaches h1 h3; then fail 'h1 reaches h3, whose cable is out'; fi
+  vm h3 true || fail 'nobody can log in on h3 while its cable is out'
+  if wait "$moving"; then fail 'a move to a host without a cable succeeded'; fi
+  await 'the program goes on on h1' goes_on h1
+  "$vmlab" cable h3 in
+  await 'h1 reaches h3 again' reaches h1 h3
+  await 'nothing of it is on h3' nothing_on h3
+  ok "the destination's cable is pulled in the middle, and plugged in again: $(tail -n 1 "$work/events")"
   begin_move
   "$vmlab" reboot --hard h3
   if wait "$moving"; then fail 'a move to a host without power succeeded'; fi
