@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 
 namespace ferry::host {
@@ -38,7 +39,10 @@ struct Apart {
   bool speaks() const { return run({"ping", "-c", "1", "-W", "1", "127.0.0.1"}).ok(); }
   bool is_ready() const {
     for (int i = 0; i < 500; ++i) {
-      if (run({"ip", "-br", "link", "show", "lo"}).out.find("UNKNOWN") != std::string::npos)
+      // Before it has a namespace of its own, this would be the test's loopback interface.
+      const bool is_apart = namespace_inode(pid, "net") != namespace_inode(::getpid(), "net");
+      if (is_apart &&
+          run({"ip", "-br", "link", "show", "lo"}).out.find("UNKNOWN") != std::string::npos)
         return true;
       ::usleep(20000);
     }
