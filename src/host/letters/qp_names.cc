@@ -46,7 +46,10 @@ QpNames::Kernel QpNames::this_kernel() {
   const auto gids = std::make_shared<KernelGids>();
   return {[gids](pid_t pid) { return names_by_kernel(pid, gids.get()); },
           [gids](const Kernel::Names& names) { return there_are_by_kernel(names, gids.get()); },
-          [gids] { gids->forget(); }};
+          [gids] { gids->forget(); },
+          [gids] {
+            for (const KernelDevice& device : kernel_devices()) gids->of(device.name);
+          }};
 }
 
 std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) const {

@@ -37,6 +37,8 @@ class QpNames {
     std::function<std::set<device::Letter::End>(const Names&)> there_are;
     // What was seen of GIDs may be old: the next calls look again.
     std::function<void()> look_again = [] {};
+    // Looks now at what takes long to see, so that it is known when a program comes.
+    std::function<void()> look_ahead = [] {};
   };
 
   explicit QpNames(Residents& residents) : QpNames(residents, this_kernel()) {}
@@ -49,6 +51,7 @@ class QpNames {
     kernel_.look_again();
     return of(pid);
   }
+  void look_ahead() const { kernel_.look_ahead(); }
   // Of these names, those of QPs of this host, of whatever process.
   std::set<device::Letter::End> there_are(const std::vector<device::Letter::End>& names) const;
   // A letter goes to or comes from this QP of the process, whose own it is.

@@ -1,13 +1,18 @@
 #include "host/proc/kernel_devices.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/failure.h"
 #include "host/proc/process_facts.h"
@@ -52,6 +57,26 @@ std::optional<port::Address> parse_gid(const std::string& text) {
   return gid;
 }
 
+// With the interfaces' names.
+std::set<std::string> addresses_of_interfaces() {
+  std::set<std::string> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) continue;
+    char text[INET6_ADDRSTRLEN] = "";
+    const int family = each->ifa_addr->sa_family;
+    const void* address = nullptr;
+    if (family == AF_INET) address = &reinterpret_cast<sockaddr_in*>(each->ifa_addr)->sin_addr;
+    if (family == AF_INET6) address = &reinterpret_cast<sockaddr_in6*>(each->ifa_addr)->sin6_addr;
+    if (address == nullptr) continue;
+    ::inet_ntop(family, address, text, sizeof text);
+    all.insert(std::string(each->ifa_name) + ' ' + text);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<KernelDevice> kernel_devices(const std::string& sysfs) {
@@ -74,17 +99,22 @@ std::vector<port::Address> kernel_gids(const std::string& device, const std::str
 }
 
 std::vector<port::Address> KernelGids::of(const std::string& device) {
-  constexpr std::chrono::seconds kRemembered{10};
+  constexpr std::chrono::minutes kRemembered{1};
+  auto addresses = addresses_of_interfaces();
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
-  const auto [seen, is_new] = seen_.try_emplace(device);
-  if (is_new || now - seen->second.at > kRemembered) seen->second = {kernel_gids(device), now};
-  return seen->second.gids;
+  const auto [entry, is_new] = seen_.try_emplace(device);
+  Seen& seen = entry->second;
+  if (is_new || now - seen.at > kRemembered || seen.addresses != addresses)
+    seen = {kernel_gids(device), std::move(addresses), now};
+  return seen.gids;
 }
 
 void KernelGids::forget() {
+  constexpr std::chrono::seconds kJust{1};
   std::lock_guard lock(mutex_);
-  seen_.clear();
+  const auto now = Clock::now();
+  std::erase_if(seen_, [&](const auto& entry) { return now - entry.second.at > kJust; });
 }
 
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs) {

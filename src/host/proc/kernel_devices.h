@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,18 +30,19 @@ std::vector<KernelDevice> kernel_devices(const std::string& sysfs = kInfinibandC
 std::vector<port::Address> kernel_gids(const std::string& device,
                                        const std::string& sysfs = kInfinibandClass);
 
-// The same, remembered for some seconds: a device has a thousand entries, each a file. Any thread may
-// call.
+// The same, remembered for a minute, or until an interface of the host gets or loses an address, from
+// which RoCE makes GIDs: a device has a thousand entries, each a file. Any thread may call.
 class KernelGids {
  public:
   std::vector<port::Address> of(const std::string& device);
-  // The next calls look again.
+  // The next calls look again, unless it has just been looked.
   void forget();
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Seen {
     std::vector<port::Address> gids;
+    std::set<std::string> addresses;  // of the host's interfaces, at that time
     Clock::time_point at;
   };
   std::mutex mutex_;
