@@ -39,8 +39,8 @@ pair, at a fixed rate, and reports what was lost (with the times of sending), do
   --size BYTES       largest message, 64 to 65536; UD: at most the MTU (512)   client
   --rate N           messages per second and direction, 1 to 20000 (1000)      client
   --seconds S        how long, 1 to 600 (10); SIGINT ends it earlier           client
-  --apart            close the TCP connection before the run: each side reports, as one that receives,   client
-                     what it has got of the messages that the other one sends
+  --apart            close the TCP connection before the run: each side reports what it has got of the   client
+                     messages that the other one sends; SIGINT ends it on its side alone
   --device NAME      RDMA device (the first)
   --json             the report as one JSON object
 
@@ -119,8 +119,8 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
   uint64_t wanted = plan.messages();
   int64_t next = stream_check::monotonic_ns();
   const bool apart = plan.apart != 0;
-  bool peer_done = apart, done = false, told = apart;
-  int64_t quiet_since = 0;
+  bool peer_done = apart, done = false, told = apart;  // apart there is nobody to tell
+  int64_t quiet_since = 0, done_at = 0;
   while (link->error().empty()) {
     const int64_t now = stream_check::monotonic_ns();
     if (now - next > 20 * period_ns || next - now > 20 * period_ns) next = now;
@@ -129,6 +129,7 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
     if (!done && link->sendings().size() == wanted && link->all_sent()) {
       if (!apart) peer->send(RecordType::kDone);
       done = true;
+      done_at = now;
     }
     // The peer may be through earlier: its verdict is for later.
     const auto record = peer_done ? std::nullopt : peer->receive();
@@ -141,7 +142,8 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
     if (done && peer_done) {
       // Nothing came for so long: what is not here is lost.
       if (!idle || quiet_since == 0) quiet_since = now;
-      if (now - quiet_since > (apart ? kQuietApartNs : kQuietNs)) return;
+      if (now - quiet_since > (apart && !interrupted ? kQuietApartNs : kQuietNs)) return;
+      if (apart && interrupted && now - done_at > kQuietNs) return;
       if (apart && link->arrivals().received() == plan.messages()) return;
     }
     if (idle) {
@@ -151,8 +153,9 @@ void run(const Plan& plan, Link* link, SideChannel* peer) {
   }
 }
 
-void print(const Arguments& arguments, const Judgement& judged, uint64_t corrupted,
-           const std::string& error) {
+void print(const Arguments& arguments, const Judgement& judged, const Link& link) {
+  const uint64_t corrupted = link.corrupted();
+  const std::string& error = link.error();
   if (!arguments.json) {
     std::printf(
         "sent %llu, lost %llu, doubled %llu; corrupted here: %llu%s%s\n",
@@ -170,13 +173,14 @@ void print(const Arguments& arguments, const Judgement& judged, uint64_t corrupt
   }
   std::printf(
       "{\"role\": \"%s\", \"sent\": %llu, \"received\": %llu, \"lost\": %llu, \"duplicated\": "
-      "%llu, \"unsent\": %llu, \"corrupted\": %llu, \"error\": \"%s\", \"lost_ranges\": [",
+      "%llu, \"unsent\": %llu, \"corrupted\": %llu, \"sent_here\": %zu, \"error\": \"%s\", "
+      "\"lost_ranges\": [",
       arguments.host.empty() ? "server" : "client", static_cast<unsigned long long>(judged.sent),
       static_cast<unsigned long long>(judged.received),
       static_cast<unsigned long long>(judged.lost),
       static_cast<unsigned long long>(judged.duplicated),
       static_cast<unsigned long long>(judged.unsent), static_cast<unsigned long long>(corrupted),
-      error.c_str());
+      link.sendings().size(), error.c_str());
   const char* separator = "";
   for (const LostRange& range : judged.ranges) {
     std::printf("%s{\"first\": %llu, \"last\": %llu, \"first_sent\": %.6f, \"last_sent\": %.6f}",
@@ -199,7 +203,8 @@ int check(Arguments arguments) {
   Plan& plan = arguments.plan;
   if (server) {
     plan = peer.wait(RecordType::kHello).as<Plan>();
-    if (plan.version != Plan().version) throw Failure("the client has another version; use the same program");
+    if (plan.version != Plan().version)
+      throw Failure("the client has another version; use the same program");
   } else {
     plan.session = std::random_device()();
     peer.send(RecordType::kHello, &plan, sizeof plan);
@@ -209,7 +214,7 @@ int check(Arguments arguments) {
     throw Failure("--size " + std::to_string(plan.size) + ": a datagram takes " +
                   std::to_string(local.mtu) + " bytes at most");
   }
-  if (!server) std::signal(SIGINT, [](int) { interrupted = 1; });
+  if (!server || plan.apart != 0) std::signal(SIGINT, [](int) { interrupted = 1; });
   device.create_completion_queue(8192);
   const auto direction = [&](bool from_server) {
     return stream_check::StreamId{plan.session, 0, static_cast<uint8_t>(from_server)};
@@ -230,18 +235,21 @@ int check(Arguments arguments) {
   run(plan, &link, &peer);
   const auto& counts = link.arrivals().counts();
   if (plan.apart != 0) {
-    const Judgement judged = judge(std::vector<Sending>(plan.messages()), counts, 16);
-    print(arguments, judged, link.corrupted(), link.error());
-    return link.error().empty() && judged.duplicated + judged.unsent + link.corrupted() == 0 ? 0 : 1;
+    // One that was interrupted knows of what has come alone.
+    const size_t total = interrupted ? counts.size() : plan.messages();
+    const Judgement judged = judge(std::vector<Sending>(total), counts, 16);
+    print(arguments, judged, link);
+    return link.error().empty() && judged.duplicated + judged.unsent + link.corrupted() == 0 ? 0
+                                                                                             : 1;
   }
   peer.send(RecordType::kVerdict, counts.data(), counts.size());
   if (!link.error().empty()) {
-    print(arguments, judge(link.sendings(), {}, 0), link.corrupted(), link.error());
+    print(arguments, judge(link.sendings(), {}, 0), link);
     return 1;
   }
   const auto verdict = peer.wait(RecordType::kVerdict);
   const Judgement judged = judge(link.sendings(), verdict.body, 16);
-  print(arguments, judged, link.corrupted(), link.error());
+  print(arguments, judged, link);
   return judged.duplicated + judged.unsent + link.corrupted() == 0 ? 0 : 1;
 }
 

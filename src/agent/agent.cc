@@ -30,7 +30,7 @@ constexpr std::uint32_t kAnswerMs = 10000;  // for ferryd's answer to AWAKE
 // A Stopped process that was neither frozen nor told anything for so long asks by itself.
 constexpr std::uint32_t kUntoldMs = 10000;
 constexpr long kWatchNs = 500000;
-constexpr milliseconds kToldLimit{300};  // for ferryd's answer to DATAGRAM_QPS
+constexpr milliseconds kToldLimit{1500};  // for ferryd's answer to DATAGRAM_QPS
 
 // The time since now_ns() gave `start`.
 std::uint64_t since(std::int64_t start) {

@@ -25,7 +25,7 @@ using std::chrono::seconds;
 constexpr milliseconds kLookEvery{500};      // at the programs of this host
 constexpr seconds kTellEvery{2};             // a ferryd that may have been started anew
 constexpr milliseconds kReplyLimit{2000};    // of another ferryd, with the first handshake
-constexpr milliseconds kShortLimit{100};     // while a program stands still
+constexpr milliseconds kShortLimit{1000};    // while a program stands still
 constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told counts no more
 // Of a ferryd, and of all. A message to a process has all of them.
 constexpr std::size_t kMostGids = 4096;
@@ -140,7 +140,7 @@ MovedNames::Names MovedNames::own() {
 // names it may be spoken to and which the kernel knows as its own.
 std::vector<device::DatagramQps> MovedNames::checked(
     pid_t pid, const std::vector<device::DatagramQps>& contexts) const {
-  const QpNames::Own own = qp_names_.of_again(pid);
+  const QpNames::Own own = qp_names_.of(pid);
   std::vector<device::DatagramQps> all;
   for (const device::DatagramQps& said : contexts) {
     device::DatagramQps qps;
@@ -163,7 +163,10 @@ std::vector<device::DatagramQps> MovedNames::checked(
 
 void MovedNames::look() {
   for (;;) {
-    if (has_devices_()) exchange(Whom::kAll);
+    if (has_devices_()) {
+      exchange(Whom::kAll);
+      qp_names_.look_ahead();
+    }
     forget_silent();
     spread();
     std::unique_lock lock(mutex_);

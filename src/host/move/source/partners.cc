@@ -18,7 +18,7 @@ namespace ferry::host {
 namespace {
 
 constexpr std::chrono::milliseconds kStatusLimit{10000};
-constexpr std::size_t kMostNeeds = 64 << 10;  // bytes, of all contexts of a device
+constexpr std::size_t kMostNeeds = 64 << 10;    // bytes, of all contexts of a device
 constexpr std::size_t kMostDestinations = 256;  // of datagrams, which are asked for a ferryd
 constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
 
