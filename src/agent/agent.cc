@@ -404,9 +404,9 @@ bool Agent::tell_datagram_qps(int socket) {
     device::DatagramQps qps = entry.context->moved_datagram_qps();
     if (!qps.qpns.empty()) now.contexts.push_back(std::move(qps));
   });
-  if (now.contexts == told_.contexts) return true;
+  are_told_ = now.contexts == told_.contexts;
+  if (are_told_) return true;
   told_ = std::move(now);
-  are_told_ = false;
   return send_message(socket, MessageType::kDatagramQps, encode(told_)) == 0;
 }
 

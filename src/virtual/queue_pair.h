@@ -60,7 +60,7 @@ class Qp final : public Shadow<device::Qp> {
   bool is_ud() const { return init_.type == IBV_QPT_UD; }
   // A receive that was posted to a UD QP, of the last ones (PostedReceives::find()).
   std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
-    return receives_.find(index);
+    return has_receive_queue() ? receives_.find(index) : std::nullopt;
   }
   // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
   // or nobody posts.

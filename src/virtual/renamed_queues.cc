@@ -23,6 +23,13 @@ std::uint32_t* rkey_of(ibv_send_wr& wr) {
 
 }  // namespace
 
+void RenamedCq::look_for_datagrams(int count, ibv_wc* completions) const {
+  for (int i = 0; i < count; ++i) {
+    if (datagrams_->are_used()) datagrams_->arrived(&completions[i]);
+    datagrams_->count(completions[i]);
+  }
+}
+
 RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
                      const Datagrams* datagrams, const ibv_qp_cap& cap)
     : qp_(qp),
@@ -38,7 +45,8 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
   *copy = request;
   copy->sg_list = elements;
   copy->next = nullptr;
-  if (datagrams_ != nullptr && !datagrams_->address(copy)) return false;
+  if (datagrams_ != nullptr && !datagrams_->address(copy)) [[unlikely]]
+    return false;
   if (copy->opcode == IBV_WR_LOCAL_INV) {
     if (lkeys_ != nullptr) copy->invalidate_rkey = (*lkeys_)[copy->invalidate_rkey];
   } else if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr) {

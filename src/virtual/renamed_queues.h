@@ -138,15 +138,15 @@ class RenamedCq final : public device::Cq {
 
  private:
   int rename(int count, ibv_wc* completions) const {
-    for (int i = 0; i < count; ++i) {
-      ibv_wc& completion = completions[i];
-      if (numbers_ != nullptr) completion.qp_num = numbers_->virtual_qpns[completion.qp_num];
-      if (datagrams_ == nullptr) continue;
-      if (datagrams_->are_used()) datagrams_->arrived(&completion);
-      datagrams_->count(completion);
+    if (numbers_ != nullptr) {
+      for (int i = 0; i < count; ++i)
+        completions[i].qp_num = numbers_->virtual_qpns[completions[i].qp_num];
     }
+    if (datagrams_ != nullptr) [[unlikely]]
+      look_for_datagrams(count, completions);
     return count;
   }
+  void look_for_datagrams(int count, ibv_wc* completions) const;
 
   device::Cq& cq_;
   const Numbers* const numbers_;

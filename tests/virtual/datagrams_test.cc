@@ -1,4 +1,7 @@
-#include <arpa/inet.h>
+#include <atomic>
+#include <cstdlib>
+#include <random>
+#include <thread>
 
 #include "device/gids.h"
 #include "two_programs.h"
@@ -94,13 +97,15 @@ struct Datagrams : ::testing::Test {
     a.know(b);
     b.know(a);
   }
-  static void move(Peer& peer, std::uint32_t address) {
+  // `hearer` hears of it before the program goes on.
+  static void move(Peer& peer, std::uint32_t address, Peer* hearer = nullptr) {
     peer.context->prepare();
     peer.context->suspend_peers();
     peer.stop();
     peer.park();
     peer.device->address = address;
     peer.unpark();
+    if (hearer != nullptr) tell(*hearer, peer);
     peer.context->resume(false);
   }
   static void tell(Peer& hearer, Peer& mover) {
@@ -327,6 +332,95 @@ TEST_F(Datagrams, GroupsAreThoseFromBefore) {
   EXPECT_EQ(a.qp->detach_mcast(group, 0), EINVAL);
   move(a, kFirst);
   EXPECT_EQ(a.qp->detach_mcast(group, 0), EINVAL);
+}
+
+// FERRY_SEED plays one again.
+TEST_F(Datagrams, WhateverMovesWhenEachIsFilledInOrderAndFromWhomItIs) {
+  const char* const given = std::getenv("FERRY_SEED");
+  const unsigned seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  SCOPED_TRACE("FERRY_SEED=" + std::to_string(seed));
+  std::minstd_rand random(seed);
+  struct Queue {
+    std::uint64_t posted = 0, consumed = 0;
+  } queues[2];
+  Peer* const peers[2] = {&a, &b};
+  constexpr std::uint32_t kPlaces[] = {kFirst, kSecond, kThird, kFourth};
+  for (std::uint64_t step = 0; step < 600 && !HasFailure(); ++step) {
+    const std::size_t to = random() % 2;
+    Peer &receiver = *peers[to], &sender = *peers[1 - to];
+    Queue& queue = queues[to];
+    const auto choice = random() % 16;
+    if (choice < 7) {
+      if (queue.posted - queue.consumed == 16) continue;
+      ASSERT_EQ(receiver.receive_datagram(queue.posted++ % 32, 7), 0);
+    } else if (choice < 14) {
+      if (queue.posted == queue.consumed) continue;
+      ASSERT_EQ(sender.send_datagram(8, step), 0);
+      const std::size_t slot = queue.consumed++ % 32;
+      EXPECT_EQ(receiver.arrival().src_qp, sender.qp->qpn());
+      EXPECT_EQ(receiver.value_in(slot), step);
+      EXPECT_EQ(receiver.addresses_in(slot).source, device::address_of(sender.gid()));
+      EXPECT_EQ(receiver.addresses_in(slot).destination, device::address_of(receiver.gid()));
+    } else if (choice == 14) {
+      move(sender, kPlaces[random() % 4]);
+      tell(receiver, sender);
+    } else {
+      ASSERT_EQ(sender.context->destroy(sender.to_other), 0);
+      sender.know(receiver);
+    }
+  }
+}
+
+// One thread sends, another one posts receives and polls, and a third one makes AHs, while both programs move.
+TEST_F(Datagrams, ThreadsGoOnWhileBothMove) {
+  std::atomic<bool> ends{false};
+  std::atomic<int> arrived{0};
+  const std::uint32_t from = a.qp->qpn();
+  const port::Address source = device::address_of(a.gid()),
+                      destination = device::address_of(b.gid());
+  std::thread sender([&] {
+    for (std::uint64_t id = 0; !ends; ++id) {
+      a.send_datagram(id, id);  // its queue may be full
+      ibv_wc wc[16];
+      a.cq->poll(16, wc);
+      std::this_thread::yield();
+    }
+  });
+  std::thread receiver([&] {
+    std::uint64_t posted = 0, consumed = 0;
+    while (!ends) {
+      if (posted - consumed < 16) {
+        EXPECT_EQ(b.receive_datagram(posted++ % 32, 1), 0);
+      }
+      ibv_wc wc{};
+      if (b.cq->poll(1, &wc) == 0) continue;
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+      EXPECT_EQ(wc.src_qp, from);
+      const std::size_t slot = consumed++ % 32;
+      EXPECT_EQ(b.addresses_in(slot).source, source);
+      EXPECT_EQ(b.addresses_in(slot).destination, destination);
+      ++arrived;
+    }
+  });
+  std::thread maker([&] {
+    const ibv_gid gid = device::gid_of(destination);
+    while (!ends) {
+      device::Ah* ah = a.ah_to(gid);
+      EXPECT_EQ(a.context->destroy(ah), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (int i = 0; i < 10; ++i) {
+    move(a, i % 2 == 0 ? kSecond : kFirst, &b);
+    move(b, i % 2 == 0 ? kFourth : kThird, &a);
+    const int before = arrived;
+    while (arrived < before + 20 && !HasFailure()) std::this_thread::yield();
+  }
+  ends = true;
+  sender.join();
+  receiver.join();
+  maker.join();
 }
 
 TEST_F(Datagrams, AUdQpWithAnSrqStays) {
