@@ -117,6 +117,14 @@ bool Cq::sweep_locked() {
   }
 }
 
+void Cq::keep_all() {
+  Gate* const gates[] = {&gate_};
+  Gate::shut(gates);
+  const auto lock = gate_.lock();
+  if (inner != nullptr) sweep_locked();
+  settle();
+}
+
 void Cq::stop() {
   if (channel() != nullptr) channel()->stop();
   const auto lock = gate_.lock();

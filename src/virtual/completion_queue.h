@@ -60,6 +60,9 @@ class Cq final : public Shadow<device::Cq> {
     return true;
   }
 
+  // Takes all completions from the device, and keeps them for the application.
+  void keep_all();
+
   // --- A stop of the device behind. The gate is shut.
 
   Gate& gate() { return gate_; }

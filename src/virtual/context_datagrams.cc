@@ -22,7 +22,7 @@ void Context::add_ud(Qp& qp) {
 void Context::remove_ud(Qp& qp) {
   datagrams_.remove(qp);
   if (device::Ah* path = qp.set_path_to_itself(nullptr, 0)) inner_->destroy(path);
-  name_own_datagrams();
+  if (datagrams_.are_used()) name_own_datagrams();
 }
 
 bool Context::is_taken(const device::Object& made) const {
@@ -30,10 +30,17 @@ bool Context::is_taken(const device::Object& made) const {
     return datagrams_.has_ah(ah->handle());
   const auto* qp = dynamic_cast<const device::Qp*>(&made);
   if (qp == nullptr) return false;
-  const std::vector<Gids::Pair> pairs = gids_.pairs();
-  return std::any_of(pairs.begin(), pairs.end(), [&](const Gids::Pair& pair) {
-    return datagrams_.has({device::address_of(pair.known), qp->qpn()});
-  });
+  const auto means_another = [&](const ibv_gid& gid) {
+    return datagrams_.has({device::address_of(gid), qp->qpn()});
+  };
+  if (gids_.are_learned()) {
+    const auto pairs = gids_.pairs();
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [&](const Gids::Pair& pair) { return means_another(pair.known); });
+  }
+  const auto gids = device::gids_of(*inner_);
+  return std::any_of(gids.begin(), gids.end(),
+                     [&](const ibv_gid_entry& entry) { return means_another(entry.gid); });
 }
 
 void Context::add_ways(Ah& ah) {
@@ -112,9 +119,7 @@ std::vector<port::Address> Context::datagram_destinations() {
 }
 
 void Context::name_own_datagrams() {
-  const device::DatagramQps qps = moved_datagram_qps();
-  if (qps.qpns.empty() && !datagrams_.are_used()) return;
-  datagrams_.set_own(qps);
+  datagrams_.set_own(moved_datagram_qps());
   moves_.has_letters();
 }
 
@@ -148,7 +153,6 @@ void Context::moved(const device::MovedNames& names) {
   const bool were_used = datagrams_.are_used();
   datagrams_.set_others(names.datagram_qps);
   if (!datagrams_.are_used() || inner_ == nullptr) return;
-  if (!gids_.are_learned()) gids_.learn(*inner_);
   for_each<Ah>([&](Ah& ah) { add_ways(ah); });
   if (were_used) return;
   std::lock_guard lock(talks_mutex_);  // no QP goes

@@ -16,16 +16,19 @@
 namespace ferry::virt {
 namespace {
 
+constexpr std::chrono::seconds kUnderWay{2};
+
 using Grh = std::array<std::byte, wire::kGrhSize>;
 
-// The first bytes of a receive, which can be in several elements. `from`: to the elements, or back.
-// False: it has less.
+// The first bytes of a receive, which can be in several elements: from there, or to there. False: it has
+// less, or they are not in memory.
 template <typename MemoryOf>
 bool copy_grh(std::span<const ibv_sge> elements, Grh* grh, bool to_elements, MemoryOf memory_of) {
   std::size_t done = 0;
   for (const ibv_sge& element : elements) {
     const std::size_t length = std::min<std::size_t>(element.length, grh->size() - done);
-    std::byte* const memory = memory_of(element);
+    std::byte* const memory = memory_of(element, length);
+    if (memory == nullptr) return false;
     std::byte* const here = grh->data() + done;
     if (to_elements) {
       std::memcpy(memory, here, length);
@@ -49,7 +52,9 @@ void Datagrams::add(Ah& ah) {
 
 void Datagrams::remove(const Ah& ah) {
   std::lock_guard lock(mutex_);
-  ahs_.erase(ah.handle());
+  // The device may have given its number to another one.
+  const auto found = ahs_.find(ah.handle());
+  if (found != ahs_.end() && found->second == &ah) ahs_.erase(found);
 }
 
 bool Datagrams::has_ah(std::uint32_t handle) const {
@@ -58,30 +63,29 @@ bool Datagrams::has_ah(std::uint32_t handle) const {
 }
 
 void Datagrams::add(Qp& qp) {
-  taken_.set(qp.qpn(), 0);
   std::lock_guard lock(mutex_);
+  taken_.set(qp.qpn(), 0);
   qps_[qp.qpn()] = &qp;
 }
 
 void Datagrams::remove(const Qp& qp) {
-  taken_.erase(qp.qpn());
   std::lock_guard lock(mutex_);
-  qps_.erase(qp.qpn());
+  const auto found = qps_.find(qp.qpn());
+  if (found == qps_.end() || found->second != &qp) return;
+  taken_.erase(qp.qpn());
+  qps_.erase(found);
 }
 
 void Datagrams::add(const Mr& mr) {
-  const auto shift = reinterpret_cast<std::uintptr_t>(mr.init.address) - mr.init.iova;
+  if (mr.is_null) return;
   std::lock_guard lock(mutex_);
-  if (shift != 0 && !mr.is_null) {
-    shifts_[mr.lkey()] = shift;
-  } else {
-    shifts_.erase(mr.lkey());
-  }
+  regions_[mr.lkey()] = {&mr, mr.init.address, mr.init.iova, mr.init.length};
 }
 
 void Datagrams::remove(const Mr& mr) {
   std::lock_guard lock(mutex_);
-  shifts_.erase(mr.lkey());
+  const auto found = regions_.find(mr.lkey());
+  if (found != regions_.end() && found->second.mr == &mr) regions_.erase(found);
 }
 
 // --- Names
@@ -105,6 +109,7 @@ void Datagrams::set_others(const std::vector<device::DatagramQps>& qps) {
   std::lock_guard lock(mutex_);
   std::swap(others_, ways);
   formerly_known_ = std::move(ways.known);
+  changed_at_ = Clock::now();
   if (!others_.real.empty()) are_used_.store(true, std::memory_order_release);
 }
 
@@ -158,10 +163,12 @@ const Datagrams::Name* Datagrams::real_of(const Name& known) const {
 }
 
 const Datagrams::Name* Datagrams::known_of(const Name& real) const {
-  for (const Names* names : {&own_.known, &others_.known, &formerly_known_}) {
+  for (const Names* names : {&own_.known, &others_.known}) {
     if (const auto found = names->find(real); found != names->end()) return &found->second;
   }
-  return nullptr;
+  const auto formerly = formerly_known_.find(real);
+  const bool counts = formerly != formerly_known_.end() && Clock::now() - changed_at_ < kUnderWay;
+  return counts ? &formerly->second : nullptr;
 }
 
 // --- Data path
@@ -181,10 +188,14 @@ bool Datagrams::address(ibv_send_wr* request) const {
   return true;
 }
 
-std::byte* Datagrams::memory_of(const ibv_sge& element) const {
-  const auto shift = shifts_.find(element.lkey);
-  const std::uintptr_t by = shift != shifts_.end() ? shift->second : 0;
-  return reinterpret_cast<std::byte*>(element.addr + by);
+std::byte* Datagrams::memory_of(const ibv_sge& element, std::size_t length) const {
+  const auto found = regions_.find(element.lkey);
+  if (found == regions_.end()) return nullptr;
+  const Region& region = found->second;
+  const std::uint64_t offset = element.addr - region.iova;
+  if (element.addr < region.iova || offset > region.length || length > region.length - offset)
+    return nullptr;
+  return static_cast<std::byte*>(region.address) + offset;
 }
 
 void Datagrams::arrived(ibv_wc* completion) const {
@@ -196,7 +207,9 @@ void Datagrams::arrived(ibv_wc* completion) const {
   if (found == qps_.end()) return;
   const auto receive = found->second->posted_receive(taken_[completion->qp_num]);
   if (!receive) return;
-  const auto memory = [&](const ibv_sge& element) { return memory_of(element); };
+  const auto memory = [&](const ibv_sge& element, std::size_t length) {
+    return memory_of(element, length);
+  };
   Grh grh;
   if (!copy_grh(receive->elements, &grh, false, memory)) return;
   auto addresses = wire::parse_grh(grh);

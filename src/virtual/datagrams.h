@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -71,6 +72,7 @@ class Datagrams {
 
  private:
   using Names = std::map<Name, Name>;
+  using Clock = std::chrono::steady_clock;
   struct Ways {
     Names real;   // of known names
     Names known;  // of real ones
@@ -79,19 +81,25 @@ class Datagrams {
   static Ways ways_of(const std::vector<device::DatagramQps>& qps);
   const Name* real_of(const Name& known) const;
   const Name* known_of(const Name& real) const;
-  std::byte* memory_of(const ibv_sge& element) const;
+  // Null: it is in no MR that the program has.
+  std::byte* memory_of(const ibv_sge& element, std::size_t length) const;
 
   std::atomic<bool> are_used_{false};
   NumberTable taken_{0};             // by QPN: how many receives have been consumed, of all
   mutable std::shared_mutex mutex_;  // guards what follows
   std::unordered_map<std::uint32_t, Ah*> ahs_;
   std::unordered_map<std::uint32_t, Qp*> qps_;
-  // By lkey: where the memory begins, less the address by which requests name it. Only where these
-  // differ.
-  std::unordered_map<std::uint32_t, std::uintptr_t> shifts_;
+  struct Region {
+    const Mr* mr = nullptr;
+    void* address = nullptr;
+    std::uint64_t iova = 0;  // by which requests name the address
+    std::size_t length = 0;
+  };
+  std::unordered_map<std::uint32_t, Region> regions_;  // by lkey
   Ways others_, own_;
-  Names
-      formerly_known_;  // those of others_ before the last change: datagrams may still wait in CQs
+  // Those of others_ before the last change: for a while datagrams may still wait in CQs.
+  Names formerly_known_;
+  Clock::time_point changed_at_{};
   std::map<port::Address, port::Address> own_gids_;  // known ones by real ones
 };
 

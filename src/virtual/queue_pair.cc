@@ -7,6 +7,7 @@
 
 #include "device/gids.h"
 #include "port/slot.h"
+#include "virtual/completion_queue.h"
 
 namespace ferry::virt {
 namespace {
@@ -15,10 +16,13 @@ port::Endpoint endpoint_of(const ibv_gid& gid) {
   return {device::address_of(gid), port::kRoceUdpPort};
 }
 
+std::uint32_t receives_of(const device::QpInit& init) {
+  return init.srq != nullptr ? 0 : init.cap.max_recv_wr;
+}
+
 // A datagram is looked at when its completion is taken. The queue can have got another receive by then.
-std::uint32_t room_for_receives(const device::QpInit& init) {
-  if (init.srq != nullptr) return 0;
-  return init.type == IBV_QPT_UD ? 2 * init.cap.max_recv_wr : init.cap.max_recv_wr;
+std::uint32_t noted_receives_of(const device::QpInit& init) {
+  return init.type == IBV_QPT_UD ? 2 * receives_of(init) : receives_of(init);
 }
 
 }  // namespace
@@ -35,7 +39,7 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       datagrams_(datagrams),
       queue_(&object),
       send_marker_(returns),
-      receives_(room_for_receives(init), init.cap.max_recv_sge, object) {}
+      receives_(receives_of(init), init.cap.max_recv_sge, noted_receives_of(init), object) {}
 
 void Qp::direct(device::Qp& queue) {
   queue_ = &queue;
@@ -109,7 +113,7 @@ int Qp::hold(ibv_send_wr* list, ibv_send_wr** bad) try {
     *bad = list;
     if (left_in_ < IBV_QPS_RTS || !takes(*list)) return EINVAL;
     if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
-    held_.append(*list);
+    held_.append(*list, is_ud());
   }
   return 0;
 } catch (const std::bad_alloc&) {
@@ -208,9 +212,12 @@ std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
 
 int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
   if (const int error = inner->modify(attributes, mask)) return error;
+  if (is_ud() && has_receive_queue()) {
+    static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave those of before
+    datagrams_.empty(qpn_, receives_.posted());
+  }
   std::lock_guard lock(mutex_);
   attributes_.merge(attributes, mask);
-  if (is_ud()) datagrams_.empty(qpn_, receives_.posted());
   return 0;
 }
 

@@ -17,9 +17,10 @@ namespace ferry::virt {
 template <typename Target>
 class ReceiveQueue {
  public:
-  // Room for `max_wr` receives of `max_sge` elements each. Throws std::bad_alloc.
-  ReceiveQueue(std::uint32_t max_wr, std::uint32_t max_sge, Target& target)
-      : max_wr_(max_wr), max_sge_(max_sge), target_(&target), noted_(max_wr, max_sge) {}
+  // The target takes `max_wr` receives of `max_sge` elements each; the latest `noted` of them are noted,
+  // which are no fewer. Throws std::bad_alloc.
+  ReceiveQueue(std::uint32_t max_wr, std::uint32_t max_sge, std::uint32_t noted, Target& target)
+      : max_wr_(max_wr), max_sge_(max_sge), target_(&target), noted_(noted, max_sge) {}
 
   // Data path: as Target::post_recv().
   int post(ibv_recv_wr* list, ibv_recv_wr** bad) {

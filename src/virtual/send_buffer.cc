@@ -4,7 +4,7 @@
 
 namespace ferry::virt {
 
-void SendBuffer::append(const ibv_send_wr& request) {
+void SendBuffer::append(const ibv_send_wr& request, bool is_datagram) {
   const auto count = static_cast<std::size_t>(std::max(request.num_sge, 0));
   const std::size_t elements = elements_.size(), bytes = bytes_.size();
   try {
@@ -15,7 +15,8 @@ void SendBuffer::append(const ibv_send_wr& request) {
         bytes_.insert(bytes_.end(), data, data + request.sg_list[i].length);
       }
     }
-    requests_.push_back({request, elements, bytes});
+    const bool has_ah = is_datagram && request.wr.ud.ah != nullptr;
+    requests_.push_back({request, elements, bytes, has_ah, has_ah ? *request.wr.ud.ah : ibv_ah{}});
   } catch (...) {
     elements_.resize(elements);
     bytes_.resize(bytes);
@@ -36,6 +37,7 @@ int SendBuffer::post(device::Qp& qp) {
     Request& request = requests_[i];
     request.wr.sg_list = elements_.data() + request.first_element;
     request.wr.next = i + 1 < requests_.size() ? &requests_[i + 1].wr : nullptr;
+    if (request.has_ah) request.wr.wr.ud.ah = &request.ah;
     if (!is_inline(request.wr)) continue;
     std::byte* data = bytes_.data() + request.first_byte;
     for (int e = 0; e < request.wr.num_sge; ++e) {

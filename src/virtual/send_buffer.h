@@ -15,8 +15,8 @@ namespace ferry::virt {
 class SendBuffer {
  public:
   std::size_t size() const { return requests_.size(); }
-  // Throws std::bad_alloc, and the buffer is as before.
-  void append(const ibv_send_wr& request);
+  // `is_datagram`: of a UD QP. Throws std::bad_alloc, and the buffer is as before.
+  void append(const ibv_send_wr& request, bool is_datagram);
   void shrink(std::size_t size);
   void clear() { shrink(0); }
 
@@ -28,6 +28,8 @@ class SendBuffer {
     ibv_send_wr wr{};
     std::size_t first_element = 0;
     std::size_t first_byte = 0;  // of the inline data
+    bool has_ah = false;
+    ibv_ah ah{};
   };
 
   static bool is_inline(const ibv_send_wr& wr) { return (wr.send_flags & IBV_SEND_INLINE) != 0; }

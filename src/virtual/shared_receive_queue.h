@@ -23,7 +23,8 @@ class Srq final : public Shadow<device::Srq> {
         init_(init),
         calls_(calls),
         number_(object.number()),
-        receives_(init.attributes.max_wr, init.attributes.max_sge, object) {}
+        receives_(init.attributes.max_wr, init.attributes.max_sge, init.attributes.max_wr, object) {
+  }
 
   // As Qp::rename_by().
   void rename_by(const Numbers& numbers);

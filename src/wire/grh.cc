@@ -20,10 +20,16 @@ std::uint16_t checksum(const std::byte* header) {
   return static_cast<std::uint16_t>(~sum);
 }
 
-// What stands in front of an IPv4 header may look like an IPv6 header, so the checksum decides: that of
-// a header with its own checksum is 0. RoCEv2 allows no options (annex A17.4.5.2).
+bool starts_as_ipv6(std::span<const std::byte, kGrhSize> grh) {
+  return grh[0] >> 4 == std::byte{6};
+}
+
+// What stands in front of an IPv4 header may look like an IPv6 header; then the checksum decides, which is
+// 0 over a header with its own. Else it may be wrong: rdma_rxe sets none in datagrams to its own host.
+// RoCEv2 allows no options (annex A17.4.5.2).
 bool is_ipv4(std::span<const std::byte, kGrhSize> grh) {
-  return grh[kIpv4At] == std::byte{0x45} && checksum(grh.data() + kIpv4At) == 0;
+  return grh[kIpv4At] == std::byte{0x45} &&
+         (!starts_as_ipv6(grh) || checksum(grh.data() + kIpv4At) == 0);
 }
 
 port::Address ipv4_at(const std::byte* at) {
@@ -60,7 +66,7 @@ void encode_grh(const port::Address& source, const port::Address& destination, s
 std::optional<GrhAddresses> parse_grh(std::span<const std::byte, kGrhSize> grh) {
   const std::byte* const at = grh.data();
   if (is_ipv4(grh)) return GrhAddresses{ipv4_at(at + kIpv4At + 12), ipv4_at(at + kIpv4At + 16)};
-  if (at[0] >> 4 != std::byte{6}) return std::nullopt;
+  if (!starts_as_ipv6(grh)) return std::nullopt;
   GrhAddresses addresses;
   std::memcpy(addresses.source.bytes.data(), at + 8, 16);
   std::memcpy(addresses.destination.bytes.data(), at + 24, 16);

@@ -21,10 +21,9 @@ void encode_grh(const port::Address& source, const port::Address& destination, s
 struct GrhAddresses {
   port::Address source, destination;
 };
-// Those of the header of any RNIC. Nothing: it is no header of IPv6, nor one of IPv4 with a right
-// checksum.
+// Those of the header of any RNIC. Nothing: it is no header of IPv6, nor one of IPv4.
 std::optional<GrhAddresses> parse_grh(std::span<const std::byte, kGrhSize> grh);
-// Puts other addresses, of the same family, into a header that parse_grh() takes.
+// Puts other addresses, of the same family, into a header that parse_grh() takes, with the checksum.
 void readdress_grh(const GrhAddresses& addresses, std::span<std::byte, kGrhSize> grh);
 
 }  // namespace ferry::wire

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
+#include <set>
 
 #include "base/failure.h"
 #include "base/unique_fd.h"
@@ -148,7 +151,10 @@ TEST_F(MovedNames, AProcessThatDoesNotReadIsDropped) {
 
 // The kernel has QPs 18 and 19 of the process, on a device with GID 9.
 struct MovedDatagrams : MovedNames {
-  Sleeper moved;
+  std::optional<PlayedProcess> process;
+  struct {
+    pid_t pid = 0;
+  } moved;
   void SetUp() override {
     here.kernel.names_of = [this](pid_t pid) {
       std::vector<device::Letter::End> names;
@@ -156,7 +162,15 @@ struct MovedDatagrams : MovedNames {
       return names;
     };
     MovedNames::SetUp();
+    process.emplace(here.folder.path("sock"), PlayedProcess::Behaviour{.slot = 2});
+    moved.pid = process->pid();
+    ASSERT_TRUE(eventually([&] { return here.control->processes().size() == 1; }));
     bring(here, moved.pid, {1});  // with QP 17
+  }
+  static v1::MovedNamesRequest question() {
+    v1::MovedNamesRequest request;
+    request.mutable_names();
+    return request;
   }
   static device::DatagramQps qps(std::vector<device::DatagramQps::Qpn> qpns,
                                  std::uint32_t real_gid = 9) {
@@ -173,15 +187,35 @@ TEST_F(MovedDatagrams, TheProcessesOfAllHostsHearWhereUdQpsAre) {
   // One that it has made here has the number that the kernel gives.
   here.moved_names->datagram_qps(moved.pid, {qps({{17, 18}, {19, 19}})});
   EXPECT_TRUE(eventually([&] { return far.seen().datagram_qpns == 2; }));
-  moved.end();
+  process.reset();
   EXPECT_TRUE(eventually([&] { return far.seen().datagram_qpns == 0; }));
+}
+
+// A program that has moved has made a QP since, whose number a QP of its former host has as well.
+TEST_F(MovedDatagrams, ANameThatAQpOfItsFormerHostHasIsNotTaken) {
+  const port::Address home = port::Address::from_ipv4(INADDR_LOOPBACK);  // that of `there`
+  there.stop();
+  there.kernel.there_are = [&](const QpNames::Kernel::Names& names) {
+    const std::set<device::Letter::End> all(names.begin(), names.end());
+    const device::Letter::End taken{home, 19};
+    return all.contains(taken) ? std::set{taken} : std::set<device::Letter::End>();
+  };
+  there.restart();
+  ASSERT_NO_FATAL_FAILURE(await_meeting());
+  agent::ContextSlots context{"eth0", {}, "rxe0", {{home, 0}, {home, 17}, {home, 19}}};
+  here.whereabouts->arrived(moved.pid, {context}, false);
+  here.moved_names->datagram_qps(moved.pid, {{{{home, gid(9)}}, {{17, 18}, {19, 19}}}});
+  const v1::MovedNamesReply reply = here.moved_names->receive(question());
+  ASSERT_EQ(reply.names().datagram_qps_size(), 1);
+  ASSERT_EQ(reply.names().datagram_qps(0).qpns_size(), 1);
+  EXPECT_EQ(reply.names().datagram_qps(0).qpns(0).known(), 17u);
 }
 
 TEST_F(MovedDatagrams, WhatTheKernelDoesNotSayIsDropped) {
   // The QPs of which another ferryd hears.
   const auto told = [&](const device::DatagramQps& said) {
     here.moved_names->datagram_qps(moved.pid, {said, qps({{19, 19}})});
-    const v1::MovedNamesReply reply = here.moved_names->receive({});
+    const v1::MovedNamesReply reply = here.moved_names->receive(question());
     int count = 0;
     for (const auto& each : reply.names().datagram_qps()) count += each.qpns_size();
     return count;

@@ -254,7 +254,7 @@ later_connections() {
 }
 # Each receiver tells what it has got from whom it knows. It has lost something as often as it has been moved itself.
 datagrams() {
-  local host
+  local host client server
   for host in "${machines[@]}"; do
     "$vmlab" copy "$FERRY_BIN/datagram_check" "$host:/usr/bin"
     vm "$host" ': >/tmp/client; : >/tmp/server'
@@ -264,18 +264,21 @@ datagrams() {
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- datagram_check h2 --apart --json --rate 60 --seconds 600 \
     >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
+  client=$(vm h1 'pgrep -x datagram_check') server=$(vm h2 'pgrep -x datagram_check')
   bring h1 h3 datagram_check
   bring h2 h1 datagram_check # where the other one has begun
   bring h3 h2 datagram_check
   sleep 1
-  vm h2 'pkill -INT -x datagram_check'
+  bring h1 h2 datagram_check "$server" # beside its peer
+  sleep 1
+  vm h2 "kill -INT $client"
   await 'the client reports' vm h2 'jq -e .sent_here /tmp/client'
-  vm h1 'pkill -INT -x datagram_check'
-  await 'the server reports' vm h1 'jq -e .sent_here /tmp/server'
+  vm h2 "kill -INT $server"
+  await 'the server reports' vm h2 'jq -e .sent_here /tmp/server'
   report_is h2 client '.lost_ranges | length == 2'
-  report_is h1 server '.lost_ranges | length == 1'
-  # What the client sent after its last move has come, too.
-  report_is h1 server ".sent >= $(vm h2 'jq .sent_here /tmp/client') - 20"
+  report_is h2 server '.lost_ranges | length == 2'
+  # What the client sent after the last move has come, too.
+  report_is h2 server ".sent >= $(vm h2 'jq .sent_here /tmp/client') - 20"
 }
 # report_is HOST SIDE CONDITION: of datagram_check's report, besides that nothing is doubled or from another QP.
 report_is() {

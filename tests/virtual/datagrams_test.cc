@@ -17,7 +17,6 @@ constexpr std::size_t kGrh = wire::kGrhSize, kSlot = 64;
 
 struct Peer : Side {
   device::Ah* to_other = nullptr;
-  ibv_ah handle{};  // of it, as an application has it
   std::uint32_t others_qpn = 0;
   std::array<std::byte, 32 * kSlot> slots{};
   device::Mr* slots_mr = nullptr;
@@ -62,6 +61,7 @@ struct Peer : Side {
   }
   int send_to(std::uint32_t qpn, std::uint64_t id, std::uint64_t value) {
     Send send(IBV_WR_SEND, id, &value, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+    ibv_ah handle{};  // an application may be done with it, as with the inline data
     handle.handle = to_other->handle();
     send.wr.wr.ud = {&handle, qpn, kQkey};
     return send.post(qp);

@@ -7,6 +7,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "base/net.h"
 #include "base/parallel.h"
 #include "ferry.pb.h"
 #include "host/control/control_server.h"
@@ -15,6 +16,7 @@
 #include "host/peers/peer.h"
 #include "host/peers/this_host.h"
 #include "host/standin/residents.h"
+#include "port/address_text.h"
 
 namespace ferry::host {
 namespace {
@@ -30,6 +32,7 @@ constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told cou
 // Of a ferryd, and of all. A message to a process has all of them.
 constexpr std::size_t kMostGids = 4096;
 constexpr std::size_t kMostDatagramQps = 65536;  // each under each of its GIDs
+constexpr std::size_t kMostOfProcess = 16384;    // of these
 
 port::Address address_in(const std::string& text) {
   port::Address gid;
@@ -46,6 +49,12 @@ std::string text_of(const port::Address& gid) {
 
 std::size_t size_of(const device::DatagramQps& qps) {
   return qps.gids.size() * qps.qpns.size();
+}
+
+// As far as there is room.
+void add(const device::DatagramQps& qps, std::size_t* size, std::set<device::DatagramQps>* all) {
+  if (size_of(qps) > kMostDatagramQps - *size) return;
+  if (all->insert(qps).second) *size += size_of(qps);
 }
 
 }  // namespace
@@ -115,50 +124,100 @@ device::MovedNames MovedNames::message_of(const Names& names) {
 // A name without a QPN is a GID that a program has brought.
 MovedNames::Names MovedNames::own() {
   Names names;
-  const auto residents = residents_.all();
-  for (const auto& resident : residents) {
+  for (const auto& resident : residents_.all()) {
     for (const auto& name : resident.names) {
       if (name.qpn == 0) names.gids.insert(name.gid);
     }
   }
+  // One that stands still, or has moved on, has left its connection.
+  std::set<pid_t> connected;
+  for (const auto& process : control_.processes()) connected.insert(process.pid);
   std::lock_guard lock(mutex_);
+  std::erase_if(datagram_qps_,
+                [&](const auto& of_process) { return !connected.contains(of_process.first); });
   std::size_t size = 0;
-  std::erase_if(datagram_qps_, [&](const auto& of_process) {
-    return std::none_of(residents.begin(), residents.end(),
-                        [&](const auto& resident) { return resident.pid == of_process.first; });
-  });
   for (const auto& [pid, contexts] : datagram_qps_) {
-    for (const auto& qps : contexts) {
-      size += size_of(qps);
-      if (size <= kMostDatagramQps) names.datagram_qps.insert(qps);
-    }
+    for (const auto& qps : contexts) add(qps, &size, &names.datagram_qps);
   }
   return names;
 }
 
-// Of what the process says: GIDs by which it may be known and which its device has, and QPs by whose
-// names it may be spoken to and which the kernel knows as its own.
+// Of what the process says: GIDs by which it may be known and which its device has, and for each of them
+// the QPs by whose names it may be spoken to and which the kernel knows as its own.
 std::vector<device::DatagramQps> MovedNames::checked(
     pid_t pid, const std::vector<device::DatagramQps>& contexts) const {
-  const QpNames::Own own = qp_names_.of(pid);
-  std::vector<device::DatagramQps> all;
-  for (const device::DatagramQps& said : contexts) {
-    device::DatagramQps qps;
-    std::copy_if(said.gids.begin(), said.gids.end(), std::back_inserter(qps.gids),
-                 [&](const auto& gid) {
-                   return own.has({gid.known, 0}) && own.has({gid.real, 0});
-                 });
-    std::copy_if(said.qpns.begin(), said.qpns.end(), std::back_inserter(qps.qpns),
-                 [&](const auto& qpn) {
-                   return std::any_of(qps.gids.begin(), qps.gids.end(), [&](const auto& gid) {
-                     return own.has({gid.known, qpn.known}) && own.has({gid.real, qpn.real});
-                   });
-                 });
-    if (qps.gids.size() < said.gids.size() || qps.qpns.size() < said.qpns.size())
-      log::warn("process {} says of UD QPs that are not its own where they are", pid);
-    if (size_of(qps) > 0) all.push_back(std::move(qps));
+  const auto check = [&](const QpNames::Own& own, std::size_t* refused) {
+    std::set<device::DatagramQps> all;
+    *refused = 0;
+    std::size_t size = 0;
+    for (const device::DatagramQps& said : contexts) {
+      for (const auto& gid : said.gids) {
+        device::DatagramQps qps{{gid}, {}};
+        const bool is_own = own.has({gid.known, 0}) && own.has({gid.real, 0});
+        std::set<device::DatagramQps::Qpn> qpns;
+        for (const auto& qpn : said.qpns) {
+          if (is_own && own.has({gid.known, qpn.known}) && own.has({gid.real, qpn.real}))
+            qpns.insert(qpn);
+          else
+            ++*refused;
+        }
+        qps.qpns.assign(qpns.begin(), qpns.end());
+        if (!qps.qpns.empty() && size + qps.qpns.size() <= kMostOfProcess) {
+          size += qps.qpns.size();
+          all.insert(std::move(qps));
+        }
+      }
+    }
+    return all;
+  };
+  std::size_t refused = 0;
+  auto all = check(qp_names_.of(pid), &refused);
+  if (refused > 0) all = check(qp_names_.of_again(pid), &refused);
+  if (refused > 0)
+    log::warn("process {} says of {} UD QPs that are not its own where they are", pid, refused);
+  return {all.begin(), all.end()};
+}
+
+// A QP of the host where the program began may have the number of one that the program has made since.
+// That host's programs are known by it.
+void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
+  std::map<port::Address, v1::MovedNamesRequest> claims;
+  for (const auto& qps : *contexts) {
+    for (const auto& gid : qps.gids) {
+      if (gid.known == gid.real) continue;
+      auto& request = claims[gid.known];
+      for (const auto& qpn : qps.qpns) {
+        auto* claim = request.add_claims();
+        claim->set_gid(text_of(gid.known));
+        claim->set_qpn(qpn.known);
+      }
+    }
   }
-  return all;
+  std::set<device::Letter::End> taken;
+  std::mutex noting;
+  const std::vector<Carrier::Ferryd> known = carrier_.known();
+  in_parallel(claims, [&](const auto& of_gid) {
+    for (const Carrier::Ferryd& ferryd : known) {
+      if (split_host_port(ferryd.address, kFerrydPort).first != to_string(of_gid.first)) continue;
+      v1::MovedNamesReply reply;
+      try {
+        const auto peer = peers_.get(ferryd.address, ferryd.host);
+        if (!peer->try_call(of_gid.second, &reply, kShortLimit).ok()) continue;
+        std::lock_guard lock(noting);
+        for (const auto& name : reply.taken()) taken.insert({address_in(name.gid()), name.qpn()});
+      } catch (const std::exception&) {
+        continue;  // nobody is there who could lose the name
+      }
+    }
+  });
+  for (auto& qps : *contexts) {
+    std::erase_if(qps.qpns, [&](const auto& qpn) {
+      return std::any_of(qps.gids.begin(), qps.gids.end(), [&](const auto& gid) {
+        return taken.contains({gid.known, qpn.known});
+      });
+    });
+  }
+  std::erase_if(*contexts, [](const auto& qps) { return qps.qpns.empty(); });
 }
 
 void MovedNames::look() {
@@ -237,10 +296,7 @@ void MovedNames::spread() {
     for (const auto& [address, other] : others_) {
       const Names& theirs = other.theirs;
       all.gids.insert(theirs.gids.begin(), theirs.gids.end());
-      for (const auto& qps : theirs.datagram_qps) {
-        size += size_of(qps);
-        if (size <= kMostDatagramQps) all.datagram_qps.insert(qps);
-      }
+      for (const auto& qps : theirs.datagram_qps) add(qps, &size, &all.datagram_qps);
     }
     while (all.gids.size() > kMostGids) all.gids.erase(std::prev(all.gids.end()));
     if (all == known_) return;
@@ -257,6 +313,7 @@ void MovedNames::arrived() {
 
 void MovedNames::datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) {
   auto qps = checked(pid, contexts);
+  leave_taken(&qps);
   {
     std::lock_guard lock(mutex_);
     datagram_qps_[pid] = std::move(qps);
@@ -275,6 +332,19 @@ void MovedNames::registered(pid_t pid) {
 }
 
 v1::MovedNamesReply MovedNames::receive(const v1::MovedNamesRequest& request) {
+  v1::MovedNamesReply reply;
+  std::vector<device::Letter::End> claims;
+  if (static_cast<std::size_t>(request.claims_size()) > kMostOfProcess)
+    throw Failure("too many UD QPs in a message between ferryds");
+  for (const auto& name : request.claims()) claims.push_back({address_in(name.gid()), name.qpn()});
+  if (!claims.empty()) {
+    for (const auto& name : qp_names_.there_are(claims)) {
+      auto* taken = reply.add_taken();
+      taken->set_gid(text_of(name.gid));
+      taken->set_qpn(name.qpn);
+    }
+  }
+  if (!request.has_names()) return reply;
   Names names = names_in(request.names());
   if (!request.ferryd().empty()) {
     std::lock_guard lock(mutex_);
@@ -283,7 +353,6 @@ v1::MovedNamesReply MovedNames::receive(const v1::MovedNamesRequest& request) {
     other.heard_at = Clock::now();
   }
   spread();
-  v1::MovedNamesReply reply;
   put(own(), reply.mutable_names());
   return reply;
 }

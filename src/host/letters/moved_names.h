@@ -43,7 +43,7 @@ class MovedNames {
   // have answered last time, unless they do not answer in time now; the others are told afterwards.
   void arrived();
   // A process says where its UD QPs are. What the kernel and the program's former hosts do not say as
-  // well is dropped. The others are told as by arrived().
+  // well is dropped, and so are names that QPs of these hosts have. The others are told as by arrived().
   void datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts);
   // A process has registered, which is to be told.
   void registered(pid_t pid);
@@ -72,6 +72,7 @@ class MovedNames {
 
   std::vector<device::DatagramQps> checked(pid_t pid,
                                            const std::vector<device::DatagramQps>& contexts) const;
+  void leave_taken(std::vector<device::DatagramQps>* contexts);
   Names own();
   void look();
   void exchange(Whom whom);

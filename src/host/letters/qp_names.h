@@ -21,6 +21,7 @@ class QpNames {
   class Own {
    public:
     bool has(const device::Letter::End& name) const { return names_.contains(name); }
+    const std::set<device::Letter::End>& all() const { return names_; }
 
    private:
     friend class QpNames;

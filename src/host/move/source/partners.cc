@@ -46,7 +46,7 @@ std::vector<Descriptor> devices_of(pid_t pid) {
 
 }  // namespace
 
-void Partners::look_at(const std::string& program, const agent::StatusReply& status,
+void Partners::look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                        std::vector<Carrier::Connection>* connections) {
   for (const auto& context : status.contexts) {
     if (context.kernel_device.empty()) continue;
@@ -62,8 +62,9 @@ void Partners::look_at(const std::string& program, const agent::StatusReply& sta
     }
     const auto& destinations = context.datagram_destinations;
     datagram_destinations_.insert(destinations.begin(), destinations.end());
-    has_datagrams_ |= std::any_of(context.qps.begin(), context.qps.end(),
-                                  [](const auto& qp) { return qp.type == IBV_QPT_UD; });
+    for (const auto& qp : context.qps) {
+      if (qp.type == IBV_QPT_UD) ud_qpns_[pid].insert(qp.qpn);
+    }
     std::set<device::Letter::End> here;
     for (const auto& qp : context.qps) here.insert(own_end(qp));
     for (const auto& qp : context.qps) {
@@ -75,7 +76,7 @@ void Partners::look_at(const std::string& program, const agent::StatusReply& sta
 
 // Who sends datagrams to the program cannot be seen: each ferryd is to hear where its UD QPs are.
 void Partners::find_datagram_peers() {
-  if (!has_datagrams_) return;
+  if (ud_qpns_.empty() && datagram_destinations_.empty()) return;
   if (datagram_destinations_.size() > kMostDestinations) {
     log::warn("a program may send datagrams to {} addresses; {} of them are asked for a ferryd",
               datagram_destinations_.size(), kMostDestinations);
@@ -90,7 +91,7 @@ void Partners::look(const std::string& program, pid_t root,
                     const std::vector<FerryProcess>& processes) {
   devices_.clear();
   ferryds_.clear();
-  has_datagrams_ = false;
+  ud_qpns_.clear();
   datagram_destinations_.clear();
   std::vector<Carrier::Connection> connections;
   for (const pid_t pid : process_tree(root)) {
@@ -111,7 +112,7 @@ void Partners::look(const std::string& program, pid_t root,
           pid, program_name(pid).value_or("?"), opened.front().number,
           printable(opened.front().target)));
     }
-    look_at(program, status, &connections);
+    look_at(program, pid, status, &connections);
   }
   find_datagram_peers();
   if (connections.empty()) return;
@@ -146,7 +147,13 @@ std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& p
   if (devices_.empty()) return nullptr;
   std::vector<pid_t> pids;
   for (const auto& process : processes) pids.push_back(process.pid);
-  for (const pid_t pid : pids) own_[pid] = names_.of_again(pid);
+  for (const pid_t pid : pids) {
+    own_[pid] = names_.of_again(pid);
+    // A stop that is given up can leave the process with other QPs, which nobody else has named.
+    for (const auto& name : own_[pid].all()) {
+      if (ud_qpns_[pid].contains(name.qpn)) names_.remember(pid, name);
+    }
+  }
   return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
 }
 

@@ -22,7 +22,7 @@ namespace ferry::host {
 // are told by letters (docs/any_rnic.md).
 class Partners {
  public:
-  Partners(Carrier& carrier, ControlServer& control, const QpNames& names)
+  Partners(Carrier& carrier, ControlServer& control, QpNames& names)
       : carrier_(carrier), control_(control), names_(names) {}
 
   // Looks at a program's contexts. Throws Failure, one line: what of them cannot move, or which peer
@@ -43,16 +43,16 @@ class Partners {
   void keep_own_names(std::vector<HeldProcess>* processes) const;
 
  private:
-  void look_at(const std::string& program, const agent::StatusReply& status,
+  void look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                std::vector<Carrier::Connection>* connections);
   void find_datagram_peers();
 
   Carrier& carrier_;
   ControlServer& control_;
-  const QpNames& names_;
+  QpNames& names_;
   std::map<std::string, std::string> devices_;
   std::set<Carrier::Ferryd> ferryds_;
-  bool has_datagrams_ = false;  // UD QPs or AHs
+  std::map<pid_t, std::set<std::uint32_t>> ud_qpns_;
   std::set<port::Address> datagram_destinations_;
   std::map<pid_t, QpNames::Own> own_;  // as of suspend(): a stopped process has no QPs
 };

@@ -34,7 +34,7 @@ struct SourceSide {
   DumpTurns& dump_turns;
   Accounts& accounts;
   Carrier& carrier;
-  const QpNames& qp_names;
+  QpNames& qp_names;
 };
 
 }  // namespace ferry::host
