@@ -350,7 +350,7 @@ int Context::make_anew() {
     return waits;
   });
   for (Qp* qp : qps) {
-    if (const int error = qp->connect()) return error;
+    if (const int error = qp->is_ud() ? qp->begin_to_connect() : qp->connect()) return error;
   }
   for (Qp* qp : qps) {
     if (const int error = qp->refill()) return error;

@@ -165,6 +165,8 @@ void Context::resume(bool /*rollback*/) {
   is_stopped_ = false;
   for (Srq* srq : all<Srq>()) srq->resume();
   for (Qp* qp : all<Qp>()) {
+    if (is_made_anew_ && qp->is_ud() && (qp->pass_receives() != 0 || qp->connect() != 0))
+      qp->fail();
     const auto found = talks_.find(qp);
     if (found == talks_.end()) {
       resume_qp(*qp);

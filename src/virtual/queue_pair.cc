@@ -415,28 +415,35 @@ device::QpInit Qp::remade() const {
   return init;
 }
 
+int Qp::go_to(ibv_qp_state state) {
+  const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
+  ibv_qp_attr wanted = attributes_.values();
+  wanted.qp_state = state;
+  return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
+}
+
+int Qp::begin_to_connect() {
+  std::lock_guard lock(mutex_);
+  if (left_in_ == IBV_QPS_RESET) return 0;
+  apart_ = Apart::kAway;
+  return go_to(IBV_QPS_INIT);
+}
+
 int Qp::connect() {
   std::lock_guard lock(mutex_);
   apart_ = Apart::kNo;
-  const ibv_qp_attr& values = attributes_.values();
-  const auto go = [&](ibv_qp_state state) {
-    const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
-    ibv_qp_attr wanted = values;
-    wanted.qp_state = state;
-    return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
-  };
   if (left_in_ == IBV_QPS_RESET) return 0;
   // No way leads from RESET to ERR (IBTA vol. 1, figure 124).
   const ibv_qp_state last = left_in_ == IBV_QPS_ERR ? IBV_QPS_INIT : left_in_;
   if (left_in_ != IBV_QPS_ERR || inner->state() == IBV_QPS_RESET) {
     for (int state = IBV_QPS_INIT; state <= last; ++state) {
-      if (const int error = go(static_cast<ibv_qp_state>(state))) return error;
+      if (const int error = go_to(static_cast<ibv_qp_state>(state))) return error;
     }
     for (const Group& group : groups_) {
       if (const int error = inner->attach_mcast(group.gid, group.lid)) return error;
     }
   }
-  return left_in_ == IBV_QPS_ERR ? go(IBV_QPS_ERR) : 0;
+  return left_in_ == IBV_QPS_ERR ? go_to(IBV_QPS_ERR) : 0;
 }
 
 void Qp::fail() {

@@ -144,6 +144,8 @@ class Qp final : public Shadow<device::Qp> {
   device::QpInit remade() const;
   void enter_device(device::Qp& object) { attach(object); }
   int connect();
+  // A UD QP, which has nobody to wait for: it gets receives already, and no datagram before connect().
+  int begin_to_connect();
   // Posts the receives that are kept and not posted yet.
   int refill() { return receives_.refill(); }
   // From now on the device gets receives at once. 0 or errno.
@@ -161,6 +163,8 @@ class Qp final : public Shadow<device::Qp> {
   int reset_by_program(const ibv_qp_attr& attributes, int mask);
   int fail_apart();
   int to_error_state();
+  // With mutex_.
+  int go_to(ibv_qp_state state);
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
   bool takes(const ibv_send_wr& request) const;
@@ -212,7 +216,7 @@ class Qp final : public Shadow<device::Qp> {
   enum class Apart : std::uint8_t {
     kNo,
     kUnmet,  // its peer has not introduced itself; the device's QP is in INIT
-    kAway    // the device's QP was made anew in a move, and its peer has not answered yet
+    kAway    // the device's QP was made anew in a move, and does not go on yet
   };
   Apart apart_ = Apart::kNo;
   // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of

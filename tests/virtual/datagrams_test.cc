@@ -206,6 +206,28 @@ TEST_F(Datagrams, WhatIsSentInAStopGoesOutAfterIt) {
   EXPECT_EQ(b.value_in(1), 42u);
 }
 
+// The receives that wait are in the device's queue already: a program that posts one for each datagram
+// that comes would find it full.
+TEST_F(Datagrams, NoneComesBeforeTheProgramGoesOn) {
+  for (std::size_t slot = 0; slot < 16; ++slot) ASSERT_EQ(a.receive_datagram(slot, 1), 0);
+  a.context->prepare();
+  a.stop();
+  a.park();
+  a.device->address = kSecond;
+  a.unpark();
+  tell(b, a);
+  EXPECT_EQ(behind(a.qp)->state(), IBV_QPS_INIT);
+  a.context->resume(false);
+  EXPECT_EQ(behind(a.qp)->state(), IBV_QPS_RTS);
+  EXPECT_EQ(a.qp->state(), IBV_QPS_RTS);
+  for (std::size_t slot = 0; slot < 16; ++slot) {
+    ASSERT_EQ(b.send_datagram(2, slot), 0);
+    a.arrival();
+    EXPECT_EQ(a.value_in(slot), slot);
+    ASSERT_EQ(a.receive_datagram(16 + slot, 1), 0);
+  }
+}
+
 TEST_F(Datagrams, AnAhThatIsMadeAfterAMoveLeadsToWhereTheProgramIs) {
   move(a, kSecond);
   tell(b, a);

@@ -186,6 +186,8 @@ void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
     for (const auto& gid : qps.gids) {
       if (gid.known == gid.real) continue;
       auto& request = claims[gid.known];
+      request.set_host(host_.name);
+      request.set_ferryd(host_.address);
       for (const auto& qpn : qps.qpns) {
         auto* claim = request.add_claims();
         claim->set_gid(text_of(gid.known));
