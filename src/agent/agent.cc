@@ -417,7 +417,9 @@ void Agent::await_datagram_qps_told(int socket) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
     Message message;
     if (left <= 0 || receive_message(socket, &message, static_cast<int>(left)) != 0) return;
-    if (message.type == MessageType::kStop || message.type == MessageType::kTrack) {
+    // These wait until the contexts go on.
+    if (message.type == MessageType::kStop || message.type == MessageType::kSuspend ||
+        message.type == MessageType::kTrack) {
       postponed_ = std::move(message);
     } else {
       close_descriptors(&message.descriptors);

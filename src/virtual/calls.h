@@ -29,6 +29,28 @@ class Calls {
     Calls& calls_;
   };
 
+  // One of a thread that must not wait, while it lives: that of the agent, by which a stop ends.
+  class Glance {
+   public:
+    explicit Glance(Calls& calls) : calls_(calls) {
+      std::lock_guard lock(calls_.mutex_);
+      is_in_ = !calls_.stopped_;
+      if (is_in_) ++calls_.under_way_;
+    }
+    ~Glance() {
+      std::lock_guard lock(calls_.mutex_);
+      if (is_in_ && --calls_.under_way_ == 0) calls_.changed_.notify_all();
+    }
+    Glance(const Glance&) = delete;
+    Glance& operator=(const Glance&) = delete;
+    // False: the device is stopped.
+    bool is_in() const { return is_in_; }
+
+   private:
+    Calls& calls_;
+    bool is_in_ = false;
+  };
+
   // Lets no call begin, and waits for those that are under way. False: one is still at `deadline`,
   // and calls go on.
   bool stop(std::chrono::steady_clock::time_point deadline) {

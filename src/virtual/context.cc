@@ -66,8 +66,8 @@ bool Context::survives_fork() const {
 }
 
 void Context::counters(std::vector<device::Counter>* out) {
-  const Call call(calls_);
-  inner_->counters(out);
+  const Calls::Glance glance(calls_);
+  if (glance.is_in()) inner_->counters(out);
 }
 
 void Context::abandon() {

@@ -65,6 +65,7 @@ class Context final : public device::MovableContext, private device::EventSink, 
   bool survives_fork() const override;
   void abandon() override;
   void leave() override;
+  // None in a stop: ferryd asks for them at any time.
   void counters(std::vector<device::Counter>* out) override;
 
   void prepare() override;

@@ -385,6 +385,34 @@ TEST_F(Move, ObjectsComeAndGoWhileFerrydAsks) {
   agent.join();
 }
 
+// ferryd asks whenever somebody looks for the peer of a letter, and waits for the agent's thread.
+TEST_F(Move, WhatTheContextIsCanBeAskedInAStop) {
+  const auto ask = [&] {
+    std::vector<device::QpStatus> qps;
+    context->status(&qps);
+    EXPECT_EQ(qps.size(), 2u);
+    EXPECT_EQ(context->obstacle(), nullptr);
+    EXPECT_FALSE(context->needs().empty());
+    EXPECT_TRUE(context->datagram_destinations().empty());
+    EXPECT_TRUE(context->moved_datagram_qps().qpns.empty());
+    EXPECT_FALSE(context->awaits_letters());
+    std::vector<device::Counter> counters;
+    context->counters(&counters);
+    return counters.size();
+  };
+  const std::size_t counters = ask();
+  EXPECT_GT(counters, 0u);
+  ASSERT_EQ(quiesce(), 0);
+  EXPECT_EQ(ask(), 0u);
+  device::Parcel parcel;
+  ASSERT_EQ(context->park(&parcel), 0);
+  EXPECT_EQ(ask(), 0u);
+  ASSERT_EQ(context->unpark(parcel), 0);
+  EXPECT_EQ(ask(), 0u);
+  context->resume(false);
+  EXPECT_EQ(ask(), counters);
+}
+
 TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
   const auto refused = [&](device::Object* object) {
     EXPECT_EQ(quiesce(), EOPNOTSUPP);
