@@ -490,13 +490,7 @@ TEST_F(Conversation, StopsGivesAwayAndResumesAfterAFreeze) {
 
 TEST_F(Conversation, ARollbackSaysSoToTheDevice) {
   connect();
-  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
-  receive(MessageType::kStopped);
-  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
-  EXPECT_TRUE(at_end());
-  std::atomic_ref(control.command).store(ControlBlock::kGo);
-  accept();
-  receive(MessageType::kAwake);
+  stop_and_wake();
   Resume resume{true, {{"eth9", {}}}};
   ASSERT_EQ(send_message(peer, MessageType::kResume, encode(resume)), 0);
   receive(MessageType::kResumed);
@@ -520,13 +514,7 @@ TEST_F(Conversation, AWordAboutAnEarlierStopSaysNothingAboutTheNext) {
 
 TEST_F(Conversation, AResumeThatDoesNotFitIsNotFollowed) {
   connect();
-  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 1000})), 0);
-  receive(MessageType::kStopped);
-  ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);
-  EXPECT_TRUE(at_end());
-  std::atomic_ref(control.command).store(ControlBlock::kGo);
-  accept();
-  receive(MessageType::kAwake);
+  stop_and_wake();
   ASSERT_EQ(send_message(peer, MessageType::kResume, encode(Resume{true, {}})),
             0);  // one context is missing
   accept();
