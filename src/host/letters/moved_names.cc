@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "ferry.pb.h"
 #include "host/control/control_server.h"
+#include "host/letters/letter_message.h"
 #include "host/letters/qp_names.h"
 #include "host/peers/kept_peers.h"
 #include "host/peers/peer.h"
@@ -189,9 +190,7 @@ void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
       request.set_host(host_.name);
       request.set_ferryd(host_.address);
       for (const auto& qpn : qps.qpns) {
-        auto* claim = request.add_claims();
-        claim->set_gid(text_of(gid.known));
-        claim->set_qpn(qpn.known);
+        to_message({gid.known, qpn.known}, request.add_claims());
       }
     }
   }
@@ -206,7 +205,7 @@ void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
         const auto peer = peers_.get(ferryd.address, ferryd.host);
         if (!peer->try_call(of_gid.second, &reply, kShortLimit).ok()) continue;
         std::lock_guard lock(noting);
-        for (const auto& name : reply.taken()) taken.insert({address_in(name.gid()), name.qpn()});
+        for (const auto& name : reply.taken()) taken.insert(name_of(name));
       } catch (const std::exception&) {
         continue;  // nobody is there who could lose the name
       }
@@ -338,12 +337,10 @@ v1::MovedNamesReply MovedNames::receive(const v1::MovedNamesRequest& request) {
   std::vector<device::Letter::End> claims;
   if (static_cast<std::size_t>(request.claims_size()) > kMostOfProcess)
     throw Failure("too many UD QPs in a message between ferryds");
-  for (const auto& name : request.claims()) claims.push_back({address_in(name.gid()), name.qpn()});
+  for (const auto& name : request.claims()) claims.push_back(name_of(name));
   if (!claims.empty()) {
     for (const auto& name : qp_names_.there_are(claims)) {
-      auto* taken = reply.add_taken();
-      taken->set_gid(text_of(name.gid));
-      taken->set_qpn(name.qpn);
+      to_message(name, reply.add_taken());
     }
   }
   if (!request.has_names()) return reply;
