@@ -37,17 +37,6 @@ std::uint64_t since(std::int64_t start) {
   return static_cast<std::uint64_t>(now_ns() - start);
 }
 
-// A parcel of a device of the kernel is its name.
-std::string text_of(const device::Parcel& parcel) {
-  return {reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size()};
-}
-
-device::Parcel parcel_of(const ContextSlots& context) {
-  if (context.kernel_device.empty()) return rnic::to_parcel(context.slots);
-  const auto name = std::as_bytes(std::span(context.kernel_device));
-  return {device::Kind::kVirtual, {}, {name.begin(), name.end()}};
-}
-
 // The names by which peers know its QPs; none of one of our RNICs. The program has not said yet under
 // which of its GIDs a QP without a peer will be known. QPN 0: one that is made later.
 std::vector<device::Letter::End> names_of(device::MovableContext& context) {
@@ -123,18 +112,9 @@ struct Agent::Halt {
       item.parked = true;
     }
     reply->detach_ns = since(start);
-    for (Item& item : items) {
-      ContextSlots& given = reply->contexts.emplace_back(ContextSlots{item.netdev});
-      if (!describe(item, &given)) return EPROTO;
-    }
+    for (const Item& item : items)
+      reply->contexts.push_back({item.netdev, item.parcel, item.names});
     return 0;
-  }
-
-  static bool describe(const Item& item, ContextSlots* out) {
-    if (item.parcel.kind == device::Kind::kFerry) return rnic::to_slots(item.parcel, &out->slots);
-    out->kernel_device = text_of(item.parcel);
-    out->names = item.names;
-    return true;
   }
 
   std::uint32_t count_qps() const {
@@ -332,12 +312,7 @@ bool Agent::answer_status(int socket) {
     status.device = entry.device;
     status.netdev = entry.netdev;
     entry.context->status(&status.qps);
-    const device::Parcel place = entry.context->place();
-    if (place.kind == device::Kind::kFerry) {
-      rnic::to_slots(place, &status.places);
-    } else {
-      status.kernel_device = text_of(place);
-    }
+    status.place = entry.context->place();
     if (const char* obstacle = entry.context->obstacle()) status.obstacle = obstacle;
     status.needs = entry.context->needs();
     status.datagram_destinations = entry.context->datagram_destinations();
@@ -515,8 +490,7 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   reply.move_id = move_id;
   std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
-    device::Parcel parcel = parcel_of(resume.contexts[i]);
-    const int error = Halt::unpark(*halt.items[i].context, parcel);
+    const int error = Halt::unpark(*halt.items[i].context, resume.contexts[i].parcel);
     if (error && !reply.error) reply.error = error;
   }
   told_ = {};

@@ -16,7 +16,6 @@ namespace ferry::agent {
 namespace {
 
 using device::QpStatus;
-using rnic::Slot;
 
 // The fields of each body, once for both directions: `v` is a Writer or a Reader.
 template <typename T, typename U>
@@ -42,9 +41,10 @@ void visit(V& v, T& m) {
   v(m.peer_retries.timeout), v(m.peer_retries.retry_count), v(m.peer_retries.rnr_retry);
   v(m.peer_retries.known);
 }
-template <typename V, Is<Slot> T>
+// The number of its descriptors, not the descriptors.
+template <typename V, Is<device::Parcel> T>
 void visit(V& v, T& m) {
-  v(m.local), v(m.slot), v(m.origin), v(m.epoch), v(m.entries);
+  v(m.kind), v.count(m.descriptors), v(m.bytes);
 }
 template <typename V, Is<Register> T>
 void visit(V& v, T& m) {
@@ -56,16 +56,16 @@ void visit(V& v, T& m) {
 }
 template <typename V, Is<ContextStatus> T>
 void visit(V& v, T& m) {
-  v(m.device), v(m.netdev), v(m.qps), v(m.places), v(m.counters);
-  v(m.kernel_device), v(m.obstacle), v(m.needs), v(m.datagram_destinations);
+  v(m.device), v(m.netdev), v(m.qps), v(m.place), v(m.counters);
+  v(m.obstacle), v(m.needs), v(m.datagram_destinations);
 }
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {
   v(m.contexts);
 }
-template <typename V, Is<ContextSlots> T>
+template <typename V, Is<ParkedContext> T>
 void visit(V& v, T& m) {
-  v(m.netdev), v(m.slots), v(m.kernel_device), v(m.names);
+  v(m.netdev), v(m.parcel), v(m.names);
 }
 template <typename V, Is<device::Letter::End> T>
 void visit(V& v, T& m) {
@@ -211,6 +211,9 @@ class Writer {
       for (const T& item : list) (*this)(item);
     }
   }
+  void count(const std::vector<int>& descriptors) {
+    out_.put(static_cast<std::uint32_t>(descriptors.size()));
+  }
 
  private:
   wire::ByteWriter out_;
@@ -227,8 +230,8 @@ class Reader {
       value = byte == 1;
     } else if constexpr (std::is_integral_v<T>) {
       value = in_.get<T>();
-    } else if constexpr (std::is_same_v<T, std::byte>) {
-      value = std::byte{in_.get<std::uint8_t>()};
+    } else if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(in_.get<std::underlying_type_t<T>>());
     } else {
       visit(*this, value);
     }
@@ -252,10 +255,17 @@ class Reader {
       }
     }
   }
+  void count(std::vector<int>& descriptors) {
+    const auto count = in_.get<std::uint32_t>();
+    if (count > kMaxDescriptors - descriptors_) return in_.fail();
+    descriptors_ += count;
+    descriptors.assign(count, -1);
+  }
   bool finished() const { return in_.ok() && in_.remaining() == 0; }
 
  private:
   wire::ByteReader in_;
+  std::size_t descriptors_ = 0;  // counted so far
 };
 
 template <typename T>
@@ -565,21 +575,22 @@ bool parse(std::span<const std::byte> body, Ticket* out) {
   return parse_body(body, out);
 }
 
-std::vector<int> descriptors_of(const std::vector<ContextSlots>& contexts) {
+std::vector<int> descriptors_of(const std::vector<ParkedContext>& contexts) {
   std::vector<int> result;
-  for (const ContextSlots& context : contexts) {
-    for (const Slot& slot : context.slots) result.push_back(slot.descriptor);
+  for (const ParkedContext& context : contexts) {
+    const auto& own = context.parcel.descriptors;
+    result.insert(result.end(), own.begin(), own.end());
   }
   return result;
 }
 
-bool give_descriptors(std::vector<int>* descriptors, std::vector<ContextSlots>* contexts) {
-  std::size_t slots = 0;
-  for (const ContextSlots& context : *contexts) slots += context.slots.size();
-  if (slots != descriptors->size()) return false;
+bool give_descriptors(std::vector<int>* descriptors, std::vector<ParkedContext>* contexts) {
+  std::size_t count = 0;
+  for (const ParkedContext& context : *contexts) count += context.parcel.descriptors.size();
+  if (count != descriptors->size()) return false;
   auto next = descriptors->begin();
-  for (ContextSlots& context : *contexts) {
-    for (Slot& slot : context.slots) slot.descriptor = *next++;
+  for (ParkedContext& context : *contexts) {
+    for (int& descriptor : context.parcel.descriptors) descriptor = *next++;
   }
   descriptors->clear();
   return true;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "device/movable.h"
-#include "rnic/slot.h"
 #include "wire/bytes.h"
 
 // The control protocol between a Ferry process, the CRIU plugin and ferryd: messages over the UNIX
@@ -83,9 +82,9 @@ inline constexpr char kPageSocketVariable[] = "FERRY_PAGE_SOCKET";
 inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
 inline constexpr char kOfMove[] = "move";               // DONE's note to a CLAIM
 inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 inline constexpr std::uint32_t kMaxBody = 64u << 20;  // bytes
-inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: every slot of a process
+inline constexpr std::size_t kMaxDescriptors = 1023;  // of one message: of all parcels of a process
 
 enum class MessageType : std::uint16_t {
   kRegister = 1,
@@ -149,11 +148,10 @@ struct CounterStatus {  // device::Counter
 struct ContextStatus {
   std::string device, netdev;
   std::vector<device::QpStatus> qps = {};
-  std::vector<rnic::Slot> places = {};  // without descriptors and entries
+  device::Parcel place = {};  // MovableContext::place()
   std::vector<CounterStatus> counters = {};
-  std::string kernel_device = {};  // where it is; empty: it is one of our RNICs
-  std::string obstacle = {};       // what of it cannot move; empty: nothing
-  std::string needs = {};          // MovableContext::needs()
+  std::string obstacle = {};                              // what of it cannot move; empty: nothing
+  std::string needs = {};                                 // MovableContext::needs()
   std::vector<port::Address> datagram_destinations = {};  // MovableContext::datagram_destinations()
 };
 
@@ -161,7 +159,7 @@ struct StatusReply {
   std::vector<ContextStatus> contexts;
 };
 
-// Names of RNICs (rnic::Slot::origin) that are not where they were last known to be.
+// Names of our RNICs (docs/wire.md) that are not where they were last known to be.
 struct Locate {
   std::vector<port::Endpoint> names;
 };
@@ -174,13 +172,13 @@ struct Located {
   std::vector<LocatedPlace> places;
 };
 
-// What a context leaves with ferryd. One of our RNICs has given its sockets away, whose descriptors
-// travel beside the message, in order. One over a device of the kernel has nothing to give away.
-struct ContextSlots {
+// What a context leaves with ferryd, and what ferryd gives it to go on with. The descriptors of the
+// parcels travel beside the message, in order.
+struct ParkedContext {
   std::string netdev;
-  std::vector<rnic::Slot> slots = {};
-  std::string kernel_device = {};  // the device; empty: one of our RNICs
-  // Of its QPs, by which their peers know them, or may know those that have none; with QPN 0, its GIDs.
+  device::Parcel parcel = {};
+  // Of its QPs, by which their peers know them, or may know those that have none; with QPN 0, its
+  // GIDs. One of our RNICs has none: its slots have names.
   std::vector<device::Letter::End> names = {};
 };
 
@@ -221,7 +219,7 @@ struct Stopped {
   std::uint64_t detach_ns = 0;   // sockets are given away
   std::uint32_t qps = 0;
   std::uint32_t unacked_psns = 0;
-  std::vector<ContextSlots> contexts;
+  std::vector<ParkedContext> contexts;
 };
 
 struct Tracked {
@@ -235,7 +233,7 @@ struct Awake {
 
 struct Resume {
   bool rollback = false;
-  std::vector<ContextSlots> contexts;  // same order as in STOPPED
+  std::vector<ParkedContext> contexts;  // same order as in STOPPED
 };
 
 struct Stay {
@@ -290,7 +288,8 @@ struct Ticket {
   std::string text;  // printable, cannot be guessed
 };
 
-// Bodies. parse() is false for malformed bytes. Slot descriptors are not part of the bytes.
+// Bodies. parse() is false for malformed bytes. The descriptors of parcels are not part of the
+// bytes; their number is.
 std::vector<std::byte> encode(const Register&);
 std::vector<std::byte> encode(const StatusReply&);
 std::vector<std::byte> encode(const Suspend&);
@@ -346,12 +345,12 @@ bool parse(std::span<const std::byte> body, Action* out);
 bool parse(std::span<const std::byte> body, Done* out);
 bool parse(std::span<const std::byte> body, Ticket* out);
 
-// The descriptors of all slots, in the order in which they travel beside the message; still owned
-// by the slots.
-std::vector<int> descriptors_of(const std::vector<ContextSlots>& contexts);
-// The way back: gives received descriptors to the slots. False when there is not one for each slot;
-// then nobody's ownership changed.
-bool give_descriptors(std::vector<int>* descriptors, std::vector<ContextSlots>* contexts);
+// The descriptors of all parcels, in the order in which they travel beside the message; still owned
+// by the parcels.
+std::vector<int> descriptors_of(const std::vector<ParkedContext>& contexts);
+// The way back: gives received descriptors to the parcels, which have -1 for each of theirs when
+// they come out of a message. False when there is not one for each; then nobody's ownership changed.
+bool give_descriptors(std::vector<int>* descriptors, std::vector<ParkedContext>* contexts);
 void close_descriptors(std::vector<int>* descriptors);
 
 // One message with its descriptors, over a blocking or non-blocking stream socket.

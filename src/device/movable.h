@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "device/objects.h"
+#include "device/parcel.h"
 #include "port/endpoint.h"
 
 // What an RNIC offers beyond objects.h so that its programs can move: it stops, gives away what
-// keeps it in one place, describes its objects, and goes on elsewhere. rnic/ implements this; a
-// commodity RNIC does not.
+// keeps it in one place, describes its objects, and goes on elsewhere. rnic/ implements this, and
+// virtual/ for devices that do not: those of the kernel (hca/).
 namespace ferry::device {
 
 // How long the peer of a connection repeats its requests: attributes of its QP, as ibv_qp_attr has
@@ -41,21 +42,6 @@ struct QpStatus {
   // to the first one after it; 0: it never was.
   std::uint64_t last_pause_ns = 0;
   PeerRetries peer_retries;
-};
-
-// The kind of a device, which tells who understands its parcels. The values are part of messages
-// and images.
-enum class Kind : std::uint16_t {
-  kFerry = 1,   // rnic/
-  kVirtual = 2  // virtual/
-};
-
-// What a parked context leaves with ferryd, and what ferryd gives it to go on with. A parcel is
-// opaque to all but those who know devices of its kind.
-struct Parcel {
-  Kind kind = Kind::kFerry;
-  std::vector<int> descriptors;  // owned by whoever holds the struct
-  std::vector<std::byte> bytes;
 };
 
 // What a context has to tell the context at the other end of a connection, when the device speaks

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "device/parcel.h"
 #include "virtual/context.h"
 #include "virtual/needs.h"
 
@@ -362,14 +363,13 @@ int Context::make_anew() {
 }
 
 device::Parcel Context::place() {
-  const auto name = std::as_bytes(std::span(name_));
-  return {device::Kind::kVirtual, {}, {name.begin(), name.end()}};
+  return device::to_parcel(name_);
 }
 
 int Context::unpark(const device::Parcel& parcel) {
-  if (parcel.kind != device::Kind::kVirtual || parcel.bytes.empty() || inner_ != nullptr)
-    return EINVAL;
-  name_.assign(reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size());
+  const std::string name = device::kernel_device_of(parcel);
+  if (name.empty() || inner_ != nullptr) return EINVAL;
+  name_ = name;
   rnic_->follow(name_);
   int error = 0;
   inner_ = rnic_->open(*this, &error);

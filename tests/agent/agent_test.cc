@@ -183,8 +183,10 @@ TEST_F(Conversation, TellsWhereItsRnicsAre) {
   const auto status = receive_as<StatusReply>(MessageType::kStatusReply);
   fake->parcel = {};
   ASSERT_EQ(status.contexts.size(), 1u);
-  ASSERT_EQ(status.contexts[0].places.size(), 1u);
-  const rnic::Slot& place = status.contexts[0].places[0];
+  std::vector<rnic::Slot> places;
+  ASSERT_TRUE(rnic::to_slots(status.contexts[0].place, &places));
+  ASSERT_EQ(places.size(), 1u);
+  const rnic::Slot& place = places[0];
   EXPECT_EQ(place.slot, 3u);
   EXPECT_EQ(place.local, slot.local);
   EXPECT_EQ(place.origin, slot.origin);
@@ -434,7 +436,9 @@ TEST_F(Conversation, StopsGivesAwayAndResumesAfterAFreeze) {
   EXPECT_EQ(stopped.unacked_psns, 42u);
   ASSERT_EQ(stopped.contexts.size(), 1u);
   EXPECT_EQ(stopped.contexts[0].netdev, "eth9");
-  EXPECT_EQ(stopped.contexts[0].slots[0].slot, 3u);
+  std::vector<rnic::Slot> slots;
+  ASSERT_TRUE(rnic::to_slots(stopped.contexts[0].parcel, &slots));
+  EXPECT_EQ(slots.at(0).slot, 3u);
   ASSERT_EQ(message.descriptors.size(), 1u);
   ASSERT_TRUE(give_descriptors(&message.descriptors, &stopped.contexts));
   ASSERT_EQ(send_message(peer, MessageType::kStopTaken, {}), 0);

@@ -11,21 +11,16 @@
 namespace ferry::agent {
 namespace {
 
-rnic::Slot slot(std::uint32_t number, int entries) {
-  rnic::Slot s;
-  s.slot = number;
-  s.local.address = port::Address::from_ipv4(0x0a4d0001);
-  s.local.udp_port = static_cast<std::uint16_t>(61440 + number);
-  for (int i = 0; i < entries; ++i)
-    s.entries.emplace_back(static_cast<std::size_t>(i) * 7, std::byte{0x5a});
-  return s;
+device::Parcel parcel(std::size_t descriptors, std::size_t bytes) {
+  return {device::Kind::kFerry, std::vector<int>(descriptors, 7),
+          std::vector<std::byte>(bytes, std::byte{0x5a})};
 }
 
 Stopped full_stopped() {
   Stopped m;
   m.move_id = 0x1122334455667788;
   m.prepare_ns = 1, m.suspend_ns = 2, m.detach_ns = 3, m.qps = 4, m.unacked_psns = 5;
-  m.contexts = {{"rdma0", {slot(0, 3), slot(5, 0)}}, {"", {}}, {"rdma1", {slot(7, 1)}}};
+  m.contexts = {{"rdma0", parcel(2, 30)}, {"", {}}, {"rdma1", parcel(1, 7)}};
   return m;
 }
 
@@ -49,10 +44,11 @@ TEST(Protocol, BodiesComeBackAsTheyWere) {
   EXPECT_EQ(stopped.unacked_psns, 5u);
   ASSERT_EQ(stopped.contexts.size(), 3u);
   EXPECT_EQ(stopped.contexts[0].netdev, "rdma0");
-  ASSERT_EQ(stopped.contexts[0].slots.size(), 2u);
-  EXPECT_EQ(stopped.contexts[0].slots[0].entries, slot(0, 3).entries);
-  EXPECT_EQ(stopped.contexts[2].slots[0].local, slot(7, 1).local);
-  EXPECT_EQ(stopped.contexts[2].slots[0].descriptor, -1);
+  EXPECT_EQ(stopped.contexts[0].parcel.kind, device::Kind::kFerry);
+  EXPECT_EQ(stopped.contexts[0].parcel.bytes, parcel(2, 30).bytes);
+  EXPECT_EQ(stopped.contexts[0].parcel.descriptors, (std::vector{-1, -1}));  // they come beside it
+  EXPECT_EQ(stopped.contexts[2].parcel.bytes, parcel(1, 7).bytes);
+  EXPECT_EQ(stopped.contexts[2].parcel.descriptors, (std::vector{-1}));
 
   StatusReply status;
   ASSERT_TRUE(parse(encode(full_status()), &status));
@@ -106,19 +102,29 @@ void truncated_is_refused(const T& message) {
   EXPECT_FALSE(parse(longer, &out));
 }
 
+TEST(Protocol, MoreDescriptorsThanAMessageCanHaveAreRefused) {
+  Resume most, out;
+  for (int i = 0; i < 11; ++i) most.contexts.push_back({"rdma0", parcel(93, 0)});
+  EXPECT_TRUE(parse(encode(most), &out));  // 1,023
+  most.contexts.push_back({"rdma0", parcel(1, 0)});
+  EXPECT_FALSE(parse(encode(most), &out));
+}
+
 const device::Letter kLetter{{port::Address::from_ipv4(1), 17},
                              {port::Address::from_ipv4(2), 18},
                              {std::byte{1}, std::byte{2}}};
 
 TEST(Protocol, OfADeviceOfTheKernel) {
   Resume resume;
-  ASSERT_TRUE(parse(encode(Resume{false, {{"eth0", {}, "rxe0", {kLetter.from}}}}), &resume));
-  EXPECT_EQ(resume.contexts[0].kernel_device, "rxe0");
+  const device::Parcel rxe0{device::Kind::kVirtual, {}, {std::byte{'r'}, std::byte{'0'}}};
+  ASSERT_TRUE(parse(encode(Resume{false, {{"eth0", rxe0, {kLetter.from}}}}), &resume));
+  EXPECT_EQ(resume.contexts[0].parcel.kind, device::Kind::kVirtual);
+  EXPECT_EQ(resume.contexts[0].parcel.bytes, rxe0.bytes);
   EXPECT_EQ(resume.contexts[0].names, (std::vector<device::Letter::End>{kLetter.from}));
   StatusReply status;
-  ASSERT_TRUE(
-      parse(encode(StatusReply{{{"rxe0", "eth0", {}, {}, {}, "mlx5_0", "an SRQ"}}}), &status));
-  EXPECT_EQ(status.contexts[0].kernel_device, "mlx5_0");
+  ASSERT_TRUE(parse(encode(StatusReply{{{"rxe0", "eth0", {}, rxe0, {}, "an SRQ"}}}), &status));
+  EXPECT_EQ(status.contexts[0].place.kind, device::Kind::kVirtual);
+  EXPECT_EQ(status.contexts[0].place.bytes, rxe0.bytes);
   EXPECT_EQ(status.contexts[0].obstacle, "an SRQ");
   Letters letters;
   ASSERT_TRUE(parse(encode(Letters{{kLetter}}), &letters));
@@ -141,7 +147,7 @@ TEST(Protocol, TruncatedAndTooLongBodiesAreRefused) {
                                 {{3, 4}}};
   truncated_is_refused(device::MovedNames{{port::Address::from_ipv4(1)}, {qps}});
   truncated_is_refused(DatagramQps{{qps}});
-  truncated_is_refused(Resume{false, {{"eth0", {}, "rxe0", {kLetter.from}}}});
+  truncated_is_refused(Resume{false, {{"eth0", parcel(1, 3), {kLetter.from}}}});
   truncated_is_refused(Stay{1});
   truncated_is_refused(PauseTree{1});
   truncated_is_refused(Action{"x", 1, 2});
@@ -204,7 +210,7 @@ TEST_F(Stream, MessagesCarryDescriptors) {
   ASSERT_TRUE(parse(first.body, &stopped));
   ASSERT_TRUE(give_descriptors(&first.descriptors, &stopped.contexts));
   EXPECT_TRUE(first.descriptors.empty());
-  EXPECT_EQ(::write(stopped.contexts[2].slots[0].descriptor, "x", 1), 1);
+  EXPECT_EQ(::write(stopped.contexts[2].parcel.descriptors[0], "x", 1), 1);
   auto back = descriptors_of(stopped.contexts);
   EXPECT_EQ(back.size(), 3u);
   close_descriptors(&back);
@@ -227,7 +233,7 @@ TEST_F(Stream, MoreDescriptorsThanOneCallTakes) {
             E2BIG);
 }
 
-TEST_F(Stream, DescriptorsThatDoNotMatchTheSlotsAreNotGiven) {
+TEST_F(Stream, DescriptorsThatDoNotMatchTheParcelsAreNotGiven) {
   auto contexts = full_stopped().contexts;
   std::vector<int> two = {10, 11};
   EXPECT_FALSE(give_descriptors(&two, &contexts));

@@ -141,7 +141,9 @@ class Run {
     agent::Stopped stopped;
     if (!agent::parse(body, &stopped)) return;
     for (const auto& context : stopped.contexts) {
-      for (const auto& slot : context.slots) {
+      std::vector<rnic::Slot> slots;
+      rnic::to_slots(context.parcel, &slots);
+      for (const auto& slot : slots) {
         for (const auto& entry : slot.entries) {
           if (!stand_in_.add(entry, {})) continue;
           wire::ByteReader in(entry);

@@ -269,10 +269,12 @@ void make_control() {
   wire.post(IBV_WR_RDMA_WRITE, 40);
   wire.a.context->quiesce(std::chrono::seconds(1), &unacked);
   agent::Stopped stopped{.move_id = 7, .qps = 1, .contexts = {{"rdma0", {}}}};
-  wire.a.context->detach(&stopped.contexts[0].slots);
+  std::vector<rnic::Slot> slots;
+  wire.a.context->detach(&slots);
+  stopped.contexts[0].parcel = rnic::to_parcel(slots);
   one("register", MessageType::kRegister, agent::encode(registration));
   one("status-reply", MessageType::kStatusReply, agent::encode(status));
-  status.contexts[0].kernel_device = "rxe0";
+  status.contexts[0].place = device::to_parcel("rxe0");
   status.contexts[0].needs =
       "pds 1\nmrs 3\ncqs 100 2\nsrqs 512 1 1\nqps 2 1 16 0 1 0 0 1\n"
       "gid 1 2 00000000000000000000ffff0a4f0001\nmtu 3\nreads 4\nserved_reads 1\natomics 1\n";
@@ -308,7 +310,8 @@ void make_control() {
   one("claim", MessageType::kClaim, agent::encode(agent::Claim{"note"}));
   one("done", MessageType::kDone, agent::encode(agent::Done{1, "cannot", "note"}));
   agent::Resume resume{true, stopped.contexts};
-  resume.contexts[0].slots[0].entries.clear();
+  slots[0].entries.clear();
+  resume.contexts[0].parcel = rnic::to_parcel(slots);
   one("resume", MessageType::kResume, agent::encode(resume));
 
   // The stand-in of what stopped, and what the peer sends it: before the commit and after.

@@ -113,7 +113,7 @@ TEST_F(ControlServerTest, StopBringsTheSockets) {
   ASSERT_TRUE(eventually([&] { return server.processes().size() == 1; }));
   auto stopped = server.stop(process.pid(), {7, 1000}, milliseconds(1000));
   ASSERT_EQ(stopped.contexts.size(), 1u);
-  const int socket = stopped.contexts[0].slots.at(0).descriptor;
+  const int socket = stopped.contexts[0].parcel.descriptors.at(0);
   EXPECT_EQ(local_port(socket), port::udp_port_of_slot(52));
   server.stop_taken(process.pid(), milliseconds(1000));
   EXPECT_EQ(process.seen().stopped, 1);  // it has let go before stop_taken() returns

@@ -45,7 +45,7 @@ struct MovedNames : testing::Test {
   // A program has come to a host from another one, with these GIDs.
   static void bring(FerrydHere& ferryd, pid_t pid, std::initializer_list<std::uint32_t> gids,
                     bool comes_back = false) {
-    agent::ContextSlots context{"eth0", {}, "rxe0", {}};
+    ContextSlots context{"eth0", {}, "rxe0", {}};
     for (const std::uint32_t number : gids) context.names.push_back({gid(number), 0});
     context.names.push_back({gid(*gids.begin()), 17});
     ferryd.whereabouts->arrived(pid, {context}, comes_back);
@@ -202,7 +202,7 @@ TEST_F(MovedDatagrams, ANameThatAQpOfItsFormerHostHasIsNotTaken) {
   };
   there.restart();
   ASSERT_NO_FATAL_FAILURE(await_meeting());
-  agent::ContextSlots context{"eth0", {}, "rxe0", {{home, 0}, {home, 17}, {home, 19}}};
+  ContextSlots context{"eth0", {}, "rxe0", {{home, 0}, {home, 17}, {home, 19}}};
   here.whereabouts->arrived(moved.pid, {context}, false);
   here.moved_names->datagram_qps(moved.pid, {{{{home, gid(9)}}, {{17, 18}, {19, 19}}}});
   const v1::MovedNamesReply reply = here.moved_names->receive(question());

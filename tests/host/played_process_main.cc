@@ -11,9 +11,11 @@
 #include <string>
 
 #include "agent/protocol.h"
+#include "device/parcel.h"
 #include "played_process.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
+#include "rnic/slot.h"
 #include "transport/stopped.h"
 
 // The process that a test plays with PlayedProcess.
@@ -87,7 +89,7 @@ class Play {
           entry.save(out);
         }
         slot.descriptor = udp->release();
-        stopped.contexts.push_back({"lo", {slot}});
+        stopped.contexts.push_back({"lo", rnic::to_parcel({slot})});
         agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped),
                             {&slot.descriptor, 1});
         int broken = agent::receive_message(socket, &message);
@@ -148,7 +150,7 @@ class Play {
 
   void answer_status(int socket, const rnic::Slot& place) const {
     agent::StatusReply reply;
-    reply.contexts.push_back({"played0", "lo", {}, {place}, {}});
+    reply.contexts.push_back({"played0", "lo", {}, rnic::to_parcel({place}), {}});
     if (behaviour_.own.qpn != 0) {
       device::QpStatus qp;
       qp.qpn = behaviour_.own.qpn;
@@ -156,7 +158,7 @@ class Play {
       qp.local.address = behaviour_.own.gid;
       qp.peer.address = behaviour_.peer.gid;
       qp.state = 3;  // RTS
-      reply.contexts.push_back({"rxe0", "lo", {qp}, {}, {}, "rxe0"});
+      reply.contexts.push_back({"rxe0", "lo", {qp}, device::to_parcel("rxe0"), {}});
     }
     agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
   }
@@ -177,7 +179,8 @@ class Play {
         agent::parse(message.body, &resume);
         agent::give_descriptors(&message.descriptors, &resume.contexts);
         int error = 0;
-        const auto udp = port::UdpPort::adopt(resume.contexts[0].slots[0].descriptor, &error);
+        const int given = resume.contexts.at(0).parcel.descriptors.at(0);
+        const auto udp = port::UdpPort::adopt(given, &error);
         seen_.rollback = resume.rollback;
         seen_.same_socket = udp && udp->local() == local;
         agent::send_message(socket, agent::MessageType::kResumed,

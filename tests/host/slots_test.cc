@@ -80,7 +80,7 @@ TEST(Slots, SaysWhatIsMissing) {
 }
 
 struct OwnSlots : testing::Test {
-  std::vector<agent::ContextSlots> contexts{{"lo", bind_slots("", "lo", {wanted(kLoopback, 944)})}};
+  std::vector<ContextSlots> contexts{{"lo", bind_slots("", "lo", {wanted(kLoopback, 944)})}};
   rnic::Slot& slot = contexts[0].slots[0];
   std::set<port::Endpoint> seen;
 

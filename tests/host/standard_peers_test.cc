@@ -81,9 +81,9 @@ TEST(StandardPeers, KeepsThePlacesThatTheyKnow) {
   here.local = kHere;
   other.local = {kHere.address, port::udp_port_of_slot(3)};
   other.slot = 3;
-  const auto kept =
-      places_to_keep({{"ferry0", "rdma0", {qp(kFerry)}, {other}},
-                      {"ferry1", "rdma1", {qp(kFerry), qp(kUnmodified)}, {other, here}}});
+  const auto kept = places_to_keep(
+      {{"ferry0", "rdma0", {qp(kFerry)}, rnic::to_parcel({other})},
+       {"ferry1", "rdma1", {qp(kFerry), qp(kUnmodified)}, rnic::to_parcel({other, here})}});
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].netdev, "rdma1");
   ASSERT_EQ(kept[0].slots.size(), 1u);

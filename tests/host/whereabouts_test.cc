@@ -104,7 +104,9 @@ TEST_F(WhereaboutsTest, NobodyNamesItsOwnRnics) {
   PlayedProcess liar(ferryd.folder.path("sock"), {.slot = 175, .origin = kOrigin, .epoch = ~0u});
   ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() == 1; }));
   const auto status = ferryd.control->status(liar.pid(), std::chrono::seconds(60));
-  ASSERT_EQ(status.contexts.at(0).places.at(0).origin, kOrigin);
+  std::vector<rnic::Slot> places;
+  ASSERT_TRUE(rnic::to_slots(status.contexts.at(0).place, &places));
+  ASSERT_EQ(places.at(0).origin, kOrigin);
   EXPECT_EQ(ferryd.directory->told(kOrigin), std::nullopt);
   ferryd.restart();
   ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() <= 1; }));

@@ -30,6 +30,7 @@
 
 #include "agent/protocol.h"
 #include "port/slot.h"
+#include "rnic/slot.h"
 
 namespace {
 
@@ -126,18 +127,20 @@ class Stranger {
   }
 
   // The victim's RNIC is mine, it says.
-  agent::ContextSlots a_context(std::size_t slots) {
-    agent::ContextSlots context{"rdma0", {}};
-    for (std::size_t i = 0; i < slots; ++i) {
-      ferry::rnic::Slot& slot = context.slots.emplace_back();
+  agent::ParkedContext a_context(std::size_t count) {
+    const bool has_descriptors = chance(2);
+    std::vector<ferry::rnic::Slot> slots;
+    for (std::size_t i = 0; i < count; ++i) {
+      ferry::rnic::Slot& slot = slots.emplace_back();
+      if (has_descriptors) slot.descriptor = 0;  // its number does not travel
       slot.local = chance(2) ? here_ : origin_;
       slot.slot = port::slot_of_udp_port(slot.local.udp_port);
       slot.origin = origin_;
-      if (slots > 1)
+      if (count > 1)
         slot.origin.udp_port = port::udp_port_of_slot(static_cast<std::uint32_t>(pick(1000)));
       slot.epoch = chance(2) ? ~0u : static_cast<std::uint32_t>(pick(100));
     }
-    return context;
+    return {"rdma0", ferry::rnic::to_parcel(slots)};
   }
 
   Bytes a_status() {
@@ -146,7 +149,7 @@ class Stranger {
       agent::ContextStatus& context = reply.contexts.emplace_back();
       context.device = "ferry_rdma0";
       context.netdev = "rdma0";
-      context.places = a_context(1 + pick(500)).slots;
+      context.place = a_context(1 + pick(500)).parcel;
     }
     return agent::encode(reply);
   }

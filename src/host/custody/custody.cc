@@ -11,6 +11,7 @@ extern "C" {
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/control/caused_lines.h"
 #include "host/journal/decision_log.h"
@@ -56,10 +57,11 @@ void need_own_devices(ControlServer& control, const std::string& program,
                       const std::vector<FerryProcess>& processes) {
   for (const FerryProcess& process : processes) {
     for (const auto& context : control.status(process.pid, kAnswerLimit).contexts) {
-      if (context.kernel_device.empty()) continue;
+      const std::string device = device::kernel_device_of(context.place);
+      if (device.empty()) continue;
       throw Failure(fmt::format(
           "'{}' uses {}, a device of the kernel: ferry move moves it, and nobody can checkpoint it",
-          program, printable(context.kernel_device)));
+          program, printable(device)));
     }
   }
 }

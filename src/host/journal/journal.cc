@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "base/failure.h"
 #include "host/peers/peer_record.h"
 #include "wire/bytes.h"
 #include "wire/crc32.h"
@@ -14,7 +15,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr unsigned kVersion = 1;  // the version of the bodies of notes
+constexpr unsigned kVersion = 2;  // the version of the bodies of notes
 constexpr char kDigits[] = "0123456789abcdef";
 
 // --- text
@@ -101,7 +102,9 @@ class Body {
   }
   void put(const ProcessSlots& place) {
     out_.put(static_cast<std::int32_t>(place.inner_pid));
-    put(agent::encode(agent::Resume{false, place.contexts}));
+    agent::Resume sockets{false, to_parked(place.contexts)};
+    for (auto& context : sockets.contexts) context.parcel.descriptors.clear();
+    put(agent::encode(sockets));
   }
   void put(const HeldProcess& process) {
     out_.put(static_cast<std::int32_t>(process.pid));
@@ -172,7 +175,11 @@ class BodyReader {
     place->inner_pid = in_.get<std::int32_t>();
     agent::Resume sockets;
     if (!agent::parse(in_.take(in_.get<std::uint32_t>()), &sockets)) in_.fail();
-    place->contexts = std::move(sockets.contexts);
+    try {
+      place->contexts = to_slots(std::move(sockets.contexts));
+    } catch (const Failure&) {
+      in_.fail();
+    }
   }
   void get(HeldProcess* process) {
     process->pid = in_.get<std::int32_t>();

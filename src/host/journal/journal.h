@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/protocol.h"
 #include "host/directory/directory.h"
 #include "host/journal/decision.h"
+#include "host/journal/process_slots.h"
 
 // What a host holds for programs that have left or arrived, and how their moves were decided: as
 // lines of text, and as entries, which the lines add up to. Without I/O and clock: the log of
@@ -59,12 +59,6 @@ struct Stamp {
 // How long ago `then` was. Within one boot by the clock that nobody sets; else by the wall clock,
 // which may have been set meanwhile, but never less than the host has been up.
 std::chrono::nanoseconds age_of(const Stamp& then, const Stamp& now);
-
-// Where the sockets of a process are, or are to be; it has no descriptors.
-struct ProcessSlots {
-  pid_t inner_pid = 0;
-  std::vector<agent::ContextSlots> contexts;
-};
 
 struct HeldProcess {
   pid_t pid = 0;              // in ferryd's pid namespace

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "base/parallel.h"
+#include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/control/caused_lines.h"
 #include "host/control/control_server.h"
@@ -270,7 +271,7 @@ std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
   for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
     std::map<device::Letter::End, device::Letter::End> peers;  // by own name
     for (const auto& context : status.contexts) {
-      if (context.kernel_device.empty()) continue;
+      if (device::kernel_device_of(context.place).empty()) continue;
       for (const auto& qp : context.qps)
         peers[{qp.local.address, qp.qpn}] = {qp.peer.address, qp.peer_qpn};
     }

@@ -7,8 +7,8 @@
 
 namespace ferry::host {
 
-agent::ContextSlots from_message(const v1::ContextSlots& message) {
-  agent::ContextSlots slots{message.netdev()};
+ContextSlots from_message(const v1::ContextSlots& message) {
+  ContextSlots slots{message.netdev()};
   slots.kernel_device = message.kernel_device();
   for (const auto& name : message.names()) slots.names.push_back(name_of(name));
   for (const auto& slot : message.slots()) {
@@ -23,7 +23,7 @@ agent::ContextSlots from_message(const v1::ContextSlots& message) {
   return slots;
 }
 
-void to_message(const agent::ContextSlots& context, v1::ContextSlots* message) {
+void to_message(const ContextSlots& context, v1::ContextSlots* message) {
   message->set_netdev(context.netdev);
   for (const auto& slot : context.slots) {
     auto* added = message->add_slots();

@@ -15,12 +15,12 @@ class RepeatedPtrField;
 namespace ferry::host {
 
 // These throw Failure for an address that is none.
-agent::ContextSlots from_message(const v1::ContextSlots& message);
+ContextSlots from_message(const v1::ContextSlots& message);
 ProcessSlots from_message(const v1::ProcessSlots& message);
 std::vector<ProcessSlots> from_messages(
     const google::protobuf::RepeatedPtrField<v1::ProcessSlots>& messages);
 
-void to_message(const agent::ContextSlots& context, v1::ContextSlots* message);
+void to_message(const ContextSlots& context, v1::ContextSlots* message);
 void to_message(const ProcessSlots& place, v1::ProcessSlots* message);
 
 }  // namespace ferry::host

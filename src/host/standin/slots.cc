@@ -205,7 +205,7 @@ std::uint64_t network_of_socket(int descriptor) {
   return network && ::fstat(network.get(), &status) == 0 ? status.st_ino : 0;
 }
 
-void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
+void need_own_slots(pid_t pid, const std::vector<ContextSlots>& contexts,
                     const std::vector<Place>& known, std::set<port::Endpoint>* seen) {
   const std::uint64_t network = namespace_inode(pid, "net");
   for (const auto& context : contexts) {
@@ -219,14 +219,18 @@ void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
   }
 }
 
-std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextSlots>& contexts) {
+std::optional<std::vector<ContextSlots>> duplicates_of(const std::vector<ContextSlots>& contexts) {
   auto duplicates = contexts;
+  bool are_all = true;
   for (auto& context : duplicates) {
     for (auto& slot : context.slots) {
       slot.descriptor = ::fcntl(slot.descriptor, F_DUPFD_CLOEXEC, 0);
+      are_all = are_all && slot.descriptor >= 0;
     }
   }
-  return duplicates;
+  if (are_all) return duplicates;
+  for (auto& context : duplicates) close_slots(context.slots);
+  return std::nullopt;
 }
 
 void close_slots(std::vector<rnic::Slot>& slots) {

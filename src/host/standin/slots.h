@@ -3,12 +3,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "agent/protocol.h"
 #include "host/directory/directory.h"
+#include "host/journal/process_slots.h"
 #include "rnic/slot.h"
 
 // Sockets in other network namespaces.
@@ -39,11 +40,12 @@ std::uint64_t network_of_socket(int descriptor);
 // address and port, and to no other slot's in `seen`, which gets all of them. The name of its RNIC
 // is that of the place where it is; or it is the name that `known`, the process's places as ferryd
 // has given them, has there, and the RNIC has been stopped since.
-void need_own_slots(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
+void need_own_slots(pid_t pid, const std::vector<ContextSlots>& contexts,
                     const std::vector<Place>& known, std::set<port::Endpoint>* seen);
 
-// The same slots with duplicates of the descriptors, which the caller closes.
-std::vector<agent::ContextSlots> duplicates_of(const std::vector<agent::ContextSlots>& contexts);
+// The same slots with duplicates of the descriptors, which the caller closes. Nothing: this process
+// has no descriptors left.
+std::optional<std::vector<ContextSlots>> duplicates_of(const std::vector<ContextSlots>& contexts);
 
 // Closes the descriptors of slots.
 void close_slots(std::vector<rnic::Slot>& slots);

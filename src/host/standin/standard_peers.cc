@@ -67,7 +67,7 @@ std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
 Peers peers_of(const std::vector<agent::ContextStatus>& contexts) {
   Peers peers;
   for (const auto& context : contexts) {
-    if (!context.kernel_device.empty()) continue;  // its peers are told by letters
+    if (context.place.kind != device::Kind::kFerry) continue;  // its peers are told by letters
     for (const auto& qp : context.qps) {
       if (!is_connected(qp) || has_class(qp, transport::PeerClass::kFerry)) continue;
       (has_class(qp, transport::PeerClass::kUnknown) ? peers.undecided : peers.standard)
@@ -93,11 +93,13 @@ std::string peer_text(const device::QpStatus& qp) {
   return fmt::format("peer {} of QP {:#08x}", to_string(qp.peer.address), qp.qpn);
 }
 
-std::vector<agent::ContextSlots> places_to_keep(const std::vector<agent::ContextStatus>& contexts) {
-  std::vector<agent::ContextSlots> kept;
+std::vector<ContextSlots> places_to_keep(const std::vector<agent::ContextStatus>& contexts) {
+  std::vector<ContextSlots> kept;
   for (const auto& context : contexts) {
-    agent::ContextSlots slots{context.netdev, {}};
-    for (const auto& place : context.places) {
+    ContextSlots slots{context.netdev, {}};
+    std::vector<rnic::Slot> places;
+    rnic::to_slots(context.place, &places);
+    for (const auto& place : places) {
       if (std::any_of(context.qps.begin(), context.qps.end(), [&](const device::QpStatus& qp) {
             return is_connected(qp) && !has_class(qp, transport::PeerClass::kFerry) &&
                    qp.local == place.local;

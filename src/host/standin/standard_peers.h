@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/protocol.h"
+#include "host/journal/process_slots.h"
 
 // Peers that speak no migration messages (docs/standard_peers.md): what a move has to know of them
 // before the program is stopped.
@@ -34,6 +35,6 @@ std::string impatient(const std::vector<device::QpStatus>& standard, const Waiti
 std::string peer_text(const device::QpStatus& qp);
 
 // The slots in which QPs of standard peers are, by context: they must be the same at the new place.
-std::vector<agent::ContextSlots> places_to_keep(const std::vector<agent::ContextStatus>& contexts);
+std::vector<ContextSlots> places_to_keep(const std::vector<agent::ContextStatus>& contexts);
 
 }  // namespace ferry::host

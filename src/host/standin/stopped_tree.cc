@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr StandInId kNone = ~StandInId{0};  // there is no stand-in, and there will be none
 
-void close_contexts(std::vector<agent::ContextSlots>& contexts) {
+void close_contexts(std::vector<ContextSlots>& contexts) {
   for (auto& context : contexts) close_slots(context.slots);
 }
 
@@ -78,7 +78,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       process.started = start_time(processes[i].pid);
       process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
       process.network = namespace_inode(processes[i].pid, "net");
-      process.contexts = std::move(answer.contexts);
+      process.contexts = to_slots(std::move(answer.contexts));
       stopped.push_back(std::move(process));
     } catch (const Failure& error) {
       note(error.what());
@@ -331,7 +331,9 @@ std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
     if (process.inner_pid != inner_pid || process.back) continue;
     if (!take_back(process)) return std::nullopt;
     // The process gets duplicates: if it fails to take them it may ask again.
-    return agent::Resume{true, duplicates_of(process.contexts)};
+    const auto duplicates = duplicates_of(process.contexts);
+    if (!duplicates) return std::nullopt;
+    return agent::Resume{true, to_parked(*duplicates)};
   }
   return std::nullopt;
 }
@@ -430,17 +432,17 @@ bool StoppedTree::disown() {
 
 bool StoppedTree::fits(const std::vector<ProcessSlots>& places) const {
   std::lock_guard lock(mutex_);
-  return std::equal(
-      processes_.begin(), processes_.end(), places.begin(), places.end(),
-      [](const Process& process, const ProcessSlots& place) {
-        return process.inner_pid == place.inner_pid &&
-               std::equal(process.contexts.begin(), process.contexts.end(), place.contexts.begin(),
-                          place.contexts.end(),
-                          [](const agent::ContextSlots& old, const agent::ContextSlots& now) {
-                            return old.slots.size() == now.slots.size() &&
-                                   old.kernel_device.empty() == now.kernel_device.empty();
-                          });
-      });
+  return std::equal(processes_.begin(), processes_.end(), places.begin(), places.end(),
+                    [](const Process& process, const ProcessSlots& place) {
+                      return process.inner_pid == place.inner_pid &&
+                             std::equal(process.contexts.begin(), process.contexts.end(),
+                                        place.contexts.begin(), place.contexts.end(),
+                                        [](const ContextSlots& old, const ContextSlots& now) {
+                                          return old.slots.size() == now.slots.size() &&
+                                                 old.kernel_device.empty() ==
+                                                     now.kernel_device.empty();
+                                        });
+                    });
 }
 
 void StoppedTree::need_same_places(const std::vector<ProcessSlots>& places) const {

@@ -96,7 +96,7 @@ class StoppedTree {
     std::uint64_t started = 0;  // start_time()
     pid_t inner_pid = 0;
     std::uint64_t network = 0;                      // inode of the network namespace; 0: it is gone
-    std::vector<agent::ContextSlots> contexts;      // descriptors in it: only after a rollback
+    std::vector<ContextSlots> contexts;             // descriptors in it: only after a rollback
     std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
     bool frozen = false, back = false;
   };

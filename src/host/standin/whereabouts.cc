@@ -64,8 +64,7 @@ Whereabouts::~Whereabouts() {
   finder_.join();
 }
 
-void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
-                          bool comes_back) {
+void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, bool comes_back) {
   Residents::Resident resident = residents_.of(pid);
   resident.places.clear();
   const auto former = std::exchange(resident.names, {});
@@ -83,10 +82,11 @@ void Whereabouts::arrived(pid_t pid, const std::vector<agent::ContextSlots>& con
     }
   }
   // All sockets are of one network.
-  const auto descriptors = agent::descriptors_of(contexts);
-  const auto open = std::find_if(descriptors.begin(), descriptors.end(),
-                                 [](int descriptor) { return descriptor >= 0; });
-  if (open != descriptors.end()) resident.network = network_of_socket(*open);
+  for (const auto& context : contexts) {
+    for (const auto& slot : context.slots) {
+      if (slot.descriptor >= 0) resident.network = network_of_socket(slot.descriptor);
+    }
+  }
   const bool has_come = !resident.places.empty() || !resident.names.empty();
   if (pid != 0 && has_come) residents_.settle(resident);
 }

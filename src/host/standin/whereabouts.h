@@ -15,6 +15,7 @@
 #include "agent/protocol.h"
 #include "host/control/control_server.h"
 #include "host/directory/directory.h"
+#include "host/journal/process_slots.h"
 #include "host/standin/residents.h"
 
 namespace ferry::host {
@@ -30,8 +31,7 @@ class Whereabouts {
 
   // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
   // 0: the process is not known yet. `comes_back`: its move was given up.
-  void arrived(pid_t pid, const std::vector<agent::ContextSlots>& contexts,
-               bool comes_back = false);
+  void arrived(pid_t pid, const std::vector<ContextSlots>& contexts, bool comes_back = false);
   // The RNICs in these slots have ended, unless they are elsewhere by now.
   void ended(const std::vector<rnic::Slot>& slots);
   // The RNICs of these processes are elsewhere by a commit: they do not end with the processes

@@ -148,8 +148,8 @@ Arrival::~Arrival() {
 }
 
 // With mutex_. Takes the slots that were reserved, and binds others for the rest.
-agent::ContextSlots Arrival::bind_context(const agent::ContextSlots& wanted) {
-  agent::ContextSlots bound{wanted.netdev};
+ContextSlots Arrival::bind_context(const ContextSlots& wanted) {
+  ContextSlots bound{wanted.netdev};
   if (!wanted.kernel_device.empty()) {
     bound.kernel_device = choose_kernel_device(kernel_devices(), wanted.kernel_device);
     bound.names = wanted.names;
@@ -532,7 +532,9 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
         return std::nullopt;
       }
     }
-    return agent::Resume{false, duplicates_of(process.contexts)};
+    const auto duplicates = duplicates_of(process.contexts);
+    if (!duplicates) return std::nullopt;
+    return agent::Resume{false, to_parked(*duplicates)};
   }
   return std::nullopt;
 }

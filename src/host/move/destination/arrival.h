@@ -106,7 +106,7 @@ class Arrival : public UnderWay {
   struct Process {
     pid_t inner_pid = 0;
     pid_t pid = 0;  // in ferryd's pid namespace, once it is restored
-    std::vector<agent::ContextSlots> contexts;
+    std::vector<ContextSlots> contexts;
     bool back = false;
     std::uint64_t rdma_ns = 0;
     agent::PeersKnow peers;         // latest
@@ -119,7 +119,7 @@ class Arrival : public UnderWay {
   void stage() const;
   // Does what follows the commit: failures are reported only.
   void connect();
-  agent::ContextSlots bind_context(const agent::ContextSlots& wanted);
+  ContextSlots bind_context(const ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
   std::string fill();

@@ -419,7 +419,7 @@ void Move::check_here_and_there() {
   }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
-    if (context.kernel_device.empty()) netdevs.insert(printable(context.netdev));
+    if (context.place.kind == device::Kind::kFerry) netdevs.insert(printable(context.netdev));
     qps_ += context.qps.size();
   }
   if (unit_.netns().empty()) {

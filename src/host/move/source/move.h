@@ -166,9 +166,9 @@ class Move : public UnderWay {
   const uid_t user_;
   const MoveOptions options_;
   Partners partners_;
-  std::vector<agent::ContextSlots> kept_;  // its slots that standard peers know
-  std::vector<OuterStream> streams_;       // the streams that --stdio replaces, as of the start of
-                                           // the dump
+  std::vector<ContextSlots> kept_;    // its slots that standard peers know
+  std::vector<OuterStream> streams_;  // the streams that --stdio replaces, as of the start of
+                                      // the dump
   Peer& peer_;
   std::string host_there_;         // the destination's name
   std::shared_ptr<void> network_;  // the container's; released when nobody holds it any more

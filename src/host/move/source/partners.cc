@@ -10,6 +10,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "device/parcel.h"
 #include "host/proc/process_facts.h"
 #include "host/proc/process_tree.h"
 #include "port/address_text.h"
@@ -49,16 +50,16 @@ std::vector<Descriptor> devices_of(pid_t pid) {
 void Partners::look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                        std::vector<Carrier::Connection>* connections) {
   for (const auto& context : status.contexts) {
-    if (context.kernel_device.empty()) continue;
+    const std::string device = printable(device::kernel_device_of(context.place));
+    if (device.empty()) continue;
     if (!context.obstacle.empty()) {
       throw Failure(fmt::format("'{}' has {} on {}, which cannot move along", program,
-                                printable(context.obstacle), printable(context.kernel_device)));
+                                printable(context.obstacle), device));
     }
-    std::string& needs = devices_[printable(context.kernel_device)];
+    std::string& needs = devices_[device];
     needs += context.needs;
     if (needs.size() > kMostNeeds) {
-      throw Failure(fmt::format("'{}' has queues of too many kinds on {}", program,
-                                printable(context.kernel_device)));
+      throw Failure(fmt::format("'{}' has queues of too many kinds on {}", program, device));
     }
     const auto& destinations = context.datagram_destinations;
     datagram_destinations_.insert(destinations.begin(), destinations.end());
@@ -102,9 +103,9 @@ void Partners::look(const std::string& program, pid_t root,
                     [&](const FerryProcess& process) { return process.pid == pid; });
     agent::StatusReply status;
     if (is_ferrys) status = control_.status(pid, kStatusLimit);
-    const auto contexts =
-        std::count_if(status.contexts.begin(), status.contexts.end(),
-                      [](const auto& context) { return !context.kernel_device.empty(); });
+    const auto contexts = std::count_if(
+        status.contexts.begin(), status.contexts.end(),
+        [](const auto& context) { return context.place.kind == device::Kind::kVirtual; });
     if (opened.size() > static_cast<std::size_t>(contexts)) {
       throw Failure(fmt::format(
           "process {} ({}): descriptor {} ({}) is an RDMA device of the kernel that was not opened "

@@ -1,0 +1,18 @@
+#include "device/parcel.h"
+
+#include <cstddef>
+#include <span>
+
+namespace ferry::device {
+
+Parcel to_parcel(const std::string& kernel_device) {
+  const auto name = std::as_bytes(std::span(kernel_device));
+  return {Kind::kVirtual, {}, {name.begin(), name.end()}};
+}
+
+std::string kernel_device_of(const Parcel& parcel) {
+  if (parcel.kind != Kind::kVirtual) return {};
+  return {reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size()};
+}
+
+}  // namespace ferry::device
