@@ -5,7 +5,7 @@
  * another host, or is rolled back. Everything that can happen is one branch of the loop in `world` and atomic: a
  * program sends or stops, a ferryd decides, a message arrives, timers fire. Names are those of
  * src/transport/migration (migration.cc, handshake.cc, resumption.cc, stand_in.cc), src/transport/stopped.cc and of
- * src/host/move (source/move_machine.h, destination/arrival_machine.h); walk_test.py compares one_move() with what the
+ * src/host/move/machine (move_machine.h, arrival_machine.h); walk_test.py compares one_move() with what the
  * machines of both sides do.
  *
  *   MOVES_A, MOVES_B, MOVES_C    moves of each program at most, rolled back ones counted

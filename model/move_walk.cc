@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "host/journal/decision.h"
-#include "host/move/destination/arrival_machine.h"
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/arrival_machine.h"
+#include "host/move/machine/move_machine.h"
 
 // Walks through all that the machines of both sides of a move can do with each other: whatever
 // fails, is told late or not at all, is written for certain or perhaps, and ferryds that crash at

@@ -1,4 +1,4 @@
-#include "host/move/destination/arrival_machine.h"
+#include "host/move/machine/arrival_machine.h"
 
 #include <gtest/gtest.h>
 

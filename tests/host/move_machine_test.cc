@@ -1,4 +1,4 @@
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/move_machine.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "host/journal/decision.h"
 #include "host/journal/journal.h"
-#include "host/move/destination/arrival_machine.h"
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/arrival_machine.h"
+#include "host/move/machine/move_machine.h"
 #include "host/standin/stand_in_term.h"
 #include "port/slot.h"
 #include "program.h"
@@ -22,7 +22,7 @@
 // disks that fail, hosts that are rebooted, at every step. Everything follows from the seed.
 //
 // Real are the transport with its migration protocol and stand-ins (src/transport), both sides of a
-// move from its check to its end (src/host/move/source/move_machine.h, arrival_machine.h), their decisions,
+// move from its check to its end (src/host/move/machine/move_machine.h, arrival_machine.h), their decisions,
 // the journal of a host with its lines, and the term of its stand-ins
 // (src/host/journal/decision.h, journal.h, src/host/standin/stand_in_term.h). Played are the
 // processes, CRIU, the calls between ferryds and the disks; they keep to what src/host and src/criu

@@ -1,6 +1,6 @@
 #include "world.h"
 
-// The destination's side of a move: what ArrivalMachine (src/host/move/destination/arrival_machine.h) asks for is
+// The destination's side of a move: what ArrivalMachine (src/host/move/machine/arrival_machine.h) asks for is
 // done as src/host/move/destination/arrival.cc and arrival_group.cc do it; CRIU's restore, and how a process comes
 // back (src/agent/agent.cc).
 namespace ferry::simulation {

@@ -10,7 +10,7 @@
 
 #include "base/limits.h"
 #include "host/journal/decision_log.h"
-#include "host/move/destination/arrival_machine.h"
+#include "host/move/machine/arrival_machine.h"
 #include "host/peers/peer_record.h"
 
 namespace ferry::host {

@@ -11,7 +11,7 @@
 
 #include "host/history/accounts.h"
 #include "host/journal/journal.h"
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/move_machine.h"
 #include "host/move/source/source_side.h"
 #include "host/move/under_way.h"
 #include "host/standin/stopped_tree.h"

@@ -13,7 +13,7 @@
 
 #include "base/limits.h"
 #include "host/journal/decision_log.h"
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/move_machine.h"
 #include "host/peers/peer.h"
 #include "host/units/unit.h"
 

@@ -1,9 +1,9 @@
-#include "host/move/source/move_machine.h"
+#include "host/move/machine/move_machine.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "host/move/transitions.h"
+#include "host/move/machine/transitions.h"
 
 namespace ferry::host {
 namespace {
