@@ -60,7 +60,7 @@ install_packages() {
   local host
   if [[ -z $packages ]]; then
     packages=$work/packages
-    "$repository/scripts/package" --output "$packages"
+    "$repository/scripts/package" --lintian --output "$packages"
   fi
   for host in "${machines[@]}"; do "$vmlab" copy "$packages"/{ferry,ferryd,ferry-lab}_*.deb "$host:/root/packages"; done
   run_page README.md # installs ferry and ferryd, joins the hosts, and moves a program
@@ -321,7 +321,6 @@ table inet firewall {
     type filter hook input priority 0; policy drop;
     iifname { lo, eth1 } accept
     ct state established,related accept
-    icmp type echo-request accept
     tcp dport { 4780, 4781 } accept
     udp dport { 4791, 61441-62462 } accept
   }
@@ -387,6 +386,8 @@ group_reboot() {
   "$vmlab" cable h3 in
   await 'h1 reaches h3 again' reaches h1 h3
   await 'nothing of it is on h3' nothing_on h3
+  [[ $("$vmlab" ps) == *h3* && $(vm h1 'ssh h3 hostname') == h3 ]] || fail "h1, by ssh, and $("$vmlab" ps)"
+  [[ -n $("$vmlab" console h3) ]] || fail 'h3 has written nothing on its console'
   ok "the destination's cable is pulled in the middle, and plugged in again: $(tail -n 1 "$work/events")"
   begin_move
   "$vmlab" reboot --hard h3
