@@ -159,7 +159,7 @@ class MovableContext : public Context {
 
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }
-  // What the device at a destination must have, as text (virtual/needs.h); empty: there it makes its
+  // What the device at a destination must have, as text (virtual/messages/needs.h); empty: there it makes its
   // own.
   virtual std::string needs() { return {}; }
 

@@ -1,5 +1,5 @@
 // ferry-device-trial: whether an RDMA device of this host's kernel has what a program needs that is
-// about to come (virtual/needs.h). It makes all of it with the device, and destroys it again.
+// about to come (virtual/messages/needs.h). It makes all of it with the device, and destroys it again.
 //
 //   ferry-device-trial DEVICE    the needs come from stdin
 //
@@ -14,7 +14,7 @@
 
 #include "base/failure.h"
 #include "hca/rnic.h"
-#include "virtual/needs.h"
+#include "virtual/messages/needs.h"
 
 namespace {
 

@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "device/movable.h"
-#include "virtual/address_handle.h"
-#include "virtual/asynchronous_events.h"
-#include "virtual/calls.h"
-#include "virtual/completion_queue.h"
-#include "virtual/datagrams.h"
-#include "virtual/gids.h"
-#include "virtual/letters.h"
-#include "virtual/needs.h"
-#include "virtual/objects.h"
-#include "virtual/queue_pair.h"
-#include "virtual/returns.h"
-#include "virtual/shared_receive_queue.h"
+#include "virtual/events/asynchronous_events.h"
+#include "virtual/messages/letters.h"
+#include "virtual/messages/needs.h"
+#include "virtual/queues/completion_queue.h"
+#include "virtual/queues/datagrams.h"
+#include "virtual/queues/queue_pair.h"
+#include "virtual/queues/shared_receive_queue.h"
+#include "virtual/shadows/address_handle.h"
+#include "virtual/shadows/gids.h"
+#include "virtual/shadows/objects.h"
+#include "virtual/stop/calls.h"
+#include "virtual/stop/returns.h"
 
 // A decorator: it is a device, and has one of any kind (hca/, rnic/, a fake), which needs to know
 // nothing of moves. The application holds shadows of its objects. A stop empties the queues of the

@@ -4,7 +4,7 @@
 
 #include "device/gids.h"
 #include "virtual/context.h"
-#include "virtual/needs.h"
+#include "virtual/messages/needs.h"
 
 // The UD QPs of a context and its AHs, when programs move (Datagrams).
 namespace ferry::virt {

@@ -5,7 +5,7 @@
 
 #include "device/parcel.h"
 #include "virtual/context.h"
-#include "virtual/needs.h"
+#include "virtual/messages/needs.h"
 
 // How a context leaves the device behind, and has its objects made anew.
 //

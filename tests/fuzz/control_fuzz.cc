@@ -7,8 +7,8 @@
 #include "input.h"
 #include "transport/migration/stand_in.h"
 #include "transport/stopped.h"
-#include "virtual/letters.h"
-#include "virtual/needs.h"
+#include "virtual/messages/letters.h"
+#include "virtual/messages/needs.h"
 #include "wire/header.h"
 #include "wire/migration.h"
 

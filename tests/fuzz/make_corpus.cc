@@ -6,7 +6,7 @@
 #include "agent/protocol.h"
 #include "cm/script.h"
 #include "rnic/image.h"
-#include "virtual/letters.h"
+#include "virtual/messages/letters.h"
 
 // Writes the corpus of the fuzz targets to a folder: `make_corpus tests/fuzz/corpus`. Everything
 // comes from the code itself: packets between two RNICs of a simulation, messages between two

@@ -1,4 +1,4 @@
-#include "virtual/gate.h"
+#include "virtual/stop/gate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "virtual/letters.h"
+#include "virtual/messages/letters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "virtual/needs.h"
+#include "virtual/messages/needs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "virtual/number_table.h"
+#include "virtual/shadows/number_table.h"
 
 #include <gtest/gtest.h>
 

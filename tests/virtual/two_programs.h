@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "rig.h"
-#include "virtual/letters.h"
+#include "virtual/messages/letters.h"
 
 // Two programs, over devices that know nothing of moves. Letters are carried by the test, which
 // tells them as a trace.

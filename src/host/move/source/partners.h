@@ -30,7 +30,7 @@ class Partners {
   void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes);
 
   // As of the look:
-  // The devices, and what is needed of each (virtual/needs.h).
+  // The devices, and what is needed of each (virtual/messages/needs.h).
   const std::map<std::string, std::string>& devices() const { return devices_; }
   // Of other hosts, where peers are or may be.
   const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }

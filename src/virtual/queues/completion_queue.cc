@@ -1,0 +1,189 @@
+#include "virtual/queues/completion_queue.h"
+
+#include <utility>
+
+namespace ferry::virt {
+
+void Cq::settle() {
+  if (gate_.is_shut() && stops_.load(std::memory_order_relaxed) == 0 && kept_.empty() &&
+      !returns_.sifts())
+    gate_.open();
+}
+
+int Cq::sift(ibv_wc* completions, int count) {
+  if (returns_.sifts()) count = returns_.sift(completions, count);
+  if (count == 0 || stops_.load(std::memory_order_relaxed) == 0) return count;
+  // Whether a completion is a solicited one cannot be seen from it: an event too many does no harm.
+  if (armed_.exchange(kNot, std::memory_order_relaxed) == kNot) return count;
+  if (channel() != nullptr) {
+    channel()->ring(*this);
+  } else {
+    sink_.completion(*this);
+  }
+  return count;
+}
+
+int Cq::poll_slowly(int count, ibv_wc* out) {
+  const auto lock = gate_.lock();
+  int taken = 0;
+  for (; taken < count && !kept_.empty(); ++taken) {
+    out[taken] = kept_.front().completion;
+    kept_.pop_front();
+  }
+  if (taken < count && queue_ != nullptr) {
+    const int fresh = queue_->poll(count - taken, out + taken);
+    if (fresh < 0 && taken == 0) return fresh;
+    if (fresh > 0) taken += sift(out + taken, fresh);
+  }
+  settle();
+  return taken;
+}
+
+// poll_one(), or take_one().
+int Cq::one(bool runs_engine, ibv_wc* out, device::CompletionTimes* times) {
+  const auto take = [&] {
+    return runs_engine ? queue_->poll_one(out, times) : queue_->take_one(out, times);
+  };
+  if (gate_.enter()) [[likely]] {
+    const int taken = take();
+    gate_.leave();
+    return taken;
+  }
+  const auto lock = gate_.lock();
+  if (!kept_.empty()) {
+    *out = kept_.front().completion;
+    *times = kept_.front().times;
+    kept_.pop_front();
+    return 1;
+  }
+  settle();
+  if (queue_ == nullptr) return 0;
+  for (;;) {
+    const int taken = take();
+    if (taken <= 0 || sift(out, taken) > 0) return taken;
+  }
+}
+
+int Cq::poll_one(ibv_wc* out, device::CompletionTimes* times) {
+  return one(true, out, times);
+}
+
+int Cq::take_one(ibv_wc* out, device::CompletionTimes* times) {
+  return one(false, out, times);
+}
+
+int Cq::arm(bool solicited_only) {
+  // Noted first: the event may come before the call is back.
+  if (gate_.enter()) [[likely]] {
+    armed_.store(solicited_only ? kForSolicited : kForAny, std::memory_order_relaxed);
+    const int error = inner->arm(solicited_only);
+    gate_.leave();
+    return error;
+  }
+  const auto lock = gate_.lock();
+  armed_.store(solicited_only ? kForSolicited : kForAny, std::memory_order_relaxed);
+  return inner != nullptr ? inner->arm(solicited_only) : 0;
+}
+
+int Cq::resize(int cqe) {
+  const Calls::Call call(calls_);
+  const int error = inner->resize(cqe);
+  if (error == 0) init_.cqe = cqe;
+  return error;
+}
+
+int Cq::capacity() const {
+  const Calls::Call call(calls_);
+  return inner->capacity();
+}
+
+int Cq::moderate(std::uint16_t count, std::uint16_t period) {
+  const Calls::Call call(calls_);
+  if (const int error = inner->moderate(count, period)) return error;
+  moderated_count_ = count;
+  moderated_period_ = period;
+  return 0;
+}
+
+bool Cq::sweep_locked() {
+  bool some = false;
+  Kept kept{};
+  for (;;) {
+    const int taken = init_.timestamps ? queue_->poll_one(&kept.completion, &kept.times)
+                                       : queue_->poll(1, &kept.completion);
+    if (taken <= 0) return some;
+    some = true;
+    if (sift(&kept.completion, 1) > 0) kept_.push_back(kept);
+  }
+}
+
+void Cq::keep_all() {
+  Gate* const gates[] = {&gate_};
+  Gate::shut(gates);
+  const auto lock = gate_.lock();
+  if (inner != nullptr) sweep_locked();
+  settle();
+}
+
+void Cq::stop() {
+  if (channel() != nullptr) channel()->stop();
+  const auto lock = gate_.lock();
+  stops_.fetch_add(1, std::memory_order_release);
+}
+
+bool Cq::sweep() {
+  const auto lock = gate_.lock();
+  return sweep_locked();
+}
+
+void Cq::leave_device() {
+  const auto lock = gate_.lock();
+  inner = queue_ = nullptr;
+}
+
+device::CqInit Cq::remade() const {
+  device::CqInit init = init_;
+  init.channel = behind(init_.channel);
+  return init;
+}
+
+void Cq::put_renamed() {
+  renamed_ = std::make_unique<RenamedCq>(*inner, numbers_, datagrams_);
+  queue_ = renamed_.get();
+}
+
+void Cq::rename_by(const Numbers& numbers) {
+  const auto lock = gate_.lock();
+  numbers_ = &numbers;
+  put_renamed();
+}
+
+void Cq::look_at(Datagrams& datagrams) {
+  const auto lock = gate_.lock();
+  if (std::exchange(datagrams_, &datagrams) == nullptr) put_renamed();
+  if (!gate_.is_shut()) gate_.open();  // the caller is not the thread that polls
+}
+
+int Cq::enter_device(device::Cq& object) {
+  const auto lock = gate_.lock();
+  attach(object);
+  if (moderated_count_ != 0 || moderated_period_ != 0) {
+    return inner->moderate(moderated_count_, moderated_period_);
+  }
+  return 0;
+}
+
+void Cq::resume() {
+  if (channel() != nullptr) channel()->collect();
+  const auto lock = gate_.lock();
+  // The device may have raised its event for a completion that is not the application's. What comes
+  // before it is armed again is found by the sweep.
+  const Armed armed = armed_.load(std::memory_order_relaxed);
+  if (armed != kNot && inner != nullptr) inner->arm(armed == kForSolicited);
+  if (inner != nullptr) sweep_locked();
+  stops_.fetch_sub(1, std::memory_order_release);
+  if (channel() != nullptr) channel()->resume();
+  settle();
+}
+
+}  // namespace ferry::virt

@@ -1,0 +1,468 @@
+#include "virtual/queues/queue_pair.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "device/gids.h"
+#include "port/slot.h"
+#include "virtual/queues/completion_queue.h"
+
+namespace ferry::virt {
+namespace {
+
+port::Endpoint endpoint_of(const ibv_gid& gid) {
+  return {device::address_of(gid), port::kRoceUdpPort};
+}
+
+std::uint32_t receives_of(const device::QpInit& init) {
+  return init.srq != nullptr ? 0 : init.cap.max_recv_wr;
+}
+
+// A datagram is looked at when its completion is taken. The queue can have got another receive by then.
+std::uint32_t noted_receives_of(const device::QpInit& init) {
+  return init.type == IBV_QPT_UD ? 2 * receives_of(init) : receives_of(init);
+}
+
+}  // namespace
+
+Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
+       const Gids& gids, Introducer& introducer, Datagrams& datagrams)
+    : Shadow(object),
+      qpn_(object.qpn()),
+      init_(init),
+      calls_(calls),
+      returns_(returns),
+      gids_(gids),
+      introducer_(introducer),
+      datagrams_(datagrams),
+      queue_(&object),
+      send_marker_(returns),
+      receives_(receives_of(init), init.cap.max_recv_sge, noted_receives_of(init), object) {}
+
+void Qp::direct(device::Qp& queue) {
+  queue_ = &queue;
+  receives_.direct(queue);
+}
+
+void Qp::put_renamed() {
+  const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
+  const NumberTable* rkeys = nullptr;
+  if (peer_ != nullptr) {
+    rkeys = &peer_->rkeys;
+  } else if (numbers_ != nullptr && is_own(attributes_.values())) {
+    rkeys = &numbers_->rkeys;
+  }
+  if (lkeys != nullptr && !lkeys->is_used()) lkeys = nullptr;
+  if (rkeys != nullptr && !rkeys->is_used()) rkeys = nullptr;
+  const Datagrams* datagrams = is_ud() && datagrams_.are_used() ? &datagrams_ : nullptr;
+  if (lkeys == nullptr && rkeys == nullptr && datagrams == nullptr) {
+    direct(*inner);
+    renamed_.reset();
+    return;
+  }
+  renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, datagrams, init_.cap);
+  direct(*renamed_);
+}
+
+void Qp::rename_by(const Numbers& numbers) {
+  numbers_ = &numbers;
+  put_renamed();
+}
+
+void Qp::readdress() {
+  const auto sends = send_gate_.lock();
+  const auto receives = receive_gate().lock();
+  if (inner != nullptr) put_renamed();
+  // The caller is not the thread that uses them.
+  for (Gate* gate : {&send_gate_, &receive_gate()}) {
+    if (!gate->is_shut()) gate->open();
+  }
+}
+
+void Qp::meet(const Introduction& peer) {
+  if (peer_ == nullptr) peer_ = std::make_unique<Peer>();
+  peer_->qpn = peer.qpn;
+  peer_->gid = peer.gid;
+  peer_->rkeys.clear();
+  for (const Introduction::Key& key : peer.rkeys) peer_->rkeys.set(key.known, key.real);
+  put_renamed();
+}
+
+ibv_qp_state Qp::state() const {
+  const Calls::Call call(calls_);
+  std::lock_guard lock(mutex_);
+  return apart_ != Apart::kNo ? left_in_ : inner->state();
+}
+
+// --- Data path
+
+// An error of one of these requests, which the device behind would give as well.
+bool Qp::takes(const ibv_send_wr& request) const {
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > init_.cap.max_send_sge)
+    return false;
+  if ((request.send_flags & IBV_SEND_INLINE) == 0) return true;
+  std::size_t bytes = 0;
+  for (int i = 0; i < request.num_sge; ++i) bytes += request.sg_list[i].length;
+  return bytes <= init_.cap.max_inline_data;
+}
+
+int Qp::hold(ibv_send_wr* list, ibv_send_wr** bad) try {
+  for (; list != nullptr; list = list->next) {
+    *bad = list;
+    if (left_in_ < IBV_QPS_RTS || !takes(*list)) return EINVAL;
+    if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
+    held_.append(*list, is_ud());
+  }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+int Qp::post_slowly(ibv_send_wr* list, ibv_send_wr** bad) {
+  const auto lock = send_gate_.lock();
+  return holding_ ? hold(list, bad) : queue_->post_send(list, bad);
+}
+
+int Qp::post_all(ibv_send_wr* list) {
+  const auto lock = send_gate_.lock();
+  if (!holding_) return queue_->post_all(list);
+  const std::size_t before = held_.size();
+  ibv_send_wr* bad = nullptr;
+  const int error = hold(list, &bad);
+  if (error != 0) held_.shrink(before);
+  return error;
+}
+
+// --- Control
+
+// Whether the peer of these attributes is a QP of this context.
+bool Qp::is_own(const ibv_qp_attr& attributes) const {
+  return gids_.has(attributes.ah_attr.grh.dgid) &&
+         numbers_->qpns.has_index_of(attributes.dest_qp_num);
+}
+
+bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
+  if ((mask & IBV_QP_AV) == 0) return true;
+  const bool own = numbers_ != nullptr && is_own(*attributes);
+  if (numbers_ != nullptr && !gids_.rename(&attributes->ah_attr)) return false;
+  if (peer_ != nullptr) {
+    attributes->dest_qp_num = peer_->qpn;
+    attributes->ah_attr.grh.dgid = peer_->gid;
+  } else if (own) {
+    attributes->dest_qp_num = numbers_->qpns[attributes->dest_qp_num];
+  }
+  return true;
+}
+
+// Until its peer is met, the device's QP stays in INIT: to connect it with the place that the peer has
+// left would take the time of a search for a host that may be gone.
+int Qp::keep_apart(const ibv_qp_attr& attributes, int mask) {
+  if (!QpAttributes::suffice_for_rtr(init_.type, mask)) return EINVAL;
+  Gate* const gates[] = {&send_gate_};
+  Gate::shut(gates);
+  const auto sends = send_gate_.lock();
+  std::lock_guard lock(mutex_);
+  attributes_.merge(attributes, mask);
+  holding_ = true;
+  apart_ = Apart::kUnmet;
+  left_in_ = attributes.qp_state;
+  return 0;
+}
+
+void Qp::stay_away() {
+  std::lock_guard lock(mutex_);
+  apart_ = Apart::kAway;
+}
+
+// With both locks. What is held is flushed.
+int Qp::fail_apart() {
+  if (apart_ == Apart::kAway) return 0;  // connect() does it
+  if (const int error = to_error_state()) return error;
+  apart_ = Apart::kNo;
+  holding_ = false;
+  held_.post(*queue_);
+  held_.clear();
+  send_gate_.open();
+  return 0;
+}
+
+std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
+  const bool transits = (mask & IBV_QP_STATE) != 0;
+  if (!is_apart()) {
+    const bool connects = transits && attributes.qp_state == IBV_QPS_RTR &&
+                          (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
+                          inner->state() == IBV_QPS_INIT;
+    if (!connects || !introducer_.must_introduce(*this, attributes)) return std::nullopt;
+    return introducer_.introduce(*this, attributes, mask);
+  }
+  const auto sends = send_gate_.lock();
+  std::lock_guard lock(mutex_);
+  if (apart_ == Apart::kNo) return std::nullopt;  // has come together just now
+  const ibv_qp_state state = transits ? attributes.qp_state : left_in_;
+  if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return EINVAL;
+  if (transits && state == IBV_QPS_ERR) {
+    if (const int error = fail_apart()) return error;
+  }
+  attributes_.merge(attributes, mask);
+  left_in_ = state;
+  return 0;
+}
+
+int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
+  if (const int error = inner->modify(attributes, mask)) return error;
+  if (is_ud() && has_receive_queue()) {
+    static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave those of before
+    datagrams_.empty(qpn_, receives_.posted());
+  }
+  std::lock_guard lock(mutex_);
+  attributes_.merge(attributes, mask);
+  return 0;
+}
+
+void Qp::abandon() {
+  {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    send_marker_.withdraw();
+    if (receive_marker_ != 0) returns_.withdraw(std::exchange(receive_marker_, 0));
+    held_.clear();
+    holding_ = false;
+    apart_ = Apart::kNo;
+    left_in_ = IBV_QPS_RESET;
+    if (send_gate_.is_shut()) send_gate_.open();
+  }
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.drop();
+}
+
+int Qp::modify(const ibv_qp_attr& attributes, int mask) {
+  const Calls::Call call(calls_);
+  const bool transits = (mask & IBV_QP_STATE) != 0;
+  const bool resets = transits && attributes.qp_state == IBV_QPS_RESET;
+  if (resets) {
+    const int error = introducer_.part(*this, [&] { return reset_by_program(attributes, mask); });
+    if (error != 0) return error;
+  } else {
+    if (const auto error = modify_apart(attributes, mask)) return *error;
+    ibv_qp_attr wanted = attributes;
+    if (!rename(&wanted, mask)) return EINVAL;
+    if (const int error = inner->modify(wanted, mask)) return error;
+    std::lock_guard lock(mutex_);
+    attributes_.merge(attributes, mask);
+  }
+  if (transits && holding_) {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    if (holding_) left_in_ = attributes.qp_state;
+  }
+  if (!resets && (mask & IBV_QP_AV) == 0) return 0;
+  if (numbers_ == nullptr && peer_ == nullptr) return 0;
+  // Another peer has other keys.
+  const auto sends = send_gate_.lock();
+  const auto receives = receive_gate().lock();
+  if (resets) peer_.reset();
+  put_renamed();
+  return 0;
+}
+
+int Qp::query(ibv_qp_attr* attributes) const {
+  const Calls::Call call(calls_);
+  if (const int error = inner->query(attributes)) return error;
+  std::lock_guard lock(mutex_);
+  if (apart_ != Apart::kNo) {
+    attributes_.give(attributes);
+    attributes->qp_state = left_in_;
+  }
+  if (attributes_.has(IBV_QP_DEST_QPN)) attributes->dest_qp_num = attributes_.values().dest_qp_num;
+  if (attributes_.has(IBV_QP_AV)) attributes->ah_attr = attributes_.values().ah_attr;
+  return 0;
+}
+
+int Qp::limit_rate(const ibv_qp_rate_limit_attr& attributes) {
+  const Calls::Call call(calls_);
+  return inner->limit_rate(attributes);
+}
+
+int Qp::attach_mcast(const ibv_gid& gid, std::uint16_t lid) {
+  const Calls::Call call(calls_);
+  if (const int error = inner->attach_mcast(gid, lid)) return error;
+  std::lock_guard lock(mutex_);
+  groups_.push_back({gid, lid});
+  return 0;
+}
+
+int Qp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
+  const Calls::Call call(calls_);
+  if (const int error = inner->detach_mcast(gid, lid)) return error;
+  std::lock_guard lock(mutex_);
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
+    return device::address_of(group.gid) == device::address_of(gid) && group.lid == lid;
+  });
+  if (found != groups_.end()) groups_.erase(found);
+  return 0;
+}
+
+int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) {
+  const Calls::Call call(calls_);
+  device::MwBind wanted = bind;
+  if (bind.mr != nullptr) wanted.mr = static_cast<const Mr*>(bind.mr)->inner;
+  return inner->bind_mw(behind(window), wanted, rkey);
+}
+
+device::QpStatus Qp::status(device::Context* device) const {
+  device::QpStatus status;
+  status.qpn = qpn_;
+  status.type = static_cast<std::uint8_t>(init_.type);
+  std::lock_guard lock(mutex_);
+  const ibv_qp_attr& set = attributes_.values();
+  ibv_qp_state state = set.qp_state;
+  if (apart_ != Apart::kNo) {
+    state = left_in_;
+  } else if (device != nullptr) {
+    state = inner->state();
+  }
+  status.state = static_cast<std::uint8_t>(state);
+  status.wire_qpn = device != nullptr ? inner->qpn() : qpn_;
+  if (!attributes_.has(IBV_QP_DEST_QPN)) return status;
+  status.peer_qpn = status.peer_wire_qpn = set.dest_qp_num;
+  if (set.ah_attr.is_global == 0) return status;
+  status.peer = endpoint_of(set.ah_attr.grh.dgid);
+  ibv_gid_entry local{};
+  const bool is_known =
+      gids_.source_of(set.ah_attr, &local.gid) ||
+      (device != nullptr &&
+       device->query_gid(set.ah_attr.port_num, set.ah_attr.grh.sgid_index, &local) == 0);
+  if (is_known) status.local = endpoint_of(local.gid);
+  return status;
+}
+
+// --- A stop
+
+void Qp::hold() {
+  const auto lock = send_gate_.lock();
+  holding_ = true;
+  std::lock_guard attributes(mutex_);
+  if (apart_ == Apart::kNo) left_in_ = inner->state();
+}
+
+bool Qp::sends_are_done(const Pd& pd) {
+  const auto lock = send_gate_.lock();
+  const int error = is_ud() ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
+                            : send_marker_.post(*inner, pd);
+  if (error != 0) return error != ENOMEM;  // else it has failed, and does nothing any more
+  return !send_marker_.is_out();
+}
+
+int Qp::flush(bool* flushes) {
+  ibv_qp_state left_in = IBV_QPS_RESET;
+  {
+    std::lock_guard lock(mutex_);
+    left_in = left_in_;
+  }
+  *flushes = left_in != IBV_QPS_RESET && left_in != IBV_QPS_ERR && has_receive_queue();
+  receives_.wait(has_receive_queue() && left_in != IBV_QPS_RESET);
+  flushed_ = 0;
+  if (!*flushes) return 0;
+  returns_.count_flushed(qpn_, &flushed_);
+  return to_error_state();
+}
+
+int Qp::to_error_state() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return inner->modify(attributes, IBV_QP_STATE);
+}
+
+bool Qp::receives_are_back() {
+  if (receive_marker_ == 0) {
+    ibv_recv_wr receive{};
+    receive.wr_id = returns_.add_marker();
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = inner->post_recv(&receive, &bad)) {
+      returns_.withdraw(receive.wr_id);
+      return error != ENOMEM;
+    }
+    receive_marker_ = receive.wr_id;
+    to_error_state();  // once more: rdma_rxe does not see what is posted in that state
+  }
+  if (returns_.is_out(receive_marker_)) return false;
+  receive_marker_ = 0;
+  return true;
+}
+
+void Qp::leave_device() {
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.leave(flushed_);
+  inner = queue_ = nullptr;
+}
+
+int Qp::reset() {
+  returns_.count_flushed(qpn_, nullptr);
+  receives_.keep(flushed_);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  return inner->modify(attributes, IBV_QP_STATE);
+}
+
+device::QpInit Qp::remade() const {
+  device::QpInit init = init_;
+  init.pd = behind(init_.pd);
+  init.send_cq = behind(init_.send_cq);
+  init.recv_cq = behind(init_.recv_cq);
+  init.srq = behind(init_.srq);
+  return init;
+}
+
+int Qp::go_to(ibv_qp_state state) {
+  const int mask = state == IBV_QPS_ERR ? IBV_QP_STATE : attributes_.mask_to(init_.type, state);
+  ibv_qp_attr wanted = attributes_.values();
+  wanted.qp_state = state;
+  return rename(&wanted, mask) ? inner->modify(wanted, mask) : EADDRNOTAVAIL;
+}
+
+int Qp::begin_to_connect() {
+  std::lock_guard lock(mutex_);
+  if (left_in_ == IBV_QPS_RESET) return 0;
+  apart_ = Apart::kAway;
+  return go_to(IBV_QPS_INIT);
+}
+
+int Qp::connect() {
+  std::lock_guard lock(mutex_);
+  apart_ = Apart::kNo;
+  if (left_in_ == IBV_QPS_RESET) return 0;
+  // No way leads from RESET to ERR (IBTA vol. 1, figure 124).
+  const ibv_qp_state last = left_in_ == IBV_QPS_ERR ? IBV_QPS_INIT : left_in_;
+  if (left_in_ != IBV_QPS_ERR || inner->state() == IBV_QPS_RESET) {
+    for (int state = IBV_QPS_INIT; state <= last; ++state) {
+      if (const int error = go_to(static_cast<ibv_qp_state>(state))) return error;
+    }
+    for (const Group& group : groups_) {
+      if (const int error = inner->attach_mcast(group.gid, group.lid)) return error;
+    }
+  }
+  return left_in_ == IBV_QPS_ERR ? go_to(IBV_QPS_ERR) : 0;
+}
+
+void Qp::fail() {
+  {
+    std::lock_guard lock(mutex_);
+    apart_ = Apart::kNo;
+  }
+  to_error_state();
+}
+
+bool Qp::resume() {
+  if (pass_receives() != 0) fail();
+  const auto lock = send_gate_.lock();
+  if (send_marker_.is_out()) return false;
+  if (held_.post(*queue_) != 0) fail();
+  held_.clear();
+  holding_ = false;
+  if (send_gate_.is_shut()) send_gate_.open();
+  return true;
+}
+
+}  // namespace ferry::virt

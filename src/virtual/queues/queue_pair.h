@@ -1,0 +1,227 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device/movable.h"
+#include "virtual/messages/letters.h"
+#include "virtual/queues/datagrams.h"
+#include "virtual/queues/qp_attributes.h"
+#include "virtual/queues/receive_queue.h"
+#include "virtual/queues/renamed_queues.h"
+#include "virtual/queues/send_buffer.h"
+#include "virtual/shadows/gids.h"
+#include "virtual/shadows/numbers.h"
+#include "virtual/shadows/objects.h"
+#include "virtual/stop/calls.h"
+#include "virtual/stop/gate.h"
+#include "virtual/stop/returns.h"
+#include "virtual/stop/send_marker.h"
+
+namespace ferry::virt {
+
+class Qp;
+
+// Whom a QP asks when the program connects it.
+class Introducer {
+ public:
+  virtual ~Introducer() = default;
+  // Whether the QP and the peer of these attributes have to be introduced to each other before they
+  // can be connected: one of them has moved, and is not what its GID, QPN and keys say.
+  virtual bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) = 0;
+  // Keeps the QP apart with these attributes (Qp::keep_apart()), and begins the introduction. 0 or
+  // errno.
+  virtual int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) = 0;
+  // Resets the QP by reset(), which gives 0 or errno; then the QP has no peer any more.
+  virtual int part(Qp& qp, const std::function<int()>& reset) = 0;
+};
+
+class Qp final : public Shadow<device::Qp> {
+ public:
+  // `init`: as the application gave it, with the capacities that the device has granted. Throws
+  // std::bad_alloc.
+  Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
+     const Gids& gids, Introducer& introducer, Datagrams& datagrams);
+
+  // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
+  void rename_by(const Numbers& numbers);
+  // The same for attributes alone: no key has changed.
+  void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
+  // A UD QP: from now on datagrams go where `datagrams` has them go.
+  void readdress();
+  bool is_ud() const { return init_.type == IBV_QPT_UD; }
+  // A receive that was posted to a UD QP, of the last ones (PostedReceives::find()).
+  std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
+    return has_receive_queue() ? receives_.find(index) : std::nullopt;
+  }
+  // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
+  // or nobody posts.
+  void meet(const Introduction& peer);
+
+  // --- Apart: the program sees the QP connected, the device does not. Its requests are held.
+
+  bool is_apart() const {
+    std::lock_guard lock(mutex_);
+    return apart_ != Apart::kNo;
+  }
+  // The program connects the QP, which waits in INIT for an introduction. 0 or errno.
+  int keep_apart(const ibv_qp_attr& attributes, int mask);
+  // The device has not the QP that the program knows, until connect().
+  void stay_away();
+  // The QP was reset, or has ended: nothing of it is held, kept or counted any more.
+  void abandon();
+
+  std::uint32_t qpn() const override { return qpn_; }
+  ibv_qp_state state() const override;
+  int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
+    if (!send_gate_.enter()) [[unlikely]]
+      return post_slowly(list, bad);
+    const int error = queue_->post_send(list, bad);
+    send_gate_.leave();
+    return error;
+  }
+  int post_all(ibv_send_wr* list) override;
+  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override { return receives_.post(list, bad); }
+  int modify(const ibv_qp_attr& attributes, int mask) override;
+  int query(ibv_qp_attr* attributes) const override;
+  int limit_rate(const ibv_qp_rate_limit_attr& attributes) override;
+  int attach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
+  int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
+  int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
+
+  // What the device tells of the QP by itself, and what the application set. Null: the device
+  // behind is away.
+  device::QpStatus status(device::Context* device) const;
+  const device::QpInit& init() const { return init_; }
+  bool has_receive_queue() const { return init_.srq == nullptr && init_.cap.max_recv_wr > 0; }
+  // What the application set.
+  ibv_qp_attr attributes() const {
+    std::lock_guard lock(mutex_);
+    return attributes_.values();
+  }
+
+  // --- A stop of the device behind. The program's calls wait, and both gates are shut.
+
+  Gate& send_gate() { return send_gate_; }
+  Gate& receive_gate() { return receives_.gate(); }
+  // From now on requests are held. They are as many as the send queue takes at most; receives go on
+  // to the device.
+  void hold();
+  // Whether the device has done all requests: a marker behind them has come back. False: not yet;
+  // completions are to be swept, and this to be asked again. Before, a UD QP has got its path.
+  bool sends_are_done(const Pd& pd);
+  // The AH of a UD QP for its marker, from its port to itself; null: there is none, or no need.
+  bool wants_path_to_itself() const {
+    const std::uint8_t port = attributes().port_num;
+    return is_ud() && port != 0 && (to_itself_ == nullptr || path_port_ != port);
+  }
+  // Gives the former one, which the caller destroys.
+  device::Ah* set_path_to_itself(device::Ah* path, std::uint8_t port) {
+    path_port_ = port;
+    return std::exchange(to_itself_, path);
+  }
+  // The QP goes to the error state, which flushes its receives; their number is counted. Threads
+  // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue,
+  // and was in no state in which it is empty.
+  int flush(bool* flushes);
+  // Whether all have come back. Asked as sends_are_done().
+  bool receives_are_back();
+  // The QP of the device is about to end. Receives are kept from now on.
+  void leave_device();
+  // Its receives have come back, and it is to be connected anew: the same QP, where the device has
+  // no room for another one.
+  int reset();
+  // How the QP is made anew, and that it was; then it is brought to the state in which the device was
+  // left. 0 or errno.
+  device::QpInit remade() const;
+  void enter_device(device::Qp& object) { attach(object); }
+  int connect();
+  // A UD QP, which has nobody to wait for: it gets receives already, and no datagram before connect().
+  int begin_to_connect();
+  // Posts the receives that are kept and not posted yet.
+  int refill() { return receives_.refill(); }
+  // From now on the device gets receives at once. 0 or errno.
+  int pass_receives() { return receives_.pass(); }
+  // Posts what was held, and lets threads in again. False: a marker that was given up still waits in
+  // the send queue, behind requests that are not done; this is to be called again.
+  bool resume();
+  // The device refuses what the application believes done: the QP fails, as it does when a device
+  // finds out late.
+  void fail();
+
+ private:
+  // Nothing: it is for the device.
+  std::optional<int> modify_apart(const ibv_qp_attr& attributes, int mask);
+  int reset_by_program(const ibv_qp_attr& attributes, int mask);
+  int fail_apart();
+  int to_error_state();
+  // With mutex_.
+  int go_to(ibv_qp_state state);
+  int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
+  int hold(ibv_send_wr* list, ibv_send_wr** bad);
+  bool takes(const ibv_send_wr& request) const;
+  // Puts renamed_ into the way of requests.
+  void put_renamed();
+  void direct(device::Qp& queue);
+  // With the device's numbers for those of the application. False: the path's source is not here.
+  bool rename(ibv_qp_attr* attributes, int mask) const;
+  bool is_own(const ibv_qp_attr& attributes) const;
+
+  const std::uint32_t qpn_;
+  const device::QpInit init_;
+  Calls& calls_;
+  Returns& returns_;
+  const Gids& gids_;
+  Introducer& introducer_;
+  Datagrams& datagrams_;
+  const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
+  // Its QP behind and its keys; null: they are those of the application, or of this context.
+  struct Peer {
+    std::uint32_t qpn = 0;
+    ibv_gid gid{};
+    NumberTable rkeys{8};
+  };
+  std::unique_ptr<Peer> peer_;
+  std::unique_ptr<RenamedQp> renamed_;
+  device::Qp* queue_;  // the object behind, or renamed_
+
+  Gate send_gate_;
+  // Guarded by the lock of send_gate_; holding_ is read without it:
+  std::atomic<bool> holding_ = false;
+  SendBuffer held_;
+  SendMarker send_marker_;
+
+  ReceiveQueue<device::Qp> receives_;
+  std::uint32_t flushed_ = 0;
+  std::uint64_t receive_marker_ = 0;
+  device::Ah* to_itself_ = nullptr;
+  std::uint8_t path_port_ = 0;  // of to_itself_
+
+  mutable std::mutex mutex_;  // guards what follows
+  QpAttributes attributes_;
+  // The multicast groups that the QP is attached to, in this order.
+  struct Group {
+    ibv_gid gid{};
+    std::uint16_t lid = 0;
+  };
+  std::vector<Group> groups_;
+  enum class Apart : std::uint8_t {
+    kNo,
+    kUnmet,  // its peer has not introduced itself; the device's QP is in INIT
+    kAway    // the device's QP was made anew in a move, and does not go on yet
+  };
+  Apart apart_ = Apart::kNo;
+  // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of
+  // them to read.
+  ibv_qp_state left_in_ = IBV_QPS_RESET;
+};
+
+}  // namespace ferry::virt

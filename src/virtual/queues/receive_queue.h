@@ -1,0 +1,90 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <optional>
+
+#include "device/objects.h"
+#include "virtual/queues/posted_receives.h"
+#include "virtual/stop/gate.h"
+
+namespace ferry::virt {
+
+// The receives of a QP or of an SRQ (`Target`), which a device does not give back when it is left:
+// they are noted, and those that were not consumed are posted again.
+template <typename Target>
+class ReceiveQueue {
+ public:
+  // The target takes `max_wr` receives of `max_sge` elements each; the latest `noted` of them are noted,
+  // which are no fewer. Throws std::bad_alloc.
+  ReceiveQueue(std::uint32_t max_wr, std::uint32_t max_sge, std::uint32_t noted, Target& target)
+      : max_wr_(max_wr), max_sge_(max_sge), target_(&target), noted_(noted, max_sge) {}
+
+  // Data path: as Target::post_recv().
+  int post(ibv_recv_wr* list, ibv_recv_wr** bad) {
+    if (!gate_.enter()) [[unlikely]]
+      return post_slowly(list, bad);
+    const int error = target_->post_recv(list, bad);
+    if (error == 0 && list->next == nullptr) [[likely]] {
+      noted_.note(*list);
+    } else {
+      note_list(list, error != 0 ? *bad : nullptr);
+    }
+    gate_.leave();
+    return error;
+  }
+  Gate& gate() { return gate_; }
+  // The queue has room for another number of receives now. Throws std::bad_alloc.
+  void resize(std::uint32_t max_wr);
+  // Where receives go: the object behind, or what gives its numbers to them. The gate is shut, its
+  // lock is held, or nobody posts.
+  void direct(Target& target) { target_ = &target; }
+
+  // --- A stop. The gate is shut.
+
+  // Threads that post receives wait. `takes`: the queue is in a state in which it takes some.
+  void wait(bool takes);
+  // The receives that wait in the device are about to go, and are kept: they are the latest `count`.
+  // Further ones are kept behind them. Without effect on the count if receives are kept already.
+  void keep(std::uint32_t count);
+  // The same; the target ends.
+  void leave(std::uint32_t count);
+  // Posts those that are kept and not posted yet. 0 or errno.
+  int refill();
+  // The same, and from now on the target gets receives at once.
+  int pass();
+  // As pass(), but what is kept is gone.
+  void drop();
+
+  // PostedReceives::posted() and find(), for a thread that has its completion.
+  std::uint32_t posted() const { return noted_.posted(); }
+  std::optional<PostedReceives::Receive> find(std::uint32_t index);
+
+ private:
+  // What becomes of receives that the program posts.
+  enum class Mode : std::uint8_t { kPass, kWait, kKeep };
+
+  int post_slowly(ibv_recv_wr* list, ibv_recv_wr** bad);
+  void note_list(const ibv_recv_wr* list, const ibv_recv_wr* end);
+  // With the gate's lock:
+  int keep_list(ibv_recv_wr* list, ibv_recv_wr** bad);
+  void keep_locked(std::uint32_t count);
+  int refill_locked();
+  void pass_locked();
+
+  Gate gate_;
+  // Guarded by the gate:
+  std::uint32_t max_wr_;
+  const std::uint32_t max_sge_;
+  Target* target_;
+  PostedReceives noted_;
+  std::uint32_t kept_ = 0;      // the latest ones, which are to be posted again
+  std::uint32_t refilled_ = 0;  // of these, what the target has got
+  bool takes_ = true;
+  Mode mode_ = Mode::kPass;
+  std::condition_variable mode_changed_;
+};
+
+}  // namespace ferry::virt

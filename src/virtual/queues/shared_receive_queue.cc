@@ -1,0 +1,73 @@
+#include "virtual/queues/shared_receive_queue.h"
+
+#include <utility>
+
+#include "virtual/stop/self_sender.h"
+
+namespace ferry::virt {
+
+void Srq::rename_by(const Numbers& numbers) {
+  const auto lock = gate().lock();
+  renamed_.reset();
+  if (numbers.lkeys.is_used()) {
+    renamed_ = std::make_unique<RenamedSrq>(*inner, numbers.lkeys, init_.attributes.max_sge);
+    receives_.direct(*renamed_);
+  } else {
+    receives_.direct(*inner);
+  }
+}
+
+int Srq::modify(const ibv_srq_attr& attributes, int mask) {
+  const Calls::Call call(calls_);
+  // Room for what a thread posts as soon as the device takes more.
+  if ((mask & IBV_SRQ_MAX_WR) != 0 && attributes.max_wr > init_.attributes.max_wr)
+    receives_.resize(attributes.max_wr);
+  if (const int error = inner->modify(attributes, mask)) return error;
+  if ((mask & IBV_SRQ_MAX_WR) == 0) return 0;
+  ibv_srq_attr granted{};
+  if (const int error = inner->query(&granted)) return error;
+  receives_.resize(granted.max_wr);
+  init_.attributes.max_wr = granted.max_wr;
+  return 0;
+}
+
+int Srq::query(ibv_srq_attr* attributes) const {
+  const Calls::Call call(calls_);
+  return inner->query(attributes);
+}
+
+int Srq::empty(device::Context& device, std::chrono::steady_clock::time_point deadline) {
+  receives_.wait(true);
+  waiting_ = 0;
+  ibv_srq_attr attributes{};
+  if (const int error = inner->query(&attributes)) return error;
+  limit_ = attributes.srq_limit;
+  attributes.srq_limit = 0;
+  if (limit_ != 0) {
+    if (const int error = inner->modify(attributes, IBV_SRQ_LIMIT)) return error;
+  }
+  return SelfSender::empty(device, *behind(init_.pd), *inner, deadline, &waiting_);
+}
+
+void Srq::leave_device() {
+  receives_.leave(waiting_);
+  renamed_.reset();
+  inner = nullptr;
+}
+
+device::SrqInit Srq::remade() const {
+  device::SrqInit init = init_;
+  init.pd = behind(init_.pd);
+  init.attributes.srq_limit = 0;  // resume() sets it, when receives wait again
+  return init;
+}
+
+int Srq::resume() {
+  int error = receives_.pass();
+  if (error != 0 || limit_ == 0) return error;
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = std::exchange(limit_, 0);
+  return inner->modify(attributes, IBV_SRQ_LIMIT);
+}
+
+}  // namespace ferry::virt

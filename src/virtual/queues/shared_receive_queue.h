@@ -1,0 +1,66 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "virtual/messages/needs.h"
+#include "virtual/queues/receive_queue.h"
+#include "virtual/queues/renamed_queues.h"
+#include "virtual/shadows/numbers.h"
+#include "virtual/shadows/objects.h"
+#include "virtual/stop/calls.h"
+
+namespace ferry::virt {
+
+class Srq final : public Shadow<device::Srq> {
+ public:
+  // `init`: as the application gave it, with what the device has granted. Throws std::bad_alloc.
+  Srq(device::Srq& object, const device::SrqInit& init, Calls& calls)
+      : Shadow(object),
+        init_(init),
+        calls_(calls),
+        number_(object.number()),
+        receives_(init.attributes.max_wr, init.attributes.max_sge, init.attributes.max_wr, object) {
+  }
+
+  // As Qp::rename_by().
+  void rename_by(const Numbers& numbers);
+
+  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override { return receives_.post(list, bad); }
+  int modify(const ibv_srq_attr& attributes, int mask) override;
+  int query(ibv_srq_attr* attributes) const override;
+  std::uint32_t number() const override { return number_; }
+
+  Needs::Srq needs() const { return {init_.attributes.max_wr, init_.attributes.max_sge}; }
+
+  // --- A stop of the device behind. The program's calls wait, and the gate is shut.
+
+  Gate& gate() { return receives_.gate(); }
+  // Empties the SRQ of the device, `device`, to learn how many receives wait in it. No QP of the
+  // application uses it any more; threads that post further ones wait until leave_device(). Its limit
+  // is noted, and no event of it comes. 0 or errno.
+  int empty(device::Context& device, std::chrono::steady_clock::time_point deadline);
+  // The SRQ of the device is about to end. Receives are kept from now on.
+  void leave_device();
+  // How the SRQ is made anew, and that it was.
+  device::SrqInit remade() const;
+  void enter_device(device::Srq& object) { attach(object); }
+  // Posts the receives that are kept. 0 or errno.
+  int refill() { return receives_.refill(); }
+  // The same, and lets threads in again.
+  int resume();
+
+ private:
+  device::SrqInit init_;
+  Calls& calls_;
+  const std::uint32_t number_;
+  std::unique_ptr<RenamedSrq> renamed_;
+  ReceiveQueue<device::Srq> receives_;
+  std::uint32_t waiting_ = 0;  // receives that empty() has taken out
+  std::uint32_t limit_ = 0;    // to be set again; 0: none
+};
+
+}  // namespace ferry::virt

@@ -1,0 +1,68 @@
+#include "virtual/stop/returns.h"
+
+namespace ferry::virt {
+
+std::uint64_t Returns::add_marker() {
+  std::lock_guard lock(mutex_);
+  // The address of an object of Ferry's in the upper bits: no application counts that far, and none
+  // has a pointer of this form.
+  if (next_marker_ == 0) next_marker_ = reinterpret_cast<std::uintptr_t>(this) << 16;
+  const std::uint64_t marker = ++next_marker_;
+  markers_.insert(marker);
+  update();
+  return marker;
+}
+
+void Returns::withdraw(std::uint64_t marker) {
+  std::lock_guard lock(mutex_);
+  markers_.erase(marker);
+  update();
+}
+
+bool Returns::is_out(std::uint64_t marker) const {
+  std::lock_guard lock(mutex_);
+  return markers_.count(marker) > 0;
+}
+
+void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {
+  std::lock_guard lock(mutex_);
+  if (flushed != nullptr) {
+    flushed_[qpn] = flushed;
+  } else {
+    flushed_.erase(qpn);
+  }
+  update();
+}
+
+void Returns::update() {
+  sifts_.store(!markers_.empty() || !flushed_.empty(), std::memory_order_release);
+}
+
+bool Returns::is_ours(const ibv_wc& completion) {
+  const auto marker = markers_.find(completion.wr_id);
+  if (marker != markers_.end()) {
+    markers_.erase(marker);
+    update();
+    return true;
+  }
+  // Of a failed completion wr_id, status, qp_num and vendor_err alone mean something. A QP is emptied
+  // of its requests before it is flushed, so what is flushed are receives.
+  if (completion.status != IBV_WC_WR_FLUSH_ERR) return false;
+  const auto counted = flushed_.find(completion.qp_num);
+  if (counted == flushed_.end()) return false;
+  ++*counted->second;
+  return true;
+}
+
+int Returns::sift(ibv_wc* completions, int count) {
+  std::lock_guard lock(mutex_);
+  int kept = 0;
+  for (int i = 0; i < count; ++i) {
+    ibv_wc& completion = completions[i];
+    if (is_ours(completion)) continue;
+    completions[kept++] = completion;
+  }
+  return kept;
+}
+
+}  // namespace ferry::virt
