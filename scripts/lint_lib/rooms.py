@@ -3,7 +3,7 @@
 The order is docs/architecture.md's: every indented line under "Rooms" that has names and arrows only, as
 "wire → port", says that each room is above the next. "Below" goes on from line to line. A room is a path in src/ and
 everything in it that is not another room's: with the rooms "host" and "host/proc", src/host/proc/tree.h belongs to
-host/proc.
+host/proc. No folder of src/ has more than MOST lines of C++ of its own: a newcomer finds nothing in a larger one.
 """
 
 import posixpath
@@ -14,6 +14,7 @@ from .finding import Finding
 PAGE = "docs/architecture.md"
 HEADING = re.compile(r"#+ +Rooms *$")
 ORDER = re.compile(r"(?: {4}|\t)\s*([\w/-]+(?: +→ +[\w/-]+)+)\s*$")
+MOST = 3000
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
@@ -61,6 +62,7 @@ def check(repository, files):
         return [Finding(PAGE, 1, "is not there, and should name the order of the rooms in src/")] if sources else []
     order = Order(repository.text(PAGE))
     findings = _page(order, repository.files()) if PAGE in files else []
+    findings += _sizes(repository, {posixpath.dirname(name) for name in sources})
     for name in sources:
         if repository.is_cxx(name):
             findings += _file(repository, order, name)
@@ -85,6 +87,16 @@ def _page(order, files):
     findings += [Finding(PAGE, line, f"the room {room} is below itself: take out one of the arrows")
                  for room, line in order.lines.items() if room in order.below(room)]
     return findings
+
+
+def _sizes(repository, folders):
+    files = {folder: [] for folder in folders}
+    for name in repository.files():
+        if repository.is_cxx(name) and (folder := posixpath.dirname(name)) in files:
+            files[folder].append(name)
+    sizes = {folder: sum(repository.text(name).count("\n") for name in names) for folder, names in files.items()}
+    return [Finding(files[folder][0], 1, f"{folder} has {size} lines, {MOST} are the most: make rooms in it")
+            for folder, size in sorted(sizes.items()) if size > MOST]
 
 
 def _file(repository, order, name):

@@ -115,6 +115,16 @@ class Lint(unittest.TestCase):
         self.finds(("docs/architecture.md:3: ", "the room wire is below itself"),
                    ("docs/architecture.md:4: ", "the room tool is below itself"))
 
+    def test_a_folder_that_is_too_large(self):
+        self.rooms()
+        self.write("src/wire/a.h", "\n" * 2000)
+        self.write("src/wire/b.cc", "\n" * 1000)
+        self.write("src/wire/deep/c.h", "\n" * 2999)
+        self.assertEqual(self.lint(), [])
+        self.write("src/wire/b.cc", "\n" * 1001)
+        self.finds(("src/wire/a.h:1: ", "src/wire has 3001 lines"))
+        self.assertEqual(self.lint("src/tool"), [])
+
     def test_a_page_that_is_missing(self):
         self.write("src/app/a.h", "")
         self.finds(("docs/architecture.md:1: ",))
