@@ -13,6 +13,93 @@ using device::ObjectType;
 using device::Record;
 using device::RestoreCommand;
 
+namespace {
+
+template <typename Object>
+Handle handle_of(const Object* object) {
+  return object != nullptr ? object->handle : 0;
+}
+
+// These write the body of an object's record, and give its version.
+
+std::uint16_t write_body(const MemoryRegion& region, wire::ByteWriter& writer) {
+  const device::MrHead saved{
+      region.pd->handle, region.key,  reinterpret_cast<std::uintptr_t>(region.address),
+      region.length,     region.iova, region.is_null ? device::kNullRegion : region.access};
+  encode(saved, writer);
+  return version_of(saved);
+}
+
+std::uint16_t write_body(const CompletionQueue& queue, wire::ByteWriter& writer) {
+  CqRecord saved;
+  saved.contents = queue.contents();
+  saved.capacity = static_cast<std::uint32_t>(queue.capacity());
+  saved.armed = static_cast<std::uint8_t>(saved.contents.armed);
+  saved.overflowed = saved.contents.overflowed;
+  saved.timestamps = queue.timestamps;
+  saved.ignore_overrun = queue.ignore_overrun;
+  encode(saved, writer);
+  return version_of(saved);
+}
+
+std::uint16_t write_body(const SharedReceiveQueue& queue, wire::ByteWriter& writer) {
+  const SharedReceiveQueue::Init& init = queue.init();
+  device::SrqHead head;
+  head.pd = init.pd->handle;
+  head.xrcd = handle_of(init.xrcd);
+  head.cq = handle_of(init.cq);
+  head.number = init.number;
+  head.max_wr = queue.max_wr();
+  head.max_sge = init.max_sge;
+  encode(head, writer);
+  queue.save(writer);
+  return 1;
+}
+
+std::uint16_t write_body(const QueuePair& pair, wire::ByteWriter& writer) {
+  const QueuePair::Init& init = pair.init();
+  device::QpHead head;
+  head.pd = handle_of(init.pd);
+  head.send_cq = handle_of(init.send_cq);
+  head.recv_cq = handle_of(init.recv_cq);
+  head.srq = init.srq != nullptr ? init.srq->init().handle : 0;
+  head.xrcd = handle_of(init.xrcd);
+  head.type = static_cast<std::uint8_t>(init.type);
+  head.virtual_qpn = init.virtual_qpn;
+  head.wire_qpn = pair.wire_qpn();
+  head.cap = init.cap;
+  head.sq_sig_all = init.sq_sig_all;
+  head.block_multicast_loopback = init.block_multicast_loopback;
+  encode(head, writer);
+  pair.save(writer);
+  return pair.is_paced() ? 2 : version_of(head);
+}
+
+std::uint16_t write_body(const MemoryWindow& window, wire::ByteWriter& writer) {
+  device::MwHead saved;
+  saved.pd = window.pd->handle;
+  saved.key = window.key;
+  saved.posted_key = window.posted_key;
+  saved.type = static_cast<std::uint8_t>(window.type);
+  if (const MemoryRegion* region = window.region) {
+    saved.region = region->handle;
+    saved.qp = window.qp != nullptr ? window.qp->init().handle : 0;
+    saved.address = reinterpret_cast<std::uintptr_t>(window.address);
+    saved.length = window.length;
+    saved.iova = window.iova;
+    saved.access = window.access;
+  }
+  encode(saved, writer);
+  return 1;
+}
+
+std::uint16_t write_body(const AddressHandle& ah, wire::ByteWriter& writer) {
+  encode(device::AhHead{ah.pd()->handle, ah.attributes()}, writer);
+  return 1;
+}
+
+}  // namespace
+
 int Context::describe(std::vector<std::byte>* out, int* count) try {
   if (engine_.abandoned()) return ENODEV;
   if (!engine_.suspended()) return EBUSY;
@@ -21,16 +108,22 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
   engine_.suspension().wake_all();
   *count = 0;
   std::vector<std::byte> body;
-  std::uint16_t version = 1;
   const auto record = [&](ObjectType type, Handle handle, auto&& write) {
     body.clear();
-    version = 1;
     wire::ByteWriter writer(&body);
-    write(writer);
+    const std::uint16_t version = write(writer);
     device::put_record(out, type, handle, body, version);
     ++*count;
   };
-  record(ObjectType::kContext, 0, [&](wire::ByteWriter& writer) {
+  const auto record_all = [&](ObjectType type, const auto& objects_of_type) {
+    for (const auto& [handle, object] : objects_of_type) {
+      record(type, handle, [&, each = object.get()](wire::ByteWriter& writer) {
+        return write_body(*each, writer);
+      });
+    }
+  };
+  const auto nothing = [](wire::ByteWriter&) -> std::uint16_t { return 1; };
+  record(ObjectType::kContext, 0, [&](wire::ByteWriter& writer) -> std::uint16_t {
     ContextRecord saved;
     saved.origin_slot = origin_slot_;
     saved.next_handle = next_handle_;
@@ -40,91 +133,16 @@ int Context::describe(std::vector<std::byte>* out, int* count) try {
       std::memcpy(saved.gids.emplace_back().raw, gid.bytes.data(), gid.bytes.size());
     }
     encode(saved, writer);
+    return 1;
   });
-  for (const auto& [handle, pd] : pds_) record(ObjectType::kPd, handle, [](wire::ByteWriter&) {});
-  for (const auto& [handle, xrcd] : xrcds_) {
-    record(ObjectType::kXrcd, handle, [](wire::ByteWriter&) {});
-  }
-  for (const auto& [handle, mr] : mrs_) {
-    record(ObjectType::kMr, handle, [&, region = mr.get()](wire::ByteWriter& writer) {
-      const device::MrHead saved{
-          region->pd->handle, region->key,  reinterpret_cast<std::uintptr_t>(region->address),
-          region->length,     region->iova, region->is_null ? device::kNullRegion : region->access};
-      version = version_of(saved);
-      encode(saved, writer);
-    });
-  }
-  for (const auto& [handle, cq] : cqs_) {
-    record(ObjectType::kCq, handle, [&, queue = cq.get()](wire::ByteWriter& writer) {
-      CqRecord saved;
-      saved.contents = queue->contents();
-      saved.capacity = static_cast<std::uint32_t>(queue->capacity());
-      saved.armed = static_cast<std::uint8_t>(saved.contents.armed);
-      saved.overflowed = saved.contents.overflowed;
-      saved.timestamps = queue->timestamps;
-      saved.ignore_overrun = queue->ignore_overrun;
-      version = version_of(saved);
-      encode(saved, writer);
-    });
-  }
-  const auto handle_of = [](const auto* object) { return object != nullptr ? object->handle : 0; };
-  for (const auto& [handle, srq] : srqs_) {
-    record(ObjectType::kSrq, handle, [&, queue = srq.get()](wire::ByteWriter& writer) {
-      const SharedReceiveQueue::Init& init = queue->init();
-      device::SrqHead head;
-      head.pd = init.pd->handle;
-      head.xrcd = handle_of(init.xrcd);
-      head.cq = handle_of(init.cq);
-      head.number = init.number;
-      head.max_wr = queue->max_wr();
-      head.max_sge = init.max_sge;
-      encode(head, writer);
-      queue->save(writer);
-    });
-  }
-  for (const auto& [handle, qp] : qps_) {
-    record(ObjectType::kQp, handle, [&, pair = qp.get()](wire::ByteWriter& writer) {
-      const QueuePair::Init& init = pair->init();
-      device::QpHead head;
-      head.pd = handle_of(init.pd);
-      head.send_cq = handle_of(init.send_cq);
-      head.recv_cq = handle_of(init.recv_cq);
-      head.srq = init.srq != nullptr ? init.srq->init().handle : 0;
-      head.xrcd = handle_of(init.xrcd);
-      head.type = static_cast<std::uint8_t>(init.type);
-      head.virtual_qpn = init.virtual_qpn;
-      head.wire_qpn = pair->wire_qpn();
-      head.cap = init.cap;
-      head.sq_sig_all = init.sq_sig_all;
-      head.block_multicast_loopback = init.block_multicast_loopback;
-      version = pair->is_paced() ? 2 : version_of(head);
-      encode(head, writer);
-      pair->save(writer);
-    });
-  }
-  for (const auto& [handle, mw] : mws_) {
-    record(ObjectType::kMw, handle, [&, window = mw.get()](wire::ByteWriter& writer) {
-      device::MwHead saved;
-      saved.pd = window->pd->handle;
-      saved.key = window->key;
-      saved.posted_key = window->posted_key;
-      saved.type = static_cast<std::uint8_t>(window->type);
-      if (const MemoryRegion* region = window->region) {
-        saved.region = region->handle;
-        saved.qp = window->qp != nullptr ? window->qp->init().handle : 0;
-        saved.address = reinterpret_cast<std::uintptr_t>(window->address);
-        saved.length = window->length;
-        saved.iova = window->iova;
-        saved.access = window->access;
-      }
-      encode(saved, writer);
-    });
-  }
-  for (const auto& [handle, ah] : ahs_) {
-    record(ObjectType::kAh, handle, [&, object = ah.get()](wire::ByteWriter& writer) {
-      encode(device::AhHead{object->pd()->handle, object->attributes()}, writer);
-    });
-  }
+  for (const auto& [handle, pd] : pds_) record(ObjectType::kPd, handle, nothing);
+  for (const auto& [handle, xrcd] : xrcds_) record(ObjectType::kXrcd, handle, nothing);
+  record_all(ObjectType::kMr, mrs_);
+  record_all(ObjectType::kCq, cqs_);
+  record_all(ObjectType::kSrq, srqs_);
+  record_all(ObjectType::kQp, qps_);
+  record_all(ObjectType::kMw, mws_);
+  record_all(ObjectType::kAh, ahs_);
   return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;
