@@ -64,7 +64,7 @@ int Service::connect(Id& id, const rdma_ucm_conn_param& p) {
     const auto transport = transport_of(id.qp_type);
     if (!transport) return EINVAL;
     id.qpn = p.qp_num & 0xFFFFFF;
-    Devices::Place place{id.qpn, {}};
+    Devices::QpPlace place{id.qpn, {}};
     devices_.find_qp(id.device, id.qpn, &place);
     cm::Req req;
     if (const int error = fill(id, from, p, &req.data); error != 0) return error;
@@ -108,7 +108,7 @@ int Service::accept(Id& id, const rdma_ucm_accept& c) {
   // The peer is given a QPN of the slot that belongs to the address by which it knows this side. At
   // the present address that is the wire QPN. A peer that was redirected from the former address
   // is given the virtual QPN, of the name for life.
-  Devices::Place place{id.qpn, {}};
+  Devices::QpPlace place{id.qpn, {}};
   if (gid(id) == id.source.ip) devices_.find_qp(id.device, id.qpn, &place);
   int error = 0;
   if (is_datagram(id)) {

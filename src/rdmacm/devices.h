@@ -29,11 +29,11 @@ class Devices {
   virtual std::uint8_t active_mtu(const Device& device) = 0;  // ibv_mtu
 
   // Where a QP of this process is, by its virtual QPN. False: there is no such QP.
-  struct Place {
+  struct QpPlace {
     std::uint32_t wire_qpn = 0;
     port::Address peer;  // now; zero when it has none
   };
-  virtual bool find_qp(const Device& device, std::uint32_t qpn, Place* out) = 0;
+  virtual bool find_qp(const Device& device, std::uint32_t qpn, QpPlace* out) = 0;
 
   // What the peer of a QP was told to use for its own QP (clause 12.6.5, 12.6.7).
   struct Retries {

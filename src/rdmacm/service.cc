@@ -146,7 +146,7 @@ void Service::refresh(Id& id) {
   if (c == nullptr) return;
   port::Address from = sockets_.current(c->from, id.device.netdev);
   port::Address to = c->to;
-  Devices::Place place;
+  Devices::QpPlace place;
   if (id.qpn != 0 && devices_.find_qp(id.device, id.qpn, &place) && place.peer != port::Address{}) {
     to = place.peer;
   }

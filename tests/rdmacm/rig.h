@@ -32,7 +32,7 @@ struct FakeDevices final : Devices {
   std::vector<Listed> list() override { return {{{"f0", "lo", kGuid}, {kLoopback}}}; }
   std::uint8_t gid_index(const Device&, const port::Address&) override { return 3; }
   std::uint8_t active_mtu(const Device&) override { return IBV_MTU_2048; }
-  bool find_qp(const Device&, std::uint32_t qpn, Place* out) override {
+  bool find_qp(const Device&, std::uint32_t qpn, QpPlace* out) override {
     if (moved_qpn == 0 || qpn != moved_qpn) return false;
     *out = {moved_qpn + 0x1000, moved_peer};
     return true;

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/failure.h"
-#include "host/proc/process_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -117,11 +116,18 @@ void KernelGids::forget() {
   std::erase_if(seen_, [&](const auto& entry) { return now - entry.second.at > kJust; });
 }
 
+std::vector<Descriptor> opened_device_files(pid_t pid) {
+  auto descriptors = descriptors_of(pid);
+  std::erase_if(descriptors, [](const Descriptor& descriptor) {
+    return !descriptor.target.starts_with("/dev/infiniband/uverbs");
+  });
+  return descriptors;
+}
+
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs) {
   std::vector<std::string> devices;
-  for (const auto& descriptor : descriptors_of(pid)) {
+  for (const auto& descriptor : opened_device_files(pid)) {
     const fs::path target = descriptor.target;
-    if (target.parent_path() != "/dev/infiniband") continue;
     std::string device = line_of(fs::path(sysfs) / target.filename() / "ibdev");
     if (!device.empty()) devices.push_back(std::move(device));
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host/proc/process_facts.h"
 #include "port/endpoint.h"
 
 // The RDMA devices of this host's kernel. Ferry's own are none of them.
@@ -49,7 +50,9 @@ class KernelGids {
   std::map<std::string, Seen> seen_;
 };
 
-// Those that a process has opened, as far as they are in /dev/infiniband under the names of /sys.
+// The descriptors by which a process has opened devices, in /dev/infiniband under the names of /sys.
+std::vector<Descriptor> opened_device_files(pid_t pid);
+// The names of these devices.
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs = kVerbsClass);
 
 // The character device by which programs use an RDMA device, in /dev/infiniband.

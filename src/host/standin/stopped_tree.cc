@@ -21,8 +21,6 @@
 namespace ferry::host {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr StandInId kNone = ~StandInId{0};  // there is no stand-in, and there will be none
 
 void close_contexts(std::vector<ContextSlots>& contexts) {
@@ -46,9 +44,11 @@ StoppedTree::~StoppedTree() {
   }
 }
 
-void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residents& residents,
-                       std::chrono::milliseconds deadline, const Recorder& record) {
-  const auto began = Clock::now();
+// Gives those that have stopped. *failure: what is wrong with the first of the others, or with what
+// one says of its sockets.
+std::vector<StoppedTree::Process> StoppedTree::ask_to_stop(
+    const std::vector<FerryProcess>& processes, const Residents& residents,
+    std::chrono::milliseconds deadline, std::string* failure) {
   const agent::Stop request{move_id_, static_cast<std::uint32_t>(deadline.count())};
   std::vector<std::future<agent::Stopped>> answers;
   for (const auto& process : processes) {
@@ -58,15 +58,15 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
   }
   std::vector<Process> stopped;
   std::set<port::Endpoint> seen;
-  std::string failure;
   const auto note = [&](const std::string& error) {
-    if (failure.empty()) failure = error;
+    if (failure->empty()) *failure = error;
   };
   for (std::size_t i = 0; i < processes.size(); ++i) {
+    const pid_t pid = processes[i].pid;
     try {
       agent::Stopped answer = answers[i].get();
       if (answer.error != 0) {
-        note(fmt::format("process {} cannot stop: {}", processes[i].pid, error_text(answer.error)));
+        note(fmt::format("process {} cannot stop: {}", pid, error_text(answer.error)));
         continue;
       }
       timing_.prepare_ns = std::max(timing_.prepare_ns, answer.prepare_ns);
@@ -75,58 +75,47 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       timing_.unacked_psns += answer.unacked_psns;
       Process process;
       process.process = processes[i];
-      process.started = start_time(processes[i].pid);
-      process.inner_pid = innermost_pid(processes[i].pid).value_or(processes[i].pid);
-      process.network = namespace_inode(processes[i].pid, "net");
+      process.started = start_time(pid);
+      process.inner_pid = innermost_pid(pid).value_or(pid);
+      process.network = namespace_inode(pid, "net");
       process.contexts = to_slots(std::move(answer.contexts));
       stopped.push_back(std::move(process));
     } catch (const Failure& error) {
       note(error.what());
-      control_.drop(processes[i].pid);  // a late answer must find that nobody waits for it
+      control_.drop(pid);  // a late answer must find that nobody waits for it
       continue;
     }
-    // When this fails the process is dropped below, with all others and only once: a dropped
-    // process connects again at once, and a second drop would end that connection too.
+    // When this fails the caller drops the process, with all others and only once: a dropped process
+    // connects again at once, and a second drop would end that connection too.
     try {
-      const pid_t pid = processes[i].pid;
       need_own_slots(pid, stopped.back().contexts, residents.of(pid).places, &seen);
     } catch (const Failure& error) {
       note(error.what());
     }
   }
-  // A process near its deadline may already have gone on by itself.
-  if (failure.empty() && Clock::now() - began > deadline / 2) {
-    failure = fmt::format("stopping took longer than {} ms", deadline.count() / 2);
-  }
-  if (failure.empty() && record) {
-    try {
-      std::vector<HeldProcess> held;
-      for (const auto& process : stopped) {
-        held.push_back({process.process.pid,
-                        process.started,
-                        process.process.control_block,
-                        {process.inner_pid, process.contexts}});
-      }
-      record(&held);
-      for (std::size_t i = 0; i < held.size(); ++i) {
-        for (std::size_t j = 0; j < stopped[i].contexts.size(); ++j)
-          stopped[i].contexts[j].names = std::move(held[i].place.contexts[j].names);
-      }
-    } catch (const Failure& error) {
-      failure = error.what();
-    }
-  }
-  if (!failure.empty()) {
-    for (auto& process : stopped) {
-      close_contexts(process.contexts);
-      control_.drop(process.process.pid);
-    }
-    throw Failure(failure);
-  }
-  timing_.began = began + std::chrono::nanoseconds(timing_.prepare_ns);
+  return stopped;
+}
 
-  std::lock_guard lock(mutex_);
-  processes_ = std::move(stopped);
+void StoppedTree::write_down(std::vector<Process>* stopped, const Recorder& record) {
+  std::vector<HeldProcess> held;
+  for (const auto& process : *stopped) {
+    held.push_back({process.process.pid,
+                    process.started,
+                    process.process.control_block,
+                    {process.inner_pid, process.contexts}});
+  }
+  record(&held);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    for (std::size_t j = 0; j < (*stopped)[i].contexts.size(); ++j)
+      (*stopped)[i].contexts[j].names = std::move(held[i].place.contexts[j].names);
+  }
+}
+
+// With mutex_. The processes let go of their sockets, for which stand-ins answer. Gives what failed;
+// empty: nothing.
+std::string StoppedTree::take_over_all(Clock::time_point began,
+                                       std::chrono::milliseconds deadline) {
+  std::string failure;
   for (auto& process : processes_) {
     try {
       take_over(process);
@@ -145,6 +134,37 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
       failure = fmt::format("stopping took longer than {} ms", deadline.count());
     }
   }
+  return failure;
+}
+
+void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residents& residents,
+                       std::chrono::milliseconds deadline, const Recorder& record) {
+  const auto began = Clock::now();
+  std::string failure;
+  std::vector<Process> stopped = ask_to_stop(processes, residents, deadline, &failure);
+  // A process near its deadline may already have gone on by itself.
+  if (failure.empty() && Clock::now() - began > deadline / 2) {
+    failure = fmt::format("stopping took longer than {} ms", deadline.count() / 2);
+  }
+  if (failure.empty() && record) {
+    try {
+      write_down(&stopped, record);
+    } catch (const Failure& error) {
+      failure = error.what();
+    }
+  }
+  if (!failure.empty()) {
+    for (auto& process : stopped) {
+      close_contexts(process.contexts);
+      control_.drop(process.process.pid);
+    }
+    throw Failure(failure);
+  }
+  timing_.began = began + std::chrono::nanoseconds(timing_.prepare_ns);
+
+  std::lock_guard lock(mutex_);
+  processes_ = std::move(stopped);
+  failure = take_over_all(began, deadline);
   if (failure.empty()) return hold_ports();
   phase_ = Phase::kRolledBack;
   for (auto& process : processes_) {

@@ -90,6 +90,7 @@ class StoppedTree {
   bool all_gone() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   enum class Phase { kStopped, kRolledBack, kCommitted };
   struct Process {
     FerryProcess process;
@@ -101,6 +102,11 @@ class StoppedTree {
     bool frozen = false, back = false;
   };
 
+  std::vector<Process> ask_to_stop(const std::vector<FerryProcess>& processes,
+                                   const Residents& residents, std::chrono::milliseconds deadline,
+                                   std::string* failure);
+  static void write_down(std::vector<Process>* stopped, const Recorder& record);
+  std::string take_over_all(Clock::time_point began, std::chrono::milliseconds deadline);
   void note_limits(const Process& process);
   void take_over(Process& process);
   void hold_ports();

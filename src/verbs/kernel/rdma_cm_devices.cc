@@ -79,7 +79,7 @@ std::uint8_t RdmaCmDevices::active_mtu(const rdmacm::Device& device) {
   return static_cast<std::uint8_t>(port.active_mtu);
 }
 
-bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, Place* out) {
+bool RdmaCmDevices::find_qp(const rdmacm::Device& device, std::uint32_t qpn, QpPlace* out) {
   return with_context(device, [&](device::MovableContext& context) {
     std::vector<device::QpStatus> qps;
     context.status(&qps);

@@ -14,7 +14,7 @@ class RdmaCmDevices final : public rdmacm::Devices {
   std::vector<Listed> list() override;
   std::uint8_t gid_index(const rdmacm::Device& device, const port::Address& address) override;
   std::uint8_t active_mtu(const rdmacm::Device& device) override;
-  bool find_qp(const rdmacm::Device& device, std::uint32_t qpn, Place* out) override;
+  bool find_qp(const rdmacm::Device& device, std::uint32_t qpn, QpPlace* out) override;
   void peer_was_told(const rdmacm::Device& device, std::uint32_t qpn,
                      const Retries& retries) override;
   int route(const port::Address& from, const port::Address& to, std::uint32_t scope,

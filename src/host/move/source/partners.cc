@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "device/parcel.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/process_facts.h"
 #include "host/proc/process_tree.h"
 #include "port/address_text.h"
@@ -23,10 +24,6 @@ constexpr std::size_t kMostNeeds = 64 << 10;    // bytes, of all contexts of a d
 constexpr std::size_t kMostDestinations = 256;  // of datagrams, which are asked for a ferryd
 constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
 
-bool is_device(const Descriptor& descriptor) {
-  return descriptor.target.starts_with("/dev/infiniband/uverbs");
-}
-
 bool is_connected(const device::QpStatus& qp) {
   return (qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS) && qp.peer_qpn != 0;
 }
@@ -37,12 +34,6 @@ device::Letter::End own_end(const device::QpStatus& qp) {
 
 device::Letter::End peer_end(const device::QpStatus& qp) {
   return {qp.peer.address, qp.peer_qpn};
-}
-
-std::vector<Descriptor> devices_of(pid_t pid) {
-  auto descriptors = descriptors_of(pid);
-  std::erase_if(descriptors, [](const Descriptor& descriptor) { return !is_device(descriptor); });
-  return descriptors;
 }
 
 }  // namespace
@@ -96,7 +87,7 @@ void Partners::look(const std::string& program, pid_t root,
   datagram_destinations_.clear();
   std::vector<Carrier::Connection> connections;
   for (const pid_t pid : process_tree(root)) {
-    const auto opened = devices_of(pid);
+    const auto opened = opened_device_files(pid);
     if (opened.empty()) continue;
     const bool is_ferrys =
         std::any_of(processes.begin(), processes.end(),
