@@ -2,7 +2,7 @@
 # Debian's programs between Ferry's RNIC and the kernel's rdma_rxe, which knows nothing of Ferry: in a virtual machine
 # whose interfaces are on the lab's networks.
 #
-#   rxe_test.sh [GROUP...]     groups: pingpong rc read atomic uc ud cm slots moves (default: all)
+#   rxe_test.sh [GROUP...]     groups: pingpong rc read atomic uc ud cm slots multicast moves (default: all)
 #
 # TCG makes the machine slow: few iterations. The QPs' timeout is 1 s (-u 18): no result depends on that.
 # shellcheck source=tests/programs/lib.sh
@@ -262,6 +262,25 @@ moved_stream() { # OPERATION
   ok "stream_check --ops $1 towards rdma_rxe: nothing is lost, doubled or corrupted in two moves"
 }
 
+# datagram_check sends both ways by UC or UD, and checks what comes; it tells what was lost, which is no failure.
+moved_datagrams() { # TRANSPORT
+  beside server /root/datagram_check --json
+  vm_listens server 18700
+  mover h1 "$1" "$FERRY_BIN/datagram_check" $vm_eth --transport "$1" --rate 100 --seconds 600 --json
+  await_traffic h1 "$1"
+  move_there_and_back "$1"
+  hit INT "$1"
+  finishes "$1"
+  beside_ends server
+  doubled_nothing "$("$lab" logs "$1")"
+  doubled_nothing "$(<"$work/server")"
+  ok "datagram_check --transport $1 towards rdma_rxe: nothing is doubled or corrupted in two moves"
+}
+doubled_nothing() {
+  jq -e '.error == "" and .received > 0 and .duplicated + .unsent + .corrupted == 0' <<<"$1" >/dev/null ||
+    fail "datagram_check: $1"
+}
+
 # ends_with_it NAME: perftest's program in a container has ended. Both sides are told that their time is over (expire).
 ends_with_it() {
   vm pkill -ALRM -x 'ib_.*' || true
@@ -286,11 +305,14 @@ moved_server() { # NAME PROGRAM OPTION...
 
 group_moves() {
   local operation
-  "$vmlab" copy "$FERRY_BIN/stream_check" h1:/root
+  "$vmlab" copy "$FERRY_BIN"/{stream_check,datagram_check} h1:/root
   for operation in send write read; do moved_stream $operation; done
+  moved_datagrams uc
+  moved_datagrams ud
   moved_server sbw ib_send_bw
   moved_server wbw ib_write_bw -b
   moved_server rbw ib_read_bw
+  moved_server ucw ib_write_bw -c UC
   slow_rdma 4mbit
   mover h1 cms rping -s -C 4000 -S 4096
   await 'cms listens' unless_ended h1 cms listens_by_cm cms
@@ -304,10 +326,26 @@ group_moves() {
   ok 'rping: a server that moved, a client of the machine'
 }
 
+group_multicast() {
+  local group=239.7.7.7 receiver sides
+  for sides in 'h1 vm' 'vm h1'; do
+    read -r server_host client_host <<<"$sides"
+    runs=$((runs + 1))
+    with_ferry "$server_host" 180 stdbuf -oL mckey -m $group -b "$(rdma_of "$server_host")" -C 10 \
+      >"$work/server" 2>&1 &
+    receiver=$!
+    await 'mckey has joined' ended_or "$receiver" says "$work/server" 'receiving data transfers'
+    with_ferry "$client_host" 180 mckey -m $group -b "$(rdma_of "$client_host")" -s -C 10 >"$work/client" 2>&1 ||
+      fail "mckey on $client_host: $(tail -n 5 "$work/client")"
+    wait "$receiver" || fail "mckey on $server_host: $(tail -n 5 "$work/server")"
+    ok "mckey on $client_host sends"
+  done
+}
+
 export FERRY_VMLAB=${FERRY_LAB:-rxe}
 use_lab rxe 2 qemu-system-x86_64 mmdebstrap
 trap stop_vm EXIT
 start_vm
-if (($# == 0)); then set -- pingpong rc read atomic uc ud cm slots moves; fi
+if (($# == 0)); then set -- pingpong rc read atomic uc ud cm slots multicast moves; fi
 for group in "$@"; do "group_$group"; done
 summary
