@@ -270,10 +270,11 @@ int Context::destroy(device::Object* object) {
   const Call call(calls_);
   auto* shadow = dynamic_cast<Shadowing*>(object);
   if (shadow == nullptr) return EINVAL;
-  if (auto* pd = dynamic_cast<Pd*>(object)) destroy_window(*pd);
+  auto* pd = dynamic_cast<Pd*>(object);
   auto* qp = dynamic_cast<Qp*>(object);
   std::unique_lock talks(talks_mutex_, std::defer_lock);
-  if (qp != nullptr) talks.lock();  // nobody is in the midst of a step of its talk
+  if (qp != nullptr || pd != nullptr) talks.lock();  // nobody is in the midst of a step of a talk
+  if (pd != nullptr) destroy_region(*pd);
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
@@ -293,6 +294,7 @@ int Context::destroy(device::Object* object) {
   if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
     cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
+  if (qp != nullptr) destroy_window(*qp);
   if (qp != nullptr) forget_talk(*qp);
   if (qp != nullptr && qp->is_ud()) remove_ud(*qp);
   return 0;

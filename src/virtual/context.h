@@ -139,10 +139,14 @@ class Context final : public device::MovableContext, private device::EventSink, 
   const char* obstacle_of(Qp& qp);
   // Whether the peer of these attributes is a QP of this context.
   bool is_own(const ibv_qp_attr& attributes);
-  // What markers need.
+  // What markers need. With talks_mutex_, or while the program's calls wait.
+  int make_window(Qp& qp);
   int make_windows();
   int make_paths_to_themselves();
-  void destroy_window(Pd& pd);
+  // Also when a marker may have been flushed: then the provider and the device may have other keys of
+  // the window, and the device would refuse the next bind of it.
+  void destroy_window(Qp& qp);
+  void destroy_region(Pd& pd);
   void shut_gates();
   // True: some completion came.
   bool sweep();

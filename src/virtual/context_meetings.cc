@@ -53,6 +53,7 @@ int Context::part(Qp& qp, const std::function<int()>& reset) {
   // Its peer waits for the end of a move in which this QP takes no part.
   if (found != talks_.end() && found->second.is_told) write(qp, LetterKind::kGoOn);
   if (const int error = reset()) return error;
+  destroy_window(qp);
   forget_talk(qp);
   return 0;
 }

@@ -93,35 +93,45 @@ int Context::can_stop() {
 }
 
 // The window is bound with a region, because librxe reads that also when no byte is bound.
-int Context::make_windows() {
+int Context::make_window(Qp& qp) {
   static std::byte nothing;
-  for (Pd* pd : all<Pd>()) {
-    if (pd->window != nullptr) continue;
-    device::MrInit init;
-    init.pd = pd->inner;
-    init.address = &nothing;
-    init.length = sizeof nothing;
-    init.iova = reinterpret_cast<std::uintptr_t>(&nothing);
-    init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-    if (pd->region == nullptr) {
-      if (const int error = inner_->reg_mr(init, &pd->region)) return error;
-    }
-    if (const int error = inner_->alloc_mw(pd->inner, IBV_MW_TYPE_1, &pd->window)) return error;
+  if (!qp.wants_window()) return 0;
+  Pd& pd = *static_cast<Pd*>(qp.init().pd);
+  device::MrInit init;
+  init.pd = pd.inner;
+  init.address = &nothing;
+  init.length = sizeof nothing;
+  init.iova = reinterpret_cast<std::uintptr_t>(&nothing);
+  init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+  if (pd.region == nullptr) {
+    if (const int error = inner_->reg_mr(init, &pd.region)) return error;
+  }
+  device::Mw* window = nullptr;
+  if (const int error = inner_->alloc_mw(pd.inner, IBV_MW_TYPE_1, &window)) return error;
+  qp.set_window(window);
+  return 0;
+}
+
+int Context::make_windows() {
+  for (Qp* qp : all<Qp>()) {
+    if (const int error = make_window(*qp)) return error;
   }
   return 0;
 }
 
-void Context::destroy_window(Pd& pd) {
-  for (device::Object* object : {static_cast<device::Object*>(std::exchange(pd.window, nullptr)),
-                                 static_cast<device::Object*>(std::exchange(pd.region, nullptr))}) {
-    if (object != nullptr) inner_->destroy(object);
-  }
+void Context::destroy_window(Qp& qp) {
+  if (device::Mw* window = qp.set_window(nullptr)) inner_->destroy(window);
+}
+
+void Context::destroy_region(Pd& pd) {
+  if (device::Mr* region = std::exchange(pd.region, nullptr)) inner_->destroy(region);
 }
 
 void Context::prepare() {
   const Calls::Call call(calls_);
   if (!gids_.are_learned()) gids_.learn(*inner_);
-  make_windows();  // quiesce() tells whether that failed
+  std::lock_guard lock(talks_mutex_);  // no QP goes
+  make_windows();                      // quiesce() tells whether that failed
 }
 
 void Context::shut_gates() {
@@ -210,6 +220,7 @@ void Context::leave_device() {
     device::Qp* object = qp->inner;
     qp->leave_device();
     if (object != nullptr) inner_->destroy(object);
+    destroy_window(*qp);
     if (device::Ah* path = qp->set_path_to_itself(nullptr, 0)) inner_->destroy(path);
   }
   for (Srq* srq : all<Srq>()) {
@@ -231,7 +242,7 @@ void Context::leave_device() {
   }
   for (Mr* mr : all<Mr>()) leave(mr->inner);
   for (Pd* pd : all<Pd>()) {
-    destroy_window(*pd);
+    destroy_region(*pd);
     leave(pd->inner);
   }
   for (Channel* channel : all<Channel>()) {
@@ -282,7 +293,7 @@ int Context::make_memory_anew() {
     if (error != 0) return error;
     mr->attach(*made);
   }
-  return make_windows();
+  return 0;
 }
 
 int Context::make_queues_anew() {

@@ -229,7 +229,7 @@ void Context::sweep_queues(Qp& qp) {
 
 bool Context::drain_step(Qp& qp, Talk& talk) {
   sweep_queues(qp);
-  if (make_windows() != 0) return true;
+  if (make_window(qp) != 0) return true;
   if (qp.inner->state() == IBV_QPS_RTS && !sends_are_done(qp)) return true;
   sweep_queues(qp);
   resume_queues(qp);
@@ -246,6 +246,7 @@ bool Context::flush_step(Qp& qp, Talk& talk) {
   calls_.go_on();
   resume_queues(qp);
   const Introduction peer = *std::exchange(talk.peer, std::nullopt);
+  destroy_window(qp);
   if (error == 0 || qp.reset() == 0) {
     connect_with_peer(qp, peer);
   } else {

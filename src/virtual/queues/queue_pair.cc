@@ -350,7 +350,7 @@ void Qp::hold() {
 bool Qp::sends_are_done(const Pd& pd) {
   const auto lock = send_gate_.lock();
   const int error = is_ud() ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
-                            : send_marker_.post(*inner, pd);
+                            : send_marker_.post(*inner, window_, pd.region);
   if (error != 0) return error != ENOMEM;  // else it has failed, and does nothing any more
   return !send_marker_.is_out();
 }

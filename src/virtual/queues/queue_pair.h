@@ -116,8 +116,15 @@ class Qp final : public Shadow<device::Qp> {
   // to the device.
   void hold();
   // Whether the device has done all requests: a marker behind them has come back. False: not yet;
-  // completions are to be swept, and this to be asked again. Before, a UD QP has got its path.
+  // completions are to be swept, and this to be asked again. Before, a UD QP has got its path,
+  // another one its window.
   bool sends_are_done(const Pd& pd);
+  // The window that the markers of an RC or UC QP bind; null: there is none, or no need.
+  bool wants_window() const {
+    return (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) && window_ == nullptr;
+  }
+  // Gives the former one, which the caller destroys.
+  device::Mw* set_window(device::Mw* window) { return std::exchange(window_, window); }
   // The AH of a UD QP for its marker, from its port to itself; null: there is none, or no need.
   bool wants_path_to_itself() const {
     const std::uint8_t port = attributes().port_num;
@@ -202,6 +209,7 @@ class Qp final : public Shadow<device::Qp> {
   ReceiveQueue<device::Qp> receives_;
   std::uint32_t flushed_ = 0;
   std::uint64_t receive_marker_ = 0;
+  device::Mw* window_ = nullptr;
   device::Ah* to_itself_ = nullptr;
   std::uint8_t path_port_ = 0;  // of to_itself_
 

@@ -46,9 +46,8 @@ using Xrcd = Shadow<device::Xrcd>;
 class Pd final : public Shadow<device::Pd> {
  public:
   using Shadow::Shadow;
-  // Of the device behind, for the markers of a stop: they bind the window to no byte of the region.
-  // Null: there is none yet.
-  device::Mw* window = nullptr;
+  // Of the device behind, for the markers of a stop: they bind windows to no byte of it. Null: there is
+  // none yet.
   device::Mr* region = nullptr;
 };
 

@@ -12,15 +12,15 @@ std::uint32_t another_qkey(std::uint32_t qkey) {
 
 }  // namespace
 
-int SendMarker::post(device::Qp& qp, const Pd& pd) {
+int SendMarker::post(device::Qp& qp, device::Mw* window, const device::Mr* region) {
   if (id_ != 0) return 0;
   const std::uint64_t id = returns_.add_marker();
   device::MwBind bind;  // of no byte: the window is bound to nothing, as before
-  bind.mr = pd.region;
+  bind.mr = region;
   bind.wr_id = id;
   bind.send_flags = IBV_SEND_SIGNALED;
   std::uint32_t rkey = 0;
-  const int error = qp.bind_mw(pd.window, bind, &rkey);
+  const int error = qp.bind_mw(window, bind, &rkey);
   if (error != 0) {
     returns_.withdraw(id);
   } else {

@@ -1,0 +1,200 @@
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "rig.h"
+
+// Which memory windows the markers of a stop bind. rdma_rxe carries out a bind only if the window has the
+// key that it had when the bind was posted; a bind that it refuses is an error of its QP.
+namespace ferry::virt::testing {
+namespace {
+
+using r::Send;
+
+struct Bind {
+  int window = 0;  // numbered as they were made
+  const device::Qp* qp = nullptr;
+};
+
+// A QP of the device below, whose binds are noted.
+class NotedQp final : public device::Qp {
+ public:
+  NotedQp(device::Qp& qp, std::map<device::Mw*, int>& windows, std::vector<Bind>& binds)
+      : inner(qp), windows_(windows), binds_(binds) {}
+  std::uint32_t qpn() const override { return inner.qpn(); }
+  ibv_qp_state state() const override { return inner.state(); }
+  int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
+    return inner.post_send(list, bad);
+  }
+  int post_all(ibv_send_wr* list) override { return inner.post_all(list); }
+  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
+    return inner.post_recv(list, bad);
+  }
+  int modify(const ibv_qp_attr& attributes, int mask) override {
+    return inner.modify(attributes, mask);
+  }
+  int query(ibv_qp_attr* attributes) const override { return inner.query(attributes); }
+  int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override {
+    binds_.push_back({windows_.at(window), this});
+    return inner.bind_mw(window, bind, rkey);
+  }
+  device::Qp& inner;
+
+ private:
+  std::map<device::Mw*, int>& windows_;
+  std::vector<Bind>& binds_;
+};
+
+struct Notes {
+  int windows = 0;  // that were made
+  std::vector<Bind> binds;
+};
+
+class NotingContext final : public device::Context {
+ public:
+  NotingContext(std::unique_ptr<device::Context> inner, Notes& notes)
+      : inner_(std::move(inner)), notes_(notes) {}
+  int query_device(ibv_device_attr_ex* out) override { return inner_->query_device(out); }
+  int query_port(std::uint8_t port, ibv_port_attr* out) override {
+    return inner_->query_port(port, out);
+  }
+  int query_gid(std::uint8_t port, unsigned index, ibv_gid_entry* out) override {
+    return inner_->query_gid(port, index, out);
+  }
+  int query_pkey(std::uint8_t port, int index, std::uint16_t* out) override {
+    return inner_->query_pkey(port, index, out);
+  }
+  int alloc_pd(device::Pd** out) override { return inner_->alloc_pd(out); }
+  int reg_mr(const device::MrInit& init, device::Mr** out) override {
+    return inner_->reg_mr(init, out);
+  }
+  int create_cq(const device::CqInit& init, device::Cq** out) override {
+    return inner_->create_cq(init, out);
+  }
+  int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override {
+    const int error = inner_->alloc_mw(pd, type, out);
+    if (error == 0) windows_[*out] = ++notes_.windows;
+    return error;
+  }
+  int create_qp(device::QpInit* init, device::Qp** out) override {
+    device::Qp* made = nullptr;
+    const int error = inner_->create_qp(init, &made);
+    if (error != 0) return error;
+    auto noted = std::make_unique<NotedQp>(*made, windows_, notes_.binds);
+    *out = noted.get();
+    qps_.emplace(*out, std::move(noted));
+    return 0;
+  }
+  int destroy(device::Object* object) override {
+    const auto qp = qps_.find(object);
+    if (qp == qps_.end()) {
+      if (auto* window = dynamic_cast<device::Mw*>(object)) windows_.erase(window);
+      return inner_->destroy(object);
+    }
+    const int error = inner_->destroy(&qp->second->inner);
+    if (error == 0) qps_.erase(qp);
+    return error;
+  }
+  void abandon() override { inner_->abandon(); }
+  std::size_t windows() const { return windows_.size(); }
+
+ private:
+  std::unique_ptr<device::Context> inner_;
+  Notes& notes_;
+  std::map<device::Mw*, int> windows_;
+  std::map<device::Object*, std::unique_ptr<NotedQp>> qps_;
+};
+
+class NotingRnic final : public device::Rnic {
+ public:
+  explicit NotingRnic(Notes& notes) : notes_(notes) {}
+  const std::string& name() const override { return inner_.name(); }
+  const std::string& netdev() const override { return inner_.netdev(); }
+  std::uint64_t guid() const override { return 1; }
+  std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override {
+    auto inner = inner_.open(sink, error);
+    if (inner == nullptr) return nullptr;
+    auto context = std::make_unique<NotingContext>(std::move(inner), notes_);
+    last = context.get();
+    return context;
+  }
+  NotingContext* last = nullptr;  // that was opened
+
+ private:
+  LoopbackRnic inner_;
+  Notes& notes_;
+};
+
+// A program whose QPs `a` and `b` are connected with each other.
+struct Windows : ::testing::Test, Program {
+  Notes notes;
+  NotingRnic* noting = nullptr;
+  device::Qp *a = nullptr, *b = nullptr;
+  device::Mr* mr = nullptr;
+  std::uint64_t memory[8] = {};
+
+  void SetUp() override {
+    auto inner = std::make_unique<NotingRnic>(notes);
+    noting = inner.get();
+    rnic = std::make_unique<Rnic>(std::move(inner));
+    int error = 0;
+    context = rnic->open_movable(sink, moves, &error);
+    ASSERT_NE(context, nullptr);
+    ASSERT_EQ(context->alloc_pd(&pd), 0);
+    ASSERT_EQ(context->create_cq({1000}, &cq), 0);
+    a = create_qp();
+    b = create_qp();
+    connect(a, b);
+    mr = reg(memory, sizeof memory);
+  }
+  // It waits for a receive.
+  void send_without_receive() { ASSERT_EQ(Send(IBV_WR_SEND, 1, memory, 8, mr).post(a), 0); }
+};
+
+TEST_F(Windows, EachQpBindsOneOfItsOwn) {
+  for (int round = 1; round <= 2; ++round) {
+    notes.binds.clear();
+    move();
+    std::map<int, const device::Qp*> binders;
+    for (const Bind& bind : notes.binds) {
+      const auto [found, is_first] = binders.emplace(bind.window, bind.qp);
+      EXPECT_TRUE(is_first || found->second == bind.qp) << "two QPs bind window " << bind.window;
+    }
+    EXPECT_EQ(binders.size(), 2u);
+  }
+}
+
+TEST_F(Windows, OneWhoseBindWasFlushedIsNotBoundAgain) {
+  send_without_receive();
+  EXPECT_EQ(quiesce(std::chrono::milliseconds(50)), ETIMEDOUT);
+  ASSERT_FALSE(notes.binds.empty());
+  const int last = notes.windows;
+  ibv_qp_attr attributes{};
+  for (device::Qp* qp : {a, b}) {
+    for (const ibv_qp_state state : {IBV_QPS_ERR, IBV_QPS_RESET}) {
+      attributes.qp_state = state;
+      ASSERT_EQ(qp->modify(attributes, IBV_QP_STATE), 0);
+    }
+  }
+  connect(a, b);
+  notes.binds.clear();
+  move();
+  EXPECT_EQ(notes.binds.size(), 2u);
+  for (const Bind& bind : notes.binds) EXPECT_GT(bind.window, last);
+}
+
+TEST_F(Windows, GoWithTheirQps) {
+  ASSERT_EQ(quiesce(), 0);
+  context->resume(true);
+  EXPECT_EQ(noting->last->windows(), 2u);
+  ASSERT_EQ(context->destroy(a), 0);
+  EXPECT_EQ(noting->last->windows(), 1u);
+  ASSERT_EQ(context->destroy(b), 0);
+  EXPECT_EQ(noting->last->windows(), 0u);
+  ASSERT_EQ(context->destroy(mr), 0);
+  EXPECT_EQ(context->destroy(cq), 0);
+  EXPECT_EQ(context->destroy(pd), 0);
+}
+
+}  // namespace
+}  // namespace ferry::virt::testing
