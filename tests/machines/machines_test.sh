@@ -150,6 +150,9 @@ group_device() {
   vm h2 'rdma link add rxe0 type rxe netdev eth0'
   ok 'SRQs move along, and QPs of threads that have ended; a host without a device is no destination'
 
+  unreliable_connection
+  ok 'a UC pingpong goes on when its client, its server, and both at the same time move'
+
   counted_messages
   ok 'each SEND, WRITE and READ is done once, whichever end moves or both do, and when a ferryd is killed in the middle'
 
@@ -180,6 +183,23 @@ unload_rxe() { on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc del
 # start_of_kernel HOST COMMAND
 start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
 end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >/dev/null; do sleep 0.1; done"; }
+# Nothing is sent again on UC: it goes on if no message was lost.
+unreliable_connection() {
+  local server moving
+  start_of_kernel h2 'ibv_uc_pingpong -g 1 -e -n 2000000000'
+  await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
+  start_of_kernel h1 'ibv_uc_pingpong -g 1 -e -n 2000000000 h2'
+  await 'the client runs' packets_go_on h1
+  server=$(vm h2 'pgrep -x ibv_uc_pingpong')
+  move_of_kernel h1 h3 ibv_uc_pingpong
+  move_of_kernel h2 h1 ibv_uc_pingpong
+  vm h3 'ferry move ibv_uc_pingpong --to h2' &
+  moving=$!
+  vm h1 "ferry move $server --to h3" || fail 'the server does not move while the client does'
+  wait "$moving" || fail 'the client does not move while the server does'
+  await 'both go on' packets_go_on h3
+  end_of_kernel ibv_uc_pingpong
+}
 # stream_check, without its TCP connection, counts what is lost and doubled while both ends move, and while ferryds are
 # killed in the middle: then the source has the objects of its device made anew.
 counted_messages() {
