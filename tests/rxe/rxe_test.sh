@@ -264,17 +264,26 @@ moved_stream() { # OPERATION
 
 # datagram_check sends both ways by UC or UD, and checks what comes; it tells what was lost, which is no failure.
 moved_datagrams() { # TRANSPORT
+  local before=''
   beside server /root/datagram_check --json
   vm_listens server 18700
   mover h1 "$1" "$FERRY_BIN/datagram_check" $vm_eth --transport "$1" --rate 100 --seconds 600 --json
   await_traffic h1 "$1"
   move_there_and_back "$1"
+  await 'rdma_rxe receives' vm_receives_more
   hit INT "$1"
   finishes "$1"
   beside_ends server
   doubled_nothing "$("$lab" logs "$1")"
   doubled_nothing "$(<"$work/server")"
   ok "datagram_check --transport $1 towards rdma_rxe: nothing is doubled or corrupted in two moves"
+}
+# More than the first time; that is in `before`, the caller's. Nobody acknowledges UC and UD.
+vm_receives_more() {
+  local now
+  now=$(vm cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts)
+  : "${before:=$now}"
+  ((now > before + 20))
 }
 doubled_nothing() {
   jq -e '.error == "" and .received > 0 and .duplicated + .unsent + .corrupted == 0' <<<"$1" >/dev/null ||
@@ -327,15 +336,15 @@ group_moves() {
 }
 
 group_multicast() {
-  local group=239.7.7.7 receiver sides
+  local address=239.7.7.7 receiver sides
   for sides in 'h1 vm' 'vm h1'; do
     read -r server_host client_host <<<"$sides"
     runs=$((runs + 1))
-    with_ferry "$server_host" 180 stdbuf -oL mckey -m $group -b "$(rdma_of "$server_host")" -C 10 \
+    with_ferry "$server_host" 180 stdbuf -oL mckey -m $address -b "$(rdma_of "$server_host")" -C 10 \
       >"$work/server" 2>&1 &
     receiver=$!
     await 'mckey has joined' ended_or "$receiver" says "$work/server" 'receiving data transfers'
-    with_ferry "$client_host" 180 mckey -m $group -b "$(rdma_of "$client_host")" -s -C 10 >"$work/client" 2>&1 ||
+    with_ferry "$client_host" 180 mckey -m $address -b "$(rdma_of "$client_host")" -s -C 10 >"$work/client" 2>&1 ||
       fail "mckey on $client_host: $(tail -n 5 "$work/client")"
     wait "$receiver" || fail "mckey on $server_host: $(tail -n 5 "$work/server")"
     ok "mckey on $client_host sends"
