@@ -5,6 +5,7 @@
 
 #include "agent/protocol.h"
 #include "input.h"
+#include "rnic/slot.h"
 #include "transport/migration/stand_in.h"
 #include "transport/stopped.h"
 #include "virtual/messages/letters.h"
