@@ -701,9 +701,8 @@ TEST_F(DaemonTest, WhatAFormerFerrydCommittedGoesOn) {
   const auto answer = there.daemon->awake(root, {61, {}});
   ASSERT_TRUE(answer.resume);
   EXPECT_FALSE(answer.resume->rollback);
-  const auto given_back = to_slots(answer.resume->contexts);
-  EXPECT_EQ(given_back.at(0).slots.at(0).local, slot.local);
-  UniqueFd given(given_back[0].slots[0].descriptor);
+  EXPECT_EQ(answer.resume->contexts.at(0).slots.at(0).local, slot.local);
+  UniqueFd given(answer.resume->contexts[0].slots[0].descriptor);
   EXPECT_TRUE(given);
   there.daemon->resumed(root, {61, 0, 1, 1});
   // Whoever watches hears all of it, also who comes late.

@@ -291,8 +291,9 @@ void ControlServer::handle(const std::shared_ptr<Connection>& connection, Messag
         answer(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
         return;
       }
-      const auto descriptors = agent::descriptors_of(decision.resume->contexts);
-      const int error = answer(MessageType::kResume, agent::encode(*decision.resume), descriptors);
+      const agent::Resume resume{decision.resume->rollback, to_parked(decision.resume->contexts)};
+      const auto descriptors = agent::descriptors_of(resume.contexts);
+      const int error = answer(MessageType::kResume, agent::encode(resume), descriptors);
       for (const int fd : descriptors) ::close(fd);
       // Not before: it expects nothing else until then.
       register_process(connection, awake.registration);

@@ -17,6 +17,7 @@
 
 #include "agent/protocol.h"
 #include "base/unique_fd.h"
+#include "host/journal/process_slots.h"
 
 // ferryd's end of the control protocol (agent/protocol.h): the UNIX socket, the processes that are
 // registered, and what CRIU's plugin and action scripts ask. A peer's pid and user come from the
@@ -33,8 +34,8 @@ struct FerryProcess {
 
 // What a process that has woken up is to do.
 struct WakeUp {
-  std::optional<agent::Resume>
-      resume;  // nothing: STAY. The server closes its descriptors when they were sent.
+  // Nothing: STAY. The server closes its descriptors when they were sent.
+  std::optional<ResumeSlots> resume;
   std::uint32_t retry_ms = 10;
 };
 

@@ -373,7 +373,7 @@ std::optional<WakeUp> Custody::awake(pid_t pid, std::uint64_t id) {
   }
 }
 
-std::optional<agent::Resume> Custody::wake(Claim& claim, pid_t pid) {
+std::optional<ResumeSlots> Custody::wake(Claim& claim, pid_t pid) {
   std::lock_guard lock(claim.waking);
   const std::uint64_t id = claim.note.id;
   if (!claim.arrival) {

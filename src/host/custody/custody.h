@@ -110,7 +110,7 @@ class Custody {
   void forget(const Kept& kept);
   static bool is_restored(Claim& claim, pid_t pid);
   void tell_arrival(const Claim& claim);
-  std::optional<agent::Resume> wake(Claim& claim, pid_t pid);
+  std::optional<ResumeSlots> wake(Claim& claim, pid_t pid);
   void bind(Claim& claim, pid_t pid);
 
   const ThisHost& host_;

@@ -388,7 +388,7 @@ bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
 WakeUp Daemon::awake(pid_t pid, const agent::Awake& awake) {
   WakeUp answer = decide(pid, awake);
   if (!answer.resume) return answer;
-  const auto contexts = to_slots(answer.resume->contexts);  // the answer keeps the descriptors
+  const auto& contexts = answer.resume->contexts;
   whereabouts_.arrived(pid, contexts, answer.resume->rollback);
   const bool brings_gids = !answer.resume->rollback &&
                            std::any_of(contexts.begin(), contexts.end(),

@@ -24,6 +24,12 @@ struct ProcessSlots {
   std::vector<ContextSlots> contexts;
 };
 
+// What a process gets to go on with (agent::Resume).
+struct ResumeSlots {
+  bool rollback = false;
+  std::vector<ContextSlots> contexts;
+};
+
 // The descriptors go along. If a parcel is malformed, closes those of all, and throws Failure.
 std::vector<ContextSlots> to_slots(std::vector<agent::ParkedContext> contexts);
 // Of the slots of a context, all have a descriptor, or none has; they stay their owner's.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent/protocol.h"
+#include "host/journal/process_slots.h"
 
 namespace ferry::host {
 
@@ -20,7 +21,7 @@ class UnderWay {
   // `root`: the root of the tree that CRIU has, as the script says. Gives the script's exit status.
   virtual int action(const std::string& name, pid_t root) = 0;
   // The answer to AWAKE; nothing: STAY.
-  virtual std::optional<agent::Resume> wake(pid_t inner_pid) = 0;
+  virtual std::optional<ResumeSlots> wake(pid_t inner_pid) = 0;
   virtual void resumed(pid_t inner_pid, const agent::Resumed& resumed) = 0;
 
   // True when the program's runtime restores it by itself (Unit::is_checkpointed()). Then:

@@ -344,16 +344,16 @@ void StoppedTree::tell_to_go(Process& process) {
   }
 }
 
-std::optional<agent::Resume> StoppedTree::wake(pid_t inner_pid) {
+std::optional<ResumeSlots> StoppedTree::wake(pid_t inner_pid) {
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kRolledBack) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
     if (!take_back(process)) return std::nullopt;
     // The process gets duplicates: if it fails to take them it may ask again.
-    const auto duplicates = duplicates_of(process.contexts);
+    auto duplicates = duplicates_of(process.contexts);
     if (!duplicates) return std::nullopt;
-    return agent::Resume{true, to_parked(*duplicates)};
+    return ResumeSlots{true, std::move(*duplicates)};
   }
   return std::nullopt;
 }

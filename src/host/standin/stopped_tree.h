@@ -53,7 +53,7 @@ class StoppedTree {
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
   void roll_back();
   // Gives the answer to AWAKE: nothing while that is undecided, or when the tree has moved.
-  std::optional<agent::Resume> wake(pid_t inner_pid);
+  std::optional<ResumeSlots> wake(pid_t inner_pid);
   // A process came back after a rollback.
   void resumed(pid_t inner_pid);
   // True when all came back, or none was stopped.

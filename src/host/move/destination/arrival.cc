@@ -514,7 +514,7 @@ void Arrival::clean_up() {
   decisions_.forget(move_id_, Side::kDestination);
 }
 
-std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
+std::optional<ResumeSlots> Arrival::wake(pid_t inner_pid) {
   std::lock_guard lock(mutex_);
   if (!is_committed()) return std::nullopt;
   for (auto& process : processes_) {
@@ -532,9 +532,9 @@ std::optional<agent::Resume> Arrival::wake(pid_t inner_pid) {
         return std::nullopt;
       }
     }
-    const auto duplicates = duplicates_of(process.contexts);
+    auto duplicates = duplicates_of(process.contexts);
     if (!duplicates) return std::nullopt;
-    return agent::Resume{false, to_parked(*duplicates)};
+    return ResumeSlots{false, std::move(*duplicates)};
   }
   return std::nullopt;
 }

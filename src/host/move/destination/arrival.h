@@ -82,7 +82,7 @@ class Arrival : public UnderWay {
   // another process may have the same number in its own.
   bool has_process(pid_t pid) const override;
   // What the processes tell, and ask.
-  std::optional<agent::Resume> wake(pid_t inner_pid) override;
+  std::optional<ResumeSlots> wake(pid_t inner_pid) override;
   void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
   // The process has registered with its sockets: it had told a former ferryd that it has them, if
   // not this one.

@@ -41,7 +41,7 @@ class FormerMove : public UnderWay {
 
   // CRIU's actions. post-dump waits for the decision; EAGAIN when this ferryd ends.
   int action(const std::string& name, pid_t root) override;
-  std::optional<agent::Resume> wake(pid_t inner_pid) override { return tree_->wake(inner_pid); }
+  std::optional<ResumeSlots> wake(pid_t inner_pid) override { return tree_->wake(inner_pid); }
   // The process uses its sockets again, or has never let go of them.
   void resumed(pid_t inner_pid, const agent::Resumed&) override { tree_->resumed(inner_pid); }
   bool has_process(pid_t pid) const override { return tree_->has_process(pid); }

@@ -819,7 +819,7 @@ void Move::kill_rest() {
   pidfds_.clear();
 }
 
-std::optional<agent::Resume> Move::wake(pid_t inner_pid) {
+std::optional<ResumeSlots> Move::wake(pid_t inner_pid) {
   return tree_.wake(inner_pid);
 }
 

@@ -105,7 +105,7 @@ class Move : public UnderWay {
   void frozen();  // throws Failure
   void dump_failed();
   int action(const std::string& name, pid_t root) override;
-  std::optional<agent::Resume> wake(pid_t inner_pid) override;
+  std::optional<ResumeSlots> wake(pid_t inner_pid) override;
   void resumed(pid_t inner_pid, const agent::Resumed& resumed) override;
   bool has_process(pid_t pid) const override { return tree_.has_process(pid); }
   bool is_checkpointed() const override { return unit_.is_checkpointed(); }
