@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/net.h"
+#include "device/parcel.h"
 #include "port/address_text.h"
 #include "transport/peer_retries.h"
 #include "transport/timers.h"
@@ -67,7 +68,8 @@ std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
 Peers peers_of(const std::vector<agent::ContextStatus>& contexts) {
   Peers peers;
   for (const auto& context : contexts) {
-    if (context.place.kind != device::Kind::kFerry) continue;  // its peers are told by letters
+    if (!device::kernel_device_of(context.place).empty())
+      continue;  // its peers are told by letters
     for (const auto& qp : context.qps) {
       if (!is_connected(qp) || has_class(qp, transport::PeerClass::kFerry)) continue;
       (has_class(qp, transport::PeerClass::kUnknown) ? peers.undecided : peers.standard)

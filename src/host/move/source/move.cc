@@ -23,6 +23,7 @@ extern "C" {
 #include "base/log.h"
 #include "base/net.h"
 #include "base/parallel.h"
+#include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
@@ -419,7 +420,7 @@ void Move::check_here_and_there() {
   }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
-    if (context.place.kind == device::Kind::kFerry) netdevs.insert(printable(context.netdev));
+    if (device::kernel_device_of(context.place).empty()) netdevs.insert(printable(context.netdev));
     qps_ += context.qps.size();
   }
   if (unit_.netns().empty()) {

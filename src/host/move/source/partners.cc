@@ -96,7 +96,7 @@ void Partners::look(const std::string& program, pid_t root,
     if (is_ferrys) status = control_.status(pid, kStatusLimit);
     const auto contexts = std::count_if(
         status.contexts.begin(), status.contexts.end(),
-        [](const auto& context) { return context.place.kind == device::Kind::kVirtual; });
+        [](const auto& context) { return !device::kernel_device_of(context.place).empty(); });
     if (opened.size() > static_cast<std::size_t>(contexts)) {
       throw Failure(fmt::format(
           "process {} ({}): descriptor {} ({}) is an RDMA device of the kernel that was not opened "
