@@ -37,6 +37,16 @@ bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
                      [&](const Descriptor& each) { return links.contains(each.target); });
 }
 
+// -1: there is none.
+int a_socket_of(const std::vector<ContextSlots>& contexts) {
+  for (const auto& context : contexts) {
+    for (const auto& slot : context.slots) {
+      if (slot.descriptor >= 0) return slot.descriptor;
+    }
+  }
+  return -1;
+}
+
 }  // namespace
 
 Whereabouts::Whereabouts(std::string name, std::string ferryd, ControlServer& control,
@@ -82,11 +92,8 @@ void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, 
     }
   }
   // All sockets are of one network.
-  for (const auto& context : contexts) {
-    for (const auto& slot : context.slots) {
-      if (slot.descriptor >= 0) resident.network = network_of_socket(slot.descriptor);
-    }
-  }
+  if (const int socket = a_socket_of(contexts); socket >= 0)
+    resident.network = network_of_socket(socket);
   const bool has_come = !resident.places.empty() || !resident.names.empty();
   if (pid != 0 && has_come) residents_.settle(resident);
 }
