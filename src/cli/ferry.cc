@@ -26,7 +26,8 @@ namespace {
 
 namespace cli = ferry::cli;
 
-// The subcommands that come here, each with what it does.
+// The subcommands that come here, each with what it does. Their options are read after the functions
+// that add them have returned, so that each subcommand shares the ownership of its own.
 class Commands {
  public:
   void add(CLI::App* command, std::function<int()> run) {
@@ -42,12 +43,6 @@ class Commands {
  private:
   std::vector<std::pair<CLI::App*, std::function<int()>>> all_;
 };
-
-// Options outlive the function that adds them: the command line is read later.
-template <typename Options>
-std::shared_ptr<Options> options_of() {
-  return std::make_shared<Options>();
-}
 
 std::string complaint_of_file(const std::string& file) {
   return file.starts_with('/') ? std::string() : "has to begin with /";
@@ -89,7 +84,7 @@ int run_move(const MoveOptions& options) {
 }
 
 void add_move(CLI::App& app, Commands& commands) {
-  const auto options = options_of<MoveOptions>();
+  const auto options = std::make_shared<MoveOptions>();
   auto* move = app.add_subcommand("move", "moves running programs to another host: all, or none");
   move->add_option("PROGRAM", options->programs, "container, program name or pid")->required();
   move->add_option("--to", options->to,
@@ -131,7 +126,7 @@ void add_ps(CLI::App& app, Commands& commands) {
   struct Options {
     bool queue_pairs = false, json = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* ps = app.add_subcommand("ps", "lists programs that use RDMA devices of Ferry's");
   ps->add_flag("--qps", options->queue_pairs, "a line for each queue pair")
       ->excludes(ps->add_flag("--json", options->json, "print as JSON"));
@@ -144,7 +139,7 @@ void add_history(CLI::App& app, Commands& commands) {
     std::uint32_t limit = 0;
     bool json = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* history = app.add_subcommand(
       "history", "lists the moves of this host, with their parts, and why those failed that did");
   history->add_option("PROGRAM", options->program, "only of programs of this name");
@@ -164,7 +159,7 @@ void add_top(CLI::App& app, Commands& commands) {
     std::uint32_t count = 0;
     bool json = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* top = app.add_subcommand("top", "shows what programs and their QPs send and receive now");
   top->add_option("--interval", options->interval, "seconds from one look to the next")
       ->capture_default_str()
@@ -184,7 +179,7 @@ void add_resolve(CLI::App& app, Commands& commands) {
     std::string move_id;
     bool commit = false, abort = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* resolve = app.add_subcommand("resolve", "decides a move in doubt, with its group, by hand");
   resolve->add_option("MOVE", options->move_id, "the move's id, from ferry ps")->required();
   auto* yes =
@@ -223,7 +218,7 @@ void add_ca(CLI::App& app, Commands& commands) {
     cli::NewScraper scraper;
     std::string ca_directory = cli::kCaDirectory, tls = ferry::host::kTlsDirectory;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* ca = app.add_subcommand("ca", "the CA, which says whose ferryd belongs here");
   ca->require_subcommand(1);
   auto* init = ca->add_subcommand("init", "makes a CA, and this host's certificate");
@@ -249,7 +244,7 @@ void add_host(CLI::App& app, Commands& commands) {
     std::string ca_directory = cli::kCaDirectory, tls = ferry::host::kTlsDirectory, file;
     bool replace = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* hosts = app.add_subcommand("host", "the hosts that belong together");
   hosts->require_subcommand(1);
   auto* add = hosts->add_subcommand("add", "makes a host's certificate, on the CA's host");
@@ -274,7 +269,7 @@ void add_doctor(CLI::App& app, Commands& commands) {
     std::string tls = ferry::host::kTlsDirectory;
     bool json = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   auto* doctor = app.add_subcommand(
       "doctor", "what works on this host, and towards others, and the way out of what does not");
   doctor->add_option("HOST", options->hosts,
@@ -290,7 +285,7 @@ void add_cdi(CLI::App& app, Commands& commands) {
     std::string libraries = cli::kCdiLibraries, output = cli::kCdiFile, bundle, device;
     bool json = false;
   };
-  const auto options = options_of<Options>();
+  const auto options = std::make_shared<Options>();
   const auto libraries_option = [&](CLI::App* command) {
     command->add_option("--library-dir", options->libraries, "where what containers mount is put")
         ->capture_default_str();
