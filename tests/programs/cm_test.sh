@@ -54,14 +54,7 @@ group_rc() {
 group_ud() {
   cm_pair 7174 udp udaddy -- udaddy -s "$one"
   cm_pair 7174 udp udaddy -c 10 -C 20 -- udaddy -s "$one" -c 10 -C 20
-  runs=$((runs + 1))
-  local receiver code=0
-  with_ferry h1 180 stdbuf -oL mckey -m 239.7.7.7 -b "$one" -C 10 >"$work/server" 2>&1 &
-  receiver=$!
-  await 'mckey has joined' ended_or "$receiver" says "$work/server" 'receiving data transfers'
-  with_ferry h2 180 mckey -m 239.7.7.7 -b "$two" -s -C 10 >"$work/client" 2>&1 || code=$?
-  wait "$receiver" || code=$?
-  if ((code != 0)); then not_ok "mckey (exit status $code)"; else ok 'mckey'; fi
+  multicast_pair h1 "$one" h2 "$two"
 }
 
 group_rsockets() {

@@ -122,6 +122,19 @@ on_own() { setsid -w "$lab" exec "$1" -- "${@:2}"; }
 # with_ferry HOST SECONDS CMD...: a program on a host, with Ferry; ended after SECONDS.
 with_ferry() { on_own "$1" timeout --foreground --kill-after=5 "$2" "$ferry" run --netdev rdma -- "${@:3}"; }
 
+# multicast_pair HOST ADDRESS HOST ADDRESS: mckey on the first host is a member of the group to which the
+# second one sends.
+multicast_pair() {
+  local group_address=239.7.7.7 member code=0
+  runs=$((runs + 1))
+  with_ferry "$1" 180 stdbuf -oL mckey -m $group_address -b "$2" -C 10 >"$work/server" 2>&1 &
+  member=$!
+  await 'mckey has joined' ended_or "$member" says "$work/server" 'receiving data transfers'
+  with_ferry "$3" 180 mckey -m $group_address -b "$4" -s -C 10 >"$work/client" 2>&1 || code=$?
+  wait "$member" || code=$?
+  if ((code != 0)); then not_ok "mckey, $3 to $1 (exit status $code)"; else ok "mckey, $3 to $1"; fi
+}
+
 # end PID: SIGTERM to what on_own or with_ferry started in the background, as the job PID of the shell.
 end() {
   local child

@@ -336,19 +336,8 @@ group_moves() {
 }
 
 group_multicast() {
-  local address=239.7.7.7 receiver sides
-  for sides in 'h1 vm' 'vm h1'; do
-    read -r server_host client_host <<<"$sides"
-    runs=$((runs + 1))
-    with_ferry "$server_host" 180 stdbuf -oL mckey -m $address -b "$(rdma_of "$server_host")" -C 10 \
-      >"$work/server" 2>&1 &
-    receiver=$!
-    await 'mckey has joined' ended_or "$receiver" says "$work/server" 'receiving data transfers'
-    with_ferry "$client_host" 180 mckey -m $address -b "$(rdma_of "$client_host")" -s -C 10 >"$work/client" 2>&1 ||
-      fail "mckey on $client_host: $(tail -n 5 "$work/client")"
-    wait "$receiver" || fail "mckey on $server_host: $(tail -n 5 "$work/server")"
-    ok "mckey on $client_host sends"
-  done
+  multicast_pair h1 "$(rdma_of h1)" vm "$(rdma_of vm)"
+  multicast_pair vm "$(rdma_of vm)" h1 "$(rdma_of h1)"
 }
 
 export FERRY_VMLAB=${FERRY_LAB:-rxe}
