@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "passing_context.h"
 #include "rig.h"
 
 // An RNIC of ours as a device that has descriptors for its events, as those of the kernel: reads of
@@ -61,7 +62,7 @@ class PipeChannel final : public device::Channel {
   std::atomic<int> inside{0};
 };
 
-class ChannelContext final : public device::Context, private device::EventSink {
+class ChannelContext final : public PassingContext, private device::EventSink {
  public:
   static std::unique_ptr<ChannelContext> open(int* error) {
     auto context = std::make_unique<ChannelContext>();
@@ -72,26 +73,6 @@ class ChannelContext final : public device::Context, private device::EventSink {
   }
   ~ChannelContext() override { inner_.reset(); }
 
-  int query_device(ibv_device_attr_ex* out) override { return inner_->query_device(out); }
-  int query_port(std::uint8_t port, ibv_port_attr* out) override {
-    return inner_->query_port(port, out);
-  }
-  int query_gid(std::uint8_t port, unsigned index, ibv_gid_entry* out) override {
-    return inner_->query_gid(port, index, out);
-  }
-  int query_pkey(std::uint8_t port, int index, std::uint16_t* out) override {
-    return inner_->query_pkey(port, index, out);
-  }
-  int alloc_pd(device::Pd** out) override { return inner_->alloc_pd(out); }
-  int reg_mr(const device::MrInit& init, device::Mr** out) override {
-    return inner_->reg_mr(init, out);
-  }
-  int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override {
-    return inner_->alloc_mw(pd, type, out);
-  }
-  int create_qp(device::QpInit* init, device::Qp** out) override {
-    return inner_->create_qp(init, out);
-  }
   int create_cq(const device::CqInit& init, device::Cq** out) override {
     device::CqInit wanted = init;
     wanted.channel = nullptr;
@@ -121,8 +102,6 @@ class ChannelContext final : public device::Context, private device::EventSink {
   }
   int asynchronous_descriptor() const override { return events.descriptor(); }
   int take_asynchronous(device::AsynchronousEvent* out) override { return events.take(out); }
-  void abandon() override { inner_->abandon(); }
-
   Pipe<device::AsynchronousEvent> events;
 
  private:
@@ -137,7 +116,6 @@ class ChannelContext final : public device::Context, private device::EventSink {
   }
   void asynchronous(ibv_event_type, device::Object*) override {}
 
-  std::unique_ptr<device::Context> inner_;
   std::mutex mutex_;
   std::map<device::Cq*, PipeChannel*> channels_;
   std::map<device::Object*, std::unique_ptr<device::Object>> own_;

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "passing_context.h"
 #include "rig.h"
 
 // Which memory windows the markers of a stop bind. rdma_rxe carries out a bind only if the window has the
@@ -50,27 +51,10 @@ struct Notes {
   std::vector<Bind> binds;
 };
 
-class NotingContext final : public device::Context {
+class NotingContext final : public PassingContext {
  public:
   NotingContext(std::unique_ptr<device::Context> inner, Notes& notes)
-      : inner_(std::move(inner)), notes_(notes) {}
-  int query_device(ibv_device_attr_ex* out) override { return inner_->query_device(out); }
-  int query_port(std::uint8_t port, ibv_port_attr* out) override {
-    return inner_->query_port(port, out);
-  }
-  int query_gid(std::uint8_t port, unsigned index, ibv_gid_entry* out) override {
-    return inner_->query_gid(port, index, out);
-  }
-  int query_pkey(std::uint8_t port, int index, std::uint16_t* out) override {
-    return inner_->query_pkey(port, index, out);
-  }
-  int alloc_pd(device::Pd** out) override { return inner_->alloc_pd(out); }
-  int reg_mr(const device::MrInit& init, device::Mr** out) override {
-    return inner_->reg_mr(init, out);
-  }
-  int create_cq(const device::CqInit& init, device::Cq** out) override {
-    return inner_->create_cq(init, out);
-  }
+      : PassingContext(std::move(inner)), notes_(notes) {}
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override {
     const int error = inner_->alloc_mw(pd, type, out);
     if (error == 0) windows_[*out] = ++notes_.windows;
@@ -95,11 +79,9 @@ class NotingContext final : public device::Context {
     if (error == 0) qps_.erase(qp);
     return error;
   }
-  void abandon() override { inner_->abandon(); }
   std::size_t windows() const { return windows_.size(); }
 
  private:
-  std::unique_ptr<device::Context> inner_;
   Notes& notes_;
   std::map<device::Mw*, int> windows_;
   std::map<device::Object*, std::unique_ptr<NotedQp>> qps_;
