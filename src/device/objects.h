@@ -168,6 +168,8 @@ struct MwBind {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   unsigned access = 0;  // ibv_access_flags
+  // Nobody uses the window: the device may leave it its rkey, if it can then carry the bind out again.
+  bool is_marker = false;
 };
 
 // Requests come in libibverbs' own lists, as the application made them. They name everything by

@@ -77,8 +77,9 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) {
 }
 
 int Context::create_qp(device::QpInit* init, device::Qp** out) {
-  auto qp = init->type == IBV_QPT_UD ? std::unique_ptr<Qp>(std::make_unique<DatagramQp>(names_))
-                                     : std::make_unique<Qp>(names_);
+  auto qp = init->type == IBV_QPT_UD
+                ? std::unique_ptr<Qp>(std::make_unique<DatagramQp>(names_, begins_anew_))
+                : std::make_unique<Qp>(names_, begins_anew_);
   return make(std::move(qp), out, [&](Qp& made) { return made.create(init); });
 }
 

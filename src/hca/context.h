@@ -8,6 +8,7 @@
 
 #include "device/objects.h"
 #include "hca/objects.h"
+#include "hca/rxe.h"
 
 namespace ferry::hca {
 
@@ -15,7 +16,8 @@ class Context final : public device::Context {
  public:
   // Takes the stock context over: it is closed with this one. The objects that the application has
   // left alive end with it.
-  explicit Context(ibv_context* context) : real_(context) {}
+  explicit Context(ibv_context* context)
+      : real_(context), begins_anew_(hca::begins_anew(*context)) {}
   ~Context() override;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -52,6 +54,7 @@ class Context final : public device::Context {
   void forget(device::Object* object);
 
   ibv_context* const real_;
+  const bool begins_anew_;
   Names names_;
   std::mutex mutex_;  // guards objects_
   std::unordered_map<device::Object*, std::unique_ptr<device::Object>> objects_;

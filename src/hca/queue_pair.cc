@@ -184,9 +184,20 @@ int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* r
   wanted.bind_info.addr = bind.address;
   wanted.bind_info.length = bind.length;
   wanted.bind_info.mw_access_flags = bind.access;
-  const int error = error_of(ibv_bind_mw(real, mw, &wanted));
+  const int error = bind.is_marker && begins_anew_ ? bind_again(wanted, mw)
+                                                   : error_of(ibv_bind_mw(real, mw, &wanted));
   if (error == 0) *rkey = mw->rkey;
   return error;
+}
+
+int Qp::bind_again(const ibv_mw_bind& bind, ibv_mw* window) {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_BIND_MW;
+  request.wr_id = bind.wr_id;
+  request.send_flags = bind.send_flags;
+  request.bind_mw = {window, window->rkey, bind.bind_info};
+  ibv_send_wr* bad = nullptr;
+  return post(&request, &bad);
 }
 
 }  // namespace ferry::hca

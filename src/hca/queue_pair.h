@@ -11,7 +11,8 @@ namespace ferry::hca {
 
 class Qp : public device::Qp, public Ended {
  public:
-  explicit Qp(Names& names) : names_(names) {}
+  // `begins_anew`: the device is one of begins_anew() (hca/rxe.h).
+  Qp(Names& names, bool begins_anew) : names_(names), begins_anew_(begins_anew) {}
   // init->cap gets what was granted.
   int create(device::QpInit* init);
   std::uint32_t qpn() const override { return real->qp_num; }
@@ -55,7 +56,11 @@ class Qp : public device::Qp, public Ended {
   // Builds a request by the calls of ibv_qp_ex.
   void build(const ibv_send_wr& request) const;
 
+  // Binds a window without giving it another key.
+  int bind_again(const ibv_mw_bind& bind, ibv_mw* window);
+
   Names& names_;
+  const bool begins_anew_;
   ibv_qp_ex* ex_ = nullptr;  // the same QP, if it was made for post_all()
 };
 

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/utsname.h>
 
 #include <array>
 #include <cerrno>
 
 #include "hca/rnic.h"
+#include "hca/rxe.h"
 #include "played_stock.h"
 
 // A device of the kernel over a played libibverbs: what reaches it, and what comes back.
@@ -317,6 +319,56 @@ TEST_F(Hca, AWindowOfType1IsBoundByItsFunction) {
   ASSERT_EQ(qp->bind_mw(mw, {}, &rkey), 0);
   EXPECT_EQ(rkey, before + 1);
   EXPECT_EQ(mw->rkey(), before + 1);
+}
+
+// Another key at each bind would have rdma_rxe refuse a marker that it carries out again after a loss.
+TEST_F(Hca, AMarkerLeavesTheWindowItsKeyWhereRequestsAreCarriedOutAgain) {
+  utsname system{};
+  ASSERT_EQ(::uname(&system), 0);
+  stock().vendor = 0xFFFFFF;
+  int error = 0;
+  const auto rxe = rnic->open(sink, &error);
+  ASSERT_EQ(error, 0);
+  for (const bool is_rxe : {false, true}) {
+    device::Context& opened = is_rxe ? *rxe : *context;
+    const bool keeps_key = is_rxe && takes_same_key(system.release);
+    device::QpInit init;
+    init.pd = pd;
+    init.send_cq = init.recv_cq = cq;
+    init.type = IBV_QPT_RC;
+    init.cap = {8, 8, 1, 1, 0};
+    device::Qp* qp = nullptr;
+    ASSERT_EQ(opened.create_qp(&init, &qp), 0);
+    device::Mw* mw = nullptr;
+    ASSERT_EQ(opened.alloc_mw(pd, IBV_MW_TYPE_1, &mw), 0);
+    const std::uint32_t before = mw->rkey();
+    stock().posted.clear();
+    device::MwBind bind;
+    bind.wr_id = 7;
+    bind.send_flags = IBV_SEND_SIGNALED;
+    bind.is_marker = true;
+    std::uint32_t rkey = 0;
+    ASSERT_EQ(qp->bind_mw(mw, bind, &rkey), 0);
+    EXPECT_EQ(rkey, mw->rkey());
+    EXPECT_EQ(rkey, keeps_key ? before : before + 1);
+    ASSERT_EQ(stock().posted.size(), keeps_key ? 1u : 0u) << "ibv_bind_mw() posts by itself";
+    if (!keeps_key) continue;
+    const ibv_send_wr& posted = stock().posted[0];
+    EXPECT_EQ(posted.opcode, IBV_WR_BIND_MW);
+    EXPECT_EQ(posted.wr_id, 7u);
+    EXPECT_EQ(posted.send_flags, static_cast<unsigned>(IBV_SEND_SIGNALED));
+    EXPECT_EQ(posted.bind_mw.rkey, before);
+    EXPECT_EQ(posted.bind_mw.bind_info.length, 0u);
+  }
+}
+
+TEST(Rxe, TakesTheSameKeyFromLinux6On) {
+  for (const char* release : {"6.0.0", "6.1.0-37-amd64", "6.12", "10.0.1"}) {
+    EXPECT_TRUE(takes_same_key(release)) << release;
+  }
+  for (const char* release : {"5.15.0-91-generic", "5.19.0", "4.18", "", "6", "six.1"}) {
+    EXPECT_FALSE(takes_same_key(release)) << release;
+  }
 }
 
 TEST_F(Hca, BuiltRequestsReachTheProviderAsOne) {

@@ -260,8 +260,10 @@ int ibv_close_device(ibv_context* /*context*/) {
   stock().calls.emplace_back("ibv_close_device");
   return 0;
 }
-int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* /*out*/) {
-  return EOPNOTSUPP;
+int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* out) {
+  *out = {};
+  out->vendor_id = stock().vendor;
+  return 0;
 }
 int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/,
                    _compat_ibv_port_attr* /*out*/) {

@@ -25,7 +25,8 @@ struct PlayedStock {
   std::uint64_t wc_flags = 0;  // that ibv_create_cq_ex() was asked for
   ibv_cq* last_cq = nullptr;   // that was made
   ibv_qp* last_qp = nullptr;
-  int live = 0;  // objects that were made and not destroyed
+  std::uint32_t vendor = 0;  // ibv_device_attr.vendor_id
+  int live = 0;              // objects that were made and not destroyed
 
   std::size_t count(const std::string& call) const;
 };

@@ -154,7 +154,7 @@ group_device() {
   ok 'a UC pingpong goes on when its client, its server, and both at the same time move'
 
   counted_messages
-  ok 'each SEND, WRITE and READ is done once, whichever end moves or both do, and when a ferryd is killed in the middle'
+  ok 'each SEND, WRITE and READ is done once: either end moves, both do, packets are lost, ferryds are killed'
 
   datagrams
   ok 'datagrams reach UD QPs that have moved, and come from whom their receivers know'
@@ -176,9 +176,12 @@ load_rxe() {
   for host in "${machines[@]}"; do
     await "nobody has UDP port 4791 of $host" vm "$host" '[ -z "$(ss -Hlun "sport = :4791")" ]'
   done
-  # A program without a pause takes all of the machines' processors, which ferryd needs as well.
-  on_all 'modprobe rdma_rxe; tc qdisc add dev eth0 root netem delay 3ms'
+  on_all 'modprobe rdma_rxe'
+  delay
 }
+# delay [WORDS]: of netem, for all that machines send to each other. A program without a pause takes all of their
+# processors, which ferryd needs as well.
+delay() { on_all "tc qdisc replace dev eth0 root netem delay 3ms ${1:-}"; }
 unload_rxe() { on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc delete dev eth0 root'; }
 # start_of_kernel HOST COMMAND
 start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
@@ -209,9 +212,9 @@ counted_messages() {
     "$vmlab" copy "$FERRY_BIN/stream_check" "$host:/usr/bin"
     vm "$host" ': >/tmp/client; : >/tmp/server'
   done
-  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 18 \
+  vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 14 \
     --events >/tmp/server 2>&1 </dev/null &'
-  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 18 \
+  vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 14 \
     --qps 3 --size 4096 --messages 1500 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
   client=$(vm h1 'pgrep -x stream_check') server=$(vm h2 'pgrep -x stream_check')
@@ -224,8 +227,10 @@ counted_messages() {
     await 'nothing of it is on h3' vm h3 '! pgrep -x stream_check'
   done
   quick_restore
+  delay 'loss 3%'
   bring h1 h3 stream_check
   bring h2 h1 stream_check
+  delay
   bring h3 h1 stream_check # beside its peer
   vm h1 "ferry move $client $server --to h3" || fail 'no move of both as a group'
   vm h3 "ferry move $client --to h1" &

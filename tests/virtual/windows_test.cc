@@ -37,6 +37,8 @@ class NotedQp final : public device::Qp {
   int query(ibv_qp_attr* attributes) const override { return inner.query(attributes); }
   int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override {
     binds_.push_back({windows_.at(window), this});
+    EXPECT_TRUE(bind.is_marker);
+    EXPECT_EQ(bind.length, 0u);
     return inner.bind_mw(window, bind, rkey);
   }
   device::Qp& inner;

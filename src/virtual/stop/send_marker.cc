@@ -19,6 +19,7 @@ int SendMarker::post(device::Qp& qp, device::Mw* window, const device::Mr* regio
   bind.mr = region;
   bind.wr_id = id;
   bind.send_flags = IBV_SEND_SIGNALED;
+  bind.is_marker = true;
   std::uint32_t rkey = 0;
   const int error = qp.bind_mw(window, bind, &rkey);
   if (error != 0) {
