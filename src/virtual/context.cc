@@ -10,86 +10,75 @@ std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, devic
                                        device::MoveSink& moves, int* error) {
   std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves));
   context->name_ = context->rnic_->name();
-  context->inner_ = context->rnic_->open(*context, error);
-  if (context->inner_ == nullptr) return nullptr;
-  context->command_descriptor_ = context->inner_->command_descriptor();
-  *error = context->events_.open(*context->inner_);
+  context->device_.context = context->rnic_->open(*context, error);
+  if (context->device_.context == nullptr) return nullptr;
+  context->command_descriptor_ = context->device_.context->command_descriptor();
+  *error = context->events_.open(*context->device_.context);
   return *error == 0 ? std::move(context) : nullptr;
 }
 
 Context::~Context() {
   events_.leave();
-  inner_.reset();
+  device_.context.reset();
 }
 
 // --- What the device is
 
 int Context::query_device(ibv_device_attr_ex* out) {
   const Call call(calls_);
-  return inner_->query_device(out);
+  return device_.context->query_device(out);
 }
 
 int Context::query_port(std::uint8_t port_number, ibv_port_attr* out) {
   const Call call(calls_);
-  return inner_->query_port(port_number, out);
+  return device_.context->query_port(port_number, out);
 }
 
 int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) {
   const Call call(calls_);
-  return gids_.are_learned() ? gids_.query(port_number, index, out)
-                             : inner_->query_gid(port_number, index, out);
+  return device_.gids.are_learned() ? device_.gids.query(port_number, index, out)
+                                    : device_.context->query_gid(port_number, index, out);
 }
 
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
   const Call call(calls_);
-  return inner_->query_pkey(port_number, index, out);
+  return device_.context->query_pkey(port_number, index, out);
 }
 
 int Context::completion_vectors() const {
   const Call call(calls_);
-  return inner_->completion_vectors();
+  return device_.context->completion_vectors();
 }
 
 bool Context::checks_requests() const {
   const Call call(calls_);
-  return inner_->checks_requests();
+  return device_.context->checks_requests();
 }
 
 std::uint64_t Context::clock() const {
   const Call call(calls_);
-  return inner_->clock();
+  return device_.context->clock();
 }
 
 bool Context::survives_fork() const {
   const Call call(calls_);
-  return inner_->survives_fork();
+  return device_.context->survives_fork();
 }
 
 void Context::counters(std::vector<device::Counter>* out) {
   const Calls::Glance glance(calls_);
-  if (glance.is_in()) inner_->counters(out);
+  if (glance.is_in()) device_.context->counters(out);
 }
 
 void Context::abandon() {
-  if (inner_ != nullptr) inner_->abandon();
+  if (device_.context != nullptr) device_.context->abandon();
 }
 
 void Context::leave() {
-  if (inner_ != nullptr) inner_->leave();
+  if (device_.context != nullptr) device_.context->leave();
 }
 
 // --- Objects
-
-bool Context::collides(const device::Object& made) const {
-  if (datagrams_.are_used() && is_taken(made)) return true;
-  if (numbers_ == nullptr) return false;
-  if (const auto* mr = dynamic_cast<const device::Mr*>(&made)) {
-    return numbers_->lkeys.has_index_of(mr->lkey()) ||
-           (mr->rkey() != 0 && numbers_->rkeys.has_index_of(mr->rkey()));
-  }
-  const auto* qp = dynamic_cast<const device::Qp*>(&made);
-  return qp != nullptr && numbers_->qpns.has_index_of(qp->qpn());
-}
 
 template <typename T, typename Base, typename Make, typename... Arguments>
 int Context::keep(Base** out, Make make, const Arguments&... arguments) {
@@ -98,31 +87,30 @@ int Context::keep(Base** out, Make make, const Arguments&... arguments) {
   Base* made = nullptr;
   int error = make(&made);
   try {
-    while (error == 0 && collides(*made)) {
+    while (error == 0 && taken_.have(*made)) {
       colliding.push_back(made);
       error = make(&made);
     }
     if (error == 0) {
       auto shadow = std::make_unique<T>(*made, arguments...);
       // What is made after a move is used with what was made before it.
-      if constexpr (requires { shadow->rename_by(*numbers_); }) {
-        if (numbers_ != nullptr) shadow->rename_by(*numbers_);
+      if constexpr (requires { shadow->rename_by(*device_.numbers); }) {
+        if (device_.numbers != nullptr) shadow->rename_by(*device_.numbers);
       }
       *out = shadow.get();
-      std::lock_guard lock(mutex_);
-      objects_.emplace(*out, std::move(shadow));
+      shadows_.add(std::move(shadow));
     }
   } catch (const std::bad_alloc&) {
-    inner_->destroy(made);
+    device_.context->destroy(made);
     error = ENOMEM;
   }
-  for (Base* object : colliding) inner_->destroy(object);
+  for (Base* object : colliding) device_.context->destroy(object);
   return error;
 }
 
 int Context::alloc_pd(device::Pd** out) {
   const Call call(calls_);
-  return keep<Pd>(out, [&](device::Pd** made) { return inner_->alloc_pd(made); });
+  return keep<Pd>(out, [&](device::Pd** made) { return device_.context->alloc_pd(made); });
 }
 
 int Context::reg_mr(const device::MrInit& init, device::Mr** out) {
@@ -130,7 +118,7 @@ int Context::reg_mr(const device::MrInit& init, device::Mr** out) {
   device::MrInit wanted = init;
   wanted.pd = behind(init.pd);
   const int error = keep<Mr>(
-      out, [&](device::Mr** made) { return inner_->reg_mr(wanted, made); }, init, false);
+      out, [&](device::Mr** made) { return device_.context->reg_mr(wanted, made); }, init, false);
   if (error == 0) datagrams_.add(*static_cast<Mr*>(*out));
   return error;
 }
@@ -140,7 +128,8 @@ int Context::alloc_null_mr(device::Pd* pd, device::Mr** out) {
   device::MrInit init;
   init.pd = pd;
   return keep<Mr>(
-      out, [&](device::Mr** made) { return inner_->alloc_null_mr(behind(pd), made); }, init, true);
+      out, [&](device::Mr** made) { return device_.context->alloc_null_mr(behind(pd), made); },
+      init, true);
 }
 
 int Context::create_cq(const device::CqInit& init, device::Cq** out) {
@@ -148,7 +137,7 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) {
   device::CqInit wanted = init;
   wanted.channel = behind(init.channel);
   return keep<Cq>(
-      out, [&](device::Cq** made) { return inner_->create_cq(wanted, made); }, init,
+      out, [&](device::Cq** made) { return device_.context->create_cq(wanted, made); }, init,
       std::ref(calls_), std::ref(returns_), std::ref(sink_));
 }
 
@@ -162,13 +151,13 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
   wanted.xrcd = behind(init->xrcd);
   const auto make = [&](device::Qp** made) {
     wanted.cap = init->cap;
-    const int error = inner_->create_qp(&wanted, made);
+    const int error = device_.context->create_qp(&wanted, made);
     if (error == 0) init->cap = wanted.cap;
     return error;
   };
-  const int error =
-      keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_), std::cref(gids_),
-               std::ref(static_cast<Introducer&>(*this)), std::ref(datagrams_));
+  const int error = keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
+                             std::cref(device_.gids), std::ref(static_cast<Introducer&>(talks_)),
+                             std::ref(datagrams_));
   if (error == 0 && init->type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
   return error;
 }
@@ -178,7 +167,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
   device::MrInit wanted = init;
   wanted.pd = behind(init.pd);
   auto& shadow = *static_cast<Mr*>(mr);
-  if (const int error = inner_->rereg_mr(shadow.inner, flags, wanted)) return error;
+  if (const int error = device_.context->rereg_mr(shadow.inner, flags, wanted)) return error;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) shadow.init.pd = init.pd;
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) shadow.init.access = init.access;
   if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
@@ -187,7 +176,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
     shadow.init.iova = init.iova;
   }
   datagrams_.remove(shadow);
-  if (numbers_ == nullptr || !numbers_->lkeys.is_used()) {
+  if (device_.numbers == nullptr || !device_.numbers->lkeys.is_used()) {
     shadow.take_keys();
   } else {
     name(shadow);
@@ -198,22 +187,22 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
 
 int Context::alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) {
   const Call call(calls_);
-  return keep<Mw>(out, [&](device::Mw** made) { return inner_->alloc_mw(behind(pd), type, made); });
+  return keep<Mw>(
+      out, [&](device::Mw** made) { return device_.context->alloc_mw(behind(pd), type, made); });
 }
 
 int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) {
   const Call call(calls_);
   ibv_ah_attr path = attributes;
-  if (gids_.are_learned() && !gids_.rename_source(&path)) return EINVAL;
+  if (device_.gids.are_learned() && !device_.gids.rename_source(&path)) return EINVAL;
   const int error = keep<Ah>(
-      out, [&](device::Ah** made) { return inner_->create_ah(behind(pd), path, made); }, pd,
-      attributes);
+      out, [&](device::Ah** made) { return device_.context->create_ah(behind(pd), path, made); },
+      pd, attributes);
   if (error != 0) return error;
   auto& ah = *static_cast<Ah*>(*out);
   datagrams_.add(ah);
   if (!datagrams_.are_used()) return 0;
-  std::lock_guard lock(mutex_);
-  add_ways(ah);
+  shadows_.alone([&] { add_ways(ah); });
   return 0;
 }
 
@@ -224,7 +213,7 @@ int Context::create_srq(device::SrqInit* init, device::Srq** out) {
   wanted.xrcd = behind(init->xrcd);
   wanted.cq = behind(init->cq);
   const auto make = [&](device::Srq** made) {
-    const int error = inner_->create_srq(&wanted, made);
+    const int error = device_.context->create_srq(&wanted, made);
     if (error == 0) init->attributes = wanted.attributes;
     return error;
   };
@@ -233,36 +222,35 @@ int Context::create_srq(device::SrqInit* init, device::Srq** out) {
 
 int Context::open_xrcd(device::Xrcd** out) {
   const Call call(calls_);
-  return keep<Xrcd>(out, [&](device::Xrcd** made) { return inner_->open_xrcd(made); });
+  return keep<Xrcd>(out, [&](device::Xrcd** made) { return device_.context->open_xrcd(made); });
 }
 
 int Context::create_channel(device::Channel** out) {
   const Call call(calls_);
-  const int error =
-      keep<Channel>(out, [&](device::Channel** made) { return inner_->create_channel(made); });
+  const int error = keep<Channel>(
+      out, [&](device::Channel** made) { return device_.context->create_channel(made); });
   if (error != 0) return error;
   auto* channel = static_cast<Channel*>(*out);
   const int failed = channel->open();
   if (failed == 0) return 0;
-  inner_->destroy(channel->leave_device());
-  std::lock_guard lock(mutex_);
-  objects_.erase(*out);
+  device_.context->destroy(channel->leave_device());
+  shadows_.take(*out);
   return failed;
 }
 
 void Context::name(const Mr& mr) {
-  numbers_->lkeys.set(mr.lkey(), mr.inner->lkey());
-  if (mr.rkey() != 0) numbers_->rkeys.set(mr.rkey(), mr.inner->rkey());
+  device_.numbers->lkeys.set(mr.lkey(), mr.inner->lkey());
+  if (mr.rkey() != 0) device_.numbers->rkeys.set(mr.rkey(), mr.inner->rkey());
 }
 
 void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
-  if (numbers_ == nullptr) return;
+  if (device_.numbers == nullptr) return;
   if (const auto* mr = dynamic_cast<Mr*>(shadow)) {
-    numbers_->lkeys.erase(mr->lkey());
-    if (mr->rkey() != 0) numbers_->rkeys.erase(mr->rkey());
+    device_.numbers->lkeys.erase(mr->lkey());
+    if (mr->rkey() != 0) device_.numbers->rkeys.erase(mr->rkey());
   } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
-    numbers_->qpns.erase(qp->qpn());
-    numbers_->virtual_qpns.erase(real_qpn);
+    device_.numbers->qpns.erase(qp->qpn());
+    device_.numbers->virtual_qpns.erase(real_qpn);
   }
 }
 
@@ -272,21 +260,16 @@ int Context::destroy(device::Object* object) {
   if (shadow == nullptr) return EINVAL;
   auto* pd = dynamic_cast<Pd*>(object);
   auto* qp = dynamic_cast<Qp*>(object);
-  std::unique_lock talks(talks_mutex_, std::defer_lock);
-  if (qp != nullptr || pd != nullptr) talks.lock();  // nobody is in the midst of a step of a talk
-  if (pd != nullptr) destroy_region(*pd);
+  std::unique_lock<std::mutex> talks;
+  if (qp != nullptr || pd != nullptr) talks = talks_.hold();
+  if (pd != nullptr) markers_.destroy_region(*pd);
   const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   // Nobody finds the shadow any more when its object goes.
-  const auto take = [&] {
-    std::lock_guard lock(mutex_);
-    return objects_.extract(object);
-  };
-  auto owner = take();
-  if (const int error = inner_->destroy(shadow->object_behind())) {
-    std::lock_guard lock(mutex_);
-    objects_.insert(std::move(owner));
+  auto owner = shadows_.take(object);
+  if (const int error = device_.context->destroy(shadow->object_behind())) {
+    shadows_.add(std::move(owner));
     return error;
   }
   events_.forget(object);
@@ -294,14 +277,14 @@ int Context::destroy(device::Object* object) {
   if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
     cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
-  if (qp != nullptr) destroy_window(*qp);
-  if (qp != nullptr) forget_talk(*qp);
+  if (qp != nullptr) markers_.destroy_window(*qp);
+  if (qp != nullptr) talks_.forget(*qp);
   if (qp != nullptr && qp->is_ud()) remove_ud(*qp);
   return 0;
 }
 
 void Context::status(std::vector<device::QpStatus>* out) {
-  for_each<Qp>([&](Qp& qp) { out->push_back(qp.status(inner_.get())); });
+  shadows_.for_each<Qp>([&](Qp& qp) { out->push_back(qp.status(device_.context.get())); });
 }
 
 // --- Events

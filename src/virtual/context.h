@@ -1,27 +1,25 @@
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "device/movable.h"
 #include "virtual/events/asynchronous_events.h"
-#include "virtual/messages/letters.h"
 #include "virtual/messages/needs.h"
 #include "virtual/queues/completion_queue.h"
 #include "virtual/queues/datagrams.h"
+#include "virtual/queues/marker_objects.h"
 #include "virtual/queues/queue_pair.h"
 #include "virtual/queues/shared_receive_queue.h"
+#include "virtual/queues/taken_numbers.h"
 #include "virtual/shadows/address_handle.h"
-#include "virtual/shadows/gids.h"
+#include "virtual/shadows/device_behind.h"
 #include "virtual/shadows/objects.h"
+#include "virtual/shadows/shadow_table.h"
 #include "virtual/stop/calls.h"
 #include "virtual/stop/returns.h"
+#include "virtual/talks/talks.h"
 
 // A decorator: it is a device, and has one of any kind (hca/, rnic/, a fake), which needs to know
 // nothing of moves. The application holds shadows of its objects. A stop empties the queues of the
@@ -29,7 +27,7 @@
 // or on another one, and the application keeps the numbers that it knows (docs/any_rnic.md).
 namespace ferry::virt {
 
-class Context final : public device::MovableContext, private device::EventSink, private Introducer {
+class Context final : public device::MovableContext, private device::EventSink {
  public:
   // Opens the device behind. Null and *error (errno): it cannot be opened.
   static std::unique_ptr<Context> open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
@@ -80,14 +78,14 @@ class Context final : public device::MovableContext, private device::EventSink, 
               std::span<const std::byte> /*record*/, device::Object** /*object*/) override {
     return EOPNOTSUPP;
   }
-  void suspend_peers() override;
-  void release_peers() override;
-  bool peers_are_suspended() override;
-  void take_letters(std::vector<device::Letter>* out) override;
-  int deliver(const device::Letter& letter) override;
-  bool progress() override;
-  bool awaits_letters() override;
-  void repeat_letters() override;
+  void suspend_peers() override { talks_.suspend_peers(); }
+  void release_peers() override { talks_.release_peers(); }
+  bool peers_are_suspended() override { return talks_.peers_are_suspended(); }
+  void take_letters(std::vector<device::Letter>* out) override { talks_.take_letters(out); }
+  int deliver(const device::Letter& letter) override { return talks_.deliver(letter); }
+  bool progress() override { return talks_.progress(); }
+  bool awaits_letters() override { return talks_.awaits_letters(); }
+  void repeat_letters() override { talks_.repeat_letters(); }
   void moved(const device::MovedNames& names) override;
   device::DatagramQps moved_datagram_qps() override;
   std::vector<port::Address> datagram_destinations() override;
@@ -110,50 +108,20 @@ class Context final : public device::MovableContext, private device::EventSink, 
   // Gives 0 or errno.
   template <typename T, typename Base, typename Make, typename... Arguments>
   int keep(Base** out, Make make, const Arguments&... arguments);
-  // Whether the number of an object that is new behind is one that the application has for another.
-  bool collides(const device::Object& made) const;
-  // Whether datagrams with this number mean another QP, or another AH.
-  bool is_taken(const device::Object& made) const;
   // `real_qpn`: the number that the QP had behind.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
-  // Calls look(shadow) for each shadow of type T. None of them goes meanwhile.
-  template <typename T, typename Look>
-  void for_each(Look look) {
-    std::lock_guard lock(mutex_);
-    for (const auto& [object, owner] : objects_) {
-      if (auto* shadow = dynamic_cast<T*>(object)) look(*shadow);
-    }
-  }
-  // The shadows of type T, for who knows that none of them goes.
-  template <typename T>
-  std::vector<T*> all() {
-    std::vector<T*> found;
-    for_each<T>([&](T& shadow) { found.push_back(&shadow); });
-    return found;
-  }
 
   // --- The parts of a stop (context_move.cc)
 
   int can_stop();
   const char* obstacle_of(Qp& qp);
-  // Whether the peer of these attributes is a QP of this context.
-  bool is_own(const ibv_qp_attr& attributes);
-  // What markers need. With talks_mutex_, or while the program's calls wait.
-  int make_window(Qp& qp);
-  int make_windows();
-  int make_paths_to_themselves();
-  // Also when a marker may have been flushed: then the provider and the device may have other keys of
-  // the window, and the device would refuse the next bind of it.
-  void destroy_window(Qp& qp);
-  void destroy_region(Pd& pd);
   void shut_gates();
   // True: some completion came.
   bool sweep();
   // Sweeps until is_done(qp) of each. 0, or ETIMEDOUT.
   template <typename IsDone>
   int await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done);
-  static bool sends_are_done(Qp& qp);
   // Waits until the device has done what it has. 0, ETIMEDOUT.
   int drain(Deadline deadline);
   int drive_out(Deadline deadline);
@@ -163,61 +131,13 @@ class Context final : public device::MovableContext, private device::EventSink, 
   void number_anew();
   void leave_device();
 
-  // --- Talks with peers (context_peers.cc)
-
-  struct Talk {
-    // Of the end that moves.
-    std::uint32_t attempt = 0;  // of SUSPEND
-    bool is_told = false;       // SUSPEND
-    bool is_suspended = false;  // the peer has said so
-    bool is_meeting = false;    // told because the program has connected the QP after a move
-    bool awaits_peer = false;   // SWITCHED, or the peer's own SWITCH
-    bool is_met = false;        // the other's SWITCH has come, SWITCHED has not
-    // Of the peer, in this order.
-    enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
-    Step step = Step::kNone;
-    std::uint32_t peers_attempt = 0;
-    std::optional<Introduction> peer;
-  };
-
-  // Whether its peer is a QP of another context, which has to be told.
-  bool has_remote_peer(Qp& qp);
-  bool has_suspended_peer(Qp& qp);
-  // Whether a talk is at a step that a stop cannot interrupt.
-  bool is_in_the_midst(Qp& qp);
-  // The latest letter of a talk whose answer has not come. Nothing: there is none.
-  std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk) const;
-  void tell(Qp& qp);
-  // The QP is at the beginning again, or ends.
-  void forget_talk(Qp& qp);
-  void release_peer(Qp& qp, Talk& talk);
-  void stopped();
-  void resume_talk(Qp& qp, Talk& talk);
-  void write(Qp& qp, LetterKind kind, std::uint32_t attempt = 0);
-  Introduction introduction_of(const Qp& qp, const ibv_ah_attr& path);
-  // The queues of one QP, of which some completions are not the application's now.
-  void stop_queues(Qp& qp);
-  void resume_queues(Qp& qp);
-  void begin_suspension(Qp& qp, Talk& talk);
-  void take_introduction(Qp& qp, Talk& talk, LetterKind kind, const Introduction& introduction);
-  void go_on(Qp& qp, Talk& talk);
-  void let_go(Qp& qp, Talk& talk);
-  // True: the step is not done.
-  bool drain_step(Qp& qp, Talk& talk);
-  bool flush_step(Qp& qp, Talk& talk);
-  // Gives the QP another one of the device. 0 or errno: it still has the old one.
-  int replace(Qp& qp);
-  void sweep_queues(Qp& qp);
-  void resume_qp(Qp& qp);
-  void connect_with_peer(Qp& qp, const Introduction& peer);
-
   // --- Datagrams (context_datagrams.cc)
 
   // The program has a UD QP more, or one less.
   void add_ud(Qp& qp);
   void remove_ud(Qp& qp);
-  // With mutex_: makes the AHs by which datagrams of this one go to the places of moved QPs, as far as
-  // the device gives some.
+  // Makes the AHs by which datagrams of this one go to the places of moved QPs, as far as the device
+  // gives some. Nobody looks at shadows meanwhile.
   void add_ways(Ah& ah);
   int destroy_ah(Ah& ah);
   // After a move, and when UD QPs come or go later: tells datagrams_ where those of this context are.
@@ -227,46 +147,23 @@ class Context final : public device::MovableContext, private device::EventSink, 
   // As query_gid(), for the source of a path; also while the device is away.
   int query_source(const ibv_ah_attr& path, ibv_gid_entry* out);
 
-  // --- Connections that are made after a move (context_meetings.cc)
-
-  bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) override;
-  int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) override;
-  int part(Qp& qp, const std::function<int()>& reset) override;
-  // Whether anything that the peer at the other end of `path` has to know of the QP is not what the
-  // application knows.
-  bool has_news(const Qp& qp, const ibv_ah_attr& path);
-  void begin_meeting(Qp& qp, Talk& talk);
-  void suspended(Qp& qp, Talk& talk, std::uint32_t attempt);
-  void sought(Qp& qp, Talk& talk);
-  // Nobody will introduce the QP and its peer.
-  void connect_alone(Qp& qp, Talk& talk);
-  // Nobody receives what this end has written.
-  void returned(Qp& qp, Talk& talk);
-
   const std::shared_ptr<device::Rnic> rnic_;
   device::EventSink& sink_;
   device::MoveSink& moves_;
   mutable Calls calls_;
   Returns returns_;
-  Gids gids_;
   Datagrams datagrams_;
   AsynchronousEvents events_;
   std::string name_;  // of the device, where the program is
   int command_descriptor_ = -1;
-  std::unique_ptr<Numbers> numbers_;  // null: no number has changed; set while all calls wait
-  std::mutex mutex_;                  // guards objects_
-  std::unordered_map<device::Object*, std::unique_ptr<device::Object>> objects_;
-  std::mutex moved_mutex_;  // guards moved_gids_
-  std::set<port::Address> moved_gids_;
-  std::mutex talks_mutex_;  // guards what follows
-  std::unordered_map<Qp*, Talk> talks_;
-  std::vector<device::Letter> letters_;
-  std::uint32_t attempts_ = 0;
-  std::set<Qp*> late_;                      // Qp::resume() is to be called again
-  bool is_stopped_ = false;                 // between quiesce() and resume()
-  bool is_drained_ = false;                 // the queues are stopped
-  bool is_made_anew_ = false;               // since quiesce()
-  std::unique_ptr<device::Context> inner_;  // ends first: it may raise events. Null while parked
+  ShadowTable shadows_;
+  DeviceBehind device_;
+  const TakenNumbers taken_{device_, datagrams_};
+  MarkerObjects markers_{shadows_, device_};
+  QpStops stops_{shadows_, device_, calls_, markers_, taken_};
+  Talks talks_{shadows_, device_, calls_, markers_, stops_, moves_};
+  bool is_drained_ = false;    // the queues are stopped
+  bool is_made_anew_ = false;  // since quiesce()
 };
 
 }  // namespace ferry::virt

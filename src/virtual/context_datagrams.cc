@@ -21,26 +21,8 @@ void Context::add_ud(Qp& qp) {
 
 void Context::remove_ud(Qp& qp) {
   datagrams_.remove(qp);
-  if (device::Ah* path = qp.set_path_to_itself(nullptr, 0)) inner_->destroy(path);
+  markers_.destroy_path(qp);
   if (datagrams_.are_used()) name_own_datagrams();
-}
-
-bool Context::is_taken(const device::Object& made) const {
-  if (const auto* ah = dynamic_cast<const device::Ah*>(&made))
-    return datagrams_.has_ah(ah->handle());
-  const auto* qp = dynamic_cast<const device::Qp*>(&made);
-  if (qp == nullptr) return false;
-  const auto means_another = [&](const ibv_gid& gid) {
-    return datagrams_.has({device::address_of(gid), qp->qpn()});
-  };
-  if (gids_.are_learned()) {
-    const auto pairs = gids_.pairs();
-    return std::any_of(pairs.begin(), pairs.end(),
-                       [&](const Gids::Pair& pair) { return means_another(pair.known); });
-  }
-  const auto gids = device::gids_of(*inner_);
-  return std::any_of(gids.begin(), gids.end(),
-                     [&](const ibv_gid_entry& entry) { return means_another(entry.gid); });
 }
 
 void Context::add_ways(Ah& ah) {
@@ -49,60 +31,33 @@ void Context::add_ways(Ah& ah) {
     ibv_ah_attr path = ah.attributes;
     path.grh.dgid = device::gid_of(place);
     device::Ah* made = nullptr;
-    if (gids_.are_learned() && !gids_.rename_source(&path)) continue;
-    if (inner_->create_ah(behind(ah.pd), path, &made) == 0) datagrams_.add_way(ah, place, *made);
+    if (device_.gids.are_learned() && !device_.gids.rename_source(&path)) continue;
+    if (device_.context->create_ah(behind(ah.pd), path, &made) == 0)
+      datagrams_.add_way(ah, place, *made);
   }
 }
 
 int Context::destroy_ah(Ah& ah) {
-  device::Object* const object = &ah;
   std::unique_ptr<device::Object> owner;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = objects_.find(object);
-    if (found == objects_.end()) return EINVAL;
-    if (const int error = inner_->destroy(ah.inner)) return error;
-    owner = std::move(found->second);
-    objects_.erase(found);
-  }
+  const auto end = [&] { return device_.context->destroy(ah.inner); };
+  if (const int error = shadows_.take_if(&ah, &owner, end)) return error;
   datagrams_.remove(ah);
-  for (device::Ah* way : datagrams_.take_ways(ah)) inner_->destroy(way);
+  for (device::Ah* way : datagrams_.take_ways(ah)) device_.context->destroy(way);
   return 0;
 }
 
 // --- A move
 
-int Context::make_paths_to_themselves() {
-  const std::vector<Gids::Pair> pairs = gids_.pairs();
-  for (Qp* qp : all<Qp>()) {
-    if (!qp->wants_path_to_itself()) continue;
-    const std::uint8_t port = qp->attributes().port_num;
-    const auto own = std::find_if(pairs.begin(), pairs.end(),
-                                  [&](const Gids::Pair& pair) { return pair.port == port; });
-    if (own == pairs.end()) return EADDRNOTAVAIL;
-    ibv_ah_attr path{};
-    path.port_num = port;
-    path.is_global = 1;
-    path.grh.sgid_index = static_cast<std::uint8_t>(own->real_index);
-    path.grh.dgid = own->real;
-    path.grh.hop_limit = 1;
-    device::Ah* made = nullptr;
-    if (const int error = inner_->create_ah(behind(qp->init().pd), path, &made)) return error;
-    if (device::Ah* old = qp->set_path_to_itself(made, port)) inner_->destroy(old);
-  }
-  return 0;
-}
-
 device::DatagramQps Context::moved_datagram_qps() {
   device::DatagramQps qps;
-  if (numbers_ == nullptr) return qps;
+  if (device_.numbers == nullptr) return qps;
   bool have_moved = false;
-  for_each<Qp>([&](const Qp& qp) {
+  shadows_.for_each<Qp>([&](const Qp& qp) {
     if (!qp.is_ud()) return;
-    qps.qpns.push_back({qp.qpn(), numbers_->qpns[qp.qpn()]});
+    qps.qpns.push_back({qp.qpn(), device_.numbers->qpns[qp.qpn()]});
     have_moved |= qps.qpns.back().known != qps.qpns.back().real;
   });
-  for (const Gids::Pair& pair : gids_.pairs()) {
+  for (const Gids::Pair& pair : device_.gids.pairs()) {
     qps.gids.push_back({device::address_of(pair.known), device::address_of(pair.real)});
     have_moved |= qps.gids.back().known != qps.gids.back().real;
   }
@@ -111,7 +66,7 @@ device::DatagramQps Context::moved_datagram_qps() {
 
 std::vector<port::Address> Context::datagram_destinations() {
   std::set<port::Address> destinations;
-  for_each<Ah>([&](const Ah& ah) {
+  shadows_.for_each<Ah>([&](const Ah& ah) {
     if (ah.attributes.is_global != 0 && !ah.destination().is_multicast())
       destinations.insert(ah.destination());
   });
@@ -124,20 +79,22 @@ void Context::name_own_datagrams() {
 }
 
 int Context::query_source(const ibv_ah_attr& path, ibv_gid_entry* out) {
-  return gids_.are_learned() ? gids_.query(path.port_num, path.grh.sgid_index, out)
-                             : inner_->query_gid(path.port_num, path.grh.sgid_index, out);
+  return device_.gids.are_learned()
+             ? device_.gids.query(path.port_num, path.grh.sgid_index, out)
+             : device_.context->query_gid(path.port_num, path.grh.sgid_index, out);
 }
 
 void Context::need_paths(Needs* needs) {
-  for_each<Ah>([&](const Ah& ah) {
+  shadows_.for_each<Ah>([&](const Ah& ah) {
     ibv_gid_entry source{};
     if (ah.attributes.is_global != 0 && query_source(ah.attributes, &source) == 0)
       needs->need_gid(source);
   });
-  for_each<Qp>([&](const Qp& qp) {
+  shadows_.for_each<Qp>([&](const Qp& qp) {
     const std::uint8_t port = qp.attributes().port_num;
     ibv_port_attr attributes{};
-    if (qp.is_ud() && port != 0 && inner_ != nullptr && inner_->query_port(port, &attributes) == 0)
+    if (qp.is_ud() && port != 0 && device_.context != nullptr &&
+        device_.context->query_port(port, &attributes) == 0)
       needs->mtu = std::max(needs->mtu, attributes.active_mtu);
   });
 }
@@ -145,18 +102,15 @@ void Context::need_paths(Needs* needs) {
 // --- Other programs
 
 void Context::moved(const device::MovedNames& names) {
-  {
-    std::lock_guard lock(moved_mutex_);
-    moved_gids_ = {names.gids.begin(), names.gids.end()};
-  }
+  talks_.moved({names.gids.begin(), names.gids.end()});
   // In a stop the device's objects are made with these names, as soon as there is one.
   const bool were_used = datagrams_.are_used();
   datagrams_.set_others(names.datagram_qps);
-  if (!datagrams_.are_used() || inner_ == nullptr) return;
-  for_each<Ah>([&](Ah& ah) { add_ways(ah); });
+  if (!datagrams_.are_used() || device_.context == nullptr) return;
+  shadows_.for_each<Ah>([&](Ah& ah) { add_ways(ah); });
   if (were_used) return;
-  std::lock_guard lock(talks_mutex_);  // no QP goes
-  for (Qp* qp : all<Qp>()) {
+  const auto talks = talks_.hold();
+  for (Qp* qp : shadows_.all<Qp>()) {
     if (qp->is_ud()) qp->readdress();
   }
 }

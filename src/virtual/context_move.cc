@@ -30,13 +30,6 @@ constexpr std::chrono::microseconds kBetweenSweeps{20};
 
 // --- Leaving
 
-bool Context::is_own(const ibv_qp_attr& attributes) {
-  if (!gids_.has(attributes.ah_attr.grh.dgid)) return false;
-  bool found = false;
-  for_each<Qp>([&](const Qp& qp) { found |= qp.qpn() == attributes.dest_qp_num; });
-  return found;
-}
-
 const char* Context::obstacle_of(Qp& qp) {
   const ibv_qp_type type = qp.init().type;
   if (type == IBV_QPT_UD && qp.init().srq != nullptr) return "a UD QP with an SRQ";
@@ -49,9 +42,9 @@ const char* Context::obstacle_of(Qp& qp) {
 
 const char* Context::obstacle() {
   const char* found = nullptr;
-  for_each<Mw>([&](Mw&) { found = "a memory window"; });
-  for_each<Xrcd>([&](Xrcd&) { found = "an XRC domain"; });
-  for_each<Qp>([&](Qp& qp) {
+  shadows_.for_each<Mw>([&](Mw&) { found = "a memory window"; });
+  shadows_.for_each<Xrcd>([&](Xrcd&) { found = "an XRC domain"; });
+  shadows_.for_each<Qp>([&](Qp& qp) {
     if (const char* obstacle = obstacle_of(qp)) found = obstacle;
   });
   return found;
@@ -60,12 +53,12 @@ const char* Context::obstacle() {
 // Asked also while the device is away; then its GIDs are known.
 std::string Context::needs() {
   Needs needs;
-  for_each<Pd>([&](const Pd&) { ++needs.pds; });
-  for_each<Mr>([&](const Mr&) { ++needs.mrs; });
-  for_each<Cq>(
+  shadows_.for_each<Pd>([&](const Pd&) { ++needs.pds; });
+  shadows_.for_each<Mr>([&](const Mr&) { ++needs.mrs; });
+  shadows_.for_each<Cq>(
       [&](const Cq& cq) { ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())]; });
-  for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
-  for_each<Qp>([&](const Qp& qp) {
+  shadows_.for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
+  shadows_.for_each<Qp>([&](const Qp& qp) {
     ++needs.qps[{qp.init().type, qp.init().srq != nullptr, qp.init().cap}];
     const ibv_qp_attr set = qp.attributes();
     needs.atomics |= (set.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) != 0;
@@ -83,72 +76,36 @@ std::string Context::needs() {
 
 int Context::can_stop() {
   if (obstacle() != nullptr) return EOPNOTSUPP;
-  std::lock_guard lock(talks_mutex_);
-  for (Qp* qp : all<Qp>()) {
+  for (const Qp* qp : shadows_.all<Qp>()) {
     const ibv_qp_state state = qp->inner->state();
     if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return EOPNOTSUPP;
-    if (is_in_the_midst(*qp) || (has_remote_peer(*qp) && !has_suspended_peer(*qp))) return EBUSY;
   }
-  return 0;
-}
-
-// The window is bound with a region, because librxe reads that also when no byte is bound.
-int Context::make_window(Qp& qp) {
-  static std::byte nothing;
-  if (!qp.wants_window()) return 0;
-  Pd& pd = *static_cast<Pd*>(qp.init().pd);
-  device::MrInit init;
-  init.pd = pd.inner;
-  init.address = &nothing;
-  init.length = sizeof nothing;
-  init.iova = reinterpret_cast<std::uintptr_t>(&nothing);
-  init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
-  if (pd.region == nullptr) {
-    if (const int error = inner_->reg_mr(init, &pd.region)) return error;
-  }
-  device::Mw* window = nullptr;
-  if (const int error = inner_->alloc_mw(pd.inner, IBV_MW_TYPE_1, &window)) return error;
-  qp.set_window(window);
-  return 0;
-}
-
-int Context::make_windows() {
-  for (Qp* qp : all<Qp>()) {
-    if (const int error = make_window(*qp)) return error;
-  }
-  return 0;
-}
-
-void Context::destroy_window(Qp& qp) {
-  if (device::Mw* window = qp.set_window(nullptr)) inner_->destroy(window);
-}
-
-void Context::destroy_region(Pd& pd) {
-  if (device::Mr* region = std::exchange(pd.region, nullptr)) inner_->destroy(region);
+  const auto talks = talks_.hold();
+  return talks_.can_stop() ? 0 : EBUSY;
 }
 
 void Context::prepare() {
   const Calls::Call call(calls_);
-  if (!gids_.are_learned()) gids_.learn(*inner_);
-  std::lock_guard lock(talks_mutex_);  // no QP goes
-  make_windows();                      // quiesce() tells whether that failed
+  device_.learn_gids();
+  const auto talks = talks_.hold();
+  markers_.make_windows();  // quiesce() tells whether that failed
 }
 
 void Context::shut_gates() {
   std::vector<Gate*> gates;
-  for (Cq* cq : all<Cq>()) gates.push_back(&cq->gate());
-  for (Qp* qp : all<Qp>()) {
+  for (Cq* cq : shadows_.all<Cq>()) gates.push_back(&cq->gate());
+  for (Qp* qp : shadows_.all<Qp>()) {
     gates.push_back(&qp->send_gate());
     gates.push_back(&qp->receive_gate());
   }
-  for (Srq* srq : all<Srq>()) gates.push_back(&srq->gate());
+  for (Srq* srq : shadows_.all<Srq>()) gates.push_back(&srq->gate());
   Gate::shut(gates);
 }
 
 bool Context::sweep() {
   bool some = false;
-  for (Cq* cq : all<Cq>()) some |= cq->sweep();
-  for (Channel* channel : all<Channel>()) channel->collect();
+  for (Cq* cq : shadows_.all<Cq>()) some |= cq->sweep();
+  for (Channel* channel : shadows_.all<Channel>()) channel->collect();
   return some;
 }
 
@@ -163,21 +120,17 @@ int Context::await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done) {
   }
 }
 
-bool Context::sends_are_done(Qp& qp) {
-  return qp.sends_are_done(*static_cast<Pd*>(qp.init().pd));
-}
-
 int Context::drain(Deadline deadline) {
   is_drained_ = true;
-  for (Channel* channel : all<Channel>()) channel->stop();
-  for (Cq* cq : all<Cq>()) cq->stop();
+  for (Channel* channel : shadows_.all<Channel>()) channel->stop();
+  for (Cq* cq : shadows_.all<Cq>()) cq->stop();
   shut_gates();
   std::vector<Qp*> sending;
-  for (Qp* qp : all<Qp>()) {
+  for (Qp* qp : shadows_.all<Qp>()) {
     qp->hold();
     if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
   }
-  const int error = await(sending, deadline, sends_are_done);
+  const int error = await(sending, deadline, [](Qp& qp) { return qp.sends_are_done(); });
   const Deadline settled = steady_clock::now() + kSettling;
   while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();
   return error;
@@ -185,8 +138,8 @@ int Context::drain(Deadline deadline) {
 
 // Threads that wait for events of the device: it is about to end.
 int Context::drive_out(Deadline deadline) {
-  for (Channel* channel : all<Channel>()) {
-    if (const int error = channel->drive_out(*inner_, deadline)) return error;
+  for (Channel* channel : shadows_.all<Channel>()) {
+    if (const int error = channel->drive_out(*device_.context, deadline)) return error;
   }
   return 0;
 }
@@ -197,10 +150,10 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
   if (!calls_.stop(deadline)) return ETIMEDOUT;
   int error = 0;
   try {
-    if (!gids_.are_learned()) gids_.learn(*inner_);
+    device_.learn_gids();
     error = can_stop();
-    if (error == 0) error = make_windows();
-    if (error == 0) error = make_paths_to_themselves();
+    if (error == 0) error = markers_.make_windows();
+    if (error == 0) error = markers_.make_paths();
     if (error == 0) error = drain(deadline);
     if (error == 0) error = drive_out(deadline);
   } catch (const std::bad_alloc&) {
@@ -210,53 +163,53 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
     resume(/*rollback=*/true);
     return error;
   }
-  std::lock_guard lock(talks_mutex_);
-  stopped();
+  const auto talks = talks_.hold();
+  talks_.stopped();
   return 0;
 }
 
 void Context::leave_device() {
-  for (Qp* qp : all<Qp>()) {
+  for (Qp* qp : shadows_.all<Qp>()) {
     device::Qp* object = qp->inner;
     qp->leave_device();
-    if (object != nullptr) inner_->destroy(object);
-    destroy_window(*qp);
-    if (device::Ah* path = qp->set_path_to_itself(nullptr, 0)) inner_->destroy(path);
+    if (object != nullptr) device_.context->destroy(object);
+    markers_.destroy_window(*qp);
+    markers_.destroy_path(*qp);
   }
-  for (Srq* srq : all<Srq>()) {
+  for (Srq* srq : shadows_.all<Srq>()) {
     device::Srq* object = srq->inner;
     srq->leave_device();
-    if (object != nullptr) inner_->destroy(object);
+    if (object != nullptr) device_.context->destroy(object);
   }
-  for (Cq* cq : all<Cq>()) {
+  for (Cq* cq : shadows_.all<Cq>()) {
     device::Cq* object = cq->inner;
     cq->leave_device();
-    if (object != nullptr) inner_->destroy(object);
+    if (object != nullptr) device_.context->destroy(object);
   }
   const auto leave = [&](auto*& object) {
-    if (object != nullptr) inner_->destroy(std::exchange(object, nullptr));
+    if (object != nullptr) device_.context->destroy(std::exchange(object, nullptr));
   };
-  for (Ah* ah : all<Ah>()) {
-    for (device::Ah* way : datagrams_.take_ways(*ah)) inner_->destroy(way);
+  for (Ah* ah : shadows_.all<Ah>()) {
+    for (device::Ah* way : datagrams_.take_ways(*ah)) device_.context->destroy(way);
     leave(ah->inner);
   }
-  for (Mr* mr : all<Mr>()) leave(mr->inner);
-  for (Pd* pd : all<Pd>()) {
-    destroy_region(*pd);
+  for (Mr* mr : shadows_.all<Mr>()) leave(mr->inner);
+  for (Pd* pd : shadows_.all<Pd>()) {
+    markers_.destroy_region(*pd);
     leave(pd->inner);
   }
-  for (Channel* channel : all<Channel>()) {
-    if (device::Channel* object = channel->leave_device()) inner_->destroy(object);
+  for (Channel* channel : shadows_.all<Channel>()) {
+    if (device::Channel* object = channel->leave_device()) device_.context->destroy(object);
   }
   events_.leave();
-  inner_.reset();
+  device_.context.reset();
 }
 
 int Context::park(device::Parcel* out) {
   events_.drain(AsynchronousEvents::Use::kKeep);
   std::vector<Qp*> flushing;
   int error = 0;
-  for (Qp* qp : all<Qp>()) {
+  for (Qp* qp : shadows_.all<Qp>()) {
     bool flushes = false;
     if (const int failed = qp->flush(&flushes)) error = failed;
     if (flushes) flushing.push_back(qp);
@@ -265,8 +218,8 @@ int Context::park(device::Parcel* out) {
     error = await(flushing, steady_clock::now() + kFlushLimit,
                   [](Qp& qp) { return qp.receives_are_back(); });
   }
-  for (Srq* srq : all<Srq>()) {
-    if (error == 0) error = srq->empty(*inner_, steady_clock::now() + kFlushLimit);
+  for (Srq* srq : shadows_.all<Srq>()) {
+    if (error == 0) error = srq->empty(*device_.context, steady_clock::now() + kFlushLimit);
   }
   events_.drain(AsynchronousEvents::Use::kDrop);  // of the flush
   leave_device();
@@ -279,17 +232,17 @@ int Context::park(device::Parcel* out) {
 // --- Entering
 
 int Context::make_memory_anew() {
-  for (Pd* pd : all<Pd>()) {
+  for (Pd* pd : shadows_.all<Pd>()) {
     device::Pd* made = nullptr;
-    if (const int error = inner_->alloc_pd(&made)) return error;
+    if (const int error = device_.context->alloc_pd(&made)) return error;
     pd->attach(*made);
   }
-  for (Mr* mr : all<Mr>()) {
+  for (Mr* mr : shadows_.all<Mr>()) {
     device::Mr* made = nullptr;
     device::MrInit init = mr->init;
     init.pd = behind(init.pd);
-    const int error =
-        mr->is_null ? inner_->alloc_null_mr(init.pd, &made) : inner_->reg_mr(init, &made);
+    const int error = mr->is_null ? device_.context->alloc_null_mr(init.pd, &made)
+                                  : device_.context->reg_mr(init, &made);
     if (error != 0) return error;
     mr->attach(*made);
   }
@@ -297,77 +250,72 @@ int Context::make_memory_anew() {
 }
 
 int Context::make_queues_anew() {
-  if (const int error = events_.enter(*inner_)) return error;
-  for (Channel* channel : all<Channel>()) {
+  if (const int error = events_.enter(*device_.context)) return error;
+  for (Channel* channel : shadows_.all<Channel>()) {
     device::Channel* made = nullptr;
-    if (const int error = inner_->create_channel(&made)) return error;
+    if (const int error = device_.context->create_channel(&made)) return error;
     if (const int error = channel->enter_device(*made)) return error;
   }
-  for (Cq* cq : all<Cq>()) {
+  for (Cq* cq : shadows_.all<Cq>()) {
     device::Cq* made = nullptr;
-    if (const int error = inner_->create_cq(cq->remade(), &made)) return error;
+    if (const int error = device_.context->create_cq(cq->remade(), &made)) return error;
     if (const int error = cq->enter_device(*made)) return error;
-    cq->rename_by(*numbers_);
+    cq->rename_by(*device_.numbers);
   }
-  for (Srq* srq : all<Srq>()) {
+  for (Srq* srq : shadows_.all<Srq>()) {
     device::Srq* made = nullptr;
     device::SrqInit init = srq->remade();
-    if (const int error = inner_->create_srq(&init, &made)) return error;
+    if (const int error = device_.context->create_srq(&init, &made)) return error;
     srq->enter_device(*made);
   }
-  for (Qp* qp : all<Qp>()) {
+  for (Qp* qp : shadows_.all<Qp>()) {
     device::Qp* made = nullptr;
     device::QpInit init = qp->remade();
-    if (const int error = inner_->create_qp(&init, &made)) return error;
+    if (const int error = device_.context->create_qp(&init, &made)) return error;
     qp->enter_device(*made);
   }
-  for (Ah* ah : all<Ah>()) {
+  for (Ah* ah : shadows_.all<Ah>()) {
     device::Ah* made = nullptr;
     ibv_ah_attr path = ah->attributes;
-    if (!gids_.rename_source(&path)) return EADDRNOTAVAIL;
-    if (const int error = inner_->create_ah(behind(ah->pd), path, &made)) return error;
+    if (!device_.gids.rename_source(&path)) return EADDRNOTAVAIL;
+    if (const int error = device_.context->create_ah(behind(ah->pd), path, &made)) return error;
     datagrams_.enter_device(*ah, *made);
   }
   return 0;
 }
 
 void Context::number_anew() {
-  for (const Mr* mr : all<Mr>()) name(*mr);
-  for (const Qp* qp : all<Qp>()) {
-    numbers_->qpns.set(qp->qpn(), qp->inner->qpn());
-    numbers_->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
+  for (const Mr* mr : shadows_.all<Mr>()) name(*mr);
+  for (const Qp* qp : shadows_.all<Qp>()) {
+    device_.numbers->qpns.set(qp->qpn(), qp->inner->qpn());
+    device_.numbers->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
   }
   name_own_datagrams();
-  for_each<Ah>([&](Ah& ah) { add_ways(ah); });
-  for (Srq* srq : all<Srq>()) srq->rename_by(*numbers_);
-  for (Qp* qp : all<Qp>()) qp->rename_by(*numbers_);
+  shadows_.for_each<Ah>([&](Ah& ah) { add_ways(ah); });
+  for (Srq* srq : shadows_.all<Srq>()) srq->rename_by(*device_.numbers);
+  for (Qp* qp : shadows_.all<Qp>()) qp->rename_by(*device_.numbers);
 }
 
 int Context::make_anew() {
-  gids_.match(*inner_);
-  if (numbers_ == nullptr) numbers_ = std::make_unique<Numbers>();
-  for (NumberTable* table :
-       {&numbers_->lkeys, &numbers_->rkeys, &numbers_->qpns, &numbers_->virtual_qpns}) {
+  device_.gids.match(*device_.context);
+  if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
+  for (NumberTable* table : {&device_.numbers->lkeys, &device_.numbers->rkeys,
+                             &device_.numbers->qpns, &device_.numbers->virtual_qpns}) {
     table->clear();
   }
   if (const int error = make_memory_anew()) return error;
   if (const int error = make_queues_anew()) return error;
   number_anew();
-  std::lock_guard lock(talks_mutex_);
+  const auto talks = talks_.hold();
   is_made_anew_ = true;
-  std::vector<Qp*> qps = all<Qp>();
-  std::erase_if(qps, [&](Qp* qp) {
-    const bool waits = has_remote_peer(*qp);  // for SWITCHED
-    if (waits) qp->stay_away();
-    return waits;
-  });
+  const std::vector<Qp*> qps = talks_.made_anew();
   for (Qp* qp : qps) {
     if (const int error = qp->is_ud() ? qp->begin_to_connect() : qp->connect()) return error;
   }
   for (Qp* qp : qps) {
     if (const int error = qp->refill()) return error;
   }
-  for (Srq* srq : all<Srq>()) {
+  for (Srq* srq : shadows_.all<Srq>()) {
     if (const int error = srq->refill()) return error;
   }
   return 0;
@@ -379,12 +327,12 @@ device::Parcel Context::place() {
 
 int Context::unpark(const device::Parcel& parcel) {
   const std::string name = device::kernel_device_of(parcel);
-  if (name.empty() || inner_ != nullptr) return EINVAL;
+  if (name.empty() || device_.context != nullptr) return EINVAL;
   name_ = name;
   rnic_->follow(name_);
   int error = 0;
-  inner_ = rnic_->open(*this, &error);
-  if (inner_ == nullptr) return error;
+  device_.context = rnic_->open(*this, &error);
+  if (device_.context == nullptr) return error;
   try {
     error = make_anew();
   } catch (const std::bad_alloc&) {
@@ -392,6 +340,22 @@ int Context::unpark(const device::Parcel& parcel) {
   }
   if (error != 0) leave_device();  // which can be entered again
   return error;
+}
+
+void Context::resume(bool /*rollback*/) {
+  if (device_.context == nullptr) return;  // unpark() failed: the program's calls wait on
+  const auto talks = talks_.hold();
+  for (Srq* srq : shadows_.all<Srq>()) srq->resume();
+  for (Qp* qp : shadows_.all<Qp>()) {
+    if (is_made_anew_ && qp->is_ud() && (qp->pass_receives() != 0 || qp->connect() != 0))
+      qp->fail();
+  }
+  talks_.resume(std::exchange(is_made_anew_, false));
+  if (std::exchange(is_drained_, false)) {
+    for (Cq* cq : shadows_.all<Cq>()) cq->resume();
+    for (Channel* channel : shadows_.all<Channel>()) channel->resume();
+  }
+  calls_.go_on();
 }
 
 }  // namespace ferry::virt

@@ -347,10 +347,11 @@ void Qp::hold() {
   if (apart_ == Apart::kNo) left_in_ = inner->state();
 }
 
-bool Qp::sends_are_done(const Pd& pd) {
+bool Qp::sends_are_done() {
   const auto lock = send_gate_.lock();
-  const int error = is_ud() ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
-                            : send_marker_.post(*inner, window_, pd.region);
+  const int error = is_ud()
+                        ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
+                        : send_marker_.post(*inner, window_, static_cast<Pd*>(init_.pd)->region);
   if (error != 0) return error != ENOMEM;  // else it has failed, and does nothing any more
   return !send_marker_.is_out();
 }

@@ -118,7 +118,7 @@ class Qp final : public Shadow<device::Qp> {
   // Whether the device has done all requests: a marker behind them has come back. False: not yet;
   // completions are to be swept, and this to be asked again. Before, a UD QP has got its path,
   // another one its window.
-  bool sends_are_done(const Pd& pd);
+  bool sends_are_done();
   // The window that the markers of an RC or UC QP bind; null: there is none, or no need.
   bool wants_window() const {
     return (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) && window_ == nullptr;

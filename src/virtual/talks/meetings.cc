@@ -2,21 +2,26 @@
 #include <utility>
 
 #include "device/gids.h"
-#include "virtual/context.h"
+#include "virtual/talks/talks.h"
 
 // How a QP and its peer are introduced to each other when they are connected after one of them has
 // moved (letters.h). Until then the QP is apart: the program sees it connected, the device does not.
 namespace ferry::virt {
 
-bool Context::has_news(const Qp& qp, const ibv_ah_attr& path) {
+bool Talks::has_news(const Qp& qp, const ibv_ah_attr& path) {
   ibv_gid known{};
-  if (numbers_ == nullptr || !gids_.source_of(path, &known)) return false;
+  if (device_.numbers == nullptr || !device_.gids.source_of(path, &known)) return false;
   const Introduction introduction = introduction_of(qp, path);
   return device::address_of(introduction.gid) != device::address_of(known) ||
          introduction.qpn != qp.qpn() || !introduction.rkeys.empty();
 }
 
-bool Context::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
+void Talks::moved(std::set<port::Address> gids) {
+  std::lock_guard lock(moved_mutex_);
+  moved_gids_ = std::move(gids);
+}
+
+bool Talks::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
   if (attributes.ah_attr.is_global == 0) return false;
   if (!has_news(qp, attributes.ah_attr)) {
     std::lock_guard lock(moved_mutex_);
@@ -26,17 +31,17 @@ bool Context::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
 }
 
 // The program's call waits meanwhile, so the device behind is there. No letter comes in between.
-int Context::introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) {
-  std::lock_guard lock(talks_mutex_);
-  if (!gids_.are_learned()) gids_.learn(*inner_);
+int Talks::introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+  std::lock_guard lock(mutex_);
+  device_.learn_gids();
   ibv_gid known{};
-  if (!gids_.source_of(attributes.ah_attr, &known)) return EINVAL;
+  if (!device_.gids.source_of(attributes.ah_attr, &known)) return EINVAL;
   if (const int error = qp.keep_apart(attributes, mask)) return error;
   begin_meeting(qp, talks_[&qp]);
   return 0;
 }
 
-void Context::begin_meeting(Qp& qp, Talk& talk) {
+void Talks::begin_meeting(Qp& qp, Talk& talk) {
   if (has_news(qp, qp.attributes().ah_attr)) {
     talk.is_meeting = true;
     talk.attempt = ++attempts_;
@@ -47,19 +52,19 @@ void Context::begin_meeting(Qp& qp, Talk& talk) {
   }
 }
 
-int Context::part(Qp& qp, const std::function<int()>& reset) {
-  std::lock_guard lock(talks_mutex_);
+int Talks::part(Qp& qp, const std::function<int()>& reset) {
+  std::lock_guard lock(mutex_);
   const auto found = talks_.find(&qp);
   // Its peer waits for the end of a move in which this QP takes no part.
   if (found != talks_.end() && found->second.is_told) write(qp, LetterKind::kGoOn);
   if (const int error = reset()) return error;
-  destroy_window(qp);
-  forget_talk(qp);
+  markers_.destroy_window(qp);
+  forget(qp);
   return 0;
 }
 
 // A peer that this end has told of a move of its own waits for the end of that move.
-void Context::sought(Qp& qp, Talk& talk) {
+void Talks::take_seek(Qp& qp, Talk& talk) {
   if (is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
   if (talk.is_meeting) {  // it was asked before its program had connected the QP
     write(qp, LetterKind::kSuspend, talk.attempt);
@@ -69,21 +74,7 @@ void Context::sought(Qp& qp, Talk& talk) {
   }
 }
 
-void Context::suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
-  const bool asks = talk.is_told || talk.is_meeting || talk.awaits_peer;
-  if (!asks && !is_stopped_) write(qp, LetterKind::kGoOn);  // once more: that one has not come
-  if (attempt != talk.attempt) return;
-  talk.is_suspended |= talk.is_told;
-  if (is_stopped_ || !std::exchange(talk.is_meeting, false)) return;
-  if (qp.is_apart()) {
-    talk.awaits_peer = true;
-    write(qp, LetterKind::kSwitch);
-  } else {
-    write(qp, LetterKind::kGoOn);  // the peer's introduction has come before
-  }
-}
-
-void Context::connect_alone(Qp& qp, Talk& talk) {
+void Talks::connect_alone(Qp& qp, Talk& talk) {
   talk.step = Talk::Step::kNone;
   talk.is_meeting = false;
   if (qp.connect() != 0) qp.fail();
@@ -92,7 +83,7 @@ void Context::connect_alone(Qp& qp, Talk& talk) {
 
 // Who has answered before is only on its way to another host; and a peer cannot do without the news of
 // this end.
-void Context::returned(Qp& qp, Talk& talk) {
+void Talks::take_back(Qp& qp, Talk& talk) {
   if (!qp.is_apart() || is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
   if (!has_news(qp, qp.attributes().ah_attr)) connect_alone(qp, talk);
 }

@@ -1,0 +1,90 @@
+#include <utility>
+
+#include "virtual/talks/talks.h"
+
+// The talks of QPs whose peers move.
+namespace ferry::virt {
+
+void Talks::begin_suspension(Qp& qp, Talk& talk) {
+  if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
+    // The device has nothing of this one's to do: both ends move, or have moved.
+    talk.step = Talk::Step::kSuspended;
+    write(qp, LetterKind::kSuspended, talk.peers_attempt);
+    return;
+  }
+  stops_.hold(qp);
+  talk.step = Talk::Step::kDrain;
+}
+
+bool Talks::drain_step(Qp& qp, Talk& talk) {
+  if (!stops_.is_drained(qp)) return true;
+  talk.step = Talk::Step::kSuspended;
+  write(qp, LetterKind::kSuspended, talk.peers_attempt);
+  return false;
+}
+
+bool Talks::flush_step(Qp& qp, Talk& talk) {
+  if (!stops_.is_replaced(qp, *talk.peer)) return true;
+  talk.peer.reset();
+  talk.step = Talk::Step::kConnected;
+  write(qp, LetterKind::kSwitched);
+  return false;
+}
+
+// The peer has not left its device.
+void Talks::go_on(Qp& qp, Talk& talk) {
+  if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
+  if (qp.is_apart()) {
+    if (is_stopped_ || has_news(qp, qp.attributes().ah_attr)) {
+      talk.step = Talk::Step::kNone;  // this end is still to be introduced
+    } else {
+      connect_alone(qp, talk);
+    }
+    return;
+  }
+  if (std::exchange(talk.step, Talk::Step::kNone) == Talk::Step::kDrain) stops_.resume_queues(qp);
+  if (!is_stopped_) let_go(qp, talk);
+}
+
+void Talks::let_go(Qp& qp, Talk& talk) {
+  if (!talk.awaits_peer && !talk.is_met && talk.step == Talk::Step::kNone) stops_.resume(qp);
+}
+
+void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
+                              const Introduction& introduction) {
+  const bool switches = kind == LetterKind::kSwitch;
+  if (!switches && !talk.awaits_peer && !talk.is_met && !is_stopped_) {
+    write(qp, LetterKind::kReady);  // once more: that one has not come
+    return;
+  }
+  if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
+  if (is_stopped_) {
+    talk.peer = introduction;  // resume() comes back to it
+    return;
+  }
+  if (talk.awaits_peer) {
+    // This end has a new QP, and perhaps the other one as well.
+    talk.awaits_peer = false;
+    talk.is_met = true;
+    stops_.connect(qp, introduction);
+  } else if (switches && qp.is_apart()) {
+    stops_.connect(qp, introduction);
+    talk.step = Talk::Step::kConnected;
+    write(qp, LetterKind::kSwitched);
+    return;
+  } else if (switches) {
+    stops_.flush(qp);
+    talk.peer = introduction;
+    talk.step = Talk::Step::kFlush;
+    return;
+  }
+  write(qp, switches ? LetterKind::kSwitched : LetterKind::kReady);
+  if (switches) {
+    talk.step = Talk::Step::kNone;  // the other one has moved: it needs no suspension any more
+    return;
+  }
+  talk.is_met = false;
+  let_go(qp, talk);
+}
+
+}  // namespace ferry::virt

@@ -1,0 +1,128 @@
+#include "virtual/talks/qp_stops.h"
+
+#include <cerrno>
+#include <new>
+
+namespace ferry::virt {
+namespace {
+
+constexpr std::chrono::milliseconds kCallsEnd{2};  // those that are under way
+
+}  // namespace
+
+void QpStops::stop_queues(Qp& qp) {
+  std::vector<Gate*> gates;
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq == nullptr) continue;
+    static_cast<Cq*>(cq)->stop();
+    gates.push_back(&static_cast<Cq*>(cq)->gate());
+  }
+  gates.push_back(&qp.send_gate());
+  gates.push_back(&qp.receive_gate());
+  Gate::shut(gates);
+}
+
+void QpStops::resume_queues(Qp& qp) {
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->resume();
+  }
+}
+
+void QpStops::hold(Qp& qp) {
+  device_.learn_gids();
+  stop_queues(qp);
+  qp.hold();
+  late_.erase(&qp);
+}
+
+void QpStops::sweep(Qp& qp) {
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq == nullptr) continue;
+    static_cast<Cq*>(cq)->sweep();
+    if (Channel* channel = static_cast<Cq*>(cq)->channel()) channel->collect();
+  }
+}
+
+bool QpStops::is_drained(Qp& qp) {
+  sweep(qp);
+  if (markers_.make_window(qp) != 0) return false;
+  if (qp.inner->state() == IBV_QPS_RTS && !qp.sends_are_done()) return false;
+  sweep(qp);
+  resume_queues(qp);
+  return true;
+}
+
+void QpStops::flush(Qp& qp) {
+  stop_queues(qp);
+  bool flushes = false;
+  if (qp.flush(&flushes) != 0) qp.fail();
+  qp.stay_away();
+}
+
+bool QpStops::is_replaced(Qp& qp, const Introduction& peer) {
+  sweep(qp);
+  if (qp.has_receive_queue() && !qp.receives_are_back()) return false;
+  if (!calls_.stop(std::chrono::steady_clock::now() + kCallsEnd)) return false;
+  const int error = replace(qp);
+  calls_.go_on();
+  resume_queues(qp);
+  markers_.destroy_window(qp);
+  if (error == 0 || qp.reset() == 0) {
+    connect(qp, peer);
+  } else {
+    qp.fail();
+  }
+  return true;
+}
+
+// A QP that is connected anew may keep the route that it had to the peer's former place (rdma_rxe).
+int QpStops::replace(Qp& qp) try {
+  if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
+  Numbers& numbers = *device_.numbers;
+  device::Qp* made = nullptr;
+  device::QpInit init = qp.remade();
+  if (const int error = device_.context->create_qp(&init, &made)) return error;
+  if (taken_.have(*made)) {  // it would have to be made again and again
+    device_.context->destroy(made);
+    return EEXIST;
+  }
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
+  }
+  device::Qp* const old = qp.inner;
+  numbers.virtual_qpns.erase(old->qpn());
+  qp.leave_device();
+  device_.context->destroy(old);
+  qp.enter_device(*made);
+  numbers.qpns.set(qp.qpn(), made->qpn());
+  numbers.virtual_qpns.set(made->qpn(), qp.qpn());
+  for (Qp* each : shadows_.all<Qp>()) each->rename_attributes_by(numbers);
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+void QpStops::connect(Qp& qp, const Introduction& peer) {
+  Gate* const gates[] = {&qp.receive_gate()};
+  Gate::shut(gates);
+  {
+    const auto sends = qp.send_gate().lock();
+    const auto receives = qp.receive_gate().lock();
+    qp.meet(peer);
+  }
+  if (qp.connect() != 0 || qp.pass_receives() != 0) qp.fail();
+}
+
+void QpStops::resume(Qp& qp) {
+  if (!qp.resume()) late_.insert(&qp);
+}
+
+bool QpStops::resume_late() {
+  std::erase_if(late_, [&](Qp* qp) {
+    sweep(*qp);
+    return qp->resume();
+  });
+  return !late_.empty();
+}
+
+}  // namespace ferry::virt

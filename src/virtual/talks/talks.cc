@@ -1,0 +1,157 @@
+#include "virtual/talks/talks.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <utility>
+
+#include "device/gids.h"
+
+// What the talks of both ends share: letters, and which QP one is for.
+namespace ferry::virt {
+
+bool Talks::is_own(const ibv_qp_attr& attributes) {
+  if (!device_.gids.has(attributes.ah_attr.grh.dgid)) return false;
+  bool found = false;
+  shadows_.for_each<Qp>([&](const Qp& qp) { found |= qp.qpn() == attributes.dest_qp_num; });
+  return found;
+}
+
+bool Talks::has_remote_peer(Qp& qp) {
+  const ibv_qp_state state = qp.attributes().qp_state;
+  if (qp.is_ud()) return false;
+  return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_own(qp.attributes());
+}
+
+bool Talks::is_in_the_midst(Qp& qp) {
+  const auto found = talks_.find(&qp);
+  if (found == talks_.end()) return false;
+  const Talk& talk = found->second;
+  return talk.awaits_peer || talk.is_met || talk.step == Talk::Step::kFlush ||
+         talk.step == Talk::Step::kConnected;
+}
+
+void Talks::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
+  device::Letter letter;
+  const ibv_qp_attr attributes = qp.attributes();
+  ibv_gid source{};
+  if (!device_.gids.source_of(attributes.ah_attr, &source)) return;
+  letter.from = {device::address_of(source), qp.qpn()};
+  letter.to = {device::address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
+  LetterBody body{kind, attempt, {}};
+  if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
+    body.introduction = introduction_of(qp, attributes.ah_attr);
+  letter.bytes = encode(body);
+  letters_.push_back(std::move(letter));
+  moves_.has_letters();
+}
+
+Introduction Talks::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
+  Introduction introduction;
+  introduction.qpn = qp.inner->qpn();
+  ibv_gid known{};
+  if (device_.gids.source_of(path, &known)) introduction.gid = device_.gids.real_of(known);
+  shadows_.for_each<Mr>([&](const Mr& mr) {
+    if (mr.init.pd == qp.init().pd && mr.rkey() != 0 && mr.rkey() != mr.inner->rkey())
+      introduction.rkeys.push_back({mr.rkey(), mr.inner->rkey()});
+  });
+  return introduction;
+}
+
+void Talks::take_letters(std::vector<device::Letter>* out) {
+  std::lock_guard lock(mutex_);
+  out->insert(out->end(), std::make_move_iterator(letters_.begin()),
+              std::make_move_iterator(letters_.end()));
+  letters_.clear();
+}
+
+int Talks::deliver(const device::Letter& letter) {
+  LetterBody body;
+  const bool is_returned = letter.bytes.empty();
+  if (!is_returned && !parse(letter.bytes, &body)) return EINVAL;
+  std::lock_guard lock(mutex_);
+  const std::vector<Qp*> qps = shadows_.all<Qp>();
+  const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
+    const ibv_qp_attr attributes = qp->attributes();
+    const device::Letter::End peer{device::address_of(attributes.ah_attr.grh.dgid),
+                                   attributes.dest_qp_num};
+    return qp->qpn() == letter.to.qpn && peer == letter.from;
+  });
+  if (found == qps.end()) return ENOENT;
+  Qp& qp = **found;
+  Talk& talk = talks_[&qp];
+  if (is_returned) {
+    take_back(qp, talk);
+    return 0;
+  }
+  switch (body.kind) {
+    case LetterKind::kSuspend:
+      if (talk.step != Talk::Step::kNone && talk.step != Talk::Step::kSuspended) break;
+      talk.peers_attempt = body.attempt;
+      begin_suspension(qp, talk);
+      break;
+    case LetterKind::kSuspended: take_suspended(qp, talk, body.attempt); break;
+    case LetterKind::kGoOn: go_on(qp, talk); break;
+    case LetterKind::kSwitch:
+    case LetterKind::kSwitched: take_introduction(qp, talk, body.kind, body.introduction); break;
+    case LetterKind::kReady:
+      if (talk.step != Talk::Step::kConnected) break;
+      talk.step = Talk::Step::kNone;
+      let_go(qp, talk);
+      break;
+    case LetterKind::kSeek: take_seek(qp, talk); break;
+  }
+  return 0;
+}
+
+std::optional<LetterKind> Talks::unanswered(const Qp& qp, const Talk& talk) {
+  if (talk.awaits_peer) return LetterKind::kSwitch;
+  if (talk.is_meeting) return LetterKind::kSuspend;
+  if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
+  if (talk.step != Talk::Step::kSuspended) return std::nullopt;
+  return qp.is_apart() ? LetterKind::kSeek : LetterKind::kSuspended;
+}
+
+bool Talks::awaits_letters() {
+  std::lock_guard lock(mutex_);
+  return std::any_of(talks_.begin(), talks_.end(), [&](const auto& each) {
+    return unanswered(*each.first, each.second).has_value();
+  });
+}
+
+void Talks::repeat_letters() {
+  std::lock_guard lock(mutex_);
+  if (is_stopped_ || device_.context == nullptr) return;
+  for (auto& [qp, talk] : talks_) {
+    const auto kind = unanswered(*qp, talk);
+    if (!kind) continue;
+    const bool answers = *kind == LetterKind::kSuspended;
+    write(*qp, *kind, answers ? talk.peers_attempt : talk.attempt);
+  }
+}
+
+bool Talks::progress() {
+  std::lock_guard lock(mutex_);
+  if (is_stopped_ || device_.context == nullptr) return false;
+  bool more = stops_.resume_late();
+  for (auto& [qp, talk] : talks_) {
+    if (talk.step == Talk::Step::kDrain) more |= drain_step(*qp, talk);
+    if (talk.step == Talk::Step::kFlush) more |= flush_step(*qp, talk);
+  }
+  return more;
+}
+
+void Talks::forget(Qp& qp) {
+  const auto found = talks_.find(&qp);
+  const bool is_late = stops_.forget_late(qp);
+  if (found == talks_.end() && !is_late) return;
+  stops_.sweep(qp);  // else completions of markers would be the program's
+  if (found != talks_.end()) {
+    const Talk::Step step = found->second.step;
+    if (step == Talk::Step::kDrain || step == Talk::Step::kFlush) stops_.resume_queues(qp);
+    talks_.erase(found);
+  }
+  qp.abandon();
+}
+
+}  // namespace ferry::virt

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "device/movable.h"
+#include "virtual/messages/letters.h"
+#include "virtual/queues/marker_objects.h"
+#include "virtual/queues/queue_pair.h"
+#include "virtual/shadows/device_behind.h"
+#include "virtual/shadows/shadow_table.h"
+#include "virtual/stop/calls.h"
+#include "virtual/talks/qp_stops.h"
+
+namespace ferry::virt {
+
+// The talks of a context's QPs with their peers around a move (letters.h): of those that move with it, of
+// those whose peers move, and of those that the program connects after a move.
+class Talks final : public Introducer {
+ public:
+  Talks(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
+        QpStops& stops, device::MoveSink& moves)
+      : shadows_(shadows),
+        device_(device),
+        calls_(calls),
+        markers_(markers),
+        stops_(stops),
+        moves_(moves) {}
+
+  // While the lock lives, no QP goes, and no talk goes on.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+
+  // --- As device::MovableContext has them
+
+  void suspend_peers();
+  void release_peers();
+  bool peers_are_suspended();
+  void take_letters(std::vector<device::Letter>* out);
+  int deliver(const device::Letter& letter);
+  bool progress();
+  bool awaits_letters();
+  void repeat_letters();
+  // GIDs of programs that have moved, all of them.
+  void moved(std::set<port::Address> gids);
+
+  // --- The stop of the context. With hold().
+
+  // False: a peer is not suspended, or in the midst of a move of its own.
+  bool can_stop();
+  // The device has nothing to do any more.
+  void stopped();
+  // The device has other QPs now. Gives those that have nobody to wait for; the others stay away.
+  std::vector<Qp*> made_anew();
+  // Each QP goes on, at once or when its peer does.
+  void resume(bool is_made_anew);
+  // The QP is at the beginning again, or has ended.
+  void forget(Qp& qp);
+
+  // --- Introducer (meetings.cc)
+
+  bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) override;
+  int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) override;
+  int part(Qp& qp, const std::function<int()>& reset) override;
+
+ private:
+  struct Talk {
+    // Of the end that moves.
+    std::uint32_t attempt = 0;  // of SUSPEND
+    bool is_told = false;       // SUSPEND
+    bool is_suspended = false;  // the peer has said so
+    bool is_meeting = false;    // told because the program has connected the QP after a move
+    bool awaits_peer = false;   // SWITCHED, or the peer's own SWITCH
+    bool is_met = false;        // the other's SWITCH has come, SWITCHED has not
+    // Of the peer, in this order.
+    enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
+    Step step = Step::kNone;
+    std::uint32_t peers_attempt = 0;
+    std::optional<Introduction> peer;
+  };
+
+  // Whether the peer of these attributes is a QP of this context.
+  bool is_own(const ibv_qp_attr& attributes);
+  // Whether its peer is a QP of another context, which has to be told.
+  bool has_remote_peer(Qp& qp);
+  bool has_suspended_peer(Qp& qp);
+  // Whether a talk is at a step that a stop cannot interrupt.
+  bool is_in_the_midst(Qp& qp);
+
+  void write(Qp& qp, LetterKind kind, std::uint32_t attempt = 0);
+  Introduction introduction_of(const Qp& qp, const ibv_ah_attr& path);
+  // The latest letter of a talk whose answer has not come. Nothing: there is none.
+  static std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk);
+
+  // --- The end that moves (moving_end.cc)
+
+  void tell(Qp& qp);
+  void release_peer(Qp& qp, Talk& talk);
+  void resume_talk(Qp& qp, Talk& talk, bool is_made_anew);
+  void take_suspended(Qp& qp, Talk& talk, std::uint32_t attempt);
+
+  // --- Its peer (peer_end.cc)
+
+  void begin_suspension(Qp& qp, Talk& talk);
+  void go_on(Qp& qp, Talk& talk);
+  // The QP goes on, unless this end waits for its peer, or the peer has asked for its suspension.
+  void let_go(Qp& qp, Talk& talk);
+  void take_introduction(Qp& qp, Talk& talk, LetterKind kind, const Introduction& introduction);
+  // True: the step is not done.
+  bool drain_step(Qp& qp, Talk& talk);
+  bool flush_step(Qp& qp, Talk& talk);
+
+  // --- Connections that are made after a move (meetings.cc)
+
+  // Whether anything that the peer at the other end of `path` has to know of the QP is not what the
+  // application knows.
+  bool has_news(const Qp& qp, const ibv_ah_attr& path);
+  void begin_meeting(Qp& qp, Talk& talk);
+  void take_seek(Qp& qp, Talk& talk);
+  // Nobody will introduce the QP and its peer.
+  void connect_alone(Qp& qp, Talk& talk);
+  // Nobody receives what this end has written.
+  void take_back(Qp& qp, Talk& talk);
+
+  ShadowTable& shadows_;
+  DeviceBehind& device_;
+  Calls& calls_;
+  MarkerObjects& markers_;
+  QpStops& stops_;
+  device::MoveSink& moves_;
+  std::mutex moved_mutex_;  // guards moved_gids_
+  std::set<port::Address> moved_gids_;
+  std::mutex mutex_;  // guards what follows, and stops_
+  std::unordered_map<Qp*, Talk> talks_;
+  std::vector<device::Letter> letters_;
+  std::uint32_t attempts_ = 0;
+  bool is_stopped_ = false;  // between stopped() and resume()
+};
+
+}  // namespace ferry::virt
