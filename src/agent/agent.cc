@@ -44,7 +44,7 @@ std::vector<device::Letter::End> names_of(device::MovableContext& context) {
   if (context.place().kind == device::Kind::kFerry) return names;
   std::vector<device::QpStatus> qps;
   context.status(&qps);
-  const std::vector<ibv_gid_entry> gids = device::gids_of(context);
+  const std::vector<ibv_gid_entry> gids = context.gids();
   const auto add_all = [&](std::uint32_t qpn) {
     for (const ibv_gid_entry& entry : gids) names.push_back({device::address_of(entry.gid), qpn});
   };

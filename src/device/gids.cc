@@ -2,20 +2,20 @@
 
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace ferry::device {
 
-std::vector<ibv_gid_entry> gids_of(Context& device) {
+std::vector<ibv_gid_entry> Context::gids() {
   std::vector<ibv_gid_entry> all;
   ibv_device_attr_ex attributes{};
-  if (device.query_device(&attributes) != 0) return all;
+  if (query_device(&attributes) != 0) return all;
   for (unsigned port = 1; port <= attributes.phys_port_cnt_ex; ++port) {
     ibv_port_attr of_port{};
-    if (device.query_port(static_cast<std::uint8_t>(port), &of_port) != 0) continue;
+    if (query_port(static_cast<std::uint8_t>(port), &of_port) != 0) continue;
     for (int index = 0; index < of_port.gid_tbl_len; ++index) {
       ibv_gid_entry entry{};
-      if (device.query_gid(static_cast<std::uint8_t>(port), static_cast<unsigned>(index), &entry) ==
-          0)
+      if (query_gid(static_cast<std::uint8_t>(port), static_cast<unsigned>(index), &entry) == 0)
         all.push_back(entry);
     }
   }

@@ -242,6 +242,8 @@ class Context {
   virtual int query_port(std::uint8_t port_number, ibv_port_attr* out) = 0;
   virtual int query_gid(std::uint8_t port_number, unsigned index,
                         ibv_gid_entry* out) = 0;  // virtual GIDs
+  // Those of all ports, without empty entries. By default each is asked for.
+  virtual std::vector<ibv_gid_entry> gids();
   virtual int query_pkey(std::uint8_t port_number, int index,
                          std::uint16_t* out) = 0;  // host order
 

@@ -29,6 +29,22 @@ int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* 
   return error_of(ibv_query_gid_ex(real_, port_number, index, out, 0));
 }
 
+std::vector<ibv_gid_entry> Context::gids() {
+  ibv_device_attr_ex attributes{};
+  if (query_device(&attributes) != 0) return {};
+  std::size_t room = 0;
+  for (std::uint32_t number = 1; number <= attributes.phys_port_cnt_ex; ++number) {
+    ibv_port_attr port{};
+    if (query_port(static_cast<std::uint8_t>(number), &port) != 0) continue;
+    room += static_cast<std::size_t>(port.gid_tbl_len);
+  }
+  const StockErrno stock_errno;
+  std::vector<ibv_gid_entry> all(room);
+  const ssize_t count = ibv_query_gid_table(real_, all.data(), all.size(), 0);
+  all.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return all;
+}
+
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
   __be16 key = 0;
   const int error = error_of(ibv_query_pkey(real_, port_number, index, &key));

@@ -25,6 +25,8 @@ class Context final : public device::Context {
   int query_device(ibv_device_attr_ex* out) override;
   int query_port(std::uint8_t port_number, ibv_port_attr* out) override;
   int query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) override;
+  // By one call of the kernel: a port of rdma_rxe has 1,024 entries.
+  std::vector<ibv_gid_entry> gids() override;
   int query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) override;
   int alloc_pd(device::Pd** out) override;
   int reg_mr(const device::MrInit& init, device::Mr** out) override;

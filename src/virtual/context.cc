@@ -40,6 +40,11 @@ int Context::query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* 
                                     : device_.context->query_gid(port_number, index, out);
 }
 
+std::vector<ibv_gid_entry> Context::gids() {
+  const Call call(calls_);
+  return device_.gids.are_learned() ? device_.gids.known() : device_.context->gids();
+}
+
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
   const Call call(calls_);
   return device_.context->query_pkey(port_number, index, out);

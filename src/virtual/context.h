@@ -39,6 +39,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   int query_device(ibv_device_attr_ex* out) override;
   int query_port(std::uint8_t port_number, ibv_port_attr* out) override;
   int query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) override;
+  std::vector<ibv_gid_entry> gids() override;
   int query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) override;
   int alloc_pd(device::Pd** out) override;
   int reg_mr(const device::MrInit& init, device::Mr** out) override;

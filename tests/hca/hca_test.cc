@@ -101,6 +101,17 @@ TEST_F(Hca, ShowsTheDeviceAsItIs) {
   EXPECT_EQ(key, 0xffff);
 }
 
+TEST_F(Hca, AllGidsComeByOneCall) {
+  const auto gids = context->gids();
+  ASSERT_EQ(gids.size(), 2u);
+  EXPECT_EQ(gids[1].port_num, 1u);
+  EXPECT_EQ(gids[1].gid_index, 1u);
+  EXPECT_EQ(stock().count("ibv_query_gid_table"), 1u);
+  stock().fails = "ibv_query_gid_table";
+  stock().error = EIO;
+  EXPECT_TRUE(context->gids().empty());
+}
+
 TEST_F(Hca, ADeviceThatCannotBeOpenedSaysWhy) {
   stock().fails = "ibv_open_device";
   stock().error = EACCES;

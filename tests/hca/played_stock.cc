@@ -105,6 +105,7 @@ int query_port(ibv_context* /*context*/, std::uint8_t port, ibv_port_attr* out, 
   if (port != 1) return EINVAL;
   std::memset(out, 0, size);
   out->lid = 7;
+  out->gid_tbl_len = 1024;
   return 0;
 }
 
@@ -112,6 +113,7 @@ int query_device_ex(ibv_context* /*context*/, const ibv_query_device_ex_input* /
                     ibv_device_attr_ex* out, std::size_t size) {
   std::memset(out, 0, size);
   out->orig_attr.max_qp = 77;
+  out->phys_port_cnt_ex = 1;
   out->orig_attr.device_cap_flags = IBV_DEVICE_XRC | IBV_DEVICE_SRQ_RESIZE;
   return 0;
 }
@@ -268,6 +270,18 @@ int ibv_query_device(ibv_context* /*context*/, ibv_device_attr* out) {
 int ibv_query_port(ibv_context* /*context*/, std::uint8_t /*port*/,
                    _compat_ibv_port_attr* /*out*/) {
   return EOPNOTSUPP;
+}
+ssize_t _ibv_query_gid_table(ibv_context* /*context*/, ibv_gid_entry* entries,
+                             std::size_t max_entries, std::uint32_t /*flags*/,
+                             std::size_t entry_size) {
+  if (fails("ibv_query_gid_table")) return -stock().error;
+  if (max_entries < 2 || entry_size != sizeof(ibv_gid_entry)) return -EINVAL;
+  for (std::uint32_t index : {0u, 1u}) {
+    entries[index] = {};
+    entries[index].port_num = 1;
+    entries[index].gid_index = index;
+  }
+  return 2;
 }
 int _ibv_query_gid_ex(ibv_context* /*context*/, std::uint32_t port, std::uint32_t index,
                       ibv_gid_entry* out, std::uint32_t /*flags*/, std::size_t size) {

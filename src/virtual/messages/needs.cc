@@ -148,7 +148,7 @@ class Trial {
   }
 
   std::string ports() {
-    const std::vector<ibv_gid_entry> here = device::gids_of(device_);
+    const std::vector<ibv_gid_entry> here = device_.gids();
     for (const ibv_gid_entry& wanted : needs_.gids) {
       if (!std::any_of(here.begin(), here.end(),
                        [&](const auto& entry) { return is_of_kind(entry, wanted); }))

@@ -30,7 +30,7 @@ bool TakenNumbers::mean_another(const device::Object& made) const {
     return std::any_of(pairs.begin(), pairs.end(),
                        [&](const Gids::Pair& pair) { return is_another(pair.known); });
   }
-  const auto gids = device::gids_of(*device_.context);
+  const auto gids = device_.context->gids();
   return std::any_of(gids.begin(), gids.end(),
                      [&](const ibv_gid_entry& entry) { return is_another(entry.gid); });
 }

@@ -48,14 +48,14 @@ std::string kind_of(const ibv_gid_entry& entry) {
 
 void Gids::learn(device::Context& device) {
   std::vector<Entry> learned;
-  for (const ibv_gid_entry& entry : device::gids_of(device))
+  for (const ibv_gid_entry& entry : device.gids())
     learned.push_back({entry, entry.gid, entry.gid_index, true});
   std::lock_guard lock(mutex_);
   entries_ = std::move(learned);
 }
 
 void Gids::match(device::Context& device) {
-  const std::vector<ibv_gid_entry> here = device::gids_of(device);
+  const std::vector<ibv_gid_entry> here = device.gids();
   std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
     auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
@@ -84,6 +84,13 @@ int Gids::query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const {
     return 0;
   }
   return has_port ? ENODATA : EINVAL;
+}
+
+std::vector<ibv_gid_entry> Gids::known() const {
+  std::vector<ibv_gid_entry> all;
+  std::shared_lock lock(mutex_);
+  for (const Entry& entry : entries_) all.push_back(entry.known);
+  return all;
 }
 
 bool Gids::rename_source(ibv_ah_attr* path) const {

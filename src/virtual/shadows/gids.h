@@ -29,6 +29,8 @@ class Gids {
 
   // What the application sees. ENODATA: an empty entry; EINVAL: there is none.
   int query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const;
+  // All that the application sees.
+  std::vector<ibv_gid_entry> known() const;
   // The path of the application as one of the device. False: its source has no GID here.
   bool rename(ibv_ah_attr* path) const;
   // The same for its source alone.

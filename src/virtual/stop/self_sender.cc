@@ -49,7 +49,7 @@ int SelfSender::open(device::Pd& pd, device::Srq& srq) {
 
 bool SelfSender::find_gid(ibv_gid_entry* gid) {
   bool found = false;
-  for (const ibv_gid_entry& entry : device::gids_of(device_)) {
+  for (const ibv_gid_entry& entry : device_.gids()) {
     if (found && rank(entry) >= rank(*gid)) continue;
     ibv_port_attr port{};
     if (device_.query_port(static_cast<std::uint8_t>(entry.port_num), &port) != 0 ||
