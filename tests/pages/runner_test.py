@@ -42,6 +42,11 @@ class Pages(unittest.TestCase):
     def test_a_wrong_command_between_others(self):
         self.fails("```sh\necho before\nfalse\necho after\n```\n", "exit status 1")
 
+    def test_a_filter_that_chooses_no_test(self):
+        page = "```sh\nbuild/release/bin/base_test --gtest_filter='{}'\n```\n"
+        self.passes(page.format("Log.*"))
+        self.fails(page.format("NoSuch.*"), "page:1", "runs no test")
+
     def test_a_wrong_expectation(self):
         self.fails("```sh\necho moved\n```\n```text\nnot moved\n```\n", "it prints: moved", "and not:   not moved")
         self.fails("```console\n$ echo moved\nnot moved\n```\n", "page:2", "it prints: moved")

@@ -10,6 +10,7 @@ from .fault import Fault
 
 
 BUILD = places.REPOSITORY / "build/release"
+NO_TEST = "[==========] Running 0 tests"  # GoogleTest succeeds when its filter chooses none
 
 
 def names_of_tests():
@@ -88,6 +89,8 @@ class Run:
         if fails == (status == 0):
             said = "succeeded, and the page says that it fails" if fails else f"ended with exit status {status}"
             raise Fault(f"{where}\n  {said}: {output.strip()[-2000:]}")
+        if NO_TEST in output:
+            raise Fault(f"{where}\n  runs no test: {output.strip()[-2000:]}")
         if command.output is not None and (found := expect.difference(command.output, output)) is not None:
             raise Fault(f"{where}\n  {found}\n  all of it:\n{output.strip()[-4000:]}")
 
