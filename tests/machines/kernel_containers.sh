@@ -86,8 +86,8 @@ podman_with_kernel_device() {
       >/dev/null 2>&1
   done
   vm h1 'podman save localhost/client | ssh h3 podman load' >/dev/null 2>&1
-  vm h1 "podman run -d --name kern --network lan:ip=10.79.0.83 --device ferry.dev/rnic=rxe0 localhost/client \
-    $kernel_client" >/dev/null 2>&1
+  vm h1 "podman run -d --name kern --network lan:ip=10.79.0.83 --device ferry.dev/rnic=rxe0 --ulimit memlock=-1 \
+    localhost/client $kernel_client" >/dev/null 2>&1
   await 'the container of podman has QPs' is_connected h1
   begin_move kern
   vm h3 'systemctl kill -s KILL ferryd'

@@ -65,6 +65,7 @@ install_packages() {
   for host in "${machines[@]}"; do "$vmlab" copy "$packages"/{ferry,ferryd,ferry-lab}_*.deb "$host:/root/packages"; done
   run_page README.md # installs ferry and ferryd, joins the hosts, and moves a program
   end_pair
+  run_page docs/packages.md # the same packages once more, by the names that they have where they are built
   on_all 'dpkg -i /root/packages/ferry-lab_*.deb; systemctl is-active ferryd'
   for host in "${machines[@]}"; do
     [[ $(vm "$host" 'ferry --version; ferryd --version') =~ ^ferry\ .*build.*ferryd\ .*build ]] ||
@@ -411,7 +412,7 @@ group_reboot() {
   "$vmlab" cable h3 in
   await 'h1 reaches h3 again' reaches h1 h3
   await 'nothing of it is on h3' nothing_on h3
-  [[ $("$vmlab" ps) == *h3* && $(vm h1 'ssh h3 hostname') == h3 ]] || fail "h1, by ssh, and $("$vmlab" ps)"
+  [[ $("$vmlab" ps) == *h3* && $("$vmlab" exec h1 -- ssh h3 hostname) == h3 ]] || fail "h1, by ssh, and $("$vmlab" ps)"
   [[ -n $("$vmlab" console h3) ]] || fail 'h3 has written nothing on its console'
   ok "the destination's cable is pulled in the middle, and plugged in again: $(tail -n 1 "$work/events")"
   begin_move

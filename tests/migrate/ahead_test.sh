@@ -29,6 +29,11 @@ intact() {
 # ahead NAME FROM TO [OPTION...]: moves by copying ahead.
 ahead() {
   last_report=$(on "$2" "$ferry" move "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
+  was_ahead "$1"
+}
+
+# was_ahead NAME: in the last move.
+was_ahead() {
   jq -e '.ahead_rounds > 0 and .ahead_bytes > 0 and .blackout_ms > 0' >/dev/null <<<"$last_report" ||
     fail "$1 was not copied ahead: $last_report"
   jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms, " +
@@ -59,7 +64,8 @@ group_rounds() {
   jq -e '.ahead_rounds == 0 and .image_bytes > 96000000' >/dev/null <<<"$last_report" ||
     fail "copied ahead all the same: $last_report"
   ahead roc h1 h2 --max-blackout 60000
-  ahead ros h2 h3 --copy-ahead # a small one
+  last_report=$(on h2 "$ferry" move ros --to h3 --json --copy-ahead) || fail 'cannot move ros, a small one'
+  was_ahead ros
   intact roc ros
   ok 'memory that is written arrived as it was, with and without copying ahead'
 }
