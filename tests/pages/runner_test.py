@@ -5,11 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 
-from pages_lib import blocks, expect  # noqa: E402
+from pages_lib import blocks, elsewhere, expect  # noqa: E402
 
 PAGES_TEST = pathlib.Path(__file__).resolve().parent / "pages_test"
 
@@ -70,13 +71,34 @@ class Pages(unittest.TestCase):
 
     def test_blocks_that_are_not_run_are_counted_with_the_reason(self):
         self.passes("<!-- test not run: nobody has the hardware -->\n```sh\nfalse\n```\n\n"
-                    "<!-- test run by: pages.runner -->\n```sh\nfalse\n```\n\n"
+                    "<!-- test run by: model.move -->\n```sh\nmodel/check move\n```\n\n"
                     "<!-- test on: machines -->\n```console\nh1$ false\n```\n",
-                    "not run: page:2: nobody has the hardware", "by pages.runner: page:7", "on machines: page:12",
+                    "not run: page:2: nobody has the hardware", "by model.move: page:7", "on machines: page:12",
                     "3 blocks: 0 run, 2 elsewhere, 1 not at all")
 
     def test_a_block_that_names_no_test(self):
         self.fails("<!-- test run by: nosuch -->\n```sh\ntrue\n```\n", "page:2: no test is called nosuch")
+
+    def test_a_block_whose_commands_another_test_has(self):
+        self.passes("<!-- test run by: model.move model.without_PROBE -->\n"
+                    "```sh\nmodel/check move; sudo model/check move \\\n  -DNO_PROBE  # a guard\n```\n", "1 elsewhere")
+        self.passes("<!-- test\nrun by: migrate.refused\nwith: db=...\n-->\n"
+                    "```console\nh1# ferry move db --to h2\nferry: not moved\n```\n", "1 elsewhere")
+        self.passes("<!-- test run by: machines -->\n```sh\nferry ca init\n```\n", "1 elsewhere")  # by a page
+
+    def test_a_block_whose_commands_another_test_lacks(self):
+        self.fails("<!-- test run by: model.move -->\n```sh\nmodel/check move\nmodel/check move -DNO_PROBE\n```\n",
+                   "FAILED: page:4: model/check move -DNO_PROBE: model.move has no such command\n")
+        self.fails("<!-- test run by: model.without_PROBE -->\n```sh\nmodel/check -DNO_PROBE move\n```\n",
+                   "page:3: model/check -DNO_PROBE move")
+        self.fails("<!-- test run by: migrate.refused -->\n```console\n$ ferry move nosuch --to h2\n```\n",
+                   "page:3: ferry move nosuch --to h2: migrate.refused has no such command")
+        self.fails("<!-- test run by: machines -->\n```sh\nferry ca nosuch\n```\n", "page:3: ferry ca nosuch")
+
+    def test_a_block_that_any_test_would_have(self):
+        self.fails("<!-- test run by: model.move -->\n```sh\n# model/check\n```\n", "page:2: a block without a command")
+        self.fails("<!-- test\nrun by: model.move\nwith: model/check=...\n-->\n```sh\nmodel/check\n```\n",
+                   "page:6: ...: any command is like this")
 
     def test_marks_that_say_nothing(self):
         self.fails("<!-- test on: moon -->\n```sh\ntrue\n```\n", "no place 'moon'")
@@ -109,6 +131,31 @@ class Blocks(unittest.TestCase):
         block, = blocks.read("p", "```console\nh2# one \\\n  two\nout\n$ three\n```\n")
         self.assertEqual([(each.host, each.text, each.output) for each in block.commands()],
                          [("h2", "one \\\n  two", ["out"]), (None, "three", None)])
+
+
+class CommandsOfATest(unittest.TestCase):
+    def words(self, *command):
+        return [" ".join(words) for words in elsewhere.commands_of([str(word) for word in command])]
+
+    def test_a_script_has_what_it_runs_and_not_what_it_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "test.sh"
+            script.write_text("#!/bin/bash\n# ferry top\n"
+                              "on h1 \"$ferry\" move \"$1\" \\\n  --to \"${2}\" | jq .x >\"$work/out\" # ferry ps\n"
+                              "[[ $(vm h2 'ferry ps') == x ]] || fail \"ferry doctor ends with $?\"\n"
+                              "await 'ferry run works' ok\n")
+            self.assertEqual(self.words(script, "group"),
+                             ["test.sh group", "on h1 ferry move 1 --to 2", "jq .x out", "vm h2 ferry ps",
+                              "[[ ... == x ]]", "ok"])
+
+    def test_a_script_has_what_the_scripts_have_that_it_reads(self):
+        words = self.words(PAGES_TEST.parents[1] / "machines/machines_test.sh")
+        self.assertIn("vmlab up 2", words)  # tests/machines/lib.sh
+        self.assertIn("vmlab console 1", words)  # tests/common.sh, which that one reads
+
+    def test_other_programs_have_their_command_alone(self):
+        self.assertEqual(self.words(PAGES_TEST.parents[2] / "scripts/chaos", "--seed", "1"), ["chaos --seed 1"])
+        self.assertEqual(self.words(), [""])  # one that is not built
 
 
 class Expectations(unittest.TestCase):

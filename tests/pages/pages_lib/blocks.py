@@ -13,7 +13,7 @@ Marks are an HTML comment right before the block, a line for each:
 
     on: PLACE            where it runs (places.py); without it: here
     not run: REASON      no test can run it
-    run by: TEST         a test that does the same runs already, by its name in ctest
+    run by: TEST...      other tests, by their names in ctest, have these commands, which is checked (elsewhere.py)
     as: COMMAND          what the test runs in place of the block, which takes longer
     with: NAME=VALUE     the word NAME stands for VALUE in the block; may be repeated
     needs: COMMAND       is run before all, outside of the namespaces, where there is a network; 77 skips the page

@@ -1,36 +1,25 @@
 """Runs the blocks of one page."""
 
 import concurrent.futures
-import subprocess
 import time
 
-from . import expect, places
+from . import elsewhere, expect, places
 from .blocks import hosted
 from .fault import Fault
 
 
-BUILD = places.REPOSITORY / "build/release"
 NO_TEST = "[==========] Running 0 tests"  # GoogleTest succeeds when its filter chooses none
-
-
-def names_of_tests():
-    listed = subprocess.run(["ctest", "--test-dir", BUILD, "-N"], capture_output=True, text=True, check=True).stdout
-    return {line.split(": ", 1)[1].strip() for line in listed.splitlines() if ": " in line}
 
 
 class Run:
     def __init__(self, blocks, place):
         self._blocks, self._place = blocks, places.PLACES[place]
         self._done, self._others, self._not_run = 0, {}, []
-        tests = {name: block for block in blocks for name in block.marks.get("run by", "").split()}
-        known = names_of_tests() if tests else ()
-        for name, block in tests.items():
-            if not any(test == name or test.startswith(name + ".") for test in known):
-                raise Fault(f"{block.where()}: no test is called {name}")
         for block in blocks:
             if block.place() not in places.PLACES:
                 raise Fault(f"{block.where()}: there is no place '{block.place()}': one of {', '.join(places.PLACES)}")
             block.commands()
+        elsewhere.check(blocks)
 
     def begin(self, line):
         self._blocks = [block for block in self._blocks if block.line >= line]
