@@ -11,6 +11,7 @@ import unittest
 sys.dont_write_bytecode = True
 
 from pages_lib import blocks, elsewhere, expect  # noqa: E402
+from pages_lib.fault import Fault  # noqa: E402
 
 PAGES_TEST = pathlib.Path(__file__).resolve().parent / "pages_test"
 
@@ -156,6 +157,16 @@ class CommandsOfATest(unittest.TestCase):
     def test_other_programs_have_their_command_alone(self):
         self.assertEqual(self.words(PAGES_TEST.parents[2] / "scripts/chaos", "--seed", "1"), ["chaos --seed 1"])
         self.assertEqual(self.words(), [""])  # one that is not built
+
+
+class BlocksForMachines(unittest.TestCase):
+    PAGE = "<!-- test on: machines -->\n```console\nh1$ true\n```\n"
+
+    def test_a_page_that_no_test_runs_there(self):
+        elsewhere.check(blocks.read("README.md", self.PAGE))
+        elsewhere.check(blocks.read("docs/upgrade.md", self.PAGE))
+        with self.assertRaisesRegex(Fault, "docs/README.md:2: no test has this page run on machines"):
+            elsewhere.check(blocks.read("docs/README.md", self.PAGE))
 
 
 class Expectations(unittest.TestCase):

@@ -1,4 +1,5 @@
-"""Whether a test that a page names (`run by: TEST`) has the commands of the page.
+"""Whether a test that a page names (`run by: TEST`) has the commands of the page, and whether a test has the page's
+blocks for machines run there (`run_page PAGE`).
 
 A command of the page has words. The test has it if one of the test's own commands has these words, in this order; it
 may have others in between. The following does not count, on either side: quotes, `$`, braces and backslashes, so that
@@ -38,26 +39,37 @@ PAGE = re.compile(r"^ *run_page (\S+)", re.MULTILINE)
 
 
 def check(page_blocks):
-    """Of all blocks of a page that other tests run."""
-    run_by = [block for block in page_blocks if "run by" in block.marks]
-    known = _tests() if run_by else {}
-    for block in run_by:
-        names, has = block.marks["run by"].split(), []
-        for name in names:
-            found = [command for test, command in known.items() if test == name or test.startswith(name + ".")]
-            if not found:
-                raise Fault(f"{block.where()}: no test is called {name}")
-            has += [words for command in found for words in commands_of(command)]
-        commands = list(_of_block(block))
-        if not commands:
-            raise Fault(f"{block.where()}: a block without a command")
-        for line, command, words in commands:
-            wanted = [each for word in words if word != "sudo" and not ANYTHING.fullmatch(word)
-                      if not ANYTHING.fullmatch(each := _without_folder(word))]
-            if not wanted:
-                raise Fault(f"{block.page}:{line}: {command}: any command is like this")
-            if not any(_in_order(wanted, each) for each in has):
-                raise Fault(f"{block.page}:{line}: {command}: {' and '.join(names)} has no such command")
+    """Of all blocks of a page that run elsewhere."""
+    for block in page_blocks:
+        if "run by" in block.marks:
+            _check_commands(block)
+        elif block.place() == places.Machines.name and "not run" not in block.marks:
+            _check_machines(block)
+
+
+def _check_commands(block):
+    names, has = block.marks["run by"].split(), []
+    for name in names:
+        found = [command for test, command in _tests().items() if test == name or test.startswith(name + ".")]
+        if not found:
+            raise Fault(f"{block.where()}: no test is called {name}")
+        has += [words for command in found for words in commands_of(command)]
+    commands = list(_of_block(block))
+    if not commands:
+        raise Fault(f"{block.where()}: a block without a command")
+    for line, command, words in commands:
+        wanted = [each for word in words if word != "sudo" and not ANYTHING.fullmatch(word)
+                  if not ANYTHING.fullmatch(each := _without_folder(word))]
+        if not wanted:
+            raise Fault(f"{block.page}:{line}: {command}: any command is like this")
+        if not any(_in_order(wanted, each) for each in has):
+            raise Fault(f"{block.page}:{line}: {command}: {' and '.join(names)} has no such command")
+
+
+def _check_machines(block):
+    """What comes from standard input is no page of the repository, and nobody else runs it."""
+    if (places.REPOSITORY / block.page).is_file() and block.page not in _pages_on_machines():
+        raise Fault(f"{block.where()}: no test has this page run on machines (run_page {block.page})")
 
 
 @functools.cache
@@ -68,17 +80,20 @@ def _tests():
     return {test["name"]: test.get("command", []) for test in json.loads(listed)["tests"]}
 
 
+@functools.cache
+def _pages_on_machines():
+    return {page for command in _tests().values() for text in _scripts(command) for page in PAGE.findall(text)}
+
+
 def commands_of(command):
     """The words of each command of a test."""
     found = [command]
-    path = pathlib.Path(command[0]) if command else None
-    if path is not None and path.is_file() and SHELL.match(path.read_bytes()[:100]):
-        for text in _scripts(path):
-            found += [IGNORED.sub("", each).split() for _, each in _commands(text)]
-            for page in PAGE.findall(text):
-                for block in blocks.read(page, (places.REPOSITORY / page).read_text(encoding="utf-8")):
-                    if block.place() == places.Machines.name:
-                        found += [words for _, _, words in _of_block(block)]
+    for text in _scripts(command):
+        found += [IGNORED.sub("", each).split() for _, each in _commands(text)]
+        for page in PAGE.findall(text):
+            for block in blocks.read(page, (places.REPOSITORY / page).read_text(encoding="utf-8")):
+                if block.place() == places.Machines.name:
+                    found += [words for _, _, words in _of_block(block)]
     return [[_without_folder(word) for word in words] for words in found]
 
 
@@ -90,9 +105,9 @@ def _of_block(block):
             yield first + offset, text, IGNORED.sub("", text).split()
 
 
-def _scripts(path):
-    """The texts of a script and of those that it reads."""
-    seen, left = set(), [path]
+def _scripts(command):
+    """The texts of a test that is a shell script, and of the scripts that it reads."""
+    seen, left = set(), [path for path in map(pathlib.Path, command[:1]) if _is_shell(path)]
     while left:
         path = left.pop()
         if path not in seen:
@@ -100,6 +115,10 @@ def _scripts(path):
             text = path.read_text(encoding="utf-8")
             yield text
             left += [places.REPOSITORY / name for name in SOURCE.findall(text)]
+
+
+def _is_shell(path):
+    return path.is_file() and SHELL.match(path.read_bytes()[:100]) is not None
 
 
 def _commands(text):
