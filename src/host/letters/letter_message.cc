@@ -7,14 +7,17 @@
 
 namespace ferry::host {
 
-device::Letter::End name_of(const v1::QpName& message) {
-  device::Letter::End name;
-  if (message.gid().size() != name.gid.bytes.size()) {
+port::Address gid_of(const std::string& bytes) {
+  port::Address gid;
+  if (bytes.size() != gid.bytes.size()) {
     throw Failure("malformed GID in a message between ferryds");
   }
-  std::memcpy(name.gid.bytes.data(), message.gid().data(), name.gid.bytes.size());
-  name.qpn = message.qpn();
-  return name;
+  std::memcpy(gid.bytes.data(), bytes.data(), bytes.size());
+  return gid;
+}
+
+device::Letter::End name_of(const v1::QpName& message) {
+  return {gid_of(message.gid()), message.qpn()};
 }
 
 device::Letter letter_of(const v1::Letter& message) {
@@ -22,8 +25,12 @@ device::Letter letter_of(const v1::Letter& message) {
   return {name_of(message.from()), name_of(message.to()), {text.begin(), text.end()}};
 }
 
+std::string bytes_of(const port::Address& gid) {
+  return {reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()};
+}
+
 void to_message(const device::Letter::End& name, v1::QpName* message) {
-  message->set_gid(name.gid.bytes.data(), name.gid.bytes.size());
+  message->set_gid(bytes_of(name.gid));
   message->set_qpn(name.qpn);
 }
 

@@ -1,7 +1,6 @@
 #include "host/letters/moved_names.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -30,29 +29,16 @@ constexpr seconds kTellEvery{2};             // a ferryd that may have been star
 constexpr milliseconds kReplyLimit{2000};    // of another ferryd, with the first handshake
 constexpr milliseconds kShortLimit{1000};    // while a program stands still
 constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told counts no more
-// Of a ferryd, and of all. A message to a process has all of them.
+// The most that counts of what one ferryd says, and of what all say: a message to a process has all.
 constexpr std::size_t kMostGids = 4096;
 constexpr std::size_t kMostDatagramQps = 65536;  // each under each of its GIDs
 constexpr std::size_t kMostOfProcess = 16384;    // of these
-
-port::Address address_in(const std::string& text) {
-  port::Address gid;
-  if (text.size() != gid.bytes.size()) {
-    throw Failure("malformed GID in a message between ferryds");
-  }
-  std::memcpy(gid.bytes.data(), text.data(), text.size());
-  return gid;
-}
-
-std::string text_of(const port::Address& gid) {
-  return {reinterpret_cast<const char*>(gid.bytes.data()), gid.bytes.size()};
-}
 
 std::size_t size_of(const device::DatagramQps& qps) {
   return qps.gids.size() * qps.qpns.size();
 }
 
-// As far as there is room.
+// Adds `qps` to `all`, which has `*size` names, if there is room for them.
 void add(const device::DatagramQps& qps, std::size_t* size, std::set<device::DatagramQps>* all) {
   if (size_of(qps) > kMostDatagramQps - *size) return;
   if (all->insert(qps).second) *size += size_of(qps);
@@ -86,12 +72,12 @@ MovedNames::Names MovedNames::names_in(const v1::MovedNames& message) {
   if (static_cast<std::size_t>(message.gids_size()) > kMostGids)
     throw Failure("too many GIDs in a message between ferryds");
   Names names;
-  for (const auto& text : message.gids()) names.gids.insert(address_in(text));
+  for (const auto& gid : message.gids()) names.gids.insert(gid_of(gid));
   std::size_t size = 0;
   for (const auto& each : message.datagram_qps()) {
     device::DatagramQps qps;
     for (const auto& gid : each.gids())
-      qps.gids.push_back({address_in(gid.known()), address_in(gid.real())});
+      qps.gids.push_back({gid_of(gid.known()), gid_of(gid.real())});
     for (const auto& qpn : each.qpns()) qps.qpns.push_back({qpn.known(), qpn.real()});
     size += size_of(qps);
     if (size > kMostDatagramQps) throw Failure("too many UD QPs in a message between ferryds");
@@ -101,13 +87,13 @@ MovedNames::Names MovedNames::names_in(const v1::MovedNames& message) {
 }
 
 void MovedNames::put(const Names& names, v1::MovedNames* message) {
-  for (const auto& gid : names.gids) message->add_gids(text_of(gid));
+  for (const auto& gid : names.gids) message->add_gids(bytes_of(gid));
   for (const auto& qps : names.datagram_qps) {
     auto* each = message->add_datagram_qps();
     for (const auto& gid : qps.gids) {
       auto* pair = each->add_gids();
-      pair->set_known(text_of(gid.known));
-      pair->set_real(text_of(gid.real));
+      pair->set_known(bytes_of(gid.known));
+      pair->set_real(bytes_of(gid.real));
     }
     for (const auto& qpn : qps.qpns) {
       auto* pair = each->add_qpns();
@@ -143,8 +129,9 @@ MovedNames::Names MovedNames::own() {
   return names;
 }
 
-// Of what the process says: GIDs by which it may be known and which its device has, and for each of them
-// the QPs by whose names it may be spoken to and which the kernel knows as its own.
+// Gives what is true of `contexts`, as a process has said them: the GIDs by which it may be known and which
+// its device has, and for each of them the QPs by whose names it may be spoken to and which the kernel knows
+// as its own.
 std::vector<device::DatagramQps> MovedNames::checked(
     pid_t pid, const std::vector<device::DatagramQps>& contexts) const {
   const auto check = [&](const QpNames::Own& own, std::size_t* refused) {
@@ -179,8 +166,8 @@ std::vector<device::DatagramQps> MovedNames::checked(
   return {all.begin(), all.end()};
 }
 
-// A QP of the host where the program began may have the number of one that the program has made since.
-// That host's programs are known by it.
+// Leaves out the names that are taken: a QP of the host where the program began may have the number of one
+// that the program has made since. Then the name is the former's.
 void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
   std::map<port::Address, v1::MovedNamesRequest> claims;
   for (const auto& qps : *contexts) {
