@@ -24,12 +24,12 @@ class PostedReceives {
     std::span<ibv_sge> elements;
   };
 
-  // Room for at least `count` receives of `max_elements` elements each. Throws std::bad_alloc.
+  // There is room for at least `count` receives of `max_elements` elements each. Throws std::bad_alloc.
   PostedReceives(std::uint32_t count, std::uint32_t max_elements)
       : mask_(mask_for(count)),
         stride_(1 + max_elements),
         cells_((mask_ + 1) * std::size_t{stride_}) {}
-  // Room for another number, with the latest ones that fit in both. Throws std::bad_alloc.
+  // Makes room for at least `count` receives, and keeps the latest ones that fit. Throws std::bad_alloc.
   void resize(std::uint32_t count) {
     const std::uint64_t mask = mask_for(count);
     std::vector<ibv_sge> cells((mask + 1) * std::size_t{stride_});
@@ -49,23 +49,23 @@ class PostedReceives {
     for (int i = 0; i < request.num_sge; ++i) cell[1 + i] = request.sg_list[i];
     posted_.store(posted + 1, std::memory_order_release);
   }
-  // Those of a list before `end`.
+  // The same for each request of a list before `end`.
   void note(const ibv_recv_wr* list, const ibv_recv_wr* end) {
     for (; list != end; list = list->next) note(*list);
   }
-  // The latest `count` of them, in the order of their posts: 0 is the oldest. `count` is at most
-  // the room.
+  // Gives one of the latest `count` receives; `index` counts them in the order of their posts: 0 is the
+  // oldest. There is room for `count`.
   Receive latest(std::uint32_t count, std::uint32_t index) {
     const std::uint64_t posted = posted_.load(std::memory_order_relaxed);
     ibv_sge* cell = &cells_[((posted - count + index) & mask_) * stride_];
     return {cell[0].addr, {cell + 1, cell[0].length}};
   }
-  // How many there have been, modulo 2^32.
+  // Gives how many receives were noted, modulo 2^32.
   std::uint32_t posted() const {
     return static_cast<std::uint32_t>(posted_.load(std::memory_order_acquire));
   }
-  // The one before which `index` (modulo 2^32) were posted, for a thread that does not post. Nothing: it
-  // is not noted yet, or its cell is another one's by now.
+  // Gives the receive before which `index` (modulo 2^32) were noted, to a thread that does not post.
+  // Nothing: it is not noted yet, or its cell is another one's by now.
   std::optional<Receive> find(std::uint32_t index) {
     const std::uint32_t since = posted() - index;
     if (since == 0 || since > mask_ + 1) return std::nullopt;
@@ -81,7 +81,8 @@ class PostedReceives {
   std::uint64_t mask_;
   const std::uint64_t stride_;
   std::atomic<std::uint64_t> posted_{0};
-  // Of each receive: its wr_id and the number of its elements, in the form of an element, and these.
+  // Each receive has a cell in the form of an element, with its wr_id and the number of its elements, and
+  // behind that the elements themselves.
   std::vector<ibv_sge> cells_;
 };
 

@@ -49,16 +49,16 @@ class ReceiveQueue {
   // The receives that wait in the device are about to go, and are kept: they are the latest `count`.
   // Further ones are kept behind them. Without effect on the count if receives are kept already.
   void keep(std::uint32_t count);
-  // The same; the target ends.
+  // As keep(), and the target ends.
   void leave(std::uint32_t count);
-  // Posts those that are kept and not posted yet. 0 or errno.
+  // Posts the receives that are kept and not posted yet. 0 or errno.
   int refill();
-  // The same, and from now on the target gets receives at once.
+  // As refill(), and from now on the target gets receives at once.
   int pass();
-  // As pass(), but what is kept is gone.
+  // From now on the target gets receives at once; those that are kept are gone.
   void drop();
 
-  // PostedReceives::posted() and find(), for a thread that has its completion.
+  // As PostedReceives::posted() and find(), for a thread that has the completion of a receive.
   std::uint32_t posted() const { return noted_.posted(); }
   std::optional<PostedReceives::Receive> find(std::uint32_t index);
 
@@ -80,8 +80,8 @@ class ReceiveQueue {
   const std::uint32_t max_sge_;
   Target* target_;
   PostedReceives noted_;
-  std::uint32_t kept_ = 0;      // the latest ones, which are to be posted again
-  std::uint32_t refilled_ = 0;  // of these, what the target has got
+  std::uint32_t kept_ = 0;      // so many of the latest receives are to be posted again
+  std::uint32_t refilled_ = 0;  // so many of these the target has got
   bool takes_ = true;
   Mode mode_ = Mode::kPass;
   std::condition_variable mode_changed_;
