@@ -252,127 +252,140 @@ void ControlServer::register_process(const std::shared_ptr<Connection>& connecti
   processes_[connection->peer] = connection;
 }
 
+void ControlServer::take(const std::shared_ptr<Connection>& connection,
+                         const agent::Register& registration) {
+  register_process(connection, registration);
+  handler_->registered(connection->peer);
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection, const agent::Awake& awake) {
+  WakeUp decision = handler_->awake(connection->peer, awake);
+  if (!decision.resume) {
+    connection->send(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
+    return;
+  }
+  const agent::Resume resume{decision.resume->rollback, to_parked(decision.resume->contexts)};
+  const auto descriptors = agent::descriptors_of(resume.contexts);
+  const int error = connection->send(MessageType::kResume, agent::encode(resume), descriptors);
+  for (const int fd : descriptors) ::close(fd);
+  // Not before: it expects nothing else until then.
+  register_process(connection, awake.registration);
+  if (error != 0) {
+    log::error("cannot resume process {}: {}", connection->peer, error_text(error));
+  }
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection,
+                         const agent::Resumed& resumed) {
+  handler_->resumed(connection->peer, resumed);
+  handler_->registered(connection->peer);
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection,
+                         const agent::Locate& question) {
+  handler_->locate(connection->peer, question);
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection, agent::Letters letters) {
+  handler_->letters(connection->peer, std::move(letters));
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection,
+                         const agent::DatagramQps& qps) {
+  handler_->datagram_qps(connection->peer, qps.contexts);
+  connection->send(MessageType::kDatagramQpsTold, {});
+}
+
+void ControlServer::take(const std::shared_ptr<Connection>& connection,
+                         const agent::PeersKnow& peers) {
+  handler_->peers_know(connection->peer, peers);
+}
+
+// A malformed message is dropped.
+template <typename Body>
+void ControlServer::parse_and_take(const std::shared_ptr<Connection>& connection,
+                                   const Message& message) {
+  Body body;
+  if (agent::parse(message.body, &body)) take(connection, std::move(body));
+}
+
+// Gives the message to the thread that waits for it, if there is one.
+void ControlServer::take_answer(Connection& connection, Message& message) {
+  std::lock_guard lock(connection.mutex);
+  if (connection.awaited != message.type) return;
+  connection.awaited.reset();
+  connection.answers.push_back(std::move(message));
+  message.descriptors.clear();
+  connection.arrived.notify_all();
+}
+
+// Answers the plugin or a script of CRIU with what `call` gives. Only root drives CRIU: both run as
+// CRIU does. A container's root does not count as root.
+template <typename Body, typename Call>
+void ControlServer::answer_criu(Connection& connection, const Message& message, Call call) {
+  Body body{};
+  agent::Done reply;
+  if (!agent::parse(message.body, &body)) {
+    reply = {EPROTO, "malformed message", {}};
+  } else if (connection.user != 0 || connection.programs_only) {
+    reply = {EPERM, "only root may do this", {}};
+  } else {
+    try {
+      reply = call(body);
+    } catch (const std::exception& failure) {
+      reply = {EIO, failure.what(), {}};
+    }
+  }
+  connection.send(MessageType::kDone, agent::encode(reply));
+}
+
+void ControlServer::answer_ticket(const std::shared_ptr<Connection>& connection) {
+  if (connection->programs_only) {
+    ::shutdown(connection->socket.get(), SHUT_RDWR);
+    return;
+  }
+  connection->send(MessageType::kTicket, agent::encode(agent::Ticket{give_ticket(connection)}));
+}
+
 void ControlServer::handle(const std::shared_ptr<Connection>& connection, Message& message) {
-  const auto answer = [&](MessageType type, std::span<const std::byte> body,
-                          std::span<const int> descriptors = {}) {
-    return connection->send(type, body, descriptors);
-  };
-  // Only root drives CRIU: the plugin and the scripts run as CRIU does. A container's root does not
-  // count as root.
-  const auto is_root = [&] { return connection->user == 0 && !connection->programs_only; };
-  const auto done = [&](auto body, auto call) {
-    agent::Done reply;
-    if (!agent::parse(message.body, &body))
-      reply = {EPROTO, "malformed message", {}};
-    else if (!is_root())
-      reply = {EPERM, "only root may do this", {}};
-    else {
-      try {
-        reply = call(body);
-      } catch (const std::exception& failure) {
-        reply = {EIO, failure.what(), {}};
-      }
-    }
-    answer(MessageType::kDone, agent::encode(reply));
-  };
   switch (message.type) {
-    case MessageType::kRegister: {
-      agent::Register registration;
-      if (!agent::parse(message.body, &registration)) return;
-      register_process(connection, registration);
-      handler_->registered(connection->peer);
-      return;
-    }
-    case MessageType::kAwake: {
-      agent::Awake awake;
-      if (!agent::parse(message.body, &awake)) return;
-      WakeUp decision = handler_->awake(connection->peer, awake);
-      if (!decision.resume) {
-        answer(MessageType::kStay, agent::encode(agent::Stay{decision.retry_ms}));
-        return;
-      }
-      const agent::Resume resume{decision.resume->rollback, to_parked(decision.resume->contexts)};
-      const auto descriptors = agent::descriptors_of(resume.contexts);
-      const int error = answer(MessageType::kResume, agent::encode(resume), descriptors);
-      for (const int fd : descriptors) ::close(fd);
-      // Not before: it expects nothing else until then.
-      register_process(connection, awake.registration);
-      if (error != 0) {
-        log::error("cannot resume process {}: {}", connection->peer, error_text(error));
-      }
-      return;
-    }
-    case MessageType::kResumed: {
-      agent::Resumed resumed;
-      if (!agent::parse(message.body, &resumed)) return;
-      handler_->resumed(connection->peer, resumed);
-      handler_->registered(connection->peer);
-      return;
-    }
-    case MessageType::kLocate: {
-      agent::Locate question;
-      if (agent::parse(message.body, &question)) handler_->locate(connection->peer, question);
-      return;
-    }
-    case MessageType::kLetters: {
-      agent::Letters letters;
-      if (agent::parse(message.body, &letters)) {
-        handler_->letters(connection->peer, std::move(letters));
-      }
-      return;
-    }
-    case MessageType::kDatagramQps: {
-      agent::DatagramQps qps;
-      if (!agent::parse(message.body, &qps)) return;
-      handler_->datagram_qps(connection->peer, qps.contexts);
-      answer(MessageType::kDatagramQpsTold, {});
-      return;
-    }
-    case MessageType::kPeersKnow: {
-      agent::PeersKnow peers;
-      if (agent::parse(message.body, &peers)) handler_->peers_know(connection->peer, peers);
-      return;
-    }
-    case MessageType::kWhoAmI:
-      if (connection->programs_only) {
-        ::shutdown(connection->socket.get(), SHUT_RDWR);
-        return;
-      }
-      answer(MessageType::kTicket, agent::encode(agent::Ticket{give_ticket(connection)}));
-      return;
+    case MessageType::kRegister: return parse_and_take<agent::Register>(connection, message);
+    case MessageType::kAwake: return parse_and_take<agent::Awake>(connection, message);
+    case MessageType::kResumed: return parse_and_take<agent::Resumed>(connection, message);
+    case MessageType::kLocate: return parse_and_take<agent::Locate>(connection, message);
+    case MessageType::kLetters: return parse_and_take<agent::Letters>(connection, message);
+    case MessageType::kDatagramQps: return parse_and_take<agent::DatagramQps>(connection, message);
+    case MessageType::kPeersKnow: return parse_and_take<agent::PeersKnow>(connection, message);
+    case MessageType::kWhoAmI: return answer_ticket(connection);
     case MessageType::kPauseTree:
-      return done(agent::PauseTree{},
-                  [&](const auto& body) { return handler_->pause_tree(body.pid); });
+      return answer_criu<agent::PauseTree>(
+          *connection, message, [&](const auto& body) { return handler_->pause_tree(body.pid); });
     case MessageType::kFrozen:
-      return done(agent::Frozen{}, [&](const auto& body) { return handler_->frozen(body.pid); });
+      return answer_criu<agent::Frozen>(
+          *connection, message, [&](const auto& body) { return handler_->frozen(body.pid); });
     case MessageType::kDumpFailed:
-      return done(agent::DumpFailed{},
-                  [&](const auto& body) { return handler_->dump_failed(body.pid); });
+      return answer_criu<agent::DumpFailed>(
+          *connection, message, [&](const auto& body) { return handler_->dump_failed(body.pid); });
     case MessageType::kClaim:
-      return done(agent::Claim{},
-                  [&](const auto& body) { return handler_->claim(connection->peer, body.note); });
+      return answer_criu<agent::Claim>(*connection, message, [&](const auto& body) {
+        return handler_->claim(connection->peer, body.note);
+      });
     case MessageType::kRestoreFailed:
-      return done(agent::RestoreFailed{}, [&](const auto& body) {
+      return answer_criu<agent::RestoreFailed>(*connection, message, [&](const auto& body) {
         return handler_->restore_failed(connection->peer, body.note);
       });
     case MessageType::kRestored:
-      return done(agent::Restored{}, [&](const auto& body) { return handler_->restored(body); });
+      return answer_criu<agent::Restored>(
+          *connection, message, [&](const auto& body) { return handler_->restored(body); });
     case MessageType::kAction:
-      return done(agent::Action{}, [&](const auto& body) { return handler_->action(body); });
-    default: {
-      if (message.type == MessageType::kStatusReply) {
-        if (!take_status(*connection, message)) {
-          warn_of(connection->peer, "process {} gave a malformed answer", connection->peer);
-        }
-        return;
+      return answer_criu<agent::Action>(*connection, message,
+                                        [&](const auto& body) { return handler_->action(body); });
+    case MessageType::kStatusReply:
+      if (!take_status(*connection, message)) {
+        warn_of(connection->peer, "process {} gave a malformed answer", connection->peer);
       }
-      std::lock_guard lock(connection->mutex);
-      if (connection->awaited != message.type) return;
-      connection->awaited.reset();
-      connection->answers.push_back(std::move(message));
-      message.descriptors.clear();
-      connection->arrived.notify_all();
-    }
+      return;
+    default: take_answer(*connection, message);
   }
 }
 

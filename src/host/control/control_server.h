@@ -121,8 +121,22 @@ class ControlServer {
   void serve_new(UniqueFd socket, bool programs_only);
   void serve(const std::shared_ptr<Connection>& connection);
   void handle(const std::shared_ptr<Connection>& connection, agent::Message& message);
+  // What programs say:
+  template <typename Body>
+  void parse_and_take(const std::shared_ptr<Connection>& connection, const agent::Message& message);
+  void take(const std::shared_ptr<Connection>& connection, const agent::Register& registration);
+  void take(const std::shared_ptr<Connection>& connection, const agent::Awake& awake);
+  void take(const std::shared_ptr<Connection>& connection, const agent::Resumed& resumed);
+  void take(const std::shared_ptr<Connection>& connection, const agent::Locate& question);
+  void take(const std::shared_ptr<Connection>& connection, agent::Letters letters);
+  void take(const std::shared_ptr<Connection>& connection, const agent::DatagramQps& qps);
+  void take(const std::shared_ptr<Connection>& connection, const agent::PeersKnow& peers);
+  static void take_answer(Connection& connection, agent::Message& message);
+  template <typename Body, typename Call>
+  static void answer_criu(Connection& connection, const agent::Message& message, Call call);
   void register_process(const std::shared_ptr<Connection>& connection,
                         const agent::Register& registration);
+  void answer_ticket(const std::shared_ptr<Connection>& connection);
   std::string give_ticket(const std::shared_ptr<Connection>& connection);
   std::shared_ptr<Connection> find(pid_t pid) const;
   static void ask_status(Connection& connection, TakeStatus take);
