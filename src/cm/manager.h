@@ -205,6 +205,8 @@ class Manager {
   void handle(const Datagram& d, std::uint64_t transaction, const SidrReq& m, Time now);
   void handle(const Datagram& d, std::uint64_t transaction, const SidrRep& m, Time now);
   Entry* request_seen(const Req& m);
+  void answer_again(Entry& e);
+  Entry* deserted_by(const Req& m);
   bool redirect(Entry& e, const Datagram& answer, const Private<72>& info, Time now);
 
   const std::uint16_t tag_;

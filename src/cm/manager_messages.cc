@@ -13,6 +13,26 @@ bool is_over(State state) {
   return state == State::kIdle || state == State::kAnswered;
 }
 
+// Notes what a request says of its connection, as the side counts it that is asked.
+void describe(const Datagram& d, const Req& m, Connection* c) {
+  c->passive = true;
+  c->remote_id = m.local_id;
+  c->service_id = m.service_id;
+  c->from = d.to;
+  c->to = d.from;
+  c->remote_guid = m.guid;
+  c->transport = m.transport;
+  c->remote_qpn = m.qpn;
+  c->sq_psn = m.psn;
+  c->mtu = m.mtu;
+  c->path = m.path;
+  std::swap(c->path.local, c->path.remote);
+  c->responder_resources = m.initiator_depth;
+  c->initiator_depth = m.responder_resources;
+  c->retry_count = m.retry_count;
+  c->rnr_retry = m.rnr_retry;
+}
+
 }  // namespace
 
 void Manager::handle(const Datagram& datagram, Time now) {
@@ -29,6 +49,27 @@ Manager::Entry* Manager::request_seen(const Req& m) {
   return nullptr;
 }
 
+// The same request has come before.
+void Manager::answer_again(Entry& e) {
+  switch (e.c.state) {
+    case State::kReqReceived:
+      emit(e, Mra{e.c.local_id, e.c.remote_id, Answered::kReq, kServiceTimeout, {}});
+      break;
+    case State::kRepSent:
+    case State::kAnswered: repeat(e); break;
+    default: break;
+  }
+}
+
+// The connection that the QP of a new request has left without a word (clause 12.9.8.3).
+Manager::Entry* Manager::deserted_by(const Req& m) {
+  for (auto& [id, e] : entries_) {
+    const bool up = e.c.state == State::kEstablished || e.c.state == State::kRepSent;
+    if (up && e.c.remote_guid == m.guid && e.c.remote_qpn == m.qpn) return &e;
+  }
+  return nullptr;
+}
+
 void Manager::handle(const Datagram& d, std::uint64_t transaction, const Req& m, Time now) {
   const auto refuse = [&](Reason reason) {
     Rej rej;
@@ -37,62 +78,30 @@ void Manager::handle(const Datagram& d, std::uint64_t transaction, const Req& m,
     answer(d, transaction, rej);
   };
   if (Entry* e = request_seen(m)) {
-    if (e->transaction_id != transaction) {
-      // Another request under the same ID: the sender began anew and has forgotten the old one.
-      if (is_over(e->c.state) || e->c.state == State::kTimewait) {
-        e->c.remote_id = 0;
-      } else {
-        return refuse(Reason::kStaleConnection);
-      }
-    } else {
-      switch (e->c.state) {
-        case State::kReqReceived:
-          emit(*e, Mra{e->c.local_id, e->c.remote_id, Answered::kReq, kServiceTimeout, {}});
-          break;
-        case State::kRepSent:
-        case State::kAnswered: repeat(*e); break;
-        default: break;
-      }
-      return;
+    if (e->transaction_id == transaction) return answer_again(*e);
+    // Another request under the same ID: the sender began anew and has forgotten the old one.
+    if (!is_over(e->c.state) && e->c.state != State::kTimewait) {
+      return refuse(Reason::kStaleConnection);
     }
+    e->c.remote_id = 0;
   }
   if (!accepts_ || !accepts_(m.service_id, d.to)) return refuse(Reason::kInvalidServiceId);
   if (m.transport != Transport::kRc && m.transport != Transport::kUc &&
       m.transport != Transport::kXrc) {
     return refuse(Reason::kInvalidTransport);
   }
-  // A QPN that comes again: its QP has left the former connection without a word (clause 12.9.8.3).
-  for (auto& [id, e] : entries_) {
-    const bool up = e.c.state == State::kEstablished || e.c.state == State::kRepSent;
-    if (!up || e.c.remote_guid != m.guid || e.c.remote_qpn != m.qpn) continue;
+  if (Entry* e = deserted_by(m)) {
     refuse(Reason::kStaleConnection);
-    set_deadline(e, kNever);
-    post(e, Event::Type::kDisconnected);
-    timewait(e, now);
-    return;
+    set_deadline(*e, kNever);
+    post(*e, Event::Type::kDisconnected);
+    return timewait(*e, now);
   }
   CommId id = 0;
   Entry* e = make(&id);
   if (e == nullptr) return refuse(Reason::kNoResources);
   e->transaction_id = transaction;
-  Connection& c = e->c;
-  c.state = State::kReqReceived;
-  c.passive = true;
-  c.remote_id = m.local_id;
-  c.service_id = m.service_id;
-  c.from = d.to;
-  c.to = d.from;
-  c.remote_guid = m.guid;
-  c.transport = m.transport;
-  c.remote_qpn = m.qpn;
-  c.sq_psn = m.psn;
-  c.mtu = m.mtu;
-  c.path = m.path;
-  std::swap(c.path.local, c.path.remote);
-  c.responder_resources = m.initiator_depth;
-  c.initiator_depth = m.responder_resources;
-  c.retry_count = m.retry_count;
-  c.rnr_retry = m.rnr_retry;
+  e->c.state = State::kReqReceived;
+  describe(d, m, &e->c);
   post(*e, Event::Type::kRequest, m);
 }
 
