@@ -432,6 +432,107 @@ void ImageReceiver::accept_loop() {
   }
 }
 
+// What comes on the stream of one transfer, behind its token.
+class ImageReceiver::Reception {
+ public:
+  Reception(Stream& stream, const Transfer& transfer)
+      : stream_(stream), transfer_(transfer), left_(transfer.limit) {}
+
+  // Takes all of it. 0 or errno.
+  int run();
+  const ImageTotals& totals() const { return totals_; }
+
+ private:
+  // Each takes a frame, after its tag. 0 or errno.
+  int receive_ahead(char tag, wire::ByteReader& head);
+  int receive_file(char tag, wire::ByteReader& head);
+  int receive_end(wire::ByteReader& head);
+
+  Stream& stream_;
+  const Transfer& transfer_;
+  ImageTotals totals_;
+  std::uint64_t left_;  // of the limit
+  bool is_ahead_ = false, in_archive_ = false;
+  std::set<std::string> pieces_;  // files that come in pieces
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(kPiece);
+};
+
+int ImageReceiver::Reception::run() {
+  set_timeouts(stream_.socket(), kDumpSeconds);
+  for (;;) {
+    std::array<std::byte, 16> bytes;
+    if (const int error = stream_.receive(bytes.data(), bytes.size())) return error;
+    set_timeouts(stream_.socket(), kIdleSeconds);
+    wire::ByteReader head(bytes);
+    const auto tag = head.get<char>();
+    if (tag == 'E') return receive_end(head);
+    if (tag == 'F' || tag == 'A') {
+      if (const int error = receive_file(tag, head)) return error;
+    } else {
+      if (const int error = receive_ahead(tag, head)) return error;
+      set_timeouts(stream_.socket(), kDumpSeconds);
+    }
+  }
+}
+
+int ImageReceiver::Reception::receive_ahead(char tag, wire::ByteReader& head) {
+  const bool is_rootfs = tag == 'T' || tag == 'U';
+  const bool is_wanted = is_rootfs ? transfer_.rootfs != nullptr : transfer_.memory != nullptr;
+  if (!is_wanted || totals_.files > 0) return EBADMSG;
+  switch (tag) {
+    case 'T': in_archive_ = true; return receive_rootfs(stream_, head, *transfer_.rootfs, buffer_);
+    case 'U': {
+      in_archive_ = false;
+      const int error = transfer_.rootfs->end_archive();
+      return error != 0 ? error : send_reply(stream_, 0, 0);
+    }
+    case 'P':
+      if (!std::exchange(is_ahead_, true)) make_way(true);
+      return receive_memory(stream_, tag, head, *transfer_.memory);
+    case 'K': return receive_memory(stream_, tag, head, *transfer_.memory);
+    case 'R': return send_reply(stream_, 0, 0);
+    case 'S':
+      if (std::exchange(is_ahead_, false)) make_way(false);
+      return 0;
+    default: return EBADMSG;
+  }
+}
+
+int ImageReceiver::Reception::receive_file(char tag, wire::ByteReader& head) {
+  std::string name(head.get<std::uint8_t>(), '\0');
+  const auto mode = head.get<std::uint16_t>();
+  head.get<std::uint32_t>();
+  const auto size = head.get<std::uint64_t>();
+  if (const int error = stream_.receive(name.data(), name.size())) return error;
+  if (!is_file_name(name)) return EBADMSG;
+  const std::uint64_t ahead_bytes = transfer_.memory != nullptr ? transfer_.memory->bytes() : 0;
+  if (size > left_ || ahead_bytes > left_ - size) return ENOMEM;
+  left_ -= size;
+  const std::string path = transfer_.directory + "/" + name;
+  // Pieces are only ever added to a file that has come in pieces, or to a new one.
+  const int how = tag == 'A' && pieces_.contains(name) ? O_APPEND : O_CREAT | O_EXCL;
+  if (tag == 'A') pieces_.insert(name);
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | how | O_NOFOLLOW | O_CLOEXEC, 0600));
+  // CRIU wants a log to have the mode that it had; the folder is root's alone.
+  if (!file || ::fchmod(file.get(), mode & 0777) != 0) return errno;
+  std::uint32_t crc = 0, expected = 0;
+  if (const int error = receive_content(stream_, file.get(), size, &crc, buffer_)) return error;
+  if (const int error = stream_.receive(&expected, sizeof expected)) return error;
+  if (crc != expected) return EBADMSG;
+  totals_.files += 1;
+  totals_.bytes += size;
+  return 0;
+}
+
+int ImageReceiver::Reception::receive_end(wire::ByteReader& head) {
+  head.take(7);
+  std::uint64_t bytes = 0;
+  if (const int error = stream_.receive(&bytes, sizeof bytes)) return error;
+  if (in_archive_) return EBADMSG;
+  const bool is_complete = head.get<std::uint64_t>() == totals_.files && bytes == totals_.bytes;
+  return is_complete ? 0 : EBADMSG;
+}
+
 void ImageReceiver::serve(UniqueFd socket) {
   set_timeouts(socket.get(), kIdleSeconds);
   const std::string address = port::remote_address(socket.get());
@@ -462,8 +563,9 @@ void ImageReceiver::serve(UniqueFd socket) {
     found->second.socket = stream->socket();
     transfer = found->second;
   }
-  ImageTotals totals;
-  const int error = receive_files(*stream, transfer, &totals);
+  Reception reception(*stream, transfer);
+  const int error = reception.run();
+  ImageTotals totals = reception.totals();
   totals.stream_bytes = stream->received();
   {
     std::lock_guard lock(mutex_);
@@ -479,72 +581,6 @@ void ImageReceiver::serve(UniqueFd socket) {
   // Unread bytes would turn the close into a reset, and the sender would lose the reply.
   std::vector<std::byte> rest(kPiece);
   while (::recv(stream->socket(), rest.data(), rest.size(), 0) > 0) continue;
-}
-
-int ImageReceiver::receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals) {
-  set_timeouts(stream.socket(), kDumpSeconds);
-  std::vector<std::byte> buffer(kPiece);
-  std::uint64_t left = transfer.limit;
-  bool ahead = false, in_archive = false;
-  std::set<std::string> pieces;  // files that come in pieces
-  for (;;) {
-    std::array<std::byte, 16> head;
-    if (const int error = stream.receive(head.data(), head.size())) return error;
-    set_timeouts(stream.socket(), kIdleSeconds);
-    wire::ByteReader in(head);
-    const auto tag = in.get<char>();
-    if (tag == 'E') {
-      in.take(7);
-      std::uint64_t bytes = 0;
-      if (const int error = stream.receive(&bytes, sizeof bytes)) return error;
-      if (in_archive) return EBADMSG;
-      const bool complete = in.get<std::uint64_t>() == totals->files && bytes == totals->bytes;
-      return complete ? 0 : EBADMSG;
-    }
-    if (transfer.rootfs != nullptr && totals->files == 0 && (tag == 'T' || tag == 'U')) {
-      int error = tag == 'T' ? receive_rootfs(stream, in, *transfer.rootfs, buffer)
-                             : transfer.rootfs->end_archive();
-      in_archive = tag == 'T';
-      if (tag == 'U' && error == 0) error = send_reply(stream, 0, 0);
-      if (error != 0) return error;
-      set_timeouts(stream.socket(), kDumpSeconds);
-      continue;
-    }
-    if (transfer.memory != nullptr && totals->files == 0 && tag != 'F' && tag != 'A') {
-      if (tag == 'P' && !std::exchange(ahead, true)) make_way(true);
-      if (tag == 'S' && std::exchange(ahead, false)) make_way(false);
-      int error = EBADMSG;
-      if (tag == 'P' || tag == 'K') error = receive_memory(stream, tag, in, *transfer.memory);
-      if (tag == 'R') error = send_reply(stream, 0, 0);
-      if (tag == 'S') error = 0;
-      if (error != 0) return error;
-      set_timeouts(stream.socket(), kDumpSeconds);
-      continue;
-    }
-    if (tag != 'F' && tag != 'A') return EBADMSG;
-    std::string name(in.get<std::uint8_t>(), '\0');
-    const auto mode = in.get<std::uint16_t>();
-    in.get<std::uint32_t>();
-    const auto size = in.get<std::uint64_t>();
-    if (const int error = stream.receive(name.data(), name.size())) return error;
-    if (!is_file_name(name)) return EBADMSG;
-    const std::uint64_t ahead_bytes = transfer.memory != nullptr ? transfer.memory->bytes() : 0;
-    if (size > left || ahead_bytes > left - size) return ENOMEM;
-    left -= size;
-    const std::string path = transfer.directory + "/" + name;
-    // Pieces are only ever added to a file that has come in pieces, or to a new one.
-    const int how = tag == 'A' && pieces.contains(name) ? O_APPEND : O_CREAT | O_EXCL;
-    if (tag == 'A') pieces.insert(name);
-    const UniqueFd file(::open(path.c_str(), O_WRONLY | how | O_NOFOLLOW | O_CLOEXEC, 0600));
-    // CRIU wants a log to have the mode that it had; the folder is root's alone.
-    if (!file || ::fchmod(file.get(), mode & 0777) != 0) return errno;
-    std::uint32_t crc = 0, expected = 0;
-    if (const int error = receive_content(stream, file.get(), size, &crc, buffer)) return error;
-    if (const int error = stream.receive(&expected, sizeof expected)) return error;
-    if (crc != expected) return EBADMSG;
-    totals->files += 1;
-    totals->bytes += size;
-  }
 }
 
 }  // namespace ferry::host

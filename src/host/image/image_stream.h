@@ -149,10 +149,10 @@ class ImageReceiver {
     int error = 0;
     ImageTotals totals;
   };
+  class Reception;
 
   void accept_loop();
   void serve(UniqueFd socket);
-  static int receive_files(Stream& stream, const Transfer& transfer, ImageTotals* totals);
 
   const Credentials* credentials_;
   UniqueFd listener_;
