@@ -172,69 +172,80 @@ void FormerMove::depart() {
 void FormerMove::follow() {
   const Stamp stamp = stamp_now();
   const auto began = now();
-  const auto age = entry_.since ? age_of(*entry_.since, stamp) : std::chrono::nanoseconds(0);
-  StandInTerm term(began - age, host_.limits.stand_in);
+  const auto committed =
+      began - (entry_.since ? age_of(*entry_.since, stamp) : std::chrono::nanoseconds(0));
+  StandInTerm term(committed, host_.limits.stand_in);
   if (entry_.left) term.program_left(began - age_of(*entry_.left, stamp), tree_->paused_limit());
+  open_stand_ins(committed);
+  await_take(term);
+  hear_of_program(&term);
+  for (auto opened = now(); is_needed(term); pause()) {
+    if (now() - opened < kReopenEvery) continue;
+    opened = now();
+    open_stand_ins(committed);
+  }
+  end_tree(began + kCriuLimit);
+}
+
+bool FormerMove::is_needed(const StandInTerm& term) const {
+  // Of a move of a former version the journal knows only that it is decided.
+  const bool expired = entry_.held && tree_->expired();
+  return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
+}
+
+// Sockets that cannot be opened now may be later, e.g. when a host that has just booted has got its
+// address.
+void FormerMove::open_stand_ins(std::chrono::nanoseconds committed) {
+  const std::string problem = tree_->reopen();
+  if (!problem.empty() && !has_complained_) {
+    log::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
+              is_network_gone(held_) ? "its network is gone" : problem);
+    has_complained_ = true;
+  }
+  if (!entry_.going) return;
   Place there;
-  if (entry_.going) there.host = entry_.going->host;
+  there.host = entry_.going->host;
   there.ferryd = parse_peer(held_.peer).address;
-  // Sockets that cannot be opened now may be later, e.g. when a host that has just booted has got
-  // its address.
-  auto open = [&, complained = false]() mutable {
-    const std::string problem = tree_->reopen();
-    if (!problem.empty() && !complained) {
-      log::warn("peers of '{}' that have not heard of its move cannot be told: {}", program_,
-                is_network_gone(held_) ? "its network is gone" : problem);
-      complained = true;
-    }
-    if (!entry_.going) return;
-    for (const auto& gone : tree_->commit(entry_.going->places, there, age + (now() - began))) {
-      // The RNIC may have moved on since.
-      const auto place = entry_.origins.find(gone.place.origin);
-      if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
-      side_.stand_ins.committed(gone.stand_in, place->second.location,
-                                port::slot_of_udp_port(place->second.location.udp_port),
-                                place->second.epoch);
-      side_.departed.keep_origin(move_id_, gone.stand_in, place->second, network_);
-      kept_.insert(place->first);
-    }
-  };
-  open();
-  const auto is_needed = [&] {
-    // Of a move of a former version the journal knows only that it is decided.
-    const bool expired = entry_.held && tree_->expired();
-    return !host_.stopping && !is_network_gone(held_) && !term.over(expired, now());
-  };
+  for (const auto& gone : tree_->commit(entry_.going->places, there, now() - committed)) {
+    // The RNIC may have moved on since.
+    const auto place = entry_.origins.find(gone.place.origin);
+    if (gone.stand_in == 0 || place == entry_.origins.end()) continue;
+    side_.stand_ins.committed(gone.stand_in, place->second.location,
+                              port::slot_of_udp_port(place->second.location.udp_port),
+                              place->second.epoch);
+    side_.departed.keep_origin(move_id_, gone.stand_in, place->second, network_);
+    kept_.insert(place->first);
+  }
+}
+
+// The ferryd that restored a checkpoint may not have got this keeper's answer to Take, and asks
+// again then: until that is settled it has no news.
+void FormerMove::await_take(const StandInTerm& term) {
+  if (!entry_.kept || !entry_.going || entry_.going->host == host_.name || entry_.left) return;
+  Peer destination = Peer::recorded(held_.peer, host_.credentials);
+  std::string reason;
+  while (!host_.stopping && !term.over(false, now()) &&
+         ask_to_commit(destination, move_id_, &reason) == Answer::kUnknown) {
+    pause();
+  }
+}
+
+// Hears from the destination which peers know the way, until it has told all.
+void FormerMove::hear_of_program(StandInTerm* term) {
+  const auto needed = [&] { return is_needed(*term); };
+  if (entry_.left || held_.peer.empty() || !needed()) return;
   const auto handle = [&](const v1::WatchEvent& event) {
     for (const auto qpn : event.peers_know().qpns()) tree_->peer_knows(qpn);
   };
-  // The ferryd that restored a checkpoint may not have got this keeper's answer to Take, and asks
-  // again then: until that is settled it has no news.
-  if (entry_.kept && entry_.going && entry_.going->host != host_.name && !entry_.left) {
-    Peer destination = Peer::recorded(held_.peer, host_.credentials);
-    std::string reason;
-    while (!host_.stopping && !term.over(false, now()) &&
-           ask_to_commit(destination, move_id_, &reason) == Answer::kUnknown) {
-      pause();
-    }
-  }
-  if (!entry_.left && !held_.peer.empty() && is_needed()) {
-    Peer destination = Peer::recorded(held_.peer, host_.credentials);
-    if (hear(destination, move_id_, handle, is_needed)) {
-      report_failure([&] { side_.decisions.note(Journal::left(move_id_, stamp_now())); });
-      term.program_left(now(), tree_->paused_limit());
-    }
-  }
-  for (auto opened = now(); is_needed(); pause()) {
-    if (now() - opened < kReopenEvery) continue;
-    opened = now();
-    open();
-  }
-  // CRIU has killed the tree, unless it was killed itself before.
-  for (const auto limit = began + kCriuLimit; !host_.stopping && now() < limit;) {
-    if (tree_->all_gone()) break;
-    pause();
-  }
+  Peer destination = Peer::recorded(held_.peer, host_.credentials);
+  if (!hear(destination, move_id_, handle, needed)) return;
+  report_failure([&] { side_.decisions.note(Journal::left(move_id_, stamp_now())); });
+  term->program_left(now(), tree_->paused_limit());
+}
+
+// CRIU has killed the tree, unless it was killed itself before.
+void FormerMove::end_tree(std::chrono::nanoseconds limit) {
+  while (!host_.stopping && now() < limit && !tree_->all_gone()) pause();
   for (const auto& process : held_.processes) {
     if (start_time(process.pid) == process.started) ::kill(process.pid, SIGKILL);
   }

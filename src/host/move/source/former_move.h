@@ -27,6 +27,8 @@
 //   kReturn ──── the processes get their sockets when they ask (AWAKE)
 namespace ferry::host {
 
+class StandInTerm;
+
 class FormerMove : public UnderWay {
  public:
   // `tree`: given when its stand-ins are there already (a checkpoint of this ferryd was restored).
@@ -65,6 +67,11 @@ class FormerMove : public UnderWay {
   void ask(Lock& lock);
   void depart();
   void follow();
+  bool is_needed(const StandInTerm& term) const;
+  void open_stand_ins(std::chrono::nanoseconds committed);
+  void await_take(const StandInTerm& term);
+  void hear_of_program(StandInTerm* term);
+  void end_tree(std::chrono::nanoseconds limit);
   void roll_back();
   void bring_back();
   void finish();
@@ -80,6 +87,7 @@ class FormerMove : public UnderWay {
   const std::shared_ptr<const Unit> unit_;
   std::shared_ptr<void> network_;  // used by the thread only
   std::set<port::Endpoint> kept_;  // by Origins
+  bool has_complained_ = false;    // of sockets that cannot be opened
   const std::unique_ptr<StoppedTree> tree_;
 
   mutable std::mutex mutex_;
