@@ -20,9 +20,7 @@
 #include <iterator>
 #include <optional>
 
-#include "agent/protocol.h"
 #include "base/build_id.h"
-#include "base/command_line.h"
 #include "base/companion.h"
 #include "base/failure.h"
 #include "base/log.h"
@@ -30,6 +28,7 @@
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
+#include "host/ferryd/options.h"
 #include "host/ferryd/service.h"
 #include "host/history/accounts.h"
 #include "host/history/history.h"
@@ -66,20 +65,6 @@ constexpr int kPriority = -10;  // of ferryd, and of CRIU and the hook, which in
 constexpr int kArenas = 2;      // of malloc; see keep_heap_small()
 constexpr int kMappedBytes =
     128 * 1024;  // from this size on, an allocation is a mapping of its own
-
-struct Options {
-  std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
-  std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
-              runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
-  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", podman = "podman",
-              directory = "ferryd://";
-  std::uint64_t memory_limit = 0;
-  port::Loss::Settings faults;
-  std::vector<std::string> limits;
-  std::string metrics_socket, metrics_group;  // socket: empty: in the folder of `api`
-  std::optional<std::uint16_t> image_port, metrics_port;
-  bool insecure = false;
-};
 
 // Each move has threads of its own, and malloc gives threads up to eight arenas for each processor.
 // Every arena keeps what the largest move needed, among it pieces of images of 1 MiB each, which
@@ -349,81 +334,9 @@ int main(int argc, char** argv) {
   using namespace ferry::host;
   keep_heap_small();  // before there are threads
   ferry::log::begin();
-  Options options;
-  CLI::App app("Moves programs that use RDMA between hosts; one per host.", "ferryd");
-  ferry::add_version(app, FERRY_RELEASE);
-  app.add_option("--host", options.host,
-                 "name of this host (default: its certificate's, else the system's)");
-  app.add_option("--listen", options.listen,
-                 "ADDRESS[:PORT] for other ferryds (default: the certificate's first address; "
-                 "without certificates none)");
-  app.add_option("--image-port", options.image_port,
-                 "TCP port on which images arrive, of the address of --listen; 0: any free one "
-                 "(default: the port "
-                 "after that of --listen)");
-  app.add_option("--tls-dir", options.tls, "this host's certificate, from ferry host join")
-      ->capture_default_str();
-  app.add_flag("--insecure", options.insecure,
-               "neither show nor demand certificates: whoever reaches the port is root here");
-  app.add_option(
-         "--socket", options.socket,
-         "UNIX socket for programs and CRIU; containers have programs/ferryd.sock beside it")
-      ->capture_default_str();
-  app.add_option("--api-socket", options.api, "UNIX socket for the ferry command")
-      ->capture_default_str();
-  app.add_option("--metrics-socket", options.metrics_socket,
-                 "UNIX socket where Prometheus' metrics are read by HTTP (default: metrics.sock "
-                 "beside --api-socket)");
-  app.add_option("--metrics-group", options.metrics_group,
-                 "group whose members may read them there (default: root alone may)");
-  app.add_option("--metrics-port", options.metrics_port,
-                 "TCP port for the same by HTTPS, of the address of --listen, for scrapers and "
-                 "hosts with a certificate of the CA (default: none)")
-      ->check(CLI::Range(1, 65535));
-  app.add_option(
-         "--state-dir", options.state,
-         "the journal: decisions on moves, and what is held for them; must survive a restart")
-      ->capture_default_str();
-  app.add_option("--image-dir", options.images, "images under way, on a tmpfs")
-      ->capture_default_str();
-  app.add_option("--containers", options.containers, "records of this host's containers")
-      ->capture_default_str();
-  app.add_option("--runc", options.runc, "runc to use")->capture_default_str();
-  app.add_option("--runc-root", options.runc_root, "state of runc's containers, as its --root")
-      ->capture_default_str();
-  app.add_option("--runc-records", options.runc_records, "records of those that move")
-      ->capture_default_str();
-  app.add_option("--network-hook", options.hook, "makes and removes the networks of containers")
-      ->check(CLI::ExistingFile);
-  app.add_option(
-         "--directory", options.directory,
-         "who is where: etcd[s]://HOST:PORT[,...], or ferryd://HOST[:PORT],... to ask these "
-         "beside the hosts that this one has moved programs to and from")
-      ->capture_default_str();
-  app.add_option("--etcd-tls-dir", options.etcd_tls,
-                 "ca.pem, host.pem and host.key for etcds://, when not those of --tls-dir")
-      ->check(CLI::ExistingDirectory);
-  app.add_option("--criu", options.criu, "CRIU to use")->capture_default_str();
-  app.add_option("--podman", options.podman, "podman to use, for ferry move CONTAINER")
-      ->capture_default_str();
-  app.add_option("--memory-limit", options.memory_limit,
-                 "most memory that an arriving program may take, e.g. 4G; 0: what is free")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option(
-         "--limit", options.limits,
-         "how long to wait for something, e.g. stand-in=15min; can be repeated; all of them "
-         "are in docs/settings.md")
-      ->type_name("NAME=TIME");
-  const CLI::Range probability(0.0, 1.0);
-  app.add_option("--fault-loss", options.faults.sending,
-                 "for tests: lose each packet that a stand-in sends with this probability")
-      ->check(probability);
-  app.add_option("--fault-receive-loss", options.faults.receiving,
-                 "for tests: the same of packets that reach a stand-in")
-      ->check(probability);
-  app.add_option("--fault-seed", options.faults.seed, "of these losses")->capture_default_str();
   try {
-    if (const auto status = ferry::parse_command_line(app, argc, argv)) return *status;
+    Options options;
+    if (const auto status = parse_options(argc, argv, &options)) return *status;
     return run(options);
   } catch (const std::exception& failure) {
     std::cerr << "ferryd: " << failure.what() << '\n';
