@@ -15,10 +15,13 @@
 #include <grpcpp/grpcpp.h>
 #include <linux/magic.h>
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/build_id.h"
 #include "base/companion.h"
@@ -108,19 +111,29 @@ void log_grpc(gpr_log_func_args* entry) {
   }
 }
 
-std::unique_ptr<grpc::Server> serve(const std::string& address, grpc::Service* service,
-                                    std::shared_ptr<grpc::ServerCredentials> credentials) {
-  grpc::ServerBuilder builder;
-  int port = -1;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Other ferryds ask more often than gRPC likes whether this one is there (host/peers/peer.h).
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  builder.AddListeningPort(address, std::move(credentials), &port);
-  builder.RegisterService(service);
-  auto server = builder.BuildAndStart();
-  if (!server || port < 0) throw Failure("cannot listen on " + address + "; is it in use?");
-  return server;
-}
+// Serves a gRPC service as long as it lives.
+class Served {
+ public:
+  // Throws Failure.
+  Served(const std::string& address, std::shared_ptr<grpc::Service> service,
+         std::shared_ptr<grpc::ServerCredentials> credentials)
+      : service_(std::move(service)) {
+    grpc::ServerBuilder builder;
+    int port = -1;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Other ferryds ask more often than gRPC likes whether this one is there (host/peers/peer.h).
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    builder.AddListeningPort(address, std::move(credentials), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    if (!server_ || port < 0) throw Failure("cannot listen on " + address + "; is it in use?");
+  }
+  void shut_down(std::chrono::system_clock::time_point limit) { server_->Shutdown(limit); }
+
+ private:
+  const std::shared_ptr<grpc::Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 std::optional<Credentials> find_credentials(const Options& options) {
   if (options.insecure || !Credentials::exist(options.tls)) return std::nullopt;
@@ -174,22 +187,38 @@ std::string metrics_socket_of(const Options& options) {
   return std::filesystem::path(options.api).replace_filename("metrics.sock");
 }
 
-int run(const Options& options) {
-  if (::geteuid() != 0) {
-    throw Failure("needs root, because it freezes and restores processes; use sudo");
+// `listen`: what address_for_others() gives.
+ThisHost this_host(const Options& options, const std::optional<Credentials>& credentials,
+                   const std::string& listen) {
+  std::string name = name_of_host(options, credentials), address;
+  if (!listen.empty()) {
+    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
+    address = join_host_port(resolve(listen_host), listen_port);
   }
-  ::gpr_set_log_function(log_grpc);
-  const auto credentials = find_credentials(options);
-  const std::string listen = address_for_others(options, credentials);
+  Limits limits;
+  for (const auto& limit : options.limits) set_limit(limit, &limits);
+  return {.name = std::move(name),
+          .address = std::move(address),
+          .version = kVersion,
+          .credentials = credentials ? &*credentials : nullptr,
+          .state_directory = options.state,
+          .rootfs_helper = companion("ferry-rootfs"),
+          .limits = limits};
+}
 
-  // Images, records, and what CRIU writes are root's alone. A restored program has its own mask.
-  ::umask(0077);
-  // Threads inherit the signal mask: only sigwait() below sees these.
+// Blocks the signals that end ferryd. Threads inherit the signal mask: only sigwait() sees these.
+sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+void set_up_process() {
+  // Images, records, and what CRIU writes are root's alone. A restored program has its own mask.
+  ::umask(0077);
   ::signal(SIGPIPE, SIG_IGN);
   // A limit of file sizes acts like a full disk: the write fails, and the move with it.
   ::signal(SIGXFSZ, SIG_IGN);
@@ -204,17 +233,61 @@ int run(const Options& options) {
   }
   // Restored programs become children of ferryd, which gets their exit status.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
 
-  ThisHost host;
-  host.name = name_of_host(options, credentials);
-  host.credentials = credentials ? &*credentials : nullptr;
-  if (!listen.empty()) {
-    const auto [listen_host, listen_port] = split_host_port(listen, kFerrydPort);
-    host.address = join_host_port(resolve(listen_host), listen_port);
+// Null: other hosts are not served.
+std::unique_ptr<ImageReceiver> make_image_receiver(const Options& options, const ThisHost& host) {
+  if (host.address.empty()) return nullptr;
+  const auto [here, port] = split_host_port(host.address, kFerrydPort);
+  return std::make_unique<ImageReceiver>(here, options.image_port.value_or(port + 1),
+                                         host.credentials);
+}
+
+// Null: nobody has asked for it.
+std::unique_ptr<MetricsServer> serve_metrics_to_others(const Options& options, const ThisHost& host,
+                                                       MetricsServer::Page page) {
+  if (!options.metrics_port) return nullptr;
+  if (host.credentials == nullptr || host.address.empty()) {
+    throw Failure(
+        "--metrics-port needs the certificates of --tls-dir and an address to listen on; make "
+        "them (ferry ca init, ferry host join), or read the metrics on this host, from " +
+        metrics_socket_of(options));
   }
-  host.version = kVersion;
-  host.state_directory = options.state;
-  for (const auto& limit : options.limits) set_limit(limit, &host.limits);
+  const auto here = split_host_port(host.address, kFerrydPort).first;
+  return std::make_unique<MetricsServer>(listen_tcp(here, *options.metrics_port), host.credentials,
+                                         std::move(page));
+}
+
+void log_start(const ThisHost& host) {
+  log::info("ferryd {} (build {}) of {} {}", FERRY_RELEASE, build_id(), host.name,
+            host.address.empty()
+                ? "serves this host only"
+                : fmt::format("listens on {}, {}", host.address,
+                              host.credentials ? "with certificates" : "INSECURE"));
+}
+
+// Ends ferryd as it is: moves under way hold threads, sockets and CRIU. The kernel takes all of it
+// back, and what is on record stands.
+[[noreturn]] void end(const Options& options) {
+  ::unlink(options.socket.c_str());
+  ::unlink(ControlServer::programs_socket(options.socket).c_str());
+  ::unlink(options.api.c_str());
+  ::unlink(metrics_socket_of(options).c_str());
+  log::end();
+  ::_exit(0);
+}
+
+[[noreturn]] void run(const Options& options) {
+  if (::geteuid() != 0) {
+    throw Failure("needs root, because it freezes and restores processes; use sudo");
+  }
+  ::gpr_set_log_function(log_grpc);
+  const auto credentials = find_credentials(options);
+  const std::string listen = address_for_others(options, credentials);
+  const sigset_t signals = block_signals();
+  set_up_process();
+
+  ThisHost host = this_host(options, credentials, listen);
   const ImageRoom room(options.images, host.name, options.memory_limit);
   DecisionLog decisions(options.state);
   History history(options.state + "/history");
@@ -226,7 +299,6 @@ int run(const Options& options) {
   const Units units(host.name, {&podman, &runc, &lab, &processes}, history);
   CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), options.socket});
-  host.rootfs_helper = companion("ferry-rootfs");
   std::optional<Credentials> for_etcd;
   if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
   const auto directory =
@@ -245,20 +317,15 @@ int run(const Options& options) {
   MovedNames moved_names(host, control, carrier, residents, qp_names, peers,
                          [] { return !kernel_devices().empty(); });
   make_image_directory(options.images);
-  std::optional<ImageReceiver> images;
-  if (!listen.empty()) {
-    const auto [here, port] = split_host_port(host.address, kFerrydPort);
-    images.emplace(here, options.image_port.value_or(port + 1), host.credentials);
-  }
-  ImageReceiver* const receiver = images ? &*images : nullptr;
+  const auto images = make_image_receiver(options, host);
   DumpTurns dump_turns;
   MoveCounters move_counters;
   Accounts accounts(history, move_counters);
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
                          residents, whereabouts, room, criu, dump_turns, accounts, carrier,
                          qp_names});
-  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room, receiver,
-                    criu, accounts);
+  Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room,
+                    images.get(), criu, accounts);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
                   accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
@@ -267,40 +334,26 @@ int run(const Options& options) {
                   {options.images,
                    {options.podman, options.runc, "nft"},
                    images ? images->port() : std::uint16_t{0}});
-  std::shared_ptr<grpc::Service> ferryd_service;
-  std::unique_ptr<grpc::Server> ferryd_server;
+
+  std::optional<Served> for_others;
   if (images) {
-    ferryd_service = make_ferryd_service(daemon, host, *directory, whereabouts, *images, checkup);
-    ferryd_server = serve(host.address, ferryd_service.get(),
-                          credentials ? credentials->server() : grpc::InsecureServerCredentials());
+    for_others.emplace(host.address,
+                       make_ferryd_service(daemon, host, *directory, whereabouts, *images, checkup),
+                       credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
   Metrics metrics(FERRY_RELEASE, history, move_counters, stand_ins, control);
   const auto page = [&metrics] { return metrics.text(); };
-  const std::string metrics_socket = metrics_socket_of(options);
   std::optional<gid_t> metrics_group;
   if (!options.metrics_group.empty()) metrics_group = group_of(options.metrics_group);
-  const MetricsServer local_metrics(listen_unix(metrics_socket, metrics_group), nullptr, page);
-  std::optional<MetricsServer> metrics_for_others;
-  if (options.metrics_port) {
-    if (!credentials || listen.empty()) {
-      throw Failure(
-          "--metrics-port needs the certificates of --tls-dir and an address to listen on; make "
-          "them (ferry ca init, ferry host join), or read the metrics on this host, from " +
-          metrics_socket);
-    }
-    const auto here = split_host_port(host.address, kFerrydPort).first;
-    metrics_for_others.emplace(listen_tcp(here, *options.metrics_port), &*credentials, page);
-  }
-  const auto local_service = make_local_service(daemon, control, checkup);
+  const MetricsServer local_metrics(listen_unix(metrics_socket_of(options), metrics_group), nullptr,
+                                    page);
+  const auto metrics_for_others = serve_metrics_to_others(options, host, page);
   ::unlink(options.api.c_str());
-  const auto local_server =
-      serve("unix:" + options.api, local_service.get(), grpc::InsecureServerCredentials());
+  Served for_commands("unix:" + options.api, make_local_service(daemon, control, checkup),
+                      grpc::InsecureServerCredentials());
   ::chmod(options.api.c_str(), 0666);  // LocalService knows who asks
   control.start(daemon);
-  log::info("ferryd {} (build {}) of {} {}", FERRY_RELEASE, build_id(), host.name,
-            listen.empty() ? "serves this host only"
-                           : fmt::format("listens on {}, {}", host.address,
-                                         credentials ? "with certificates" : "INSECURE"));
+  log_start(host);
   if (const std::string problem = criu.unusable(); !problem.empty()) log::warn("{}", problem);
 
   // Last: should anything above fail, what former ferryds have left is untouched.
@@ -315,16 +368,9 @@ int run(const Options& options) {
   log::info("ferryd of {} ends", host.name);
   host.stopping = true;
   const auto soon = std::chrono::system_clock::now() + std::chrono::seconds(2);
-  local_server->Shutdown(soon);
-  if (ferryd_server) ferryd_server->Shutdown(soon);
-  // Moves under way hold threads, sockets and CRIU: the kernel takes all of it back, and what is on
-  // record stands.
-  ::unlink(options.socket.c_str());
-  ::unlink(ControlServer::programs_socket(options.socket).c_str());
-  ::unlink(options.api.c_str());
-  ::unlink(metrics_socket.c_str());
-  log::end();
-  ::_exit(0);
+  for_commands.shut_down(soon);
+  if (for_others) for_others->shut_down(soon);
+  end(options);
 }
 
 }  // namespace
@@ -337,7 +383,7 @@ int main(int argc, char** argv) {
   try {
     Options options;
     if (const auto status = parse_options(argc, argv, &options)) return *status;
-    return run(options);
+    run(options);
   } catch (const std::exception& failure) {
     std::cerr << "ferryd: " << failure.what() << '\n';
     return 1;
