@@ -41,7 +41,7 @@ TEST(Letters, AnythingElseIsRefused) {
   };
   EXPECT_FALSE(changed(good.size(), 0)) << "more than a letter";
   EXPECT_FALSE(changed(0, 0)) << "an unknown kind";
-  EXPECT_FALSE(changed(0, 7)) << "an unknown kind";
+  EXPECT_FALSE(changed(0, 8)) << "an unknown kind";
   EXPECT_FALSE(changed(8, 1)) << "a QPN of 25 bits";
   EXPECT_FALSE(changed(28, 0xFF)) << "more keys than there are";
 }

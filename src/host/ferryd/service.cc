@@ -299,11 +299,11 @@ MoveOptions options_of(const v1::MoveRequest& request) {
   Ahead ahead = Ahead::kBySize;
   if (request.copy_ahead() == v1::MoveRequest::ALWAYS) ahead = Ahead::kAlways;
   if (request.copy_ahead() == v1::MoveRequest::NEVER) ahead = Ahead::kNever;
-  return {request.force(),
-          ahead,
-          request.max_blackout_ms(),
-          request.runtime(),
-          {request.copy_rootfs(), request.stdio()}};
+  return {.force = request.force(),
+          .copy_ahead = ahead,
+          .max_blackout_ms = request.max_blackout_ms(),
+          .kind = request.runtime(),
+          .extras = {request.copy_rootfs(), request.stdio()}};
 }
 
 // The user who asks, by the ticket that the user's connection to the control socket was given.

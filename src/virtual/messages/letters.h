@@ -10,7 +10,8 @@
 #include "port/endpoint.h"
 
 // What the two ends of a connection tell each other around a move, in device::Letter::bytes. M is
-// the end that moves, P its peer; when both move, each is both.
+// the end that moves, P its peer; when both move, each is both. Letters have no version: a library
+// refuses one of more bytes or of another kind than it knows.
 //
 //   M                      P
 //   SUSPEND    ->               its requests are held; those that the device has are done

@@ -32,7 +32,7 @@ void Talks::release_peers() {
 
 // A peer of a QP that is apart has other reasons to wait than a move that was given up.
 void Talks::release_peer(Qp& qp, Talk& talk) {
-  talk.is_suspended = false;
+  talk.peer_is_suspended = false;
   const bool told = std::exchange(talk.is_told, false);
   const bool is_apart = qp.is_apart() && !is_in_the_midst(qp);
   if (told && !(is_apart && has_news(qp, qp.attributes().ah_attr))) write(qp, LetterKind::kGoOn);
@@ -41,7 +41,7 @@ void Talks::release_peer(Qp& qp, Talk& talk) {
 
 bool Talks::has_suspended_peer(Qp& qp) {
   const auto found = talks_.find(&qp);
-  return found != talks_.end() && found->second.is_suspended;
+  return found != talks_.end() && found->second.peer_is_suspended;
 }
 
 bool Talks::peers_are_suspended() {
@@ -62,7 +62,7 @@ void Talks::take_suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
   const bool asks = talk.is_told || talk.is_meeting || talk.awaits_peer;
   if (!asks && !is_stopped_) write(qp, LetterKind::kGoOn);  // once more: that one has not come
   if (attempt != talk.attempt) return;
-  talk.is_suspended |= talk.is_told;
+  talk.peer_is_suspended |= talk.is_told;
   if (is_stopped_ || !std::exchange(talk.is_meeting, false)) return;
   if (qp.is_apart()) {
     talk.awaits_peer = true;
@@ -119,7 +119,7 @@ void Talks::resume(bool is_made_anew) {
 void Talks::resume_talk(Qp& qp, Talk& talk, bool is_made_anew) {
   if (is_made_anew) {
     // Its peer does not know the new QP yet.
-    talk.is_told = talk.is_suspended = talk.is_meeting = false;
+    talk.is_told = talk.peer_is_suspended = talk.is_meeting = false;
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
   } else {

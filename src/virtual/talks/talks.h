@@ -70,12 +70,12 @@ class Talks final : public Introducer {
  private:
   struct Talk {
     // Of the end that moves.
-    std::uint32_t attempt = 0;  // of SUSPEND
-    bool is_told = false;       // SUSPEND
-    bool is_suspended = false;  // the peer has said so
-    bool is_meeting = false;    // told because the program has connected the QP after a move
-    bool awaits_peer = false;   // SWITCHED, or the peer's own SWITCH
-    bool is_met = false;        // the other's SWITCH has come, SWITCHED has not
+    std::uint32_t attempt = 0;       // of SUSPEND
+    bool is_told = false;            // SUSPEND
+    bool peer_is_suspended = false;  // as it has said
+    bool is_meeting = false;         // told because the program has connected the QP after a move
+    bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH
+    bool is_met = false;             // the other's SWITCH has come, SWITCHED has not
     // Of the peer, in this order.
     enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
     Step step = Step::kNone;
