@@ -866,8 +866,8 @@ void Move::handle(const v1::WatchEvent& event) {
   if (event.has_resumed() && !is_resumed_) {
     resumed_ = last_news_;
     is_resumed_ = true;
-    // The answer to the commit may still be on its way.
-    if (!group_->committed()) committed_at_ = resumed_;
+    // The answer to the commit may still be on its way, or the thread that leaves.
+    committed_at_ = group_->committed() ? std::min(group_->decided_at(), resumed_) : resumed_;
     rdma_ns_there_ = event.resumed().rdma_ns();
   } else if (event.has_peers_know()) {
     heard_peers_ = true;
