@@ -239,7 +239,7 @@ int Context::create_channel(device::Channel** out) {
   const int failed = channel->open();
   if (failed == 0) return 0;
   device_.context->destroy(channel->leave_device());
-  shadows_.take(*out);
+  shadows_.take(*channel);
   return failed;
 }
 
@@ -272,7 +272,7 @@ int Context::destroy(device::Object* object) {
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   // Nobody finds the shadow any more when its object goes.
-  auto owner = shadows_.take(object);
+  auto owner = shadows_.take(*object);
   if (const int error = device_.context->destroy(shadow->object_behind())) {
     shadows_.add(std::move(owner));
     return error;

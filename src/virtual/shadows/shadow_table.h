@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <typeindex>
+#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,21 +20,21 @@ class ShadowTable {
   void add(std::unique_ptr<device::Object> shadow) {
     device::Object* const key = shadow.get();
     std::lock_guard lock(mutex_);
-    shadows_.emplace(key, std::move(shadow));
+    shadows_[typeid(*key)].emplace(key, std::move(shadow));
   }
-  // From now on nobody finds it. Null: there is none.
-  std::unique_ptr<device::Object> take(device::Object* shadow) {
+  // From now on nobody finds it. It is in the table.
+  std::unique_ptr<device::Object> take(device::Object& shadow) {
     std::lock_guard lock(mutex_);
-    return take_locked(shadow);
+    return take_locked(typeid(shadow), &shadow);
   }
-  // Takes the shadow if end() gives 0; nobody looks at shadows meanwhile. 0, EINVAL: there is none, or
-  // the error of end().
-  template <typename End>
-  int take_if(device::Object* shadow, std::unique_ptr<device::Object>* out, End end) {
+  // Takes the shadow of type T if end() gives 0; nobody looks at shadows meanwhile. 0, EINVAL: there is
+  // none, or the error of end().
+  template <typename T, typename End>
+  int take_if(T* shadow, std::unique_ptr<device::Object>* out, End end) {
     std::lock_guard lock(mutex_);
-    if (!shadows_.contains(shadow)) return EINVAL;
+    if (!shadows_[typeid(T)].contains(shadow)) return EINVAL;
     if (const int error = end()) return error;
-    *out = take_locked(shadow);
+    *out = take_locked(typeid(T), shadow);
     return 0;
   }
 
@@ -39,9 +42,9 @@ class ShadowTable {
   template <typename T, typename Look>
   void for_each(Look look) {
     std::lock_guard lock(mutex_);
-    for (const auto& [object, owner] : shadows_) {
-      if (auto* shadow = dynamic_cast<T*>(object)) look(*shadow);
-    }
+    const auto found = shadows_.find(typeid(T));
+    if (found == shadows_.end()) return;
+    for (const auto& [object, owner] : found->second) look(*static_cast<T*>(object));
   }
   // Calls act(), and no for_each() goes on meanwhile.
   template <typename Act>
@@ -58,16 +61,15 @@ class ShadowTable {
   }
 
  private:
-  std::unique_ptr<device::Object> take_locked(device::Object* shadow) {
-    const auto found = shadows_.find(shadow);
-    if (found == shadows_.end()) return nullptr;
-    auto owner = std::move(found->second);
-    shadows_.erase(found);
-    return owner;
+  std::unique_ptr<device::Object> take_locked(std::type_index type, device::Object* shadow) {
+    auto owner = shadows_[type].extract(shadow);
+    return std::move(owner.mapped());
   }
 
   std::mutex mutex_;
-  std::unordered_map<device::Object*, std::unique_ptr<device::Object>> shadows_;
+  // By their classes: a stop goes through those of one class again and again.
+  std::map<std::type_index, std::unordered_map<device::Object*, std::unique_ptr<device::Object>>>
+      shadows_;
 };
 
 }  // namespace ferry::virt
