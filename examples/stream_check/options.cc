@@ -50,6 +50,7 @@ enum Flag {
   kListen = 256,
   kPort,
   kQps,
+  kIdle,
   kSize,
   kSeconds,
   kMessages,
@@ -73,6 +74,7 @@ enum Flag {
 constexpr option kFlags[] = {{"listen", required_argument, nullptr, kListen},
                              {"port", required_argument, nullptr, kPort},
                              {"qps", required_argument, nullptr, kQps},
+                             {"idle", required_argument, nullptr, kIdle},
                              {"size", required_argument, nullptr, kSize},
                              {"seconds", required_argument, nullptr, kSeconds},
                              {"messages", required_argument, nullptr, kMessages},
@@ -105,6 +107,8 @@ between two completions.
   stream_check HOST [--port PORT]        client: decides about the traffic
 
   --qps N           queue pairs (4)                            client
+  --idle N          queue pairs beside them (0), which carry nothing until the end of the run, and
+                    then one message each way                  client
   --size BYTES      largest message, 64 to 1048576 (16384)     client
   --seconds S       how long (10); 0: until SIGINT or SIGTERM  client
   --messages N      per queue pair, op and direction, instead of --seconds   client
@@ -146,6 +150,7 @@ Options parse_options(int argc, char** argv, bool* help) {
         break;
       case kPort: options.port = number<uint16_t>("port", optarg, 1, 65535); break;
       case kQps: options.qps = number<uint32_t>("qps", optarg, 1, kMaxQps); break;
+      case kIdle: options.idle = number<uint32_t>("idle", optarg, 0, kMaxQps); break;
       case kSize:
         options.max_length = number<uint32_t>("size", optarg, kMinLength, kMaxMaxLength);
         break;
@@ -171,8 +176,8 @@ Options parse_options(int argc, char** argv, bool* help) {
       case ':': throw Failure(std::string(argv[optind - 1]) + " needs a value; see --help");
       default: throw Failure(std::string(argv[optind - 1]) + ": unknown option; see --help");
     }
-    client_option |= flag == kQps || flag == kSize || flag == kSeconds || flag == kMessages ||
-                     flag == kRate || flag == kOpList;
+    client_option |= flag == kQps || flag == kIdle || flag == kSize || flag == kSeconds ||
+                     flag == kMessages || flag == kRate || flag == kOpList;
   }
   if (optind < argc) options.host = argv[optind++];
   if (optind < argc) throw Failure(std::string(argv[optind]) + ": one HOST only; see --help");
@@ -181,7 +186,7 @@ Options parse_options(int argc, char** argv, bool* help) {
   }
   if (options.host.empty() && client_option) {
     throw Failure(
-        "the client decides about --qps, --size, --seconds, --messages, --rate and --ops; "
+        "the client decides about --qps, --idle, --size, --seconds, --messages, --rate and --ops; "
         "give them there");
   }
   if (options.apart && !options.host.empty() && options.messages == 0) {

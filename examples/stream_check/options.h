@@ -27,6 +27,7 @@ struct Options {
 
   // The client decides about these, the server follows.
   uint32_t qps = 4;
+  uint32_t idle = 0;  // QPs beside these, which carry nothing until the end
   uint32_t max_length = 16384;
   double seconds = 10;    // 0: until a signal; not used when messages is set
   uint64_t messages = 0;  // per QP, op and direction; 0: no limit

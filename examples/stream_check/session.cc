@@ -35,7 +35,7 @@ void Session::agree() {
       refusal = "version " + std::to_string(hello.version) + ", the server has " +
                 std::to_string(kProtocolVersion) + "; use the same stream_check on both sides";
     } else if (hello.qps == 0 || hello.qps > kMaxQps || hello.max_length < kMinLength ||
-               hello.max_length > kMaxMaxLength || hello.rate > kMaxRate) {
+               hello.max_length > kMaxMaxLength || hello.rate > kMaxRate || hello.idle > kMaxQps) {
       refusal = "qps, size or rate out of range";
     } else if ((hello.apart != 0) != options_.apart || (options_.apart && hello.messages == 0)) {
       refusal = "--apart is for both sides, or for none";
@@ -48,6 +48,7 @@ void Session::agree() {
     options_.max_length = hello.max_length;
     options_.messages = hello.messages;
     options_.rate = hello.rate;
+    options_.idle = hello.idle;
     for (size_t op = 0; op < kOps; ++op) options_.ops[op] = hello.ops >> op & 1;
   } else {
     hello.session = std::random_device()();
@@ -55,6 +56,7 @@ void Session::agree() {
     hello.max_length = options_.max_length;
     hello.messages = options_.messages;
     hello.rate = options_.rate;
+    hello.idle = options_.idle;
     hello.apart = options_.apart;
     for (size_t op = 0; op < kOps; ++op) hello.ops |= uint32_t{options_.ops[op]} << op;
     peer_->send(RecordType::kHello, &hello, sizeof hello);
@@ -81,21 +83,24 @@ void Session::set_up() {
       streams_.push_back(
           std::make_unique<Stream>(&*device_, plan, &message_faults_, &request_faults_));
     }
+    if (options_.idle > 0) idle_.emplace(*device_, options_.qps, options_.idle);
     const Endpoint& local = device_->endpoint();
-    std::vector<uint8_t> body(sizeof local + options_.qps * sizeof(QpEndpoint));
+    std::vector<QpEndpoint> qps;
+    for (const auto& stream : streams_) qps.push_back(stream->endpoint());
+    if (idle_) qps.insert(qps.end(), idle_->endpoints().begin(), idle_->endpoints().end());
+    std::vector<uint8_t> body(sizeof local + qps.size() * sizeof(QpEndpoint));
     std::memcpy(body.data(), &local, sizeof local);
-    for (size_t qp = 0; qp < streams_.size(); ++qp) {
-      std::memcpy(body.data() + sizeof local + qp * sizeof(QpEndpoint), &streams_[qp]->endpoint(),
-                  sizeof(QpEndpoint));
-    }
+    std::memcpy(body.data() + sizeof local, qps.data(), qps.size() * sizeof(QpEndpoint));
     peer_->send(RecordType::kEndpoint, body.data(), body.size());
     const Record theirs = peer_->wait(RecordType::kEndpoint);
     const auto remote = theirs.as<Endpoint>();
     mtu_ = std::min(local.mtu, remote.mtu);
-    for (size_t qp = 0; qp < streams_.size(); ++qp) {
-      streams_[qp]->connect(local, remote,
-                            theirs.as<QpEndpoint>(sizeof remote + qp * sizeof(QpEndpoint)));
+    for (size_t qp = 0; qp < qps.size(); ++qp) {
+      qps[qp] = theirs.as<QpEndpoint>(sizeof remote + qp * sizeof(QpEndpoint));
     }
+    for (size_t qp = 0; qp < streams_.size(); ++qp) streams_[qp]->connect(local, remote, qps[qp]);
+    qps.erase(qps.begin(), qps.begin() + static_cast<std::ptrdiff_t>(streams_.size()));
+    if (idle_) idle_->connect(local, remote, qps, options_.timeout);
   } catch (const Failure& failure) {
     const std::string reason = failure.what();
     peer_->send(RecordType::kRefused, reason.data(), reason.size());
@@ -225,6 +230,7 @@ void Session::housekeeping(int64_t now_ns) {
   series_->add(realtime_ns(), 0, 0);
   while (auto record = peer_->receive()) handle(*record);
   look_at_async_events();
+  if (idle_) look_at_idle_qps();
 
   const double now = time_.seconds();
   const bool client = !options_.host.empty();
@@ -306,6 +312,13 @@ void Session::look_at_async_events() {
   }
 }
 
+void Session::look_at_idle_qps() {
+  const bool streams_are_done = std::all_of(streams_.begin(), streams_.end(),
+                                            [](const auto& stream) { return stream->done(); });
+  if (streams_are_done) idle_->send_last();
+  if (const std::string wrong = idle_->look(); !wrong.empty()) call_error(wrong);
+}
+
 void Session::stop(const char* reason) {
   if (stopping_) return;
   stopping_ = true;
@@ -325,14 +338,15 @@ void Session::call_error(const std::string& text) {
 
 bool Session::all_done() const {
   return std::all_of(streams_.begin(), streams_.end(),
-                     [](const auto& stream) { return stream->done(); });
+                     [](const auto& stream) { return stream->done(); }) &&
+         (!idle_ || idle_->is_sent());
 }
 
 bool Session::all_complete() const {
   for (size_t qp = 0; qp < streams_.size(); ++qp) {
     if (!streams_[qp]->complete(peer_sent_[qp])) return false;
   }
-  return true;
+  return !idle_ || idle_->is_complete();
 }
 
 void Session::send_done() {
@@ -356,6 +370,8 @@ void Session::send_verdict() {
 }
 
 void Session::judge() {
+  if (idle_ && !idle_->is_complete())
+    call_error(std::to_string(idle_->missing()) + " idle QPs got no message");
   for (size_t qp = 0; qp < streams_.size(); ++qp) {
     Stream& stream = *streams_[qp];
     // Without the peer's counts only gaps are known to be lost; not comparing is a fault itself.

@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "device.h"
 #include "gaps.h"
+#include "idle_qps.h"
 #include "options.h"
 #include "series.h"
 #include "side_channel.h"
@@ -67,6 +68,7 @@ class Session {
   void housekeeping(int64_t now_ns);
   void handle(const Record& record);
   void look_at_async_events();
+  void look_at_idle_qps();
   void stop(const char* reason);
   void call_error(const std::string& text);
   bool all_done() const;
@@ -86,6 +88,7 @@ class Session {
   std::optional<SideChannel> peer_;
   std::optional<Device> device_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::optional<IdleQps> idle_;  // nothing: there are none
   uint32_t session_ = 0;
   uint32_t mtu_ = 0;
 

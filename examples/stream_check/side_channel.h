@@ -18,12 +18,12 @@
 
 namespace stream_check {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 
 enum class RecordType : uint32_t {
   kHello = 1,     // client: Hello
   kRefused = 2,   // either: text, the reason why it will not run
-  kEndpoint = 3,  // both: Endpoint, then Hello::qps times QpEndpoint
+  kEndpoint = 3,  // both: Endpoint, then Hello::qps and Hello::idle times QpEndpoint
   kReady = 4,     // both: QPs are in RTS and receives posted
   kStop = 5,      // either: post no more payload
   kDone = 6,      // both: all payload is acknowledged; qps times kOps u64: how many were sent
@@ -39,7 +39,7 @@ struct Hello {
   uint32_t ops = 0;  // bit n: Op n
   uint32_t rate = 0;
   uint32_t apart = 0;  // 1: Options::apart
-  uint32_t unused = 0;
+  uint32_t idle = 0;   // Options::idle
 };
 
 struct Endpoint {

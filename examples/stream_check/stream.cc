@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "connect.h"
 #include "failure.h"
 
 namespace stream_check {
@@ -135,53 +136,21 @@ uint8_t* Stream::read_slot(uint64_t sequence) {
   return write_ring() + (kWriteSlots + sequence % kReadSlots) * slot_bytes_;
 }
 
-void Stream::modify(ibv_qp_attr attr, int mask, const char* what) {
-  const int error = ibv_modify_qp(qp_.get(), &attr, mask);
-  if (error != 0) {
-    throw Failure("cannot bring QP " + std::to_string(plan_.to.qp) + " to " + what + ": " +
-                  std::strerror(error) + "; check device and GID on both sides");
-  }
-}
-
 void Stream::connect(const Endpoint& local, const Endpoint& peer, const QpEndpoint& qp) {
   peer_ = qp;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+  to_init(qp_.get(), plan_.to.qp);
   while (receives_posted_ < kReceiveDepth) post_receive(receives_posted_);
   if (failed_) throw Failure("cannot post receives: " + faults_->log.first().front());
-
-  attr = {};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = mtu_code(std::min(local.mtu, peer.mtu));
-  attr.dest_qp_num = qp.qpn;
-  attr.rq_psn = qp.psn;
-  attr.max_dest_rd_atomic = static_cast<uint8_t>(local.reads_served);
-  attr.min_rnr_timer = 12;  // 0.64 ms
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.dlid = static_cast<uint16_t>(peer.lid);
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index_);
-  attr.ah_attr.grh.hop_limit = 64;
-  std::memcpy(attr.ah_attr.grh.dgid.raw, peer.gid, sizeof peer.gid);
-  modify(attr,
-         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-         "RTR");
-
-  attr = {};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = endpoint_.psn;
-  attr.timeout = static_cast<uint8_t>(plan_.timeout);
-  attr.retry_cnt = 7;
-  attr.rnr_retry = 7;  // without limit
-  attr.max_rd_atomic = static_cast<uint8_t>(std::min(reads_initiated_, peer.reads_served));
-  modify(attr,
-         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-             IBV_QP_MAX_QP_RD_ATOMIC,
-         "RTS");
+  Connection connection;
+  connection.number = plan_.to.qp;
+  connection.local = local;
+  connection.peer = peer;
+  connection.local_qp = endpoint_;
+  connection.peer_qp = qp;
+  connection.gid_index = gid_index_;
+  connection.reads_initiated = reads_initiated_;
+  connection.timeout = plan_.timeout;
+  stream_check::connect(qp_.get(), connection);
 }
 
 void Stream::post_receive(uint64_t index) {

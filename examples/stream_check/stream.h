@@ -107,7 +107,6 @@ class Stream {
   uint8_t* receive_slot(uint64_t index);
   uint8_t* write_ring() { return memory_.get() + (kSendDepth + kReceiveDepth) * slot_bytes_; }
   uint8_t* read_slot(uint64_t sequence);
-  void modify(ibv_qp_attr attr, int mask, const char* what);
   bool may_post(Op op) const;
   bool limit_reached() const;
   uint64_t payload_sent() const;
