@@ -103,7 +103,8 @@ class MoveSink {
   virtual ~MoveSink() = default;
   // MovableContext::sought() has names to give.
   virtual void seeks() {}
-  // MovableContext::take_letters() has some, or moved_datagram_qps() gives others.
+  // MovableContext::take_letters() has some, moved_datagram_qps() gives others, or progress() has
+  // something to do.
   virtual void has_letters() {}
 };
 

@@ -255,7 +255,7 @@ void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
     if (mr->rkey() != 0) device_.numbers->rkeys.erase(mr->rkey());
   } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
     device_.numbers->qpns.erase(qp->qpn());
-    device_.numbers->virtual_qpns.erase(real_qpn);
+    if (real_qpn != 0) device_.numbers->virtual_qpns.erase(real_qpn);
   }
 }
 
@@ -265,22 +265,27 @@ int Context::destroy(device::Object* object) {
   if (shadow == nullptr) return EINVAL;
   auto* pd = dynamic_cast<Pd*>(object);
   auto* qp = dynamic_cast<Qp*>(object);
+  auto* cq = dynamic_cast<Cq*>(object);
   std::unique_lock<std::mutex> talks;
-  if (qp != nullptr || pd != nullptr) talks = talks_.hold();
+  if (pd != nullptr || qp != nullptr || cq != nullptr || dynamic_cast<Srq*>(object) != nullptr) {
+    talks = talks_.hold();
+    if (talks_.is_needed(*object)) return EBUSY;
+  }
   if (pd != nullptr) markers_.destroy_region(*pd);
-  const std::uint32_t real_qpn = qp != nullptr ? qp->inner->qpn() : 0;
+  const bool is_late = qp != nullptr && !qp->has_object();
+  const std::uint32_t real_qpn = qp != nullptr && !is_late ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   // Nobody finds the shadow any more when its object goes.
   auto owner = shadows_.take(*object);
-  if (const int error = device_.context->destroy(shadow->object_behind())) {
+  const int error = is_late ? 0 : device_.context->destroy(shadow->object_behind());
+  if (error != 0) {
     shadows_.add(std::move(owner));
     return error;
   }
   events_.forget(object);
   if (const auto* mr = dynamic_cast<Mr*>(object)) datagrams_.remove(*mr);
-  if (auto* cq = dynamic_cast<Cq*>(object); cq != nullptr && cq->channel() != nullptr)
-    cq->channel()->forget(*cq);
+  if (cq != nullptr && cq->channel() != nullptr) cq->channel()->forget(*cq);
   forget_numbers(object, real_qpn);
   if (qp != nullptr) markers_.destroy_window(*qp);
   if (qp != nullptr) talks_.forget(*qp);

@@ -109,7 +109,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   // Gives 0 or errno.
   template <typename T, typename Base, typename Make, typename... Arguments>
   int keep(Base** out, Make make, const Arguments&... arguments);
-  // `real_qpn`: the number that the QP had behind.
+  // `real_qpn`: the number that the QP had behind; 0: none.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
 

@@ -77,6 +77,7 @@ std::string Context::needs() {
 int Context::can_stop() {
   if (obstacle() != nullptr) return EOPNOTSUPP;
   for (const Qp* qp : shadows_.all<Qp>()) {
+    if (!qp->has_object()) continue;
     const ibv_qp_state state = qp->inner->state();
     if (state == IBV_QPS_SQD || state == IBV_QPS_SQE) return EOPNOTSUPP;
   }
@@ -127,12 +128,16 @@ int Context::drain(Deadline deadline) {
   shut_gates();
   std::vector<Qp*> sending;
   for (Qp* qp : shadows_.all<Qp>()) {
+    if (!qp->has_object()) continue;  // since the last move; what it has to do is held
     qp->hold();
     if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
   }
   const int error = await(sending, deadline, [](Qp& qp) { return qp.sends_are_done(); });
   const Deadline settled = steady_clock::now() + kSettling;
   while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();
+  for (Qp* qp : shadows_.all<Qp>()) {
+    if (qp->has_object()) qp->settle();
+  }
   return error;
 }
 
@@ -170,9 +175,10 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
 
 void Context::leave_device() {
   for (Qp* qp : shadows_.all<Qp>()) {
-    device::Qp* object = qp->inner;
-    qp->leave_device();
-    if (object != nullptr) device_.context->destroy(object);
+    if (device::Qp* object = qp->inner) {
+      qp->leave_device();
+      device_.context->destroy(object);
+    }
     markers_.destroy_window(*qp);
     markers_.destroy_path(*qp);
   }
@@ -210,6 +216,7 @@ int Context::park(device::Parcel* out) {
   std::vector<Qp*> flushing;
   int error = 0;
   for (Qp* qp : shadows_.all<Qp>()) {
+    if (!qp->has_object()) continue;
     bool flushes = false;
     if (const int failed = qp->flush(&flushes)) error = failed;
     if (flushes) flushing.push_back(qp);
@@ -268,12 +275,7 @@ int Context::make_queues_anew() {
     if (const int error = device_.context->create_srq(&init, &made)) return error;
     srq->enter_device(*made);
   }
-  for (Qp* qp : shadows_.all<Qp>()) {
-    device::Qp* made = nullptr;
-    device::QpInit init = qp->remade();
-    if (const int error = device_.context->create_qp(&init, &made)) return error;
-    qp->enter_device(*made);
-  }
+  if (const int error = talks_.make_qps()) return error;
   for (Ah* ah : shadows_.all<Ah>()) {
     device::Ah* made = nullptr;
     ibv_ah_attr path = ah->attributes;
@@ -286,10 +288,6 @@ int Context::make_queues_anew() {
 
 void Context::number_anew() {
   for (const Mr* mr : shadows_.all<Mr>()) name(*mr);
-  for (const Qp* qp : shadows_.all<Qp>()) {
-    device_.numbers->qpns.set(qp->qpn(), qp->inner->qpn());
-    device_.numbers->virtual_qpns.set(qp->inner->qpn(), qp->qpn());
-  }
   name_own_datagrams();
   shadows_.for_each<Ah>([&](Ah& ah) { add_ways(ah); });
   for (Srq* srq : shadows_.all<Srq>()) srq->rename_by(*device_.numbers);
@@ -303,10 +301,10 @@ int Context::make_anew() {
                              &device_.numbers->qpns, &device_.numbers->virtual_qpns}) {
     table->clear();
   }
+  const auto talks = talks_.hold();
   if (const int error = make_memory_anew()) return error;
   if (const int error = make_queues_anew()) return error;
   number_anew();
-  const auto talks = talks_.hold();
   is_made_anew_ = true;
   const std::vector<Qp*> qps = talks_.made_anew();
   for (Qp* qp : qps) {

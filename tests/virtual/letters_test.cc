@@ -28,6 +28,23 @@ TEST(Letters, AreReadAsTheyWereWritten) {
   EXPECT_EQ(got.attempt, 77u);
 }
 
+// By the upper bits of the attempt, which a library that does not know them repeats.
+TEST(Letters, SuspensionsSayWhetherTheQpIsInUse) {
+  for (const bool asks : {false, true}) {
+    for (const bool is_in_use : {false, true}) {
+      LetterBody body{LetterKind::kSuspended, 77};
+      body.asks_for_use = asks;
+      body.is_in_use = is_in_use;
+      LetterBody got;
+      ASSERT_TRUE(parse(encode(body), &got));
+      EXPECT_EQ(got.attempt, 77u);
+      EXPECT_EQ(got.asks_for_use, asks);
+      EXPECT_EQ(got.is_in_use, is_in_use);
+      EXPECT_EQ(encode(body).size(), encode(LetterBody{LetterKind::kSuspended, 77}).size());
+    }
+  }
+}
+
 TEST(Letters, AnythingElseIsRefused) {
   const std::vector<std::byte> good = encode(introduction());
   LetterBody got;

@@ -218,6 +218,7 @@ TEST_F(Peers, AMoveWaitsForTheEndOfThePeersMove) {
   m.park();
   m.unpark();
   m.context->resume(false);
+  while (m.context->progress()) continue;  // its QP is made
   std::uint32_t unacked = 0;
   EXPECT_EQ(m.context->quiesce(std::chrono::seconds(1), &unacked), EBUSY);
   carry();
@@ -275,6 +276,7 @@ TEST_F(Peers, LettersThatAreLostAreWrittenAgain) {
     m.park();
     m.unpark();
     m.context->resume(false);
+    while (m.context->progress()) continue;  // its QP is made
     if (loser == &p) carry_once(m, p, "m: ");
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (p.context->progress()) ASSERT_LT(std::chrono::steady_clock::now(), end);
@@ -293,6 +295,7 @@ TEST_F(Peers, LettersThatAreLostAreWrittenAgain) {
   m.park();
   m.unpark();
   m.context->resume(false);
+  while (m.context->progress()) continue;
   carry_once(m, p, "m: ");
   while (p.context->progress()) continue;
   carry_once(p, m, "p: ");

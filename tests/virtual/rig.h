@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include "../rnic/loopback.h"
 #include "virtual/rnic.h"
 
@@ -23,11 +27,14 @@ class LoopbackRnic final : public device::Rnic {
     lo.addresses.push_back(port::Address::from_ipv4(address));
     rnic::Context::Options options = r::options(lo);
     options.sink = &sink;
-    return rnic::Context::open(options, error);
+    std::unique_ptr<device::Context> context = rnic::Context::open(options, error);
+    return wrap != nullptr ? wrap(std::move(context)) : std::move(context);
   }
 
   int fails = 0;  // errno of open()
   std::uint32_t address = INADDR_LOOPBACK;
+  // Puts something between a context that is opened and who opens it.
+  std::function<std::unique_ptr<device::Context>(std::unique_ptr<device::Context>)> wrap;
 
  private:
   const std::string name_ = "lo";

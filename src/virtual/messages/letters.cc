@@ -6,6 +6,8 @@ namespace ferry::virt {
 namespace {
 
 constexpr std::uint32_t kQpnLimit = 1u << 24;
+// The two upper bits of an attempt.
+constexpr std::uint32_t kAsksForUse = 1u << 31, kIsInUse = 1u << 30;
 
 bool introduces(LetterKind kind) {
   return kind == LetterKind::kSwitch || kind == LetterKind::kSwitched;
@@ -17,7 +19,8 @@ std::vector<std::byte> encode(const LetterBody& body) {
   std::vector<std::byte> bytes;
   wire::ByteWriter writer(&bytes);
   writer.put(body.kind);
-  writer.put(body.attempt);
+  writer.put(body.attempt % kIsInUse | (body.asks_for_use ? kAsksForUse : 0) |
+             (body.is_in_use ? kIsInUse : 0));
   if (!introduces(body.kind)) return bytes;
   const Introduction& introduction = body.introduction;
   writer.put(introduction.qpn);
@@ -37,7 +40,10 @@ bool parse(std::span<const std::byte> bytes, LetterBody* out) {
       kind > static_cast<std::uint8_t>(LetterKind::kSeek))
     return false;
   out->kind = static_cast<LetterKind>(kind);
-  out->attempt = reader.get<std::uint32_t>();
+  const auto attempt = reader.get<std::uint32_t>();
+  out->attempt = attempt % kIsInUse;
+  out->asks_for_use = (attempt & kAsksForUse) != 0;
+  out->is_in_use = (attempt & kIsInUse) != 0;
   if (introduces(out->kind)) {
     Introduction& introduction = out->introduction;
     introduction.qpn = reader.get<std::uint32_t>();

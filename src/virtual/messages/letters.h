@@ -54,9 +54,13 @@ struct Introduction {
 
 struct LetterBody {
   LetterKind kind = LetterKind::kSuspend;
-  // Of SUSPEND: the how manieth it is of its sender; SUSPENDED repeats it. A sender that has given
-  // up and begun anew can so tell the answers apart.
+  // Of SUSPEND: the how manieth it is of its sender, modulo 2^30; SUSPENDED repeats it. A sender that
+  // has given up and begun anew can so tell the answers apart.
   std::uint32_t attempt = 0;
+  // Of SUSPEND: the sender wants to know is_in_use; SUSPENDED repeats it. Both are upper bits of the attempt,
+  // which a library that does not know them repeats.
+  bool asks_for_use = false;
+  bool is_in_use = false;     // of SUSPENDED: the QP had something to do when it was suspended
   Introduction introduction;  // of SWITCH and SWITCHED
 };
 

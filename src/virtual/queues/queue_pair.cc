@@ -68,7 +68,7 @@ void Qp::put_renamed() {
 
 void Qp::rename_by(const Numbers& numbers) {
   numbers_ = &numbers;
-  put_renamed();
+  if (inner != nullptr) put_renamed();
 }
 
 void Qp::readdress() {
@@ -234,6 +234,7 @@ void Qp::abandon() {
     if (send_gate_.is_shut()) send_gate_.open();
   }
   returns_.count_flushed(qpn_, nullptr);
+  returns_.forget_use(qpn_);
   receives_.drop();
 }
 
@@ -269,9 +270,17 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
 
 int Qp::query(ibv_qp_attr* attributes) const {
   const Calls::Call call(calls_);
-  if (const int error = inner->query(attributes)) return error;
+  const bool has_object = this->has_object();
+  if (has_object) {
+    if (const int error = inner->query(attributes)) return error;
+  }
   std::lock_guard lock(mutex_);
-  if (apart_ != Apart::kNo) {
+  if (!has_object) {
+    *attributes = {};
+    attributes->cap = init_.cap;
+    attributes->cur_qp_state = left_in_;
+  }
+  if (!has_object || apart_ != Apart::kNo) {
     attributes_.give(attributes);
     attributes->qp_state = left_in_;
   }
@@ -282,7 +291,7 @@ int Qp::query(ibv_qp_attr* attributes) const {
 
 int Qp::limit_rate(const ibv_qp_rate_limit_attr& attributes) {
   const Calls::Call call(calls_);
-  return inner->limit_rate(attributes);
+  return has_object() ? inner->limit_rate(attributes) : EINVAL;
 }
 
 int Qp::attach_mcast(const ibv_gid& gid, std::uint16_t lid) {
@@ -306,6 +315,10 @@ int Qp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
 
 int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) {
   const Calls::Call call(calls_);
+  {
+    std::lock_guard lock(mutex_);
+    if (apart_ == Apart::kAway) return ENOMEM;  // as if the queue were full: it is for a moment
+  }
   device::MwBind wanted = bind;
   if (bind.mr != nullptr) wanted.mr = static_cast<const Mr*>(bind.mr)->inner;
   return inner->bind_mw(behind(window), wanted, rkey);
@@ -320,11 +333,11 @@ device::QpStatus Qp::status(device::Context* device) const {
   ibv_qp_state state = set.qp_state;
   if (apart_ != Apart::kNo) {
     state = left_in_;
-  } else if (device != nullptr) {
+  } else if (inner != nullptr) {
     state = inner->state();
   }
   status.state = static_cast<std::uint8_t>(state);
-  status.wire_qpn = device != nullptr ? inner->qpn() : qpn_;
+  status.wire_qpn = inner != nullptr ? inner->qpn() : qpn_;
   if (!attributes_.has(IBV_QP_DEST_QPN)) return status;
   status.peer_qpn = status.peer_wire_qpn = set.dest_qp_num;
   if (set.ah_attr.is_global == 0) return status;
@@ -343,8 +356,20 @@ device::QpStatus Qp::status(device::Context* device) const {
 void Qp::hold() {
   const auto lock = send_gate_.lock();
   holding_ = true;
+  was_used_ = false;
+  returns_.note_use(qpn_);
   std::lock_guard attributes(mutex_);
   if (apart_ == Apart::kNo) left_in_ = inner->state();
+}
+
+void Qp::settle() {
+  const auto lock = send_gate_.lock();
+  was_used_ = returns_.forget_use(qpn_);
+}
+
+bool Qp::is_in_use() {
+  const auto lock = send_gate_.lock();
+  return held_.size() > 0 || was_used_;
 }
 
 bool Qp::sends_are_done() {
@@ -396,6 +421,7 @@ bool Qp::receives_are_back() {
 void Qp::leave_device() {
   returns_.count_flushed(qpn_, nullptr);
   receives_.leave(flushed_);
+  std::lock_guard lock(mutex_);
   inner = queue_ = nullptr;
 }
 
@@ -462,6 +488,7 @@ bool Qp::resume() {
   if (held_.post(*queue_) != 0) fail();
   held_.clear();
   holding_ = false;
+  returns_.forget_use(qpn_);
   if (send_gate_.is_shut()) send_gate_.open();
   return true;
 }

@@ -51,7 +51,8 @@ class Qp final : public Shadow<device::Qp> {
   Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
      const Gids& gids, Introducer& introducer, Datagrams& datagrams);
 
-  // From now on requests get the numbers of the device. `numbers` lives on. Throws std::bad_alloc.
+  // From now on requests get the numbers of the device, if the QP has an object behind. `numbers` lives
+  // on. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
   // The same for attributes alone: no key has changed.
   void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
@@ -71,6 +72,11 @@ class Qp final : public Shadow<device::Qp> {
   bool is_apart() const {
     std::lock_guard lock(mutex_);
     return apart_ != Apart::kNo;
+  }
+  // False: the device behind is away, or the QP is late (talks/late_qps.h), and apart.
+  bool has_object() const {
+    std::lock_guard lock(mutex_);
+    return inner != nullptr;
   }
   // The program connects the QP, which waits in INIT for an introduction. 0 or errno.
   int keep_apart(const ibv_qp_attr& attributes, int mask);
@@ -115,13 +121,19 @@ class Qp final : public Shadow<device::Qp> {
   // From now on requests are held. They are as many as the send queue takes at most; receives go on
   // to the device.
   void hold();
+  // Ends what hold() began: noting whether the program uses the QP.
+  void settle();
+  // Whether completions for the program came between hold() and settle(), or requests are held. Receives
+  // that wait do not count.
+  bool is_in_use();
   // Whether the device has done all requests: a marker behind them has come back. False: not yet;
   // completions are to be swept, and this to be asked again. Before, a UD QP has got its path,
   // another one its window.
   bool sends_are_done();
   // The window that the markers of an RC or UC QP bind; null: there is none, or no need.
   bool wants_window() const {
-    return (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) && window_ == nullptr;
+    return has_object() && (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
+           window_ == nullptr;
   }
   // Gives the former one, which the caller destroys.
   device::Mw* set_window(device::Mw* window) { return std::exchange(window_, window); }
@@ -149,7 +161,10 @@ class Qp final : public Shadow<device::Qp> {
   // How the QP is made anew, and that it was; then it is brought to the state in which the device was
   // left. 0 or errno.
   device::QpInit remade() const;
-  void enter_device(device::Qp& object) { attach(object); }
+  void enter_device(device::Qp& object) {
+    std::lock_guard lock(mutex_);
+    attach(object);
+  }
   int connect();
   // A UD QP, which has nobody to wait for: it gets receives already, and no datagram before connect().
   int begin_to_connect();
@@ -204,6 +219,7 @@ class Qp final : public Shadow<device::Qp> {
   // Guarded by the lock of send_gate_; holding_ is read without it:
   std::atomic<bool> holding_ = false;
   SendBuffer held_;
+  bool was_used_ = false;  // in the last stop
   SendMarker send_marker_;
 
   ReceiveQueue<device::Qp> receives_;
@@ -224,7 +240,7 @@ class Qp final : public Shadow<device::Qp> {
   enum class Apart : std::uint8_t {
     kNo,
     kUnmet,  // its peer has not introduced itself; the device's QP is in INIT
-    kAway    // the device's QP was made anew in a move, and does not go on yet
+    kAway    // the context has moved; the device's QP does not go on yet, or is still to be made
   };
   Apart apart_ = Apart::kNo;
   // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of

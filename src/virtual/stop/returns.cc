@@ -34,8 +34,23 @@ void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {
   update();
 }
 
+void Returns::note_use(std::uint32_t qpn) {
+  std::lock_guard lock(mutex_);
+  used_[qpn] = false;
+  update();
+}
+
+bool Returns::forget_use(std::uint32_t qpn) {
+  std::lock_guard lock(mutex_);
+  const auto found = used_.find(qpn);
+  const bool was_used = found != used_.end() && found->second;
+  if (found != used_.end()) used_.erase(found);
+  update();
+  return was_used;
+}
+
 void Returns::update() {
-  sifts_.store(!markers_.empty() || !flushed_.empty(), std::memory_order_release);
+  sifts_.store(!markers_.empty() || !flushed_.empty() || !used_.empty(), std::memory_order_release);
 }
 
 bool Returns::is_ours(const ibv_wc& completion) {
@@ -60,6 +75,7 @@ int Returns::sift(ibv_wc* completions, int count) {
   for (int i = 0; i < count; ++i) {
     ibv_wc& completion = completions[i];
     if (is_ours(completion)) continue;
+    if (const auto used = used_.find(completion.qp_num); used != used_.end()) used->second = true;
     completions[kept++] = completion;
   }
   return kept;

@@ -25,6 +25,12 @@ class Returns {
   // application. `qpn`: the application's. Null: no longer.
   void count_flushed(std::uint32_t qpn, std::uint32_t* flushed);
 
+  // Until forget_use() it is noted whether the application gets completions of this QP. `qpn`: the
+  // application's.
+  void note_use(std::uint32_t qpn);
+  // What was noted.
+  bool forget_use(std::uint32_t qpn);
+
   // Whether completions need sift().
   bool sifts() const { return sifts_.load(std::memory_order_acquire); }
   // Keeps those that are the application's, and gives their count.
@@ -38,6 +44,7 @@ class Returns {
   std::uint64_t next_marker_ = 0;
   std::set<std::uint64_t> markers_;
   std::map<std::uint32_t, std::uint32_t*> flushed_;
+  std::map<std::uint32_t, bool> used_;
   std::atomic<bool> sifts_{false};
 };
 

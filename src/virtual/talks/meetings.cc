@@ -45,7 +45,7 @@ void Talks::begin_meeting(Qp& qp, Talk& talk) {
   if (has_news(qp, qp.attributes().ah_attr)) {
     talk.is_meeting = true;
     talk.attempt = ++attempts_;
-    write(qp, LetterKind::kSuspend, talk.attempt);
+    write_suspend(qp, talk);
   } else {
     talk.step = Talk::Step::kSuspended;
     write(qp, LetterKind::kSeek);
@@ -55,8 +55,15 @@ void Talks::begin_meeting(Qp& qp, Talk& talk) {
 int Talks::part(Qp& qp, const std::function<int()>& reset) {
   std::lock_guard lock(mutex_);
   const auto found = talks_.find(&qp);
+  if (!qp.has_object()) {
+    // A peer that has moved itself needs an answer to its SWITCH.
+    const bool is_asked = found != talks_.end() && found->second.peer.has_value();
+    if (const int error = is_asked ? make_late(qp) : late_.make(qp)) return error;
+    qp.rename_by(*device_.numbers);
+  }
   // Its peer waits for the end of a move in which this QP takes no part.
-  if (found != talks_.end() && found->second.is_told) write(qp, LetterKind::kGoOn);
+  if (found != talks_.end() && std::exchange(found->second.is_told, false))
+    write(qp, LetterKind::kGoOn);
   if (const int error = reset()) return error;
   markers_.destroy_window(qp);
   forget(qp);
@@ -65,9 +72,9 @@ int Talks::part(Qp& qp, const std::function<int()>& reset) {
 
 // A peer that this end has told of a move of its own waits for the end of that move.
 void Talks::take_seek(Qp& qp, Talk& talk) {
-  if (is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
+  if (is_stopped(qp) || talk.is_told || is_in_the_midst(qp)) return;
   if (talk.is_meeting) {  // it was asked before its program had connected the QP
-    write(qp, LetterKind::kSuspend, talk.attempt);
+    write_suspend(qp, talk);
   } else if (!has_news(qp, qp.attributes().ah_attr)) {
     if (qp.is_apart()) connect_alone(qp, talk);  // who seeks is where its GID says
     write(qp, LetterKind::kGoOn);
@@ -84,7 +91,7 @@ void Talks::connect_alone(Qp& qp, Talk& talk) {
 // Who has answered before is only on its way to another host; and a peer cannot do without the news of
 // this end.
 void Talks::take_back(Qp& qp, Talk& talk) {
-  if (!qp.is_apart() || is_stopped_ || talk.is_told || is_in_the_midst(qp)) return;
+  if (!qp.is_apart() || is_stopped(qp) || talk.is_told || is_in_the_midst(qp)) return;
   if (!has_news(qp, qp.attributes().ah_attr)) connect_alone(qp, talk);
 }
 

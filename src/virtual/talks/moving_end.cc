@@ -1,22 +1,30 @@
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "virtual/talks/talks.h"
 
 // The talks of QPs whose context moves.
 namespace ferry::virt {
+namespace {
+
+constexpr int kMadeAtOnce = 4;  // QPs, until letters are delivered again
+
+}  // namespace
 
 void Talks::tell(Qp& qp) {
   Talk& talk = talks_[&qp];
   talk.is_told = true;
   talk.is_meeting = false;
   talk.attempt = ++attempts_;
-  write(qp, LetterKind::kSuspend, talk.attempt);
+  write_suspend(qp, talk);
 }
 
 void Talks::suspend_peers() {
   const Calls::Call call(calls_);
   device_.learn_gids();
   std::lock_guard lock(mutex_);
+  is_suspending_ = true;
   for (Qp* qp : shadows_.all<Qp>()) {
     if (has_remote_peer(*qp) && !is_in_the_midst(*qp)) tell(*qp);
   }
@@ -25,14 +33,16 @@ void Talks::suspend_peers() {
 void Talks::release_peers() {
   std::lock_guard lock(mutex_);
   if (is_stopped_) return;  // resume() does it
+  is_suspending_ = false;
+  if (!late_.is_empty()) moves_.has_letters();
   for (auto& [qp, talk] : talks_) {
-    if (talk.is_told) release_peer(*qp, talk);
+    if (talk.is_told && qp->has_object()) release_peer(*qp, talk);
   }
 }
 
 // A peer of a QP that is apart has other reasons to wait than a move that was given up.
 void Talks::release_peer(Qp& qp, Talk& talk) {
-  talk.peer_is_suspended = false;
+  talk.peer_is_suspended = talk.peer_is_in_use = false;
   const bool told = std::exchange(talk.is_told, false);
   const bool is_apart = qp.is_apart() && !is_in_the_midst(qp);
   if (told && !(is_apart && has_news(qp, qp.attributes().ah_attr))) write(qp, LetterKind::kGoOn);
@@ -58,12 +68,13 @@ bool Talks::peers_are_suspended() {
   return all_are;
 }
 
-void Talks::take_suspended(Qp& qp, Talk& talk, std::uint32_t attempt) {
+void Talks::take_suspended(Qp& qp, Talk& talk, const LetterBody& letter) {
   const bool asks = talk.is_told || talk.is_meeting || talk.awaits_peer;
-  if (!asks && !is_stopped_) write(qp, LetterKind::kGoOn);  // once more: that one has not come
-  if (attempt != talk.attempt) return;
+  if (!asks && !is_stopped(qp)) write(qp, LetterKind::kGoOn);  // once more: that one has not come
+  if (letter.attempt != talk.attempt) return;
   talk.peer_is_suspended |= talk.is_told;
-  if (is_stopped_ || !std::exchange(talk.is_meeting, false)) return;
+  talk.peer_is_in_use |= letter.is_in_use;
+  if (is_stopped(qp) || !std::exchange(talk.is_meeting, false)) return;
   if (qp.is_apart()) {
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
@@ -86,9 +97,56 @@ void Talks::stopped() {
   for (auto& [qp, talk] : talks_) {
     if (talk.step != Talk::Step::kDrain) continue;
     stops_.resume_queues(*qp);
+    talk.is_in_use = qp->is_in_use();
     talk.step = Talk::Step::kSuspended;
-    write(*qp, LetterKind::kSuspended, talk.peers_attempt);
+    write_suspended(*qp, talk);
   }
+}
+
+bool Talks::can_be_late(Qp& qp) {
+  return has_remote_peer(qp) && has_suspended_peer(qp) && !talks_[&qp].peer_is_in_use &&
+         !qp.is_in_use();
+}
+
+int Talks::make_qps() {
+  late_.clear();
+  for (Qp* qp : shadows_.all<Qp>()) {
+    if (can_be_late(*qp)) {
+      late_.add(*qp);
+    } else if (const int error = late_.make(*qp)) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+// From here it is with the QP as with those that resume() has found. What gives it the numbers of its
+// device is connect(), with those of its peer.
+int Talks::make_late(Qp& qp) {
+  if (const int error = late_.make(qp)) return error;
+  resume_talk(qp, talks_[&qp], /*is_made_anew=*/true);
+  return 0;
+}
+
+bool Talks::is_needed(const device::Object& object) {
+  return late_.any([&](const Qp& qp) {
+    const device::QpInit& init = qp.init();
+    const device::Object* const needed[] = {init.pd, init.send_cq, init.recv_cq, init.srq};
+    return std::find(std::begin(needed), std::end(needed), &object) != std::end(needed);
+  });
+}
+
+bool Talks::make_some() {
+  if (is_suspending_) return false;
+  for (int i = 0; i < kMadeAtOnce; ++i) {
+    Qp* const qp = late_.next();
+    if (qp == nullptr) break;
+    if (make_late(*qp) != 0) {
+      late_.refused(*qp);
+      break;
+    }
+  }
+  return !late_.is_empty();
 }
 
 std::vector<Qp*> Talks::made_anew() {
@@ -102,13 +160,17 @@ std::vector<Qp*> Talks::made_anew() {
 }
 
 void Talks::resume(bool is_made_anew) {
-  is_stopped_ = false;
+  is_stopped_ = is_suspending_ = false;
+  if (!late_.is_empty()) moves_.has_letters();
   for (Qp* qp : shadows_.all<Qp>()) {
+    if (!qp->has_object()) continue;
     const auto found = talks_.find(qp);
     if (found == talks_.end()) {
       stops_.resume(*qp);
-    } else if (!has_remote_peer(*qp)) {
-      talks_.erase(found);  // the program has set it to ERR
+    } else if (!has_remote_peer(*qp) && !found->second.peer.has_value()) {
+      // The program has set it to ERR.
+      if (found->second.is_told) write(*qp, LetterKind::kGoOn);
+      talks_.erase(found);
       stops_.resume(*qp);
     } else {
       resume_talk(*qp, found->second, is_made_anew);
@@ -119,7 +181,7 @@ void Talks::resume(bool is_made_anew) {
 void Talks::resume_talk(Qp& qp, Talk& talk, bool is_made_anew) {
   if (is_made_anew) {
     // Its peer does not know the new QP yet.
-    talk.is_told = talk.peer_is_suspended = talk.is_meeting = false;
+    talk.is_told = talk.peer_is_suspended = talk.peer_is_in_use = talk.is_meeting = false;
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
   } else {

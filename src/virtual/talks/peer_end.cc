@@ -6,10 +6,13 @@
 namespace ferry::virt {
 
 void Talks::begin_suspension(Qp& qp, Talk& talk) {
+  // SWITCH goes ahead of SUSPENDED, else it would come when the peer is about to stop.
+  if (!is_stopped_ && !is_suspending_ && !qp.has_object()) make_late(qp);
   if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
     // The device has nothing of this one's to do: both ends move, or have moved.
+    talk.is_in_use = qp.is_in_use();
     talk.step = Talk::Step::kSuspended;
-    write(qp, LetterKind::kSuspended, talk.peers_attempt);
+    write_suspended(qp, talk);
     return;
   }
   stops_.hold(qp);
@@ -18,8 +21,9 @@ void Talks::begin_suspension(Qp& qp, Talk& talk) {
 
 bool Talks::drain_step(Qp& qp, Talk& talk) {
   if (!stops_.is_drained(qp)) return true;
+  talk.is_in_use = qp.is_in_use();
   talk.step = Talk::Step::kSuspended;
-  write(qp, LetterKind::kSuspended, talk.peers_attempt);
+  write_suspended(qp, talk);
   return false;
 }
 
@@ -35,7 +39,7 @@ bool Talks::flush_step(Qp& qp, Talk& talk) {
 void Talks::go_on(Qp& qp, Talk& talk) {
   if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
   if (qp.is_apart()) {
-    if (is_stopped_ || has_news(qp, qp.attributes().ah_attr)) {
+    if (is_stopped(qp) || has_news(qp, qp.attributes().ah_attr)) {
       talk.step = Talk::Step::kNone;  // this end is still to be introduced
     } else {
       connect_alone(qp, talk);
@@ -53,12 +57,12 @@ void Talks::let_go(Qp& qp, Talk& talk) {
 void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
                               const Introduction& introduction) {
   const bool switches = kind == LetterKind::kSwitch;
-  if (!switches && !talk.awaits_peer && !talk.is_met && !is_stopped_) {
+  if (!switches && !talk.awaits_peer && !talk.is_met && !is_stopped(qp)) {
     write(qp, LetterKind::kReady);  // once more: that one has not come
     return;
   }
   if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
-  if (is_stopped_) {
+  if (is_stopped(qp)) {
     talk.peer = introduction;  // resume() comes back to it
     return;
   }

@@ -48,6 +48,7 @@ bool QpStops::is_drained(Qp& qp) {
   if (markers_.make_window(qp) != 0) return false;
   if (qp.inner->state() == IBV_QPS_RTS && !qp.sends_are_done()) return false;
   sweep(qp);
+  qp.settle();
   resume_queues(qp);
   return true;
 }

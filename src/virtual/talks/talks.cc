@@ -31,15 +31,37 @@ bool Talks::is_in_the_midst(Qp& qp) {
          talk.step == Talk::Step::kConnected;
 }
 
-void Talks::write(Qp& qp, LetterKind kind, std::uint32_t attempt) {
+void Talks::write(Qp& qp, LetterKind kind) {
+  LetterBody body;
+  body.kind = kind;
+  write(qp, std::move(body));
+}
+
+void Talks::write_suspend(Qp& qp, const Talk& talk) {
+  LetterBody body;
+  body.kind = LetterKind::kSuspend;
+  body.attempt = talk.attempt;
+  body.asks_for_use = true;
+  write(qp, std::move(body));
+}
+
+void Talks::write_suspended(Qp& qp, const Talk& talk) {
+  LetterBody body;
+  body.kind = LetterKind::kSuspended;
+  body.attempt = talk.peers_attempt;
+  body.asks_for_use = talk.peer_asks_for_use;
+  body.is_in_use = talk.peer_asks_for_use && talk.is_in_use;
+  write(qp, std::move(body));
+}
+
+void Talks::write(Qp& qp, LetterBody body) {
   device::Letter letter;
   const ibv_qp_attr attributes = qp.attributes();
   ibv_gid source{};
   if (!device_.gids.source_of(attributes.ah_attr, &source)) return;
   letter.from = {device::address_of(source), qp.qpn()};
   letter.to = {device::address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
-  LetterBody body{kind, attempt, {}};
-  if (kind == LetterKind::kSwitch || kind == LetterKind::kSwitched)
+  if (body.kind == LetterKind::kSwitch || body.kind == LetterKind::kSwitched)
     body.introduction = introduction_of(qp, attributes.ah_attr);
   letter.bytes = encode(body);
   letters_.push_back(std::move(letter));
@@ -88,9 +110,10 @@ int Talks::deliver(const device::Letter& letter) {
     case LetterKind::kSuspend:
       if (talk.step != Talk::Step::kNone && talk.step != Talk::Step::kSuspended) break;
       talk.peers_attempt = body.attempt;
+      talk.peer_asks_for_use = body.asks_for_use;
       begin_suspension(qp, talk);
       break;
-    case LetterKind::kSuspended: take_suspended(qp, talk, body.attempt); break;
+    case LetterKind::kSuspended: take_suspended(qp, talk, body); break;
     case LetterKind::kGoOn: go_on(qp, talk); break;
     case LetterKind::kSwitch:
     case LetterKind::kSwitched: take_introduction(qp, talk, body.kind, body.introduction); break;
@@ -105,6 +128,7 @@ int Talks::deliver(const device::Letter& letter) {
 }
 
 std::optional<LetterKind> Talks::unanswered(const Qp& qp, const Talk& talk) {
+  if (!qp.has_object()) return std::nullopt;  // what there is to say comes when it is made
   if (talk.awaits_peer) return LetterKind::kSwitch;
   if (talk.is_meeting) return LetterKind::kSuspend;
   if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
@@ -125,8 +149,11 @@ void Talks::repeat_letters() {
   for (auto& [qp, talk] : talks_) {
     const auto kind = unanswered(*qp, talk);
     if (!kind) continue;
-    const bool answers = *kind == LetterKind::kSuspended;
-    write(*qp, *kind, answers ? talk.peers_attempt : talk.attempt);
+    switch (*kind) {
+      case LetterKind::kSuspend: write_suspend(*qp, talk); break;
+      case LetterKind::kSuspended: write_suspended(*qp, talk); break;
+      default: write(*qp, *kind); break;
+    }
   }
 }
 
@@ -134,6 +161,7 @@ bool Talks::progress() {
   std::lock_guard lock(mutex_);
   if (is_stopped_ || device_.context == nullptr) return false;
   bool more = stops_.resume_late();
+  more |= make_some();
   for (auto& [qp, talk] : talks_) {
     if (talk.step == Talk::Step::kDrain) more |= drain_step(*qp, talk);
     if (talk.step == Talk::Step::kFlush) more |= flush_step(*qp, talk);
@@ -142,11 +170,13 @@ bool Talks::progress() {
 }
 
 void Talks::forget(Qp& qp) {
+  late_.forget(qp);
   const auto found = talks_.find(&qp);
   const bool is_late = stops_.forget_late(qp);
   if (found == talks_.end() && !is_late) return;
   stops_.sweep(qp);  // else completions of markers would be the program's
   if (found != talks_.end()) {
+    if (found->second.is_told) write(qp, LetterKind::kGoOn);
     const Talk::Step step = found->second.step;
     if (step == Talk::Step::kDrain || step == Talk::Step::kFlush) stops_.resume_queues(qp);
     talks_.erase(found);

@@ -15,6 +15,7 @@
 #include "virtual/shadows/device_behind.h"
 #include "virtual/shadows/shadow_table.h"
 #include "virtual/stop/calls.h"
+#include "virtual/talks/late_qps.h"
 #include "virtual/talks/qp_stops.h"
 
 namespace ferry::virt {
@@ -30,7 +31,8 @@ class Talks final : public Introducer {
         calls_(calls),
         markers_(markers),
         stops_(stops),
-        moves_(moves) {}
+        moves_(moves),
+        late_(device) {}
 
   // While the lock lives, no QP goes, and no talk goes on.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
@@ -54,10 +56,14 @@ class Talks final : public Introducer {
   bool can_stop();
   // The device has nothing to do any more.
   void stopped();
-  // The device has other QPs now. Gives those that have nobody to wait for; the others stay away.
+  // The device is another one: makes the QPs' objects, but those of late QPs. 0 or errno.
+  int make_qps();
+  // Then: gives those that have nobody to wait for; the others stay away.
   std::vector<Qp*> made_anew();
   // Each QP goes on, at once or when its peer does.
   void resume(bool is_made_anew);
+  // With hold(): whether a late QP, of which the device does not know, needs the object.
+  bool is_needed(const device::Object& object);
   // The QP is at the beginning again, or has ended.
   void forget(Qp& qp);
 
@@ -73,6 +79,7 @@ class Talks final : public Introducer {
     std::uint32_t attempt = 0;       // of SUSPEND
     bool is_told = false;            // SUSPEND
     bool peer_is_suspended = false;  // as it has said
+    bool peer_is_in_use = false;     // as it has said with this
     bool is_meeting = false;         // told because the program has connected the QP after a move
     bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH
     bool is_met = false;             // the other's SWITCH has come, SWITCHED has not
@@ -80,6 +87,8 @@ class Talks final : public Introducer {
     enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
     Step step = Step::kNone;
     std::uint32_t peers_attempt = 0;
+    bool peer_asks_for_use = false;  // LetterBody::asks_for_use
+    bool is_in_use = false;          // when it was suspended
     std::optional<Introduction> peer;
   };
 
@@ -90,8 +99,19 @@ class Talks final : public Introducer {
   bool has_suspended_peer(Qp& qp);
   // Whether a talk is at a step that a stop cannot interrupt.
   bool is_in_the_midst(Qp& qp);
+  // Whether the device can do nothing for the QP: in a stop, or while the QP is late.
+  bool is_stopped(Qp& qp) const { return is_stopped_ || !qp.has_object(); }
+  // Whether the QP can be late.
+  bool can_be_late(Qp& qp);
+  // A late QP gets its object, and goes on with its talk. 0 or errno.
+  int make_late(Qp& qp);
+  // Makes some of the late QPs. True: not all are made.
+  bool make_some();
 
-  void write(Qp& qp, LetterKind kind, std::uint32_t attempt = 0);
+  void write(Qp& qp, LetterKind kind);
+  void write(Qp& qp, LetterBody body);
+  void write_suspend(Qp& qp, const Talk& talk);
+  void write_suspended(Qp& qp, const Talk& talk);
   Introduction introduction_of(const Qp& qp, const ibv_ah_attr& path);
   // The latest letter of a talk whose answer has not come. Nothing: there is none.
   static std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk);
@@ -101,7 +121,7 @@ class Talks final : public Introducer {
   void tell(Qp& qp);
   void release_peer(Qp& qp, Talk& talk);
   void resume_talk(Qp& qp, Talk& talk, bool is_made_anew);
-  void take_suspended(Qp& qp, Talk& talk, std::uint32_t attempt);
+  void take_suspended(Qp& qp, Talk& talk, const LetterBody& letter);
 
   // --- Its peer (peer_end.cc)
 
@@ -135,9 +155,12 @@ class Talks final : public Introducer {
   std::mutex moved_mutex_;  // guards moved_gids_
   std::set<port::Address> moved_gids_;
   std::mutex mutex_;  // guards what follows, and stops_
+  LateQps late_;
   std::unordered_map<Qp*, Talk> talks_;
   std::vector<device::Letter> letters_;
   std::uint32_t attempts_ = 0;
+  // Since suspend_peers(): no late QP is made, for its peer would be in the midst of a talk again.
+  bool is_suspending_ = false;
   bool is_stopped_ = false;  // between stopped() and resume()
 };
 
