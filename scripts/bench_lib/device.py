@@ -14,10 +14,12 @@ from .figures import median, plain, ratio, spread
 
 VMLAB = REPOSITORY / "scripts" / "vmlab"
 NEEDED = ("ferry", "ferry-client", "ferryd", "ferry-append", "ferry-device-trial", "ferry-rootfs", "libferry.so",
-          "criu-plugins", "ferry-criu-action")
+          "criu-plugins", "ferry-criu-action", "stream_check")
 FOLDER = "/root/ferry"
 DEVICE = ("ferry", "run", "--device", "rxe0", "--")
 QPS = (1, 16, 64, 128)
+IN_USE = 16
+IDLE = (0, 48, 112)
 
 
 class Machines:
@@ -76,24 +78,37 @@ def _latency(machines, words, count):
 
 
 def _moves(machines, qps, count):
-    """RDMA shares of moves of a program with so many QPs, in milliseconds."""
-    pingpong = f"{' '.join(DEVICE)} ibv_srq_pingpong -g 1 -e -s 64 -q {qps} -r {max(qps, 500)} -n 2000000000"
-    machines.start("h2", pingpong)
-    machines.await_port("h2", 18515)
-    machines.start("h1", f"{pingpong} h2")
+    """RDMA shares of moves of a program with so many QPs, all in use, in milliseconds."""
+    pingpong = f"ibv_srq_pingpong -g 1 -e -s 64 -q {qps} -r {max(qps, 500)} -n 2000000000"
+    return _shares(machines, (pingpong, 18515, f"{pingpong} h2"), qps, count)
+
+
+def _moves_with_idle(machines, idle, count):
+    """The same, with IN_USE QPs in use and so many others."""
+    check = f"{FOLDER}/stream_check --gid-index 1 --timeout 18 --apart"
+    client = f"{check} h2 --qps {IN_USE} --idle {idle} --size 64 --ops send --rate 150 --messages 1000000000"
+    return _shares(machines, (check, 18600, client), IN_USE + idle, count)
+
+
+def _shares(machines, programs, qps, count):
+    server, port, client = programs
+    machines.start("h2", f"{' '.join(DEVICE)} {server}")
+    machines.await_port("h2", port)
+    machines.start("h1", f"{' '.join(DEVICE)} {client}")
     # A pingpong without a pause takes the processors that ferryd needs.
     for host in ("h1", "h2", "h3"):
         machines.run(host, "tc qdisc replace dev eth0 root netem delay 3ms")
     machines.run("h1", f"until ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == {qps}'; "
                        "do sleep 0.2; done >/dev/null")
     time.sleep(2)
+    name = server.split()[0].rsplit("/", 1)[-1]
     shares = []
     for turn in range(count):
         here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
-        moved = json.loads(machines.run(here, f"ferry move ibv_srq_pingpong --to {there} --json"))
+        moved = json.loads(machines.run(here, f"ferry move {name} --to {there} --json"))
         shares.append(moved["rdma_share_ms"])
     for host in ("h1", "h2", "h3"):
-        machines.run(host, "pkill -x ibv_srq_pingpon || true; tc qdisc delete dev eth0 root")
+        machines.run(host, f"pkill -KILL -x {name[:15]} || true; tc qdisc delete dev eth0 root")
     return shares
 
 
@@ -108,11 +123,20 @@ def measure(contest):
         for qps in QPS:
             contest.progress.step(f"device: moves with {qps} QPs")
             shares[f"{qps} QP{'s' if qps > 1 else ''}"] = _moves(machines, qps, moves)
+        idle_shares = {}
+        for idle in IDLE:
+            contest.progress.step(f"device: moves with {IN_USE} QPs in use and {idle} idle")
+            idle_shares[f"{idle} idle"] = _moves_with_idle(machines, idle, moves)
     stock = latencies["the stock library"]
     contest.table("A message there and back with events over rdma_rxe, microseconds",
                   ["", "median", "rounds", "/ stock"],
                   [[way, plain(median(times)), spread(times), f"{ratio(times, stock):.2f}"]
                    for way, times in latencies.items()], bars=("us", latencies))
-    contest.table("RDMA share of a move over rdma_rxe, milliseconds", ["", "median", "moves"],
+    contest.table("RDMA share of a move over rdma_rxe, all QPs in use, milliseconds", ["", "median", "moves"],
                   [[name, plain(median(times)), spread(times)] for name, times in shares.items()])
-    return {"latency": latencies, "moves": shares}
+    none = idle_shares[f"{IDLE[0]} idle"]
+    contest.table(f"RDMA share of a move over rdma_rxe with {IN_USE} QPs in use, milliseconds",
+                  ["QPs beside them", "median", "moves", "/ none"],
+                  [[name, plain(median(times)), spread(times), f"{ratio(times, none):.2f}"]
+                   for name, times in idle_shares.items()])
+    return {"latency": latencies, "moves": shares, "idle": idle_shares}
