@@ -64,18 +64,21 @@ TEST(ProcessTree, WhoHasEndedIsNotAlive) {
   EXPECT_FALSE(is_alive(child));
 }
 
-// Who ignores SIGTERM, and what it goes on to start, ends too, also when it is just starting another.
+// Who ignores SIGTERM, and what it goes on to start, ends too, also when it is just starting another. A
+// test that is killed itself leaves nobody for longer than two minutes.
 TEST(ProcessTree, IsKilledWithAllThatItStarts) {
   for (int round = 0; round < 30; ++round) {
     int alive[2];  // readable when nobody has the other end any more
     ASSERT_EQ(::pipe2(alive, O_CLOEXEC), 0);
     const pid_t root = ::fork();
     if (root == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::setsid();
       ::signal(SIGTERM, SIG_IGN);
       ::signal(SIGCHLD, SIG_IGN);
       for (;;) {
         if (::fork() == 0) {
+          ::alarm(120);
           for (;;) ::pause();
         }
         ::usleep(1000);
