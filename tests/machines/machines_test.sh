@@ -205,7 +205,8 @@ unreliable_connection() {
   end_of_kernel ibv_uc_pingpong
 }
 # stream_check, without its TCP connection, counts what is lost and doubled while both ends move, and while ferryds are
-# killed in the middle: then the source has the objects of its device made anew.
+# killed in the middle: then the source has the objects of its device made anew. Most of its QPs are idle until the end,
+# so that they are made after each move.
 counted_messages() {
   local host side moving victim client server
   slow_restore
@@ -216,7 +217,7 @@ counted_messages() {
   vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 14 \
     --events >/tmp/server 2>&1 </dev/null &'
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 14 \
-    --qps 3 --size 4096 --messages 1500 --rate 60 >/tmp/client 2>&1 </dev/null &'
+    --qps 3 --idle 12 --size 4096 --messages 1500 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
   client=$(vm h1 'pgrep -x stream_check') server=$(vm h2 'pgrep -x stream_check')
   for victim in h3 h1; do
