@@ -5,11 +5,11 @@
 namespace ferry::hca {
 namespace {
 
-// What ibv_wc has.
+// The fields that ibv_wc has.
 constexpr std::uint64_t kPlainFields = IBV_WC_STANDARD_FLAGS;
 
-// The fields that the provider has filled in for this kind of completion are read; the others of
-// ibv_wc mean nothing.
+// Reads the fields of a completion; of a failed one only those that mean something. A field that the
+// provider does not fill in for this kind of completion means nothing in *out either.
 void read(ibv_cq_ex* cq, ibv_wc* out) {
   *out = {};
   out->wr_id = cq->wr_id;

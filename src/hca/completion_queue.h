@@ -34,7 +34,7 @@ class Cq final : public device::Cq, public Ended {
 
  private:
   int create_extended(ibv_context* context, const device::CqInit& init);
-  ibv_cq_ex* timed_ = nullptr;  // the same CQ, when it tells times
+  ibv_cq_ex* timed_ = nullptr;  // the CQ `real`, if it tells the times of completions; else null
   bool wallclock_ = false;
 };
 

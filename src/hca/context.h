@@ -14,8 +14,8 @@ namespace ferry::hca {
 
 class Context final : public device::Context {
  public:
-  // Takes the stock context over: it is closed with this one. The objects that the application has
-  // left alive end with it.
+  // Takes over the stock context, and closes it in the destructor. The objects that the application
+  // has not destroyed end then, too.
   explicit Context(ibv_context* context)
       : real_(context), begins_anew_(hca::begins_anew(*context)) {}
   ~Context() override;
@@ -25,7 +25,7 @@ class Context final : public device::Context {
   int query_device(ibv_device_attr_ex* out) override;
   int query_port(std::uint8_t port_number, ibv_port_attr* out) override;
   int query_gid(std::uint8_t port_number, unsigned index, ibv_gid_entry* out) override;
-  // By one call of the kernel: a port of rdma_rxe has 1,024 entries.
+  // Reads all GIDs by one call of the kernel, because the table of an rdma_rxe port has 1,024 entries.
   std::vector<ibv_gid_entry> gids() override;
   int query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) override;
   int alloc_pd(device::Pd** out) override;
@@ -50,7 +50,7 @@ class Context final : public device::Context {
   void abandon() override {}
 
  private:
-  // Keeps `object` and makes its stock object by T::create(). 0 or errno.
+  // Keeps `object`, and makes its stock object by create(*object). 0 or errno.
   template <typename T, typename DeviceObject, typename Create>
   int make(std::unique_ptr<T> object, DeviceObject** out, Create create);
   void forget(device::Object* object);

@@ -15,7 +15,7 @@
 namespace ferry::hca {
 
 int ring_doorbell(const ibv_qp& qp) {
-  ib_uverbs_post_send command{};  // of no further request
+  ib_uverbs_post_send command{};  // wr_count is 0: the requests are in the queue already
   command.qp_handle = qp.handle;
   command.wqe_size = sizeof(ib_uverbs_send_wr);
   ib_uverbs_post_send_resp answer{};

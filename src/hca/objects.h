@@ -11,18 +11,18 @@
 #include "device/objects.h"
 #include "hca/table.h"
 
-// The objects of a context, each around one of the stock library, which create() makes and end()
-// destroys: 0 or errno. The contexts of stock CQs, SRQs and QPs (cq_context and so on) point to the
-// objects here, by which events find them.
+// The objects of a context. Each has an object of the stock library, which create() makes and end()
+// destroys; both give 0 or errno. The context pointers of stock CQs, SRQs and QPs (cq_context and so
+// on) point to the objects here, so that events find them.
 namespace ferry::hca {
 
-// The error of a stock function that gives 0, an errno value, or -1 with errno.
+// Gives 0 or errno for the result of a stock function that returns 0, an errno value, or -1 with errno.
 int error_of(int result);
-// The same for one that gives a pointer: null with errno.
+// The same for a stock function that returns a pointer, or null with errno.
 int error_of(const void* result);
 
-// While one lives, errno is that of the stock functions that are called; 0 before the first of them,
-// for not all that fail set it. Then it is again what the application knows.
+// While an object of this class lives, errno is for the stock functions that are called. It begins
+// with 0, because not every function that fails sets errno. Then errno is again the application's.
 class StockErrno {
  public:
   StockErrno() : before_(errno) { errno = 0; }
@@ -37,18 +37,18 @@ class StockErrno {
 class Ended {
  public:
   virtual ~Ended() = default;
-  // On failure the stock object lives on.
+  // Destroys the stock object. 0 or errno: then the stock object lives on.
   virtual int end() = 0;
 };
 
-// What requests name by number, and the stock library by pointer.
+// The AHs, MWs and MRs that requests name by number, and the stock library by pointer.
 struct Names {
   Table<ibv_ah> ahs;  // by ibv_ah.handle
   Table<ibv_mw> mws;  // by ibv_mw.handle
-  // Whether there has ever been a window of type 2: until then no request of RC and UC names one.
+  // Whether the context has ever had a window of type 2. Until then no request of RC and UC names a window.
   std::atomic<bool> has_windows{false};
 
-  // By ibv_mr.lkey.
+  // MRs by their ibv_mr.lkey.
   void add_mr(ibv_mr* mr);
   void remove_mr(std::uint32_t lkey);
   ibv_mr* find_mr(std::uint32_t lkey);

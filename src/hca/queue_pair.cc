@@ -9,7 +9,7 @@
 namespace ferry::hca {
 namespace {
 
-// Every attribute of ibv_modify_qp(3).
+// Every attribute of ibv_modify_qp(3), except for the rate limit.
 constexpr int kAllAttributes = (IBV_QP_DEST_QPN << 1) - 1;
 
 constexpr std::size_t kBatch = 16;  // requests that are copied at a time
@@ -40,7 +40,7 @@ int Qp::create(device::QpInit* init) {
     wanted.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     wanted.send_ops_flags = init->send_operations;
   }
-  real = ibv_create_qp_ex(wanted.pd->context, &wanted);  // ibv_create_qp() for a PD alone
+  real = ibv_create_qp_ex(wanted.pd->context, &wanted);  // ibv_create_qp() if the mask is PD alone
   if (real == nullptr) return error_of(real);
   if (init->send_operations != 0) ex_ = ibv_qp_to_qp_ex(real);
   init->cap = wanted.cap;
@@ -52,8 +52,8 @@ bool Qp::name(ibv_send_wr* request) const {
     ibv_mw*& window = request->bind_mw.mw;
     ibv_mr*& region = request->bind_mw.bind_info.mr;
     if (window == nullptr) return false;
-    // The application notes the key of its last bind (type 2) in its struct, where a provider reads
-    // which key the window has (rxe).
+    // The application writes the key of its last bind (type 2) into its ibv_mw. The provider of
+    // rdma_rxe reads the window's key in the stock ibv_mw, which therefore gets it.
     const std::uint32_t rkey = window->rkey;
     if ((window = names_.mws.find(window->handle)) == nullptr) return false;
     window->rkey = rkey;
@@ -152,8 +152,8 @@ int Qp::post_all(ibv_send_wr* list) {
   return error == EACCES ? posted_silently(nullptr) : error;
 }
 
-// The provider has told where it stopped, and not why: the queue is full, or the request is one that
-// it does not take.
+// The provider has told at which request it stopped (`bad`), but not why: the queue is full, or the
+// provider does not take that request.
 int Qp::posted_silently(const ibv_send_wr* bad) const {
   const int error = ring_doorbell(*real);
   if (error != 0) return error;

@@ -11,7 +11,7 @@ namespace ferry::hca {
 
 class Qp : public device::Qp, public Ended {
  public:
-  // `begins_anew`: the device is one of begins_anew() (hca/rxe.h).
+  // `begins_anew`: what begins_anew() (hca/rxe.h) says of the device.
   Qp(Names& names, bool begins_anew) : names_(names), begins_anew_(begins_anew) {}
   // init->cap gets what was granted.
   int create(device::QpInit* init);
@@ -45,13 +45,14 @@ class Qp : public device::Qp, public Ended {
       return posted_silently(*bad);
     return error;
   }
-  // Posts copies in which stock objects stand where the requests name AHs, MWs and MRs by number.
+  // Posts copies of the requests, in which stock objects replace the numbers of AHs, MWs and MRs.
   int post_named(ibv_send_wr* list, ibv_send_wr** bad);
 
  private:
-  // The requests before `bad` are in the queue, and the kernel does not know. 0 or errno.
+  // Tells the kernel of the requests before `bad` (null: of all), which are in the queue, but of which
+  // the provider could not tell it. 0 or errno.
   int posted_silently(const ibv_send_wr* bad) const;
-  // Puts stock objects into a copy of a request. False: it names something that does not exist.
+  // Puts stock objects into a copy of a request. False: the request names an object that does not exist.
   bool name(ibv_send_wr* request) const;
   // Builds a request by the calls of ibv_qp_ex.
   void build(const ibv_send_wr& request) const;

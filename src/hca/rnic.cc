@@ -30,8 +30,8 @@ Rnic::Rnic(ibv_device* device, OpenNamed open_named)
       guid_(be64toh(ibv_get_device_guid(device))),
       index_(ibv_get_device_index(device)) {}
 
-// The list of another host, or of former times, is of no use: a device of this name may have another
-// number.
+// Drops device_, which is from a list of another host, or from an older list of this one: the device
+// of this name may have another number now.
 void Rnic::follow(const std::string& name) {
   device_ = nullptr;
   name_there_ = name;

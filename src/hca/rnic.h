@@ -8,9 +8,9 @@
 
 #include "device/objects.h"
 
-// A device of the kernel (mlx5_0, rxe0) behind the boundary of device/objects.h. This room is a
-// plain program of libibverbs: in libferry.so the functions that it calls pass objects which are not
-// Ferry's on to the stock library. It does not know that programs move.
+// A device of the kernel (mlx5_0, rxe0) behind the boundary of device/objects.h. This room uses
+// libibverbs like any program: in libferry.so the functions that the room calls pass objects which
+// are not Ferry's on to the stock library. The room does not know that programs move.
 namespace ferry::hca {
 
 class Rnic final : public device::Rnic {
@@ -18,7 +18,7 @@ class Rnic final : public device::Rnic {
   // Opens the device of this name, as the stock library finds it now. Null with errno.
   using OpenNamed = std::function<ibv_context*(const std::string& name)>;
 
-  // `device` is one of the stock library's list, which is not freed while this lives.
+  // `device` is of a device list of the stock library, which is not freed while the Rnic lives.
   Rnic(ibv_device* device, OpenNamed open_named);
 
   const std::string& name() const override { return name_; }

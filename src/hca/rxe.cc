@@ -9,7 +9,7 @@
 namespace ferry::hca {
 namespace {
 
-// No vendor has this one (IEEE gives no OUI of it).
+// The vendor ID of rdma_rxe. No vendor has it: IEEE does not assign this OUI.
 constexpr std::uint32_t kVendor = 0xFFFFFF;
 constexpr int kFirstMajor = 6;
 

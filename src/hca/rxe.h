@@ -4,15 +4,16 @@
 
 #include <string_view>
 
-// What Linux's rdma_rxe does otherwise than other devices of the kernel.
+// What Linux's rdma_rxe does differently from other devices of the kernel.
 namespace ferry::hca {
 
-// Whether the device carries requests out anew that are behind one whose packet was lost: binds of windows
-// as well, which it refuses when the window has another key by then. It takes binds that leave the key
-// as it is. That is rdma_rxe of Linux 6.0 and later; before, it refuses those.
+// Whether the device is rdma_rxe of Linux 6.0 or later. When a packet is lost, rdma_rxe carries out the
+// requests behind it once more. It refuses a bind then if the window has another key by now; binds that
+// leave the window its key it takes again. rdma_rxe of older Linux takes no binds that leave the key.
 bool begins_anew(ibv_context& context);
 
-// `release`: as of uname(2). False when it is not understood.
+// Whether rdma_rxe of a Linux release takes binds that leave a window its key. `release`: as uname(2)
+// gives it. False also when the text is not understood.
 bool takes_same_key(std::string_view release);
 
 }  // namespace ferry::hca

@@ -25,7 +25,7 @@ class Table {
       return number;
     }
     if (used_ == kChunks * kChunk) throw std::bad_alloc();
-    // So that release() needs no memory.
+    // Makes room here, so that release() needs no memory.
     if (free_.capacity() <= used_) free_.reserve(std::max<std::size_t>(2 * used_, 16));
     auto& chunk = chunks_[used_ / kChunk];
     if (!chunk) {

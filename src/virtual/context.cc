@@ -98,7 +98,7 @@ int Context::keep(Base** out, Make make, const Arguments&... arguments) {
     }
     if (error == 0) {
       auto shadow = std::make_unique<T>(*made, arguments...);
-      // What is made after a move is used with what was made before it.
+      // An object that is made after a move is used together with objects that were made before it.
       if constexpr (requires { shadow->rename_by(*device_.numbers); }) {
         if (device_.numbers != nullptr) shadow->rename_by(*device_.numbers);
       }
@@ -276,7 +276,7 @@ int Context::destroy(device::Object* object) {
   const std::uint32_t real_qpn = qp != nullptr && !is_late ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
-  // Nobody finds the shadow any more when its object goes.
+  // The shadow leaves the table first: nobody may find it any more when its object goes.
   auto owner = shadows_.take(*object);
   const int error = is_late ? 0 : device_.context->destroy(shadow->object_behind());
   if (error != 0) {
@@ -312,7 +312,7 @@ void Context::completion(device::Cq& cq) {
   if (shadow != nullptr && static_cast<Cq*>(shadow)->raised()) sink_.completion(*shadow);
 }
 
-// An event of an object that the application does not know yet is of no use to it.
+// Drops an event of an object that the application does not know yet.
 void Context::asynchronous(ibv_event_type type, device::Object* object) {
   device::Object* shadow = object != nullptr ? shadow_of(*object) : nullptr;
   if (object == nullptr || shadow != nullptr) sink_.asynchronous(type, shadow);

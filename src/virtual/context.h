@@ -21,15 +21,16 @@
 #include "virtual/stop/returns.h"
 #include "virtual/talks/talks.h"
 
-// A decorator: it is a device, and has one of any kind (hca/, rnic/, a fake), which needs to know
-// nothing of moves. The application holds shadows of its objects. A stop empties the queues of the
-// device behind (MigrRDMA's wait-before-stop) and closes it; the objects are made anew, on this host
-// or on another one, and the application keeps the numbers that it knows (docs/any_rnic.md).
+// A decorator: a device that has another device of any kind behind it (hca/, rnic/, a fake), which
+// needs to know nothing of moves. The application holds shadows of the objects of the device behind.
+// A stop empties the queues of that device (MigrRDMA's wait-before-stop) and closes it; the objects are
+// made anew, on this host or on another one, and the application keeps the numbers that it knows
+// (docs/any_rnic.md).
 namespace ferry::virt {
 
 class Context final : public device::MovableContext, private device::EventSink {
  public:
-  // Opens the device behind. Null and *error (errno): it cannot be opened.
+  // Opens the device behind. Null and *error (errno): the device cannot be opened.
   static std::unique_ptr<Context> open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
                                        device::MoveSink& moves, int* error);
   ~Context() override;
@@ -56,7 +57,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   int asynchronous_descriptor() const override { return events_.descriptor(); }
   int take_asynchronous(device::AsynchronousEvent* out) override;
   void acknowledge(const device::AsynchronousEvent& event) override;
-  // That of the device where the program began.
+  // The command descriptor of the device on which the program started.
   int command_descriptor() const override { return command_descriptor_; }
   bool checks_requests() const override;
   std::uint64_t clock() const override;
@@ -64,12 +65,13 @@ class Context final : public device::MovableContext, private device::EventSink {
   bool survives_fork() const override;
   void abandon() override;
   void leave() override;
-  // None in a stop: ferryd asks for them at any time.
+  // Gives no counters in a stop: ferryd asks for them at any time, and must not wait.
   void counters(std::vector<device::Counter>* out) override;
 
   void prepare() override;
-  // ETIMEDOUT: a request was not done in time; EBUSY: a peer is not suspended, or in the midst of a
-  // move of its own; EOPNOTSUPP: the context has what cannot be made anew yet (docs/any_rnic.md).
+  // ETIMEDOUT: a request, or a call of the program, was not done in time; EBUSY: a peer is not suspended,
+  // or is in the midst of a move of its own; EOPNOTSUPP: the context has an object that cannot be made
+  // anew yet (docs/any_rnic.md).
   int quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns) override;
   int park(device::Parcel* out) override;
   int unpark(const device::Parcel& parcel) override;
@@ -93,7 +95,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   void status(std::vector<device::QpStatus>* out) override;
   const char* obstacle() override;
   std::string needs() override;
-  // The name of the device.
+  // A parcel with the name of the device.
   device::Parcel place() override;
 
  private:
@@ -105,11 +107,11 @@ class Context final : public device::MovableContext, private device::EventSink {
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;
 
-  // Makes an object behind by make(&object), and its shadow, a T of that object and `arguments`.
-  // Gives 0 or errno.
+  // Makes an object behind by make(&object), and its shadow as T(object, arguments...). 0 or errno.
   template <typename T, typename Base, typename Make, typename... Arguments>
   int keep(Base** out, Make make, const Arguments&... arguments);
-  // `real_qpn`: the number that the QP had behind; 0: none.
+  // Removes the shadow's numbers from the tables. `real_qpn`: the QPN of the object behind, if the
+  // shadow is a QP that had one; else 0.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
 
@@ -118,12 +120,12 @@ class Context final : public device::MovableContext, private device::EventSink {
   int can_stop();
   const char* obstacle_of(Qp& qp);
   void shut_gates();
-  // True: some completion came.
+  // Takes completions from all CQs of the device, and events from its channels. True: a completion came.
   bool sweep();
-  // Sweeps until is_done(qp) of each. 0, or ETIMEDOUT.
+  // Sweeps until is_done(qp) is true of each of `qps`. 0 or ETIMEDOUT.
   template <typename IsDone>
   int await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done);
-  // Waits until the device has done what it has. 0, ETIMEDOUT.
+  // Holds further requests, and waits until the device has done those that it has. 0 or ETIMEDOUT.
   int drain(Deadline deadline);
   int drive_out(Deadline deadline);
   int make_anew();
@@ -134,18 +136,19 @@ class Context final : public device::MovableContext, private device::EventSink {
 
   // --- Datagrams (context_datagrams.cc)
 
-  // The program has a UD QP more, or one less.
+  // The program has made a UD QP, or destroyed one.
   void add_ud(Qp& qp);
   void remove_ud(Qp& qp);
-  // Makes the AHs by which datagrams of this one go to the places of moved QPs, as far as the device
-  // gives some. Nobody looks at shadows meanwhile.
+  // For each place to which QPs of ah.destination() have moved, makes the AH of the device by which
+  // datagrams go there, unless the device refuses it. The caller is in alone() or for_each() of shadows_.
   void add_ways(Ah& ah);
   int destroy_ah(Ah& ah);
-  // After a move, and when UD QPs come or go later: tells datagrams_ where those of this context are.
+  // After a move, and when UD QPs come or go later: tells datagrams_ and ferryd where the UD QPs of this
+  // context are.
   void name_own_datagrams();
-  // What of the destination the AHs and the UD QPs need.
+  // Adds to *needs the GIDs and the MTU that AHs and UD QPs need at the destination.
   void need_paths(Needs* needs);
-  // As query_gid(), for the source of a path; also while the device is away.
+  // As query_gid(), for the source of a path; works also while the device is away.
   int query_source(const ibv_ah_attr& path, ibv_gid_entry* out);
 
   const std::shared_ptr<device::Rnic> rnic_;
@@ -155,7 +158,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   Returns returns_;
   Datagrams datagrams_;
   AsynchronousEvents events_;
-  std::string name_;  // of the device, where the program is
+  std::string name_;  // the name of the device on the host where the program is
   int command_descriptor_ = -1;
   ShadowTable shadows_;
   DeviceBehind device_;
@@ -163,8 +166,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   MarkerObjects markers_{shadows_, device_};
   QpStops stops_{shadows_, device_, calls_, markers_, taken_};
   Talks talks_{shadows_, device_, calls_, markers_, stops_, moves_};
-  bool is_drained_ = false;    // the queues are stopped
-  bool is_made_anew_ = false;  // since quiesce()
+  bool is_drained_ = false;    // drain() has stopped the queues
+  bool is_made_anew_ = false;  // the objects have been made anew since quiesce()
 };
 
 }  // namespace ferry::virt

@@ -103,7 +103,7 @@ void Context::need_paths(Needs* needs) {
 
 void Context::moved(const device::MovedNames& names) {
   talks_.moved({names.gids.begin(), names.gids.end()});
-  // In a stop the device's objects are made with these names, as soon as there is one.
+  // In a stop, the objects are made with these names as soon as the context has a device again.
   const bool were_used = datagrams_.are_used();
   datagrams_.set_others(names.datagram_qps);
   if (!datagrams_.are_used() || device_.context == nullptr) return;

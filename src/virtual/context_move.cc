@@ -7,22 +7,25 @@
 #include "virtual/context.h"
 #include "virtual/messages/needs.h"
 
-// How a context leaves the device behind, and has its objects made anew.
+// How a context leaves the device behind, and how its objects are made anew.
 //
-//   quiesce   the program's calls wait, its requests are held; the device does what it has
+//   quiesce   the program's calls wait, its requests are held; the device does those that it has
 //   park      receives that were not consumed come back; the device is closed
-//   unpark    a device is opened, and the objects are made in order of dependency
-//   resume    receives are posted again, then what was held; the program's calls go on
+//   unpark    a device is opened, the objects are made in order of dependency; receives are posted again
+//   resume    requests that were held are posted; the program's calls go on
+//
+// A QP whose peer belongs to another context gets both later, when the peer has answered (talks/).
 namespace ferry::virt {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// For receives to come back from QPs in the error state: the device has nothing to wait for.
+// How long park() waits for the receives of QPs in the error state, and of each SRQ. The device has
+// nothing to wait for.
 constexpr milliseconds kFlushLimit{5000};
-// After the last marker of a send queue: a device may give the completion of a receive later than it
-// has acknowledged the message.
+// How long drain() sweeps on after the last marker has come back: a device may give the completion of a
+// receive later than it has acknowledged the message.
 constexpr milliseconds kSettling{1};
 constexpr std::chrono::microseconds kBetweenSweeps{20};
 
@@ -50,7 +53,7 @@ const char* Context::obstacle() {
   return found;
 }
 
-// Asked also while the device is away; then its GIDs are known.
+// Is called also while the device is away; its GIDs have been learned then.
 std::string Context::needs() {
   Needs needs;
   shadows_.for_each<Pd>([&](const Pd&) { ++needs.pds; });
@@ -89,7 +92,7 @@ void Context::prepare() {
   const Calls::Call call(calls_);
   device_.learn_gids();
   const auto talks = talks_.hold();
-  markers_.make_windows();  // quiesce() tells whether that failed
+  markers_.make_windows();  // if that fails, quiesce() tries again and gives the error
 }
 
 void Context::shut_gates() {
@@ -128,7 +131,7 @@ int Context::drain(Deadline deadline) {
   shut_gates();
   std::vector<Qp*> sending;
   for (Qp* qp : shadows_.all<Qp>()) {
-    if (!qp->has_object()) continue;  // since the last move; what it has to do is held
+    if (!qp->has_object()) continue;  // a late QP: its requests are held since the last move
     qp->hold();
     if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
   }
@@ -141,7 +144,7 @@ int Context::drain(Deadline deadline) {
   return error;
 }
 
-// Threads that wait for events of the device: it is about to end.
+// Makes threads that wait for events of the device leave it: the device is about to be closed.
 int Context::drive_out(Deadline deadline) {
   for (Channel* channel : shadows_.all<Channel>()) {
     if (const int error = channel->drive_out(*device_.context, deadline)) return error;
@@ -228,7 +231,7 @@ int Context::park(device::Parcel* out) {
   for (Srq* srq : shadows_.all<Srq>()) {
     if (error == 0) error = srq->empty(*device_.context, steady_clock::now() + kFlushLimit);
   }
-  events_.drain(AsynchronousEvents::Use::kDrop);  // of the flush
+  events_.drain(AsynchronousEvents::Use::kDrop);  // the events of the flush
   leave_device();
   *out = place();
   // The QPs are flushed: the program can only go on with new ones.
@@ -336,7 +339,7 @@ int Context::unpark(const device::Parcel& parcel) {
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  if (error != 0) leave_device();  // which can be entered again
+  if (error != 0) leave_device();  // so that unpark() can be called again
   return error;
 }
 

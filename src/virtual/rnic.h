@@ -10,7 +10,7 @@
 
 namespace ferry::virt {
 
-// Any device, seen through contexts of virt::Context.
+// A device of any kind, whose contexts stand behind virt::Context.
 class Rnic final : public device::MovableRnic {
  public:
   explicit Rnic(std::unique_ptr<device::Rnic> inner) : inner_(std::move(inner)) {}

@@ -25,7 +25,7 @@ void AsynchronousEvents::leave() {
   device_ = nullptr;
 }
 
-// An event of an object that the application does not know yet is of no use to it.
+// Drops events of objects that the application does not know yet.
 int AsynchronousEvents::take_from_device(device::AsynchronousEvent* out) {
   if (device_ == nullptr) return EAGAIN;
   for (;;) {

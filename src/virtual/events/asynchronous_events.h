@@ -11,18 +11,19 @@ namespace ferry::virt {
 // The asynchronous events of a device that has a descriptor for them.
 class AsynchronousEvents {
  public:
-  // 0 or errno. Without effect on a device that has none. The device outlives the time until
+  // 0 or errno. Does nothing for a device without such a descriptor. The device lives at least until
   // leave().
   int open(device::Context& device);
-  // -1: the device has none.
+  // -1: the device has no such descriptor.
   int descriptor() const { return descriptor_.number(); }
-  // As device::Context::take_asynchronous(), with shadows.
+  // As device::Context::take_asynchronous(), but gives shadows.
   int take(device::AsynchronousEvent* out);
   void acknowledge(const device::AsynchronousEvent& event);
-  // The shadow is about to go. Waits until its events that were taken are acknowledged.
+  // The shadow is about to end: drops its events that are kept, and waits until the application has
+  // acknowledged those that it took.
   void forget(const device::Object* shadow);
 
-  // Takes what waits at the device, for the application, or to drop it.
+  // Takes the events that wait at the device, to keep them for the application or to drop them.
   enum class Use { kKeep, kDrop };
   void drain(Use use);
   void leave();
@@ -30,12 +31,12 @@ class AsynchronousEvents {
   int enter(device::Context& device);
 
  private:
-  // With mutex_. 0, EAGAIN or errno.
+  // With mutex_. 0 or errno; EAGAIN: no event waits.
   int take_from_device(device::AsynchronousEvent* out);
 
   SteadyDescriptor descriptor_;
   std::mutex mutex_;                   // guards what follows
-  device::Context* device_ = nullptr;  // null: it is away
+  device::Context* device_ = nullptr;  // null: the device is away
   KeptEvents<device::AsynchronousEvent> events_{descriptor_};
 };
 

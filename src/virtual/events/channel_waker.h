@@ -4,11 +4,11 @@
 
 namespace ferry::virt {
 
-// Wakes threads that wait for events of a channel of the device: it has a CQ and a QP of its own
-// there, and raises events of that CQ, which is no shadow's.
+// Wakes threads that wait for events of a channel of the device. The waker has a CQ on that channel and a
+// QP of its own, and raises events of this CQ, which has no shadow.
 class ChannelWaker {
  public:
-  // The device outlives it.
+  // The device outlives the waker.
   explicit ChannelWaker(device::Context& device) : device_(device) {}
   ~ChannelWaker();
   ChannelWaker(const ChannelWaker&) = delete;
@@ -16,7 +16,7 @@ class ChannelWaker {
 
   // These give 0 or errno.
   int open(device::Channel& channel);
-  // Raises one event: a receive that is flushed.
+  // Raises one event, by flushing a receive.
   int wake();
 
  private:

@@ -11,7 +11,7 @@
 
 namespace ferry::virt {
 
-// The shadow that an event is of; null: it is the device's.
+// Gives the shadow that an event is about; null: the event is about the device.
 inline const device::Object* object_of(const device::Cq* event) {
   return event;
 }
@@ -19,19 +19,19 @@ inline const device::Object* object_of(const device::AsynchronousEvent& event) {
   return event.object;
 }
 
-// Events that have been taken from a device before the application asked for them, and the shadows
-// whose events the application has taken and not acknowledged. The caller's mutex guards it.
+// The events that Ferry keeps until the application asks for them, and the shadows whose events the
+// application has taken and not acknowledged. The caller's mutex guards both.
 template <typename Event>
 class KeptEvents {
  public:
-  // `bell` rings as long as some wait.
+  // `bell` rings as long as events are kept.
   explicit KeptEvents(SteadyDescriptor& bell) : bell_(bell) {}
 
   void keep(const Event& event) {
     kept_.push_back(event);
     bell_.ring();
   }
-  // The oldest one. False: there is none.
+  // Takes the oldest event. False: there is none.
   bool take(Event* out) {
     if (kept_.empty()) return false;
     *out = kept_.front();
@@ -40,7 +40,7 @@ class KeptEvents {
     note_taken(*out);
     return true;
   }
-  // The application gets this one.
+  // Notes that the application gets this event.
   void note_taken(const Event& event) {
     if (object_of(event) != nullptr) taken_.insert(object_of(event));
   }
@@ -48,7 +48,8 @@ class KeptEvents {
     if (const auto found = taken_.find(shadow); found != taken_.end()) taken_.erase(found);
     acknowledged_.notify_all();
   }
-  // The shadow is about to go. Waits until its events that were taken are acknowledged.
+  // The shadow is about to end: drops its events that are kept, and waits until the application has
+  // acknowledged those that it took.
   void forget(const device::Object* shadow, std::unique_lock<std::mutex>& lock) {
     std::erase_if(kept_, [&](const Event& event) { return object_of(event) == shadow; });
     if (kept_.empty() && bell_.number() >= 0) bell_.silence();

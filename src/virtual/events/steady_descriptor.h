@@ -2,9 +2,9 @@
 
 namespace ferry::virt {
 
-// The descriptor of events that the application holds: an epoll set with that of the device in it.
-// It stays when the device goes away: threads that poll it, and epoll sets that have it, see nothing
-// of that. A *bell* in the set makes it readable while the shadow has events of its own.
+// The descriptor by which the application waits for events: an epoll set with the device's descriptor in
+// it. The set stays when the device goes away: threads that poll the set, and epoll sets that have it, do
+// not notice. A *bell* (an eventfd) in the set makes it readable while Ferry keeps events.
 class SteadyDescriptor {
  public:
   SteadyDescriptor() = default;
@@ -14,24 +14,24 @@ class SteadyDescriptor {
 
   // 0 or errno.
   int open();
-  // -1: it is not open.
+  // Gives the descriptor; -1: it is not open.
   int number() const { return set_; }
 
-  // The device's descriptor; the caller owns it. 0 or errno.
+  // Puts the device's descriptor into the set; the caller owns that descriptor. 0 or errno.
   int watch(int descriptor);
   void unwatch();
-  // From now on events of the device do not make it readable, or do again.
+  // `muted`: from now on events of the device do not make the set readable; else they do so again.
   void mute(bool muted);
-  // Whether calls for events of the device block from now on.
+  // Sets whether calls for events of the device block from now on.
   void let_device_block(bool blocks);
 
   void ring();
   void silence();
 
-  // What the application has set.
+  // Whether the application's calls for events block: it has not set O_NONBLOCK.
   bool blocks() const;
-  // Blocks until there may be an event, also when a signal comes. 0; EAGAIN: the application has set
-  // that it does not block.
+  // Blocks until there may be an event, or until a signal comes. 0; EAGAIN: the application's calls do
+  // not block.
   int wait() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace ferry::virt {
 namespace {
 
-// Of all objects of a kind, and of lines: a text is refused that asks for more.
+// The most objects of one kind, and the largest number in a line: a text that asks for more is refused.
 constexpr std::uint32_t kMost = 1u << 24;
 
 void put_hex(std::ostream& out, const ibv_gid& gid) {
@@ -34,7 +34,7 @@ bool get_hex(const std::string& text, ibv_gid* gid) {
   return true;
 }
 
-// Numbers of a line, each at most kMost.
+// Reads the numbers of a line; each is `most` at most.
 struct Line {
   std::istringstream words;
   bool good = true;
@@ -214,7 +214,7 @@ class Trial {
     return refusal;
   }
 
-  // *last: one of them.
+  // Makes `count` objects; *last gets one of them. Gives what the device refuses; empty: nothing.
   template <typename T, typename Make>
   std::string make(const std::string& what, std::uint32_t count, T** last, Make make) {
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -229,7 +229,7 @@ class Trial {
     return {};
   }
 
-  // Further ones are not made, because each costs the kernel time.
+  // The most MRs that are made, because each costs the kernel time.
   static constexpr std::uint32_t kMostRegions = 4096;
 
   const Needs& needs_;

@@ -13,9 +13,9 @@
 
 namespace ferry::virt {
 
-// What contexts ask of the device with which they go on: how many objects of which size, and what of
-// its ports and GIDs. As text it goes to the destination of a move, where it is tried before anything
-// is stopped (src/trial).
+// What contexts need of the device with which they go on: how many objects of which size, which GIDs, MTU
+// and limits. The needs go as text to the destination of a move, where ferry-device-trial (src/trial)
+// tries them out before anything is stopped.
 struct Needs {
   struct Qp {
     ibv_qp_type type = IBV_QPT_RC;
@@ -33,12 +33,12 @@ struct Needs {
   };
 
   std::uint32_t pds = 0, mrs = 0;
-  std::map<std::uint32_t, std::uint32_t> cqs;  // how many of how many entries
+  std::map<std::uint32_t, std::uint32_t> cqs;  // how many CQs, by their number of entries
   std::map<Srq, std::uint32_t> srqs;
   std::map<Qp, std::uint32_t> qps;
   std::vector<ibv_gid_entry> gids;  // the sources of connected QPs and of AHs: port, type and GID
   ibv_mtu mtu = IBV_MTU_256;        // the largest of connected QPs, and of the ports of UD QPs
-  // The most READs and atomics that a QP has under way, and serves.
+  // The most READs and atomics that a QP has under way (reads), and that a QP serves (served_reads).
   std::uint32_t reads = 0, served_reads = 0;
   bool atomics = false;
 
@@ -49,8 +49,8 @@ std::string encode(const Needs& needs);
 // Adds what the text says to *needs. False: it is malformed.
 bool parse(std::string_view text, Needs* needs);
 
-// Makes all that is needed with the device, and destroys it again. One line that says what the
-// device refuses; empty: nothing.
+// Makes all objects that are needed with the device, and destroys them again. Gives one line that says
+// what the device refuses; empty: the device refuses nothing.
 std::string try_out(const Needs& needs, device::Context& device);
 
 }  // namespace ferry::virt

@@ -21,7 +21,7 @@ int Channel::open() {
 device::Cq* Channel::accept(device::Cq& of_device) {
   device::Cq* shadow = shadow_of(of_device);
   if (shadow != nullptr && !static_cast<Cq*>(shadow)->raised()) shadow = nullptr;
-  of_device.acknowledge();  // what the application holds must not keep the device's CQ alive
+  of_device.acknowledge();  // an event that the application holds must not keep this CQ alive
   return shadow;
 }
 
@@ -47,7 +47,7 @@ int Channel::take(device::Cq** out) {
     --inside_;
     changed_.notify_all();
     if (*out != nullptr) return 0;
-    // EAGAIN although it blocks: a stop has begun, in which the device does not.
+    // EAGAIN although the application's calls block: a stop has begun, in which the device's do not.
     if (error != 0 && !(error == EAGAIN && blocks)) return error;
   }
 }
@@ -83,8 +83,8 @@ void Channel::collect() {
   if (stops_ > 0) collect_locked();
 }
 
-// Threads that are inside take the events themselves: an event that is taken here would not wake
-// them.
+// Takes nothing while threads are inside: they take the events themselves, and an event that was taken
+// here would not wake them.
 void Channel::collect_locked() {
   if (inside_ > 0) return;
   descriptor_.let_device_block(false);

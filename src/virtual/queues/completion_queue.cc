@@ -13,7 +13,7 @@ void Cq::settle() {
 int Cq::sift(ibv_wc* completions, int count) {
   if (returns_.sifts()) count = returns_.sift(completions, count);
   if (count == 0 || stops_.load(std::memory_order_relaxed) == 0) return count;
-  // Whether a completion is a solicited one cannot be seen from it: an event too many does no harm.
+  // A completion does not tell whether it is a solicited one; an event too many does no harm.
   if (armed_.exchange(kNot, std::memory_order_relaxed) == kNot) return count;
   if (channel() != nullptr) {
     channel()->ring(*this);
@@ -39,7 +39,7 @@ int Cq::poll_slowly(int count, ibv_wc* out) {
   return taken;
 }
 
-// poll_one(), or take_one().
+// poll_one() if `runs_engine`, else take_one().
 int Cq::one(bool runs_engine, ibv_wc* out, device::CompletionTimes* times) {
   const auto take = [&] {
     return runs_engine ? queue_->poll_one(out, times) : queue_->take_one(out, times);
@@ -73,7 +73,7 @@ int Cq::take_one(ibv_wc* out, device::CompletionTimes* times) {
 }
 
 int Cq::arm(bool solicited_only) {
-  // Noted first: the event may come before the call is back.
+  // armed_ is set first: the event may come before arm() of the device returns.
   if (gate_.enter()) [[likely]] {
     armed_.store(solicited_only ? kForSolicited : kForAny, std::memory_order_relaxed);
     const int error = inner->arm(solicited_only);
@@ -161,7 +161,7 @@ void Cq::rename_by(const Numbers& numbers) {
 void Cq::look_at(Datagrams& datagrams) {
   const auto lock = gate_.lock();
   if (std::exchange(datagrams_, &datagrams) == nullptr) put_renamed();
-  if (!gate_.is_shut()) gate_.open();  // the caller is not the thread that polls
+  if (!gate_.is_shut()) gate_.open();  // the thread that polls shall own the gate, not the caller
 }
 
 int Cq::enter_device(device::Cq& object) {
@@ -176,8 +176,8 @@ int Cq::enter_device(device::Cq& object) {
 void Cq::resume() {
   if (channel() != nullptr) channel()->collect();
   const auto lock = gate_.lock();
-  // The device may have raised its event for a completion that is not the application's. What comes
-  // before it is armed again is found by the sweep.
+  // Arms the CQ again: the device may have raised the event for a completion that is not the
+  // application's. The sweep finds completions that came before the CQ was armed again.
   const Armed armed = armed_.load(std::memory_order_relaxed);
   if (armed != kNot && inner != nullptr) inner->arm(armed == kForSolicited);
   if (inner != nullptr) sweep_locked();

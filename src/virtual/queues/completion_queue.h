@@ -24,11 +24,11 @@ class Cq final : public Shadow<device::Cq> {
         sink_(sink),
         queue_(&object) {}
 
-  // From now on completions get the numbers that the application knows. `numbers` lives on. Throws
-  // std::bad_alloc.
+  // From now on completions get the numbers that the application knows. `numbers` must stay valid.
+  // Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
-  // A UD QP has the CQ for its receives: from now on datagrams are counted, and come from whom the
-  // application knows. Threads may be polling. Throws std::bad_alloc.
+  // A UD QP uses the CQ for its receives: from now on datagrams are counted, and get the names by which
+  // the application knows their senders. Threads may be polling. Throws std::bad_alloc.
   void look_at(Datagrams& datagrams);
 
   int poll(int count, ibv_wc* out) override {
@@ -43,17 +43,17 @@ class Cq final : public Shadow<device::Cq> {
   int arm(bool solicited_only) override;
   int resize(int cqe) override;
   int capacity() const override;
-  // As the application asked for it.
+  // The capacity that the application asked for.
   int wanted_capacity() const { return init_.cqe; }
   int moderate(std::uint16_t count, std::uint16_t period) override;
   void acknowledge() override {
     if (channel() != nullptr) channel()->acknowledge(*this);
   }
-  // Null: its events go to the EventSink.
+  // Null: events of the CQ go to the EventSink.
   Channel* channel() const { return static_cast<Channel*>(init_.channel); }
 
-  // The device has raised its event. False: this is not for the application. In a stop some
-  // completions are not the application's; then the shadow itself looks which are, and raises it.
+  // The device has raised the event of the CQ. False: the event is not for the application. In a stop
+  // some completions are not the application's; then sift() finds those that are, and raises the event.
   bool raised() {
     if (stops_.load(std::memory_order_acquire) > 0) return false;
     armed_.store(kNot, std::memory_order_relaxed);
@@ -66,16 +66,19 @@ class Cq final : public Shadow<device::Cq> {
   // --- A stop of the device behind. The gate is shut.
 
   Gate& gate() { return gate_; }
-  // Before the gate is shut: a CQ that is not stopped opens its own. resume() must follow.
+  // Is called before the gate is shut, because a CQ that is not stopped opens its gate (settle()).
+  // resume() must follow.
   void stop();
-  // Keeps the completions that wait, for the application. True: there were some, of whatever kind.
+  // Takes the completions that wait, and keeps those that are for the application. True: completions
+  // waited, the application's or others.
   bool sweep();
   // The CQ of the device is about to end; the gate stays shut.
   void leave_device();
-  // How the CQ is made anew, and that it was. 0 or errno.
+  // Gives the CqInit with which the CQ is made anew.
   device::CqInit remade() const;
+  // The CQ has been made anew as `object`. 0 or errno.
   int enter_device(device::Cq& object);
-  // Threads go in again, by the mutex as long as completions must be looked at.
+  // Threads may poll again; they take the gate's lock as long as completions must be looked at.
   void resume();
 
  private:
@@ -88,10 +91,10 @@ class Cq final : public Shadow<device::Cq> {
   int poll_slowly(int count, ibv_wc* out);
   int one(bool runs_engine, ibv_wc* out, device::CompletionTimes* times);
   // With the gate's lock:
-  // By which way the next thread comes.
+  // Decides which path the next poll takes: opens the gate when no completion must be looked at any more.
   void settle();
-  // Takes what is not for the application out of these new completions, and gives the count of the
-  // others; raises the event of the CQ if there are some.
+  // Removes those of these new completions that are not for the application, and gives the number of the
+  // others. In a stop, if there are others, raises the event of the CQ if it is armed.
   int sift(ibv_wc* completions, int count);
   bool sweep_locked();
   void put_renamed();
@@ -101,12 +104,12 @@ class Cq final : public Shadow<device::Cq> {
   Returns& returns_;
   device::EventSink& sink_;
   const Numbers* numbers_ = nullptr;  // null: no number has changed
-  Datagrams* datagrams_ = nullptr;    // null: no UD QP has had the CQ
+  Datagrams* datagrams_ = nullptr;    // null: no UD QP has used the CQ for receives
   std::unique_ptr<RenamedCq> renamed_;
-  device::Cq* queue_;  // the object behind, or renamed_
+  device::Cq* queue_;  // the object behind, or renamed_; null: the device behind is away
   Gate gate_;
   std::atomic<Armed> armed_{kNot};
-  std::atomic<int> stops_{0};  // changes with the gate's lock
+  std::atomic<int> stops_{0};  // is changed with the gate's lock
   // Guarded by the gate's lock:
   std::deque<Kept> kept_;
   std::uint16_t moderated_count_ = 0, moderated_period_ = 0;  // 0: it is not moderated

@@ -20,8 +20,8 @@ constexpr std::chrono::seconds kUnderWay{2};
 
 using Grh = std::array<std::byte, wire::kGrhSize>;
 
-// The first bytes of a receive, which can be in several elements: from there, or to there. False: it has
-// less, or they are not in memory.
+// Copies the first bytes of a receive, which can be in several elements, to *grh, or *grh to them. False:
+// the receive is shorter, or memory_of() does not know its memory.
 template <typename MemoryOf>
 bool copy_grh(std::span<const ibv_sge> elements, Grh* grh, bool to_elements, MemoryOf memory_of) {
   std::size_t done = 0;
@@ -52,7 +52,7 @@ void Datagrams::add(Ah& ah) {
 
 void Datagrams::remove(const Ah& ah) {
   std::lock_guard lock(mutex_);
-  // The device may have given its number to another one.
+  // The device may have given the number of this AH to another one.
   const auto found = ahs_.find(ah.handle());
   if (found != ahs_.end() && found->second == &ah) ahs_.erase(found);
 }
@@ -183,7 +183,8 @@ bool Datagrams::address(ibv_send_wr* request) const {
   const Name* const real = real_of({ah.destination(), ud.remote_qpn});
   ibv_ah* const way = real != nullptr ? ah.way_to(real->gid) : nullptr;
   if (way != nullptr) ud.remote_qpn = real->qpn;
-  // One for which the device gave no AH goes where its QP was, and is lost as datagrams may be.
+  // A datagram to a place for which the device gave no AH goes to the former place of the QP, and is lost,
+  // as datagrams may be.
   ud.ah = way != nullptr ? way : ah.direct_way();
   return true;
 }

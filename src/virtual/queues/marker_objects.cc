@@ -7,7 +7,7 @@
 
 namespace ferry::virt {
 
-// The window is bound with a region, because librxe reads that also when no byte is bound.
+// The marker names an MR in its bind, because librxe reads that MR also when no byte is bound.
 int MarkerObjects::make_window(Qp& qp) {
   static std::byte nothing;
   if (!qp.wants_window()) return 0;

@@ -7,21 +7,22 @@
 
 namespace ferry::virt {
 
-// The objects of the device behind that markers need (SendMarker): a window for each RC or UC QP, with
-// a region of its PD, and for each UD QP an AH by which it reaches itself. No QP goes while a function
-// runs.
+// The objects of the device behind that markers need (SendMarker): a window for each RC or UC QP, with an
+// MR of its PD, and for each UD QP an AH by which the QP reaches itself. No QP is destroyed while a
+// function runs.
 class MarkerObjects {
  public:
   MarkerObjects(ShadowTable& shadows, DeviceBehind& device) : shadows_(shadows), device_(device) {}
 
-  // Those that there are not yet. 0 or errno.
+  // Makes the windows that are missing. 0 or errno.
   int make_windows();
+  // The same for one QP.
   int make_window(Qp& qp);
-  // EADDRNOTAVAIL: the port of a QP has no GID.
+  // Makes the AHs that are missing. 0 or errno; EADDRNOTAVAIL: the port of a QP has no GID.
   int make_paths();
 
-  // Also when a marker may have been flushed: then the provider and the device may have other keys of
-  // the window, and the device would refuse the next bind of it.
+  // Is called also when a marker may have been flushed: then the provider and the device may disagree
+  // about the window's key, and the device would refuse the next bind of the window.
   void destroy_window(Qp& qp);
   void destroy_path(Qp& qp);
   void destroy_region(Pd& pd);

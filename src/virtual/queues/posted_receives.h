@@ -64,8 +64,8 @@ class PostedReceives {
   std::uint32_t posted() const {
     return static_cast<std::uint32_t>(posted_.load(std::memory_order_acquire));
   }
-  // Gives the receive before which `index` (modulo 2^32) were noted, to a thread that does not post.
-  // Nothing: it is not noted yet, or its cell is another one's by now.
+  // Gives the receive before which `index` receives (modulo 2^32) were noted, to a thread that does not
+  // post. std::nullopt: it is not noted yet, or a newer receive has its cell by now.
   std::optional<Receive> find(std::uint32_t index) {
     const std::uint32_t since = posted() - index;
     if (since == 0 || since > mask_ + 1) return std::nullopt;

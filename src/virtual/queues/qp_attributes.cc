@@ -78,7 +78,7 @@ int QpAttributes::mask_to(ibv_qp_type type, ibv_qp_state state) const {
       break;
     default: break;
   }
-  // An application of UD may give a Q_Key in any of its transitions, and no access flags.
+  // An application may give a UD QP a Q_Key in any transition, but gives it no access flags.
   if (type != IBV_QPT_UD) of_state &= ~IBV_QP_QKEY;
   return (mask_ & of_state) | IBV_QP_STATE;
 }

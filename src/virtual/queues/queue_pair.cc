@@ -20,7 +20,8 @@ std::uint32_t receives_of(const device::QpInit& init) {
   return init.srq != nullptr ? 0 : init.cap.max_recv_wr;
 }
 
-// A datagram is looked at when its completion is taken. The queue can have got another receive by then.
+// Of a UD QP, twice as many as its queue takes: the receive of a datagram is looked up when its completion
+// is polled, and further receives may have been posted by then.
 std::uint32_t noted_receives_of(const device::QpInit& init) {
   return init.type == IBV_QPT_UD ? 2 * receives_of(init) : receives_of(init);
 }
@@ -75,7 +76,7 @@ void Qp::readdress() {
   const auto sends = send_gate_.lock();
   const auto receives = receive_gate().lock();
   if (inner != nullptr) put_renamed();
-  // The caller is not the thread that uses them.
+  // The thread that uses the queues shall own the gates, not the caller.
   for (Gate* gate : {&send_gate_, &receive_gate()}) {
     if (!gate->is_shut()) gate->open();
   }
@@ -98,7 +99,7 @@ ibv_qp_state Qp::state() const {
 
 // --- Data path
 
-// An error of one of these requests, which the device behind would give as well.
+// Whether the device behind would take a request that is held: elements and inline data fit.
 bool Qp::takes(const ibv_send_wr& request) const {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > init_.cap.max_send_sge)
     return false;
@@ -156,8 +157,8 @@ bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
   return true;
 }
 
-// Until its peer is met, the device's QP stays in INIT: to connect it with the place that the peer has
-// left would take the time of a search for a host that may be gone.
+// Until meet(), the device's QP stays in INIT: to connect this QP with the place that the peer has left
+// would take as long as a search for a host that may be gone.
 int Qp::keep_apart(const ibv_qp_attr& attributes, int mask) {
   if (!QpAttributes::suffice_for_rtr(init_.type, mask)) return EINVAL;
   Gate* const gates[] = {&send_gate_};
@@ -176,7 +177,7 @@ void Qp::stay_away() {
   apart_ = Apart::kAway;
 }
 
-// With both locks. What is held is flushed.
+// With mutex_ and the lock of send_gate_. The requests that are held are flushed.
 int Qp::fail_apart() {
   if (apart_ == Apart::kAway) return 0;  // connect() does it
   if (const int error = to_error_state()) return error;
@@ -199,7 +200,7 @@ std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
   }
   const auto sends = send_gate_.lock();
   std::lock_guard lock(mutex_);
-  if (apart_ == Apart::kNo) return std::nullopt;  // has come together just now
+  if (apart_ == Apart::kNo) return std::nullopt;  // the QP has been connected just now
   const ibv_qp_state state = transits ? attributes.qp_state : left_in_;
   if (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_ERR) return EINVAL;
   if (transits && state == IBV_QPS_ERR) {
@@ -213,7 +214,7 @@ std::optional<int> Qp::modify_apart(const ibv_qp_attr& attributes, int mask) {
 int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
   if (const int error = inner->modify(attributes, mask)) return error;
   if (is_ud() && has_receive_queue()) {
-    static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave those of before
+    static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave older completions there
     datagrams_.empty(qpn_, receives_.posted());
   }
   std::lock_guard lock(mutex_);
@@ -317,7 +318,7 @@ int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* r
   const Calls::Call call(calls_);
   {
     std::lock_guard lock(mutex_);
-    if (apart_ == Apart::kAway) return ENOMEM;  // as if the queue were full: it is for a moment
+    if (apart_ == Apart::kAway) return ENOMEM;  // as if the queue were full: kAway lasts a moment
   }
   device::MwBind wanted = bind;
   if (bind.mr != nullptr) wanted.mr = static_cast<const Mr*>(bind.mr)->inner;
@@ -377,7 +378,7 @@ bool Qp::sends_are_done() {
   const int error = is_ud()
                         ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
                         : send_marker_.post(*inner, window_, static_cast<Pd*>(init_.pd)->region);
-  if (error != 0) return error != ENOMEM;  // else it has failed, and does nothing any more
+  if (error != 0) return error != ENOMEM;  // other errors: the QP has failed, and does nothing more
   return !send_marker_.is_out();
 }
 
@@ -411,7 +412,7 @@ bool Qp::receives_are_back() {
       return error != ENOMEM;
     }
     receive_marker_ = receive.wr_id;
-    to_error_state();  // once more: rdma_rxe does not see what is posted in that state
+    to_error_state();  // once more: rdma_rxe does not flush a receive that is posted in that state
   }
   if (returns_.is_out(receive_marker_)) return false;
   receive_marker_ = 0;
@@ -460,7 +461,7 @@ int Qp::connect() {
   std::lock_guard lock(mutex_);
   apart_ = Apart::kNo;
   if (left_in_ == IBV_QPS_RESET) return 0;
-  // No way leads from RESET to ERR (IBTA vol. 1, figure 124).
+  // No transition leads from RESET to ERR (IBTA vol. 1, figure 124).
   const ibv_qp_state last = left_in_ == IBV_QPS_ERR ? IBV_QPS_INIT : left_in_;
   if (left_in_ != IBV_QPS_ERR || inner->state() == IBV_QPS_RESET) {
     for (int state = IBV_QPS_INIT; state <= last; ++state) {

@@ -30,17 +30,17 @@ namespace ferry::virt {
 
 class Qp;
 
-// Whom a QP asks when the program connects it.
+// A QP asks its Introducer when the program connects the QP.
 class Introducer {
  public:
   virtual ~Introducer() = default;
-  // Whether the QP and the peer of these attributes have to be introduced to each other before they
-  // can be connected: one of them has moved, and is not what its GID, QPN and keys say.
+  // Whether the QP and the peer that these attributes name have to be introduced to each other before
+  // they can be connected: one of them may have moved, and have another GID, QPN or keys on its device.
   virtual bool must_introduce(const Qp& qp, const ibv_qp_attr& attributes) = 0;
   // Keeps the QP apart with these attributes (Qp::keep_apart()), and begins the introduction. 0 or
   // errno.
   virtual int introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) = 0;
-  // Resets the QP by reset(), which gives 0 or errno; then the QP has no peer any more.
+  // Resets the QP by reset(), which gives 0 or errno; then the QP has no peer any more. 0 or errno.
   virtual int part(Qp& qp, const std::function<int()>& reset) = 0;
 };
 
@@ -51,36 +51,36 @@ class Qp final : public Shadow<device::Qp> {
   Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
      const Gids& gids, Introducer& introducer, Datagrams& datagrams);
 
-  // From now on requests get the numbers of the device, if the QP has an object behind. `numbers` lives
-  // on. Throws std::bad_alloc.
+  // From now on requests get the numbers of the device, if the QP has an object behind. `numbers` must
+  // stay valid. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
-  // The same for attributes alone: no key has changed.
+  // The same for the attributes of modify() alone: no key has changed.
   void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
-  // A UD QP: from now on datagrams go where `datagrams` has them go.
+  // For a UD QP: from now on datagrams go to the places that datagrams_ gives them.
   void readdress();
   bool is_ud() const { return init_.type == IBV_QPT_UD; }
-  // A receive that was posted to a UD QP, of the last ones (PostedReceives::find()).
+  // Gives one of the latest receives that were posted to a UD QP (PostedReceives::find()).
   std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
     return has_receive_queue() ? receives_.find(index) : std::nullopt;
   }
-  // From now on the peer's QP, GID and keys are these. Both gates are shut, and their locks are held,
-  // or nobody posts.
+  // From now on the device's QPN, GID and keys of the peer are these. Both gates are shut, and their locks
+  // are held, or nobody posts.
   void meet(const Introduction& peer);
 
-  // --- Apart: the program sees the QP connected, the device does not. Its requests are held.
+  // --- Apart: the program sees the QP connected, the device does not. The QP's requests are held.
 
   bool is_apart() const {
     std::lock_guard lock(mutex_);
     return apart_ != Apart::kNo;
   }
-  // False: the device behind is away, or the QP is late (talks/late_qps.h), and apart.
+  // False: the device behind is away, or the QP is late (talks/late_qps.h); a late QP is apart as well.
   bool has_object() const {
     std::lock_guard lock(mutex_);
     return inner != nullptr;
   }
-  // The program connects the QP, which waits in INIT for an introduction. 0 or errno.
+  // The program connects the QP; the device's QP waits in INIT for an introduction. 0 or errno.
   int keep_apart(const ibv_qp_attr& attributes, int mask);
-  // The device has not the QP that the program knows, until connect().
+  // Until connect(), the device's QP is not in the state that the program knows, or is missing.
   void stay_away();
   // The QP was reset, or has ended: nothing of it is held, kept or counted any more.
   void abandon();
@@ -103,12 +103,12 @@ class Qp final : public Shadow<device::Qp> {
   int detach_mcast(const ibv_gid& gid, std::uint16_t lid) override;
   int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
 
-  // What the device tells of the QP by itself, and what the application set. Null: the device
-  // behind is away.
+  // Gives what the device tells of the QP by itself, and what the application has set. `device` null: the
+  // device behind is away.
   device::QpStatus status(device::Context* device) const;
   const device::QpInit& init() const { return init_; }
   bool has_receive_queue() const { return init_.srq == nullptr && init_.cap.max_recv_wr > 0; }
-  // What the application set.
+  // The attributes that the application has set.
   ibv_qp_attr attributes() const {
     std::lock_guard lock(mutex_);
     return attributes_.values();
@@ -118,69 +118,71 @@ class Qp final : public Shadow<device::Qp> {
 
   Gate& send_gate() { return send_gate_; }
   Gate& receive_gate() { return receives_.gate(); }
-  // From now on requests are held. They are as many as the send queue takes at most; receives go on
-  // to the device.
+  // From now on requests are held, at most as many as the send queue takes; receives still go to the
+  // device.
   void hold();
-  // Ends what hold() began: noting whether the program uses the QP.
+  // Ends what hold() has begun: to note whether the program uses the QP.
   void settle();
   // Whether completions for the program came between hold() and settle(), or requests are held. Receives
   // that wait do not count.
   bool is_in_use();
-  // Whether the device has done all requests: a marker behind them has come back. False: not yet;
-  // completions are to be swept, and this to be asked again. Before, a UD QP has got its path,
-  // another one its window.
+  // Whether the device has done all requests: a marker behind them has come back, or the QP has failed.
+  // False: not yet; the caller sweeps completions, and asks again. Before, a UD QP has got its path
+  // (set_path_to_itself()), another QP its window.
   bool sends_are_done();
-  // The window that the markers of an RC or UC QP bind; null: there is none, or no need.
+  // Whether an RC or UC QP lacks the window that its markers bind.
   bool wants_window() const {
     return has_object() && (init_.type == IBV_QPT_RC || init_.type == IBV_QPT_UC) &&
            window_ == nullptr;
   }
-  // Gives the former one, which the caller destroys.
+  // Null: the QP has no window any more. Gives the former window, which the caller destroys.
   device::Mw* set_window(device::Mw* window) { return std::exchange(window_, window); }
-  // The AH of a UD QP for its marker, from its port to itself; null: there is none, or no need.
+  // Whether a UD QP lacks the AH for its marker, which leads from the QP's port to this port.
   bool wants_path_to_itself() const {
     const std::uint8_t port = attributes().port_num;
     return is_ud() && port != 0 && (to_itself_ == nullptr || path_port_ != port);
   }
-  // Gives the former one, which the caller destroys.
+  // Null: the QP has no such AH any more. Gives the former AH, which the caller destroys.
   device::Ah* set_path_to_itself(device::Ah* path, std::uint8_t port) {
     path_port_ = port;
     return std::exchange(to_itself_, path);
   }
-  // The QP goes to the error state, which flushes its receives; their number is counted. Threads
-  // that post further ones wait until leave_device() or reset(). *flushes: the QP has a receive queue,
-  // and was in no state in which it is empty.
+  // Brings the QP to the error state, which flushes its receives, and counts them. Threads that post
+  // further receives wait until leave_device() or reset(). *flushes: the QP has a receive queue, and was
+  // in a state in which this queue need not be empty. 0 or errno.
   int flush(bool* flushes);
-  // Whether all have come back. Asked as sends_are_done().
+  // Whether all flushed receives have come back. False: not yet; the caller sweeps, and asks again.
   bool receives_are_back();
   // The QP of the device is about to end. Receives are kept from now on.
   void leave_device();
-  // Its receives have come back, and it is to be connected anew: the same QP, where the device has
-  // no room for another one.
+  // Resets the device's QP, whose receives have come back, so that it can be connected anew, where the
+  // device has no room for another QP. 0 or errno.
   int reset();
-  // How the QP is made anew, and that it was; then it is brought to the state in which the device was
-  // left. 0 or errno.
+  // Gives the QpInit with which the QP is made anew.
   device::QpInit remade() const;
+  // The QP has been made anew as `object`.
   void enter_device(device::Qp& object) {
     std::lock_guard lock(mutex_);
     attach(object);
   }
+  // Brings the device's QP to the state in which the program knows the QP (left_in_). 0 or errno.
   int connect();
-  // A UD QP, which has nobody to wait for: it gets receives already, and no datagram before connect().
+  // For a UD QP, which waits for no peer: it takes receives from now on, but no datagram before connect().
+  // 0 or errno.
   int begin_to_connect();
   // Posts the receives that are kept and not posted yet.
   int refill() { return receives_.refill(); }
-  // From now on the device gets receives at once. 0 or errno.
+  // As refill(), and from now on the device gets receives as soon as they are posted. 0 or errno.
   int pass_receives() { return receives_.pass(); }
-  // Posts what was held, and lets threads in again. False: a marker that was given up still waits in
-  // the send queue, behind requests that are not done; this is to be called again.
+  // Posts the requests and receives that were held, and lets threads in again. False: a marker that was
+  // given up still waits in the send queue, behind requests that are not done; the caller calls again.
   bool resume();
-  // The device refuses what the application believes done: the QP fails, as it does when a device
-  // finds out late.
+  // The device refuses something that the application believes done: the QP goes to the error state, as
+  // it does when a device finds an error late.
   void fail();
 
  private:
-  // Nothing: it is for the device.
+  // 0 or errno; std::nullopt: the device's QP is to be modified.
   std::optional<int> modify_apart(const ibv_qp_attr& attributes, int mask);
   int reset_by_program(const ibv_qp_attr& attributes, int mask);
   int fail_apart();
@@ -190,10 +192,10 @@ class Qp final : public Shadow<device::Qp> {
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
   bool takes(const ibv_send_wr& request) const;
-  // Puts renamed_ into the way of requests.
+  // Puts renamed_ in front of the object behind if requests need other numbers there.
   void put_renamed();
   void direct(device::Qp& queue);
-  // With the device's numbers for those of the application. False: the path's source is not here.
+  // Replaces the application's numbers by the device's. False: the device has no GID for the path's source.
   bool rename(ibv_qp_attr* attributes, int mask) const;
   bool is_own(const ibv_qp_attr& attributes) const;
 
@@ -205,7 +207,8 @@ class Qp final : public Shadow<device::Qp> {
   Introducer& introducer_;
   Datagrams& datagrams_;
   const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
-  // Its QP behind and its keys; null: they are those of the application, or of this context.
+  // The QPN, GID and rkeys of the peer's device. peer_ null: they are those that the application knows, or
+  // the peer is a QP of this context.
   struct Peer {
     std::uint32_t qpn = 0;
     ibv_gid gid{};
@@ -219,7 +222,7 @@ class Qp final : public Shadow<device::Qp> {
   // Guarded by the lock of send_gate_; holding_ is read without it:
   std::atomic<bool> holding_ = false;
   SendBuffer held_;
-  bool was_used_ = false;  // in the last stop
+  bool was_used_ = false;  // whether completions for the program came in the last stop
   SendMarker send_marker_;
 
   ReceiveQueue<device::Qp> receives_;
@@ -227,7 +230,7 @@ class Qp final : public Shadow<device::Qp> {
   std::uint64_t receive_marker_ = 0;
   device::Mw* window_ = nullptr;
   device::Ah* to_itself_ = nullptr;
-  std::uint8_t path_port_ = 0;  // of to_itself_
+  std::uint8_t path_port_ = 0;  // the port of to_itself_
 
   mutable std::mutex mutex_;  // guards what follows
   QpAttributes attributes_;
@@ -240,11 +243,11 @@ class Qp final : public Shadow<device::Qp> {
   enum class Apart : std::uint8_t {
     kNo,
     kUnmet,  // its peer has not introduced itself; the device's QP is in INIT
-    kAway    // the context has moved; the device's QP does not go on yet, or is still to be made
+    kAway    // the QP or its peer has moved; the device's QP is not connected, or not made, yet
   };
   Apart apart_ = Apart::kNo;
-  // What connect() brings the device's QP to; also with the lock of send_gate_ to write, and either of
-  // them to read.
+  // The state to which connect() brings the device's QP. Written with mutex_ and the lock of send_gate_,
+  // read with one of them.
   ibv_qp_state left_in_ = IBV_QPS_RESET;
 };
 

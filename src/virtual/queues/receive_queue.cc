@@ -103,7 +103,7 @@ void ReceiveQueue<Target>::drop() {
   pass_locked();
 }
 
-// Another thread may have posted the receive, and be about to note it.
+// Waits a moment: the thread that has posted the receive may not have noted it yet.
 template <typename Target>
 std::optional<PostedReceives::Receive> ReceiveQueue<Target>::find(std::uint32_t index) {
   for (int tries = 0; tries < 1000 && noted_.posted() == index; ++tries) std::this_thread::yield();

@@ -12,13 +12,13 @@
 
 namespace ferry::virt {
 
-// The receives of a QP or of an SRQ (`Target`), which a device does not give back when it is left:
-// they are noted, and those that were not consumed are posted again.
+// The receives of a QP or of an SRQ (`Target`). A device does not give receives back when it is left: so
+// they are noted here, and those that were not consumed are posted again.
 template <typename Target>
 class ReceiveQueue {
  public:
-  // The target takes `max_wr` receives of `max_sge` elements each; the latest `noted` of them are noted,
-  // which are no fewer. Throws std::bad_alloc.
+  // The target takes `max_wr` receives of `max_sge` elements each. At least the latest `noted` receives stay
+  // noted; `noted` is not less than `max_wr`. Throws std::bad_alloc.
   ReceiveQueue(std::uint32_t max_wr, std::uint32_t max_sge, std::uint32_t noted, Target& target)
       : max_wr_(max_wr), max_sge_(max_sge), target_(&target), noted_(noted, max_sge) {}
 
@@ -38,24 +38,26 @@ class ReceiveQueue {
   Gate& gate() { return gate_; }
   // The queue has room for another number of receives now. Throws std::bad_alloc.
   void resize(std::uint32_t max_wr);
-  // Where receives go: the object behind, or what gives its numbers to them. The gate is shut, its
-  // lock is held, or nobody posts.
+  // From now on receives go to `target`: the object behind, or the object that gives them its numbers
+  // (renamed_queues.h). The gate is shut, its lock is held, or nobody posts.
   void direct(Target& target) { target_ = &target; }
 
   // --- A stop. The gate is shut.
 
-  // Threads that post receives wait. `takes`: the queue is in a state in which it takes some.
+  // From now on threads that post receives wait. `takes`: the queue is in a state in which it takes
+  // receives.
   void wait(bool takes);
   // The receives that wait in the device are about to go, and are kept: they are the latest `count`.
-  // Further ones are kept behind them. Without effect on the count if receives are kept already.
+  // Receives that are posted from now on are kept behind them. If receives are kept already, `count` is
+  // ignored.
   void keep(std::uint32_t count);
-  // As keep(), and the target ends.
+  // As keep(); the target is about to end, too.
   void leave(std::uint32_t count);
   // Posts the receives that are kept and not posted yet. 0 or errno.
   int refill();
-  // As refill(), and from now on the target gets receives at once.
+  // As refill(), and from now on the target gets receives as soon as they are posted.
   int pass();
-  // From now on the target gets receives at once; those that are kept are gone.
+  // The same, but drops the receives that are kept.
   void drop();
 
   // As PostedReceives::posted() and find(), for a thread that has the completion of a receive.
@@ -63,7 +65,7 @@ class ReceiveQueue {
   std::optional<PostedReceives::Receive> find(std::uint32_t index);
 
  private:
-  // What becomes of receives that the program posts.
+  // What happens to receives that the program posts.
   enum class Mode : std::uint8_t { kPass, kWait, kKeep };
 
   int post_slowly(ibv_recv_wr* list, ibv_recv_wr** bad);
@@ -80,8 +82,8 @@ class ReceiveQueue {
   const std::uint32_t max_sge_;
   Target* target_;
   PostedReceives noted_;
-  std::uint32_t kept_ = 0;      // so many of the latest receives are to be posted again
-  std::uint32_t refilled_ = 0;  // so many of these the target has got
+  std::uint32_t kept_ = 0;      // how many of the latest receives are to be posted again
+  std::uint32_t refilled_ = 0;  // how many of these the target has got already
   bool takes_ = true;
   Mode mode_ = Mode::kPass;
   std::condition_variable mode_changed_;

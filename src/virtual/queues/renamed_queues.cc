@@ -7,7 +7,7 @@
 namespace ferry::virt {
 namespace {
 
-// The peer's key that a request names; null: it names none.
+// Gives the peer's key that a request names; null: the request names none.
 std::uint32_t* rkey_of(ibv_send_wr& wr) {
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
@@ -40,7 +40,7 @@ RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable
       send_elements_(kBatch * renamed_.limit()),
       receives_(qp, lkeys, cap.max_recv_sge) {}
 
-// The lkeys of inline data mean nothing.
+// Renames the lkeys of inline data as well, which mean nothing.
 bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const {
   *copy = request;
   copy->sg_list = elements;

@@ -13,17 +13,17 @@
 #include "virtual/queues/datagrams.h"
 #include "virtual/shadows/numbers.h"
 
-// The data path to objects that were made anew: what the application posts gets the numbers of the
-// device behind, and what comes back those that the application knows. A program that has never
-// moved passes without them. One thread at a time is in each queue.
+// The data path to objects whose numbers, or whose peers' numbers, have changed: requests get the numbers
+// of the device behind, and completions get those that the application knows. As long as no number has
+// changed, requests pass without these classes. One thread at a time is in each queue.
 namespace ferry::virt {
 
-// With the numbers of the device.
+// Gives the elements of requests the lkeys of the device.
 class RenamedElements {
  public:
-  // `lkeys`: null: they are the device's own.
+  // `lkeys` null: the application knows the device's own lkeys. `limit`: the most elements of a request.
   RenamedElements(const NumberTable* lkeys, std::size_t limit) : lkeys_(lkeys), limit_(limit) {}
-  // They go to `to`. False: there are more than the queue takes.
+  // Puts the elements into `to`. False: there are more than the queue takes.
   bool rename(const ibv_sge* elements, int count, ibv_sge* to) const {
     if (count < 0 || static_cast<std::size_t>(count) > limit_) return false;
     for (int i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ class RenamedElements {
   const std::size_t limit_;
 };
 
-// Of a QP or of an SRQ.
+// Gives the receives of a QP or of an SRQ the lkeys of the device.
 template <typename Target>
 class RenamedReceives {
  public:
@@ -86,8 +86,8 @@ class RenamedSrq final : public device::Srq {
 
 class RenamedQp final : public device::Qp {
  public:
-  // `lkeys`, `rkeys`: null: they are the device's own. `datagrams`: null: they go where the application
-  // sends them. `cap`: what the QP takes. Throws std::bad_alloc.
+  // `lkeys` or `rkeys` null: the application knows the device's own keys. `datagrams` null: datagrams go
+  // where the application sends them. `cap`: what the QP takes. Throws std::bad_alloc.
   RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
             const Datagrams* datagrams, const ibv_qp_cap& cap);
 
@@ -105,7 +105,8 @@ class RenamedQp final : public device::Qp {
  private:
   static constexpr std::size_t kBatch = 16;  // requests that are copied at a time
 
-  // False: it has more elements than the QP takes, or an AH that is none.
+  // Copies a request with the numbers of the device. False: the request has more elements than the QP
+  // takes, or an AH that the application does not have.
   bool rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_wr* copy) const;
 
   device::Qp& qp_;
@@ -120,7 +121,8 @@ class RenamedQp final : public device::Qp {
 
 class RenamedCq final : public device::Cq {
  public:
-  // `numbers`: null: they are the device's own. `datagrams`: null: no UD QP has the CQ for its receives.
+  // `numbers` null: the application knows the device's own. `datagrams` null: no UD QP uses the CQ for its
+  // receives.
   RenamedCq(device::Cq& cq, const Numbers* numbers, Datagrams* datagrams)
       : cq_(cq), numbers_(numbers), datagrams_(datagrams) {}
 

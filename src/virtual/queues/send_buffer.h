@@ -10,17 +10,17 @@
 
 namespace ferry::virt {
 
-// Copies of requests, with their elements and inline data: an application may use its own anew as
-// soon as it has posted them.
+// Copies of requests, with their elements and inline data: an application may reuse its own memory for
+// these as soon as it has posted the requests.
 class SendBuffer {
  public:
   std::size_t size() const { return requests_.size(); }
-  // `is_datagram`: of a UD QP. Throws std::bad_alloc, and the buffer is as before.
+  // `is_datagram`: the request is one of a UD QP. Throws std::bad_alloc, and the buffer is as before.
   void append(const ibv_send_wr& request, bool is_datagram);
   void shrink(std::size_t size);
   void clear() { shrink(0); }
 
-  // Posts all. 0 or errno: then those before the first that the QP refuses are posted.
+  // Posts all requests. 0 or errno: then only the requests before the first that the QP refuses are posted.
   int post(device::Qp& qp);
 
  private:

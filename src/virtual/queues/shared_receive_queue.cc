@@ -19,7 +19,7 @@ void Srq::rename_by(const Numbers& numbers) {
 
 int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   const Calls::Call call(calls_);
-  // Room for what a thread posts as soon as the device takes more.
+  // Makes room first: a thread may post more receives as soon as the device takes more.
   if ((mask & IBV_SRQ_MAX_WR) != 0 && attributes.max_wr > init_.attributes.max_wr)
     receives_.resize(attributes.max_wr);
   if (const int error = inner->modify(attributes, mask)) return error;

@@ -39,18 +39,19 @@ class Srq final : public Shadow<device::Srq> {
   // --- A stop of the device behind. The program's calls wait, and the gate is shut.
 
   Gate& gate() { return receives_.gate(); }
-  // Empties the SRQ of the device, `device`, to learn how many receives wait in it. No QP of the
-  // application uses it any more; threads that post further ones wait until leave_device(). Its limit
-  // is noted, and no event of it comes. 0 or errno.
+  // Empties the SRQ of `device` to learn how many receives wait in it. No QP of the application uses the
+  // SRQ any more; threads that post receives wait until leave_device(). Notes the limit of the SRQ, and
+  // sets it to 0, so that no event of the limit comes. 0 or errno.
   int empty(device::Context& device, std::chrono::steady_clock::time_point deadline);
   // The SRQ of the device is about to end. Receives are kept from now on.
   void leave_device();
-  // How the SRQ is made anew, and that it was.
+  // Gives the SrqInit with which the SRQ is made anew.
   device::SrqInit remade() const;
+  // The SRQ has been made anew as `object`.
   void enter_device(device::Srq& object) { attach(object); }
   // Posts the receives that are kept. 0 or errno.
   int refill() { return receives_.refill(); }
-  // The same, and lets threads in again.
+  // As refill(), lets threads post again, and sets the limit again.
   int resume();
 
  private:
@@ -60,7 +61,7 @@ class Srq final : public Shadow<device::Srq> {
   std::unique_ptr<RenamedSrq> renamed_;
   ReceiveQueue<device::Srq> receives_;
   std::uint32_t waiting_ = 0;  // receives that empty() has taken out
-  std::uint32_t limit_ = 0;    // to be set again; 0: none
+  std::uint32_t limit_ = 0;    // the limit that is to be set again; 0: none
 };
 
 }  // namespace ferry::virt

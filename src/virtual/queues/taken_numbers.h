@@ -6,17 +6,18 @@
 
 namespace ferry::virt {
 
-// The numbers that mean something else to the application than what the device behind has just made.
+// Finds out whether an object that the device behind has just made has a number by which the application
+// knows another object.
 class TakenNumbers {
  public:
   TakenNumbers(const DeviceBehind& device, const Datagrams& datagrams)
       : device_(device), datagrams_(datagrams) {}
 
-  // Whether the application has a number of `made`, an object behind, for another one.
+  // Whether the application knows another object by a number of `made`, an object behind.
   bool have(const device::Object& made) const;
 
  private:
-  // Whether datagrams with this number mean another QP, or another AH.
+  // Whether datagrams with the number of `made` mean a moved QP of another context, or another AH.
   bool mean_another(const device::Object& made) const;
 
   const DeviceBehind& device_;

@@ -25,10 +25,10 @@ class Ah final : public Shadow<device::Ah> {
   device::Pd* const pd;
   const ibv_ah_attr attributes;
 
-  // --- With the lock of Datagrams. Requests name an object of the device by its ibv_ah::handle.
+  // --- The caller has the lock of Datagrams. A request names an AH of the device by ibv_ah::handle.
 
   ibv_ah* direct_way() { return &direct_; }
-  // Null: there is none to `gid`.
+  // Gives the AH of the device for datagrams that go to `gid`; null: there is none.
   ibv_ah* way_to(const port::Address& gid) {
     if (gid == destination()) return &direct_;
     const auto found = ways_.find(gid);
@@ -45,7 +45,7 @@ class Ah final : public Shadow<device::Ah> {
     direct_ = named(object);
   }
   bool has_way_to(const port::Address& gid) const { return ways_.count(gid) > 0; }
-  // The objects behind, which the caller destroys.
+  // Gives the objects behind for the places of moved QPs to the caller, who destroys them.
   std::vector<device::Ah*> leave_ways() {
     std::vector<device::Ah*> objects;
     for (auto& [gid, way] : ways_) objects.push_back(way.object);

@@ -8,14 +8,14 @@
 
 namespace ferry::virt {
 
-// The device behind a context as it is now, and by which numbers and GIDs it knows what the application
-// knows by others.
+// The device behind a context as it is now, with the tables from the numbers and GIDs that the
+// application knows to those of the device.
 struct DeviceBehind {
   std::unique_ptr<device::Context> context;  // null while parked
-  std::unique_ptr<Numbers> numbers;          // null: none has changed; set while all calls wait
+  std::unique_ptr<Numbers> numbers;          // null: no number changed; set while all calls wait
   Gids gids;
 
-  // Before it is left, or anybody is told of it.
+  // Is called before the context leaves the device, and before letters name its GIDs.
   void learn_gids() {
     if (!gids.are_learned()) gids.learn(*context);
   }

@@ -14,7 +14,7 @@ bool same(const ibv_gid& a, const ibv_gid& b) {
   return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
 }
 
-// What of a GID one that stands for it must have as well.
+// A GID can only stand for another one of the same family.
 enum class Family { kMappedIpv4, kLinkLocal, kGlobal };
 
 Family family_of(const ibv_gid& gid) {

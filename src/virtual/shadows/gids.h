@@ -12,30 +12,32 @@
 namespace ferry::virt {
 
 bool is_link_local(const ibv_gid& gid);
-// Whether one can stand for the other: of the same port, type and family, link-local or not.
+// Whether one entry can stand for the other: both have the same port, the same type and the same family
+// (IPv4, IPv6 link-local, or other IPv6).
 bool is_of_kind(const ibv_gid_entry& a, const ibv_gid_entry& b);
-// "of RoCEv2 for IPv4 addresses"
+// Describes the type and family of an entry for people: "of RoCEv2 for IPv4 addresses".
 std::string kind_of(const ibv_gid_entry& entry);
 
-// The GIDs that the application knows, and which of the device behind stand for them. Any thread may
-// call any function.
+// The GIDs that the application knows, and the GIDs of the device behind that stand for them. Any thread
+// may call any function.
 class Gids {
  public:
-  // Before the first move: those of the device are the ones that the application knows.
+  // Before the first move: notes the GIDs of the device as those that the application knows.
   void learn(device::Context& device);
-  // After each: finds for each GID the same one of the device, or else one of its kind (family,
-  // type, link-local or not).
+  // After each move: finds for each known GID the same GID of the device, or else the first one of its
+  // kind (is_of_kind()).
   void match(device::Context& device);
 
-  // What the application sees. ENODATA: an empty entry; EINVAL: there is none.
+  // Gives an entry of the GID table that the application sees. ENODATA: the entry is empty; EINVAL: the
+  // port has no entries.
   int query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const;
-  // All that the application sees.
+  // All GIDs that the application sees.
   std::vector<ibv_gid_entry> known() const;
-  // The path of the application as one of the device. False: its source has no GID here.
+  // Makes a path of the application one of the device. False: the device has no GID for its source.
   bool rename(ibv_ah_attr* path) const;
-  // The same for its source alone.
+  // The same for the path's source alone.
   bool rename_source(ibv_ah_attr* path) const;
-  // The known GIDs that have one of the device, without repetition, and that one's entry.
+  // The known GIDs for which the device has a GID, each once per port, with the device's GID and its index.
   struct Pair {
     ibv_gid known{}, real{};
     std::uint32_t port = 0, real_index = 0;
@@ -46,11 +48,11 @@ class Gids {
     std::shared_lock lock(mutex_);
     return !entries_.empty();
   }
-  // Whether it is one of the application's own.
+  // Whether `gid` is one of the GIDs that the application knows as its own.
   bool has(const ibv_gid& gid) const;
-  // The device's own for one that the application knows.
+  // The device's GID for a GID that the application knows as its own; any other GID stays as it is.
   ibv_gid real_of(const ibv_gid& gid) const;
-  // What the application knows as the source of a path. False: there is none.
+  // Gives the GID that the application knows as the source of a path. False: there is none.
   bool source_of(const ibv_ah_attr& path, ibv_gid* out) const;
 
  private:

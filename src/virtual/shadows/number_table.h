@@ -8,15 +8,14 @@
 
 namespace ferry::virt {
 
-// After a move the device behind has other keys and QPNs than the application knows; this table
-// leads from the one to the other. A number that is not in the
-// table is itself. Two levels of arrays: a look costs two loads, whatever the number of entries.
-// Looks may be taken at any time. Changes are made by one thread at a time, but those of entries that
-// are there.
+// After a move the device behind has other keys and QPNs than the application knows; this table leads
+// from one number to the other. A number that is not in the table stays as it is. The table has two
+// levels of arrays: a lookup costs two loads, whatever the number of entries. Any thread may look up at
+// any time. One thread at a time adds entries; any thread may change an entry that exists.
 class NumberTable {
  public:
-  // The 24 bits of a number above the lowest `shift` are its index: 0 for QPNs, 8 for keys, whose
-  // lowest 8 bits are the variant. At most one number of an index is in the table.
+  // The index of a number is its 24 bits above the lowest `shift` bits. `shift` is 0 for QPNs, and 8 for
+  // keys, whose lowest 8 bits are the variant. The table has at most one number of each index.
   explicit NumberTable(unsigned shift) : shift_(shift) {}
   ~NumberTable() {
     for (auto& leaf : leaves_) delete leaf.load(std::memory_order_relaxed);
@@ -35,7 +34,7 @@ class NumberTable {
     const Leaf* leaf = leaves_[top(number)].load(std::memory_order_acquire);
     return leaf != nullptr && (*leaf)[low(number)].load(std::memory_order_relaxed) != 0;
   }
-  // Whether there has been an entry since the last clear(). Not while one is set for the first time.
+  // Whether the table has got an entry since the last clear(). Is not called while the first one is set.
   bool is_used() const { return is_used_.load(std::memory_order_relaxed); }
   // Throws std::bad_alloc. Replaces the entry of the same index.
   void set(std::uint32_t number, std::uint32_t other) {
@@ -60,7 +59,7 @@ class NumberTable {
   }
 
  private:
-  static constexpr std::size_t kHalf = 4096;  // of 24 bits
+  static constexpr std::size_t kHalf = 4096;  // the values of 12 bits, half of an index
   using Leaf = std::array<std::atomic<std::uint64_t>, kHalf>;
 
   std::size_t top(std::uint32_t number) const { return (number >> shift_ >> 12) % kHalf; }
@@ -68,7 +67,7 @@ class NumberTable {
 
   const unsigned shift_;
   std::atomic<bool> is_used_{false};
-  // An entry is the number and the other one; 0: there is none.
+  // An entry has the number in its upper 32 bits and the other number in the lower ones; 0: there is none.
   std::array<std::atomic<Leaf*>, kHalf> leaves_{};
 };
 

@@ -4,9 +4,10 @@
 
 namespace ferry::virt {
 
-// The numbers of a context's objects: from what the application knows to what the device behind
-// knows, and for QPNs back. Of objects that were made since the last move there are none: both know
-// the same. A context that has not moved has those of QPs that were made anew because a peer moved.
+// Tables from the numbers of a context's objects that the application knows to those of the device
+// behind, and for QPNs also back (virtual_qpns). An object that the application made since the last move
+// needs no entry: its numbers are the device's. A context that has not moved has entries only of QPs
+// that were made anew because a peer moved.
 struct Numbers {
   NumberTable lkeys{8};
   NumberTable rkeys{8};

@@ -6,11 +6,11 @@
 
 #include "device/movable.h"
 
-// What the application holds: a shadow of each object of the device behind. The cookie of an object
-// behind is its shadow, by which events find it.
+// The application holds a shadow of each object of the device behind. The cookie of an object behind
+// points to its shadow, so that events find the shadow.
 namespace ferry::virt {
 
-// A shadow, of whatever class.
+// A shadow of any class.
 class Shadowing {
  public:
   virtual ~Shadowing() = default;
@@ -26,16 +26,16 @@ class Shadow : public Base, public Shadowing {
     inner = &object;
     object.cookie = static_cast<device::Object*>(this);
   }
-  Base* inner = nullptr;  // null: the device behind is away
+  Base* inner = nullptr;  // null: the device behind is away, or this is a late QP (LateQps)
 };
 
-// Null for null. `shadow` is one of virt::Context's.
+// Gives the object behind a shadow of virt::Context; null for null.
 template <typename Base>
 Base* behind(Base* shadow) {
   return shadow != nullptr ? static_cast<Shadow<Base>*>(shadow)->inner : nullptr;
 }
 
-// Null: the application does not know the object yet.
+// Gives the shadow of an object of the device; null: the application does not know the object yet.
 template <typename Base>
 Base* shadow_of(Base& object) {
   return static_cast<Base*>(static_cast<device::Object*>(object.cookie));
@@ -46,8 +46,8 @@ using Xrcd = Shadow<device::Xrcd>;
 class Pd final : public Shadow<device::Pd> {
  public:
   using Shadow::Shadow;
-  // Of the device behind, for the markers of a stop: they bind windows to no byte of it. Null: there is
-  // none yet.
+  // An MR of the device behind, which the markers of a stop name when they bind their windows to no
+  // byte of it. Null: there is none yet.
   device::Mr* region = nullptr;
 };
 
@@ -61,14 +61,14 @@ class Mr final : public Shadow<device::Mr> {
         rkey_(object.rkey()) {}
   std::uint32_t lkey() const override { return lkey_; }
   std::uint32_t rkey() const override { return rkey_; }
-  // The keys are those of the object behind.
+  // Takes over the keys of the object behind.
   void take_keys() {
     lkey_ = inner->lkey();
     rkey_ = inner->rkey();
   }
 
   device::MrInit init;  // as the application gave it
-  const bool is_null;   // only the PD of `init` counts
+  const bool is_null;   // a null MR: only the PD of `init` counts
 
  private:
   std::uint32_t lkey_, rkey_;

@@ -14,7 +14,7 @@
 
 namespace ferry::virt {
 
-// The shadows of a context, which owns them here. Any thread calls any function.
+// Owns the shadows of a context. Any thread may call any function.
 class ShadowTable {
  public:
   void add(std::unique_ptr<device::Object> shadow) {
@@ -22,13 +22,13 @@ class ShadowTable {
     std::lock_guard lock(mutex_);
     shadows_[typeid(*key)].emplace(key, std::move(shadow));
   }
-  // From now on nobody finds it. It is in the table.
+  // Takes a shadow, which is in the table, out of it: from now on nobody finds the shadow.
   std::unique_ptr<device::Object> take(device::Object& shadow) {
     std::lock_guard lock(mutex_);
     return take_locked(typeid(shadow), &shadow);
   }
-  // Takes the shadow of type T if end() gives 0; nobody looks at shadows meanwhile. 0, EINVAL: there is
-  // none, or the error of end().
+  // Takes the shadow out of the table if end() gives 0; no for_each() runs meanwhile. 0; EINVAL: the table
+  // has no such shadow; or the error of end().
   template <typename T, typename End>
   int take_if(T* shadow, std::unique_ptr<device::Object>* out, End end) {
     std::lock_guard lock(mutex_);
@@ -38,7 +38,7 @@ class ShadowTable {
     return 0;
   }
 
-  // Calls look(shadow) for each of type T. None of them goes meanwhile.
+  // Calls look(shadow) for each shadow of type T. None of them leaves the table meanwhile.
   template <typename T, typename Look>
   void for_each(Look look) {
     std::lock_guard lock(mutex_);
@@ -46,13 +46,13 @@ class ShadowTable {
     if (found == shadows_.end()) return;
     for (const auto& [object, owner] : found->second) look(*static_cast<T*>(object));
   }
-  // Calls act(), and no for_each() goes on meanwhile.
+  // Calls act(); no for_each() runs meanwhile.
   template <typename Act>
   void alone(Act act) {
     std::lock_guard lock(mutex_);
     act();
   }
-  // Those of type T, for who knows that none of them goes.
+  // All shadows of type T; the caller makes sure that none of them is destroyed.
   template <typename T>
   std::vector<T*> all() {
     std::vector<T*> found;
@@ -67,7 +67,7 @@ class ShadowTable {
   }
 
   std::mutex mutex_;
-  // By their classes: a stop goes through those of one class again and again.
+  // The shadows by their classes: a stop goes through all shadows of one class again and again.
   std::map<std::type_index, std::unordered_map<device::Object*, std::unique_ptr<device::Object>>>
       shadows_;
 };

@@ -10,7 +10,7 @@ namespace ferry::virt {
 // stopped they wait.
 class Calls {
  public:
-  // One call, while it lives.
+  // A call by a thread of the program: lasts as long as the object, and begins when no stop is going on.
   class Call {
    public:
     explicit Call(Calls& calls) : calls_(calls) {
@@ -29,7 +29,7 @@ class Calls {
     Calls& calls_;
   };
 
-  // One of a thread that must not wait, while it lives: that of the agent, by which a stop ends.
+  // A call by a thread that must not wait (the agent's, which ends stops): lasts as long as the object.
   class Glance {
    public:
     explicit Glance(Calls& calls) : calls_(calls) {
@@ -51,8 +51,8 @@ class Calls {
     bool is_in_ = false;
   };
 
-  // Lets no call begin, and waits for those that are under way. False: one is still at `deadline`,
-  // and calls go on.
+  // Lets no call begin, and waits for those that are under way. False: a call was still under way at
+  // `deadline`, and calls may begin again.
   bool stop(std::chrono::steady_clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     stopped_ = true;

@@ -14,8 +14,8 @@ bool membarrier(int command) {
   return ::syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-// Gates have owners where the kernel has the barrier. ThreadSanitizer does not know it, and would
-// take what one owner after the other does for a race.
+// Whether gates have owners: they do where the kernel has the barrier. ThreadSanitizer does not know the
+// barrier, and would report accesses of one owner and of the next as a race.
 bool has_owners() {
 #ifdef __SANITIZE_THREAD__
   return false;
@@ -55,7 +55,7 @@ void Gate::open() {
 
 void Gate::barrier() {
   if (!has_owners() || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  // A process that was restored elsewhere is registered anew.
+  // A restored process has to be registered anew.
   if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
       membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
     return;

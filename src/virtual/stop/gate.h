@@ -5,12 +5,13 @@
 #include <mutex>
 #include <span>
 
-// A lock that costs its usual holder no atomic operation. Whoever stops a device must know that no
-// thread of the program is inside of it, so each queue of the device behind has a gate. Most queues
-// are used by one thread: the first one that comes owns the gate, and marks by two stores that it
-// is in. Another thread takes the ownership away for good, and both then take the mutex. The owner
-// may be between its look at the gate and its mark; whoever takes the ownership away therefore lets
-// each thread of the process pass a barrier (membarrier(2)) before it waits for the mark.
+// A lock that costs its usual holder no atomic operation. A thread that stops a device must know that no
+// thread of the program is inside of it, so each queue of the device behind has a gate. Most queues are
+// used by one thread: the first thread that comes owns the gate, and marks by two stores when it is in
+// and when it has left. A second thread takes the ownership away until open(), and both then take the
+// mutex. The owner may be just between its look at the gate and its mark: so a thread that takes the
+// ownership away makes each thread of the process pass a barrier (membarrier(2)), and waits then until
+// the mark is gone.
 namespace ferry::virt {
 
 class Gate {
@@ -33,19 +34,19 @@ class Gate {
   }
   void leave() { inside_.store(false, std::memory_order_release); }
 
-  // Nobody else is in while the caller has the lock, however the gate stands.
+  // No other thread is in while the caller has the lock, whatever state the gate is in.
   std::unique_lock<std::mutex> lock();
 
-  // From now on threads come by lock() alone, until open(), and nobody is in who came otherwise. One
-  // barrier serves all of the gates.
+  // Until open(), threads come in by lock() alone. When shut() returns, no thread that came by enter() is
+  // in. One barrier serves all of the gates.
   static void shut(std::span<Gate* const> gates);
-  // With the lock held: the next thread that comes owns the gate.
+  // With the lock held: the next thread that comes will own the gate.
   void open();
   // With the lock held.
   bool is_shut() const { return owner_.load(std::memory_order_relaxed) == kShut; }
 
  private:
-  // What owner_ is, beside the number of a thread.
+  // The values of owner_ other than the number of a thread.
   static constexpr std::uintptr_t kNobody = 0, kShared = 1, kShut = 2;
 
   static void barrier();

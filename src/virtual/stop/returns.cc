@@ -4,7 +4,7 @@ namespace ferry::virt {
 
 std::uint64_t Returns::add_marker() {
   std::lock_guard lock(mutex_);
-  // The address of an object of Ferry's in the upper bits: no application counts that far, and none
+  // The upper bits are the address of this object of Ferry's: no application counts that far, and none
   // has a pointer of this form.
   if (next_marker_ == 0) next_marker_ = reinterpret_cast<std::uintptr_t>(this) << 16;
   const std::uint64_t marker = ++next_marker_;
@@ -60,8 +60,8 @@ bool Returns::is_ours(const ibv_wc& completion) {
     update();
     return true;
   }
-  // Of a failed completion wr_id, status, qp_num and vendor_err alone mean something. A QP is emptied
-  // of its requests before it is flushed, so what is flushed are receives.
+  // Of a failed completion only wr_id, status, qp_num and vendor_err mean something. The send queue of a
+  // QP is empty before the QP is flushed, so all flushed completions are of receives.
   if (completion.status != IBV_WC_WR_FLUSH_ERR) return false;
   const auto counted = flushed_.find(completion.qp_num);
   if (counted == flushed_.end()) return false;

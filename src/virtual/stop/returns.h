@@ -15,25 +15,25 @@ namespace ferry::virt {
 // any function.
 class Returns {
  public:
-  // The wr_id of a new marker, which is out until its completion is sifted.
+  // Gives the wr_id of a new marker, which is out until sift() finds its completion.
   std::uint64_t add_marker();
-  // The marker was not posted.
+  // No completion of the marker will come: it was not posted, or its QP was reset or destroyed.
   void withdraw(std::uint64_t marker);
   bool is_out(std::uint64_t marker) const;
 
   // From now on flushed receives of this QP are counted in *flushed instead of being given to the
-  // application. `qpn`: the application's. Null: no longer.
+  // application. `qpn`: as the application knows it. `flushed` null: they are not counted any more.
   void count_flushed(std::uint32_t qpn, std::uint32_t* flushed);
 
-  // Until forget_use() it is noted whether the application gets completions of this QP. `qpn`: the
-  // application's.
+  // Notes from now on, until forget_use(), whether the application gets completions of this QP. `qpn`: as
+  // the application knows it.
   void note_use(std::uint32_t qpn);
-  // What was noted.
+  // Ends what note_use() began. True: the application got completions.
   bool forget_use(std::uint32_t qpn);
 
   // Whether completions need sift().
   bool sifts() const { return sifts_.load(std::memory_order_acquire); }
-  // Keeps those that are the application's, and gives their count.
+  // Moves the application's completions to the front of the array, and gives their number.
   int sift(ibv_wc* completions, int count);
 
  private:

@@ -11,10 +11,11 @@ namespace {
 
 constexpr std::uint32_t kBatch = 32;  // messages under way
 constexpr std::uint32_t kPsn = 1;
-constexpr std::uint8_t kTimeout = 14, kRetries = 7;  // 67 ms
+constexpr std::uint8_t kTimeout = 14, kRetries = 7;  // kTimeout is 67 ms
 constexpr std::chrono::microseconds kBetweenPolls{20};
 
-// A link-local one may be of an interface that has no route, one of RoCE v1 of a network without it.
+// The lower, the better: the interface of a link-local GID may have no route, and the network of a GID
+// of RoCE v1 may not carry RoCE v1.
 int rank(const ibv_gid_entry& entry) {
   return (entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? 2 : 0) + (is_link_local(entry.gid) ? 1 : 0);
 }

@@ -12,8 +12,8 @@ namespace ferry::virt {
 // out, until one finds none (RNR NAK) and fails.
 class SelfSender {
  public:
-  // Takes all receives out, and gives their number. Nobody posts to the SRQ or receives from it.
-  // 0 or errno; ETIMEDOUT: not by the deadline.
+  // Takes all receives out of the SRQ; *count gets their number. Meanwhile nobody else posts to the SRQ
+  // or receives from it. 0 or errno; ETIMEDOUT: the deadline has passed.
   static int empty(device::Context& device, device::Pd& pd, device::Srq& srq,
                    std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
 
@@ -23,7 +23,7 @@ class SelfSender {
 
   int open(device::Pd& pd, device::Srq& srq);
   int connect();
-  // A GID of an active port, with that port. False: there is none.
+  // Finds a GID of an active port, with the number of that port. False: there is none.
   bool find_gid(ibv_gid_entry* gid);
   int send_all(std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
 

@@ -5,7 +5,8 @@
 namespace ferry::virt {
 namespace {
 
-// No Q_Key with the highest bit: such a request has that of its QP (IBTA vol. 1, 10.2.5).
+// Gives a Q_Key other than `qkey`, without the highest bit: a request whose Q_Key has that bit is sent with
+// the Q_Key of its QP (IBTA vol. 1, 10.2.5).
 std::uint32_t another_qkey(std::uint32_t qkey) {
   return (qkey ^ 1) & 0x7FFFFFFF;
 }
@@ -15,7 +16,7 @@ std::uint32_t another_qkey(std::uint32_t qkey) {
 int SendMarker::post(device::Qp& qp, device::Mw* window, const device::Mr* region) {
   if (id_ != 0) return 0;
   const std::uint64_t id = returns_.add_marker();
-  device::MwBind bind;  // of no byte: the window is bound to nothing, as before
+  device::MwBind bind;  // of no byte: the window stays bound to nothing
   bind.mr = region;
   bind.wr_id = id;
   bind.send_flags = IBV_SEND_SIGNALED;

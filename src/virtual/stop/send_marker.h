@@ -10,23 +10,24 @@
 namespace ferry::virt {
 
 // A request of Ferry's behind all others of a send queue: when its completion comes, the device has done
-// those. An RC or UC QP binds a window of its own to no byte: a device may refuse binds of one window that it
-// carries out in another order than they were posted in (rdma_rxe), as those of several QPs. A UD QP
-// takes no binds: it sends itself a datagram of no byte with a Q_Key that is not its own, which it drops.
+// the others. On an RC or UC QP the marker binds a window to no byte. Each QP has a window of its own:
+// rdma_rxe refuses binds of one window that it carries out in another order than that of their posts, and
+// it gets to the markers of several QPs in any order. A UD QP takes no binds: there the marker is a
+// datagram of no byte to the QP itself, with a Q_Key that is not the QP's own, so that the QP drops it.
 class SendMarker {
  public:
   explicit SendMarker(Returns& returns) : returns_(returns) {}
   SendMarker(const SendMarker&) = delete;
   SendMarker& operator=(const SendMarker&) = delete;
 
-  // Posts it, unless there is one. 0, ENOMEM: the queue is full, try again; another errno: the QP does
-  // nothing any more.
+  // Posts the marker, unless there is one (is_out()). 0; ENOMEM: the queue is full, try again; another
+  // errno: the QP does nothing any more.
   int post(device::Qp& qp, device::Mw* window, const device::Mr* region);
-  // `to_itself`: an AH for the port of the QP. `qkey`: that of the QP.
+  // The same for a UD QP. `to_itself`: an AH from the QP's port to that port. `qkey`: the QP's Q_Key.
   int post_datagram(device::Qp& qp, const device::Ah& to_itself, std::uint32_t qkey);
-  // Whether there is one whose completion has not come.
+  // Whether there is a marker whose completion has not come.
   bool is_out();
-  // Its QP is at the beginning again.
+  // The QP was reset or destroyed: no completion of the marker will come.
   void withdraw();
 
  private:

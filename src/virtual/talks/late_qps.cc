@@ -29,7 +29,8 @@ int LateQps::make(Qp& qp) {
   return 0;
 }
 
-// The device may give the QP's number to another one meanwhile, which the application must not get.
+// Notes that the QP's number is taken: the device may give it to another QP meanwhile, which the
+// application must not get.
 void LateQps::add(Qp& qp) {
   device_.numbers->qpns.set(qp.qpn(), qp.qpn());
   waiting_.push_back(&qp);

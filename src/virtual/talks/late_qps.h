@@ -10,9 +10,9 @@
 
 namespace ferry::virt {
 
-// Makes the QPs' objects of the device that a context has entered. Late QPs are those whose turn comes
-// after the resume: nobody has used them, and their peers are suspended. One thread at a time calls these
-// functions, and no QP goes meanwhile.
+// Makes the objects of QPs on the device that a context has entered. Late QPs get their objects after the
+// resume: neither end has used them in the stop, and their peers are suspended. One thread at a time calls
+// these functions, and no QP is destroyed meanwhile.
 class LateQps {
  public:
   explicit LateQps(DeviceBehind& device) : device_(device) {}
@@ -21,26 +21,26 @@ class LateQps {
   int make(Qp& qp);
   // The QP is late.
   void add(Qp& qp);
-  // The QP has been made, or ends.
+  // The QP has got its object, or was reset or destroyed: it is not late any more.
   void forget(Qp& qp);
   void clear();
   bool is_empty() const { return waiting_.empty(); }
-  // Whether is(qp) of a late one.
+  // Whether is(qp) is true of a late QP.
   template <typename Is>
   bool any(Is is) const {
     return std::any_of(waiting_.begin(), waiting_.end(), [&](const Qp* qp) { return is(*qp); });
   }
 
-  // Whose turn it is: of those for which the program has posted requests meanwhile, else of all, the
-  // first one. Null: nobody's now.
+  // Gives the late QP to make next: the first one for which the program has posted requests meanwhile and
+  // which the device has not refused, else the first of all. Null: no QP is to be made now.
   Qp* next();
-  // The device has refused to make this one: no turn comes for a moment, and then that of another one.
+  // The device has refused to make this QP: next() gives none for a moment, and other QPs before this one.
   void refused(Qp& qp);
 
  private:
   DeviceBehind& device_;
   std::deque<Qp*> waiting_;
-  std::set<Qp*> refused_;  // of these
+  std::set<Qp*> refused_;  // those of waiting_ that the device has refused
   std::chrono::steady_clock::time_point resting_until_{};
 };
 

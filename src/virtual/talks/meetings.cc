@@ -30,7 +30,8 @@ bool Talks::must_introduce(const Qp& qp, const ibv_qp_attr& attributes) {
   return !is_own(attributes);
 }
 
-// The program's call waits meanwhile, so the device behind is there. No letter comes in between.
+// The program's ibv_modify_qp is under way, so no stop begins, and the device behind is there. mutex_ keeps
+// letters out meanwhile.
 int Talks::introduce(Qp& qp, const ibv_qp_attr& attributes, int mask) {
   std::lock_guard lock(mutex_);
   device_.learn_gids();
@@ -56,12 +57,12 @@ int Talks::part(Qp& qp, const std::function<int()>& reset) {
   std::lock_guard lock(mutex_);
   const auto found = talks_.find(&qp);
   if (!qp.has_object()) {
-    // A peer that has moved itself needs an answer to its SWITCH.
+    // A peer that has moved as well waits for an answer to its SWITCH.
     const bool is_asked = found != talks_.end() && found->second.peer.has_value();
     if (const int error = is_asked ? make_late(qp) : late_.make(qp)) return error;
     qp.rename_by(*device_.numbers);
   }
-  // Its peer waits for the end of a move in which this QP takes no part.
+  // The peer waits for the end of a move in which this QP takes no part any more.
   if (found != talks_.end() && std::exchange(found->second.is_told, false))
     write(qp, LetterKind::kGoOn);
   if (const int error = reset()) return error;
@@ -70,13 +71,13 @@ int Talks::part(Qp& qp, const std::function<int()>& reset) {
   return 0;
 }
 
-// A peer that this end has told of a move of its own waits for the end of that move.
+// If this end has told the peer of the move of this context, the peer waits for the end of that move.
 void Talks::take_seek(Qp& qp, Talk& talk) {
   if (is_stopped(qp) || talk.is_told || is_in_the_midst(qp)) return;
-  if (talk.is_meeting) {  // it was asked before its program had connected the QP
+  if (talk.is_meeting) {  // SUSPEND came to the peer before its program had connected its QP
     write_suspend(qp, talk);
   } else if (!has_news(qp, qp.attributes().ah_attr)) {
-    if (qp.is_apart()) connect_alone(qp, talk);  // who seeks is where its GID says
+    if (qp.is_apart()) connect_alone(qp, talk);  // a peer that seeks is where its GID says
     write(qp, LetterKind::kGoOn);
   }
 }
@@ -88,8 +89,8 @@ void Talks::connect_alone(Qp& qp, Talk& talk) {
   let_go(qp, talk);
 }
 
-// Who has answered before is only on its way to another host; and a peer cannot do without the news of
-// this end.
+// Connects alone, unless the peer has answered before, so that it is only on its way to another host, or
+// the peer needs the news of this end.
 void Talks::take_back(Qp& qp, Talk& talk) {
   if (!qp.is_apart() || is_stopped(qp) || talk.is_told || is_in_the_midst(qp)) return;
   if (!has_news(qp, qp.attributes().ah_attr)) connect_alone(qp, talk);

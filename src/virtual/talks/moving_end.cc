@@ -8,7 +8,7 @@
 namespace ferry::virt {
 namespace {
 
-constexpr int kMadeAtOnce = 4;  // QPs, until letters are delivered again
+constexpr int kMadeAtOnce = 4;  // late QPs that are made before letters are delivered again
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void Talks::suspend_peers() {
 
 void Talks::release_peers() {
   std::lock_guard lock(mutex_);
-  if (is_stopped_) return;  // resume() does it
+  if (is_stopped_) return;  // resume() will release the peers
   is_suspending_ = false;
   if (!late_.is_empty()) moves_.has_letters();
   for (auto& [qp, talk] : talks_) {
@@ -40,7 +40,8 @@ void Talks::release_peers() {
   }
 }
 
-// A peer of a QP that is apart has other reasons to wait than a move that was given up.
+// Gives no GO_ON to the peer of a QP that is apart and has news: this peer waits for its introduction, not
+// only for the end of the move that was given up.
 void Talks::release_peer(Qp& qp, Talk& talk) {
   talk.peer_is_suspended = talk.peer_is_in_use = false;
   const bool told = std::exchange(talk.is_told, false);
@@ -62,7 +63,7 @@ bool Talks::peers_are_suspended() {
       all_are = false;
     } else if (has_remote_peer(*qp) && !has_suspended_peer(*qp)) {
       all_are = false;
-      if (!talks_[qp].is_told) tell(*qp);  // a talk of before has just ended
+      if (!talks_[qp].is_told) tell(*qp);  // an earlier talk has just ended
     }
   }
   return all_are;
@@ -70,7 +71,7 @@ bool Talks::peers_are_suspended() {
 
 void Talks::take_suspended(Qp& qp, Talk& talk, const LetterBody& letter) {
   const bool asks = talk.is_told || talk.is_meeting || talk.awaits_peer;
-  if (!asks && !is_stopped(qp)) write(qp, LetterKind::kGoOn);  // once more: that one has not come
+  if (!asks && !is_stopped(qp)) write(qp, LetterKind::kGoOn);  // again: the first one has not come
   if (letter.attempt != talk.attempt) return;
   talk.peer_is_suspended |= talk.is_told;
   talk.peer_is_in_use |= letter.is_in_use;
@@ -79,7 +80,7 @@ void Talks::take_suspended(Qp& qp, Talk& talk, const LetterBody& letter) {
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
   } else {
-    write(qp, LetterKind::kGoOn);  // the peer's introduction has come before
+    write(qp, LetterKind::kGoOn);  // the peer has introduced itself before
   }
 }
 
@@ -90,7 +91,7 @@ bool Talks::can_stop() {
   return true;
 }
 
-// Peers may have asked for this end's suspension, too: what it had to send is done now.
+// Peers may have asked for the suspension of this end, too: its requests are done now.
 void Talks::stopped() {
   is_stopped_ = true;
   stops_.forget_late();
@@ -120,8 +121,7 @@ int Talks::make_qps() {
   return 0;
 }
 
-// From here it is with the QP as with those that resume() has found. What gives it the numbers of its
-// device is connect(), with those of its peer.
+// The QP now goes on like those of resume(); QpStops::connect() gives it the numbers of both devices.
 int Talks::make_late(Qp& qp) {
   if (const int error = late_.make(qp)) return error;
   resume_talk(qp, talks_[&qp], /*is_made_anew=*/true);
@@ -168,7 +168,7 @@ void Talks::resume(bool is_made_anew) {
     if (found == talks_.end()) {
       stops_.resume(*qp);
     } else if (!has_remote_peer(*qp) && !found->second.peer.has_value()) {
-      // The program has set it to ERR.
+      // The program has set the QP to ERR.
       if (found->second.is_told) write(*qp, LetterKind::kGoOn);
       talks_.erase(found);
       stops_.resume(*qp);
@@ -180,13 +180,13 @@ void Talks::resume(bool is_made_anew) {
 
 void Talks::resume_talk(Qp& qp, Talk& talk, bool is_made_anew) {
   if (is_made_anew) {
-    // Its peer does not know the new QP yet.
+    // The peer does not know the new QP yet.
     talk.is_told = talk.peer_is_suspended = talk.peer_is_in_use = talk.is_meeting = false;
     talk.awaits_peer = true;
     write(qp, LetterKind::kSwitch);
   } else {
     release_peer(qp, talk);
-    if (is_in_the_midst(qp)) return;  // of a move of the peer, which goes on
+    if (is_in_the_midst(qp)) return;  // the talk about the peer's move goes on
   }
   if (talk.peer.has_value()) {
     const Introduction peer = *std::exchange(talk.peer, std::nullopt);

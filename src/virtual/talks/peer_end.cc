@@ -6,10 +6,12 @@
 namespace ferry::virt {
 
 void Talks::begin_suspension(Qp& qp, Talk& talk) {
-  // SWITCH goes ahead of SUSPENDED, else it would come when the peer is about to stop.
+  // Makes a late QP now, so that its SWITCH goes ahead of SUSPENDED. Later, SWITCH would come when the peer
+  // is about to stop.
   if (!is_stopped_ && !is_suspending_ && !qp.has_object()) make_late(qp);
   if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
-    // The device has nothing of this one's to do: both ends move, or have moved.
+    // The device has no request of this QP to do: both ends move or have moved, or the QP is apart or
+    // suspended already.
     talk.is_in_use = qp.is_in_use();
     talk.step = Talk::Step::kSuspended;
     write_suspended(qp, talk);
@@ -35,7 +37,7 @@ bool Talks::flush_step(Qp& qp, Talk& talk) {
   return false;
 }
 
-// The peer has not left its device.
+// GO_ON has come: the peer has not left its device.
 void Talks::go_on(Qp& qp, Talk& talk) {
   if (talk.step != Talk::Step::kDrain && talk.step != Talk::Step::kSuspended) return;
   if (qp.is_apart()) {
@@ -58,16 +60,16 @@ void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
                               const Introduction& introduction) {
   const bool switches = kind == LetterKind::kSwitch;
   if (!switches && !talk.awaits_peer && !talk.is_met && !is_stopped(qp)) {
-    write(qp, LetterKind::kReady);  // once more: that one has not come
+    write(qp, LetterKind::kReady);  // again: the first one has not come
     return;
   }
   if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
   if (is_stopped(qp)) {
-    talk.peer = introduction;  // resume() comes back to it
+    talk.peer = introduction;  // resume() or make_late() will take it up
     return;
   }
   if (talk.awaits_peer) {
-    // This end has a new QP, and perhaps the other one as well.
+    // This end has a new QP, and perhaps the other end as well.
     talk.awaits_peer = false;
     talk.is_met = true;
     stops_.connect(qp, introduction);
@@ -84,7 +86,7 @@ void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
   }
   write(qp, switches ? LetterKind::kSwitched : LetterKind::kReady);
   if (switches) {
-    talk.step = Talk::Step::kNone;  // the other one has moved: it needs no suspension any more
+    talk.step = Talk::Step::kNone;  // the peer has moved: it needs no suspension any more
     return;
   }
   talk.is_met = false;

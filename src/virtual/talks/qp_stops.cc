@@ -6,7 +6,7 @@
 namespace ferry::virt {
 namespace {
 
-constexpr std::chrono::milliseconds kCallsEnd{2};  // those that are under way
+constexpr std::chrono::milliseconds kCallsEnd{2};  // the wait for calls that are under way
 
 }  // namespace
 
@@ -76,14 +76,15 @@ bool QpStops::is_replaced(Qp& qp, const Introduction& peer) {
   return true;
 }
 
-// A QP that is connected anew may keep the route that it had to the peer's former place (rdma_rxe).
+// Makes another QP, because a QP that is reset and connected anew may keep the route to the peer's former
+// place (rdma_rxe).
 int QpStops::replace(Qp& qp) try {
   if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
   Numbers& numbers = *device_.numbers;
   device::Qp* made = nullptr;
   device::QpInit init = qp.remade();
   if (const int error = device_.context->create_qp(&init, &made)) return error;
-  if (taken_.have(*made)) {  // it would have to be made again and again
+  if (taken_.have(*made)) {  // another QP would have to be made again and again
     device_.context->destroy(made);
     return EEXIST;
   }

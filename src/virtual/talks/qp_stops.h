@@ -13,40 +13,42 @@
 
 namespace ferry::virt {
 
-// Stops of single QPs, whose peers move while the context of these stays where it is. One thread at a
-// time calls these functions, and no QP goes meanwhile.
+// Stops single QPs whose peers move, while the context of these QPs stays where it is. One thread at a
+// time calls these functions, and no QP is destroyed meanwhile.
 class QpStops {
  public:
   QpStops(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
           const TakenNumbers& taken)
       : shadows_(shadows), device_(device), calls_(calls), markers_(markers), taken_(taken) {}
 
-  // Holds the QP's requests, and keeps some completions of its CQs from the program, until it is
-  // drained or its queues are resumed.
+  // Holds the QP's requests until resume(), and stops its CQs until is_drained() is true, or until
+  // resume_queues().
   void hold(Qp& qp);
-  // Whether the device has done all of its requests. False: not yet, ask again.
+  // Whether the device has done all requests of the QP. False: not yet, ask again.
   bool is_drained(Qp& qp);
   // The queues of one QP give completions to the program again.
   void resume_queues(Qp& qp);
-  // Its receives come back, until it is replaced.
+  // Flushes the QP's receives. Threads that post receives wait until is_replaced() is true.
   void flush(Qp& qp);
-  // Whether another QP of the device stands behind, connected with `peer`. False: not yet, ask again.
+  // Gives the QP another object, connected with `peer`, when its receives have come back. False: not yet,
+  // ask again.
   bool is_replaced(Qp& qp, const Introduction& peer);
   void connect(Qp& qp, const Introduction& peer);
   // Takes completions of the QP's CQs from the device.
   void sweep(Qp& qp);
 
-  // The QP goes on, if need be later.
+  // The QP goes on, now or in resume_late().
   void resume(Qp& qp);
-  // Resumes those that were to go on later. True: some are to do so still.
+  // Resumes the QPs that could not go on at once. True: some still cannot.
   bool resume_late();
-  // The QP, or none of them, goes on later. Whether it was to.
+  // resume_late() resumes the QP, or any QP, no longer. True: it would have resumed this QP.
   bool forget_late(Qp& qp) { return late_.erase(&qp) > 0; }
   void forget_late() { late_.clear(); }
 
  private:
   void stop_queues(Qp& qp);
-  // Gives the QP another one of the device. 0 or errno: it still has the old one.
+  // Gives the QP another object of the device. 0 or errno: the QP still has the old object (after ENOMEM
+  // perhaps the new one).
   int replace(Qp& qp);
 
   ShadowTable& shadows_;
@@ -54,7 +56,7 @@ class QpStops {
   Calls& calls_;
   MarkerObjects& markers_;
   const TakenNumbers& taken_;
-  std::set<Qp*> late_;  // Qp::resume() is to be called again
+  std::set<Qp*> late_;  // QPs whose resume() is to be called again
 };
 
 }  // namespace ferry::virt

@@ -7,7 +7,7 @@
 
 #include "device/gids.h"
 
-// What the talks of both ends share: letters, and which QP one is for.
+// The parts that the talks of both ends share: they write letters, and find the QP that a letter is for.
 namespace ferry::virt {
 
 bool Talks::is_own(const ibv_qp_attr& attributes) {
@@ -128,7 +128,7 @@ int Talks::deliver(const device::Letter& letter) {
 }
 
 std::optional<LetterKind> Talks::unanswered(const Qp& qp, const Talk& talk) {
-  if (!qp.has_object()) return std::nullopt;  // what there is to say comes when it is made
+  if (!qp.has_object()) return std::nullopt;  // make_late() will write the QP's letter
   if (talk.awaits_peer) return LetterKind::kSwitch;
   if (talk.is_meeting) return LetterKind::kSuspend;
   if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
@@ -174,7 +174,7 @@ void Talks::forget(Qp& qp) {
   const auto found = talks_.find(&qp);
   const bool is_late = stops_.forget_late(qp);
   if (found == talks_.end() && !is_late) return;
-  stops_.sweep(qp);  // else completions of markers would be the program's
+  stops_.sweep(qp);  // else the program would get completions of markers
   if (found != talks_.end()) {
     if (found->second.is_told) write(qp, LetterKind::kGoOn);
     const Talk::Step step = found->second.step;

@@ -20,8 +20,8 @@
 
 namespace ferry::virt {
 
-// The talks of a context's QPs with their peers around a move (letters.h): of those that move with it, of
-// those whose peers move, and of those that the program connects after a move.
+// The talks of a context's QPs with their peers around a move (letters.h): of QPs that move with the
+// context, of QPs whose peers move, and of QPs that the program connects after a move.
 class Talks final : public Introducer {
  public:
   Talks(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
@@ -34,7 +34,7 @@ class Talks final : public Introducer {
         moves_(moves),
         late_(device) {}
 
-  // While the lock lives, no QP goes, and no talk goes on.
+  // While the lock lives, no QP is destroyed, and no talk goes on.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
 
   // --- As device::MovableContext has them
@@ -47,24 +47,24 @@ class Talks final : public Introducer {
   bool progress();
   bool awaits_letters();
   void repeat_letters();
-  // GIDs of programs that have moved, all of them.
+  // Replaces the GIDs of programs that have moved.
   void moved(std::set<port::Address> gids);
 
-  // --- The stop of the context. With hold().
+  // --- The stop of the context. The caller has hold().
 
-  // False: a peer is not suspended, or in the midst of a move of its own.
+  // False: a peer is not suspended, or is in the midst of a move of its own.
   bool can_stop();
   // The device has nothing to do any more.
   void stopped();
-  // The device is another one: makes the QPs' objects, but those of late QPs. 0 or errno.
+  // The context has entered a device: makes the objects of all QPs but late ones. 0 or errno.
   int make_qps();
-  // Then: gives those that have nobody to wait for; the others stay away.
+  // After make_qps(): gives the QPs that wait for no peer; the other ones stay away (Qp::stay_away()).
   std::vector<Qp*> made_anew();
   // Each QP goes on, at once or when its peer does.
   void resume(bool is_made_anew);
-  // With hold(): whether a late QP, of which the device does not know, needs the object.
+  // Whether a late QP, of which the device does not know, needs the object.
   bool is_needed(const device::Object& object);
-  // The QP is at the beginning again, or has ended.
+  // The QP was reset or destroyed.
   void forget(Qp& qp);
 
   // --- Introducer (meetings.cc)
@@ -75,29 +75,29 @@ class Talks final : public Introducer {
 
  private:
   struct Talk {
-    // Of the end that moves.
-    std::uint32_t attempt = 0;       // of SUSPEND
-    bool is_told = false;            // SUSPEND
-    bool peer_is_suspended = false;  // as it has said
-    bool peer_is_in_use = false;     // as it has said with this
-    bool is_meeting = false;         // told because the program has connected the QP after a move
-    bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH
-    bool is_met = false;             // the other's SWITCH has come, SWITCHED has not
-    // Of the peer, in this order.
+    // When this end moves:
+    std::uint32_t attempt = 0;       // the number of the latest SUSPEND that this end has written
+    bool is_told = false;            // this end has written SUSPEND because it moves
+    bool peer_is_suspended = false;  // the peer has said so by SUSPENDED
+    bool peer_is_in_use = false;     // the peer has said so by SUSPENDED
+    bool is_meeting = false;         // this end has written SUSPEND: it was connected after a move
+    bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH, is still to come
+    bool is_met = false;             // the peer's SWITCH has come, SWITCHED has not
+    // When the peer moves: the steps of this end, in this order.
     enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
     Step step = Step::kNone;
     std::uint32_t peers_attempt = 0;
     bool peer_asks_for_use = false;  // LetterBody::asks_for_use
-    bool is_in_use = false;          // when it was suspended
+    bool is_in_use = false;          // whether the QP was in use when it was suspended
     std::optional<Introduction> peer;
   };
 
-  // Whether the peer of these attributes is a QP of this context.
+  // Whether the peer that these attributes name is a QP of this context.
   bool is_own(const ibv_qp_attr& attributes);
-  // Whether its peer is a QP of another context, which has to be told.
+  // Whether the QP is connected with a QP of another context, which has to be told of a move.
   bool has_remote_peer(Qp& qp);
   bool has_suspended_peer(Qp& qp);
-  // Whether a talk is at a step that a stop cannot interrupt.
+  // Whether the QP's talk is at a step that a stop cannot interrupt.
   bool is_in_the_midst(Qp& qp);
   // Whether the device can do nothing for the QP: in a stop, or while the QP is late.
   bool is_stopped(Qp& qp) const { return is_stopped_ || !qp.has_object(); }
@@ -113,7 +113,7 @@ class Talks final : public Introducer {
   void write_suspend(Qp& qp, const Talk& talk);
   void write_suspended(Qp& qp, const Talk& talk);
   Introduction introduction_of(const Qp& qp, const ibv_ah_attr& path);
-  // The latest letter of a talk whose answer has not come. Nothing: there is none.
+  // Gives the kind of the letter of a talk whose answer has not come; std::nullopt: there is none.
   static std::optional<LetterKind> unanswered(const Qp& qp, const Talk& talk);
 
   // --- The end that moves (moving_end.cc)
@@ -136,14 +136,14 @@ class Talks final : public Introducer {
 
   // --- Connections that are made after a move (meetings.cc)
 
-  // Whether anything that the peer at the other end of `path` has to know of the QP is not what the
-  // application knows.
+  // Whether the device's GID, QPN or rkeys of the QP are not those that the application knows, so that the
+  // peer at the other end of `path` has to be told.
   bool has_news(const Qp& qp, const ibv_ah_attr& path);
   void begin_meeting(Qp& qp, Talk& talk);
   void take_seek(Qp& qp, Talk& talk);
-  // Nobody will introduce the QP and its peer.
+  // Connects the QP, because nobody will introduce the QP and its peer.
   void connect_alone(Qp& qp, Talk& talk);
-  // Nobody receives what this end has written.
+  // A letter has come back: nobody receives what this end writes.
   void take_back(Qp& qp, Talk& talk);
 
   ShadowTable& shadows_;
@@ -159,7 +159,8 @@ class Talks final : public Introducer {
   std::unordered_map<Qp*, Talk> talks_;
   std::vector<device::Letter> letters_;
   std::uint32_t attempts_ = 0;
-  // Since suspend_peers(): no late QP is made, for its peer would be in the midst of a talk again.
+  // From suspend_peers() until resume() or release_peers(): letters and progress() make no late QP, because
+  // a new QP would be in the midst of a talk with its peer.
   bool is_suspending_ = false;
   bool is_stopped_ = false;  // between stopped() and resume()
 };
