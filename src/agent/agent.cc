@@ -37,8 +37,9 @@ std::uint64_t since(std::int64_t start) {
   return static_cast<std::uint64_t>(now_ns() - start);
 }
 
-// The names by which peers know its QPs; none of one of our RNICs. The program has not said yet under
-// which of its GIDs a QP without a peer will be known. QPN 0: one that is made later.
+// The names by which peers know the context's QPs; none for a context of our RNIC. The program has not said yet under
+// which of its GIDs peers will know a QP that has no peer: such a QP has a name under each GID. QPN 0 stands for QPs
+// that are made later.
 std::vector<device::Letter::End> names_of(device::MovableContext& context) {
   std::vector<device::Letter::End> names;
   if (context.place().kind == device::Kind::kFerry) return names;
@@ -80,12 +81,12 @@ struct Agent::Halt {
   struct Item {
     device::MovableContext* context;
     std::string netdev;
-    std::vector<device::Letter::End> names;  // of its QPs, over a device of the kernel
-    device::Parcel parcel;                   // while it is parked
+    std::vector<device::Letter::End> names;  // names_of() the context
+    device::Parcel parcel;                   // while the context is parked
     bool quiesced = false, parked = false;
   };
 
-  // 0 or errno.
+  // Stops the contexts and the companion. Gives 0 or errno.
   int run(Clock::time_point deadline, Stopped* reply) {
     registry.for_each([&](Registry::Entry& e) {
       items.push_back({e.context, e.netdev, names_of(*e.context), {}});
@@ -141,7 +142,7 @@ struct Agent::Halt {
     companion = nullptr;
   }
 
-  // ferryd has duplicates of the sockets: these are closed.
+  // Closes the sockets, of which ferryd has duplicates.
   void give_away() {
     for (Item& item : items) {
       close_descriptors(&item.parcel.descriptors);
@@ -271,7 +272,7 @@ bool Agent::take(int socket, const Message& message) {
   }
 }
 
-// When serve() looks by itself, in ms; -1: not before something comes.
+// How long serve() may wait for a message before it looks by itself, in ms; -1: without limit.
 int Agent::next_look() const {
   const int hurry = correspondence_.hurry();
   if (!peers_.active()) return hurry;
@@ -279,7 +280,7 @@ int Agent::next_look() const {
   return hurry < 0 ? interval : std::min(hurry, interval);
 }
 
-// These are false when the connection is of no more use.
+// suspend(), take_letters(), send_letters() and answer_status() give false when the connection is of no more use.
 bool Agent::suspend(int socket, const Message& message) {
   Suspend request;
   if (message.version != kVersion || !parse(message.body, &request)) return true;
@@ -339,7 +340,7 @@ bool Agent::give_userfaultfd(int socket, const Message& message) {
   return error == 0;
 }
 
-// True when the socket has something, if only its end.
+// Waits for the socket and for has_news(). True when the socket has something, if only its end; *asked: there are news.
 bool Agent::wait(int socket, int timeout_ms, bool* asked) {
   pollfd descriptors[2] = {{socket, POLLIN, 0}, {news_event_, POLLIN, 0}};
   if (::poll(descriptors, 2, timeout_ms) < 0) return false;
@@ -385,14 +386,15 @@ bool Agent::tell_datagram_qps(int socket) {
   return send_message(socket, MessageType::kDatagramQps, encode(told_)) == 0;
 }
 
-// Peers should know from whom datagrams come before the first one does.
+// Waits a while until other hosts have heard of the datagram QPs: peers should know from whom datagrams come before
+// the first one comes.
 void Agent::await_datagram_qps_told(int socket) {
   const auto end = Clock::now() + kToldLimit;
   while (!are_told_ && !postponed_) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
     Message message;
     if (left <= 0 || receive_message(socket, &message, static_cast<int>(left)) != 0) return;
-    // These wait until the contexts go on.
+    // These messages wait until the contexts go on.
     if (message.type == MessageType::kStop || message.type == MessageType::kSuspend ||
         message.type == MessageType::kTrack) {
       postponed_ = std::move(message);
@@ -426,7 +428,7 @@ int Agent::stop(int socket, const Message& message) {
     return send_message(socket, MessageType::kStopped, encode(reply)) == 0 ? -1 : -2;
   }
 
-  // A command for an earlier stop may have come when its answer was here already.
+  // ferryd may have written a command for an earlier stop when the answer to that stop was here already.
   std::atomic_ref(control_.command).store(ControlBlock::kNone, std::memory_order_release);
   const std::vector<int> sockets = descriptors_of(reply.contexts);
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
@@ -530,8 +532,8 @@ Register Agent::registration() const {
   return {kVersion, build_, reinterpret_cast<std::uint64_t>(&control_)};
 }
 
-// Closes the former connection. A destructor that waits for the thread has shut down that one: here
-// it shuts down the new one, too.
+// Closes the former connection, and keeps the new one; -1: there is none. A destructor that waits for the thread has
+// shut down the former one only: then the new one is shut down here.
 void Agent::set_socket(int socket) {
   {
     std::lock_guard lock(telling_);

@@ -34,13 +34,12 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
-  // A context has something in device::MovableContext::sought() or take_letters(), or its
-  // moved_datagram_qps() have changed: ferryd gets it.
-  // Called by any thread; never blocks.
+  // A context has something in device::MovableContext::sought() or take_letters(), or its moved_datagram_qps() have
+  // changed: the agent tells ferryd. Any thread may call; never blocks.
   void has_news();
 
  private:
-  struct Halt;  // contexts that were stopped, and how far (agent.cc)
+  struct Halt;  // the contexts of a stop, and how far each has come (agent.cc)
 
   static void* thread_main(void* self);
   void run();
@@ -59,7 +58,7 @@ class Agent {
   void take_moved_names(const Message& message);
   bool tell_datagram_qps(int socket);
   void await_datagram_qps_told(int socket);
-  // Whatever is not STOP or TRACK.
+  // Handles a message that is neither STOP nor TRACK. False: the connection is of no more use.
   bool take(int socket, const Message& message);
   bool suspend(int socket, const Message& message);
   bool take_letters(int socket, const Message& message);
@@ -75,9 +74,9 @@ class Agent {
   const std::string build_;
   PeerWatch peers_;
   Correspondence correspondence_;
-  DatagramQps told_;                  // to ferryd, over this connection
-  bool are_told_ = true;              // ferryd has answered
-  std::optional<Message> postponed_;  // for serve()
+  DatagramQps told_;                  // what ferryd has been told over this connection
+  bool are_told_ = true;              // ferryd has answered told_
+  std::optional<Message> postponed_;  // what serve() takes first
 
   std::mutex mutex_;
   std::condition_variable wake_;

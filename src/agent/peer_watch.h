@@ -24,12 +24,12 @@ class PeerWatch {
   // of a move comes kSettle after all peers know, with the retransmissions that the resume caused.
   bool look(Registry& registry, PeersKnow* out);
 
-  // Time until the next look. A look at thousands of QPs keeps the engine from the program for a
-  // while.
+  // Time until the next look: the longer the last look took, the longer, because a look at thousands of QPs keeps the
+  // engine from the program.
   std::chrono::milliseconds interval() const { return interval_; }
 
   static constexpr std::chrono::milliseconds kInterval{2};
-  static constexpr int kLookShare = 16;  // looks take at most this part of the time
+  static constexpr int kLookShare = 16;  // looks take one part in 16 of the time at most
   static constexpr std::chrono::milliseconds kSettle{50};
 
  private:

@@ -41,7 +41,7 @@ void visit(V& v, T& m) {
   v(m.peer_retries.timeout), v(m.peer_retries.retry_count), v(m.peer_retries.rnr_retry);
   v(m.peer_retries.known);
 }
-// The number of its descriptors, not the descriptors.
+// A body has the number of a parcel's descriptors, not the descriptors.
 template <typename V, Is<device::Parcel> T>
 void visit(V& v, T& m) {
   v(m.kind), v.count(m.descriptors), v(m.bytes);
@@ -183,8 +183,8 @@ void visit(V& v, T& m) {
   v(m.text);
 }
 
-// Integers as they are, bool as one byte, strings, byte strings and lists with a 32-bit count in
-// front.
+// Writes integers as they are, bool as one byte; strings, byte strings and lists with a 32-bit count
+// in front.
 class Writer {
  public:
   explicit Writer(std::vector<std::byte>* out) : out_(out) {}

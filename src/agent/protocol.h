@@ -24,8 +24,8 @@
 //                             <-  TRACK + /dev/userfaultfd    its memory is to be copied ahead
 //   TRACKED + descriptor      ->    a userfaultfd of the process, which closes its own: CRIU dumps
 //                                   no process that holds one
-//                             <-  SUSPEND                     asked again and again until all peers
-//   SUSPENDING                ->    of devices of the kernel are suspended; or it releases them
+//                             <-  SUSPEND                     again and again until all peers over
+//   SUSPENDING                ->    devices of the kernel are suspended; or once, to release them
 //                             <-  STOP                        prepare, quiesce, park
 //   STOPPED + descriptors     ->
 //                             <-  STOP_TAKEN                  the stand-in answers; the process
@@ -37,18 +37,18 @@
 //   RESUMED                   ->
 //   PEERS_KNOW                ->    peers acknowledged RESUME: the old place's stand-in can forget
 //                                   them
-//   LOCATE                    ->    peers do not answer
-//                             <-  LOCATED                     what a directory says of them, when
-//                                   it says something; no answer otherwise
+//   LOCATE                    ->    the RNICs of peers that do not answer
+//                             <-  LOCATED                     where a directory says that they are;
+//                                   no answer when it says nothing
 //
-//   LETTERS                   ->    from its contexts over devices of the kernel to those at the other
-//                                   ends of connections (device::Letter), which ferryd carries
-//                             <-  DELIVER                     some of theirs
+//   LETTERS                   ->    from the process's contexts over devices of the kernel to contexts
+//                                   at the other ends of connections (device::Letter); ferryd carries them
+//                             <-  DELIVER                     letters from these to the process
 //   DELIVERED                 ->
-//                             <-  MOVED_NAMES                 whenever they change, and first after
-//                                   REGISTER, if there are some
-//   DATAGRAM_QPS              ->    its UD QPs over devices of the kernel, whenever they change after
-//                                   a move: before it goes on, and later
+//                             <-  MOVED_NAMES                 names of programs that have moved: after
+//                                   REGISTER, if there are some, and whenever they change
+//   DATAGRAM_QPS              ->    the process's UD QPs over devices of the kernel, whenever they change
+//                                   after a move: before the process goes on, and later
 //                             <-  DATAGRAM_QPS_TOLD           other hosts have heard, or had the time
 //
 // The CRIU plugin and the action scripts; ferryd answers each with DONE
@@ -150,7 +150,7 @@ struct ContextStatus {
   std::vector<device::QpStatus> qps = {};
   device::Parcel place = {};  // MovableContext::place()
   std::vector<CounterStatus> counters = {};
-  std::string obstacle = {};                              // what of it cannot move; empty: nothing
+  std::string obstacle = {};                              // what cannot move; empty: nothing
   std::string needs = {};                                 // MovableContext::needs()
   std::vector<port::Address> datagram_destinations = {};  // MovableContext::datagram_destinations()
 };
@@ -177,8 +177,8 @@ struct Located {
 struct ParkedContext {
   std::string netdev;
   device::Parcel parcel = {};
-  // Of its QPs, by which their peers know them, or may know those that have none; with QPN 0, its
-  // GIDs. One of our RNICs has none: its slots have names.
+  // The names by which peers know the context's QPs, or may come to know QPs that have no peer; with QPN 0, the
+  // context's GIDs. A context of our RNIC has none here: its slots have names.
   std::vector<device::Letter::End> names = {};
 };
 
@@ -193,7 +193,7 @@ struct Suspending {
   bool done = false;
 };
 
-struct Letters {  // also of DELIVER
+struct Letters {  // of LETTERS and of DELIVER
   std::vector<device::Letter> letters;
 };
 
@@ -249,7 +249,7 @@ struct Resumed {
 struct PeersKnow {
   std::uint64_t move_id = 0;
   std::uint32_t remaining = 0;              // QPs whose RESUME is not acknowledged yet
-  std::vector<std::uint32_t> qpns;          // virtual QPNs acknowledged since the last one
+  std::vector<std::uint32_t> qpns;          // virtual QPNs, acknowledged since the last PEERS_KNOW
   std::uint64_t retransmitted_packets = 0;  // over all QPs since the stop
 };
 
@@ -348,8 +348,8 @@ bool parse(std::span<const std::byte> body, Ticket* out);
 // The descriptors of all parcels, in the order in which they travel beside the message; still owned
 // by the parcels.
 std::vector<int> descriptors_of(const std::vector<ParkedContext>& contexts);
-// The way back: gives received descriptors to the parcels, which have -1 for each of theirs when
-// they come out of a message. False when there is not one for each; then nobody's ownership changed.
+// The reverse: gives received descriptors to the parcels, which have -1 for each descriptor when they come out of a
+// message. False when the numbers of both differ; then nobody's ownership has changed.
 bool give_descriptors(std::vector<int>* descriptors, std::vector<ParkedContext>* contexts);
 void close_descriptors(std::vector<int>* descriptors);
 

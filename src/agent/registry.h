@@ -14,12 +14,12 @@
 // walks them.
 namespace ferry::agent {
 
-// Something else of the process that has sockets: it stops after the contexts and resumes after
-// them.
+// Something else of the process that has sockets: it stops before the contexts (after MovableContext::prepare()) and
+// resumes after them.
 class Companion {
  public:
   virtual ~Companion() = default;
-  // Returns when it holds no descriptor that a move cannot take along, and sends nothing any more.
+  // Returns when the companion holds no descriptor that a move cannot take along, and sends nothing any more.
   virtual void stop() = 0;
   virtual void resume() = 0;
 };
@@ -31,8 +31,8 @@ class Registry {
     std::string device, netdev;
   };
 
-  // Held while a device is opened or closed. Waits while a stop is on: what is opened then would
-  // not be moved.
+  // Held while a device is opened or closed. Its constructor waits while a stop is on: a context that is opened then
+  // would not be moved.
   class Change {
    public:
     explicit Change(Registry& registry);
@@ -54,7 +54,7 @@ class Registry {
   bool begin_stop(std::chrono::steady_clock::time_point deadline);
   void end_stop();
 
-  // Tells all contexts, also those to come (MovableContext::moved()).
+  // Tells these names to all contexts, also to those that are added later (MovableContext::moved()).
   void set_moved_names(device::MovedNames names);
 
   // Calls `visit` for each context; no context goes away meanwhile.

@@ -57,7 +57,7 @@ std::string host_library(const std::string& soname) {
   return map->l_name;
 }
 
-// libibverbs of this host, and what it needs beside glibc, by name.
+// The paths of this host's libibverbs and of the libraries that it needs beside glibc, by name.
 std::map<std::string, std::string> host_verbs() {
   std::map<std::string, std::string> found;
   std::vector<std::string> wanted{std::string(oci::kVerbs)};
@@ -181,7 +181,7 @@ Edits edits(const std::string& libraries) {
           {}};
 }
 
-// Those of the kernel that programs can open, with their nodes.
+// The kernel's RDMA devices that programs can open, with their nodes.
 std::map<std::string, host::DeviceNode> devices_of_kernel() {
   std::map<std::string, host::DeviceNode> found;
   for (const auto& device : host::kernel_devices()) {
@@ -289,7 +289,7 @@ void merge(json& config, const Edits& edits) {
   if (!edits.device.empty()) merge_device(config, edits);
 }
 
-// `device` may be empty.
+// Adds the kernel's device `device`, which may be empty. Throws Failure.
 Edits with_device(Edits edits, const std::string& device) {
   if (device.empty()) return edits;
   const auto node = host::node_of(device);

@@ -14,9 +14,8 @@ inline constexpr char kCdiLibraries[] = "/var/lib/ferry-cdi";
 // `json` to stdout. Throws Failure.
 int cdi_generate(const std::string& libraries, const std::string& output, bool json);
 
-// `ferry cdi apply BUNDLE [--device NAME]`: adds the same to the config.json of a bundle, for
-// runtimes that are used without an engine. May be repeated. `device`: one of the kernel's; empty:
-// Ferry's own.
+// `ferry cdi apply BUNDLE [--device NAME]`: adds the same to the config.json of a bundle, for runtimes that are used
+// without an engine. May be repeated. `device`: a device of the kernel; empty: Ferry's own.
 int cdi_apply(const std::string& libraries, const std::string& bundle, const std::string& device);
 
 }  // namespace ferry::cli

@@ -111,7 +111,7 @@ Identity identity_of(const NewHost& host, const std::string& name, AddMore add_m
 
 KeyAndCertificate read_ca(const std::string& directory) {
   const std::string key = directory + "/" + kCaKey;
-  std::error_code unknown;  // whether it exists, where only root may look
+  std::error_code unknown;  // set where only root may look whether the key exists
   if (!std::filesystem::exists(key, unknown) && !unknown) {
     throw Failure(fmt::format(
         "there is no CA in {}; make one (ferry ca init), or do this on the host that has it",

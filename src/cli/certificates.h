@@ -10,8 +10,8 @@
 //   ferry ca init           ca.key (0600) and ca.pem in --ca-dir; a certificate for this host
 //   ferry host add HOST     HOST.ferry: key, certificate and the CA's certificate, one PEM file
 //   ferry host join FILE    puts the three into --tls-dir, where ferryd finds them
-//   ferry ca scraper NAME   ca.pem, scraper.pem and scraper.key (0600) in a folder, for who reads
-//                           metrics and is no host
+//   ferry ca scraper NAME   ca.pem, scraper.pem and scraper.key (0600) in a folder, for a scraper,
+//                           which reads metrics and is no host
 //
 // All throw Failure, and change nothing then.
 namespace ferry::cli {

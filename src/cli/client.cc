@@ -115,8 +115,8 @@ void print_event(const v1::MoveProgress& progress, const std::string& failure = 
   fmt::print(stderr, "{}\n", event.dump());
 }
 
-// As long as it lives, SIGINT gives the move up, and a second one ends the command alone. A command
-// that ignores the signal (as a shell starts those in the background) goes on doing so.
+// As long as an Interrupts lives, SIGINT gives the move up, and a second one ends the command alone. A command that
+// ignores the signal (as a shell starts commands in the background) goes on doing so.
 class Interrupts {
  public:
   Interrupts() {

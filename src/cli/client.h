@@ -8,10 +8,10 @@
 // Talks to the ferryd of this host.
 namespace ferry::cli {
 
-// `ferry move PROGRAM... --to HOST`; several move as one. `json`: the report is JSON, of one
-// program a MoveReport, of several a GroupReport (ferry.proto), with --dry-run a MovePlan or a
-// GroupPlan; `events`: each MoveProgress as a line of JSON on stderr, with the time, and a last one
-// whose phase is "moved" or "failed". SIGINT gives the move up. All of these throw Failure.
+// `ferry move PROGRAM... --to HOST`; several move as one. `json`: prints the report as JSON: for one program a
+// MoveReport, for several a GroupReport (ferry.proto), with --dry-run a MovePlan or a GroupPlan. `events`: prints each
+// MoveProgress as a line of JSON on stderr, with the time, and a last one whose phase is "moved", "failed", or with
+// --dry-run "checked". SIGINT gives the move up. All functions of this file throw Failure.
 int move(const v1::MoveRequest& request, bool json, bool events);
 // Gives up the moves of these programs.
 int cancel(const std::vector<std::string>& programs);

@@ -1,5 +1,5 @@
-// ferry-client: the commands of ferry that talk with ferryds, and all others but run and lab
-// (src/launch), whose program starts this one. To its users it is ferry.
+// ferry-client: all commands of ferry but run and lab. The program `ferry` (src/launch) has these two, and starts
+// ferry-client for all others: its users see `ferry` only.
 
 #include <charconv>
 #include <chrono>
@@ -26,8 +26,8 @@ namespace {
 
 namespace cli = ferry::cli;
 
-// The subcommands that come here, each with what it does. Their options are read after the functions
-// that add them have returned, so that each subcommand shares the ownership of its own.
+// The subcommands that come here, each with what it does. Options are read after the function that adds the subcommand
+// has returned, so that each subcommand shares the ownership of its options.
 class Commands {
  public:
   void add(CLI::App* command, std::function<int()> run) {
@@ -318,7 +318,7 @@ int command(int argc, char** argv) {
                "ferry");
   ferry::add_version(app, FERRY_RELEASE);
   app.require_subcommand(1);
-  // These two are named for --help: they do not come here.
+  // run and lab are here for --help only: src/launch carries them out.
   app.add_subcommand("run", "runs a program with Ferry's RDMA devices (ferry run --help)");
   app.add_subcommand("lab",
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");

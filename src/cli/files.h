@@ -14,8 +14,8 @@ Failure cannot(const std::string& what);
 
 std::string read_file(const std::string& path);
 void write_all(int file, const std::string& text, const std::string& path);
-// Writes a file that others never could read (but as `mode` lets them); it is durable before it
-// takes its place.
+// Writes a file, which is durable before it takes the place of `path`. Others can read it at no time, but as `mode`
+// lets them.
 void write_file(const std::string& path, const std::string& text, mode_t mode);
 
 }  // namespace ferry::cli

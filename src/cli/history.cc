@@ -13,7 +13,7 @@
 namespace ferry::cli {
 namespace {
 
-// Milliseconds; nothing where the part was not, or is not known here.
+// Milliseconds; empty for a part that the move did not have, or that is not known here.
 std::string part(double ms) {
   return ms > 0 ? fmt::format("{:.1f}", ms) : std::string();
 }

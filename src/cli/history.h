@@ -11,7 +11,7 @@ namespace ferry::cli {
 // latest ones, or all if 0. Throws Failure.
 int history(const std::string& program, std::uint32_t limit, bool json);
 
-// What it prints for people: a line for each move.
+// What history() prints for people: a line for each move.
 std::string history_text(const v1::HistoryReply& reply);
 
 }  // namespace ferry::cli

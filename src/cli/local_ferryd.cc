@@ -46,7 +46,7 @@ LocalFerryd::LocalFerryd() : who_(agent::connect_to_ferryd()) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kLookMs);
   const auto channel = grpc::CreateCustomChannel("unix:" + api_socket(),
                                                  grpc::InsecureChannelCredentials(), arguments);
-  // ferryd is there, but may be just starting: it serves programs before commands.
+  // ferryd has given the ticket, and it serves commands before it gives tickets: only the connection may take a moment.
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + kStartLimit)) {
     throw no_ferryd();
   }

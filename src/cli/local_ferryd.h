@@ -10,11 +10,11 @@
 
 namespace ferry::cli {
 
-// A channel to the ferryd of this host, and the connection by which that knows the user who calls.
-// Serves one call.
+// A channel to the ferryd of this host, and the connection by which that ferryd knows the user who calls. Serves one
+// call.
 class LocalFerryd {
  public:
-  // Throws Failure: there is none, or it does not answer.
+  // Throws Failure when there is no ferryd, or it does not answer.
   LocalFerryd();
 
   v1::Local::Stub* operator->() const { return stub_.get(); }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr char kNewScreen[] = "\033[?1049h\033[?25l", kOldScreen[] = "\033[?25h\033[?1049l";
 
-// The lines that the terminal has room for, each cut at its width. Names are printable, and may have
-// characters of several bytes: what is cut is no part of one.
+// The lines for which the terminal has room, each cut at its width. Names are printable, and may have characters of
+// several bytes: no character is cut in two.
 std::string fitting(std::string_view text) {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return std::string(text);
@@ -39,7 +39,7 @@ std::string fitting(std::string_view text) {
 Screen::Screen(bool redraws) : redraws_(redraws && ::isatty(STDOUT_FILENO) == 1) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals_, signal);
-  // A command that is stopped would leave the terminal as it is now: it goes on.
+  // A command that SIGTSTP stops would leave the terminal as it is now: the signal is taken, and ignored.
   if (redraws_) sigaddset(&signals_, SIGTSTP);
   ::pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
   if (!redraws_) return;
@@ -59,7 +59,7 @@ Screen::~Screen() {
     std::fflush(stdout);
     if (has_keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
   }
-  // Signals that have ended wait() would end the command here.
+  // Signals that have ended wait() would end the command when they are unblocked: they are taken out.
   const timespec now{};
   while (::sigtimedwait(&signals_, nullptr, &now) > 0) continue;
   ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);

@@ -8,12 +8,11 @@
 
 namespace ferry::cli {
 
-// What is shown again and again: on a terminal each text in the place of the one before, else one
-// behind the other. The terminal is as it was when this object is destroyed; signals that would end
-// the command end wait().
+// Shows texts again and again: on a terminal each text in the place of the one before, else one behind the other. When
+// a Screen is destroyed, the terminal becomes as it was before. Signals that would end the command end wait().
 class Screen {
  public:
-  // `redraws`: also on a terminal, if stdout is one; else texts follow each other there too.
+  // `redraws`: texts replace each other, if stdout is a terminal; false: they follow each other there too.
   explicit Screen(bool redraws);
   ~Screen();
   Screen(const Screen&) = delete;

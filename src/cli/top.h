@@ -9,7 +9,7 @@
 
 namespace ferry::cli {
 
-// What has become of a program or a queue pair in a second.
+// What a program or a queue pair counts per second.
 struct Rates {
   double sent_packets = 0, received_packets = 0, sent_bytes = 0, received_bytes = 0;
   double retransmitted_packets = 0, timeouts = 0, rnr_naks = 0, dropped = 0;
@@ -27,8 +27,9 @@ struct ProgramRates {
   Rates rates;  // of all its queue pairs
 };
 
-// The rates between two answers of ferryd, the second so long after the first; programs and their
-// queue pairs with the most bytes first. What was not there before, or has begun anew, has none.
+// The rates between two answers of ferryd, `now` being given `time` after `before`; programs and their queue pairs with
+// the most bytes first. The rates are 0 for queue pairs that were not there before, and for counters that have begun
+// anew.
 std::vector<ProgramRates> rates_between(const v1::PsReply& before, const v1::PsReply& now,
                                         std::chrono::duration<double> time);
 

@@ -217,8 +217,8 @@ class FakeQp final : public Qp {
 
 class FakeContext final : public MovableContext {
  public:
-  // With `own_descriptors` it has channels and a descriptor for its events, checks requests
-  // itself and survives a fork, as a device of the kernel does.
+  // With `own_descriptors` the context has channels and a descriptor for its events, checks requests itself and
+  // survives a fork, as a device of the kernel does.
   FakeContext(std::shared_ptr<Log> log, EventSink& sink, MoveSink& moves, std::uint64_t guid,
               bool own_descriptors);
   ~FakeContext() override;
@@ -277,7 +277,7 @@ class FakeContext final : public MovableContext {
   std::vector<std::array<std::uint8_t, 16>> gids;
   std::uint64_t now = 5000000007;  // clock()
   std::vector<Counter> counted;
-  std::unique_ptr<Waiting> events;  // null without descriptors of its own
+  std::unique_ptr<Waiting> events;  // null without `own_descriptors`
   std::uint32_t unacked_psns = 0;
   Parcel parcel;  // what park() gives away; afterwards, what unpark() took
   std::atomic<std::uint8_t> resume_pending{0};  // what status() tells of every QP
@@ -328,7 +328,7 @@ class FakeRnic final : public MovableRnic {
   std::unique_ptr<MovableContext> open_movable(EventSink& sink, MoveSink& moves,
                                                int* error) override;
 
-  // Of the contexts that are opened from now on.
+  // FakeContext's `own_descriptors` for contexts that are opened from now on.
   bool own_descriptors = false;
 
   // The context that was opened last; it belongs to whoever opened it.

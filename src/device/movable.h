@@ -14,8 +14,8 @@
 #include "port/endpoint.h"
 
 // What an RNIC offers beyond objects.h so that its programs can move: it stops, gives away what
-// keeps it in one place, describes its objects, and goes on elsewhere. rnic/ implements this, and
-// virtual/ for devices that do not: those of the kernel (hca/).
+// keeps it in one place, describes its objects, and goes on elsewhere. rnic/ implements this itself;
+// virtual/ implements it for devices that do not: those of the kernel (hca/).
 namespace ferry::device {
 
 // How long the peer of a connection repeats its requests: attributes of its QP, as ibv_qp_attr has
@@ -44,13 +44,13 @@ struct QpStatus {
   PeerRetries peer_retries;
 };
 
-// What a context has to tell the context at the other end of a connection, when the device speaks
-// no migration messages: ferryd carries it, and opens it not. The receiver's ferryd has checked that
-// it comes from the program that has the QP `from`. One of no bytes is a letter from `to` that ferryd
-// gives back, because no context of Ferry's has the QP `from`.
+// What a context has to tell the context at the other end of a connection, when the device speaks no migration
+// messages. ferryd carries a letter, and does not open it. The ferryd of the sender's host has checked that the QP
+// `from` is the sender's own. A letter of no bytes is one that ferryd gives back to its sender, which has the QP `to`,
+// because no context of Ferry's has the QP `from`, or none has taken the letter in time.
 struct Letter {
   struct End {
-    port::Address gid;      // that of the application, as ibv_qp_attr of the other end names it
+    port::Address gid;      // as the application at the other end has it in ibv_qp_attr
     std::uint32_t qpn = 0;  // virtual
     auto operator<=>(const End&) const = default;
   };
@@ -58,8 +58,8 @@ struct Letter {
   std::vector<std::byte> bytes;
 };
 
-// The UD QPs of a context that has moved, by all names that peers know: each QPN under each GID, and
-// where that QP is.
+// The UD QPs of a context that has moved: `known` are the names that peers know, each QPN under each
+// GID, and `real` are the names of the same QPs where they are now.
 struct DatagramQps {
   struct Gid {
     port::Address known, real;
@@ -74,7 +74,8 @@ struct DatagramQps {
   auto operator<=>(const DatagramQps&) const = default;
 };
 
-// What a host's ferryd knows of programs that have moved with a device that does not cooperate.
+// What a host's ferryd knows of programs that have moved with a device of the kernel: the GIDs that
+// they have brought, and their UD QPs.
 struct MovedNames {
   std::vector<port::Address> gids;
   std::vector<DatagramQps> datagram_qps;
@@ -103,14 +104,13 @@ class MoveSink {
   virtual ~MoveSink() = default;
   // MovableContext::sought() has names to give.
   virtual void seeks() {}
-  // MovableContext::take_letters() has some, moved_datagram_qps() gives others, or progress() has
-  // something to do.
+  // MovableContext::take_letters() has letters, moved_datagram_qps() has changed, or progress() has something to do.
   virtual void has_letters() {}
 };
 
 class MovableContext : public Context {
  public:
-  // Called before a stop: finds out of which class the peers of unknown class are, and waits some
+  // Called before a stop: finds out the class of peers whose class is unknown, and waits some
   // milliseconds at most.
   virtual void prepare() = 0;
   // Makes every QP Stopped, after waiting at most `limit` for what must be finished first.
@@ -136,9 +136,9 @@ class MovableContext : public Context {
   virtual int restore(ObjectType type, RestoreCommand command, std::span<const std::byte> record,
                       Object** object) = 0;
 
-  // Of a device whose peers have to be told by letters. suspend_peers() comes before quiesce(), once
-  // peers_are_suspended(); until resume() all goes by letters. release_peers() in the place of
-  // quiesce() lets them go on. While progress() gives true, it is to be called again and again.
+  // For a device whose peers have to be told by letters. suspend_peers() asks the peers to stop; when
+  // peers_are_suspended(), quiesce() follows, or release_peers() lets the peers go on. Until resume() both ends talk by
+  // letters. While progress() gives true, it is to be called again and again.
   virtual void suspend_peers() {}
   virtual bool peers_are_suspended() { return true; }
   virtual void release_peers() {}
@@ -146,22 +146,22 @@ class MovableContext : public Context {
   // ENOENT: there is no such connection; EINVAL: the letter is malformed.
   virtual int deliver(const Letter& /*letter*/) { return ENOENT; }
   virtual bool progress() { return false; }
-  // Whether it waits for an answer to a letter, other than a suspension; repeat_letters() writes those
-  // again that the other ends may not have got: a ferryd that ends loses what it carries.
+  // Whether the context waits for an answer to a letter, other than a suspension. repeat_letters() writes the letters
+  // again that the other ends may not have got: a ferryd that ends loses the letters that it carries.
   virtual bool awaits_letters() { return false; }
   virtual void repeat_letters() {}
-  // All that this host's ferryd knows of.
+  // Gets all names that this host's ferryd knows of.
   virtual void moved(const MovedNames& /*names*/) {}
-  // What others have to know of the context's UD QPs; nothing as long as these are what peers know.
+  // What others have to know of the context's UD QPs; nothing as long as the QPs have the names that peers know.
   virtual DatagramQps moved_datagram_qps() { return {}; }
 
-  // The GIDs to which it may send datagrams, as it knows them.
+  // The GIDs to which the application may send datagrams, as it knows them.
   virtual std::vector<port::Address> datagram_destinations() { return {}; }
 
   // What of the context cannot move, for people; null: nothing.
   virtual const char* obstacle() { return nullptr; }
-  // What the device at a destination must have, as text (virtual/messages/needs.h); empty: there it makes its
-  // own.
+  // What the device at a destination must have, as text (virtual/messages/needs.h); empty: the context needs no device
+  // there, and makes its own.
   virtual std::string needs() { return {}; }
 
   virtual void status(std::vector<QpStatus>* out) = 0;
@@ -171,15 +171,15 @@ class MovableContext : public Context {
   }
   // Where the RNIC is, as a parcel without descriptors; an empty one while it is parked.
   virtual Parcel place() = 0;
-  // Appends the names of RNICs that this one's QPs have peers in and that do not answer where they
-  // were last known to be. Each name is given once, after MoveSink::seeks() has told of it.
+  // Appends the names of RNICs in which this RNIC's QPs have peers, and which do not answer where they were last known
+  // to be. Each name is given once, after MoveSink::seeks() has told of it.
   virtual void sought(std::vector<port::Endpoint>* /*out*/) {}
   // A directory says where a sought RNIC is: at `location`, after `epoch` stops.
   virtual void located(const port::Endpoint& /*name*/, const port::Endpoint& /*location*/,
                        std::uint32_t /*epoch*/) {}
 };
 
-// A device whose contexts can move. One that is opened by open() tells nobody of what it seeks.
+// A device whose contexts can move. A context that is opened by open() tells nobody what it seeks.
 class MovableRnic : public Rnic {
  public:
   // As Rnic::open(); `moves` outlives the context, as `sink` does.

@@ -122,7 +122,7 @@ class Cq : public Object {
   // microseconds after the first of them. With a count of at most 1 or a period of 0, each
   // completion raises it.
   virtual int moderate(std::uint16_t /*count*/, std::uint16_t /*period*/) { return EOPNOTSUPP; }
-  // Whoever took an event of this CQ by Channel::take() has noted it. Until then
+  // The caller, who took an event of this CQ by Channel::take(), has noted the event. Until then
   // Context::destroy() of the CQ waits.
   virtual void acknowledge() {}
 };
@@ -168,7 +168,8 @@ struct MwBind {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   unsigned access = 0;  // ibv_access_flags
-  // Nobody uses the window: the device may leave it its rkey, if it can then carry the bind out again.
+  // The bind is a marker: nobody uses the window, and the device may leave the window its rkey, if the device can then
+  // carry the bind out again.
   bool is_marker = false;
 };
 
@@ -242,7 +243,7 @@ class Context {
   virtual int query_port(std::uint8_t port_number, ibv_port_attr* out) = 0;
   virtual int query_gid(std::uint8_t port_number, unsigned index,
                         ibv_gid_entry* out) = 0;  // virtual GIDs
-  // Those of all ports, without empty entries. By default each is asked for.
+  // The GIDs of all ports, without empty entries. By default it asks for each by query_gid().
   virtual std::vector<ibv_gid_entry> gids();
   virtual int query_pkey(std::uint8_t port_number, int index,
                          std::uint16_t* out) = 0;  // host order
@@ -251,13 +252,13 @@ class Context {
   virtual int reg_mr(const MrInit& init, Mr** out) = 0;
   virtual int create_cq(const CqInit& init, Cq** out) = 0;
   virtual int create_qp(QpInit* init, Qp** out) = 0;
-  // EOPNOTSUPP from a function below: the device lacks what it makes.
+  // EOPNOTSUPP from a function below: the device lacks what the function makes.
 
   // Makes an MR without memory (ibv_alloc_null_mr): reads from it give 0, writes to it are dropped.
   // It has no rkey.
   virtual int alloc_null_mr(Pd* /*pd*/, Mr** /*out*/) { return EOPNOTSUPP; }
-  // `flags`: those of ibv_rereg_mr; they tell which fields of `init` count. On failure the MR is as
-  // before; that of a device that checks_requests() must not be used any more.
+  // `flags`: those of ibv_rereg_mr; they tell which fields of `init` count. On failure the MR is as before; but if the
+  // device checks_requests(), the MR must not be used any more.
   virtual int rereg_mr(Mr* /*mr*/, int /*flags*/, const MrInit& /*init*/) { return EOPNOTSUPP; }
   virtual int alloc_mw(Pd* /*pd*/, ibv_mw_type /*type*/, Mw** /*out*/) { return EOPNOTSUPP; }
   virtual int create_ah(Pd* /*pd*/, const ibv_ah_attr& /*attributes*/, Ah** /*out*/) {
@@ -286,7 +287,7 @@ class Context {
   // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
   // tell; 0: the device has none.
   virtual std::uint64_t clock() const { return 0; }
-  // EBUSY: other objects use it, or the QP is attached to a multicast group; it lives on.
+  // EBUSY: other objects use the object, or the QP is attached to a multicast group; the object lives on.
   virtual int destroy(Object* object) = 0;
 
   // A child after fork() can use the context as its parent can: abandon() is not called.

@@ -22,8 +22,8 @@ struct Parcel {
   std::vector<std::byte> bytes;
 };
 
-// The parcel of a kVirtual context is the name of its device of the kernel, and back. Empty: the
-// parcel is of another kind.
+// The parcel of a kVirtual context is the name of its device of the kernel: to_parcel() makes the parcel, and
+// kernel_device_of() gives the name in it; empty: the parcel is of another kind.
 Parcel to_parcel(const std::string& kernel_device);
 std::string kernel_device_of(const Parcel& parcel);
 

@@ -42,7 +42,7 @@ void encode(const ContextHead& head, wire::ByteWriter& out) {
 }
 
 bool parse(wire::ByteReader& in, ContextHead* out) {
-  constexpr std::uint32_t kMaxGids = 256;  // an index of one is 8 bits wide (ibv_global_route)
+  constexpr std::uint32_t kMaxGids = 256;  // a GID's index is 8 bits wide (ibv_global_route)
   out->next_handle = in.get<std::uint32_t>();
   out->guid = in.get<std::uint64_t>();
   out->max_mtu = in.get<std::uint32_t>();

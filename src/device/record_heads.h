@@ -16,7 +16,8 @@
 // check the limits of a device.
 namespace ferry::device {
 
-// Numbers the objects of one context for its life; records name objects by it. 0: none.
+// The number of an object in its context, which no other object of that context ever gets; records
+// name objects by it. 0: no object.
 using Handle = std::uint32_t;
 
 struct ContextHead {

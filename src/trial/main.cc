@@ -1,9 +1,9 @@
-// ferry-device-trial: whether an RDMA device of this host's kernel has what a program needs that is
-// about to come (virtual/messages/needs.h). It makes all of it with the device, and destroys it again.
+// ferry-device-trial finds out whether an RDMA device of this host's kernel has what a program needs that is about to
+// come (virtual/messages/needs.h). It makes all of that with the device, and destroys it again.
 //
 //   ferry-device-trial DEVICE    the needs come from stdin
 //
-// Exit code: 0 it has; 1 it has not, and stderr says what is missing in one line.
+// Exit code: 0: the device has it; 1: it has not, and stderr says in one line what is missing.
 
 #include <infiniband/verbs.h>
 

@@ -11,20 +11,18 @@ namespace ferry::verbs {
 // The RNICs of this machine: in libferry.so those of rnic/ (discover_rnics.cc), in a test its fake.
 std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics();
 
-// Null when `device` is not ours.
+// device_of() gives null when `device` is not ours.
 struct Device;
 Device* device_of(ibv_device* device);
 std::shared_ptr<device::MovableRnic> rnic_of(const Device& device);
-// For fork(): between the two calls the list of devices stays as it is, and no other thread is in
-// it.
+// For fork(): between the two calls the list of devices stays as it is, and no other thread uses it.
 void lock_devices();
 void unlock_devices();
 // Calls `visit` for each device of Ferry's own; looks for them first if this was not done yet.
 void visit_own_devices(const std::function<void(const Device& device, device::Rnic& rnic)>& visit);
 
-// While one lives, device lists that this thread asks for are the stock library's alone. The stock
-// ibv_import_device() looks into the private parts of every device of the list, which ours do not
-// have.
+// While a StockDevicesOnly lives, device lists that this thread asks for are the stock library's alone. The stock
+// ibv_import_device() looks into the private parts of every device of the list, and our devices have none.
 class StockDevicesOnly {
  public:
   StockDevicesOnly();

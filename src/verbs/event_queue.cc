@@ -59,7 +59,7 @@ int EventQueue::take(Event* out) {
     }
     if (got == 0) return EBADF;
     std::lock_guard lock(mutex_);
-    if (events_.empty()) {  // its event was forgotten meanwhile
+    if (events_.empty()) {  // the byte's event was forgotten meanwhile
       if (stale_bytes_ > 0) --stale_bytes_;
       continue;
     }

@@ -32,10 +32,10 @@ class EventQueue {
   // Never blocks. While 65536 events wait, another one is dropped: the application sees that there
   // are some.
   void push(const Event& event) noexcept;
-  // The oldest event; blocks or gives EAGAIN as the application set the descriptor. 0 or errno;
+  // Takes the oldest event; blocks or gives EAGAIN as the application set the descriptor. 0 or errno;
   // EINTR as read(2).
   int take(Event* out);
-  // Drops what waits for `element`, which will not be pushed again.
+  // Drops the waiting events of `element`, for which no event will be pushed again.
   void forget(const void* element);
 
  private:

@@ -41,7 +41,7 @@ class AllSignalsBlocked {
   sigset_t before_;
 };
 
-// The program's wishes. Writers hold the lock with all signals blocked, so a handler on the same
+// The actions that the program has set. Writers hold the lock with all signals blocked, so a handler on the same
 // thread never waits for itself; handlers read without the lock.
 class Table {
  public:
@@ -64,7 +64,7 @@ class Table {
     Table& table_;
   };
 
-  // With the lock held.
+  // Called with the lock held.
   const Action& get(int number) const { return entries_[index(number)].action; }
   void set(int number, const Action& action) {
     Entry& e = entries_[index(number)];
@@ -128,8 +128,7 @@ void send_again(int number, siginfo_t* info) {
 void on_signal(int number, siginfo_t* info, void* context) {
   const Action program = table.read(number);
   if (has_function(program)) return call(program, number, info, context);
-  // Another thread is taking the handler away: the kernel's table still has it, or had it a moment
-  // ago.
+  // Another thread is taking the handler away: the kernel's table still has on_signal(), or had it a moment ago.
   if (program.sa_handler == SIG_DFL) send_again(number, info);
 }
 

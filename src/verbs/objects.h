@@ -21,14 +21,14 @@
 namespace ferry::verbs {
 
 // ibv_device as providers know it: mlx5dv_is_supported() and its like look at the fields of
-// verbs_device that follow it.
+// verbs_device that follow ibv_device.
 struct Device {
   ibv_device device;
   const void* ops;
   std::byte provider_fields[256];
   unsigned number;     // of its node, uverbsN, if it is one of Ferry's own
   ibv_device* kernel;  // the stock library's device; null: it is one of Ferry's own
-  // The latest that was discovered. Under the list's mutex.
+  // The RNIC that was discovered last. Used with the list's mutex held.
   std::shared_ptr<device::MovableRnic>* rnic;
 };
 
@@ -59,10 +59,10 @@ struct Context : device::EventSink, device::MoveSink {
   ContextShell shell{};
   std::shared_ptr<device::MovableRnic> rnic;
   EventQueue async_events;  // closed for a device that has a descriptor for its events
-  // What code of the stock library may find behind verbs_context.priv.
+  // The memory that code of the stock library finds by verbs_context.priv.
   std::unique_ptr<std::byte[]> private_page;
-  std::unique_ptr<device::MovableContext> device;  // ends before what it reports to
-  std::atomic<bool> abandoned{false};              // belongs to the parent of this process
+  std::unique_ptr<device::MovableContext> device;  // ends before async_events
+  std::atomic<bool> abandoned{false};              // the RNIC belongs to this process's parent
   std::atomic<bool> dumped{false};                 // by ibv_dump_context: Stopped for good
   // Guards the reference counts of channels, PDs, MRs and XRC domains, and the members from here to
   // restore_mutex. Taken before the device's locks.
@@ -74,7 +74,7 @@ struct Context : device::EventSink, device::MoveSink {
   std::vector<std::unique_ptr<XrcDomain>> xrc_domains;
   std::vector<std::shared_ptr<QpCore>> shareable;  // XRC target QPs
   std::mutex restore_mutex;
-  // What ibv_restore_object() has made so far, by handle of the dump. Under restore_mutex.
+  // What ibv_restore_object() has made so far, by handle of the dump. Used with restore_mutex held.
   std::map<std::uint32_t, void*> restored;
 };
 
@@ -88,7 +88,7 @@ struct Pd {
   ibv_pd pd{};
   device::Pd* device = nullptr;         // null once deallocated; of a parent domain: its PD's
   std::atomic<std::uint32_t> users{0};  // objects made with this struct, and its parent domains
-  std::uint32_t references = 1;         // its maker's and one of each ibv_import_pd()
+  std::uint32_t references = 1;         // its maker's, and one of each ibv_import_pd()
   Pd* parent_of = nullptr;              // parent domains only
   Td* td = nullptr;
 };
@@ -176,7 +176,7 @@ struct Ah {
   device::Ah* device = nullptr;
 };
 
-// Null when `context` is null or belongs to another device.
+// Null when `context` is null or not one of ours.
 Context* context_of(ibv_context* context);
 
 inline Pd* to_pd(ibv_pd* pd) {
@@ -213,7 +213,7 @@ inline Srq* to_srq(ibv_srq* srq) {
 // 0, or the errno value with which calls on this context fail: ENODEV in a child after fork().
 int usable(const Context& context);
 
-// Makes the struct of a new device object. When `fill` or the memory for the struct fails
+// Makes the struct of a new device object. When `fill` throws, or there is no memory for the struct
 // (std::bad_alloc), the device object is destroyed. `fill` sets the cookie.
 template <typename T, typename Fill>
 T* adopt(Context& context, device::Object* device, Fill fill) {
@@ -227,7 +227,7 @@ T* adopt(Context& context, device::Object* device, Fill fill) {
   }
 }
 
-// Make the struct for a new device object. The verbs calls and ibv_restore_object() share these.
+// These make the struct for a new device object, for the verbs calls and for ibv_restore_object().
 Pd* wrap_pd(Context& context, device::Pd* device);
 Mr* wrap_mr(Context& context, ibv_pd* pd, device::Mr* device, void* address, std::size_t length);
 Mw* wrap_mw(Context& context, ibv_pd* pd, device::Mw* device, ibv_mw_type type);

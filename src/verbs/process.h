@@ -9,14 +9,14 @@
 
 namespace ferry::verbs {
 
-// What this process has once. Made when the first device is opened, never destroyed: threads run
+// What this process has once. Made when the first device, or rdma_cm, is opened, and never destroyed: threads run
 // until the very end. A child after fork() gets a new one.
 struct Process {
   Process();
   agent::Registry registry;
   agent::Agent agent;
   std::mutex mutex;
-  std::vector<Context*> contexts;  // all open ones
+  std::vector<Context*> contexts;  // all that are open
 };
 
 Process& process();

@@ -33,7 +33,7 @@ constexpr std::int64_t kForever = -1;
 using agent::now_ns;
 
 // The time that a call may still take, in nanoseconds; negative: for ever. It is never more than
-// was asked for: the clock may have jumped in the restore.
+// the program asked for, since the clock may have jumped in the restore.
 class Remaining {
  public:
   explicit Remaining(std::int64_t total)
@@ -86,7 +86,7 @@ int with_timespec(const timespec* timeout, Call call) {
       });
 }
 
-// select() changes its sets, also when it fails.
+// Keeps the sets of a select(), which changes them also when it fails.
 class SavedSets {
  public:
   SavedSets(int count, fd_set* a, fd_set* b, fd_set* c) : sets_{a, b, c} {
@@ -107,7 +107,8 @@ class SavedSets {
   std::size_t bytes_;
 };
 
-// nanosleep() and its like tell what is left when a handler of the program ends them.
+// Sleeps for `total`, in nanoseconds, by `call`: nanosleep() or its like, which tells what is left when a handler of
+// the program ends it.
 int sleep_for(std::int64_t total, timespec* left_out, int (*call)(const timespec*, timespec*)) {
   const Remaining remaining(total);
   Interruption interruption;
@@ -207,7 +208,7 @@ FERRY_EXPORT int nanosleep(const timespec* request, timespec* left) {
                    [](const timespec* r, timespec* l) { return FERRY_NEXT(nanosleep)(r, l); });
 }
 
-// This one returns the error instead of setting errno.
+// clock_nanosleep() returns the error instead of setting errno.
 FERRY_EXPORT int clock_nanosleep(clockid_t clock, int flags, const timespec* request,
                                  timespec* left) {
   const auto next = FERRY_NEXT(clock_nanosleep);

@@ -16,7 +16,7 @@ class Interruption {
  public:
   Interruption();
   // True: errno is EINTR, the process was frozen since, and no handler of the program ran on this
-  // thread. Then it starts anew, for the next try.
+  // thread. Then the object starts anew, for the next try of the call.
   bool was_restore();
 
  private:

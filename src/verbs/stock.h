@@ -1,7 +1,6 @@
 #pragma once
 
-// The libibverbs that would have been used without us. Contexts of other devices are passed on to
-// it.
+// The libibverbs that programs would use without us. Calls on contexts that are not ours are passed on to it.
 namespace ferry::verbs {
 
 // The definition of `name` after ours in the search order; null when there is none.

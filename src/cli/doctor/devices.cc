@@ -25,7 +25,7 @@ std::vector<KernelDevice> kernel_devices() {
   for (const auto& entry : std::filesystem::directory_iterator(kClass, error)) {
     KernelDevice& device = devices.emplace_back();
     device.name = entry.path().filename();
-    std::ifstream parent(entry.path() / "parent");  // rdma_rxe's devices alone have it
+    std::ifstream parent(entry.path() / "parent");  // only rdma_rxe's devices have it
     std::getline(parent, device.netdev);
   }
   std::ranges::sort(devices, {}, &KernelDevice::name);
@@ -80,7 +80,7 @@ Findings check_netdevs(const DeviceFacts& facts) {
 
 bool blocks(const UdpHolder& holder, const port::Address& address) {
   if (!holder.any_address) return holder.address == address;
-  // A socket for all IPv6 addresses mostly takes those of IPv4 as well.
+  // A socket for all IPv6 addresses mostly takes packets to IPv4 addresses as well.
   return !holder.address.is_ipv4() || address.is_ipv4();
 }
 

@@ -22,7 +22,7 @@ struct DeviceFacts {
   std::vector<rnic::Netdev> netdevs;
   std::vector<KernelDevice> kernel_devices;
   std::vector<UdpHolder> holders;  // of UDP port 4791
-  bool is_root = false;            // sees whose a socket is
+  bool is_root = false;            // root may see which process has a socket
 };
 
 DeviceFacts device_facts();

@@ -17,7 +17,7 @@ int run(const std::vector<std::string>& hosts, const std::string& tls, bool json
                 {"kernel", check_kernel(kernel_facts())}};
   const FerrydFacts ferryd = ferryd_facts(tls);
   report.push_back({"ferryd", check_ferryd(ferryd)});
-  // Without a ferryd nobody can ask other hosts, which is said of those that the user has named.
+  // Without a ferryd nobody can ask other hosts: the report says so of the hosts that the user has named.
   if (ferryd.state || !hosts.empty()) report.push_back({"hosts", check_hosts(host_facts(hosts))});
   std::fputs((json ? json_of(report) : text_of(report)).c_str(), stdout);
   return has_problem(report) ? 1 : 0;

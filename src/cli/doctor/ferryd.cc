@@ -139,7 +139,7 @@ Finding check_program(const StateReply::Program& program) {
           {}};
 }
 
-// Without a ferryd.
+// The findings when no ferryd answers.
 Findings check_alone(const FerrydFacts& facts) {
   Finding ferryd = of_failure("ferryd", facts.problem, "start it: ferryd, as root");
   ferryd.found += ", so that no program moves";
@@ -170,7 +170,7 @@ Findings check_alone(const FerrydFacts& facts) {
   return findings;
 }
 
-// What can be seen of CRIU here, without ferryd.
+// What is wrong with CRIU, as far as this command can see without ferryd; empty: nothing.
 std::string criu_problem(bool is_root) {
   try {
     host::CriuRunner criu({host::CriuRunner::find("criu"),
@@ -183,8 +183,8 @@ std::string criu_problem(bool is_root) {
   }
 }
 
-// Of the ferryd that belongs to this command: in ../sbin of it when installed, beside it in a build.
-// Empty: the command is installed without it.
+// The build id of the ferryd that belongs to this command: in sbin of the command's prefix when installed, beside the
+// command in a build. Empty: the command is installed without a ferryd.
 std::string build_of_ferryd() {
   std::error_code error;
   const auto installed = prefix() / "sbin/ferryd";

@@ -7,7 +7,7 @@
 #include "cli/doctor/finding.h"
 #include "ferry.pb.h"
 
-// What the ferryd of this host says, and without one, what this user can see of what it would need.
+// What the ferryd of this host says; without one, what this user can see of what a ferryd would need.
 namespace ferry::cli::doctor {
 
 struct FerrydFacts {
@@ -20,7 +20,7 @@ struct FerrydFacts {
   // Without a ferryd:
   std::string criu_problem;  // a line; empty: none is seen
   bool has_certificates = false;
-  std::string certificate_problem;  // a line; empty: they are good
+  std::string certificate_problem;  // a line; empty: none is seen
 };
 
 // `tls`: the folder of certificates that is looked at without a ferryd.

@@ -19,12 +19,12 @@ struct Finding {
   State state = State::kOk;
   std::string found;
   std::string way_out;  // empty: there is nothing to do
-  std::string host;     // that it is about; empty: this one
+  std::string host;     // that the finding is about; empty: this host
 };
 using Findings = std::vector<Finding>;
 
-// A finding whose text and way out are those of a failure's line, which has them in this order with
-// "; " between. `way_out`: for a line without one.
+// Makes a finding of a failure's line, which has the text and the way out, with "; " between. `way_out`: the way out
+// for a line that has none.
 Finding of_failure(const std::string& check, const std::string& line,
                    const std::string& way_out = {});
 

@@ -110,7 +110,7 @@ HostFacts host_facts(const std::vector<std::string>& wanted) {
     threads.emplace_back([&paths = facts.paths[static_cast<std::size_t>(i)],
                           &reached = facts.reply.hosts(i)] { paths = paths_to(reached.rdma()); });
   }
-  threads.clear();  // each has ended
+  threads.clear();  // waits until each has ended
   return facts;
 }
 

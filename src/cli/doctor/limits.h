@@ -15,7 +15,7 @@ struct LimitFacts {
   int receive_bytes = 0;       // that such a socket was given, of port::kReceiveBuffer
   int send_bytes = 0;          // of port::kSendBuffer
   bool has_gso = false, has_gro = false;
-  unsigned last_ephemeral = 0;  // the kernel gives such UDP ports to anybody; 0: unknown
+  unsigned last_ephemeral = 0;  // the last UDP port that the kernel gives to anybody; 0: unknown
 };
 
 LimitFacts limit_facts();

@@ -21,9 +21,9 @@ namespace ferry::cli::doctor {
 namespace {
 
 constexpr std::size_t kSmall = 100;  // bytes of a packet that gets everywhere
-constexpr int kMostAddresses = 4;    // of a host
+constexpr int kMostAddresses = 4;    // of one host
 constexpr int kAnswerMs = 250;       // for the other kernel's answer
-// The kernel says once a second only that nobody has a port, when it has said so a few times.
+// When a kernel has said a few times that nobody has a port, it says so only once a second.
 constexpr std::chrono::milliseconds kUntilNext{1100};
 // The port before those of slots, which no program of Ferry's has: the kernel answers for it.
 constexpr std::uint16_t kNobodysPort = port::kSlotUdpPortBase;
@@ -37,7 +37,7 @@ class Asker {
         socket_(::socket(is_ipv4_ ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     port::SocketAddress address;
     const socklen_t size = port::to_socket_address({to, kNobodysPort}, 0, &address);
-    // Never fragmented, and whatever the kernel takes for the path's MTU.
+    // Packets are never fragmented, and go out whatever the kernel takes for the path's MTU.
     const int probe = is_ipv4_ ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE;
     is_good_ =
         socket_ &&
@@ -46,7 +46,7 @@ class Asker {
         ::connect(socket_.get(), &address.any, size) == 0;
   }
 
-  // The address of this host that packets leave from.
+  // The address of this host from which packets leave.
   std::optional<port::Address> from() const {
     port::SocketAddress address{};
     socklen_t size = sizeof address;
@@ -54,7 +54,7 @@ class Asker {
     return port::from_socket_address(address).address;
   }
 
-  // `bytes`: from the IP header on.
+  // Whether a packet of `bytes`, counted from the IP header on, is seen to arrive.
   bool arrives(std::size_t bytes) const {
     if (is_answered(bytes)) return true;
     std::this_thread::sleep_for(kUntilNext);
@@ -66,7 +66,7 @@ class Asker {
     const std::vector<std::byte> payload(bytes - (is_ipv4_ ? 28 : 48));  // IP and UDP
     int error = 0;
     socklen_t size = sizeof error;
-    // What came in late for an earlier packet says nothing of this one.
+    // An error that came late, for an earlier packet, says nothing of this one.
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (::send(socket_.get(), payload.data(), payload.size(), 0) < 0) return false;
     pollfd answer{socket_.get(), POLLIN, 0};
@@ -110,7 +110,7 @@ std::optional<std::uint32_t> largest_mtu(std::uint32_t wanted,
   if (!arrives(kSmall)) return std::nullopt;
   for (std::uint32_t mtu = wanted; mtu >= rnic::kLeastMtu; mtu /= 2) {
     if (arrives(mtu + rnic::kMostHeaders)) return mtu;
-    // Silence is of this size only if a small one is still answered.
+    // The silence is due to the packet's size only if a small packet is still answered.
     if (!arrives(kSmall)) return std::nullopt;
   }
   return 0;

@@ -20,13 +20,13 @@ namespace ferry::cli::doctor {
 
 struct Path {
   port::Address to;
-  std::string netdev;        // of this host, that leads there
+  std::string netdev;        // the interface of this host that leads there
   std::uint32_t wanted = 0;  // the RDMA MTU that both ends have
   std::uint32_t passes = 0;  // the largest RDMA MTU that gets there; 0: none does
 };
 
-// `arrives`: whether a packet of so many bytes was seen to arrive. Nothing: not even small ones are,
-// so that nothing is known.
+// The largest RDMA MTU, up to `wanted`, that gets there; 0: none does. `arrives`: whether a packet of so many bytes was
+// seen to arrive. Nothing: not even small packets were, so that nothing is known.
 std::optional<std::uint32_t> largest_mtu(std::uint32_t wanted,
                                          const std::function<bool(std::size_t bytes)>& arrives);
 

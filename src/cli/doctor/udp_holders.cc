@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The address of a line: words of four bytes, each printed as a number of this machine.
+// The bytes of a line's address: words of four bytes, each printed as a number in this machine's byte order.
 std::vector<unsigned char> bytes_of(const std::string& digits) {
   std::vector<unsigned char> bytes;
   for (std::size_t at = 0; at + 8 <= digits.size(); at += 8) {

@@ -15,8 +15,8 @@ struct UdpHolder {
   port::Address address;
   bool any_address = false;  // bound to all addresses of its family; `address` is of no use then
   uid_t user = 0;
-  pid_t pid = 0;        // 0: no process has it that this user may look into, or the kernel itself
-  std::string program;  // of the process
+  pid_t pid = 0;           // 0: the kernel has it, or a process into which this user may not look
+  std::string program;     // of the process
   bool is_ferrys = false;  // the process is root's ferryd, or has libferry.so
 };
 

@@ -24,10 +24,10 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kGoodFor{5};     // what other programs have said
+constexpr seconds kGoodFor{5};     // how long the answers of other programs are kept
 constexpr seconds kSayVersion{5};  // for a program to say its version
-constexpr int kMostAsking = 4;     // who ask other hosts at the same time
-constexpr int kMostHosts = 64;     // of one call
+constexpr int kMostAsking = 4;     // calls of reach() at the same time
+constexpr int kMostHosts = 64;     // hosts of one call
 
 // The first line of PROGRAM --version; empty: it cannot be run.
 std::string version_of(const std::string& program) {
@@ -127,7 +127,7 @@ v1::ReachReply Checkup::reach(const v1::ReachRequest& request) {
   } const turn(asking_);
   if (request.hosts_size() > 0) need_other_hosts(host_);
   if (asking_ > kMostAsking) throw Failure("others ask for other hosts just now; try again");
-  std::vector<std::pair<std::string, std::string>> hosts;  // where, and whose certificate
+  std::vector<std::pair<std::string, std::string>> hosts;  // address, and name in the certificate
   for (const auto& host : request.hosts()) hosts.emplace_back(host, std::string());
   if (hosts.empty()) {
     for (const auto& [ferryd, host] : directory_.hosts()) hosts.emplace_back(ferryd, host);
@@ -135,7 +135,7 @@ v1::ReachReply Checkup::reach(const v1::ReachRequest& request) {
   if (request.hosts_size() > kMostHosts) {
     throw Failure(fmt::format("these are more than {} hosts; name fewer of them", kMostHosts));
   }
-  // Of those that this ferryd knows, so many are enough to see what is wrong.
+  // Of the hosts that this ferryd knows, kMostHosts are enough to see what is wrong.
   if (hosts.size() > kMostHosts) hosts.resize(kMostHosts);
   std::vector<v1::Reached> results(hosts.size());
   std::vector<std::jthread> threads;
@@ -145,7 +145,7 @@ v1::ReachReply Checkup::reach(const v1::ReachRequest& request) {
       if (!host.second.empty()) results[i].set_host(printable(host.second));
     });
   }
-  threads.clear();  // each has ended
+  threads.clear();  // waits until each has ended
   v1::ReachReply reply;
   for (auto& result : results) *reply.add_hosts() = std::move(result);
   return reply;

@@ -17,23 +17,22 @@ class CriuRunner;
 class Directory;
 struct ThisHost;
 
-// What ferryd says to `ferry doctor`, which any user may start, on this host or on another one of
-// the CA. It looks and changes nothing, and however often it is asked, it starts other programs
-// once in a while only. Any thread may call.
+// Answers `ferry doctor`, which any user may start, on this host or on another host of the CA. A Checkup looks and
+// changes nothing, and however often it is asked, it starts other programs once in a while only. Any thread may call.
 class Checkup {
  public:
   struct Setup {
     std::string image_directory;
-    std::vector<std::string> programs;  // of others, by which containers are moved
+    std::vector<std::string> programs;  // not Ferry's own, by which containers are moved
     std::uint16_t image_port = 0;       // 0: other hosts are not served
   };
   Checkup(const ThisHost& host, CriuRunner& criu, const Directory& directory, Setup setup);
 
   v1::StateReply state();
-  // For the ferryd of another host.
+  // Answers the ferryd of another host.
   v1::ProbeReply answer(const v1::ProbeRequest& request);
-  // Asks other ferryds, all at once. Throws Failure when these are too many, or this ferryd serves
-  // its own host only.
+  // Asks other ferryds, all at once. Throws Failure when the request names too many, too many calls are under way, or
+  // this ferryd serves its own host only.
   v1::ReachReply reach(const v1::ReachRequest& request);
 
  private:

@@ -58,7 +58,7 @@ void forget_networks_of_others(Held* held) {
   for (const auto& process : held->processes) {
     if (pid == process.pid && start_time(pid) == process.started) return;
   }
-  held->netns = "/proc/0/ns/net";  // nobody's
+  held->netns = "/proc/0/ns/net";  // no process has this one
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ std::shared_ptr<FormerMove> Daemon::former(std::uint64_t move_id) {
 
 // --- other ferryds
 
-// The name of the asking ferryd's host.
+// The name of the asking ferryd's host: what it says itself, if its certificate (`from`) agrees. Throws Failure.
 static std::string asker(const std::string& said, const std::string& from) {
   if (!from.empty() && said != from) {
     throw Failure(
@@ -166,7 +166,7 @@ void Daemon::need_same_version(const std::string& host, const std::string& versi
 }
 
 void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
-  await_recovery();  // arrivals at a former ferryd are in nobody's way then
+  await_recovery();  // then no arrival at a former ferryd is in the way
   need_same_version(asker(request.host(), from), request.version());
   if (request.host() == host_.name) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
@@ -239,7 +239,7 @@ Answer Daemon::abort(std::uint64_t move_id, const std::string& from) {
   return answer_of_former(move_id);
 }
 
-// The answer about an arrival at a former ferryd: unless it is committed it never will be.
+// The answer about an arrival at a former ferryd: an arrival that is not committed never will be.
 Answer Daemon::answer_of_former(std::uint64_t move_id) {
   return DestinationDecision::recovered(decisions_.decision(move_id, Side::kDestination)).answer();
 }
@@ -272,7 +272,7 @@ void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
 
 // --- the control protocol
 
-// One side of a move is on this host, the other on another.
+// A move has only one of its two sides on this host.
 std::shared_ptr<UnderWay> Daemon::under_way(std::uint64_t move_id) {
   if (auto arriving = arrival(move_id)) return arriving;
   if (auto move = departures_.find(move_id)) return move;
@@ -314,8 +314,8 @@ agent::Done Daemon::dump_failed(pid_t pid) {
   return {};
 }
 
-// The move by which the program leaves or arrives whose runtime restores an image with this note;
-// null: there is none.
+// A container runtime restores an image that has this note: gives the move by which the image's program leaves or
+// arrives; null: there is none.
 std::shared_ptr<UnderWay> Daemon::move_of_note(const std::string& text) {
   await_recovery();
   const auto note = parse_note(text);
@@ -343,7 +343,7 @@ agent::Done Daemon::restored(const agent::Restored& process) {
     return {code, code == 1 ? "its move was given up" : "", ""};
   }
   if (process.waits) {
-    // A former ferryd's arrival, which was not committed. Its connections may go on at the source.
+    // The process arrived at a former ferryd, and was not committed. Its connections may go on at the source.
     silence(process.pid);
     return {1, "its move was given up", ""};
   }
@@ -352,7 +352,7 @@ agent::Done Daemon::restored(const agent::Restored& process) {
 }
 
 agent::Done Daemon::action(const agent::Action& action) {
-  if (action.move_id == 0) return {};  // another's CRIU
+  if (action.move_id == 0) return {};  // this CRIU was not started by a ferryd
   await_recovery();
   if (const auto move = under_way(action.move_id)) {
     return {move->action(action.name, action.pid), "", ""};
@@ -368,8 +368,8 @@ agent::Done Daemon::action(const agent::Action& action) {
   return {recovered.committed() ? 0 : 1, "", ""};
 }
 
-// A former ferryd has called the network hook's `hold` for this container, which may have ended
-// after this ferryd's `activate`.
+// A former ferryd has called the network hook's `hold` for this container. That `hold` may have ended after this
+// ferryd's `activate`.
 agent::Done Daemon::join_network_again(pid_t root) {
   try {
     units_.join_network_again(root);
@@ -379,7 +379,8 @@ agent::Done Daemon::join_network_again(pid_t root) {
   return {};
 }
 
-// A move's id is no secret: it names CRIU's image folder, and every user sees that name.
+// False when this move is under way and `pid` is no process of its program. A move's id is no secret: it names CRIU's
+// image folder, and every user sees that name.
 bool Daemon::is_of_move(pid_t pid, std::uint64_t move_id) {
   const auto move = under_way(move_id);
   return !move || move->has_process(pid);

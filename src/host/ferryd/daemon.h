@@ -16,8 +16,8 @@
 #include "host/peers/messages.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
-// somebody else's CRIU (a container runtime's). It gives every message of the control protocol to
-// the move or checkpoint that it concerns.
+// somebody else's CRIU (a container runtime's). The daemon gives every message of the control protocol
+// to the move or checkpoint that the message concerns.
 namespace ferry::host {
 
 class Carrier;
@@ -31,20 +31,22 @@ class Daemon : public ControlHandler {
          Carrier& carrier, MovedNames& moved_names, Accounts& accounts, const History& history);
   ~Daemon() override;
 
-  // Takes up what former ferryds of this host have left, by the journal. Until then all requests
-  // wait.
+  // Takes up what former ferryds of this host have left, by the journal. Until then requests wait (await_recovery())
+  // that may concern a move, an arrival or a checkpoint of a former ferryd. These are served before: cancel() and ps();
+  // letters() and moved_names(); pause_tree(), dump_failed(), registered(), datagram_qps() and locate(); and frozen()
+  // for a program that this ferryd itself has stopped.
   void recover();
 
   // --- the ferry command, for `user`: root, or the owner of the program. Throw Failure.
-  // Several programs move as one: all, or none.
+  // Moves programs; several move as one: all, or none.
   v1::GroupReport move(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                        const MoveOptions& options, const Move::Progress& progress);
-  // Looks only whether they could move.
+  // Only looks whether the programs could move.
   v1::GroupPlan plan(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                      const MoveOptions& options);
   // Gives up moves that are under way.
   void cancel(uid_t user, const v1::CancelRequest& request);
-  // Of another user's programs it shows no more than /proc shows to everybody.
+  // Of another user's programs ps() shows no more than /proc shows to everybody.
   v1::PsReply ps(uid_t user);
   // Moves of programs that `ferry ps` shows, or would have shown, to the user in full.
   v1::HistoryReply history(uid_t user, const v1::HistoryRequest& request);

@@ -57,7 +57,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
   return group;
 }
 
-// What a move of these programs begins with. Throws Failure.
+// Checks that a move of these programs may begin, and gives their units. Throws Failure.
 std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
                                                          const std::vector<std::string>& programs,
                                                          const MoveOptions& options) {
@@ -226,7 +226,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   const auto record = decisions_.find(move_id, Side::kSource);
   if (!record) return;
   decisions_.record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
-  // All programs of the group.
+  // The same for all programs of the group.
   for (const auto id : record->moves) {
     if (const auto other = former(id)) other->resolve_abort();
   }

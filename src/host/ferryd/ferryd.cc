@@ -70,10 +70,9 @@ constexpr int kMappedBytes =
     128 * 1024;  // from this size on, an allocation is a mapping of its own
 
 // Each move has threads of its own, and malloc gives threads up to eight arenas for each processor.
-// Every arena keeps what the largest move needed, among it pieces of images of 1 MiB each, which
-// malloc takes from arenas once it has seen one freed, unless its threshold is fixed. Without these
-// settings 45 MB were resident after 240 moves and growing, of which 2 were in use; with them 28 MB
-// are after 999.
+// Every arena keeps what the largest move needed. That includes pieces of images, of 1 MiB each: malloc takes them
+// from arenas once it has seen one freed, unless its threshold is fixed. Without these settings 45 MB were resident
+// after 240 moves, and growing, of which 2 MB were in use; with the settings 28 MB are resident after 999 moves.
 void keep_heap_small() {
   ::mallopt(M_ARENA_MAX, kArenas);
   ::mallopt(M_MMAP_THRESHOLD, kMappedBytes);
@@ -82,7 +81,7 @@ void keep_heap_small() {
 // Makes the folder of images, without those of moves that a former ferryd left behind.
 void make_image_directory(const std::string& path) {
   std::error_code error;
-  report_failure([&] { unmount_all(targets_below(path)); });  // by a CRIU that was killed
+  report_failure([&] { unmount_all(targets_below(path)); });  // mounts of a CRIU that was killed
   std::filesystem::remove_all(path, error);
   std::filesystem::create_directories(path, error);
   if (error) throw Failure("cannot make " + path + ": " + error.message());
@@ -165,7 +164,7 @@ std::string name_of_host(const Options& options, const std::optional<Credentials
   return options.host.empty() ? name : options.host;
 }
 
-// Empty: other hosts are not served.
+// The address on which ferryd serves other hosts; empty: it does not serve them.
 std::string address_for_others(const Options& options,
                                const std::optional<Credentials>& credentials) {
   if (options.listen.empty()) {
@@ -235,7 +234,7 @@ void set_up_process() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-// Null: other hosts are not served.
+// Null: ferryd does not serve other hosts.
 std::unique_ptr<ImageReceiver> make_image_receiver(const Options& options, const ThisHost& host) {
   if (host.address.empty()) return nullptr;
   const auto [here, port] = split_host_port(host.address, kFerrydPort);
@@ -243,7 +242,7 @@ std::unique_ptr<ImageReceiver> make_image_receiver(const Options& options, const
                                          host.credentials);
 }
 
-// Null: nobody has asked for it.
+// Null: there is no --metrics-port.
 std::unique_ptr<MetricsServer> serve_metrics_to_others(const Options& options, const ThisHost& host,
                                                        MetricsServer::Page page) {
   if (!options.metrics_port) return nullptr;

@@ -23,7 +23,7 @@ struct Options {
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;
-  std::string metrics_socket, metrics_group;  // socket: empty: in the folder of `api`
+  std::string metrics_socket, metrics_group;  // metrics_socket empty: beside `api`
   std::optional<std::uint16_t> image_port, metrics_port;
   bool insecure = false;
 };

@@ -19,7 +19,7 @@ using Steady = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 5;
 constexpr milliseconds kAnswer{5000};  // for an answer that needs no work
-constexpr milliseconds kCriu{45000};   // for CRIU to be looked at
+constexpr milliseconds kCriu{45000};   // for the other host to look at its CRIU
 
 double in_ms(nanoseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -28,7 +28,7 @@ double in_ms(nanoseconds time) {
 // One question and its answer.
 struct RoundTrip {
   nanoseconds time{0};
-  nanoseconds ahead{0};  // the other clock, if it was read half way
+  nanoseconds ahead{0};  // of the other clock, if it was read half way through `time`
 };
 
 RoundTrip measure(Peer& peer) {
@@ -51,7 +51,8 @@ void measure_times(Peer& peer, v1::Reached* out) {
   out->set_clock_uncertainty_ms(in_ms(trips.front().time) / 2);
 }
 
-// Opens the port for images as a move does, and closes it without a word.
+// Connects to the port for images as a move does, and closes the connection without a word. Gives what fails; empty:
+// nothing.
 std::string image_problem(const Peer& peer, std::uint32_t port, const Credentials* credentials) {
   if (port == 0 || port > 65535) return "it has no port for images";
   try {
@@ -63,7 +64,7 @@ std::string image_problem(const Peer& peer, std::uint32_t port, const Credential
   }
 }
 
-// What another host says goes to a terminal.
+// Makes fit for a terminal what another host says.
 std::string said(const std::string& text) {
   return printable(one_line(text));
 }

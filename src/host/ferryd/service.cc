@@ -21,7 +21,7 @@
 namespace ferry::host {
 namespace {
 
-// Failures on purpose are FAILED_PRECONDITION: callers tell them from a connection that broke.
+// What `call` throws becomes FAILED_PRECONDITION, so that callers can tell it from a connection that broke.
 template <typename Call>
 grpc::Status guarded(Call call) {
   try {
@@ -31,7 +31,7 @@ grpc::Status guarded(Call call) {
   }
 }
 
-// A call of another ferryd: `call` gets the name in its certificate.
+// Answers another ferryd: `call` gets the name in that ferryd's certificate.
 template <typename Call>
 grpc::Status answered(const grpc::ServerContext& context, Call call) {
   return guarded([&] {

@@ -17,7 +17,7 @@ class ImageReceiver;
 class Whereabouts;
 struct ThisHost;
 
-// For other ferryds. Both services refer to what they are given.
+// For other ferryds. Both services keep references to their arguments.
 std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
                                                    Directory& directory, Whereabouts& whereabouts,
                                                    const ImageReceiver& images, Checkup& checkup);

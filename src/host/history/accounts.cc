@@ -37,7 +37,7 @@ std::string id_of(std::uint64_t move_id) {
   return fmt::format("{:016x}", move_id);
 }
 
-// What the line says to people.
+// The part of the log line that is for people; fields() gives the part for programs.
 std::string sentence(const v1::PastMove& move) {
   const std::string what = move.kind() == "move"
                                ? fmt::format("'{}'", move.program())

@@ -28,11 +28,11 @@ std::string crc_of(const std::string& text) {
 }
 
 void bound(std::string* text, std::size_t most) {
-  // Also what the cut has left of a character.
+  // printable() also replaces a character that the cut split.
   *text = printable(one_line(*text).substr(0, most));
 }
 
-// Of whatever others may have said.
+// Shortens the texts that other hosts may have sent.
 void bound(v1::PastMove* move) {
   for (auto* name : {move->mutable_program(), move->mutable_from(), move->mutable_to()}) {
     bound(name, History::kMostName);
@@ -52,7 +52,7 @@ std::string line_of(const v1::PastMove& move) {
 }
 
 bool write_all(int file, const std::string& text) {
-  errno = ENOSPC;  // of a write that is cut short
+  errno = ENOSPC;  // for a write that is cut short, which sets no errno
   return ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
@@ -77,7 +77,7 @@ History::History(std::string path) : path_(std::move(path)) {
   }
 }
 
-// With the mutex, or before anybody else has the object.
+// Called with the mutex held, or before anybody else has the object.
 void History::warn(const char* what) {
   if (!warned_) {
     log::warn("cannot {} {}, which has the history of moves: {}", what, path_, error_text(errno));
@@ -118,7 +118,7 @@ void History::take(const std::string& line) {
   ++lines_;
   v1::PastMove move;
   json::JsonParseOptions options;
-  options.ignore_unknown_fields = true;  // of a later version
+  options.ignore_unknown_fields = true;  // a later version may have written them
   const std::size_t size = line.size() < kCrcDigits + 1 ? 0 : line.size() - kCrcDigits - 1;
   const std::string text = line.substr(0, size);
   if (size == 0 || line.substr(size) != ' ' + crc_of(text) ||
@@ -136,7 +136,7 @@ void History::take(const std::string& line) {
   trim(owner);
 }
 
-// With the mutex, after a move of this owner's has been added.
+// Called with the mutex held, after a move of `owner` has been added.
 void History::trim(std::uint32_t owner) {
   const auto is_owners = [&](const v1::PastMove& move) { return move.owner() == owner; };
   const auto count = static_cast<std::size_t>(std::ranges::count_if(moves_, is_owners));
@@ -148,7 +148,7 @@ void History::trim(std::uint32_t owner) {
 }
 
 v1::PastMove* History::find(std::uint64_t move_id, const std::string& direction) {
-  // The latest first: who ends has begun not long ago.
+  // The latest first: a move that ends has begun not long ago.
   const auto found = std::find_if(moves_.rbegin(), moves_.rend(), [&](const v1::PastMove& move) {
     return move.move_id() == move_id && move.direction() == direction;
   });
@@ -174,11 +174,11 @@ std::optional<v1::PastMove> History::end(std::uint64_t move_id, Side side, const
   bound(move);
   append(*move);
   v1::PastMove ended = *move;
-  trim(ended.owner());  // which may have become known just now
+  trim(ended.owner());  // the owner may have become known just now
   return ended;
 }
 
-// With the mutex.
+// Called with the mutex held.
 void History::append(const v1::PastMove& move) {
   if (!file_) return;
   // A line that a full disk has cut off must not spoil this one.
@@ -193,7 +193,7 @@ void History::append(const v1::PastMove& move) {
   if (++lines_ > kCompactAbove) compact();
 }
 
-// With the mutex. Readers find the old file or the new one.
+// Called with the mutex held. Readers find the old file or the new one.
 void History::compact() {
   lines_ = moves_.size();
   const std::string next = path_ + ".new";
@@ -222,7 +222,7 @@ std::vector<v1::PastMove> History::under_way() const {
 
 std::optional<v1::PastMove> History::departure(const std::string& program, uid_t user) const {
   std::string name = program;
-  bound(&name, kMostName);  // as it was taken in
+  bound(&name, kMostName);  // as begin() has cut the names
   std::lock_guard lock(mutex_);
   for (const auto& move : moves_ | std::views::reverse) {
     if (move.program() != name || !may_know(user, move)) continue;

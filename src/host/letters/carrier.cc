@@ -30,22 +30,23 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kPatience{60};  // with a letter whose receiver is nowhere
+constexpr seconds kPatience{60};  // how long a letter is tried whose receiver is nowhere
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
-// A receiver may just be connecting its QP with the sender's.
+// While a process's latest letter is fresh, its letters are tried more often: the receiver may just be connecting its
+// QP with the sender's.
 constexpr milliseconds kFresh{3000}, kLongestPauseOfFresh{30};
-constexpr milliseconds kAnswer{5000};          // of another ferryd, with the first handshake
-constexpr milliseconds kDelivery{5000};        // to a process, with its answer
-constexpr milliseconds kOfProgram{1000};       // of a process
-constexpr std::size_t kMostBytes = 1 << 20;    // of a letter
-constexpr std::size_t kMostLetters = 1 << 16;  // of a process, under way
+constexpr milliseconds kAnswer{5000};          // for another ferryd, the first handshake included
+constexpr milliseconds kDelivery{5000};        // for a process to take letters and answer
+constexpr milliseconds kOfProgram{1000};       // for a process to give its status
+constexpr std::size_t kMostBytes = 1 << 20;    // of one letter
+constexpr std::size_t kMostLetters = 1 << 16;  // of a process, not yet taken by its thread
 constexpr std::size_t kMostRoutes = 1 << 17;
 
 bool is_settled(std::int32_t error) {
   return error == 0 || error == EINVAL;
 }
 
-// A ferryd is where a peer's address is, as a rule.
+// The ferryd that a peer with this GID should have: as a rule, a host's ferryd listens at its RDMA address too.
 Carrier::Ferryd at_address(const port::Address& gid) {
   return {join_host_port(to_string(gid), kFerrydPort), {}};
 }
@@ -94,7 +95,7 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
   if (is_new) std::thread([this, pid] { work(pid); }).detach();
 }
 
-// Until no letter of the process is left.
+// The thread of a process's box: carries its letters until none is left, or the Carrier ends.
 void Carrier::work(pid_t pid) {
   std::vector<Pending> mine;
   milliseconds pause = kFirstPause;
@@ -117,7 +118,7 @@ void Carrier::work(pid_t pid) {
   changed_.notify_all();
 }
 
-// Takes out the letters that need no further try.
+// Tries all letters once, and takes those out of `letters` that need no further try.
 void Carrier::carry(pid_t pid, std::vector<Pending>* letters) {
   Letters all, unwanted;
   for (const auto& pending : *letters) all.push_back(pending.letter);
@@ -129,7 +130,8 @@ void Carrier::carry(pid_t pid, std::vector<Pending>* letters) {
     Pending& pending = (*letters)[i];
     if (is_settled(errors[i])) continue;
     const bool is_late = now - pending.since >= kPatience;
-    // A program without Ferry may have another QP of the same number.
+    // EOPNOTSUPP: a program without Ferry has a QP of this name. It may be another QP of the same number, so the
+    // letter is tried on.
     const bool is_unwanted = is_late || errors[i] == EOPNOTSUPP;
     if (is_unwanted && !std::exchange(pending.is_given_back, true)) {
       unwanted.push_back(pending.letter);
@@ -172,10 +174,11 @@ std::vector<Carrier::Ferryd> Carrier::known() const {
   return known;
 }
 
-// First where each receiver was last, then here, then everywhere.
+// Asks the ferryd where each receiver was last, then the programs of this host, then all known ferryds and those at
+// the receivers' GIDs. A letter that is settled is not asked about again.
 Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std::string>* silent) {
   Errors errors(letters.size(), ENOENT);
-  // Asks `ferryd` for those of `letters` that `picks`, in their order, and notes what it says.
+  // Asks `ferryd` about the unsettled letters that `picks` chooses, in their order, and notes its answers in `errors`.
   std::mutex noting;
   const auto try_there = [&](const Ferryd& ferryd, auto picks) {
     Letters part;
@@ -193,7 +196,7 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
     std::lock_guard lock(noting);
     if (!answers) silent->insert(ferryd.address);
     for (std::size_t i = 0; answers && i < part.size(); ++i) {
-      // What one host knows of the QP is not forgotten because others know nothing.
+      // What one host has said of the QP stays when another host does not know the QP.
       if (!is_settled(errors[indexes[i]]) && (*answers)[i] != ENOENT)
         errors[indexes[i]] = (*answers)[i];
     }
@@ -244,7 +247,7 @@ std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters&
   try {
     const auto peer = peers_.get(ferryd.address, ferryd.host);
     const grpc::Status status = peer->try_call(request, &reply, kAnswer);
-    // A connection that is being made is not begun anew.
+    // After a timeout the peer is kept, since its connection may just be being made.
     if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
     if (!status.ok() || static_cast<std::size_t>(reply.errors_size()) != letters.size())
       return std::nullopt;
@@ -265,7 +268,8 @@ std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters&
   return errors;
 }
 
-// Programs tell what QPs they have. One that claims another's receives only what names it.
+// Programs tell their QPs and the QPs' peers. A letter goes to a program only if the receiving QP is the program's own
+// (QpNames).
 std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
   std::vector<pid_t> owners(letters.size(), 0);
   for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
@@ -288,7 +292,7 @@ std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
   return owners;
 }
 
-// Receiving QPs that programs of this host have, but none of Ferry's.
+// Sets EOPNOTSUPP for letters whose receiving QP belongs to a program of this host that runs without Ferry.
 void Carrier::note_others(const Letters& letters, const std::vector<pid_t>& owners,
                           Errors* errors) {
   std::vector<device::Letter::End> names;
@@ -327,7 +331,7 @@ Carrier::Errors Carrier::hand_over(const Letters& letters, Task task) {
     try {
       delivered = control_.deliver(process.first, part, kDelivery);
     } catch (const Failure&) {
-      delivered.errors.assign(part.letters.size(), ESRCH);  // it has ended, or just stops
+      delivered.errors.assign(part.letters.size(), ESRCH);  // the process has ended, or stops
     }
     for (std::size_t i = 0; i < process.second.size(); ++i)
       errors[process.second[i]] = delivered.errors[i];

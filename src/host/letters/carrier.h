@@ -31,7 +31,7 @@ class Carrier {
  public:
   // The ferryd of a host.
   struct Ferryd {
-    std::string address, host;  // address:port, and the host's name; empty: this one
+    std::string address, host;  // address:port, and the host's name; both empty: this ferryd
     auto operator<=>(const Ferryd&) const = default;
   };
   // A QP and its peer.
@@ -39,7 +39,7 @@ class Carrier {
     device::Letter::End own, peer;
   };
 
-  // Until then after a start of ferryd, a process that has not registered may be one of Ferry's.
+  // For this long after ferryd's start, a process that has not registered may still be one of Ferry's.
   static constexpr std::chrono::seconds kAllHaveRegistered{3};
 
   Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
@@ -48,23 +48,24 @@ class Carrier {
   ~Carrier();
   Carrier(const Carrier&) = delete;
 
-  // Letters of process `pid` of this host. Those of QPs that are not its own are dropped, with a line
-  // in the log. Returns at once.
+  // Takes letters of process `pid` of this host. Letters in the name of a QP that is not the process's own are
+  // dropped, with a line in the log. Returns at once.
   void send(pid_t pid, std::vector<device::Letter> letters);
-  // What another ferryd sends. Throws Failure for a malformed request.
+  // Delivers the letters that another ferryd sends, or says which of them programs of this host would get. Throws
+  // Failure for a malformed request.
   v1::LettersReply receive(const v1::LettersRequest& request);
-  // There is a ferryd at this place, which may be asked.
+  // Notes that there is a ferryd at this place, which can be asked from now on.
   void met(const Ferryd& ferryd);
 
   struct Found {
-    // Where the peers' programs are; nothing for one that no ferryd knows.
+    // For each connection, where the peer's program is; nothing: no ferryd knows it.
     std::vector<std::optional<Ferryd>> places;
     std::set<std::string> silent;  // addresses, with ports, where no ferryd answers
   };
   Found find(const std::vector<Connection>& connections);
   // Asks whether there are ferryds at these addresses. Those that answer are known from now on.
   void find_at(const std::set<port::Address>& addresses);
-  // The ferryds of other hosts.
+  // The ferryds of other hosts: those that the directory tells, and those of met().
   std::vector<Ferryd> known() const;
 
  private:
@@ -74,23 +75,23 @@ class Carrier {
   struct Pending {
     device::Letter letter;
     Clock::time_point since;
-    bool is_given_back = false;  // nevertheless it is tried on
+    bool is_given_back = false;  // its sender has got it back; it is tried on nevertheless
   };
   struct Box {
-    std::vector<Pending> letters;  // that its thread has not taken yet
+    std::vector<Pending> letters;  // that the box's thread has not taken yet
   };
   enum class Task { kDeliver, kAsk };
 
   void work(pid_t pid);
   void carry(pid_t pid, std::vector<Pending>* letters);
   void give_back(pid_t pid, const Letters& letters);
-  // These give 0 or errno for each letter, and remember where its receiver is.
+  // hand_over() asks the programs of this host, ask() another ferryd, ask_all() all of them. Each gives 0 or errno for
+  // each letter. ask() remembers where receivers are, and gives nothing when the ferryd does not answer.
   Errors hand_over(const Letters& letters, Task task);
-  // Nothing: there is no answer.
   std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
   void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
-  // The process of this host that has the receiving end; 0: there is none.
+  // For each letter, the process of this host whose QP is the receiver, connected with the sender; 0: there is none.
   std::vector<pid_t> owners_of(const Letters& letters);
 
   const ThisHost& host_;
@@ -102,7 +103,7 @@ class Carrier {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::map<pid_t, Box> boxes_;  // each has a thread
+  std::map<pid_t, Box> boxes_;  // by process; each box has a thread
   std::map<device::Letter::End, Ferryd> routes_;
   std::map<std::string, std::string> met_;  // names of hosts, by address
   bool stopping_ = false;

@@ -6,10 +6,10 @@
 #include "host/peers/messages.h"
 #include "port/endpoint.h"
 
-// Letters, GIDs and the names of QPs, as ferryds tell each other (host/peers/ferry.proto).
+// Letters, GIDs and the names of QPs, as ferryds tell them to each other (host/peers/ferry.proto).
 namespace ferry::host {
 
-// These throw Failure for a GID that is none.
+// gid_of(), name_of() and letter_of() throw Failure for bytes that are no GID.
 port::Address gid_of(const std::string& bytes);
 device::Letter::End name_of(const v1::QpName& message);
 device::Letter letter_of(const v1::Letter& message);

@@ -24,15 +24,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kLookEvery{500};      // at the programs of this host
-constexpr seconds kTellEvery{2};             // a ferryd that may have been started anew
-constexpr milliseconds kReplyLimit{2000};    // of another ferryd, with the first handshake
-constexpr milliseconds kShortLimit{1000};    // while a program stands still
-constexpr std::chrono::minutes kSilent{15};  // until what a ferryd has told counts no more
-// The most that counts of what one ferryd says, and of what all say: a message to a process has all.
+constexpr milliseconds kLookEvery{500};      // between looks at the programs of this host
+constexpr seconds kTellEvery{2};             // then a ferryd is told again: it may be a new one
+constexpr milliseconds kReplyLimit{2000};    // for another ferryd, the first handshake included
+constexpr milliseconds kShortLimit{1000};    // for another ferryd, while a program stands still
+constexpr std::chrono::minutes kSilent{15};  // then names that a silent ferryd told are dropped
+// Limits for the names of one ferryd, and for those of all ferryds together: one message to a process has all.
 constexpr std::size_t kMostGids = 4096;
-constexpr std::size_t kMostDatagramQps = 65536;  // each under each of its GIDs
-constexpr std::size_t kMostOfProcess = 16384;    // of these
+constexpr std::size_t kMostDatagramQps = 65536;  // a QP counts once for each of its GIDs
+constexpr std::size_t kMostOfProcess = 16384;    // UD QPs of one process, counted in the same way
 
 std::size_t size_of(const device::DatagramQps& qps) {
   return qps.gids.size() * qps.qpns.size();
@@ -67,7 +67,7 @@ MovedNames::~MovedNames() {
   thread_.join();
 }
 
-// Throws Failure.
+// Throws Failure for bytes that are no GID, and for too many names.
 MovedNames::Names MovedNames::names_in(const v1::MovedNames& message) {
   if (static_cast<std::size_t>(message.gids_size()) > kMostGids)
     throw Failure("too many GIDs in a message between ferryds");
@@ -108,7 +108,7 @@ device::MovedNames MovedNames::message_of(const Names& names) {
           {names.datagram_qps.begin(), names.datagram_qps.end()}};
 }
 
-// A name without a QPN is a GID that a program has brought.
+// The names of the programs on this host. A resident's name without a QPN is a GID that the program has brought.
 MovedNames::Names MovedNames::own() {
   Names names;
   for (const auto& resident : residents_.all()) {
@@ -116,7 +116,7 @@ MovedNames::Names MovedNames::own() {
       if (name.qpn == 0) names.gids.insert(name.gid);
     }
   }
-  // One that stands still, or has moved on, has left its connection.
+  // A process that stands still, or has moved on, has closed its connection to ferryd.
   std::set<pid_t> connected;
   for (const auto& process : control_.processes()) connected.insert(process.pid);
   std::lock_guard lock(mutex_);
@@ -129,9 +129,8 @@ MovedNames::Names MovedNames::own() {
   return names;
 }
 
-// Gives what is true of `contexts`, as a process has said them: the GIDs by which it may be known and which
-// its device has, and for each of them the QPs by whose names it may be spoken to and which the kernel knows
-// as its own.
+// Gives the part of `contexts`, which process `pid` has said, that is true: the GIDs whose known and real forms are
+// both the process's own (QpNames), and under each GID the QPNs of which the same holds.
 std::vector<device::DatagramQps> MovedNames::checked(
     pid_t pid, const std::vector<device::DatagramQps>& contexts) const {
   const auto check = [&](const QpNames::Own& own, std::size_t* refused) {
@@ -166,8 +165,8 @@ std::vector<device::DatagramQps> MovedNames::checked(
   return {all.begin(), all.end()};
 }
 
-// Leaves out the names that are taken: a QP of the host where the program began may have the number of one
-// that the program has made since. Then the name is the former's.
+// Leaves out the names that are taken: a QP of the host where the program began may have the number of a QP that the
+// program has made since. Then the name belongs to the QP of that host.
 void MovedNames::leave_taken(std::vector<device::DatagramQps>* contexts) {
   std::map<port::Address, v1::MovedNamesRequest> claims;
   for (const auto& qps : *contexts) {

@@ -24,13 +24,13 @@ class QpNames;
 class Residents;
 struct ThisHost;
 
-// By which names programs that have moved with a device of the kernel are known, which no longer lead
-// to them: their GIDs, and of UD QPs also where these are now (device::MovableContext::moved()). Each
-// ferryd tells those that it knows the names of the programs on its host, and is told theirs; its
-// processes get all. Any thread may call.
+// The names by which peers know programs that have moved with a device of the kernel, and which no longer lead to
+// these programs: their GIDs, and for UD QPs also where the QPs are now (device::MovableContext::moved()). Each ferryd
+// tells the ferryds that it knows the names of the programs on its host, and is told their names; it tells all names
+// to the processes of its host. Any thread may call.
 class MovedNames {
  public:
-  // Whether programs of this host can have devices of the kernel at all; else others are not asked.
+  // Whether programs of this host can have devices of the kernel at all; if not, no other ferryd is asked.
   using HasDevices = std::function<bool()>;
 
   MovedNames(const ThisHost& host, ControlServer& control, const Carrier& carrier,
@@ -39,15 +39,16 @@ class MovedNames {
   ~MovedNames();
   MovedNames(const MovedNames&) = delete;
 
-  // A program has come and is about to go on. When this returns, those ferryds know of its GIDs that
-  // have answered last time, unless they do not answer in time now; the others are told afterwards.
+  // A program has come and is about to go on. Tells its GIDs to the ferryds that have answered the last time, and
+  // returns when they have answered or the time is over; the other ferryds are told afterwards.
   void arrived();
-  // A process says where its UD QPs are. What the kernel and the program's former hosts do not say as
-  // well is dropped, and so are names that QPs of these hosts have. The others are told as by arrived().
+  // A process says where its UD QPs are. Names that neither the kernel nor the program's former hosts confirm are
+  // dropped, and so are names that QPs of those hosts have. Other ferryds are told as by arrived().
   void datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts);
-  // A process has registered, which is to be told.
+  // A process has registered: tells it the names that the other processes know.
   void registered(pid_t pid);
-  // What another ferryd tells and asks. Throws Failure for a malformed request.
+  // Takes the names that another ferryd tells, and answers which of its claims are taken on this host. Throws Failure
+  // for a malformed request.
   v1::MovedNamesReply receive(const v1::MovedNamesRequest& request);
 
  private:
@@ -60,9 +61,9 @@ class MovedNames {
   // What is known of another ferryd.
   struct Other {
     Names theirs;
-    Names told;  // ours, as it has been told
+    Names told;  // the names of this host that it has heard of
     Clock::time_point told_at{}, heard_at{};
-    bool answers = false;  // to the latest question
+    bool answers = false;  // it has answered the latest request
   };
   enum class Whom { kThoseThatAnswered, kAll };
 
@@ -78,7 +79,7 @@ class MovedNames {
   void exchange(Whom whom);
   void tell(const Carrier::Ferryd& ferryd, const Names& names, std::chrono::milliseconds limit);
   void forget_silent();
-  // Tells the processes, if something has changed.
+  // Tells all names to the processes of this host, if the names have changed.
   void spread();
 
   const ThisHost& host_;
@@ -95,7 +96,7 @@ class MovedNames {
   std::map<pid_t, std::vector<device::DatagramQps>> datagram_qps_;  // of processes of this host
   Names known_;                                                     // what processes have been told
   bool stopping_ = false;
-  std::mutex spreading_;  // processes are told one change after the other
+  std::mutex spreading_;  // held while processes are told, one change after the other
   std::thread thread_;
 };
 

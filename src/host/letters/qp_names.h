@@ -12,10 +12,9 @@
 
 namespace ferry::host {
 
-// By which names of QPs over devices of the kernel a process may be spoken to, and speak: those of
-// the QPs that it has, as the kernel tells; those of QPs that it had, and in whose names it has been
-// spoken to, for QPs are made anew when their peers move; and those that it has brought from another
-// host, as the ferryd there has told (Nomad, 5.1).
+// The names of QPs over devices of the kernel for which a process may write and get letters: names of QPs that it has,
+// as the kernel tells; names of QPs that it had and for which it has written or got letters, since QPs are made anew
+// when their peers move; and names that it has brought from another host, as the ferryd there has told (Nomad, 5.1).
 class QpNames {
  public:
   class Own {
@@ -30,13 +29,12 @@ class QpNames {
 
   // What the kernel tells. Each throws Failure.
   struct Kernel {
-    // The names of a process's QPs, and those without a QPN for the GIDs of the devices that it has
-    // opened.
+    // The names of a process's QPs, and for each GID of the devices that it has opened a name without a QPN.
     std::function<std::vector<device::Letter::End>(pid_t)> names_of;
-    // Which of these names QPs of this host have, of whatever process.
+    // The subset of the names given that are QPs of any process of this host.
     using Names = std::vector<device::Letter::End>;
     std::function<std::set<device::Letter::End>(const Names&)> there_are;
-    // What was seen of GIDs may be old: the next calls look again.
+    // Has the next calls look at GIDs again, since those seen before may be old.
     std::function<void()> look_again = [] {};
     // Looks now at what takes long to see, so that it is known when a program comes.
     std::function<void()> look_ahead = [] {};
@@ -47,15 +45,15 @@ class QpNames {
       : residents_(residents), kernel_(std::move(kernel)) {}
 
   Own of(pid_t pid) const;
-  // The same, when a name was missed: the device may have got a GID since.
+  // The same as of(), for a caller that has missed a name: the device may have got a GID since.
   Own of_again(pid_t pid) const {
     kernel_.look_again();
     return of(pid);
   }
   void look_ahead() const { kernel_.look_ahead(); }
-  // Of these names, those of QPs of this host, of whatever process.
+  // The subset of `names` that are QPs of any process of this host; none when the kernel cannot be asked.
   std::set<device::Letter::End> there_are(const std::vector<device::Letter::End>& names) const;
-  // A letter goes to or comes from this QP of the process, whose own it is.
+  // Remembers that a letter goes to or comes from the QP `name`, which is the process's own.
   void remember(pid_t pid, const device::Letter::End& name) { residents_.know(pid, name); }
 
  private:

@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBetween{1};     // questions
-constexpr milliseconds kAnswer{10000};  // of a process
+constexpr milliseconds kBetween{1};     // questions to a process
+constexpr milliseconds kAnswer{10000};  // limit for a process's answer
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void Suspension::suspend(pid_t process, std::chrono::steady_clock::time_point de
   }
 }
 
-// A process that has stopped, or has ended, is not there to be asked.
+// Has the peers of all processes go on, but for processes that have stopped or ended: these cannot be asked.
 void Suspension::release() {
   for (const pid_t process : processes_) {
     try {

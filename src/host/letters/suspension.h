@@ -10,14 +10,14 @@ namespace ferry::host {
 
 class ControlServer;
 
-// The peers of a program's QPs over devices of the kernel hold their requests, and wait until those
-// that their devices have are done, before the program stops (docs/any_rnic.md).
+// Before a program stops, has the peers of its QPs over devices of the kernel hold their requests, and wait until the
+// requests that their devices already have are done (docs/any_rnic.md).
 class Suspension {
  public:
-  // Returns when all peers are suspended. Throws Failure: one is not within `limit`; then all go on.
+  // Returns when all peers are suspended. Throws Failure when one is not suspended within `limit`; then all go on.
   Suspension(ControlServer& control, std::vector<pid_t> processes, std::uint64_t move_id,
              std::chrono::milliseconds limit);
-  // Peers go on, unless processes have stopped since.
+  // Has the peers go on, except those of processes that have stopped since.
   ~Suspension();
   Suspension(const Suspension&) = delete;
 

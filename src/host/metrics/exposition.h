@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-// Prometheus' text format, version 0.0.4: families of metrics, each with its samples behind it. Own
-// code, because Debian's prometheus-cpp brings a web server and libcurl along for what is this file.
+// Prometheus' text format, version 0.0.4: families of metrics, each with its samples behind it. This is our own code,
+// because Debian's prometheus-cpp would bring along a web server and libcurl.
 namespace ferry::host {
 
 class Exposition {
@@ -15,7 +15,7 @@ class Exposition {
   enum class Type : std::uint8_t { kCounter, kGauge, kHistogram };
   using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-  // Begins a family: what follows are its samples.
+  // Begins a family: the samples that are added next are its samples.
   void family(std::string name, Type type, std::string_view help);
   void sample(const Labels& labels, double value) { add({}, labels, value); }
   void sample(double value) { add({}, {}, value); }
@@ -24,7 +24,7 @@ class Exposition {
     family(std::move(name), type, help);
     sample(static_cast<double>(value));
   }
-  // Of a histogram. `classes`: upper ends, and how many values are in each class alone.
+  // Adds the samples of a histogram. `classes`: upper ends, and how many values are in each class alone.
   void histogram(const std::vector<std::pair<double, std::uint64_t>>& classes, std::uint64_t count,
                  double sum);
 

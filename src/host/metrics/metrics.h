@@ -4,8 +4,8 @@
 #include <mutex>
 #include <string>
 
-// What this ferryd counts, and what is on its host now, for Prometheus (docs/observe.md has all of
-// it). It names no program and no user.
+// What this ferryd counts, and what is on its host now, for Prometheus (docs/observe.md has all metrics). The metrics
+// name no program and no user.
 namespace ferry::host {
 
 class ControlServer;
@@ -19,8 +19,7 @@ class Metrics {
   Metrics(std::string release, const History& history, const MoveCounters& moves,
           StandInHost& stand_ins, ControlServer& control);
 
-  // In Prometheus' text format. It is made anew once in a second at most: programs are asked for
-  // it.
+  // The metrics in Prometheus' text format. They are gathered once a second at most, because programs have to be asked.
   std::string text();
 
  private:

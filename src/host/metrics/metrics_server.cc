@@ -25,8 +25,8 @@ namespace {
 
 constexpr int kBacklog = 16;
 
-// Reads what the client still says until it ends: a socket that is closed before takes the answer
-// away from a client that has not read it.
+// Reads what the client still sends, until it closes: a server that closes its socket before takes the answer away
+// from a client that has not read it.
 void drain(int socket) {
   std::array<char, 4096> rest{};
   ::shutdown(socket, SHUT_WR);
@@ -68,7 +68,7 @@ void MetricsServer::accept_loop() {
       if (!pause_after_accept(error)) return;
       continue;
     }
-    if (serving_ == kMostClients) continue;  // closes it
+    if (serving_ == kMostClients) continue;  // `socket` is closed
     ++serving_;
     lock.unlock();
     std::thread([this, client = std::move(socket)]() mutable {
@@ -81,7 +81,7 @@ void MetricsServer::accept_loop() {
 }
 
 void MetricsServer::serve(UniqueFd socket) const {
-  // A descriptor of its own: that of the stream may be closed before the alarm is off.
+  // A second descriptor of the socket: the stream may close the first one before the alarm is off.
   const UniqueFd same(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!same) return;
   const Alarm over(limit_, [&same] { ::shutdown(same.get(), SHUT_RDWR); });

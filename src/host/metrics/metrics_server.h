@@ -13,8 +13,8 @@
 
 #include "base/unique_fd.h"
 
-// Serves the page of metrics on one listening socket. Whoever connects has a time for all that is
-// said, and few do so at once: more are turned away, and nobody else waits for them.
+// Serves the page of metrics on one listening socket. A client has a limited time for its request and the answer, and
+// a thread that serves it; when kMostClients are being served, further ones are turned away.
 namespace ferry::host {
 
 class Credentials;
@@ -24,8 +24,8 @@ class MetricsServer {
   using Page = std::function<std::string()>;
   static constexpr std::size_t kMostClients = 8;
 
-  // `credentials`: of a TCP socket, inside TLS; who connects has to show the certificate of a host
-  // or of a scraper. null: there is no TLS. `limit`: for a client.
+  // `credentials`: for TLS on a TCP socket, where a client has to show the certificate of a host or of a scraper;
+  // null: there is no TLS. `limit`: how long a client may take.
   MetricsServer(UniqueFd listener, const Credentials* credentials, Page page,
                 std::chrono::milliseconds limit = std::chrono::seconds(5));
   ~MetricsServer();
@@ -45,8 +45,8 @@ class MetricsServer {
   std::thread acceptor_;
 };
 
-// A listening UNIX socket in the place of what a former ferryd has left there. Root may connect,
-// and members of `group`. Throws Failure.
+// Makes a listening UNIX socket in the place of what a former ferryd has left there. Root may connect, and members of
+// `group`. Throws Failure.
 UniqueFd listen_unix(const std::string& path, std::optional<gid_t> group);
 
 // The id of a group, by its name or number. Throws Failure.

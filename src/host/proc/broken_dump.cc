@@ -25,10 +25,10 @@
 namespace ferry::host {
 namespace {
 
-constexpr char kChain[] = "CRIU";           // locks a network namespace
+constexpr char kChain[] = "CRIU";           // CRIU's chain, which locks a network namespace
 constexpr char kMark[] = "--mark 0xc114 ";  // packets that CRIU itself sends have it
 
-using Ports = std::pair<unsigned, unsigned>;  // one end's, the other's
+using Ports = std::pair<unsigned, unsigned>;  // source and destination port of a packet
 
 unsigned port_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
@@ -38,7 +38,7 @@ unsigned port_of(const sockaddr_storage& address) {
   return 0;
 }
 
-// The ports of the connections of the tree, from both ends.
+// The ports of packets of the tree's TCP connections, in both directions.
 std::set<Ports> connections_of(pid_t root) {
   std::set<Ports> connections;
   for (const pid_t pid : process_tree(root)) {
@@ -127,9 +127,9 @@ void kill_dump(pid_t runner, pid_t root) {
   kill_tree(runner);
 }
 
-// As CRIU itself does it after a dump that has failed. Repair mode takes SO_REUSEADDR away, and
-// only CRIU has known whether the program had set it: here it is always set, because without it a
-// server could not bind its port anew beside a connection.
+// Does what CRIU itself does after a dump that has failed. Repair mode takes SO_REUSEADDR away, and only CRIU knew
+// whether the program had set it: here it is always set, because without it a server could not bind its port anew
+// beside a connection.
 void end_repair(pid_t root) {
   for (const pid_t pid : process_tree(root)) {
     for (const auto& socket : tcp_sockets_of(pid)) {

@@ -6,9 +6,8 @@
 // functions undo it, so that the tree that it was dumping goes on.
 namespace ferry::host {
 
-// Kills `runner`, which is CRIU or has it below it, with all that it has started. Before that, while
-// CRIU holds the processes of the tree still, it ends their sockets' repair mode, in which their next
-// read would fail.
+// Kills `runner`, which is CRIU or an ancestor of CRIU, with all that it has started. Before that, while CRIU holds the
+// processes of the tree still, ends the repair mode of their sockets, in which their next read would fail.
 void kill_dump(pid_t runner, pid_t root);
 
 // Lets TCP connections of the tree that CRIU has stopped (repair mode) go on.

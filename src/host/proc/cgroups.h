@@ -14,8 +14,8 @@ std::vector<std::string> cgroups_at(const std::string& path);
 // False, too, when there is no such cgroup.
 bool has_processes(const std::string& cgroup);
 
-// Removes the cgroup with all that are in it, and kills their processes. Throws Failure when it
-// still exists after a while.
+// Removes the cgroup with all cgroups in it, and kills their processes. Throws Failure when the cgroup still exists
+// after a while.
 void remove_cgroup(const std::string& cgroup);
 
 }  // namespace ferry::host

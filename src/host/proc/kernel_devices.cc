@@ -56,7 +56,7 @@ std::optional<port::Address> parse_gid(const std::string& text) {
   return gid;
 }
 
-// With the interfaces' names.
+// The IPv4 and IPv6 addresses of the host's interfaces, each behind its interface's name.
 std::set<std::string> addresses_of_interfaces() {
   std::set<std::string> all;
   ifaddrs* list = nullptr;

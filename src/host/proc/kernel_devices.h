@@ -31,12 +31,12 @@ std::vector<KernelDevice> kernel_devices(const std::string& sysfs = kInfinibandC
 std::vector<port::Address> kernel_gids(const std::string& device,
                                        const std::string& sysfs = kInfinibandClass);
 
-// The same, remembered for a minute, or until an interface of the host gets or loses an address, from
-// which RoCE makes GIDs: a device has a thousand entries, each a file. Any thread may call.
+// kernel_gids(), remembered for a minute, or until an interface of the host gets or loses an address, from which RoCE
+// makes GIDs: a device has a thousand entries, each of which is a file. Any thread may call.
 class KernelGids {
  public:
   std::vector<port::Address> of(const std::string& device);
-  // The next calls look again, unless it has just been looked.
+  // Has the next calls look again at devices that were looked at more than a second ago.
   void forget();
 
  private:
@@ -50,9 +50,9 @@ class KernelGids {
   std::map<std::string, Seen> seen_;
 };
 
-// The descriptors by which a process has opened devices, in /dev/infiniband under the names of /sys.
+// The descriptors of a process that are open on /dev/infiniband/uverbs*.
 std::vector<Descriptor> opened_device_files(pid_t pid);
-// The names of these devices.
+// The names of the RDMA devices that a process has open by these descriptors.
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs = kVerbsClass);
 
 // The character device by which programs use an RDMA device, in /dev/infiniband.
@@ -64,13 +64,13 @@ struct DeviceNode {
 std::optional<DeviceNode> node_of(const std::string& device,
                                   const std::string& sysfs = kVerbsClass);
 std::string to_string(const DeviceNode& node);  // "uverbs0 (231:192)"
-// For a program whose /dev comes along with it, and has a device under `node`, to_string() of where
-// it was. Throws Failure when `device` is another one here.
+// For a program whose /dev comes along with it. `node`: to_string() of the device's node at the former host. Throws
+// Failure when `device` has another node here.
 void need_node(const std::string& device, const std::string& node,
                const std::string& sysfs = kVerbsClass);
 
-// The device with which a program goes on here that had the device `name` elsewhere: that of the
-// same name, or else the only one whose port is active. Throws Failure.
+// The device with which a program goes on here that had the device `name` elsewhere: the device of the same name, or
+// else the only one whose port is active. Throws Failure.
 std::string choose_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name);
 
 }  // namespace ferry::host

@@ -31,13 +31,13 @@ class RdmaNetlink {
     is_there_ = ::nl_connect(socket_.get(), NETLINK_RDMA) == 0;
   }
 
-  // Gives `take` the attributes of each message of a dump. `device`: its index; negative: of all.
+  // Gives `take` the attributes of each message of a dump. `device`: the index of a device; negative: all devices.
   // Throws Failure.
   void dump(int command, std::int64_t device, const Take& take) {
     need(try_dump(command, device, take));
   }
-  // The same for each entry of the table `table` in the messages, of one device. An error of libnl: an
-  // old kernel does not know all tables.
+  // Gives `take` the attributes of each entry of the table `table`, in the messages about one device. Returns libnl's
+  // error, if there is one (negative): an old kernel does not know all tables.
   int try_dump_entries(int command, int table, std::uint32_t device, const Take& take) {
     return try_dump(command, device, [&](nlattr** attributes) {
       if (attributes[table] == nullptr) return;
@@ -98,7 +98,7 @@ pid_t thread_in(nlattr** attributes) {
   return static_cast<pid_t>(number_in(attributes, RDMA_NLDEV_ATTR_RES_PID).value_or(0));
 }
 
-// The kernel's own have the name of a module in the place of a thread.
+// Nothing for a QP of the kernel's own, which has the name of a module in the place of a thread.
 std::optional<KernelQp> qp_of(nlattr** attributes) {
   const auto qpn = number_in(attributes, RDMA_NLDEV_ATTR_RES_LQPN);
   if (!qpn || attributes[RDMA_NLDEV_ATTR_RES_KERN_NAME] != nullptr) return std::nullopt;
@@ -110,7 +110,7 @@ std::optional<KernelQp> qp_of(nlattr** attributes) {
   return qp;
 }
 
-// Their indexes and names. Throws Failure.
+// The indexes and names of the kernel's RDMA devices. Throws Failure.
 std::vector<std::pair<std::uint32_t, std::string>> devices_of(RdmaNetlink* kernel) {
   std::vector<std::pair<std::uint32_t, std::string>> devices;
   kernel->dump(RDMA_NLDEV_CMD_GET, -1, [&](nlattr** attributes) {

@@ -11,23 +11,23 @@
 #include <string>
 #include <vector>
 
-// The QPs of processes on devices of the kernel, as the kernel tells (NETLINK_RDMA): what a process
-// says of its QPs is compared with them. The kernel names the thread that made an object, as long as
-// it lives; the process of a QP whose thread has ended is that of its PD, or of that one's context.
+// The QPs of processes on devices of the kernel, as the kernel tells (NETLINK_RDMA), for comparison with what a process
+// says of its QPs. The kernel names the thread that made an object, as long as the thread lives. A QP whose thread has
+// ended belongs to the process of the QP's PD, or of that PD's context.
 namespace ferry::host {
 
 struct KernelQp {
   std::string device;
   std::uint32_t qpn = 0;
   std::uint32_t peer_qpn = 0;  // 0: it is not connected
-  pid_t thread = 0;            // that made it; 0: it has ended
+  pid_t thread = 0;            // the thread that made the QP; 0: the thread has ended
   std::optional<std::uint32_t> pd = {};
 };
 
-// Those of process `pid`; none where the kernel has no RDMA. Throws Failure.
+// The QPs of process `pid`; none where the kernel has no RDMA. Throws Failure.
 std::vector<KernelQp> kernel_qps(pid_t pid);
 
-// The QPNs of all processes, by device.
+// The QPNs of all processes, by the device's name. Throws Failure.
 std::map<std::string, std::set<std::uint32_t>> all_kernel_qpns();
 
 // One entry of the kernel's answer: its attributes. Nothing for a QP of the kernel's own, or

@@ -59,8 +59,7 @@ std::vector<std::string> targets_below(const std::string& folder) {
 }
 
 void unmount_all(const std::vector<std::string>& targets) {
-  // Else what is mounted below a target would go in all other places where the same is mounted,
-  // too.
+  // Otherwise mounts below a target would also disappear from all other places with which they are shared.
   for (const auto& target : targets) ::mount(nullptr, target.c_str(), nullptr, MS_PRIVATE, nullptr);
   std::string what;
   // The innermost first.

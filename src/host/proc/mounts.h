@@ -8,7 +8,7 @@ namespace ferry::host {
 
 struct Mount {
   std::string target;   // where
-  std::string root;     // what of the file system is mounted there
+  std::string root;     // the folder of the file system that is mounted there
   std::string type;     // of the file system
   std::string options;  // of the file system: rw,memory
 };
@@ -16,7 +16,7 @@ struct Mount {
 // All mounts. A mount that lies below another one comes after it.
 std::vector<Mount> all_mounts();
 
-// The targets that lie below the folder, which may be mounted on itself.
+// The targets that lie below the folder; a mount at the folder itself is not among them.
 std::vector<std::string> targets_below(const std::string& folder);
 
 // Unmounts what is at the targets, whoever has it open. Mounts below a target that are shared with

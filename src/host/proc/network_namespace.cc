@@ -11,7 +11,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr char kNamedNetworks[] = "/run/netns";  // ip-netns(8)'s, and most runtimes'
+constexpr char kNamedNetworks[] = "/run/netns";  // where ip-netns(8) and most runtimes name them
 
 }  // namespace
 

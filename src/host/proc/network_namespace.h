@@ -7,8 +7,8 @@
 
 namespace ferry::host {
 
-// The path of a process's network namespace: one that outlives the process, if there is one. Empty:
-// the namespace is ferryd's own.
+// The path of a process's network namespace: a path that outlives the process, if there is one. Empty: the namespace
+// is ferryd's own.
 std::string network_of(pid_t pid);
 
 // The inode of the network namespace with this path; 0: there is none.

@@ -24,7 +24,7 @@ struct Descriptor {
   std::string target;    // where the link in /proc/PID/fd leads
   std::string protocol;  // of a socket, as the kernel calls it; empty: unknown
   unsigned flags = 0;    // of open(2)
-  int mount = -1;        // its id in mountinfo
+  int mount = -1;        // the id of its mount in mountinfo
   bool is_locked = false;
   std::string interface;  // of a tun device
   int terminal = -1;      // of the master of a pseudoterminal: the slave's number
@@ -50,7 +50,7 @@ std::vector<std::string> places_of(pid_t pid);
 // The process that traces one of its threads; 0: none.
 pid_t tracer_of(pid_t pid);
 
-// True when its first thread has ended, and others go on.
+// True when the process's first thread has ended, and other threads go on.
 bool is_headless(pid_t pid);
 
 // UNIX sockets by inode. `peers`: the inode of the socket at the other end. `names`: the name to

@@ -36,7 +36,7 @@ struct Stat {
   std::uint64_t started = 0;
 };
 
-// The id that all four in a line are: real, effective, saved, file system. Nothing: they differ.
+// The id, when the four ids in a line (real, effective, saved, file system) are the same; nothing: they differ.
 std::optional<uid_t> same_id(std::istream& fields) {
   uid_t real = 0, effective = 0, saved = 0, file_system = 0;
   fields >> real >> effective >> saved >> file_system;
@@ -121,7 +121,7 @@ void halt_tree(pid_t root) {
       if (is_new) ::kill(pid, SIGSTOP);
       if (is_new || (is_alive(pid) && !is_halted(pid))) all_halted = false;
     }
-    // One may have started another between the listing and its own halt: the next look finds that.
+    // A process may have started another one between the listing and its own halt: the next look finds that one.
     if (all_halted && were_halted) return;
     were_halted = all_halted;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -225,7 +225,7 @@ std::optional<uid_t> owner_of(pid_t pid) {
   }
   // A process in a user namespace of its own has its capabilities in that namespace only.
   if (namespace_inode(pid, "user") != namespace_inode(::getpid(), "user")) capabilities = 0;
-  struct stat status {};  // root's, of a process that is not dumpable
+  struct stat status {};  // the file is root's when the process is not dumpable
   const bool dumpable =
       ::stat(proc_path(pid, "status").c_str(), &status) == 0 && status.st_uid == user;
   if (!same_group || (capabilities != 0 && user != 0u) || !dumpable) return std::nullopt;

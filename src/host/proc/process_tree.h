@@ -18,12 +18,12 @@ std::vector<pid_t> all_processes();
 // process.
 std::vector<pid_t> process_tree(pid_t root);
 
-// Stops the process, which starts others, and all its descendants, of which none escapes. When this
-// returns none of them runs, unless the kernel holds one in a call for longer than a second.
+// Stops the process, which may be starting others, and all its descendants; none escapes. When this returns none of
+// them runs, unless the kernel holds one in a call for longer than a second.
 void halt_tree(pid_t root);
 
-// Kills the process, which starts others, and all its descendants, of which none escapes: it is
-// halted first, and ends last.
+// Kills the process, which may be starting others, and all its descendants; none escapes, because `root` is halted
+// first and ends last.
 void kill_tree(pid_t root);
 
 // The chain of parents, nearest first, without 0.
@@ -32,13 +32,13 @@ std::vector<pid_t> ancestors(pid_t pid);
 // True for `root` itself too.
 bool is_below(pid_t pid, pid_t root);
 
-// False when it is gone, or has ended and its parent has not noticed yet.
+// False when the process is gone, or has ended and its parent has not noticed yet.
 bool is_alive(pid_t pid);
 
 // True when the process behind a pidfd has ended, for certain; also true for no pidfd.
 bool has_ended(const UniqueFd& pidfd);
 
-// When it started, in clock ticks since the host did; 0 when it is gone. With the pid it names a
+// When the process started, in clock ticks since the host did; 0 when the process is gone. Pid and start time name a
 // process for as long as the host is up.
 std::uint64_t start_time(pid_t pid);
 
@@ -46,16 +46,16 @@ std::uint64_t start_time(pid_t pid);
 // none, or one of another kind.
 int controlling_pseudoterminal(pid_t pid);
 
-// True when a signal (SIGSTOP and its like) or a debugger holds it.
+// True when a signal (SIGSTOP and its like) or a debugger holds the process.
 bool is_halted(pid_t pid);
 
-// The program's name as the kernel has it (at most 15 bytes), printable(); nothing when it is gone.
+// The program's name as the kernel has it (at most 15 bytes), printable(); nothing when the process is gone.
 std::optional<std::string> program_name(pid_t pid);
 
 // The pid in the innermost pid namespace, which is the same before and after a move.
 std::optional<pid_t> innermost_pid(pid_t pid);
 
-// The user who started it, whatever its other ids are; nothing when it is gone.
+// The process's real user id, whatever its other ids are; nothing when the process is gone.
 std::optional<uid_t> user_of(pid_t pid);
 
 // The user that all ids of a process (real, effective, saved, file system) name, if the process has
@@ -74,8 +74,8 @@ std::uint64_t anonymous_bytes(pid_t pid);
 // Inode of /proc/PID/ns/KIND ("net", "mnt", "pid"): equal for processes in the same namespace; 0
 // when unknown.
 std::uint64_t namespace_inode(pid_t pid, const char* kind);
-// The outermost of its pid namespaces that is below ferryd's own: the container's, whatever its
-// processes make inside of it. 0 when unknown.
+// The outermost of the process's pid namespaces that is below ferryd's own: that of its container, whatever pid
+// namespaces the container's processes make inside. 0 when unknown.
 std::uint64_t outermost_pid_namespace(pid_t pid);
 
 // Every process in this mount namespace with this program name.

@@ -25,7 +25,7 @@ constexpr char kName[] = "org.freedesktop.systemd1";
 constexpr char kPath[] = "/org/freedesktop/systemd1";
 constexpr char kInterface[] = "org.freedesktop.systemd1.Manager";
 constexpr std::uint64_t kCallLimit = 10'000'000;  // microseconds
-constexpr uid_t kFirstUser = 1000;  // as systemd has it: those below are of the system
+constexpr uid_t kFirstUser = 1000;  // as systemd has it: lower ids are of system users
 constexpr int kRounds = 3;  // for processes that were started while the others got their scope
 constexpr std::chrono::milliseconds kLook{20};
 constexpr int kLooks = 500;
@@ -47,7 +47,7 @@ std::string service_of(pid_t pid) {
   return name.ends_with(".service") ? name : std::string();
 }
 
-// Those of the tree that are in ferryd's service still.
+// Pids of the tree that still are in ferryd's service.
 std::vector<std::uint32_t> sharing(pid_t root, const std::string& service) {
   std::vector<std::uint32_t> pids;
   for (const pid_t pid : process_tree(root)) {

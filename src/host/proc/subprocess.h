@@ -12,16 +12,16 @@
 
 #include "host/proc/process_tree.h"
 
-// Programs that ferryd starts: they inherit no descriptors but 0 to 2 and those that are handed down,
-// and no blocked signals.
+// Programs that ferryd starts. They inherit no descriptors but 0 to 2 and those of Command::descriptors, and no blocked
+// signals.
 namespace ferry::host {
 
 struct Command {
   std::vector<std::string> argv;         // argv[0] is looked up in PATH
   std::vector<std::string> environment;  // NAME=VALUE, on top of ferryd's own
   std::string input;                     // stdin of run(); empty: /dev/null
-  std::vector<int> descriptors;          // it gets these as 3, 4, ...
-  bool own_session = false;              // it leads one; else it is of ferryd's
+  std::vector<int> descriptors;          // the program gets these as 3, 4, ...
+  bool own_session = false;              // the program leads a new session; else it is in ferryd's
   std::atomic<pid_t>* pid = nullptr;     // run(): its pid while it runs, else 0
 };
 
@@ -31,23 +31,23 @@ struct Outcome {
   bool ok() const { return status == 0; }
 };
 
-// Runs to the end. The caller ignores SIGPIPE: the program may not read all of its input. After
-// `timeout`, `kill` kills it with all that it has started (status 128 + SIGKILL).
+// Runs a program to its end. The caller ignores SIGPIPE: the program may not read all of its input. After
+// `timeout`, `kill` kills the program with all that it has started (status 128 + SIGKILL).
 Outcome run(const Command& command, std::chrono::milliseconds timeout = std::chrono::seconds(60),
             const std::function<void(pid_t)>& kill = kill_tree);
 
-// Starts in the background with stdout and stderr appended to `output`. -errno when it cannot be
-// started. The caller waits for it with wait_for().
+// Starts a program in the background, with stdout and stderr appended to `output`, and gives its pid; -errno when it
+// cannot be started. The caller waits for it with wait_for().
 pid_t start(const Command& command, const std::string& output);
 
-// Exit status, or 128 + signal.
+// Waits for a child's end. Gives its exit status, or 128 + signal; 127: there is no such child.
 int wait_for(pid_t pid);
 
 // Collects the children that nobody waits for: orphans that the subreaper ferryd inherits. Children
 // of start() and adopted ones (adopt_child) are left to their waiters.
 void reap_orphans();
 
-// `pid` will become (or is) a child of ferryd, and wait_for() waits for it.
+// Notes that `pid` will become (or is) a child of ferryd, for which a caller of wait_for() waits.
 void adopt_child(pid_t pid);
 
 }  // namespace ferry::host

@@ -29,7 +29,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Before each of the announcements.
+// The pause before each of the announcements.
 constexpr std::array<milliseconds, Announcer::kTimes> kPauses = {
     milliseconds(0), milliseconds(50), milliseconds(150), milliseconds(800), milliseconds(2000)};
 
@@ -86,7 +86,7 @@ std::vector<std::byte> advertisement(const MacAddress& mac, std::span<const std:
   ip[0] = std::byte{0x60};
   wire::store_be(ip + 4, static_cast<std::uint16_t>(kAdvertisement));
   ip[6] = std::byte{58};   // ICMPv6
-  ip[7] = std::byte{255};  // from a neighbour: nobody has forwarded it
+  ip[7] = std::byte{255};  // hop limit: no router has forwarded the packet
   put(ip + 8, ipv6);
   put(ip + 24, kAllNodes);
   std::byte* const message = ip + kIpv6;

@@ -16,7 +16,7 @@
 namespace ferry::host {
 namespace {
 
-// What nft reads.
+// What nft reads to make the rules, and to delete them.
 struct Rules {
   std::string begin, end;
 };
@@ -46,7 +46,7 @@ Rules rules_of(NetworkRules::Effect effect) {
       "delete table inet ferry_held\ndelete table arp ferry_held\n"};
 }
 
-// Gives none where it is ferryd's own, or gone.
+// Opens the network namespace of a process. No descriptor: it is ferryd's own, or gone.
 UniqueFd open_network(pid_t pid) {
   if (namespace_inode(pid, "net") == namespace_inode(::getpid(), "net")) return {};
   return UniqueFd(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));

@@ -8,7 +8,7 @@
 
 namespace ferry::host {
 
-// As long as it lives, nft(8) rules are in the network namespace of a process, unless that is
+// As long as a NetworkRules lives, nft(8) rules are in the network namespace of a process, unless that namespace is
 // ferryd's own. A failure is only logged.
 class NetworkRules {
  public:
@@ -16,9 +16,8 @@ class NetworkRules {
     // Packets to Ferry's UDP ports pass CRIU's network lock. For runtimes that let CRIU lock the
     // network: without it the peers wait in silence.
     kPassLock,
-    // Nothing goes out, or comes in, while a copy of a program is held there that its runtime has
-    // connected already: the program may still go on elsewhere, with the same addresses and TCP
-    // connections.
+    // Nothing goes out of the namespace, or comes in, while a copy of a program is held there that its runtime has
+    // connected already: the program may still go on elsewhere, with the same addresses and TCP connections.
     kSilence,
   };
 

@@ -99,7 +99,7 @@ void Origins::clear_up() {
       return true;
     });
     if (over.empty()) continue;
-    // The directory calls heard() with a lock of its own.
+    // Without mutex_, because the directory calls heard() with a lock of its own.
     lock.unlock();
     for (Entry& entry : over) {
       log::info("the RNIC opened as {} {}: its slot is free", origin_text(entry.place.origin),
@@ -107,7 +107,7 @@ void Origins::clear_up() {
       directory_.unwatch(entry.place.origin);
       stand_ins_.remove(entry.stand_in);
     }
-    over.clear();  // networks are taken down here
+    over.clear();  // frees what `held` holds: networks are taken down here
     lock.lock();
   }
 }

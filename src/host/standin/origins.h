@@ -16,20 +16,20 @@
 
 namespace ferry::host {
 
-// The QPN slots in which RNICs were opened on this host that have left it. As long as such an RNIC
-// lives anywhere its stand-in holds the slot and tells the way: nobody else is ever given a (GID,
-// QPN) that some peer may know it by. The directory tells where the RNIC goes and when it ends.
+// The QPN slots of RNICs that were opened on this host and have left it. As long as such an RNIC lives anywhere, its
+// stand-in holds the slot and tells the way: nobody else is ever given a (GID, QPN) by which some peer may know the
+// RNIC. The directory tells where the RNIC goes and when it ends.
 class Origins {
  public:
   Origins(StandInHost& stand_ins, Directory& directory,
           std::chrono::milliseconds lost_limit = Limits().origin);
   ~Origins();
 
-  // Takes over a committed stand-in. `held` is held as long as the stand-in is; `moved_on` gets the
-  // places that come after this one, and must not call back.
+  // Takes over a committed stand-in. `held` is kept as long as the stand-in is; `moved_on` gets the
+  // places that come after `place`, and must not call this object.
   void keep(StandInId stand_in, const Place& place, std::shared_ptr<void> held,
             std::function<void(const Place&)> moved_on = {});
-  // The places of RNICs that were opened at this address.
+  // Where the RNICs are now that were opened at this address and have left.
   std::vector<Place> kept(const port::Address& address) const;
   std::set<port::Address> addresses() const;
 
@@ -41,7 +41,7 @@ class Origins {
     std::shared_ptr<void> held;
     std::function<void(const Place&)> moved_on;
     bool ended = false;
-    Clock::time_point lost = Clock::time_point::max();  // since when the directory does not know it
+    Clock::time_point lost = Clock::time_point::max();  // since when the directory has no place
   };
 
   void heard(const port::Endpoint& origin, const std::optional<Place>& place);

@@ -17,9 +17,9 @@ namespace ferry::host {
 class Credentials;
 class Origins;
 
-// Answers connection requests (REQ, SIDR_REQ) for rdma_cm listeners that have left this host, at
-// the addresses that their programs still have: tells where to ask instead. It asks the hosts of
-// the RNICs that left which of them has the listener.
+// Answers connection requests (REQ, SIDR_REQ) for rdma_cm listeners that have left this host, at the addresses that
+// their programs still have: the answer says where to ask instead. The redirector asks the hosts of the RNICs that left
+// which of them has the listener.
 class Redirector {
  public:
   Redirector(KeptPeers& peers, const Origins& origins, StandInHost& stand_ins);
@@ -27,7 +27,7 @@ class Redirector {
 
  private:
   struct Request {
-    StandInId stand_in = 0;  // who got the request; 0: the holder of UDP port 4791 here
+    StandInId stand_in = 0;  // that got the request; 0: the holder of UDP port 4791 here
     cm::Mad mad{};
     port::Address from, to;
   };

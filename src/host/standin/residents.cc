@@ -28,7 +28,7 @@ using nlohmann::json;
 Residents::Residents(std::string path) : path_(std::move(path)) {
   load();
   std::lock_guard lock(mutex_);
-  save();  // the file is there before any move: no move leaves it behind
+  save();  // makes the file before any move, so that it is no leftover of a move
 }
 
 // The file is empty when there are no residents; else
@@ -66,7 +66,7 @@ void Residents::load() {
   }
 }
 
-// With mutex_. Readers find the old file or the new one.
+// Called with mutex_ held. Readers find the old file or the new one.
 void Residents::save() const {
   json residents = json::array();
   for (const auto& [pid, entry] : entries_) {

@@ -14,30 +14,30 @@
 
 namespace ferry::host {
 
-// The places of those RNICs of this host's processes to which ferryd itself has given their
-// sockets, after a move or a stop that was taken back; and the names of QPs that programs have
-// brought, or are known by. What a process says of the names of its RNICs and QPs is compared with
-// them. All of them are in a file, because processes live longer than a ferryd.
+// The places of RNICs of this host's processes whose sockets ferryd itself has given them, after a move or a stop that
+// was taken back; and the names of QPs that programs have brought, or by which peers know programs. ferryd compares
+// with these what a process says of the names of its RNICs and QPs. They are in a file, because processes live longer
+// than a ferryd.
 class Residents {
  public:
   struct Resident {
     pid_t pid = 0;
-    std::uint64_t network = 0;  // inode of the namespace of its sockets; 0: not known
+    std::uint64_t network = 0;  // inode of its sockets' network namespace; 0: not known
     std::vector<Place> places;
     std::vector<device::Letter::End> names = {};  // of QPs over devices of the kernel
 
     bool operator==(const Resident&) const = default;
   };
 
-  // Takes up what the file says of processes that are still there. A file that is damaged, or
-  // cannot be written, costs one line in the log each time: then the next ferryd does not know.
+  // Takes up what the file says of processes that are still there. A file that is damaged, or cannot be written, costs
+  // one line in the log each time; the next ferryd then does not know the residents.
   explicit Residents(std::string path);
 
-  // The process has, or had, a QP of this name.
+  // Notes that the process has, or had, a QP of this name.
   void know(pid_t pid, const device::Letter::End& name);
-  // From now on these are the places of the process.
+  // Notes the places and names that the process has from now on.
   void settle(const Resident& resident);
-  // The process has moved on.
+  // Forgets a process, which has moved on.
   void forget(pid_t pid);
 
   // Gives a Resident without places when ferryd has given the process nothing.

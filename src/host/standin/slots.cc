@@ -101,7 +101,8 @@ std::vector<rnic::Slot> bind_here(const std::string& netdev, const std::vector<r
   return bound;
 }
 
-// setns() changes one thread: a new one, which ends afterwards.
+// Calls `call` in the network namespace `netns` (a path; empty: ferryd's own), in a thread of its own, because setns()
+// changes the thread that calls it.
 void in_namespace(const std::string& netns, const std::function<void()>& call) {
   std::exception_ptr failure;
   std::thread([&] {
@@ -136,7 +137,7 @@ port::Endpoint bound_to(int udp) {
   return {port::to_address(address), local_port(udp)};
 }
 
-// Gives what is wrong with the socket of a slot; empty: nothing.
+// Gives what is wrong with the socket of a slot (need_own_slots()); empty: nothing.
 std::string doubt_of(const rnic::Slot& slot, std::uint64_t network,
                      const std::vector<Place>& known) {
   if (!is_udp(slot.descriptor)) return "it is no UDP socket";

@@ -236,7 +236,7 @@ void StandInHost::send_management(StandInId id, const cm::Mad& mad, const port::
   port.flush();
 }
 
-// Reads everything that waits and answers. With mutex_.
+// Reads everything that waits, and answers. Called with mutex_ held.
 void StandInHost::serve(StandInId id, Entry& entry) {
   std::array<port::Received, 64> received;
   const port::Address slot_address = entry.port->local().address;
@@ -263,7 +263,7 @@ void StandInHost::serve(StandInId id, Entry& entry) {
   }
 }
 
-// Milliseconds until the next deadline, rounded up; -1: none. With mutex_.
+// Milliseconds until the next deadline, rounded up; -1: there is none. Called with mutex_ held.
 int StandInHost::next_timeout() {
   transport::Time deadline = transport::kNever;
   for (auto& [id, entry] : entries_) {

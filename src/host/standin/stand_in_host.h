@@ -28,7 +28,7 @@ using StandInId = std::uint64_t;
 
 class StandInHost {
  public:
-  // `faults`: packets that its sockets lose, for tests.
+  // `faults`: how many packets the sockets lose, for tests.
   explicit StandInHost(const port::Loss::Settings& faults = {});
   ~StandInHost();
 
@@ -44,7 +44,7 @@ class StandInHost {
                  std::uint32_t epoch, std::chrono::nanoseconds age = {});
   // The peer of this virtual QPN knows the new place; any stand-in but the QP's own ignores it.
   void peer_knows(StandInId id, std::uint32_t virtual_qpn);
-  // A peer that speaks no migration messages, if the stand-in has a QP of such a peer.
+  // The peer of a QP of the stand-in that is a standard peer; nothing: it has no such QP.
   std::optional<port::Endpoint> standard_peer(StandInId id);
   bool meets_strangers(StandInId id);
   // True when nobody needs the stand-in any more (or it does not exist).
@@ -52,8 +52,8 @@ class StandInHost {
   // Closes the socket.
   void remove(StandInId id);
 
-  // `management` gets messages for QP 1 that came to slot 0 of a stand-in in another network
-  // namespace. It is called with a lock held: must not call back.
+  // `management` gets messages for QP 1 that came to a stand-in in slot 0 of another network namespace. It is called
+  // with a lock held, and must not call this object.
   using Management = std::function<void(StandInId id, const cm::Mad&, const port::Address& from,
                                         const port::Address& to)>;
   void set_management(Management management);
@@ -61,9 +61,9 @@ class StandInHost {
   void send_management(StandInId id, const cm::Mad& mad, const port::Address& to);
 
   transport::StandIn::Counters counters(StandInId id);
-  // Of all stand-ins, also of those that are gone.
+  // The counters of all stand-ins, also of those that are gone.
   struct Totals {
-    std::size_t stand_ins = 0;  // those that are there
+    std::size_t stand_ins = 0;  // how many there are now
     transport::StandIn::Counters counters;
   };
   Totals totals();

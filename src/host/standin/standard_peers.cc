@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBase{500}, kSilence{300};
 constexpr std::uint64_t kBytesPerMillisecond = 128 * 1024;
 
-// A datagram QP has no peer: those whom it talks to learn where it is by asking.
+// A UD QP has no peer: QPs that talk with it learn its place by asking.
 bool is_connected(const device::QpStatus& qp) {
   if (qp.type == IBV_QPT_UD) return false;
   return qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD;
@@ -38,7 +38,7 @@ milliseconds in_ms(transport::Time time) {
   return std::chrono::duration_cast<milliseconds>(time);
 }
 
-// Empty: the peer waits for long enough.
+// Says that the QP's peer gives up too early, and why; empty: the peer waits for long enough.
 std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
   const transport::PeerRetries peer{qp.peer_retries.timeout, qp.peer_retries.retry_count,
                                     qp.peer_retries.rnr_retry, qp.peer_retries.known != 0};

@@ -28,7 +28,7 @@ struct Waiting {
 // For a program, or a group, of so many resident bytes.
 Waiting expected_waiting(std::uint64_t resident_bytes);
 
-// Gives one line that names the peer which would give up first; empty: none would.
+// Gives one line about the first of these QPs whose peer would give up meanwhile; empty: none would.
 std::string impatient(const std::vector<device::QpStatus>& standard, const Waiting& expected);
 
 // "peer 10.78.2.1 of QP 0x000123"

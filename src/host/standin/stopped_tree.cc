@@ -44,8 +44,8 @@ StoppedTree::~StoppedTree() {
   }
 }
 
-// Gives those that have stopped. *failure: what is wrong with the first of the others, or with what
-// one says of its sockets.
+// Gives the processes that have stopped. *failure: the first that went wrong: a process does not stop, or what it says
+// of its sockets is not true.
 std::vector<StoppedTree::Process> StoppedTree::ask_to_stop(
     const std::vector<FerryProcess>& processes, const Residents& residents,
     std::chrono::milliseconds deadline, std::string* failure) {
@@ -111,7 +111,7 @@ void StoppedTree::write_down(std::vector<Process>* stopped, const Recorder& reco
   }
 }
 
-// With mutex_. The processes let go of their sockets, for which stand-ins answer. Gives what failed;
+// Called with mutex_ held. Has the processes let go of their sockets, for which stand-ins answer. Gives what failed;
 // empty: nothing.
 std::string StoppedTree::take_over_all(Clock::time_point began,
                                        std::chrono::milliseconds deadline) {
@@ -175,7 +175,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
 
 // A standard peer sends to UDP port 4791, whatever the slot. The process that held that port for
 // the others may be among the stopped ones: then a stand-in holds it. A process that still holds it
-// passes packets on. With mutex_.
+// passes packets on. Called with mutex_ held.
 void StoppedTree::hold_ports() {
   for (const auto& process : processes_) {
     const std::string netns =
@@ -226,7 +226,7 @@ std::string StoppedTree::reopen() {
   return reopen_all();
 }
 
-// With mutex_.
+// Called with mutex_ held.
 std::string StoppedTree::reopen_all() {
   std::vector<std::pair<rnic::Slot*, StandInId*>> missing;
   std::vector<rnic::Slot*> slots;
@@ -256,7 +256,7 @@ std::string StoppedTree::reopen_all() {
   return problem;
 }
 
-// With mutex_.
+// Called with mutex_ held.
 void StoppedTree::note_limits(const Process& process) {
   for (const auto& context : process.contexts) {
     for (const auto& slot : context.slots) {
@@ -358,8 +358,8 @@ std::optional<ResumeSlots> StoppedTree::wake(pid_t inner_pid) {
   return std::nullopt;
 }
 
-// Gives the process its slots back. After a restart of ferryd somebody else may have one of them:
-// then it gets another. False when there is no other: it has to ask again.
+// Gives the process its slots back. After a restart of ferryd somebody else may have one of them: then the process gets
+// another slot. False when there is no other one: the process has to ask again.
 bool StoppedTree::take_back(Process& process) {
   for (std::size_t c = 0; c < process.stand_ins.size(); ++c) {
     const std::string& netdev = process.contexts[c].netdev;
@@ -402,7 +402,7 @@ bool StoppedTree::all_back() const {
                      [](const Process& process) { return process.back; });
 }
 
-// With mutex_.
+// Called with mutex_ held.
 void StoppedTree::leave_network(Process& process) {
   for (const auto& context : process.stand_ins) {
     for (const StandInId id : context) {

@@ -39,22 +39,22 @@ class StoppedTree {
   // QPs in it. May throw Failure.
   using Recorder = std::function<void(std::vector<HeldProcess>*)>;
 
-  // Stops the processes in parallel; the stand-ins answer when it returns. What they say of their
-  // sockets must be true (slots.h). Throws Failure: then all go on where they were.
+  // Stops the processes in parallel; the stand-ins answer when it returns. What the processes say of their sockets must
+  // be true (slots.h). Throws Failure: then all go on where they were.
   void stop(const std::vector<FerryProcess>& processes, const Residents& residents,
             std::chrono::milliseconds deadline, const Recorder& record = {});
-  // Instead of stop(): takes up what a former ferryd had stopped, in the network namespace `netns`.
+  // In the place of stop(): takes up processes that a former ferryd had stopped, in the network namespace `netns`.
   // The stand-ins answer where the sockets can be opened again; reopen() tries the others once more
   // and gives one line about the first that still cannot be opened.
   void recover(const std::vector<HeldProcess>& processes, const std::string& netns);
   std::string reopen();
-  // All is frozen: marks the control blocks. Throws Failure, also after roll_back().
+  // Marks the control blocks of the processes, all of which are frozen. Throws Failure, also after roll_back().
   void mark_frozen();
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
   void roll_back();
-  // Gives the answer to AWAKE: nothing while that is undecided, or when the tree has moved.
+  // Gives the answer to AWAKE: nothing while the move is undecided, or when the tree has moved.
   std::optional<ResumeSlots> wake(pid_t inner_pid);
-  // A process came back after a rollback.
+  // Notes that a process came back after a rollback.
   void resumed(pid_t inner_pid);
   // True when all came back, or none was stopped.
   bool all_back() const;
@@ -62,10 +62,10 @@ class StoppedTree {
   // gets what it had when it was stopped; new sockets, if it is in another network namespace. Throws
   // Failure.
   void restored(pid_t pid);
-  // Those that were restored are to be killed, and get nothing. False: one goes on already.
+  // The restored processes are to be killed: they get nothing. False: one of them goes on already.
   bool disown();
 
-  // True when `places` has a socket for each of sockets(), in its order.
+  // True when `places` has a socket for each of sockets(), in the same order.
   bool fits(const std::vector<ProcessSlots>& places) const;
   // Throws Failure when a standard peer would not find its QP in `places`, which fit.
   void need_same_places(const std::vector<ProcessSlots>& places) const;
@@ -74,7 +74,7 @@ class StoppedTree {
   // now on it belongs to the caller.
   struct Departed {
     StandInId stand_in = 0;  // 0: it is not at the RNIC's origin
-    Place place;             // the RNIC's new one
+    Place place;             // the RNIC's new place
   };
   std::vector<Departed> commit(const std::vector<ProcessSlots>& places, const Place& there,
                                std::chrono::nanoseconds age = {});
@@ -97,7 +97,7 @@ class StoppedTree {
     std::uint64_t started = 0;  // start_time()
     pid_t inner_pid = 0;
     std::uint64_t network = 0;                      // inode of the network namespace; 0: it is gone
-    std::vector<ContextSlots> contexts;             // descriptors in it: only after a rollback
+    std::vector<ContextSlots> contexts;             // with descriptors only after a rollback
     std::vector<std::vector<StandInId>> stand_ins;  // per context and slot; 0: none
     bool frozen = false, back = false;
   };

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{200};
-constexpr std::size_t kMaxQuestions = 1024;  // of one user
+constexpr std::size_t kMaxQuestions = 1024;  // that one Asker may have open
 
 // Whether the process has a UNIX socket of one of these abstract names in its network namespace.
 bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
@@ -37,7 +37,7 @@ bool has_socket_named(pid_t pid, const std::set<std::string>& names) {
                      [&](const Descriptor& each) { return links.contains(each.target); });
 }
 
-// -1: there is none.
+// The descriptor of any socket in these slots; -1: there is none.
 int a_socket_of(const std::vector<ContextSlots>& contexts) {
   for (const auto& context : contexts) {
     for (const auto& slot : context.slots) {
@@ -80,7 +80,7 @@ void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, 
   const auto former = std::exchange(resident.names, {});
   for (const auto& context : contexts) {
     for (const auto& name : context.names) {
-      // One that has moved nowhere brings no GIDs.
+      // A process that comes back has moved nowhere, and brings no GIDs that it did not have before.
       const bool is_gid = name.qpn == 0;
       if (is_gid && comes_back && std::find(former.begin(), former.end(), name) == former.end())
         continue;
@@ -91,7 +91,7 @@ void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, 
       resident.places.push_back(place);
     }
   }
-  // All sockets are of one network.
+  // All sockets of a process are in one network namespace.
   if (const int socket = a_socket_of(contexts); socket >= 0)
     resident.network = network_of_socket(socket);
   const bool has_come = !resident.places.empty() || !resident.names.empty();
@@ -132,7 +132,7 @@ void Whereabouts::locate(pid_t pid, const agent::Locate& question) {
   changed_.notify_all();
 }
 
-// With mutex_; there is a question.
+// Called with mutex_ held, when there is a question. Serves the askers in turn.
 port::Endpoint Whereabouts::next_question() {
   auto next = questions_.upper_bound(served_);
   if (next == questions_.end()) next = questions_.begin();
@@ -140,7 +140,7 @@ port::Endpoint Whereabouts::next_question() {
   return next->second.front().second;
 }
 
-// With mutex_. All that ask for the same RNIC get the same answer.
+// Called with mutex_ held. Takes out all who ask for this RNIC: they get the same answer.
 std::vector<pid_t> Whereabouts::take_askers(const port::Endpoint& name) {
   std::vector<pid_t> askers;
   for (auto& [asker, questions] : questions_) {

@@ -24,7 +24,7 @@ namespace ferry::host {
 // these programs where their peers are.
 class Whereabouts {
  public:
-  // `name`, `ferryd`: this host's, as places have them.
+  // `name`, `ferryd`: the name and the ferryd's address of this host, as a Place has them.
   Whereabouts(std::string name, std::string ferryd, ControlServer& control, Directory& directory,
               Residents& residents);
   ~Whereabouts();
@@ -63,7 +63,7 @@ class Whereabouts {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::map<Asker, std::deque<Question>> questions_;  // none is empty
+  std::map<Asker, std::deque<Question>> questions_;  // no list of it is empty
   Asker served_{};                                   // the last that was served
   std::thread looker_, finder_;
 };

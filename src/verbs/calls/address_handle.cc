@@ -56,7 +56,7 @@ int find_gid(Context& context, std::uint8_t port, const ibv_gid& gid) {
   return -1;
 }
 
-// Where an answer to this datagram goes.
+// Gives in *out where an answer to this datagram goes. 0 or errno.
 int answer_to(Context& context, std::uint8_t port, const ibv_wc& wc, const ibv_grh* grh,
               ibv_ah_attr* out) {
   if (int error = usable(context)) return error;
@@ -171,8 +171,8 @@ FERRY_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
   return pointer_or_errno(error, ah);
 }
 
-// For programs alone: below our own sockets the kernel finds the way. Errors are negative errno
-// values, as those of the stock function.
+// Only programs call this: for our own sockets the kernel finds the way. Errors are negative errno values, as those of
+// the stock function.
 FERRY_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                              uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t* vid) {
   if (!context || !attributes || !eth_mac) return -EINVAL;

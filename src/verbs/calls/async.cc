@@ -50,8 +50,8 @@ void for_each_event(ibv_event_type type, device::Object* object, Visit visit) {
   }
 }
 
-// The oldest event of a device that has a descriptor for them. 0 or errno. Such a device has no XRC
-// targets (hca/), hence one struct for each QP.
+// Takes the oldest event of a device that has a descriptor for its events. 0 or errno. Such a device (hca/) has no XRC
+// target QPs, hence one struct for each QP.
 int take_from_device(Context& context, Event* out, int* port) {
   for (bool found = false; !found;) {
     device::AsynchronousEvent event;
@@ -122,7 +122,7 @@ FERRY_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* out)
   }));
 }
 
-// An event does not tell whose it is, but its object does. An event without an object needs no
+// An event does not tell of which device it is, but its object does. An event without an object needs no
 // acknowledgement: the stock function does nothing for it.
 FERRY_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   if (!event) return;

@@ -74,7 +74,7 @@ int make_channel(Context& context, Channel** out) {
   return 0;
 }
 
-// The oldest event of the channel: the application's CQ. 0 or errno.
+// Takes the oldest event of the channel; *out: the application's CQ that raised it. 0 or errno.
 int take_event(Channel& channel, ibv_cq** out) {
   if (!channel.device) {
     Event event;
@@ -106,7 +106,7 @@ int destroy_channel(Context& context, Channel* channel) {
 int destroy_cq(Context& context, Cq* cq) {
   if (int error = usable(context)) return error;
   if (int error = context.device->destroy(cq->device)) return error;
-  // No event is raised from here on. Those that the application took must be acknowledged first
+  // No event is raised from here on. Events that the application took must be acknowledged first
   // (ibv_destroy_cq(3)).
   ibv_comp_channel* channel = cq->cq.channel;
   if (channel) to_channel(channel)->events.forget(&cq->cq);

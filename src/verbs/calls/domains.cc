@@ -18,7 +18,7 @@ Pd* wrap_pd(Context& context, device::Pd* device) {
 
 namespace {
 
-// Frees the struct when nobody holds it any more. Under the context's mutex.
+// Gives up one reference; the last one frees the struct. Called with the context's mutex held.
 void drop(Pd* pd) {
   if (--pd->references == 0) delete pd;
 }
@@ -26,7 +26,7 @@ void drop(Pd* pd) {
 int dealloc(Context& context, Pd* pd) {
   if (int error = usable(context)) return error;
   std::lock_guard lock(context.mutex);
-  if (!pd->device) return EINVAL;  // an imported one that was deallocated by another name
+  if (!pd->device) return EINVAL;  // imported, and deallocated by another reference
   if (pd->users != 0) return EBUSY;
   if (pd->parent_of) {
     --pd->parent_of->users;

@@ -29,7 +29,7 @@ static_assert(static_cast<int>(RestoreCommand::kCreate) == IBV_RESTORE_CREATE &&
               static_cast<int>(RestoreCommand::kRefill) == IBV_RESTORE_REFILL &&
               static_cast<int>(RestoreCommand::kMrKeys) == IBV_RESTORE_MR_KEYS);
 
-constexpr std::chrono::seconds kQuiesceLimit{5};  // that of a STOP which names no limit
+constexpr std::chrono::seconds kQuiesceLimit{5};  // as for a STOP that names no deadline
 
 // Stops the context, and writes its description to `out` if `length` bytes are enough. 0 or errno;
 // *bytes: the length of the description.

@@ -47,7 +47,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   return pointer_or_errno(error, mr);
 }
 
-// Frees the struct when nobody holds it any more. Under the context's mutex.
+// Gives up one reference; the last one frees the struct. Called with the context's mutex held.
 void drop(Mr* mr) {
   if (--mr->references == 0) delete mr;
 }
@@ -55,7 +55,7 @@ void drop(Mr* mr) {
 int deregister(Context& context, Mr* mr) {
   if (int error = usable(context)) return error;
   std::lock_guard lock(context.mutex);
-  if (!mr->device) return EINVAL;  // an imported one that was deregistered by another name
+  if (!mr->device) return EINVAL;  // imported, and deregistered by another reference
   if (int error = context.device->destroy(mr->device)) return error;
   mr->device = nullptr;
   --to_pd(mr->mr.pd)->users;
@@ -213,8 +213,8 @@ FERRY_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   return guarded([&] { return deregister(*ours, to_mr(mr)); });
 }
 
-// An MR of Ferry's own device stays valid when this fails: of the codes that libibverbs has for
-// failures IBV_REREG_MR_ERR_INPUT alone says so.
+// An MR of Ferry's own device stays valid when this fails: of libibverbs' codes for failures only
+// IBV_REREG_MR_ERR_INPUT says so.
 FERRY_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length,
                               int access) {
   if (!mr) {

@@ -59,8 +59,8 @@ Qp* wrap_qp(Context& context, device::Qp* device, ibv_pd* pd, Xrcd* xrcd,
 
 namespace {
 
-// Checks that the application gives the objects that a QP of its type is made of (clause 10.2.4; of
-// XRC annex A14), all of this context. 0 or errno.
+// Checks that the application gives the objects that a QP of its type is made of (clause 10.2.4; for
+// XRC annex A14), and that all are of this context. 0 or errno.
 int check(Context& context, ibv_pd* pd, const ibv_xrcd* xrcd, const ibv_qp_init_attr& init) {
   bool has_pd = true, sends = true, receives = true;
   switch (static_cast<unsigned>(init.qp_type)) {

@@ -32,7 +32,7 @@ void fill_shell(Context& context, Xrcd& xrcd, XrcDomain* domain) {
   ++domain->references;
 }
 
-// Whether the file names a domain of another context of this device. Under the process' mutex.
+// Whether the file names a domain of another context of this device. Called with the process's mutex held.
 bool is_named_elsewhere(const Context& context, const struct stat& file) {
   for (Context* other : process().contexts) {
     if (other == &context || other->abandoned || other->rnic->name() != context.rnic->name()) {
@@ -46,8 +46,8 @@ bool is_named_elsewhere(const Context& context, const struct stat& file) {
   return false;
 }
 
-// 0 or an errno value: those of the kernel (ib_uverbs_open_xrcd), and EOPNOTSUPP for a domain of
-// another context.
+// 0 or an errno value: the same values as the kernel gives (ib_uverbs_open_xrcd), and EOPNOTSUPP for a
+// domain of another context.
 int open_domain(Context& context, int file, int flags, Xrcd** out) {
   if (int error = usable(context)) return error;
   std::lock_guard contexts(process().mutex);

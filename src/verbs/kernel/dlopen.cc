@@ -5,8 +5,8 @@
 #include "verbs/entry.h"
 #include "verbs/stock.h"
 
-// Programs that load libibverbs by name (NCCL does) get us, with the stock library behind: dlsym()
-// and dlvsym() on our handle look at what we need after ourselves.
+// Programs that load libibverbs by name (NCCL does) get libferry.so, with the stock library behind it: dlsym()
+// and dlvsym() on that handle look into libferry.so first, and then into the libraries that it needs.
 //
 // libc finds out who called dlopen(), for the caller's RUNPATH and namespace: so the call goes on
 // as a jump, which leaves the caller's return address in place. Other namespaces (dlmopen) have no
@@ -23,8 +23,8 @@ bool is_libibverbs(const char* path) {
   return !strcmp(name, "libibverbs.so.1") || !strcmp(name, "libibverbs.so");
 }
 
-// The path that this library was loaded from; null, which stands for the program, in a program that
-// we are linked into.
+// The path that this library was loaded from; null, which stands for the program, in a program into
+// which this code is linked.
 const char* own_path() {
   Dl_info info;
   link_map* map = nullptr;

@@ -13,7 +13,7 @@
 namespace ferry::verbs {
 namespace {
 
-// The lists of devices and contexts must not change while the child is made: it reads both, and
+// The lists of devices and contexts must not change while the child is made: the child reads both, and
 // goes on with the list of devices.
 void before() {
   rdma_cm_before_fork();

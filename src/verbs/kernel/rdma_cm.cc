@@ -70,7 +70,7 @@ rdmacm::Service& service() {
   return *fresh;
 }
 
-// Locks are held inside: a thread must not be cancelled there.
+// While a NotCancelled lives, this thread is not cancelled, since it may hold locks of the service.
 class NotCancelled {
  public:
   NotCancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_); }
@@ -131,7 +131,7 @@ int wait_for_event(int descriptor, const void* buffer, size_t size) {
   }
 }
 
-// To its peers a program that ends with open connections would look as if it were alive.
+// Without a goodbye, a program that ends with open connections would look to its peers as if it were alive.
 __attribute__((destructor)) void say_goodbye() {
   if (rdmacm::Service* s = rdma_cm_if_any()) {
     guarded([&] {

@@ -18,7 +18,8 @@
 namespace ferry::verbs {
 namespace {
 
-// Runs `visit` on an open context of the device, if there is one. No context ends meanwhile.
+// Runs `visit` on the open contexts of the device, one after the other, until it gives true; false: it gave true for
+// none. No context ends meanwhile.
 template <typename Visit>
 bool with_context(const rdmacm::Device& device, Visit visit) {
   Process* p = process_if_any();

@@ -10,7 +10,7 @@ namespace ferry::verbs {
 // The RNICs of this process, for rdma_cm.
 class RdmaCmDevices final : public rdmacm::Devices {
  public:
-  RdmaCmDevices() { list(); }  // the GUIDs, before any move
+  RdmaCmDevices() { list(); }  // notes the GUIDs before any move
   std::vector<Listed> list() override;
   std::uint8_t gid_index(const rdmacm::Device& device, const port::Address& address) override;
   std::uint8_t active_mtu(const rdmacm::Device& device) override;

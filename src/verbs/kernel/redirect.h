@@ -6,7 +6,7 @@
 #include "verbs/entry.h"
 #include "verbs/kernel/virtual_files.h"
 
-// What the interposed file functions of libc share. Each costs all other paths the comparison of a
+// What the interposed file functions of libc share. A path that is not ours costs such a function the comparison of a
 // prefix.
 namespace ferry::verbs {
 

@@ -111,9 +111,9 @@ struct Tree {
   }
 };
 
-// What the files of a device show. The port is that of the first open context of the device in this
-// process, which shows the same for life; without one, that of the device itself. The counters are
-// those of all its contexts here.
+// What the files of a device show. The port's facts are those of the device's first open context in this process, which
+// shows the same for life; without such a context, those of the device itself. The counters are those of all open
+// contexts of the device in this process.
 struct Facts {
   device::PortFacts port;
   std::vector<device::Counter> counters;
@@ -206,7 +206,7 @@ void add_device(Tree& tree, const Device& device, device::Rnic& rnic) {
   tree.node(std::string(kNodes) + "/" + device.device.dev_name, makedev(kVerbsMajor, minor));
 }
 
-// Empty when we have no device.
+// All files of ours as they are now; none when we have no device.
 Tree tree_now() {
   Tree tree;
   visit_own_devices(
@@ -292,8 +292,7 @@ VirtualFile look_up(std::string_view asked, bool follow) {
     return path == root || is_below(path, root);
   });
   if (!under_root) {
-    // ".." may lead out of a directory of ours, which the system may not have: it gets the path
-    // without "..".
+    // ".." may lead out of a directory of ours, which the system may not have: the system gets the path without "..".
     if (asked.find("/..") == std::string_view::npos) return {};
     return {PathKind::kReal, path.empty() ? "/" : path, {}, false, 0};
   }

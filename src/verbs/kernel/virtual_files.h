@@ -52,7 +52,7 @@ dev_t rdma_cm_number();
 // `path` without "//", "." and "..". It must be absolute.
 std::string normal_path(std::string_view path);
 
-// While one lives, this thread sees the system's files only: the stock library must not find our
+// While a SystemFilesOnly lives, this thread sees the system's files only: the stock library must not find our
 // devices, for which it has no driver.
 class SystemFilesOnly {
  public:

@@ -27,8 +27,8 @@ std::atomic<Process*> the_process{nullptr};
 
 constexpr std::size_t kPrivatePage = 4096;  // bytes
 
-// Every pointer that stays null makes its inline function in verbs.h return EOPNOTSUPP: those of
-// flow steering, counters, device memory, work queues and tag matching. docs/verbs.md has them all.
+// Every pointer that stays null makes its inline function in verbs.h return EOPNOTSUPP: the pointers for
+// flow steering, counters, device memory, work queues and tag matching. docs/verbs.md has all of them.
 void fill_shell(Context& context, ibv_device* device) {
   verbs_context& v = context.shell.verbs;
   v.sz = sizeof v;
@@ -93,12 +93,12 @@ int open_context(Device& device, ibv_context** out) {
     p.contexts.push_back(context.get());
   }
   change.add({context->device.get(), context->rnic->name(), context->rnic->netdev()});
-  p.agent.start();  // without it the program runs all the same
+  p.agent.start();  // without an agent the program runs all the same
   *out = context.release()->application();
   return 0;
 }
 
-// For programs that end with contexts open.
+// Runs when a program ends; it may have open contexts.
 __attribute__((destructor)) void leave_contexts() {
   Process* p = process_if_any();
   if (p == nullptr) return;
@@ -107,7 +107,7 @@ __attribute__((destructor)) void leave_contexts() {
   for (Context* context : p->contexts) context->device->leave();
 }
 
-// The last of its references ends the context.
+// Gives up one reference of the context; the last one ends the context.
 void close_context(Context* context) {
   {
     // In a child after fork() a thread that does not exist here may hold the mutex.
@@ -129,8 +129,8 @@ void close_context(Context* context) {
   delete context;
 }
 
-// Contexts are known by their asynchronous events' pipe, which stays the same file wherever its
-// descriptors are duplicated to.
+// Finds a context by the pipe of its asynchronous events, which stays the same file wherever its
+// descriptors are duplicated to. 0 or errno.
 int import_context(int descriptor, ibv_context** out) {
   struct stat wanted;
   if (::fstat(descriptor, &wanted) != 0) return errno;
@@ -171,7 +171,7 @@ Process* process_if_any() {
   return the_process.load(std::memory_order_acquire);
 }
 
-// The parent's locks may be held by threads that do not exist here: its Process is left alone.
+// Threads that do not exist here may hold the parent's locks: the parent's Process is left alone.
 void forget_process_in_child() {
   the_process.store(nullptr, std::memory_order_release);
 }
@@ -241,7 +241,7 @@ FERRY_EXPORT int ibv_close_device(ibv_context* context) {
 FERRY_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   ibv_context* context = nullptr;
   const int error = guarded([&] { return import_context(cmd_fd, &context); });
-  if (error == ENODEV) {  // no descriptor of ours
+  if (error == ENODEV) {  // it is no descriptor of ours
     const StockDevicesOnly guard;
     if (const auto next = FERRY_STOCK(ibv_import_device, "IBVERBS_1.10")) return next(cmd_fd);
   }

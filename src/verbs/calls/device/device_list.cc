@@ -26,7 +26,7 @@ struct Known {
   std::mutex mutex;
   // Never freed: applications keep ibv_device pointers beyond ibv_free_device_list().
   std::deque<Device> devices;
-  std::uint32_t freezes = 0;  // the process's count when rnic_of() last discovered them
+  std::uint32_t freezes = 0;  // ControlBlock::freezes when rnic_of() last discovered the devices
 };
 
 Known& known() {
@@ -90,7 +90,8 @@ Device* find_kernel_device(Known& all, const ibv_device* kernel) {
   return found == all.devices.end() ? nullptr : &*found;
 }
 
-// Null with errno. An open context keeps its device alive, whose list is gone.
+// Opens the stock library's device of this name. Null with errno. An open context keeps its device alive when the
+// device list is gone.
 ibv_context* open_stock(const std::string& name) {
   const auto list_devices = FERRY_STOCK(ibv_get_device_list, "IBVERBS_1.1");
   const auto free_list = FERRY_STOCK(ibv_free_device_list, "IBVERBS_1.1");
@@ -112,9 +113,8 @@ ibv_context* open_stock(const std::string& name) {
   return context;
 }
 
-// The device that stands for `kernel`, one of the stock library's list. A device that was unplugged
-// and plugged in again is another one, as it is there. *kept: it is new, and that list must not be
-// freed.
+// The device that stands for `kernel`, a device of the stock library's list. A device that was unplugged and plugged in
+// again is another one, as in the stock library. *kept: the device is new, and that list must not be freed.
 Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
   {
     std::lock_guard lock(all.mutex);
@@ -123,7 +123,7 @@ Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
   // No lock: hca::Rnic calls functions of this file.
   auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(kernel, open_stock));
   std::lock_guard lock(all.mutex);
-  if (Device* d = find_kernel_device(all, kernel)) return *d;  // of another thread
+  if (Device* d = find_kernel_device(all, kernel)) return *d;  // another thread made it
   Device& d = add_device(all, std::move(rnic), kernel);
   *kept = true;
   return d;
@@ -166,8 +166,8 @@ std::vector<ibv_device*> chosen_devices(const std::vector<std::string>& names,
   return devices;
 }
 
-// A list of ours has the stock library's list, which it extends, in front of its first element; null
-// where a new device of ours stands for one of that list, and keeps the list for good.
+// A list of ours has, in front of its first element, the stock library's list, which is freed with it; null if a new
+// device of ours stands for a device of that list: then that list is never freed. 0 or errno.
 int make_list(ibv_device*** out, int* count) {
   int stock_count = 0;
   ibv_device** stock_list = nullptr;
@@ -190,7 +190,7 @@ int make_list(ibv_device*** out, int* count) {
     for (auto& rnic : chosen_rnics()) ours.push_back(&device_for(all, std::move(rnic)).device);
     return 0;
   });
-  // Our failure must not hide the others.
+  // Our failure must not hide the stock library's devices.
   if (error) ours.clear();
   const std::size_t total = ours.size() + static_cast<std::size_t>(stock_count);
   auto** list = static_cast<ibv_device**>(std::calloc(total + 2, sizeof(ibv_device*)));

@@ -67,8 +67,8 @@ ssize_t gid_table(Context& context, std::byte* out, std::size_t max_entries,
   return static_cast<ssize_t>(count);
 }
 
-// What a device may have and our contexts do not offer (docs/verbs.md): a program would ask in
-// vain.
+// Takes out capabilities that a device may have and our contexts do not offer (docs/verbs.md): a program would ask for
+// them in vain.
 void leave_out_what_contexts_lack(ibv_device_attr_ex* device) {
   device->tso_caps = {};
   device->rss_caps = {};
