@@ -217,7 +217,7 @@ counted_messages() {
   vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --apart --json --gid-index 1 --timeout 14 \
     --events >/tmp/server 2>&1 </dev/null &'
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check h2 --apart --json --gid-index 1 --timeout 14 \
-    --qps 3 --idle 12 --size 4096 --messages 1500 --rate 60 >/tmp/client 2>&1 </dev/null &'
+    --qps 3 --idle 12 --size 4096 --messages 3000 --rate 60 >/tmp/client 2>&1 </dev/null &'
   await 'the client runs' packets_go_on h1
   client=$(vm h1 'pgrep -x stream_check') server=$(vm h2 'pgrep -x stream_check')
   for victim in h3 h1; do
@@ -241,7 +241,7 @@ counted_messages() {
   wait "$moving" || fail 'the client does not move while the server does'
   for side in client server; do
     await "the $side reports" vm h1 "jq -e .result /tmp/$side"
-    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 4500' >/dev/null ||
+    vm h1 "cat /tmp/$side" | jq -e '.result == "ok" and .operations.read.received == 9000' >/dev/null ||
       fail "the $side: $(vm h1 "cat /tmp/$side")"
   done
   end_of_kernel stream_check
