@@ -441,9 +441,7 @@ void Custody::bind(Claim& claim, pid_t pid) {
       }
     }
   } catch (const Failure&) {
-    for (auto& process : held.processes) {
-      for (auto& context : process.place.contexts) close_slots(context.slots);
-    }
+    for (auto& process : held.processes) close_slots(process.place.contexts);
     throw;
   }
   claim.held = std::move(held);

@@ -230,7 +230,7 @@ std::optional<std::vector<ContextSlots>> duplicates_of(const std::vector<Context
     }
   }
   if (are_all) return duplicates;
-  for (auto& context : duplicates) close_slots(context.slots);
+  close_slots(duplicates);
   return std::nullopt;
 }
 
@@ -239,6 +239,10 @@ void close_slots(std::vector<rnic::Slot>& slots) {
     if (slot.descriptor >= 0) ::close(slot.descriptor);
     slot.descriptor = -1;
   }
+}
+
+void close_slots(std::vector<ContextSlots>& contexts) {
+  for (auto& context : contexts) close_slots(context.slots);
 }
 
 }  // namespace ferry::host

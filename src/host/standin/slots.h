@@ -49,5 +49,6 @@ std::optional<std::vector<ContextSlots>> duplicates_of(const std::vector<Context
 
 // Closes the descriptors of slots.
 void close_slots(std::vector<rnic::Slot>& slots);
+void close_slots(std::vector<ContextSlots>& contexts);
 
 }  // namespace ferry::host

@@ -23,10 +23,6 @@ namespace {
 
 constexpr StandInId kNone = ~StandInId{0};  // there is no stand-in, and there will be none
 
-void close_contexts(std::vector<ContextSlots>& contexts) {
-  for (auto& context : contexts) close_slots(context.slots);
-}
-
 }  // namespace
 
 StoppedTree::StoppedTree(ControlServer& control, StandInHost& stand_ins, std::uint64_t move_id)
@@ -35,7 +31,7 @@ StoppedTree::StoppedTree(ControlServer& control, StandInHost& stand_ins, std::ui
 StoppedTree::~StoppedTree() {
   let_ports_go();
   for (auto& process : processes_) {
-    close_contexts(process.contexts);
+    close_slots(process.contexts);
     for (const auto& context : process.stand_ins) {
       for (const StandInId id : context) {
         if (!handed_over_.contains(id)) stand_ins_.remove(id);
@@ -155,7 +151,7 @@ void StoppedTree::stop(const std::vector<FerryProcess>& processes, const Residen
   }
   if (!failure.empty()) {
     for (auto& process : stopped) {
-      close_contexts(process.contexts);
+      close_slots(process.contexts);
       control_.drop(process.process.pid);
     }
     throw Failure(failure);
@@ -294,7 +290,7 @@ void StoppedTree::give_up(Process& process) {
     }
   }
   process.stand_ins.clear();
-  close_contexts(process.contexts);
+  close_slots(process.contexts);
 }
 
 // The tree may be frozen: only the kernel can reach its memory.
@@ -387,7 +383,7 @@ void StoppedTree::resumed(pid_t inner_pid) {
   std::lock_guard lock(mutex_);
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid) continue;
-    close_contexts(process.contexts);
+    close_slots(process.contexts);
     process.back = true;
   }
   // Until all are back, stand-ins at UDP port 4791 pass packets on to those that are back, too.
@@ -411,7 +407,7 @@ void StoppedTree::leave_network(Process& process) {
       if (slot.descriptor >= 0) ::close(slot.descriptor);
     }
   }
-  close_contexts(process.contexts);
+  close_slots(process.contexts);
   process.stand_ins.clear();
   for (const auto& context : process.contexts) {
     process.stand_ins.emplace_back(context.slots.size(), 0);

@@ -141,9 +141,7 @@ Arrival::~Arrival() {
   abort("ferryd ends");
   group_->leave(*this);
   if (criu_.joinable()) criu_.join();
-  for (auto& process : processes_) {
-    for (auto& context : process.contexts) close_slots(context.slots);
-  }
+  for (auto& process : processes_) close_slots(process.contexts);
   close_slots(reserved_);
 }
 
@@ -502,9 +500,7 @@ void Arrival::clean_up() {
   receiving_ = false;
   rootfs_.reset();
   memory_.reset();
-  for (auto& process : processes_) {
-    for (auto& context : process.contexts) close_slots(context.slots);
-  }
+  for (auto& process : processes_) close_slots(process.contexts);
   close_slots(reserved_);
   report_failure([&] { unit_->switch_network("release"); });
   report_failure([&] { unit_->forget(); });
@@ -547,7 +543,7 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
     std::uint64_t rdma_ns = 0;
     for (auto& process : processes_) {
       if (process.inner_pid == inner_pid) {
-        for (auto& context : process.contexts) close_slots(context.slots);
+        close_slots(process.contexts);
         process.back = true;
         process.rdma_ns = resumed.attach_ns + resumed.resume_ns;
         changed_.notify_all();
