@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "base/failure.h"
+#include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
-#include "cli/local_ferryd.h"
 #include "cli/ps.h"
 #include "ferry.grpc.pb.h"
 

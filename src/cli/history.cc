@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/failure.h"
+#include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
-#include "cli/local_ferryd.h"
 #include "cli/size.h"
 #include "cli/table.h"
 

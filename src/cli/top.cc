@@ -11,8 +11,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
-#include "cli/local_ferryd.h"
 #include "cli/screen.h"
 #include "cli/size.h"
 #include "cli/table.h"

@@ -11,7 +11,7 @@
 #include "base/companion.h"
 #include "base/failure.h"
 #include "base/net.h"
-#include "cli/local_ferryd.h"
+#include "cli/ferryd/local_ferryd.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/failure.h"
-#include "cli/local_ferryd.h"
+#include "cli/ferryd/local_ferryd.h"
 #include "host/peers/api.h"
 #include "port/address_text.h"
 #include "rnic/system/netdev.h"

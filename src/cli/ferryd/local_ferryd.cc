@@ -1,4 +1,4 @@
-#include "cli/local_ferryd.h"
+#include "cli/ferryd/local_ferryd.h"
 
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
