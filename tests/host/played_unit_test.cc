@@ -238,6 +238,10 @@ TEST_F(PlayedUnit, IsGivenUpByItsUser) {
   abroad.when_it_restores = [&] {
     EXPECT_NE(failure_of([&] { here.daemon->cancel(4321, request); }).find("is not yours"),
               std::string::npos);
+    request.add_programs("other");
+    EXPECT_EQ(failure_of([&] { here.daemon->cancel(0, request); }),
+              "no move of 'other' is under way on here");
+    request.set_programs(1, std::to_string(at_home.process->pid()));
     here.daemon->cancel(0, request);
   };
   EXPECT_EQ(failure_of([&] { move(); }), "'vm' was not moved: it was given up");

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/failure.h"
 #include "base/log.h"
@@ -83,18 +84,19 @@ v1::GroupPlan Daemon::plan(uid_t user, const std::vector<std::string>& programs,
 }
 
 void Daemon::cancel(uid_t user, const v1::CancelRequest& request) {
-  std::vector<std::shared_ptr<Move>> found;
   auto moves = departures_.moves();
   std::erase_if(moves, [](const auto& move) { return !move->group().undecided(); });
+  std::vector<std::shared_ptr<Move>> found;
   for (const auto& program : request.programs()) {
-    for (const auto& move : moves) {
+    const auto known = found.size();
+    std::copy_if(moves.begin(), moves.end(), std::back_inserter(found), [&](const auto& move) {
       const Unit& unit = move->unit();
-      if (unit.name() == program || std::to_string(unit.root()) == program) found.push_back(move);
-    }
-    if (found.empty()) {
+      return unit.name() == program || std::to_string(unit.root()) == program;
+    });
+    if (found.size() == known) {
       throw Failure(fmt::format("no move of '{}' is under way on {}", program, host_.name));
     }
-    if (found.size() > 1) {
+    if (found.size() > known + 1) {
       throw Failure(
           fmt::format("several programs '{}' are being moved; give its pid: ferry ps", program));
     }
@@ -104,14 +106,14 @@ void Daemon::cancel(uid_t user, const v1::CancelRequest& request) {
       if (move->move_id() == id) found.push_back(move);
     }
   }
-  for (const auto& move : found) {
-    need_owner(user, move->unit().name(), move->unit().root());
-    if (move->give_up()) continue;
-    throw Failure(
-        fmt::format("the move of '{}' is promised, and cannot be given up any more: see "
-                    "ferry ps, here and on {}",
-                    move->unit().name(), move->group().peer().name()));
-  }
+  for (const auto& move : found) need_owner(user, move->unit().name(), move->unit().root());
+  std::erase_if(found, [](const auto& move) { return move->give_up(); });
+  if (found.empty()) return;
+  Move& promised = *found.front();
+  throw Failure(
+      fmt::format("the move of '{}' is promised, and cannot be given up any more: see "
+                  "ferry ps, here and on {}",
+                  promised.unit().name(), promised.group().peer().name()));
 }
 
 v1::PsReply Daemon::ps(uid_t user) {
