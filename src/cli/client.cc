@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/failure.h"
@@ -115,8 +116,8 @@ void print_event(const v1::MoveProgress& progress, const std::string& failure = 
   fmt::print(stderr, "{}\n", event.dump());
 }
 
-// As long as an Interrupts lives, SIGINT gives the move up, and a second one ends the command alone. A command that
-// ignores the signal (as a shell starts commands in the background) goes on doing so.
+// As long as an Interrupts lives, SIGINT gives the move up, as soon as the move has an id, and a second one ends the
+// command alone. A command that ignores the signal (as a shell starts commands in the background) goes on doing so.
 class Interrupts {
  public:
   Interrupts() {
@@ -134,22 +135,27 @@ class Interrupts {
   }
 
   // What is to be given up: the move with this id, and with it its group.
-  void give_up(std::uint64_t move_id) const { move_id_ = move_id; }
+  void give_up(std::uint64_t move_id) { move_id_ = move_id; }
 
  private:
   void wait() {
     constexpr timespec kGlance{0, 50'000'000};
-    bool is_given_up = false;
+    bool is_wanted = false, is_given_up = false;
     while (!is_over_) {
-      if (::sigtimedwait(&signal_, nullptr, &kGlance) != SIGINT) continue;
-      if (is_given_up) {
-        fmt::print(stderr, "ferry: not waiting any longer; see: ferry ps\n");
-        std::_Exit(128 + SIGINT);
+      if (::sigtimedwait(&signal_, nullptr, &kGlance) == SIGINT) {
+        if (is_wanted) {
+          fmt::print(stderr, "ferry: not waiting any longer; see: ferry ps\n");
+          std::_Exit(128 + SIGINT);
+        }
+        is_wanted = true;
+        if (move_id_ == 0) fmt::print(stderr, "ferry: giving the move up as soon as it begins\n");
       }
+      const std::uint64_t move_id = move_id_;
+      if (!is_wanted || is_given_up || move_id == 0) continue;
       is_given_up = true;
       try {
         v1::CancelRequest request;
-        if (move_id_ != 0) request.add_move_ids(move_id_);
+        request.add_move_ids(move_id);
         cancel(request);
       } catch (const Failure& failure) {
         fmt::print(stderr, "ferry: {}\n", failure.what());
@@ -163,7 +169,7 @@ class Interrupts {
     sigaddset(&signals, SIGINT);
     return signals;
   }();
-  mutable std::atomic<std::uint64_t> move_id_{0};
+  std::atomic<std::uint64_t> move_id_{0};
   std::atomic<bool> is_over_{false};
   std::thread thread_;
 };
@@ -178,7 +184,8 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     }
   }
   if (printable(to) != to) throw Failure("that is no name of a host; give its address");
-  const Interrupts interrupts;
+  std::optional<Interrupts> interrupts;
+  if (!request.dry_run()) interrupts.emplace();
   LocalFerryd ferryd;
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
@@ -194,7 +201,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
   while (reader->Read(&event)) {
     if (event.has_progress()) {
       phases[event.progress().program()] = phase_of(event.progress());
-      interrupts.give_up(event.progress().move_id());
+      if (interrupts) interrupts->give_up(event.progress().move_id());
       if (events) print_event(event.progress());
       if (terminal) fmt::print(stderr, "\r\033[Kmoving to {}: {} ...", to, progress());
       std::fflush(stderr);
