@@ -79,7 +79,7 @@ void FerrydHere::start() {
   move_counters.emplace();
   accounts.emplace(history, *move_counters);
   qp_names.emplace(*residents, kernel);
-  carrier = std::make_unique<Carrier>(host, *control, *directory, *qp_names, *peers);
+  carrier = std::make_unique<Carrier>(host, *control, *directory, *qp_names, *peers, most_letters);
   moved_names = std::make_unique<MovedNames>(host, *control, *carrier, *residents, *qp_names,
                                              *peers, [this] { return has_kernel_devices; });
   departures = std::make_unique<Departures>(

@@ -82,6 +82,7 @@ struct FerrydHere {
   bool has_kernel_devices = false;
   std::optional<QpNames> qp_names;
   std::unique_ptr<Carrier> carrier;
+  std::size_t most_letters = 1 << 16;  // of a process under way; the next restart() takes it
   std::unique_ptr<MovedNames> moved_names;
   DumpTurns dump_turns;
   std::optional<MoveCounters> move_counters;

@@ -22,7 +22,8 @@ device::Letter::End end_of(std::uint32_t host, std::uint32_t qpn) {
 struct Letters : testing::Test {
   const device::Letter::End m = end_of(1, 17), p = end_of(2, 18);
   const device::Letter letter{m, p, {std::byte{1}}};
-  std::atomic<bool> is_known{true};  // to the kernel there
+  const std::vector<std::byte> many = std::vector<std::byte>(1 << 19);  // bytes of a letter
+  std::atomic<bool> is_known{true};                                     // to the kernel there
   FerrydHere here{"here"}, there{"there"};
 
   void SetUp() override {
@@ -122,6 +123,37 @@ TEST_F(Letters, FerrydsThatDoNotAnswerAreNamed) {
   const auto found = here.carrier->find({{m, p}});
   EXPECT_FALSE(found.places.front());
   EXPECT_TRUE(found.silent.contains("127.0.0.1:1"));
+}
+
+// A request between ferryds has a limit, which all of these are beyond.
+TEST_F(Letters, OfManyBytesReachAnotherHost) {
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
+  await(here, 1);
+  await(there, 1);
+  here.carrier->send(sender.pid(), std::vector(12, device::Letter{m, p, many}));
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 12; }));
+}
+
+// The limit holds for letters that are tried again and again as well.
+TEST_F(Letters, AreDroppedWhenTooManyAreUnderWay) {
+  here.most_letters = 100;
+  be_told(here, {m, p});
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  await(here, 1);
+  here.carrier->send(sender.pid(), std::vector(100, letter));
+  std::this_thread::sleep_for(milliseconds(100));  // the thread may have taken them
+  here.carrier->send(sender.pid(), {letter, letter});
+  PlayedProcess receiver(here.folder.path("sock"), has(p, m, 2));
+  EXPECT_TRUE(eventually([&] { return receiver.seen().letters == 100; }));
+  // Letters to one QP arrive in their order: behind the next one, nothing that was sent before it comes any more.
+  int sent = 0;
+  while (receiver.seen().letters == 100) {
+    ASSERT_LT(++sent, 100);
+    here.carrier->send(sender.pid(), {letter});
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_LE(receiver.seen().letters, 100 + sent);
 }
 
 // A QP of this number is there, and no program of Ferry's has it.

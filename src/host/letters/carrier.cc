@@ -35,11 +35,12 @@ constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 // While a process's latest letter is fresh, its letters are tried more often: the receiver may just be connecting its
 // QP with the sender's.
 constexpr milliseconds kFresh{3000}, kLongestPauseOfFresh{30};
-constexpr milliseconds kAnswer{5000};          // for another ferryd, the first handshake included
-constexpr milliseconds kDelivery{5000};        // for a process to take letters and answer
-constexpr milliseconds kOfProgram{1000};       // for a process to give its status
-constexpr std::size_t kMostBytes = 1 << 20;    // of one letter
-constexpr std::size_t kMostLetters = 1 << 16;  // of a process, not yet taken by its thread
+constexpr milliseconds kAnswer{5000};        // for another ferryd, the first handshake included
+constexpr milliseconds kDelivery{5000};      // for a process to take letters and answer
+constexpr milliseconds kOfProgram{1000};     // for a process to give its status
+constexpr std::size_t kMostBytes = 1 << 20;  // of one letter
+// Of a request to another ferryd, which takes at most 4 MB (gRPC's limit). A letter counts with its names.
+constexpr std::size_t kMostBytesOfRequest = 2 << 20, kBytesOfNames = 128;
 constexpr std::size_t kMostRoutes = 1 << 17;
 
 bool is_settled(std::int32_t error) {
@@ -54,8 +55,13 @@ Carrier::Ferryd at_address(const port::Address& gid) {
 }  // namespace
 
 Carrier::Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
-                 KeptPeers& peers)
-    : host_(host), control_(control), directory_(directory), names_(names), peers_(peers) {}
+                 KeptPeers& peers, std::size_t most)
+    : host_(host),
+      control_(control),
+      directory_(directory),
+      names_(names),
+      peers_(peers),
+      most_(most) {}
 
 Carrier::~Carrier() {
   std::unique_lock lock(mutex_);
@@ -85,9 +91,9 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
   std::lock_guard lock(mutex_);
   if (stopping_) return;
   const auto [box, is_new] = boxes_.try_emplace(pid);
-  auto& waiting = box->second.letters;
-  if (waiting.size() + letters.size() > kMostLetters) {
-    warn_of(pid, "process {} writes more letters than {}", pid, kMostLetters);
+  auto& [waiting, carried] = box->second;
+  if (waiting.size() + carried + letters.size() > most_) {
+    warn_of(pid, "process {} has more letters under way than {}", pid, most_);
     return;
   }
   for (auto& letter : letters) waiting.push_back({std::move(letter), Clock::now()});
@@ -101,14 +107,16 @@ void Carrier::work(pid_t pid) {
   milliseconds pause = kFirstPause;
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto& fresh = boxes_.at(pid).letters;
+    auto& [fresh, carried] = boxes_.at(pid);
     if (!fresh.empty()) pause = kFirstPause;
     std::move(fresh.begin(), fresh.end(), std::back_inserter(mine));
     fresh.clear();
+    carried = mine.size();
     if (mine.empty() || stopping_) break;
     lock.unlock();
     carry(pid, &mine);
     lock.lock();
+    boxes_.at(pid).carried = mine.size();
     if (mine.empty()) continue;
     changed_.wait_for(lock, pause, [&] { return stopping_ || !boxes_.at(pid).letters.empty(); });
     const bool is_fresh = Clock::now() - mine.back().since < kFresh;
@@ -238,23 +246,34 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
 
 std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters& letters,
                                             Task task) {
-  v1::LettersRequest request;
-  v1::LettersReply reply;
-  request.set_host(host_.name);
-  request.set_ferryd(host_.address);
-  request.set_only_ask(task == Task::kAsk);
-  for (const auto& letter : letters) to_message(letter, request.add_letters());
-  try {
-    const auto peer = peers_.get(ferryd.address, ferryd.host);
-    const grpc::Status status = peer->try_call(request, &reply, kAnswer);
-    // After a timeout the peer is kept, since its connection may just be being made.
-    if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
-    if (!status.ok() || static_cast<std::size_t>(reply.errors_size()) != letters.size())
-      return std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;  // the name does not resolve, or the address has no certificate
-  }
-  const Errors errors(reply.errors().begin(), reply.errors().end());
+  Errors errors;
+  // Of a connection with a refused letter: the next ones wait.
+  std::set<std::pair<device::Letter::End, device::Letter::End>> missed;
+  do {
+    const std::size_t first = errors.size();
+    std::vector<std::size_t> asked;
+    v1::LettersRequest request;
+    std::size_t bytes = 0;
+    for (std::size_t i = first; i < letters.size(); ++i) {
+      bytes += letters[i].bytes.size() + kBytesOfNames;
+      if (bytes > kMostBytesOfRequest && i > first) break;
+      errors.push_back(ENOENT);
+      if (missed.contains({letters[i].from, letters[i].to})) continue;
+      asked.push_back(i);
+      to_message(letters[i], request.add_letters());
+    }
+    if (asked.empty() && first > 0) continue;
+    const auto answers = ask_at_once(ferryd, std::move(request), task);
+    if (!answers) {
+      if (first == 0) return std::nullopt;
+      errors.resize(letters.size(), ENOENT);
+      break;
+    }
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      errors[asked[i]] = (*answers)[i];
+      if (!is_settled((*answers)[i])) missed.emplace(letters[asked[i]].from, letters[asked[i]].to);
+    }
+  } while (errors.size() < letters.size());
   std::lock_guard lock(mutex_);
   if (routes_.size() > kMostRoutes) routes_.clear();
   for (std::size_t i = 0; i < letters.size(); ++i) {
@@ -266,6 +285,25 @@ std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters&
     }
   }
   return errors;
+}
+
+// One request. Nothing: the ferryd does not answer.
+std::optional<Carrier::Errors> Carrier::ask_at_once(const Ferryd& ferryd,
+                                                    v1::LettersRequest request, Task task) {
+  v1::LettersReply reply;
+  request.set_host(host_.name);
+  request.set_ferryd(host_.address);
+  request.set_only_ask(task == Task::kAsk);
+  try {
+    const auto peer = peers_.get(ferryd.address, ferryd.host);
+    const grpc::Status status = peer->try_call(request, &reply, kAnswer);
+    // After a timeout the peer is kept, since its connection may just be being made.
+    if (!status.ok() && status.error_code() != grpc::DEADLINE_EXCEEDED) peers_.drop(peer);
+    if (!status.ok() || reply.errors_size() != request.letters_size()) return std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;  // the name does not resolve, or the address has no certificate
+  }
+  return Errors(reply.errors().begin(), reply.errors().end());
 }
 
 // Programs tell their QPs and the QPs' peers. A letter goes to a program only if the receiving QP is the program's own

@@ -42,8 +42,9 @@ class Carrier {
   // For this long after ferryd's start, a process that has not registered may still be one of Ferry's.
   static constexpr std::chrono::seconds kAllHaveRegistered{3};
 
+  // `most`: letters of a process that are under way.
   Carrier(const ThisHost& host, ControlServer& control, Directory& directory, QpNames& names,
-          KeptPeers& peers);
+          KeptPeers& peers, std::size_t most = 1 << 16);
   // Letters that are on their way are lost.
   ~Carrier();
   Carrier(const Carrier&) = delete;
@@ -79,6 +80,7 @@ class Carrier {
   };
   struct Box {
     std::vector<Pending> letters;  // that the box's thread has not taken yet
+    std::size_t carried = 0;       // letters that the thread has
   };
   enum class Task { kDeliver, kAsk };
 
@@ -89,6 +91,7 @@ class Carrier {
   // each letter. ask() remembers where receivers are, and gives nothing when the ferryd does not answer.
   Errors hand_over(const Letters& letters, Task task);
   std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
+  std::optional<Errors> ask_at_once(const Ferryd& ferryd, v1::LettersRequest request, Task task);
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
   void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
   // For each letter, the process of this host whose QP is the receiver, connected with the sender; 0: there is none.
@@ -99,6 +102,7 @@ class Carrier {
   Directory& directory_;
   QpNames& names_;
   KeptPeers& peers_;
+  const std::size_t most_;
   const Clock::time_point began_ = Clock::now();
 
   mutable std::mutex mutex_;  // guards what follows
