@@ -1,5 +1,6 @@
 #include <array>
 
+#include "passing_context.h"
 #include "rig.h"
 
 // A context with SRQs leaves the device, and has them made anew.
@@ -110,6 +111,39 @@ TEST_F(SharedReceives, AMoveThatIsGivenUpLeavesThemWhereTheyAre) {
   receive(4, 4);
   context->resume(true);
   for (std::uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(send(0, id), id);
+}
+
+// A device that cannot bring a QP to the error state: park() fails, and the move is given up.
+TEST_F(SharedReceives, WaitAgainAfterAQpThatIsNotFlushed) {
+  struct DeafQp final : PassingQp {
+    DeafQp(device::Qp& qp, const bool& is_deaf) : PassingQp(qp), is_deaf_(is_deaf) {}
+    int modify(const ibv_qp_attr& attributes, int mask) override {
+      return is_deaf_ && attributes.qp_state == IBV_QPS_ERR ? EIO
+                                                            : PassingQp::modify(attributes, mask);
+    }
+    const bool& is_deaf_;
+  };
+  struct DeafDevice final : WrappingContext {
+    DeafDevice(std::unique_ptr<device::Context> inner, const bool& is_deaf)
+        : WrappingContext(std::move(inner)), is_deaf_(is_deaf) {}
+    std::unique_ptr<PassingQp> wrap(device::Qp& qp) override {
+      return std::make_unique<DeafQp>(qp, is_deaf_);
+    }
+    const bool& is_deaf_;
+  };
+  bool is_deaf = false;
+  device->wrap = [&](auto inner) {
+    return std::make_unique<DeafDevice>(std::move(inner), is_deaf);
+  };
+  move();  // the QPs are those of such a device from now on
+  receive(1, 3);
+  ASSERT_EQ(quiesce(), 0);
+  device::Parcel parcel;
+  is_deaf = true;
+  EXPECT_EQ(context->park(&parcel), EIO);
+  is_deaf = false;
+  context->resume(true);
+  for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(send(0, id), id);
 }
 
 TEST_F(SharedReceives, TheLimitStaysAndIsReachedOnce) {

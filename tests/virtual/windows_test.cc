@@ -18,30 +18,16 @@ struct Bind {
 };
 
 // A QP of the device below, whose binds are noted.
-class NotedQp final : public device::Qp {
+class NotedQp final : public PassingQp {
  public:
   NotedQp(device::Qp& qp, std::map<device::Mw*, int>& windows, std::vector<Bind>& binds)
-      : inner(qp), windows_(windows), binds_(binds) {}
-  std::uint32_t qpn() const override { return inner.qpn(); }
-  ibv_qp_state state() const override { return inner.state(); }
-  int post_send(ibv_send_wr* list, ibv_send_wr** bad) override {
-    return inner.post_send(list, bad);
-  }
-  int post_all(ibv_send_wr* list) override { return inner.post_all(list); }
-  int post_recv(ibv_recv_wr* list, ibv_recv_wr** bad) override {
-    return inner.post_recv(list, bad);
-  }
-  int modify(const ibv_qp_attr& attributes, int mask) override {
-    return inner.modify(attributes, mask);
-  }
-  int query(ibv_qp_attr* attributes) const override { return inner.query(attributes); }
+      : PassingQp(qp), windows_(windows), binds_(binds) {}
   int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override {
     binds_.push_back({windows_.at(window), this});
     EXPECT_TRUE(bind.is_marker);
     EXPECT_EQ(bind.length, 0u);
-    return inner.bind_mw(window, bind, rkey);
+    return PassingQp::bind_mw(window, bind, rkey);
   }
-  device::Qp& inner;
 
  private:
   std::map<device::Mw*, int>& windows_;
@@ -53,40 +39,28 @@ struct Notes {
   std::vector<Bind> binds;
 };
 
-class NotingContext final : public PassingContext {
+class NotingContext final : public WrappingContext {
  public:
   NotingContext(std::unique_ptr<device::Context> inner, Notes& notes)
-      : PassingContext(std::move(inner)), notes_(notes) {}
+      : WrappingContext(std::move(inner)), notes_(notes) {}
   int alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) override {
     const int error = inner_->alloc_mw(pd, type, out);
     if (error == 0) windows_[*out] = ++notes_.windows;
     return error;
   }
-  int create_qp(device::QpInit* init, device::Qp** out) override {
-    device::Qp* made = nullptr;
-    const int error = inner_->create_qp(init, &made);
-    if (error != 0) return error;
-    auto noted = std::make_unique<NotedQp>(*made, windows_, notes_.binds);
-    *out = noted.get();
-    qps_.emplace(*out, std::move(noted));
-    return 0;
-  }
   int destroy(device::Object* object) override {
-    const auto qp = qps_.find(object);
-    if (qp == qps_.end()) {
-      if (auto* window = dynamic_cast<device::Mw*>(object)) windows_.erase(window);
-      return inner_->destroy(object);
-    }
-    const int error = inner_->destroy(&qp->second->inner);
-    if (error == 0) qps_.erase(qp);
-    return error;
+    if (auto* window = dynamic_cast<device::Mw*>(object)) windows_.erase(window);
+    return WrappingContext::destroy(object);
   }
   std::size_t windows() const { return windows_.size(); }
 
  private:
+  std::unique_ptr<PassingQp> wrap(device::Qp& qp) override {
+    return std::make_unique<NotedQp>(qp, windows_, notes_.binds);
+  }
+
   Notes& notes_;
   std::map<device::Mw*, int> windows_;
-  std::map<device::Object*, std::unique_ptr<NotedQp>> qps_;
 };
 
 class NotingRnic final : public device::Rnic {
