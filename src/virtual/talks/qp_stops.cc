@@ -88,16 +88,22 @@ int QpStops::replace(Qp& qp) try {
     device_.context->destroy(made);
     return EEXIST;
   }
-  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
-    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
+  try {
+    for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+      if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
+    }
+    numbers.virtual_qpns.set(made->qpn(), qp.qpn());
+    numbers.qpns.set(qp.qpn(), made->qpn());
+  } catch (const std::bad_alloc&) {
+    numbers.virtual_qpns.erase(made->qpn());
+    device_.context->destroy(made);
+    return ENOMEM;
   }
   device::Qp* const old = qp.inner;
   numbers.virtual_qpns.erase(old->qpn());
   qp.leave_device();
   device_.context->destroy(old);
   qp.enter_device(*made);
-  numbers.qpns.set(qp.qpn(), made->qpn());
-  numbers.virtual_qpns.set(made->qpn(), qp.qpn());
   for (Qp* each : shadows_.all<Qp>()) each->rename_attributes_by(numbers);
   return 0;
 } catch (const std::bad_alloc&) {
