@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -20,21 +21,25 @@
 #include "base/failure.h"
 #include "base/kept_library.h"
 #include "launch/become.h"
+#include "launch/kernel_devices.h"
 
 namespace ferry::launch {
 namespace {
 
+constexpr std::string_view kAuto = "auto";
 constexpr char kRunUsage[] =
     "Usage: ferry run [--netdev DEV] [--device NAME] [--verbose] [--] PROGRAM [ARGS...]\n\n"
     "Runs a program with Ferry's RDMA devices.\n"
     "  --netdev DEV[,DEV]    network interfaces that become RDMA devices (default: all that are "
     "up)\n"
-    "  --device NAME[,NAME]  the devices that the program gets: Ferry's own (ferry0) and the "
-    "kernel's\n"
-    "                        (mlx5_0, rxe0), whose programs cannot move (default: Ferry's own, and "
-    "behind them\n"
-    "                        the kernel's as without Ferry)\n"
-    "  --verbose             says on stderr which device the program opens\n";
+    "  --device NAME[,NAME]  the devices that the program gets: the kernel's (mlx5_0, rxe0) and "
+    "Ferry's own (ferry0);\n"
+    "                        auto: those of the kernel that the program can use, or Ferry's own "
+    "where there are none\n"
+    "                        (default: Ferry's own, and behind them the kernel's as without "
+    "Ferry)\n"
+    "  --verbose             says on stderr which device the program opens, and what auto means "
+    "here\n";
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
@@ -95,6 +100,24 @@ std::string interpreter_of(std::ifstream& file, const Elf64_Ehdr& header) {
   return {};
 }
 
+using Variables = std::map<std::string, std::string>;
+
+// Replaces `auto` by what it means here; empty: Ferry's own devices.
+void resolve_devices(const std::string& program, Variables* variables) {
+  const auto device = variables->find("FERRY_DEVICE");
+  if (device == variables->end()) {
+    if (variables->contains("FERRY_NETDEV")) ::unsetenv("FERRY_DEVICE");  // of the shell's devices
+    return;
+  }
+  if (device->second != kAuto) return;
+  device->second.clear();
+  for (const auto& name : usable_kernel_devices({}, own_addresses()))
+    device->second += (device->second.empty() ? "" : ",") + name;
+  if (!variables->contains("FERRY_VERBOSE")) return;
+  std::fprintf(stderr, "ferry: %s gets %s\n", program.c_str(),
+               device->second.empty() ? "Ferry's own devices" : device->second.c_str());
+}
+
 }  // namespace
 
 std::string unsuitable(const std::string& path) {
@@ -134,7 +157,7 @@ int run(const std::vector<std::string>& arguments) {
   constexpr std::array kOptions = {
       Option{"--netdev", "FERRY_NETDEV", "a network interface", check_netdev},
       Option{"--device", "FERRY_DEVICE", "an RDMA device", check_device}};
-  std::map<std::string, std::string> variables;
+  Variables variables;
   for (; next < arguments.size(); ++next) {
     const std::string& argument = arguments[next];
     if (argument == "--") {
@@ -161,7 +184,8 @@ int run(const std::vector<std::string>& arguments) {
     }
     const std::string value =
         name == argument ? arguments[++next] : argument.substr(name.size() + 1);
-    variables[option->variable] = checked(value, option->check);
+    const bool is_auto = option->check == check_device && value == kAuto;
+    variables[option->variable] = is_auto ? value : checked(value, option->check);
   }
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
@@ -179,6 +203,7 @@ int run(const std::vector<std::string>& arguments) {
   const std::string preload =
       preloaded != nullptr && *preloaded != '\0' ? library + ":" + preloaded : library;
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
+  resolve_devices(command[0], &variables);
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   become(program, command);
 }

@@ -66,6 +66,7 @@ fails '\-\-device needs the name of an RDMA device' run --device
 fails "no RDMA device 'rxe99' here" run --device ferry0,rxe99 true
 fails "no RDMA device 'ferryx' here" run --device ferryx true
 fails "no RDMA device '\.\.' here" run --device .. true
+fails "no RDMA device 'auto' here" run --device auto,ferry0 true
 fails "no program 'no-such-program' in PATH" run no-such-program
 fails 'cannot run /nonexistent: No such file' run -- /nonexistent
 fails 'it is a folder' run -- /tmp
@@ -94,6 +95,8 @@ if [[ -e $library ]]; then
   is "$library" "$ferry" run -- sh -c 'echo "$LD_PRELOAD"'
   # shellcheck disable=SC2016
   is "lo a b" "$ferry" run --netdev lo -- sh -c 'echo "$FERRY_NETDEV $1 $2"' sh a b
+  # shellcheck disable=SC2016
+  FERRY_DEVICE=ferry1 is "lo, " "$ferry" run --netdev lo -- sh -c 'echo "$FERRY_NETDEV, $FERRY_DEVICE"'
   # shellcheck disable=SC2016
   is "ferry1,ferry0 on" "$ferry" run --verbose --device ferry1,ferry0 sh -c 'echo "$FERRY_DEVICE $FERRY_VERBOSE"'
   other=$(ldconfig -p | sed -n 's/.*libibverbs\.so\.1 .*=> //p' | head -n 1)

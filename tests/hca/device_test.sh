@@ -72,6 +72,11 @@ group_shown() {
   shows '^ferry: process [0-9]+ opens rxe0, a device of the kernel$' \
     vm sh -c "$ferry_folder/ferry run --device rxe0 --verbose ibv_devinfo 2>&1"
   ok '--verbose names the device'
+  runs=$((runs + 1))
+  vm sh -c "$ferry_folder/ferry run --device auto --verbose ibv_devinfo 2>&1" >"$work/auto"
+  shows '^ferry: ibv_devinfo gets rxe0$' cat "$work/auto"
+  shows '^ferry: process [0-9]+ opens rxe0, a device of the kernel$' cat "$work/auto"
+  ok '--device auto is the device of the kernel'
 }
 
 group_pingpong() {
