@@ -4,10 +4,13 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 import xml.etree.ElementTree
 
 EVERYTHING = "100000000"  # bytes of a test's output
-NUMBER = re.compile(r"^ *(\d+)/(\d+) Test")
+START = re.compile(r"^ *Start +\d+: (\S+)")
+NUMBER = re.compile(r"^ *(\d+)/(\d+) Test +#\d+: (\S+)")
 WHY = re.compile(r" Test +#\d+: (\S+) \.*\*\*\*(.*?) +[\d.]+ sec")  # the report does not tell a timeout from a failure
 
 
@@ -30,17 +33,51 @@ class Result:
 
 
 class Progress:
-    """Where somebody looks at a terminal: how many tests have ended."""
+    """How far the tests are. A terminal has it in a line; elsewhere a failure is told when it comes, and every some
+    minutes what runs, so that the log of a run that was ended says where that was."""
 
-    def __init__(self):
+    def __init__(self, every=300):
         self.shown = sys.stdout.isatty()
+        self.every = every  # seconds
+        self.lock = threading.Lock()
+        self.running = {}  # since when, by name
+        self.ended = self.all = 0
+        self.over = None  # an event while tests run
+
+    def begin(self):
+        self.over = threading.Event()
+        self.ended = self.all = 0
+        if not self.shown:
+            threading.Thread(target=self.tell_sometimes, args=(self.over,), daemon=True).start()
+
+    def tell_sometimes(self, over):
+        while not over.wait(self.every):
+            print(self.words(), flush=True)
+
+    def words(self):
+        with self.lock:
+            now = time.monotonic()
+            running = ", ".join(f"{name} for {now - since:.0f} s" for name, since in self.running.items())
+            return f"   {self.ended} of {self.all} have ended; running: {running or 'none'}"
 
     def line(self, line):
-        found = NUMBER.match(line)
-        if self.shown and found:
+        with self.lock:
+            if started := START.match(line):
+                self.running[started[1]] = time.monotonic()
+            found = NUMBER.match(line)
+            if not found:
+                return
+            self.ended, self.all = int(found[1]), int(found[2])
+            self.running.pop(found[3], None)
+        if self.shown:
             print(f"\r\033[K   {found[1]} of {found[2]}: {line.split(':', 1)[-1].strip()[:90]}", end="", flush=True)
+        elif (why := WHY.search(line)) and why[2].strip() != "Skipped":
+            print(f"   {found[3]}: {why[2].strip()}", flush=True)
 
     def end(self):
+        self.over.set()
+        with self.lock:
+            self.running.clear()
         if self.shown:
             print("\r\033[K", end="", flush=True)
 
@@ -59,6 +96,7 @@ def run(folder, selection, jobs, log, progress):
     command = ["ctest", "--test-dir", str(folder), "-j", str(jobs), "--output-junit", str(report), "--no-tests=error",
                "--test-output-size-passed", EVERYTHING, "--test-output-size-failed", EVERYTHING, *selection]
     why = {}
+    progress.begin()
     with open(log, "w", buffering=1) as output, \
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                              text=True, errors="replace") as ctest:

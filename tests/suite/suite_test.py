@@ -1,6 +1,8 @@
 """scripts/test on a project of its own, whose tests are shell scripts that play what is to be judged."""
 
 import argparse
+import contextlib
+import io
 import pathlib
 import subprocess
 import sys
@@ -92,12 +94,12 @@ class Project(unittest.TestCase):
         self.lines += [f"add_test(NAME {name} COMMAND ${{CMAKE_CURRENT_SOURCE_DIR}}/{name}_test.sh)",
                        f"set_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77 {properties})"]
 
-    def run_part(self, end_to_end, **options):
+    def run_part(self, end_to_end, progress=None, **options):
         (self.tests / "CMakeLists.txt").write_text("\n".join(self.lines) + "\n")
         subprocess.run(["cmake", "-S", self.root, "-B", self.root / "build/played"], check=True, capture_output=True)
         part = parts.Suite("played", "played", ["-L", "e2e"], 2, end_to_end)
         arguments = argparse.Namespace(**({"match": None, "changed": False} | options))
-        return part.run(self.root, self.root, Progress(), arguments)
+        return part.run(self.root, self.root, progress or Progress(), arguments)
 
     def test_an_end_to_end_test_that_passes_alone_is_flaky(self):
         self.add("shy", f'[ -e {self.root}/shy ] && exit; touch {self.root}/shy; echo "FAILED: too many here"; exit 1')
@@ -124,6 +126,21 @@ class Project(unittest.TestCase):
         outcome = self.run_part(end_to_end=False)
         self.assertEqual([name for name, _ in outcome.failures], ["slow"])
         self.assertIn("Timeout", outcome.failures[0][1])
+
+    def test_a_log_says_what_runs_and_what_has_failed(self):
+        self.add("bad", "exit 1")
+        self.add("slow", f"until [ -e {self.root}/told ]; do sleep 0.1; done", "LABELS e2e TIMEOUT 60")
+        root = self.root
+
+        class Log(io.StringIO):
+            def write(self, text):
+                if "1 of 2 have ended; running: slow for" in text:
+                    (root / "told").touch()
+                return super().write(text)
+
+        with contextlib.redirect_stdout(Log()) as log:
+            self.run_part(end_to_end=False, progress=Progress(every=0.1))
+        self.assertIn("   bad: Failed\n", log.getvalue())
 
     def test_changed_runs_what_has_not_passed_so(self):
         self.add("reads", "true", f"LABELS e2e REQUIRED_FILES {self.root}/data")
