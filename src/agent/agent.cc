@@ -433,6 +433,8 @@ int Agent::stop(int socket, const Message& message) {
   const std::vector<int> sockets = descriptors_of(reply.contexts);
   if (send_message(socket, MessageType::kStopped, encode(reply), sockets)) return -2;
   peers_.stopped(registry_);  // while ferryd takes the sockets
+  // A peer that stops as well waits for what the stop has told its QPs.
+  if (!send_letters(socket)) return -2;
   for (;;) {
     const auto left = deadline - Clock::now();
     const auto left_ms = std::chrono::duration_cast<milliseconds>(left).count();

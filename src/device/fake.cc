@@ -307,6 +307,7 @@ int FakeContext::quiesce(std::chrono::nanoseconds, std::uint32_t* out) {
   log_->add("quiesce");
   if (const int error = log_->take_failure("quiesce"); error != 0) return error;
   suspended_ = true;
+  if (last_letter) write(*last_letter);
   *out = unacked_psns;
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -284,6 +285,7 @@ class FakeContext final : public MovableContext {
   // write() gives the next take_letters() a letter, and tells the MoveSink; delivered() returns what
   // deliver() got. Peers are suspended when the test says so.
   void write(const Letter& letter);
+  std::optional<Letter> last_letter;  // quiesce() writes it
   // moved_datagram_qps() gives these from now on; tells the MoveSink.
   void move(const DatagramQps& qps);
   std::vector<Letter> delivered();

@@ -277,6 +277,17 @@ TEST_F(Conversation, CarriesLettersBothWays) {
   EXPECT_EQ(fake->delivered()[0].bytes, letter.bytes);
 }
 
+// A peer that stops as well waits for it.
+TEST_F(Conversation, CarriesTheLettersOfAStopBeforeTheProcessIsAway) {
+  connect();
+  sink.agent = agent.get();
+  fake->last_letter = {
+      {port::Address::from_ipv4(1), 17}, {port::Address::from_ipv4(2), 18}, {std::byte{1}}};
+  ASSERT_EQ(send_message(peer, MessageType::kStop, encode(Stop{1, 5000})), 0);
+  receive(MessageType::kStopped);
+  EXPECT_EQ(receive_as<Letters>(MessageType::kLetters).letters.size(), 1u);
+}
+
 TEST_F(Conversation, ContextsHearOfGidsThatHaveMoved) {
   connect();
   const device::MovedNames moved{{port::Address::from_ipv4(1), port::Address::from_ipv4(2)}, {}};
