@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -14,7 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBetween{1};     // questions to a process
+// Between two questions to a process: an eighth of the time that has passed, within these limits.
+constexpr milliseconds kShortest{1}, kLongest{20};
 constexpr milliseconds kAnswer{10000};  // limit for a process's answer
 
 }  // namespace
@@ -36,15 +38,18 @@ Suspension::~Suspension() {
 }
 
 void Suspension::suspend(pid_t process, std::chrono::steady_clock::time_point deadline) {
+  const auto began = std::chrono::steady_clock::now();
   const agent::Suspend request{move_id_, static_cast<std::uint32_t>(2 * limit_.count()), false};
   while (!control_.suspend(process, request, kAnswer)) {
-    if (std::chrono::steady_clock::now() >= deadline) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) {
       throw Failure(
           fmt::format("a peer of process {} does not stop within {} ms: it waits for a receive, or "
                       "its host's ferryd does not answer",
                       process, limit_.count()));
     }
-    std::this_thread::sleep_for(kBetween);
+    std::this_thread::sleep_for(
+        std::clamp(std::chrono::duration_cast<milliseconds>(now - began) / 8, kShortest, kLongest));
   }
 }
 
