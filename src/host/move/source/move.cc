@@ -176,6 +176,8 @@ void Move::run(const Progress& progress) {
         attempt(Event::kCopied, [this] {
           // Memory changes faster than files.
           if (rootfs_) copy_rootfs();
+          partners_.await_peers(ferry_processes(side_.control, unit_.root()),
+                                [this] { need_go_on(); });
           if (ahead_) copy_memory();
         });
         break;

@@ -19,7 +19,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kStatusLimit{10000};
+constexpr std::chrono::milliseconds kStatusLimit{10000}, kGlance{1000};
 constexpr std::size_t kMostNeeds = 64 << 10;    // bytes, of all contexts of a device
 constexpr std::size_t kMostDestinations = 256;  // of datagrams, which are asked for a ferryd
 constexpr std::chrono::milliseconds kFindLimit{10000}, kBetweenLooks{100};
@@ -34,6 +34,21 @@ device::Letter::End own_end(const device::QpStatus& qp) {
 
 device::Letter::End peer_end(const device::QpStatus& qp) {
   return {qp.peer.address, qp.peer_qpn};
+}
+
+bool is_of_kernel(const agent::ContextStatus& context) {
+  return !device::kernel_device_of(context.place).empty();
+}
+
+// Those of a context over a device of the kernel with QPs of others.
+void add_connections(const agent::ContextStatus& context,
+                     std::vector<Carrier::Connection>* connections) {
+  std::set<device::Letter::End> here;
+  for (const auto& qp : context.qps) here.insert(own_end(qp));
+  for (const auto& qp : context.qps) {
+    if (is_connected(qp) && !here.contains(peer_end(qp)))
+      connections->push_back({own_end(qp), peer_end(qp)});
+  }
 }
 
 }  // namespace
@@ -57,12 +72,7 @@ void Partners::look_at(const std::string& program, pid_t pid, const agent::Statu
     for (const auto& qp : context.qps) {
       if (qp.type == IBV_QPT_UD) ud_qpns_[pid].insert(qp.qpn);
     }
-    std::set<device::Letter::End> here;
-    for (const auto& qp : context.qps) here.insert(own_end(qp));
-    for (const auto& qp : context.qps) {
-      if (is_connected(qp) && !here.contains(peer_end(qp)))
-        connections->push_back({own_end(qp), peer_end(qp)});
-    }
+    add_connections(context, connections);
   }
 }
 
@@ -94,9 +104,8 @@ void Partners::look(const std::string& program, pid_t root,
                     [&](const FerryProcess& process) { return process.pid == pid; });
     agent::StatusReply status;
     if (is_ferrys) status = control_.status(pid, kStatusLimit);
-    const auto contexts = std::count_if(
-        status.contexts.begin(), status.contexts.end(),
-        [](const auto& context) { return !device::kernel_device_of(context.place).empty(); });
+    const auto contexts =
+        std::count_if(status.contexts.begin(), status.contexts.end(), is_of_kernel);
     if (opened.size() > static_cast<std::size_t>(contexts)) {
       throw Failure(fmt::format(
           "process {} ({}): descriptor {} ({}) is an RDMA device of the kernel that was not opened "
@@ -131,6 +140,33 @@ void Partners::look(const std::string& program, pid_t root,
     }
     if (!places[i]->address.empty()) ferryds_.insert(*places[i]);
   }
+}
+
+void Partners::await_peers(const std::vector<FerryProcess>& processes,
+                           const std::function<void()>& need_go_on) {
+  if (devices_.empty()) return;
+  const auto deadline = std::chrono::steady_clock::now() + kFindLimit;
+  for (;;) {
+    const auto places = carrier_.find(connections_of(processes)).places;
+    if (std::find(places.begin(), places.end(), std::nullopt) == places.end()) return;
+    if (std::chrono::steady_clock::now() >= deadline) return;
+    need_go_on();
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+// As of now; of the processes that answer.
+std::vector<Carrier::Connection> Partners::connections_of(
+    const std::vector<FerryProcess>& processes) {
+  std::vector<Carrier::Connection> connections;
+  for (const auto& [pid, status] : control_.statuses(kGlance)) {
+    const bool is_ours = std::any_of(processes.begin(), processes.end(),
+                                     [&](const auto& process) { return process.pid == pid; });
+    for (const auto& context : status.contexts) {
+      if (is_ours && is_of_kernel(context)) add_connections(context, &connections);
+    }
+  }
+  return connections;
 }
 
 std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& processes,

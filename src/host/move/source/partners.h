@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,6 +36,11 @@ class Partners {
   // Of other hosts, where peers are or may be.
   const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }
 
+  // Before memory is copied ahead: returns when the peers of all QPs that the processes have now are somewhere, and
+  // after some seconds in any case. A peer that moves just now is nowhere, and cannot be suspended. Between looks
+  // `need_go_on` throws when the move is given up.
+  void await_peers(const std::vector<FerryProcess>& processes,
+                   const std::function<void()>& need_go_on);
   // Before the stop. Null: the program has no such contexts. Throws Failure.
   std::unique_ptr<Suspension> suspend(const std::vector<FerryProcess>& processes,
                                       std::uint64_t move_id, std::chrono::milliseconds limit);
@@ -46,6 +52,7 @@ class Partners {
   void look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                std::vector<Carrier::Connection>* connections);
   void find_datagram_peers();
+  std::vector<Carrier::Connection> connections_of(const std::vector<FerryProcess>& processes);
 
   Carrier& carrier_;
   ControlServer& control_;
