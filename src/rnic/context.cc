@@ -69,7 +69,6 @@ std::unique_ptr<Context> Context::open(const Options& options, int* error) try {
         });
     *error = context->thread_->start();
     if (*error != 0) return nullptr;
-    context->engine_.set_thread(context->thread_.get());
   }
   return context;
 } catch (const std::bad_alloc&) {
@@ -88,7 +87,6 @@ Context::~Context() {
     return;
   }
   thread_.reset();
-  engine_.set_thread(nullptr);
   Engine::Lock lock(engine_);
   engine_.transmit(engine_.now());
   for (auto& [handle, qp] : qps_) {

@@ -1,4 +1,4 @@
-#include "rnic/engine/looks.h"
+#include "rnic/progress/looks.h"
 
 #include <gtest/gtest.h>
 

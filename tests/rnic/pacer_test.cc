@@ -1,4 +1,4 @@
-#include "rnic/engine/qp/pacer.h"
+#include "rnic/engine/timing/pacer.h"
 
 #include "sim_pair.h"
 

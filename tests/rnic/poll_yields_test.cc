@@ -1,4 +1,4 @@
-#include "rnic/engine/poll_yields.h"
+#include "rnic/engine/timing/poll_yields.h"
 
 #include <gtest/gtest.h>
 

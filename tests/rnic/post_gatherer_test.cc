@@ -1,4 +1,4 @@
-#include "rnic/engine/post_gatherer.h"
+#include "rnic/engine/timing/post_gatherer.h"
 
 #include "sim_pair.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "loopback.h"
-#include "rnic/engine/progress_thread.h"
+#include "rnic/progress/progress_thread.h"
 
 // What the progress thread does for programs that do not poll, and what it leaves to those that do.
 namespace ferry::rnic::testing {
@@ -232,7 +232,7 @@ TEST(ProgressThreadDetach, NobodyWritesToWhoeverGetsTheNumber) {
   ASSERT_EQ(thread.start(), 0);
   std::atomic<bool> stop{false};
   std::thread program([&] {
-    while (!stop) thread.kick();
+    while (!stop) engine.thread_waker().kick();
   });
   for (int i = 0; i < 500; ++i) {
     thread.detach();

@@ -1,4 +1,4 @@
-#include "rnic/engine/qp/qp_state.h"
+#include "rnic/engine/requests/qp_state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rnic/engine/qp/reply_habit.h"
+#include "rnic/engine/timing/reply_habit.h"
 
 #include "sim_pair.h"
 

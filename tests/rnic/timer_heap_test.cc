@@ -1,4 +1,4 @@
-#include "rnic/engine/timer_heap.h"
+#include "rnic/engine/timing/timer_heap.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rnic/engine/progress_thread.h"
-
 namespace ferry::rnic {
 namespace {
 
@@ -38,7 +36,7 @@ Engine::Lock::~Lock() {
     if (kick) sleep.ends();
     const bool tell = engine_.seeker_.due();
     lock_.unlock();
-    if (kick) engine_.thread_->kick();
+    if (kick) engine_.thread_waker_.kick();
     if (tell) engine_.seeker_.tell();
   }
   pthread_setcancelstate(cancel_state_, nullptr);
@@ -143,10 +141,6 @@ void Engine::run_for_poller() {
   poll_yields_.begins(now());
   sched_yield();
   poll_yields_.ended(now());
-}
-
-void Engine::listen() {
-  if (thread_ != nullptr) thread_->listen();
 }
 
 }  // namespace ferry::rnic

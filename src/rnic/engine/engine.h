@@ -9,20 +9,21 @@
 
 #include "gsi/holder.h"
 #include "rnic/engine/completion_events.h"
-#include "rnic/engine/destinations.h"
+#include "rnic/engine/endpoints/destinations.h"
+#include "rnic/engine/endpoints/lanes.h"
+#include "rnic/engine/endpoints/multicast.h"
+#include "rnic/engine/endpoints/seeker.h"
 #include "rnic/engine/held_packets.h"
 #include "rnic/engine/held_ports.h"
-#include "rnic/engine/lanes.h"
-#include "rnic/engine/multicast.h"
 #include "rnic/engine/object_tables.h"
-#include "rnic/engine/poll_yields.h"
 #include "rnic/engine/qp_table.h"
 #include "rnic/engine/reception.h"
 #include "rnic/engine/scheduler.h"
-#include "rnic/engine/seeker.h"
 #include "rnic/engine/suspension.h"
-#include "rnic/engine/thread_sleep.h"
 #include "rnic/engine/timers.h"
+#include "rnic/engine/timing/poll_yields.h"
+#include "rnic/engine/timing/thread_sleep.h"
+#include "rnic/engine/timing/thread_waker.h"
 #include "rnic/system/environment.h"
 #include "rnic/system/settings.h"
 #include "transport/types.h"
@@ -32,8 +33,6 @@
 // their timers. It has no thread of its own: the threads of the program that post or poll run it,
 // and the progress thread when none does.
 namespace ferry::rnic {
-
-class ProgressThread;
 
 class Engine {
  public:
@@ -136,8 +135,8 @@ class Engine {
   }
 
   // A CQ was armed, so the program is about to sleep: the progress thread listens from now on.
-  void listen();
-  void set_thread(ProgressThread* thread) { thread_ = thread; }
+  void listen() { thread_waker_.listen(); }
+  ThreadWaker& thread_waker() { return thread_waker_; }
 
   bool suspended() const { return suspension_.suspended(); }
   // Called in a forked child: the RNIC is its parent's.
@@ -164,7 +163,7 @@ class Engine {
   Seeker seeker_;
   CompletionEvents events_;
   ThreadSleep thread_sleep_;
-  ProgressThread* thread_ = nullptr;
+  ThreadWaker thread_waker_;
 
   Timers timers_;
   HeldPackets held_packets_{events_, thread_sleep_};

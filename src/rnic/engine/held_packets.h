@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "rnic/engine/completion_events.h"
-#include "rnic/engine/post_gatherer.h"
 #include "rnic/engine/qp/queue_pair.h"
-#include "rnic/engine/thread_sleep.h"
+#include "rnic/engine/timing/post_gatherer.h"
+#include "rnic/engine/timing/thread_sleep.h"
 #include "transport/types.h"
 
 namespace ferry::rnic {

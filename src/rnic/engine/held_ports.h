@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "gsi/holder.h"
-#include "rnic/engine/lanes.h"
+#include "rnic/engine/endpoints/lanes.h"
 #include "rnic/engine/qp_table.h"
-#include "rnic/engine/thread_sleep.h"
+#include "rnic/engine/timing/thread_sleep.h"
 #include "transport/types.h"
 
 namespace ferry::rnic {

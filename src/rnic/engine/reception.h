@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "port/port.h"
-#include "rnic/engine/forwarder.h"
+#include "rnic/engine/endpoints/forwarder.h"
+#include "rnic/engine/endpoints/lanes.h"
+#include "rnic/engine/endpoints/multicast.h"
 #include "rnic/engine/held_ports.h"
-#include "rnic/engine/lanes.h"
-#include "rnic/engine/multicast.h"
 #include "rnic/engine/qp_table.h"
 #include "rnic/engine/suspension.h"
 #include "wire/header.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "rnic/engine/lanes.h"
+#include "rnic/engine/endpoints/lanes.h"
 
 // Resting QPs let a stop look only at the QPs that are in use. Ahead of the stop, while the program
 // runs, the stand-in's entries of idle QPs are written: these QPs *rest* from then on. A QP that is

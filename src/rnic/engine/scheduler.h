@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "rnic/engine/endpoints/lanes.h"
 #include "rnic/engine/held_packets.h"
-#include "rnic/engine/lanes.h"
 #include "rnic/engine/qp/queue_pair.h"
 #include "rnic/engine/qp_queue.h"
 #include "rnic/engine/timers.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rnic/engine/lanes.h"
+#include "rnic/engine/endpoints/lanes.h"
 #include "rnic/engine/qp/queue_pair.h"
 #include "rnic/engine/qp_table.h"
 #include "rnic/engine/resting_qps.h"

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "rnic/engine/qp/queue_pair.h"
-#include "rnic/engine/timer_heap.h"
+#include "rnic/engine/timing/timer_heap.h"
 #include "transport/types.h"
 
 namespace ferry::rnic {
@@ -13,10 +13,6 @@ namespace ferry::rnic {
 // The deadlines of an RNIC's QPs. Used under the engine's lock.
 class Timers {
  public:
-  // How late a lenient deadline may be served. A program that polls serves it in time; for one that
-  // does not, the progress thread would interrupt it again and again.
-  static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
-
   // Makes room for `count` QPs, so that schedule() does not allocate.
   void reserve(std::size_t count) {
     strict_.reserve(count);

@@ -3,7 +3,7 @@
 
 #include "rnic/engine/engine.h"
 #include "rnic/engine/qp/queue_pair.h"
-#include "rnic/engine/qp/work_requests.h"
+#include "rnic/engine/requests/work_requests.h"
 #include "rnic/memory/copy.h"
 
 // Checks work requests, and copies them into the queues.

@@ -1,7 +1,7 @@
 #include "rnic/engine/engine.h"
 #include "rnic/engine/qp/queue_pair.h"
 #include "rnic/engine/qp/records.h"
-#include "rnic/engine/qp/work_requests.h"
+#include "rnic/engine/requests/work_requests.h"
 
 // The QP's part of its record (docs/image.md), and its status.
 namespace ferry::rnic {

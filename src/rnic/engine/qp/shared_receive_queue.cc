@@ -6,7 +6,7 @@
 #include <new>
 
 #include "rnic/engine/engine.h"
-#include "rnic/engine/qp/work_requests.h"
+#include "rnic/engine/requests/work_requests.h"
 
 namespace ferry::rnic {
 

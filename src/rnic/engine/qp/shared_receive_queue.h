@@ -4,7 +4,7 @@
 
 #include "device/objects.h"
 #include "rnic/engine/completion_queue.h"
-#include "rnic/engine/qp/receive_queue.h"
+#include "rnic/engine/requests/receive_queue.h"
 #include "rnic/memory/memory.h"
 #include "wire/bytes.h"
 

@@ -1,4 +1,4 @@
-#include "rnic/engine/forwarder.h"
+#include "rnic/engine/endpoints/forwarder.h"
 
 #include <optional>
 

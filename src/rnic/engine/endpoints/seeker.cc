@@ -1,4 +1,4 @@
-#include "rnic/engine/seeker.h"
+#include "rnic/engine/endpoints/seeker.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "rnic/engine/qp/receive_queue.h"
+#include "rnic/engine/requests/receive_queue.h"
 #include "transport/types.h"
 #include "wire/bytes.h"
 

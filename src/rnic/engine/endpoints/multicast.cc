@@ -1,4 +1,4 @@
-#include "rnic/engine/multicast.h"
+#include "rnic/engine/endpoints/multicast.h"
 
 #include <unistd.h>
 

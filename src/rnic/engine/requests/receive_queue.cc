@@ -1,4 +1,4 @@
-#include "rnic/engine/qp/receive_queue.h"
+#include "rnic/engine/requests/receive_queue.h"
 
 #include <algorithm>
 #include <new>

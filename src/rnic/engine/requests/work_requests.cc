@@ -1,4 +1,4 @@
-#include "rnic/engine/qp/work_requests.h"
+#include "rnic/engine/requests/work_requests.h"
 
 #include <array>
 #include <cerrno>

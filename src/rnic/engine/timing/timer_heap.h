@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -17,7 +18,11 @@ struct TimerEntry {
 
 // A QP has two bases, as it is in two heaps (transport::Deadlines).
 struct StrictTimer : TimerEntry {};
-struct LenientTimer : TimerEntry {};
+struct LenientTimer : TimerEntry {
+  // How late a lenient deadline may be served. A program that polls serves it in time; for one that
+  // does not, the progress thread would interrupt it again and again.
+  static constexpr transport::Time kLenience = std::chrono::milliseconds(8);
+};
 
 // The deadlines of many QPs. Timers are nearly always put off or cancelled before they are due, so
 // neither costs anything: an entry stays where it is until its old time has come, and is looked at

@@ -1,9 +1,9 @@
-#include "rnic/engine/qp/qp_state.h"
+#include "rnic/engine/requests/qp_state.h"
 
 #include <array>
 #include <cerrno>
 
-#include "rnic/engine/qp/pacer.h"
+#include "rnic/engine/timing/pacer.h"
 #include "rnic/memory/memory.h"
 
 namespace ferry::rnic {

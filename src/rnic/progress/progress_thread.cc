@@ -1,11 +1,9 @@
-#include "rnic/engine/progress_thread.h"
+#include "rnic/progress/progress_thread.h"
 
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -33,7 +31,7 @@ constexpr transport::Time kLongestLook = std::chrono::milliseconds(1);  // then 
 
 transport::Time wakes_at(const transport::Deadlines& next, transport::Time now) {
   if (next.lenient == transport::kNever) return next.strict;
-  return std::min(next.strict, std::max(next.lenient, now + Timers::kLenience));
+  return std::min(next.strict, std::max(next.lenient, now + LenientTimer::kLenience));
 }
 
 timespec to_timespec(transport::Time time) {
@@ -54,29 +52,20 @@ void raise_priority(unsigned by) {
 }  // namespace
 
 ProgressThread::~ProgressThread() {
-  if (!started_) {
-    if (event_ >= 0) close(event_);
-    return;
+  if (started_) {
+    {
+      std::lock_guard lock(mutex_);
+      request_.store(Request::kEnd);
+    }
+    changed_.notify_all();
+    waker_.kick();
+    pthread_join(thread_, nullptr);
   }
-  {
-    std::lock_guard lock(mutex_);
-    request_.store(Request::kEnd);
-  }
-  changed_.notify_all();
-  kick();
-  pthread_join(thread_, nullptr);
-  if (event_ >= 0) close(event_);
-}
-
-int ProgressThread::open_event() {
-  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event < 0) return errno;
-  event_.store(event);
-  return 0;
+  waker_.close();
 }
 
 int ProgressThread::start() {
-  if (const int error = open_event(); error != 0) return error;
+  if (const int error = waker_.open(); error != 0) return error;
   link_.open();
   const int error = start_own_thread(&thread_, entry, this);
   started_ = error == 0;
@@ -91,50 +80,18 @@ void* ProgressThread::entry(void* self) {
   return nullptr;
 }
 
-void ProgressThread::kick() {
-  // Counts this thread out also when it is cancelled in write().
-  struct Kicking {
-    explicit Kicking(std::atomic<unsigned>& count) : kicking(count) { kicking.fetch_add(1); }
-    ~Kicking() { kicking.fetch_sub(1); }
-    std::atomic<unsigned>& kicking;
-  } const in_here(kicking_);
-  const int event = event_.load();
-  if (event < 0) return;
-  const std::uint64_t one = 1;
-  // write() fails only when the counter is full already, which wakes the thread as well.
-  [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
-}
-
-void ProgressThread::close_event() {
-  const int event = event_.exchange(-1);
-  while (kicking_.load() != 0) sched_yield();
-  close(event);
-}
-
-void ProgressThread::drain_event() {
-  std::uint64_t count;
-  [[maybe_unused]] const ssize_t taken = read(event_.load(), &count, sizeof count);
-}
-
-void ProgressThread::listen() {
-  // Either this call sees that the thread is parked, or the thread sees the request before it
-  // parks.
-  listen_requests_.fetch_add(1);
-  if (parked_.load()) kick();
-}
-
 void ProgressThread::detach() {
   std::unique_lock lock(mutex_);
   if (!started_ || detached_) return;
   request_.store(Request::kDetach);
-  kick();
+  waker_.kick();
   changed_.wait(lock, [this] { return detached_; });
 }
 
 int ProgressThread::attach() {
   std::lock_guard lock(mutex_);
   if (!started_ || !detached_) return 0;
-  if (const int error = open_event(); error != 0) return error;
+  if (const int error = waker_.open(); error != 0) return error;
   link_.open();
   request_.store(Request::kServe);
   detached_ = false;
@@ -145,8 +102,7 @@ int ProgressThread::attach() {
 void ProgressThread::abandon() {
   started_ = false;
   link_.close();
-  const int event = event_.exchange(-1);
-  if (event >= 0) close(event);
+  waker_.abandon();
 }
 
 void ProgressThread::main() {
@@ -154,7 +110,7 @@ void ProgressThread::main() {
     serve();
     std::unique_lock lock(mutex_);
     if (request_.load() == Request::kDetach) {
-      close_event();
+      waker_.close();
       link_.close();
       detached_ = true;
       changed_.notify_all();
@@ -169,7 +125,7 @@ void ProgressThread::main() {
 ProgressThread::Wake ProgressThread::sleep_listening() {
   constexpr nfds_t kFirstSocket = 3;
   std::array<pollfd, kFirstSocket + 2 * kLanes + MulticastGroups::kMaxGroups> descriptors;
-  descriptors[0] = {event_.load(), POLLIN, 0};
+  descriptors[0] = {waker_.descriptor(), POLLIN, 0};
   descriptors[1] = {link_.descriptor(), POLLIN, 0};  // ppoll() passes over a negative one
   descriptors[2] = {-1, POLLIN, 0};
   nfds_t count = kFirstSocket;
@@ -203,7 +159,7 @@ ProgressThread::Wake ProgressThread::sleep_listening() {
       ppoll(descriptors.data(), count, until == transport::kNever ? nullptr : &timeout, nullptr);
   if (ready <= 0) return Wake::kOther;
   if (descriptors[0].revents != 0) {
-    drain_event();
+    waker_.drain();
     return Wake::kOther;
   }
   if (descriptors[1].revents != 0) {
@@ -248,9 +204,9 @@ bool ProgressThread::look(std::uint64_t runs) {
 }
 
 void ProgressThread::pause(transport::Time time) {
-  pollfd event{event_.load(), POLLIN, 0};
+  pollfd event{waker_.descriptor(), POLLIN, 0};
   const timespec timeout = to_timespec(time);
-  if (ppoll(&event, 1, &timeout, nullptr) > 0) drain_event();
+  if (ppoll(&event, 1, &timeout, nullptr) > 0) waker_.drain();
 }
 
 bool ProgressThread::work_waits() {
@@ -259,7 +215,7 @@ bool ProgressThread::work_waits() {
   const transport::Deadlines next = engine_.deadlines();
   const transport::Time now = engine_.now();
   if (std::min(engine_.held_packets().until(), next.strict) <= now) return true;
-  if (next.lenient <= now - Timers::kLenience) return true;
+  if (next.lenient <= now - LenientTimer::kLenience) return true;
   for (const Lane& lane : engine_.lanes()) {
     if (!lane.listens()) continue;
     pollfd socket{lane.port->descriptor(), POLLIN, 0};
@@ -290,9 +246,9 @@ transport::Time ProgressThread::park() {
   const transport::Time begin = engine_.now();
   transport::Time tick = kFirstTick;
   unsigned idle = 0;
-  const std::uint64_t requests = listen_requests_.load();
-  parked_.store(true);
-  for (; !asked_to_leave() && listen_requests_.load() == requests;
+  const std::uint64_t requests = waker_.listen_requests();
+  waker_.set_parked(true);
+  for (; !asked_to_leave() && waker_.listen_requests() == requests;
        tick = std::min(tick * 2, kLastTick)) {
     const std::uint64_t before = engine_.program_runs();
     // The slack lets the timer run out with the next interrupt that comes anyway: one of its own
@@ -313,13 +269,13 @@ transport::Time ProgressThread::park() {
     // is due, a closer look tells.
     if (work_waits() && !program_serves_itself()) break;
   }
-  parked_.store(false);
+  waker_.set_parked(false);
   return engine_.now() - begin;
 }
 
 void ProgressThread::serve() {
   look_at_link();  // after a move the link is another one
-  std::uint64_t requests = listen_requests_.load();
+  std::uint64_t requests = waker_.listen_requests();
   while (!asked_to_leave()) {
     const std::uint64_t runs = engine_.program_runs();
     const Wake wake = sleep_listening();
@@ -342,7 +298,7 @@ void ProgressThread::serve() {
     } else if (wake == Wake::kPacket) {
       wasted_ -= std::min(wasted_, 1u);
     }
-    if (const std::uint64_t now = listen_requests_.load(); now != requests) {
+    if (const std::uint64_t now = waker_.listen_requests(); now != requests) {
       requests = now;
       wasted_ = 0;
     }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "rnic/engine/engine.h"
-#include "rnic/engine/looks.h"
+#include "rnic/progress/looks.h"
 #include "rnic/system/link.h"
 
 namespace ferry::rnic {
@@ -34,24 +34,22 @@ class ProgressThread {
  public:
   // The thread calls `link_changed`, without a lock, when the interface goes down or comes up.
   ProgressThread(Engine& engine, std::string netdev, std::function<void(bool up)> link_changed)
-      : engine_(engine), link_(std::move(netdev)), link_changed_(std::move(link_changed)) {}
+      : engine_(engine),
+        waker_(engine.thread_waker()),
+        link_(std::move(netdev)),
+        link_changed_(std::move(link_changed)) {}
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
   // 0 or errno. Starts attached.
   int start();
-  // Has the thread listen from now on. Cheap if it is not parked.
-  void listen();
-  // Wakes the thread, so that it looks at the deadlines again.
-  void kick();
   // Returns when the thread has closed its descriptors. The ports may be taken away then.
   void detach();
   // 0 or errno: no descriptor.
   int attach();
   // In a forked child, which has no such thread: closes its descriptors.
   void abandon();
-  bool parked() const { return parked_.load(std::memory_order_relaxed); }
 
  private:
   static void* entry(void* self);
@@ -75,23 +73,16 @@ class ProgressThread {
   bool asked_to_leave() const {
     return request_.load(std::memory_order_relaxed) != Request::kServe;
   }
-  void drain_event();
-  int open_event();
-  // Closes event_ once no thread is in kick(): the number may be another descriptor's at once.
-  void close_event();
 
   Engine& engine_;
+  ThreadWaker& waker_;
   LinkWatch link_;
   const std::function<void(bool up)> link_changed_;
   pthread_t thread_{};
   bool started_ = false;
-  std::atomic<int> event_{-1};
-  std::atomic<unsigned> kicking_{0};  // threads of the program that are in kick()
 
   enum class Request : std::uint8_t { kServe, kDetach, kEnd };
   std::atomic<Request> request_{Request::kServe};
-  std::atomic<bool> parked_{false};
-  std::atomic<std::uint64_t> listen_requests_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool detached_ = false;  // under mutex_

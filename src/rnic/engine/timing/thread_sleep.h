@@ -1,6 +1,7 @@
 #pragma once
 
-#include "rnic/engine/timers.h"
+#include "rnic/engine/timing/timer_heap.h"
+#include "transport/transport.h"
 #include "transport/types.h"
 
 namespace ferry::rnic {
@@ -31,7 +32,7 @@ class ThreadSleep {
   // Whether it sleeps past one of these deadlines.
   bool oversleeps(const transport::Deadlines& next) const {
     return next.strict < until_ ||
-           (next.lenient != transport::kNever && next.lenient + Timers::kLenience < until_);
+           (next.lenient != transport::kNever && next.lenient + LenientTimer::kLenience < until_);
   }
 
  private:
