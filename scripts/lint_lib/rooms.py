@@ -3,7 +3,8 @@
 The order is docs/architecture.md's: every indented line under "Rooms" that has names and arrows only, as
 "wire → port", says that each room is above the next. "Below" goes on from line to line. A room is a path in src/ and
 everything in it that is not another room's: with the rooms "host" and "host/proc", src/host/proc/tree.h belongs to
-host/proc. No folder of src/ has more than MOST lines of C++ of its own: a newcomer finds nothing in a larger one.
+host/proc. No folder of src/ has more than MOST lines of C++ of its own: a newcomer finds nothing in a larger one. A
+room that has more in all its folders has rooms inside, with an order among them.
 """
 
 import posixpath
@@ -62,7 +63,9 @@ def check(repository, files):
         return [Finding(PAGE, 1, "is not there, and should name the order of the rooms in src/")] if sources else []
     order = Order(repository.text(PAGE))
     findings = _page(order, repository.files()) if PAGE in files else []
-    findings += _sizes(repository, {posixpath.dirname(name) for name in sources})
+    folders = {posixpath.dirname(name) for name in sources}
+    findings += _sizes(repository, folders)
+    findings += _room_sizes(repository, order, {order.room_of(folder.removeprefix("src/")) for folder in folders})
     for name in sources:
         if repository.is_cxx(name):
             findings += _file(repository, order, name)
@@ -90,13 +93,27 @@ def _page(order, files):
 
 
 def _sizes(repository, folders):
-    files = {folder: [] for folder in folders}
+    return [Finding(first, 1, f"{folder} has {size} lines, {MOST} are the most: make rooms in it")
+            for folder, first, size in _large(repository, folders, posixpath.dirname)]
+
+
+def _room_sizes(repository, order, rooms):
+    def room_of(name):
+        return order.room_of(posixpath.dirname(name).removeprefix("src/")) if name.startswith("src/") else None
+
+    return [Finding(first, 1, f"the room {room} has {size} lines, {MOST} are the most without rooms inside: make some")
+            for room, first, size in _large(repository, rooms - {None}, room_of)
+            if not any(other.startswith(f"{room}/") for other in order.lines)]
+
+
+def _large(repository, places, place_of):
+    """Of these places each that has more than MOST lines: its name, first file and size."""
+    files = {place: [] for place in places}
     for name in repository.files():
-        if repository.is_cxx(name) and (folder := posixpath.dirname(name)) in files:
-            files[folder].append(name)
-    sizes = {folder: sum(repository.text(name).count("\n") for name in names) for folder, names in files.items()}
-    return [Finding(files[folder][0], 1, f"{folder} has {size} lines, {MOST} are the most: make rooms in it")
-            for folder, size in sorted(sizes.items()) if size > MOST]
+        if repository.is_cxx(name) and (place := place_of(name)) in files:
+            files[place].append(name)
+    sizes = {place: sum(repository.text(name).count("\n") for name in names) for place, names in files.items()}
+    return [(place, files[place][0], size) for place, size in sorted(sizes.items()) if size > MOST]
 
 
 def _file(repository, order, name):

@@ -117,6 +117,7 @@ class Lint(unittest.TestCase):
 
     def test_a_folder_that_is_too_large(self):
         self.rooms()
+        self.write("docs/architecture.md", ORDER.replace("→ wire", "→ wire → wire/deep"))
         self.write("src/wire/a.h", "\n" * 2000)
         self.write("src/wire/b.cc", "\n" * 1000)
         self.write("src/wire/deep/c.h", "\n" * 2999)
@@ -124,6 +125,19 @@ class Lint(unittest.TestCase):
         self.write("src/wire/b.cc", "\n" * 1001)
         self.finds(("src/wire/a.h:1: ", "src/wire has 3001 lines"))
         self.assertEqual(self.lint("src/tool"), [])
+
+    def test_a_large_room_has_rooms_inside(self):
+        self.rooms()
+        self.write("src/wire/a.h", "\n" * 2000)
+        self.write("src/wire/deep/b.h", "\n" * 1000)
+        self.assertEqual(self.lint(), [])
+        self.write("src/wire/deep/b.h", "\n" * 1001)
+        self.finds(("src/wire/a.h:1: ", "the room wire has 3001 lines"))
+        self.assertEqual(len(self.lint("src/wire/deep")), 1)
+        self.assertEqual(self.lint("src/tool"), [])
+        self.write("docs/architecture.md", ORDER.replace("→ wire", "→ wire → wire/inner"))
+        self.write("src/wire/inner/c.h", "")
+        self.assertEqual(self.lint(), [])
 
     def test_a_page_that_is_missing(self):
         self.write("src/app/a.h", "")
