@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <new>
+
 #include "virtual/shadows/number_table.h"
 
 namespace ferry::virt {
@@ -13,6 +16,16 @@ struct Numbers {
   NumberTable rkeys{8};
   NumberTable qpns{0};
   NumberTable virtual_qpns{0};
+
+  // Enters a QP's number in both directions. False: there is no memory, and nothing has changed.
+  bool enter_qp(std::uint32_t known, std::uint32_t real) try {
+    virtual_qpns.set(real, known);
+    qpns.set(known, real);
+    return true;
+  } catch (const std::bad_alloc&) {
+    virtual_qpns.erase(real);
+    return false;
+  }
 };
 
 }  // namespace ferry::virt

@@ -12,15 +12,10 @@ constexpr std::chrono::milliseconds kRest{100};
 }  // namespace
 
 int LateQps::make(Qp& qp) {
-  Numbers& numbers = *device_.numbers;
   device::Qp* made = nullptr;
   device::QpInit init = qp.remade();
   if (const int error = device_.context->create_qp(&init, &made)) return error;
-  try {
-    numbers.virtual_qpns.set(made->qpn(), qp.qpn());
-    numbers.qpns.set(qp.qpn(), made->qpn());
-  } catch (const std::bad_alloc&) {
-    numbers.virtual_qpns.erase(made->qpn());
+  if (!device_.numbers->enter_qp(qp.qpn(), made->qpn())) {
     device_.context->destroy(made);
     return ENOMEM;
   }

@@ -81,6 +81,9 @@ bool QpStops::is_replaced(Qp& qp, const Introduction& peer) {
 int QpStops::replace(Qp& qp) try {
   if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
   Numbers& numbers = *device_.numbers;
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
+  }
   device::Qp* made = nullptr;
   device::QpInit init = qp.remade();
   if (const int error = device_.context->create_qp(&init, &made)) return error;
@@ -88,14 +91,7 @@ int QpStops::replace(Qp& qp) try {
     device_.context->destroy(made);
     return EEXIST;
   }
-  try {
-    for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
-      if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
-    }
-    numbers.virtual_qpns.set(made->qpn(), qp.qpn());
-    numbers.qpns.set(qp.qpn(), made->qpn());
-  } catch (const std::bad_alloc&) {
-    numbers.virtual_qpns.erase(made->qpn());
+  if (!numbers.enter_qp(qp.qpn(), made->qpn())) {
     device_.context->destroy(made);
     return ENOMEM;
   }
