@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long park() waits for the receives of QPs in the error state, and then of SRQs. The device has
+// How long park() waits for the receives of QPs in the error state, and of each SRQ. The device has
 // nothing to wait for.
 constexpr milliseconds kFlushLimit{5000};
 // How long drain() sweeps on after the last marker has come back: a device may give the completion of a
@@ -218,7 +218,7 @@ int Context::park(device::Parcel* out) {
   events_.drain(AsynchronousEvents::Use::kKeep);
   std::vector<Qp*> flushing;
   int error = 0;
-  // After a failure as well, all receives come back that can: a rollback posts them again.
+  // After a failure as well the other receives come back: a rollback posts them again.
   const auto note = [&](int failed) {
     if (error == 0) error = failed;
     return failed == 0;
@@ -230,8 +230,8 @@ int Context::park(device::Parcel* out) {
   }
   note(await(flushing, steady_clock::now() + kFlushLimit,
              [](Qp& qp) { return qp.receives_are_back(); }));
-  const auto deadline = steady_clock::now() + kFlushLimit;
-  for (Srq* srq : shadows_.all<Srq>()) note(srq->empty(*device_.context, deadline));
+  for (Srq* srq : shadows_.all<Srq>())
+    note(srq->empty(*device_.context, steady_clock::now() + kFlushLimit));
   events_.drain(AsynchronousEvents::Use::kDrop);  // the events of the flush
   leave_device();
   *out = place();
