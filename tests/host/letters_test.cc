@@ -141,6 +141,7 @@ TEST_F(Letters, AreDroppedWhenTooManyAreUnderWay) {
   be_told(here, {m, p});
   PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
   await(here, 1);
+  here.carrier->send(sender.pid(), std::vector(101, letter));
   here.carrier->send(sender.pid(), std::vector(100, letter));
   std::this_thread::sleep_for(milliseconds(100));  // the thread may have taken them
   here.carrier->send(sender.pid(), {letter, letter});

@@ -94,6 +94,7 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
   auto& [waiting, carried] = box->second;
   if (waiting.size() + carried + letters.size() > most_) {
     warn_of(pid, "process {} has more letters under way than {}", pid, most_);
+    if (is_new) boxes_.erase(box);  // it has no thread
     return;
   }
   for (auto& letter : letters) waiting.push_back({std::move(letter), Clock::now()});

@@ -88,7 +88,8 @@ class Carrier {
   void carry(pid_t pid, std::vector<Pending>* letters);
   void give_back(pid_t pid, const Letters& letters);
   // hand_over() asks the programs of this host, ask() another ferryd, ask_all() all of them. Each gives 0 or errno for
-  // each letter. ask() remembers where receivers are, and gives nothing when the ferryd does not answer.
+  // each letter. ask() remembers where receivers are, and gives nothing when the ferryd does not answer its
+  // first request.
   Errors hand_over(const Letters& letters, Task task);
   std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
   std::optional<Errors> ask_at_once(const Ferryd& ferryd, v1::LettersRequest request, Task task);
