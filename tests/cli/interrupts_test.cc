@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -89,8 +90,8 @@ struct PlayedFerryd final : v1::Local::Service {
 };
 
 struct Interrupts : testing::Test {
-  // What is made here gets no SIGINT.
-  Interrupts() {
+  // Serves as `ferryd` says now: threads that are made here see it as it is, and get no SIGINT.
+  void serve() {
     std::signal(SIGINT, SIG_DFL);
     sigset_t interrupt;
     sigemptyset(&interrupt);
@@ -104,6 +105,8 @@ struct Interrupts : testing::Test {
     builder.RegisterService(&ferryd);
     server = builder.BuildAndStart();
     ::pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  }
+  void SetUp() override {
     request.add_programs("program");
     request.set_to("there");
   }
@@ -133,6 +136,7 @@ TEST_F(Interrupts, BeforeTheMoveHasAnIdGiveItUpLater) {
               std::vector<std::uint64_t>{7});
     return grpc::Status(grpc::ABORTED, "it was given up");
   };
+  serve();
   try {
     move(request, false, false);
     ADD_FAILURE() << "it was not given up";
@@ -142,8 +146,9 @@ TEST_F(Interrupts, BeforeTheMoveHasAnIdGiveItUpLater) {
 }
 
 TEST_F(Interrupts, EndAnInquiryAtOnce) {
-  bool is_blocked = false;
+  std::atomic<bool> is_blocked{false};
   ferryd.when_it_begins = [&] { is_blocked = blocks_interrupts(); };
+  serve();
   EXPECT_EQ(move(request, false, false), 0);
   EXPECT_TRUE(is_blocked);
   request.set_dry_run(true);
