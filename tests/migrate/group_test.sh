@@ -150,7 +150,7 @@ group_resolve() {
   script /tmp/slow-leave "[ \$1 != deactivate ] || { touch /tmp/leaving; until [ -e /tmp/leave ]; do sleep 0.02; done; }
     exec $repository/lab/network-hook \"\$@\""
   ferryd_with h3 --network-hook /tmp/slow-leave
-  "$lab" run h3 ys -d --move-rdma -- "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
+  "$lab" run h3 ys -d --move-rdma -- nice "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
   await_listen h3 ys 18600
   serves h2 os
   asks h3 yc ys h3
@@ -210,7 +210,7 @@ group_death() {
   script /tmp/last-leave "[ \$1 != deactivate ] || { touch /tmp/last-leaving; sleep 600; }
     exec $repository/lab/network-hook \"\$@\""
   ferryd_with h3 --network-hook /tmp/last-leave
-  "$lab" run h3 ls -d --move-rdma -- "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
+  "$lab" run h3 ls -d --move-rdma -- nice "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" --json
   await_listen h3 ls 18600
   serves h2 os
   asks h3 lc ls h3

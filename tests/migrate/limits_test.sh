@@ -19,8 +19,8 @@ perftest_pair() {
 }
 
 limited() { # HOST NAME [ARGUMENT...]
-  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms "$ferry" run --netdev rdma0 -- ib_write_bw -F -u 18 \
-    -D 600 -b "${@:3}"
+  "$lab" run "$1" "$2" -d -- env FERRY_PAUSED_LIMIT_MS=$limit_ms nice "$ferry" run --netdev rdma0 -- ib_write_bw -F \
+    -u 18 -D 600 -b "${@:3}"
 }
 
 # ends_by_limit NAME: its requests end with IBV_WC_RETRY_EXC_ERR, which is 12.

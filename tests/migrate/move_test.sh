@@ -99,7 +99,7 @@ group_image() {
 
 # A container whose rdma0 address moves along.
 group_address() {
-  "$lab" run h2 ads -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
+  "$lab" run h2 ads -d --move-rdma -- nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
   await_listen h2 ads
   start h1 adc ib_send_bw -F -u 18 -D 600 "$(address_of h2 ads)"
   await_traffic h1 adc
@@ -150,7 +150,7 @@ group_errors() {
   [[ $output =~ 'is being moved already'|'has moved from h1 to h'[23] && $output != *$'\n'* ]] ||
     fail "two moves at once: $output"
   # A peer that knows nothing of the migration protocol.
-  "$lab" run h2 ums -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
+  "$lab" run h2 ums -d -- env FERRY_MIGRATION=off nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
   await_listen h2 ums
   start h1 umc ib_send_bw -F -u 18 -D 600 "$(address_of h2 ums)"
   await_traffic h1 umc
@@ -306,9 +306,9 @@ group_rollback() {
   await_traffic h1 rbc
   # And one whose peer knows nothing of all this, and whose RDMA address would move along: it is held, or has left, and
   # comes back.
-  "$lab" run h1 rbm -d --move-rdma -- "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
+  "$lab" run h1 rbm -d --move-rdma -- nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 -D 600
   await_listen h1 rbm
-  "$lab" run h2 rbp -d -- env FERRY_MIGRATION=off "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 \
+  "$lab" run h2 rbp -d -- env FERRY_MIGRATION=off nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -u 18 \
     -D 600 "$(address_of h1 rbm)"
   await_traffic h1 rbm
   another h3 4784 --criu /tmp/no-restore

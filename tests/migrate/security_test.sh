@@ -75,9 +75,9 @@ group_hosts() {
   fails "h3 does not speak TLS; was its ferryd started with --insecure" on h1 "$ferry" move shp --to h3:4793
   interrupt h1 shp
   # The other way: they call, and are refused; both have one line.
-  "$lab" run h3 shq -d -- env FERRYD_SOCKET=/tmp/stranger/sock "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
-  "$lab" run h3 shr -d -- env FERRYD_SOCKET=/tmp/wrong/sock "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
-  "$lab" run h3 shs -d -- env FERRYD_SOCKET=/tmp/insecure/sock "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  "$lab" run h3 shq -d -- env FERRYD_SOCKET=/tmp/stranger/sock nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  "$lab" run h3 shr -d -- env FERRYD_SOCKET=/tmp/wrong/sock nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
+  "$lab" run h3 shs -d -- env FERRYD_SOCKET=/tmp/insecure/sock nice "$ferry" run --netdev rdma0 -- ib_send_bw -F -D 300
   await_listen h3 shq
   await_listen h3 shr
   await_listen h3 shs

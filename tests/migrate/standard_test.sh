@@ -14,11 +14,11 @@ family=(FERRY_FAMILY=4)
 
 # standard HOST NAME CMD...: in a container, with an RNIC that is as any other.
 standard() {
-  "$lab" run "$1" "$2" -d -- env FERRY_MIGRATION=off "${family[@]}" "$ferry" run --netdev rdma0 -- "${@:3}"
+  "$lab" run "$1" "$2" -d -- env FERRY_MIGRATION=off "${family[@]}" nice "$ferry" run --netdev rdma0 -- "${@:3}"
 }
 
 # mover HOST NAME CMD...: in a container whose RDMA address moves along.
-mover() { "$lab" run "$1" "$2" -d --move-rdma -- env "${family[@]}" "$ferry" run --netdev rdma0 -- "${@:3}"; }
+mover() { "$lab" run "$1" "$2" -d --move-rdma -- env "${family[@]}" nice "$ferry" run --netdev rdma0 -- "${@:3}"; }
 
 rdma_address_of() { on "$1" jq -r .rdma0.address "/run/ferry/containers/$2/config.json"; }
 

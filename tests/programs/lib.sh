@@ -14,6 +14,9 @@
 # Nothing here depends on how fast the machine is: whoever needs that something has happened waits for it (`await` and
 # its kin), and a program that is moved runs until it is told (`expire`, `interrupt`), or counts messages that slow_rdma
 # keeps from going fast until fast_rdma.
+#
+# Programs run under `nice`: one that polls its CQs takes a whole processor, and what tests wait for (ferryd, CRIU, a
+# virtual machine) comes first.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -120,7 +123,7 @@ rdma6_of() { echo "fd78::${1#h}:1"; }
 on_own() { setsid -w "$lab" exec "$1" -- "${@:2}"; }
 
 # with_ferry HOST SECONDS CMD...: a program on a host, with Ferry; ended after SECONDS.
-with_ferry() { on_own "$1" timeout --foreground --kill-after=5 "$2" "$ferry" run --netdev rdma -- "${@:3}"; }
+with_ferry() { on_own "$1" timeout --foreground --kill-after=5 "$2" nice "$ferry" run --netdev rdma -- "${@:3}"; }
 
 # multicast_pair HOST ADDRESS HOST ADDRESS: mckey on the first host is a member of the group to which the
 # second one sends.
@@ -268,7 +271,7 @@ address_of() { on "$1" jq -r .eth0.address "/run/ferry/containers/$2/config.json
 has_given_up() { ! on "$1" test -e "/run/ferry/containers/$2"; }
 
 # start HOST NAME CMD...: in a container, with Ferry.
-start() { "$lab" run "$1" "$2" -d -- "$ferry" run --netdev rdma0 -- "${@:3}"; }
+start() { "$lab" run "$1" "$2" -d -- nice "$ferry" run --netdev rdma0 -- "${@:3}"; }
 
 # await_listen HOST NAME [PORT]: waits until the program in a container listens.
 await_listen() { await "$2 on $1 listens on port ${3:-18515}" unless_ended "$1" "$2" listens "$2" "${3:-18515}"; }

@@ -225,7 +225,7 @@ group_slots() {
 ## moves
 
 # mover HOST NAME CMD...: in a container whose RDMA address moves along.
-mover() { "$lab" run "$1" "$2" -d --move-rdma -- env FERRY_FAMILY=4 "$ferry" run --netdev rdma0 -- "${@:3}"; }
+mover() { "$lab" run "$1" "$2" -d --move-rdma -- env FERRY_FAMILY=4 nice "$ferry" run --netdev rdma0 -- "${@:3}"; }
 rdma_address_of() { on "$1" jq -r .rdma0.address "/run/ferry/containers/$2/config.json"; }
 
 # beside NAME CMD...: a program of the machine, in the background; `beside_ends NAME` waits for it.
