@@ -12,7 +12,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kGlance{100};  // between looks at stopping_, and questions
+constexpr std::chrono::milliseconds kGroupGlance{100};  // between looks at stopping_, and questions
 
 using Action = MoveMachine::Action;
 using State = MoveGroup::State;
@@ -94,7 +94,7 @@ MoveGroup::Action MoveGroup::next(std::size_t program, Worker worker) {
     if (worker_of(machine_.due(program)) == worker) return machine_.next(program, now());
     if (is_done(worker, machine_.state(program))) return Action::kNone;
     if (stopping_ && !decision().decided()) return Action::kNone;
-    changed_.wait_for(lock, kGlance);
+    changed_.wait_for(lock, kGroupGlance);
   }
 }
 
@@ -244,7 +244,7 @@ void MoveGroup::publish_moved() const {
 
 bool MoveGroup::wait_until_decided() const {
   std::unique_lock lock(mutex_);
-  while (!decision().decided() && !stopping_) changed_.wait_for(lock, kGlance);
+  while (!decision().decided() && !stopping_) changed_.wait_for(lock, kGroupGlance);
   return decision().decided();
 }
 

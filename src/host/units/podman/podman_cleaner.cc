@@ -10,7 +10,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kGlance{50};  // between looks at a podman that is at work
+constexpr std::chrono::milliseconds kPodmanGlance{50};  // between looks at a podman that is at work
 constexpr std::chrono::seconds kRetryEvery{2};
 constexpr std::chrono::seconds kAnswerLimit{8};  // less than an asking ferryd waits
 
@@ -68,7 +68,7 @@ bool PodmanCleaner::remove_arrival(const std::string& token, const PodmanArrival
   // A podman that a former ferryd started may be about to make the container.
   while (!arrival.archive.empty() && Podman::is_at_work(arrival.archive)) {
     if (stopping_) return false;
-    std::this_thread::sleep_for(kGlance);
+    std::this_thread::sleep_for(kPodmanGlance);
   }
   const std::string error = remove_container(arrival);
   if (!error.empty()) {
