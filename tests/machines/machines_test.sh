@@ -62,7 +62,9 @@ install_packages() {
     packages=$work/packages
     "$repository/scripts/package" --lintian --output "$packages"
   fi
-  for host in "${machines[@]}"; do "$vmlab" copy "$packages"/{ferry,ferryd,ferry-lab}_*.deb "$host:/root/packages"; done
+  for host in "${machines[@]}"; do
+    "$vmlab" copy "$packages"/{ferry,ferryd,ferry-dev,ferry-lab}_*.deb "$host:/root/packages"
+  done
   run_page README.md # installs ferry and ferryd, joins the hosts, and moves a program
   end_pair
   run_page docs/packages.md # the same packages once more, by the names that they have where they are built
@@ -561,10 +563,12 @@ group_upgrade() {
 group_removal() {
   start h2 root
   await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
+  # The machines have no compiler, and so not the headers of libibverbs, which apt would want.
+  vm h2 'dpkg -i --ignore-depends=libibverbs-dev /root/packages/ferry-dev_*.deb && dpkg -V ferry-dev' >/dev/null
   vm h2 'dpkg -r ferry-lab ferryd ferry' >/dev/null
   vm h2 'pgrep -x ibv_rc_pingpong >/dev/null' || fail 'the removal of the packages ended a program'
   end_pair
-  vm h2 'dpkg -P ferryd ferry' >/dev/null
+  vm h2 'dpkg -P ferryd ferry ferry-dev' >/dev/null
   # CRIU came with the machine.
   vm h2 'find / -xdev -iname "*ferry*" -not -path "/opt/ferry*" -not -path "/root/*" -not -path "/proc/*"' \
     >"$work/left"

@@ -120,8 +120,32 @@ says 'Usage: ferry-get-criu' "$root/usr/sbin/ferry-get-criu" --help
 # shellcheck disable=SC2016 # expanded by the program
 says "^$root/usr/lib/ferry/libferry.so$" "$ferry" run -- sh -c 'echo $LD_PRELOAD'
 says '^wrote ' "$ferry" cdi generate --library-dir "$work/cdi" --output "$work/cdi.json"
-says '^-I.*/usr/share/pkgconfig/../../include' env PKG_CONFIG_PATH="$root/usr/share/pkgconfig" \
-  pkg-config --cflags ferry
+export PKG_CONFIG_PATH=$root/usr/share/pkgconfig
+says '^-I.*/usr/share/pkgconfig/../../include' pkg-config --cflags ferry
+
+# A program of a user's that hands its contexts on: compiled with what is installed, linked with nothing of Ferry's.
+cat >"$work/user.c" <<'PROGRAM'
+#include <ferry/verbs_ext.h>
+#include <stdio.h>
+
+#pragma weak ibv_dump_context
+
+int main(void) {
+  int count, number = 0;
+  struct ibv_device** devices = ibv_get_device_list(&number);
+  struct ibv_context* context = number > 0 ? ibv_open_device(devices[0]) : NULL;
+  if (!ibv_dump_context) return puts("without Ferry"), 0;
+  if (!context) return puts("no device"), 1;
+  printf("%d bytes\n", ibv_dump_context(context, &count, NULL, 0));
+  return 0;
+}
+PROGRAM
+# shellcheck disable=SC2046 # flags are words
+cc -Wall -Werror $(pkg-config --cflags ferry) -o "$work/user" "$work/user.c" $(pkg-config --libs ferry) ||
+  fail 'a program with ferry/verbs_ext.h does not compile'
+says '^without Ferry$' "$work/user"
+says '^[1-9][0-9]* bytes$' "$ferry" run --netdev lo -- "$work/user"
+
 for page in "$root"/usr/share/man/man?/*; do
   name=${page##*/}
   says "\"${name%.*} - " lexgrog "$page"
