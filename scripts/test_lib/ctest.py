@@ -44,9 +44,9 @@ class Progress:
         self.ended = self.all = 0
         self.over = None  # an event while tests run
 
-    def begin(self):
+    def begin(self, tests):
         self.over = threading.Event()
-        self.ended = self.all = 0
+        self.ended, self.all = 0, tests
         if not self.shown:
             threading.Thread(target=self.tell_sometimes, args=(self.over,), daemon=True).start()
 
@@ -67,7 +67,7 @@ class Progress:
             found = NUMBER.match(line)
             if not found:
                 return
-            self.ended, self.all = int(found[1]), int(found[2])
+            self.ended = int(found[1])
             self.running.pop(found[3], None)
         if self.shown:
             print(f"\r\033[K   {found[1]} of {found[2]}: {line.split(':', 1)[-1].strip()[:90]}", end="", flush=True)
@@ -96,15 +96,17 @@ def run(folder, selection, jobs, log, progress):
     command = ["ctest", "--test-dir", str(folder), "-j", str(jobs), "--output-junit", str(report), "--no-tests=error",
                "--test-output-size-passed", EVERYTHING, "--test-output-size-failed", EVERYTHING, *selection]
     why = {}
-    progress.begin()
-    with open(log, "w", buffering=1) as output, \
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                             text=True, errors="replace") as ctest:
-        for line in ctest.stdout:
-            output.write(line)
-            progress.line(line)
-            why.update(WHY.findall(line))
-    progress.end()
+    progress.begin(len(known(folder, selection)))
+    try:
+        with open(log, "w", buffering=1) as output, \
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                 text=True, errors="replace") as ctest:
+            for line in ctest.stdout:
+                output.write(line)
+                progress.line(line)
+                why.update(WHY.findall(line))
+    finally:
+        progress.end()
     if not report.exists():
         return []
     return [Result(case, why.get(case.get("name"))) for case in parsed(report).iter("testcase")]
