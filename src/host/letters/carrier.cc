@@ -203,11 +203,10 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
     if (part.empty()) return;
     const auto answers = ferryd.address.empty() ? hand_over(part, task) : ask(ferryd, part, task);
     std::lock_guard lock(noting);
-    if (!answers) silent->insert(ferryd.address);
-    for (std::size_t i = 0; answers && i < part.size(); ++i) {
+    if (answers.size() < part.size()) silent->insert(ferryd.address);
+    for (std::size_t i = 0; i < answers.size(); ++i) {
       // What one host has said of the QP stays when another host does not know the QP.
-      if (!is_settled(errors[indexes[i]]) && (*answers)[i] != ENOENT)
-        errors[indexes[i]] = (*answers)[i];
+      if (!is_settled(errors[indexes[i]]) && answers[i] != ENOENT) errors[indexes[i]] = answers[i];
     }
   };
   std::map<device::Letter::End, Ferryd> routes;
@@ -245,12 +244,12 @@ Carrier::Errors Carrier::ask_all(const Letters& letters, Task task, std::set<std
   return errors;
 }
 
-std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters& letters,
-                                            Task task) {
+// Of the first letters only, if the ferryd does not answer any more.
+Carrier::Errors Carrier::ask(const Ferryd& ferryd, const Letters& letters, Task task) {
   Errors errors;
   // Of a connection with a refused letter: the next ones wait.
   std::set<std::pair<device::Letter::End, device::Letter::End>> missed;
-  do {
+  while (errors.size() < letters.size()) {
     const std::size_t first = errors.size();
     std::vector<std::size_t> asked;
     v1::LettersRequest request;
@@ -263,21 +262,20 @@ std::optional<Carrier::Errors> Carrier::ask(const Ferryd& ferryd, const Letters&
       asked.push_back(i);
       to_message(letters[i], request.add_letters());
     }
-    if (asked.empty() && first > 0) continue;
+    if (asked.empty()) continue;
     const auto answers = ask_at_once(ferryd, std::move(request), task);
     if (!answers) {
-      if (first == 0) return std::nullopt;
-      errors.resize(letters.size(), ENOENT);
+      errors.resize(first);
       break;
     }
     for (std::size_t i = 0; i < asked.size(); ++i) {
       errors[asked[i]] = (*answers)[i];
       if (!is_settled((*answers)[i])) missed.emplace(letters[asked[i]].from, letters[asked[i]].to);
     }
-  } while (errors.size() < letters.size());
+  }
   std::lock_guard lock(mutex_);
   if (routes_.size() > kMostRoutes) routes_.clear();
-  for (std::size_t i = 0; i < letters.size(); ++i) {
+  for (std::size_t i = 0; i < errors.size(); ++i) {
     if (errors[i] == 0) {
       routes_[letters[i].to] = ferryd;
     } else if (const auto route = routes_.find(letters[i].to);
@@ -422,7 +420,7 @@ void Carrier::find_at(const std::set<port::Address>& addresses) {
     if (guess.address != host_.address) guesses.push_back(std::move(guess));
   }
   in_parallel(guesses, [&](const Ferryd& guess) {
-    if (ask(guess, {}, Task::kAsk)) met(guess);
+    if (ask_at_once(guess, {}, Task::kAsk)) met(guess);
   });
 }
 

@@ -88,10 +88,10 @@ class Carrier {
   void carry(pid_t pid, std::vector<Pending>* letters);
   void give_back(pid_t pid, const Letters& letters);
   // hand_over() asks the programs of this host, ask() another ferryd, ask_all() all of them. Each gives 0 or errno for
-  // each letter. ask() remembers where receivers are, and gives nothing when the ferryd does not answer its
-  // first request.
+  // each letter; ask() of the first letters only, if the ferryd does not answer any more, and it remembers where
+  // receivers are.
   Errors hand_over(const Letters& letters, Task task);
-  std::optional<Errors> ask(const Ferryd& ferryd, const Letters& letters, Task task);
+  Errors ask(const Ferryd& ferryd, const Letters& letters, Task task);
   std::optional<Errors> ask_at_once(const Ferryd& ferryd, v1::LettersRequest request, Task task);
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
   void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
