@@ -169,6 +169,7 @@ void Move::run(const Progress& progress) {
       case Action::kPrepare:
         before_stop_.prepare = attempt(Event::kPrepared, [this] {
           tell("prepare");
+          await_peers();
           prepare_there();
         });
         break;
@@ -176,8 +177,7 @@ void Move::run(const Progress& progress) {
         attempt(Event::kCopied, [this] {
           // Memory changes faster than files.
           if (rootfs_) copy_rootfs();
-          partners_.await_peers(ferry_processes(side_.control, unit_.root()),
-                                [this] { need_go_on(); });
+          await_peers();
           if (ahead_) copy_memory();
         });
         break;
@@ -513,6 +513,10 @@ std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
   }
   kept_ = places_to_keep(contexts);
   return contexts;
+}
+
+void Move::await_peers() {
+  partners_.await_peers(unit_.root(), [this] { need_go_on(); });
 }
 
 void Move::prepare_there() {

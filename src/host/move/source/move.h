@@ -125,6 +125,7 @@ class Move : public UnderWay {
   void check_here_and_there();
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
+  void await_peers();
   void prepare_there();
   void copy_rootfs();
   void copy_memory();

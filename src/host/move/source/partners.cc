@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 
 #include "base/failure.h"
@@ -14,6 +13,7 @@
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_facts.h"
 #include "host/proc/process_tree.h"
+#include "host/units/unit.h"
 #include "port/address_text.h"
 
 namespace ferry::host {
@@ -142,28 +142,32 @@ void Partners::look(const std::string& program, pid_t root,
   }
 }
 
-void Partners::await_peers(const std::vector<FerryProcess>& processes,
-                           const std::function<void()>& need_go_on) {
+void Partners::await_peers(pid_t root, const std::function<void()>& need_go_on) {
   if (devices_.empty()) return;
   const auto deadline = std::chrono::steady_clock::now() + kFindLimit;
   for (;;) {
-    const auto places = carrier_.find(connections_of(processes)).places;
-    if (std::find(places.begin(), places.end(), std::nullopt) == places.end()) return;
+    if (const auto connections = connections_of(root)) {
+      const auto places = carrier_.find(*connections).places;
+      for (const auto& place : places) {
+        if (place && !place->address.empty()) ferryds_.insert(*place);
+      }
+      if (std::find(places.begin(), places.end(), std::nullopt) == places.end()) return;
+    }
     if (std::chrono::steady_clock::now() >= deadline) return;
     need_go_on();
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
 
-// As of now; of the processes that answer.
-std::vector<Carrier::Connection> Partners::connections_of(
-    const std::vector<FerryProcess>& processes) {
+// As of now. Nothing: a process does not answer.
+std::optional<std::vector<Carrier::Connection>> Partners::connections_of(pid_t root) {
   std::vector<Carrier::Connection> connections;
-  for (const auto& [pid, status] : control_.statuses(kGlance)) {
-    const bool is_ours = std::any_of(processes.begin(), processes.end(),
-                                     [&](const auto& process) { return process.pid == pid; });
-    for (const auto& context : status.contexts) {
-      if (is_ours && is_of_kernel(context)) add_connections(context, &connections);
+  const auto statuses = control_.statuses(kGlance);
+  for (const auto& process : ferry_processes(control_, root)) {
+    const auto status = statuses.find(process.pid);
+    if (status == statuses.end()) return std::nullopt;
+    for (const auto& context : status->second.contexts) {
+      if (is_of_kernel(context)) add_connections(context, &connections);
     }
   }
   return connections;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,14 +34,14 @@ class Partners {
   // As of the look:
   // The devices, and what is needed of each (virtual/messages/needs.h).
   const std::map<std::string, std::string>& devices() const { return devices_; }
-  // Of other hosts, where peers are or may be.
+  // Of other hosts, where peers are, were or may be.
   const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }
 
-  // Before memory is copied ahead: returns when the peers of all QPs that the processes have now are somewhere, and
-  // after some seconds in any case. A peer that moves just now is nowhere, and cannot be suspended. Between looks
-  // `need_go_on` throws when the move is given up.
-  void await_peers(const std::vector<FerryProcess>& processes,
-                   const std::function<void()>& need_go_on);
+  // Before the destination is told of the peers' hosts, and before memory is copied ahead: returns when the peers of
+  // all QPs that the program has now are somewhere, which ferryds() tells from then on, and after some seconds in
+  // any case. A peer that moves just now is nowhere, and cannot be suspended. Between looks `need_go_on` throws when
+  // the move is given up.
+  void await_peers(pid_t root, const std::function<void()>& need_go_on);
   // Before the stop. Null: the program has no such contexts. Throws Failure.
   std::unique_ptr<Suspension> suspend(const std::vector<FerryProcess>& processes,
                                       std::uint64_t move_id, std::chrono::milliseconds limit);
@@ -52,7 +53,7 @@ class Partners {
   void look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                std::vector<Carrier::Connection>* connections);
   void find_datagram_peers();
-  std::vector<Carrier::Connection> connections_of(const std::vector<FerryProcess>& processes);
+  std::optional<std::vector<Carrier::Connection>> connections_of(pid_t root);
 
   Carrier& carrier_;
   ControlServer& control_;
