@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 // Between two questions to a process: an eighth of the time that has passed, within these limits.
 constexpr milliseconds kShortest{1}, kLongest{20};
-constexpr milliseconds kAnswer{10000};  // limit for a process's answer
+constexpr milliseconds kAnswerOfProgram{10000};  // limit for a process's answer
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Suspension::~Suspension() {
 void Suspension::suspend(pid_t process, std::chrono::steady_clock::time_point deadline) {
   const auto began = std::chrono::steady_clock::now();
   const agent::Suspend request{move_id_, static_cast<std::uint32_t>(2 * limit_.count()), false};
-  while (!control_.suspend(process, request, kAnswer)) {
+  while (!control_.suspend(process, request, kAnswerOfProgram)) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) {
       throw Failure(
@@ -57,7 +57,7 @@ void Suspension::suspend(pid_t process, std::chrono::steady_clock::time_point de
 void Suspension::release() {
   for (const pid_t process : processes_) {
     try {
-      control_.suspend(process, {move_id_, 0, true}, kAnswer);
+      control_.suspend(process, {move_id_, 0, true}, kAnswerOfProgram);
     } catch (const Failure&) {
       continue;
     }

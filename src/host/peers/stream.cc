@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <vector>
 
 #include "base/failure.h"
 #include "host/peers/credentials.h"
@@ -106,9 +105,9 @@ Stream Stream::to_server(UniqueFd socket, const Credentials* credentials, const 
   stream.start(*credentials);
   SSL* ssl = stream.ssl_.get();
   if (!protocol.empty()) {
-    std::vector<unsigned char> list(1, static_cast<unsigned char>(protocol.size()));
-    list.insert(list.end(), protocol.begin(), protocol.end());
-    SSL_set_alpn_protos(ssl, list.data(), static_cast<unsigned>(list.size()));
+    const std::string list = static_cast<char>(protocol.size()) + protocol;
+    SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(list.data()),
+                        static_cast<unsigned>(list.size()));
   }
   ERR_clear_error();
   if (SSL_connect(ssl) != 1) throw Failure(refusal_of(ssl, host));

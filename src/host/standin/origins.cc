@@ -8,7 +8,7 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{200};
+constexpr std::chrono::milliseconds kBetweenLooks{200};
 
 }  // namespace
 
@@ -88,7 +88,7 @@ std::set<port::Address> Origins::addresses() const {
 void Origins::clear_up() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    changed_.wait_for(lock, kLookEvery);
+    changed_.wait_for(lock, kBetweenLooks);
     std::vector<Entry> over;
     std::erase_if(entries_, [&](const auto& item) {
       const Entry& entry = item.second;
