@@ -80,21 +80,23 @@ void FerrydHere::start() {
   accounts.emplace(history, *move_counters);
   qp_names.emplace(*residents, kernel);
   carrier = std::make_unique<Carrier>(host, *control, *directory, *qp_names, *peers, most_letters);
+  attestor.emplace(host, *carrier, *peers, trusted, library_of);
   moved_names = std::make_unique<MovedNames>(host, *control, *carrier, *residents, *qp_names,
                                              *peers, [this] { return has_kernel_devices; });
-  departures = std::make_unique<Departures>(
-      SourceSide{host, *units, *control, stand_ins, decisions, *directory, *departed, *residents,
-                 *whereabouts, *room, *criu, dump_turns, *accounts, *carrier, *qp_names});
+  departures = std::make_unique<Departures>(SourceSide{
+      host, *units, *control, stand_ins, decisions, *directory, *departed, *residents, *whereabouts,
+      *room, *criu, dump_turns, *accounts, *carrier, *attestor, *qp_names});
   arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *peers,
                                         *carrier, *room, &images, *criu, *accounts);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
                                       *whereabouts, *departures, *arrivals, *accounts);
   daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
                                     *directory, *whereabouts, *departures, *arrivals, *custody,
-                                    *carrier, *moved_names, *accounts, history);
+                                    *carrier, *attestor, *moved_names, *accounts, history);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
-  service = make_ferryd_service(*daemon, host, *directory, *whereabouts, images, *checkup);
+  service =
+      make_ferryd_service(*daemon, host, *directory, *whereabouts, *attestor, images, *checkup);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(host.address,
                            credentials ? credentials->server() : grpc::InsecureServerCredentials());
@@ -113,6 +115,7 @@ void FerrydHere::stop() {
   arrivals.reset();
   departures.reset();
   moved_names.reset();
+  attestor.reset();
   carrier.reset();
   whereabouts.reset();
   origins.reset();

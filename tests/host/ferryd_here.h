@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "host/attestation/attestor.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
@@ -83,6 +84,10 @@ struct FerrydHere {
   std::optional<QpNames> qp_names;
   std::unique_ptr<Carrier> carrier;
   std::size_t most_letters = 1 << 16;  // of a process under way; the next restart() takes it
+  // The next restart() takes both.
+  TrustedLibraries trusted;
+  Attestor::LibraryOf library_of = host::library_of;
+  std::optional<Attestor> attestor;
   std::unique_ptr<MovedNames> moved_names;
   DumpTurns dump_turns;
   std::optional<MoveCounters> move_counters;

@@ -19,29 +19,17 @@
 #include "host/peers/credentials.h"
 #include "host/peers/peer.h"
 #include "host/peers/stream.h"
+#include "played_ca.h"
 
 // What ferryds believe of each other (docs/security.md).
 namespace ferry::host {
 namespace {
 
 using std::chrono::seconds;
+using test::Ca;
 using test::failure_of;
 using test::FerrydHere;
 using test::Folder;
-
-struct Ca {
-  KeyAndCertificate pair = make_ca("test CA", Days(1));
-  KeyAndCertificate certificate(const std::string& name,
-                                const std::vector<std::string>& addresses = {"127.0.0.1"},
-                                Days days = Days(1)) const {
-    return make_host_certificate(pair, {name, {name}, addresses}, days);
-  }
-  Credentials of(const std::string& name,
-                 const std::vector<std::string>& addresses = {"127.0.0.1"}) const {
-    const auto host = certificate(name, addresses);
-    return {pair.certificate, host.certificate, host.key};
-  }
-};
 
 struct Security : testing::Test {
   Ca ca;

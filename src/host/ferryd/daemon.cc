@@ -7,16 +7,19 @@
 #include <cerrno>
 #include <cstdlib>
 #include <set>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/attestation/attestor.h"
 #include "host/control/caused_lines.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/ps.h"
 #include "host/image/checkpoint_note.h"
 #include "host/image/image_room.h"
 #include "host/letters/carrier.h"
+#include "host/letters/letter_message.h"
 #include "host/letters/moved_names.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
@@ -61,13 +64,23 @@ void forget_networks_of_others(Held* held) {
   held->netns = "/proc/0/ns/net";  // no process has this one
 }
 
+// For the receivers of the letters.
+std::vector<Carrier::Connection> connections_of(const v1::LettersRequest& request) {
+  std::set<std::pair<device::Letter::End, device::Letter::End>> ends;
+  for (const auto& letter : request.letters())
+    ends.emplace(name_of(letter.to()), name_of(letter.from()));
+  std::vector<Carrier::Connection> connections;
+  for (const auto& [to, from] : ends) connections.push_back({to, from});
+  return connections;
+}
+
 }  // namespace
 
 Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
-               Arrivals& arrivals, Custody& custody, Carrier& carrier, MovedNames& moved_names,
-               Accounts& accounts, const History& history)
+               Arrivals& arrivals, Custody& custody, Carrier& carrier, Attestor& attestor,
+               MovedNames& moved_names, Accounts& accounts, const History& history)
     : host_(host),
       units_(units),
       control_(control),
@@ -81,6 +94,7 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       arrivals_(arrivals),
       custody_(custody),
       carrier_(carrier),
+      attestor_(attestor),
       moved_names_(moved_names),
       accounts_(accounts),
       history_(history) {}
@@ -445,11 +459,23 @@ void Daemon::datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& con
 }
 
 void Daemon::letters(pid_t pid, agent::Letters letters) {
+  try {
+    attestor_.need_trusted(pid);
+  } catch (const Failure& failure) {
+    warn_of(pid, "letters of process {} are dropped: {}", pid, failure.what());
+    return;
+  }
   carrier_.send(pid, std::move(letters.letters));
 }
 
 v1::LettersReply Daemon::letters(const v1::LettersRequest& request, const std::string& from) {
   asker(request.host(), from);
+  const Carrier::Ferryd sender{request.ferryd(), request.host()};
+  if (!request.only_ask() && !attestor_.trusts(sender, connections_of(request))) {
+    v1::LettersReply reply;
+    reply.mutable_errors()->Resize(request.letters_size(), EACCES);
+    return reply;
+  }
   return carrier_.receive(request);
 }
 

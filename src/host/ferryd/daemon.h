@@ -20,6 +20,7 @@
 // to the move or checkpoint that the message concerns.
 namespace ferry::host {
 
+class Attestor;
 class Carrier;
 class MovedNames;
 
@@ -28,7 +29,8 @@ class Daemon : public ControlHandler {
   Daemon(ThisHost& host, const Units& units, ControlServer& control, StandInHost& stand_ins,
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
          Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
-         Carrier& carrier, MovedNames& moved_names, Accounts& accounts, const History& history);
+         Carrier& carrier, Attestor& attestor, MovedNames& moved_names, Accounts& accounts,
+         const History& history);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then requests wait (await_recovery())
@@ -119,6 +121,7 @@ class Daemon : public ControlHandler {
   Arrivals& arrivals_;
   Custody& custody_;
   Carrier& carrier_;
+  Attestor& attestor_;
   MovedNames& moved_names_;
   Accounts& accounts_;
   const History& history_;

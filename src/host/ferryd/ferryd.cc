@@ -28,6 +28,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "host/attestation/attestor.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
@@ -181,6 +182,17 @@ std::string address_for_others(const Options& options,
   return options.listen;
 }
 
+TrustedLibraries trusted_libraries(const Options& options,
+                                   const std::optional<Credentials>& credentials) {
+  auto trusted = TrustedLibraries::load(options.trusted_libraries);
+  if (!trusted.are_all() && !credentials) {
+    throw Failure(
+        "--trusted-libraries needs the certificates of --tls-dir, with which hosts sign what they "
+        "say of libraries; make them: ferry ca init, ferry host join");
+  }
+  return trusted;
+}
+
 std::string metrics_socket_of(const Options& options) {
   if (!options.metrics_socket.empty()) return options.metrics_socket;
   return std::filesystem::path(options.api).replace_filename("metrics.sock");
@@ -283,6 +295,7 @@ void log_start(const ThisHost& host) {
   ::gpr_set_log_function(log_grpc);
   const auto credentials = find_credentials(options);
   const std::string listen = address_for_others(options, credentials);
+  auto trusted = trusted_libraries(options, credentials);
   const sigset_t signals = block_signals();
   set_up_process();
 
@@ -313,6 +326,7 @@ void log_start(const ThisHost& host) {
   Redirector redirector(peers, origins, stand_ins);
   QpNames qp_names(residents);
   Carrier carrier(host, control, *directory, qp_names, peers);
+  Attestor attestor(host, carrier, peers, std::move(trusted));
   MovedNames moved_names(host, control, carrier, residents, qp_names, peers,
                          [] { return !kernel_devices().empty(); });
   make_image_directory(options.images);
@@ -322,13 +336,13 @@ void log_start(const ThisHost& host) {
   Accounts accounts(history, move_counters);
   Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
                          residents, whereabouts, room, criu, dump_turns, accounts, carrier,
-                         qp_names});
+                         attestor, qp_names});
   Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room,
                     images.get(), criu, accounts);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
                   accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody, carrier, moved_names, accounts, history);
+                departures, arrivals, custody, carrier, attestor, moved_names, accounts, history);
   Checkup checkup(host, criu, *directory,
                   {options.images,
                    {options.podman, options.runc, "nft"},
@@ -336,9 +350,10 @@ void log_start(const ThisHost& host) {
 
   std::optional<Served> for_others;
   if (images) {
-    for_others.emplace(host.address,
-                       make_ferryd_service(daemon, host, *directory, whereabouts, *images, checkup),
-                       credentials ? credentials->server() : grpc::InsecureServerCredentials());
+    for_others.emplace(
+        host.address,
+        make_ferryd_service(daemon, host, *directory, whereabouts, attestor, *images, checkup),
+        credentials ? credentials->server() : grpc::InsecureServerCredentials());
   }
   Metrics metrics(FERRY_RELEASE, history, move_counters, stand_ins, control);
   const auto page = [&metrics] { return metrics.text(); };

@@ -15,6 +15,11 @@ void add_hosts(CLI::App& app, Options* options) {
                  "TCP port on which images arrive, of the address of --listen; 0: any free one "
                  "(default: the port "
                  "after that of --listen)");
+  app.add_option("--trusted-libraries", options->trusted_libraries,
+                 "builds of libferry.so that programs over devices of the kernel may have, here "
+                 "and on other hosts, "
+                 "as sha256sum prints them; without it, all")
+      ->type_name("FILE");
   app.add_option("--tls-dir", options->tls, "this host's certificate, from ferry host join")
       ->capture_default_str();
   app.add_flag("--insecure", options->insecure,

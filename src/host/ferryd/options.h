@@ -18,8 +18,8 @@ struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
               runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
-  std::string tls = kTlsDirectory, etcd_tls, hook, criu = "criu", podman = "podman",
-              directory = "ferryd://";
+  std::string tls = kTlsDirectory, trusted_libraries, etcd_tls, hook, criu = "criu",
+              podman = "podman", directory = "ferryd://";
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;

@@ -5,6 +5,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.grpc.pb.h"
+#include "host/attestation/attestor.h"
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
@@ -55,11 +56,13 @@ std::shared_ptr<Arrival> known(Daemon& daemon, std::uint64_t move_id, const std:
 class FerrydService final : public v1::Ferryd::Service {
  public:
   FerrydService(Daemon& daemon, const ThisHost& host, Directory& directory,
-                Whereabouts& whereabouts, const ImageReceiver& images, Checkup& checkup)
+                Whereabouts& whereabouts, const Attestor& attestor, const ImageReceiver& images,
+                Checkup& checkup)
       : daemon_(daemon),
         host_(host),
         directory_(directory),
         whereabouts_(whereabouts),
+        attestor_(attestor),
         images_(images),
         checkup_(checkup) {}
   grpc::Status Probe(grpc::ServerContext*, const v1::ProbeRequest*, v1::ProbeReply*) override;
@@ -71,6 +74,8 @@ class FerrydService final : public v1::Ferryd::Service {
                        v1::LettersReply* reply) override;
   grpc::Status MovedNames(grpc::ServerContext* context, const v1::MovedNamesRequest* request,
                           v1::MovedNamesReply* reply) override;
+  grpc::Status Attest(grpc::ServerContext* context, const v1::AttestRequest* request,
+                      v1::AttestReply* reply) override;
   grpc::Status Claim(grpc::ServerContext* context, const v1::ClaimRequest* request,
                      v1::ClaimReply* reply) override;
   grpc::Status Unclaim(grpc::ServerContext* context, const v1::UnclaimRequest* request,
@@ -93,6 +98,7 @@ class FerrydService final : public v1::Ferryd::Service {
   const ThisHost& host_;
   Directory& directory_;
   Whereabouts& whereabouts_;
+  const Attestor& attestor_;
   const ImageReceiver& images_;
   Checkup& checkup_;
 };
@@ -164,6 +170,14 @@ grpc::Status FerrydService::MovedNames(grpc::ServerContext* context,
                                        v1::MovedNamesReply* reply) {
   return answered(*context, [&](const std::string& from) {
     *reply = daemon_.moved_names(*request, from);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::Attest(grpc::ServerContext* context, const v1::AttestRequest* request,
+                                   v1::AttestReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    *reply = attestor_.attest(*request);
     return grpc::Status::OK;
   });
 }
@@ -397,8 +411,10 @@ grpc::Status LocalService::Reach(grpc::ServerContext* context, const v1::ReachRe
 
 std::shared_ptr<grpc::Service> make_ferryd_service(Daemon& daemon, const ThisHost& host,
                                                    Directory& directory, Whereabouts& whereabouts,
+                                                   const Attestor& attestor,
                                                    const ImageReceiver& images, Checkup& checkup) {
-  return std::make_shared<FerrydService>(daemon, host, directory, whereabouts, images, checkup);
+  return std::make_shared<FerrydService>(daemon, host, directory, whereabouts, attestor, images,
+                                         checkup);
 }
 
 std::shared_ptr<grpc::Service> make_local_service(Daemon& daemon, const ControlServer& control,

@@ -307,8 +307,8 @@ std::optional<Carrier::Errors> Carrier::ask_at_once(const Ferryd& ferryd,
 
 // Programs tell their QPs and the QPs' peers. A letter goes to a program only if the receiving QP is the program's own
 // (QpNames).
-std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
-  std::vector<pid_t> owners(letters.size(), 0);
+std::vector<pid_t> Carrier::owners_of(const std::vector<Connection>& connections) {
+  std::vector<pid_t> owners(connections.size(), 0);
   for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
     std::map<device::Letter::End, device::Letter::End> peers;  // by own name
     for (const auto& context : status.contexts) {
@@ -318,12 +318,13 @@ std::vector<pid_t> Carrier::owners_of(const Letters& letters) {
     }
     if (peers.empty()) continue;
     const QpNames::Own own = names_.of(pid);
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      const auto found = peers.find(letters[i].to);
-      if (found == peers.end() || found->second != letters[i].from || !own.has(letters[i].to))
+    for (std::size_t i = 0; i < connections.size(); ++i) {
+      const auto& connection = connections[i];
+      const auto found = peers.find(connection.own);
+      if (found == peers.end() || found->second != connection.peer || !own.has(connection.own))
         continue;
       owners[i] = pid;
-      names_.remember(pid, letters[i].to);
+      names_.remember(pid, connection.own);
     }
   }
   return owners;
@@ -351,7 +352,9 @@ void Carrier::note_others(const Letters& letters, const std::vector<pid_t>& owne
 
 Carrier::Errors Carrier::hand_over(const Letters& letters, Task task) {
   Errors errors(letters.size(), ENOENT);
-  const auto owners = owners_of(letters);
+  std::vector<Connection> connections;
+  for (const auto& letter : letters) connections.push_back({letter.to, letter.from});
+  const auto owners = owners_of(connections);
   note_others(letters, owners, &errors);
   std::map<pid_t, std::vector<std::size_t>> of_processes;
   for (std::size_t i = 0; i < letters.size(); ++i) {

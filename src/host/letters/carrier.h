@@ -66,6 +66,8 @@ class Carrier {
   Found find(const std::vector<Connection>& connections);
   // Asks whether there are ferryds at these addresses. Those that answer are known from now on.
   void find_at(const std::set<port::Address>& addresses);
+  // The processes of this host that have the QPs `own`, connected with the QPs `peer`; 0: none.
+  std::vector<pid_t> owners_of(const std::vector<Connection>& connections);
   // The ferryds of other hosts: those that the directory tells, and those of met().
   std::vector<Ferryd> known() const;
 
@@ -96,7 +98,6 @@ class Carrier {
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
   void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
   // For each letter, the process of this host whose QP is the receiver, connected with the sender; 0: there is none.
-  std::vector<pid_t> owners_of(const Letters& letters);
 
   const ThisHost& host_;
   ControlServer& control_;

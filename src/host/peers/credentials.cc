@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <grpcpp/grpcpp.h>
+#include <openssl/evp.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
 #include "base/failure.h"
 #include "base/net.h"
@@ -32,6 +35,8 @@ std::string read(const std::string& path) {
   }
   return text.str();
 }
+
+using Signing = std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)>;
 
 void need_private(const std::string& path) {
   struct stat status {};
@@ -105,6 +110,42 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::server() const {
   options.pem_root_certs = ca_;
   options.pem_key_cert_pairs.push_back({key_, certificate_});
   return grpc::SslServerCredentials(options);
+}
+
+std::string Credentials::sign(const std::string& text) const {
+  const PrivateKey key = parse_key(key_);
+  const Signing signing(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  std::size_t size = 0;
+  std::vector<unsigned char> signature;
+  if (EVP_DigestSignInit(signing.get(), nullptr, EVP_sha256(), nullptr, key.get()) == 1 &&
+      EVP_DigestSign(signing.get(), nullptr, &size, bytes, text.size()) == 1) {
+    signature.resize(size);
+    if (EVP_DigestSign(signing.get(), signature.data(), &size, bytes, text.size()) == 1)
+      return {signature.begin(), signature.begin() + static_cast<std::ptrdiff_t>(size)};
+  }
+  throw Failure(fmt::format("the key of {} does not sign ({})", identity_.name, openssl_error()));
+}
+
+void Credentials::verify(const std::string& text, const std::string& signature,
+                         const std::string& certificate, const std::string& host) const {
+  const Certificate signer = parse_certificate(certificate), ca = parse_certificate(ca_);
+  std::string problem = problem_with(signer.get(), ca.get());
+  if (problem.empty() && is_scraper(signer.get())) problem = "it is a scraper's";
+  if (problem.empty() && !identity_of(signer.get()).covers(host)) problem = "it is another host's";
+  if (!problem.empty()) {
+    throw Failure(fmt::format("refused: the certificate under a signature of {} is not good ({})",
+                              host, problem));
+  }
+  const Signing signing(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (EVP_DigestVerifyInit(signing.get(), nullptr, EVP_sha256(), nullptr,
+                           X509_get0_pubkey(signer.get())) != 1 ||
+      EVP_DigestVerify(signing.get(), reinterpret_cast<const unsigned char*>(signature.data()),
+                       signature.size(), reinterpret_cast<const unsigned char*>(text.data()),
+                       text.size()) != 1) {
+    openssl_error();
+    throw Failure(fmt::format("refused: a signature is not of {}", host));
+  }
 }
 
 Caller caller_of(const grpc::ServerContext& context) {

@@ -41,6 +41,13 @@ class Credentials {
 
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
   std::shared_ptr<grpc::ServerCredentials> server() const;
+  const std::string& certificate() const { return certificate_; }  // PEM
+  // A signature of this host's key: ECDSA over SHA-256, in DER. Throws Failure.
+  std::string sign(const std::string& text) const;
+  // Throws Failure unless the holder of `certificate` (PEM), which has to be one of this CA's for `host` (a name or
+  // an address), has signed the text.
+  void verify(const std::string& text, const std::string& signature, const std::string& certificate,
+              const std::string& host) const;
   // TLS 1.3 for both roles, each demanding the other's certificate.
   SSL_CTX* context() const { return context_.get(); }
 

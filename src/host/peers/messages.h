@@ -4,6 +4,8 @@
 // ferry.pb.h, which is long.
 namespace ferry::v1 {
 
+class AttestReply;
+class AttestRequest;
 class CancelRequest;
 class CheckRequest;
 class ClaimReply;
@@ -17,6 +19,7 @@ class HistoryRequest;
 class Letter;
 class LettersReply;
 class LettersRequest;
+class Library;
 class MovePlan;
 class MoveProgress;
 class MoveReport;

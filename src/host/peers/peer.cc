@@ -28,10 +28,10 @@ template <typename Request, typename Reply>
 using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
 // Told apart by the types of their requests.
-constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,      &Stub::Locate,
-                              &Stub::Listener, &Stub::Check,   &Stub::Prepare,   &Stub::Bind,
-                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,     &Stub::Decision,
-                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames};
+constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,       &Stub::Locate,
+                              &Stub::Listener, &Stub::Check,   &Stub::Prepare,    &Stub::Bind,
+                              &Stub::Restore,  &Stub::Commit,  &Stub::Abort,      &Stub::Decision,
+                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames, &Stub::Attest};
 
 }  // namespace
 
@@ -82,6 +82,7 @@ template grpc::Status Peer::try_call(const v1::ListenerRequest&, v1::ListenerRep
 template grpc::Status Peer::try_call(const v1::LettersRequest&, v1::LettersReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::MovedNamesRequest&, v1::MovedNamesReply*,
                                      milliseconds);
+template grpc::Status Peer::try_call(const v1::AttestRequest&, v1::AttestReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::CheckRequest&, v1::CheckReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::PrepareRequest&, v1::PrepareReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::BindRequest&, v1::BindReply*, milliseconds);

@@ -86,7 +86,7 @@ Move::Move(const SourceSide& side, std::shared_ptr<MoveGroup> group, std::size_t
       move_id_(program_.move_id),
       user_(user),
       options_(options),
-      partners_(side.carrier, side.control, side.qp_names),
+      partners_(side.carrier, side.attestor, side.control, side.qp_names),
       peer_(group_->peer()),
       tree_(side.control, side.stand_ins, move_id_),
       images_(side.room.folder_of(move_id_)) {}

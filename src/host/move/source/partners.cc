@@ -114,6 +114,7 @@ void Partners::look(const std::string& program, pid_t root,
           printable(opened.front().target)));
     }
     look_at(program, pid, status, &connections);
+    attestor_.need_trusted(pid);
   }
   find_datagram_peers();
   if (connections.empty()) return;
@@ -140,6 +141,9 @@ void Partners::look(const std::string& program, pid_t root,
     }
     if (!places[i]->address.empty()) ferryds_.insert(*places[i]);
   }
+  std::map<Carrier::Ferryd, std::vector<Carrier::Connection>> at;
+  for (std::size_t i = 0; i < places.size(); ++i) at[*places[i]].push_back(connections[i]);
+  for (const auto& [ferryd, theirs] : at) attestor_.need_trusted(ferryd, theirs);
 }
 
 void Partners::await_peers(pid_t root, const std::function<void()>& need_go_on) {

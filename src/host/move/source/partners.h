@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "host/attestation/attestor.h"
 #include "host/control/control_server.h"
 #include "host/journal/journal.h"
 #include "host/letters/carrier.h"
@@ -24,11 +25,11 @@ namespace ferry::host {
 // are told by letters (docs/any_rnic.md).
 class Partners {
  public:
-  Partners(Carrier& carrier, ControlServer& control, QpNames& names)
-      : carrier_(carrier), control_(control), names_(names) {}
+  Partners(Carrier& carrier, Attestor& attestor, ControlServer& control, QpNames& names)
+      : carrier_(carrier), attestor_(attestor), control_(control), names_(names) {}
 
-  // Looks at a program's contexts. Throws Failure, one line: what of them cannot move, or which peer
-  // nobody knows.
+  // Looks at a program's contexts. Throws Failure, one line: what of them cannot move, which peer nobody knows, or
+  // which program has a libferry.so that this ferryd does not trust.
   void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes);
 
   // As of the look:
@@ -56,6 +57,7 @@ class Partners {
   std::optional<std::vector<Carrier::Connection>> connections_of(pid_t root);
 
   Carrier& carrier_;
+  Attestor& attestor_;
   ControlServer& control_;
   QpNames& names_;
   std::map<std::string, std::string> devices_;

@@ -3,6 +3,7 @@
 namespace ferry::host {
 
 class Accounts;
+class Attestor;
 class Carrier;
 class ControlServer;
 class CriuRunner;
@@ -34,6 +35,7 @@ struct SourceSide {
   DumpTurns& dump_turns;
   Accounts& accounts;
   Carrier& carrier;
+  Attestor& attestor;
   QpNames& qp_names;
 };
 
