@@ -3,100 +3,19 @@
 #include <cerrno>
 #include <thread>
 
-#include "device/gids.h"
-#include "virtual/shadows/gids.h"
-
 namespace ferry::virt {
 namespace {
 
 constexpr std::uint32_t kBatch = 32;  // messages under way
-constexpr std::uint32_t kPsn = 1;
-constexpr std::uint8_t kTimeout = 14, kRetries = 7;  // kTimeout is 67 ms
 constexpr std::chrono::microseconds kBetweenPolls{20};
-
-// The lower, the better: the interface of a link-local GID may have no route, and the network of a GID
-// of RoCE v1 may not carry RoCE v1.
-int rank(const ibv_gid_entry& entry) {
-  return (entry.gid_type == IBV_GID_TYPE_ROCE_V1 ? 2 : 0) + (is_link_local(entry.gid) ? 1 : 0);
-}
 
 }  // namespace
 
 int SelfSender::empty(device::Context& device, device::Pd& pd, device::Srq& srq,
                       std::chrono::steady_clock::time_point deadline, std::uint32_t* count) {
   SelfSender sender(device);
-  if (const int error = sender.open(pd, srq)) return error;
+  if (const int error = sender.connection_.open(pd, &srq, kBatch)) return error;
   return sender.send_all(deadline, count);
-}
-
-SelfSender::~SelfSender() {
-  if (qp_ != nullptr) device_.destroy(qp_);
-  if (cq_ != nullptr) device_.destroy(cq_);
-}
-
-int SelfSender::open(device::Pd& pd, device::Srq& srq) {
-  device::CqInit cq;
-  cq.cqe = 2 * kBatch;
-  if (const int error = device_.create_cq(cq, &cq_)) return error;
-  device::QpInit init;
-  init.pd = &pd;
-  init.send_cq = init.recv_cq = cq_;
-  init.srq = &srq;
-  init.cap.max_send_wr = kBatch;
-  init.cap.max_send_sge = 1;
-  if (const int error = device_.create_qp(&init, &qp_)) return error;
-  return connect();
-}
-
-bool SelfSender::find_gid(ibv_gid_entry* gid) {
-  bool found = false;
-  for (const ibv_gid_entry& entry : device_.gids()) {
-    if (found && rank(entry) >= rank(*gid)) continue;
-    ibv_port_attr port{};
-    if (device_.query_port(static_cast<std::uint8_t>(entry.port_num), &port) != 0 ||
-        port.state != IBV_PORT_ACTIVE)
-      continue;
-    *gid = entry;
-    found = true;
-  }
-  return found;
-}
-
-int SelfSender::connect() {
-  ibv_gid_entry gid{};
-  if (!find_gid(&gid)) return EADDRNOTAVAIL;
-  ibv_port_attr port{};
-  const auto number = static_cast<std::uint8_t>(gid.port_num);
-  if (const int error = device_.query_port(number, &port)) return error;
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = number;
-  if (const int error = qp_->modify(
-          attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)) {
-    return error;
-  }
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = IBV_MTU_256;
-  attributes.dest_qp_num = qp_->qpn();
-  attributes.rq_psn = attributes.sq_psn = kPsn;
-  attributes.min_rnr_timer = 1;  // 10 us
-  attributes.ah_attr.is_global = 1;
-  attributes.ah_attr.port_num = number;
-  attributes.ah_attr.dlid = port.lid;
-  attributes.ah_attr.grh.dgid = gid.gid;
-  attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid.gid_index);
-  attributes.ah_attr.grh.hop_limit = 1;
-  if (const int error = qp_->modify(
-          attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) {
-    return error;
-  }
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = kTimeout;
-  attributes.retry_cnt = kRetries;
-  attributes.rnr_retry = 0;
-  return qp_->modify(attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 int SelfSender::send_all(std::chrono::steady_clock::time_point deadline, std::uint32_t* count) {
@@ -108,10 +27,10 @@ int SelfSender::send_all(std::chrono::steady_clock::time_point deadline, std::ui
       request.opcode = IBV_WR_SEND;
       request.send_flags = IBV_SEND_SIGNALED;
       ibv_send_wr* bad = nullptr;
-      if (const int error = qp_->post_send(&request, &bad)) return error;
+      if (const int error = connection_.qp().post_send(&request, &bad)) return error;
     }
     ibv_wc completion{};
-    const int taken = cq_->poll(1, &completion);
+    const int taken = connection_.cq().poll(1, &completion);
     if (taken < 0) return EIO;
     if (taken == 0) {
       if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
@@ -127,7 +46,7 @@ int SelfSender::send_all(std::chrono::steady_clock::time_point deadline, std::ui
   // A device may give the completion of a receive later than that of the message that took it.
   while (*count < sent) {
     ibv_wc completion{};
-    if (cq_->poll(1, &completion) > 0 && completion.status == IBV_WC_SUCCESS)
+    if (connection_.cq().poll(1, &completion) > 0 && completion.status == IBV_WC_SUCCESS)
       *count += (completion.opcode & IBV_WC_RECV) != 0;
     if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
   }

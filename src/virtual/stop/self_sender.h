@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/objects.h"
+#include "virtual/stop/self_connection.h"
 
 namespace ferry::virt {
 
@@ -18,18 +19,11 @@ class SelfSender {
                    std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
 
  private:
-  explicit SelfSender(device::Context& device) : device_(device) {}
-  ~SelfSender();
+  explicit SelfSender(device::Context& device) : connection_(device) {}
 
-  int open(device::Pd& pd, device::Srq& srq);
-  int connect();
-  // Finds a GID of an active port, with the number of that port. False: there is none.
-  bool find_gid(ibv_gid_entry* gid);
   int send_all(std::chrono::steady_clock::time_point deadline, std::uint32_t* count);
 
-  device::Context& device_;
-  device::Cq* cq_ = nullptr;
-  device::Qp* qp_ = nullptr;
+  SelfConnection connection_;
 };
 
 }  // namespace ferry::virt
