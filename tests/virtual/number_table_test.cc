@@ -33,6 +33,30 @@ TEST(NumberTable, EntriesEnd) {
   EXPECT_EQ(qpns[0xFFFFFF], 0xFFFFFFu);
 }
 
+// A memory window gets other variants of its key.
+TEST(NumberTable, AllVariantsOfAKey) {
+  NumberTable keys(8);
+  keys.set_index(0x1205, 0xABCDFE);
+  EXPECT_EQ(keys[0x1205], 0xABCDFEu);
+  EXPECT_EQ(keys[0x1206], 0xABCDFFu);
+  EXPECT_EQ(keys[0x1207], 0xABCD00u) << "variants begin anew behind the last one";
+  EXPECT_EQ(keys[0x1204], 0xABCDFDu);
+  EXPECT_EQ(keys[0x1305], 0x1305u);
+  EXPECT_TRUE(keys.has_index_of(0x12FF));
+  EXPECT_TRUE(keys.is_used());
+  keys.set(0x1205, 7);
+  EXPECT_EQ(keys[0x1205], 7u);
+  EXPECT_EQ(keys[0x1206], 0x1206u);
+  for (const std::uint32_t index : {0u, 0xFFFFFF00u}) {
+    keys.set_index(index, 0);
+    EXPECT_TRUE(keys.has_index_of(index));
+    EXPECT_EQ(keys[index | 9], 9u);
+    keys.erase(index);
+    EXPECT_FALSE(keys.has_index_of(index));
+    EXPECT_EQ(keys[index | 9], index | 9);
+  }
+}
+
 TEST(NumberTable, KeysOfAllIndexes) {
   NumberTable keys(8);
   for (std::uint32_t key = 1; key < 0xFFFF0000; key += 0x00FEDCBB) keys.set(key, ~key);
