@@ -141,9 +141,11 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) {
   const Call call(calls_);
   device::CqInit wanted = init;
   wanted.channel = behind(init.channel);
-  return keep<Cq>(
+  const int error = keep<Cq>(
       out, [&](device::Cq** made) { return device_.context->create_cq(wanted, made); }, init,
       std::ref(calls_), std::ref(returns_), std::ref(sink_));
+  if (error == 0 && windows_.are_used()) static_cast<Cq*>(*out)->look_at(windows_);
+  return error;
 }
 
 int Context::create_qp(device::QpInit* init, device::Qp** out) {
@@ -162,7 +164,8 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
   };
   const int error = keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
                              std::cref(device_.gids), std::ref(static_cast<Introducer&>(talks_)),
-                             std::ref(datagrams_));
+                             std::ref(datagrams_), std::ref(windows_));
+  if (error == 0 && windows_.are_used()) static_cast<Qp*>(*out)->redirect();
   if (error == 0 && init->type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
   return error;
 }
@@ -181,6 +184,7 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
     shadow.init.iova = init.iova;
   }
   datagrams_.remove(shadow);
+  windows_.end_region(shadow.lkey());
   if (device_.numbers == nullptr || !device_.numbers->lkeys.is_used()) {
     shadow.take_keys();
   } else {
@@ -192,8 +196,20 @@ int Context::rereg_mr(device::Mr* mr, int flags, const device::MrInit& init) {
 
 int Context::alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) {
   const Call call(calls_);
-  return keep<Mw>(
-      out, [&](device::Mw** made) { return device_.context->alloc_mw(behind(pd), type, made); });
+  const int error = keep<Mw>(
+      out, [&](device::Mw** made) { return device_.context->alloc_mw(behind(pd), type, made); }, pd,
+      type);
+  if (error != 0) return error;
+  windows_.add(*static_cast<Mw*>(*out));
+  if (!windows_.are_used()) look_for_windows();
+  return 0;
+}
+
+void Context::look_for_windows() {
+  const auto talks = talks_.hold();
+  windows_.use();
+  for (Qp* qp : shadows_.all<Qp>()) qp->redirect();
+  for (Cq* cq : shadows_.all<Cq>()) cq->look_at(windows_);
 }
 
 int Context::create_ah(device::Pd* pd, const ibv_ah_attr& attributes, device::Ah** out) {
@@ -248,6 +264,8 @@ void Context::name(const Mr& mr) {
   if (mr.rkey() != 0) device_.numbers->rkeys.set(mr.rkey(), mr.inner->rkey());
 }
 
+// The key of a window stays in the table: peers may have it, with all its variants, until the next move. So no
+// object gets that key.
 void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
   if (device_.numbers == nullptr) return;
   if (const auto* mr = dynamic_cast<Mr*>(shadow)) {
@@ -256,6 +274,8 @@ void Context::forget_numbers(device::Object* shadow, std::uint32_t real_qpn) {
   } else if (const auto* qp = dynamic_cast<Qp*>(shadow)) {
     device_.numbers->qpns.erase(qp->qpn());
     if (real_qpn != 0) device_.numbers->virtual_qpns.erase(real_qpn);
+  } else if (const auto* mw = dynamic_cast<Mw*>(shadow)) {
+    device_.numbers->virtual_rkeys.erase(device_.numbers->rkeys[mw->rkey()]);
   }
 }
 
@@ -263,11 +283,13 @@ int Context::destroy(device::Object* object) {
   const Call call(calls_);
   auto* shadow = dynamic_cast<Shadowing*>(object);
   if (shadow == nullptr) return EINVAL;
+  if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   auto* pd = dynamic_cast<Pd*>(object);
   auto* qp = dynamic_cast<Qp*>(object);
-  auto* cq = dynamic_cast<Cq*>(object);
   std::unique_lock<std::mutex> talks;
-  if (pd != nullptr || qp != nullptr || cq != nullptr || dynamic_cast<Srq*>(object) != nullptr) {
+  if (pd != nullptr || qp != nullptr || dynamic_cast<Cq*>(object) != nullptr ||
+      dynamic_cast<Srq*>(object) != nullptr || dynamic_cast<Mw*>(object) != nullptr ||
+      (windows_.are_used() && dynamic_cast<Mr*>(object) != nullptr)) {
     talks = talks_.hold();
     if (talks_.is_needed(*object)) return EBUSY;
   }
@@ -275,22 +297,34 @@ int Context::destroy(device::Object* object) {
   const bool is_late = qp != nullptr && !qp->has_object();
   const std::uint32_t real_qpn = qp != nullptr && !is_late ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
-  if (auto* ah = dynamic_cast<Ah*>(object)) return destroy_ah(*ah);
   // The shadow leaves the table first: nobody may find it any more when its object goes.
   auto owner = shadows_.take(*object);
-  const int error = is_late ? 0 : device_.context->destroy(shadow->object_behind());
-  if (error != 0) {
-    shadows_.add(std::move(owner));
-    return error;
+  if (!is_late) {
+    if (const int error = device_.context->destroy(shadow->object_behind())) {
+      shadows_.add(std::move(owner));
+      return error;
+    }
   }
-  events_.forget(object);
-  if (const auto* mr = dynamic_cast<Mr*>(object)) datagrams_.remove(*mr);
-  if (cq != nullptr && cq->channel() != nullptr) cq->channel()->forget(*cq);
-  forget_numbers(object, real_qpn);
-  if (qp != nullptr) markers_.destroy_window(*qp);
-  if (qp != nullptr) talks_.forget(*qp);
-  if (qp != nullptr && qp->is_ud()) remove_ud(*qp);
+  forget(*object, real_qpn);
   return 0;
+}
+
+void Context::forget(device::Object& shadow, std::uint32_t real_qpn) {
+  events_.forget(&shadow);
+  forget_numbers(&shadow, real_qpn);
+  if (auto* mr = dynamic_cast<Mr*>(&shadow)) {
+    datagrams_.remove(*mr);
+    windows_.end_region(mr->lkey());
+  } else if (auto* mw = dynamic_cast<Mw*>(&shadow)) {
+    windows_.remove(*mw);
+  } else if (auto* cq = dynamic_cast<Cq*>(&shadow)) {
+    if (cq->channel() != nullptr) cq->channel()->forget(*cq);
+  } else if (auto* qp = dynamic_cast<Qp*>(&shadow)) {
+    markers_.destroy_window(*qp);
+    talks_.forget(*qp);
+    windows_.end_qp(qp->qpn());
+    if (qp->is_ud()) remove_ud(*qp);
+  }
 }
 
 void Context::status(std::vector<device::QpStatus>* out) {

@@ -20,6 +20,8 @@
 #include "virtual/stop/calls.h"
 #include "virtual/stop/returns.h"
 #include "virtual/talks/talks.h"
+#include "virtual/windows/window_binder.h"
+#include "virtual/windows/windows.h"
 
 // A decorator: a device that has another device of any kind behind it (hca/, rnic/, a fake), which
 // needs to know nothing of moves. The application holds shadows of the objects of the device behind.
@@ -110,10 +112,14 @@ class Context final : public device::MovableContext, private device::EventSink {
   // Makes an object behind by make(&object), and its shadow as T(object, arguments...). 0 or errno.
   template <typename T, typename Base, typename Make, typename... Arguments>
   int keep(Base** out, Make make, const Arguments&... arguments);
-  // Removes the shadow's numbers from the tables. `real_qpn`: the QPN of the object behind, if the
-  // shadow is a QP that had one; else 0.
+  // The program has destroyed the object behind the shadow. `real_qpn`: the QPN of that object, if the shadow
+  // is a QP that had one; else 0.
+  void forget(device::Object& shadow, std::uint32_t real_qpn);
+  // Removes the shadow's numbers from the tables.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
+  // The program has its first memory window: its queues look for what is about windows.
+  void look_for_windows();
 
   // --- The parts of a stop (context_move.cc)
 
@@ -130,6 +136,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   int drive_out(Deadline deadline);
   int make_anew();
   int make_memory_anew();
+  int make_windows_anew();
   int make_queues_anew();
   void number_anew();
   void leave_device();
@@ -162,10 +169,12 @@ class Context final : public device::MovableContext, private device::EventSink {
   int command_descriptor_ = -1;
   ShadowTable shadows_;
   DeviceBehind device_;
-  const TakenNumbers taken_{device_, datagrams_};
+  Windows windows_{shadows_, device_};
+  WindowBinder binder_{windows_, returns_};
+  const TakenNumbers taken_{device_, datagrams_, windows_};
   MarkerObjects markers_{shadows_, device_};
-  QpStops stops_{shadows_, device_, calls_, markers_, taken_};
-  Talks talks_{shadows_, device_, calls_, markers_, stops_, moves_};
+  QpStops stops_{shadows_, device_, calls_, markers_, taken_, windows_, binder_};
+  Talks talks_{shadows_, device_, calls_, markers_, stops_, windows_, moves_};
   bool is_drained_ = false;    // drain() has stopped the queues
   bool is_made_anew_ = false;  // the objects have been made anew since quiesce()
 };

@@ -16,7 +16,7 @@ void Context::add_ud(Qp& qp) {
   if (qp.init().srq == nullptr) static_cast<Cq*>(qp.init().recv_cq)->look_at(datagrams_);
   if (!datagrams_.are_used()) return;
   name_own_datagrams();
-  qp.readdress();
+  qp.redirect();
 }
 
 void Context::remove_ud(Qp& qp) {
@@ -111,7 +111,7 @@ void Context::moved(const device::MovedNames& names) {
   if (were_used) return;
   const auto talks = talks_.hold();
   for (Qp* qp : shadows_.all<Qp>()) {
-    if (qp->is_ud()) qp->readdress();
+    if (qp->is_ud()) qp->redirect();
   }
 }
 

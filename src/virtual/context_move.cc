@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -45,7 +46,6 @@ const char* Context::obstacle_of(Qp& qp) {
 
 const char* Context::obstacle() {
   const char* found = nullptr;
-  shadows_.for_each<Mw>([&](Mw&) { found = "a memory window"; });
   shadows_.for_each<Xrcd>([&](Xrcd&) { found = "an XRC domain"; });
   shadows_.for_each<Qp>([&](Qp& qp) {
     if (const char* obstacle = obstacle_of(qp)) found = obstacle;
@@ -58,6 +58,7 @@ std::string Context::needs() {
   Needs needs;
   shadows_.for_each<Pd>([&](const Pd&) { ++needs.pds; });
   shadows_.for_each<Mr>([&](const Mr&) { ++needs.mrs; });
+  shadows_.for_each<Mw>([&](const Mw& window) { ++needs.mws[window.type]; });
   shadows_.for_each<Cq>(
       [&](const Cq& cq) { ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())]; });
   shadows_.for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
@@ -176,7 +177,12 @@ int Context::quiesce(std::chrono::nanoseconds limit, std::uint32_t* unacked_psns
   return 0;
 }
 
+// Windows go first: one that is bound may hold its QP (rdma_rxe), and holds its MR.
 void Context::leave_device() {
+  const auto leave = [&](auto*& object) {
+    if (object != nullptr) device_.context->destroy(std::exchange(object, nullptr));
+  };
+  for (Mw* mw : shadows_.all<Mw>()) leave(mw->inner);
   for (Qp* qp : shadows_.all<Qp>()) {
     if (device::Qp* object = qp->inner) {
       qp->leave_device();
@@ -195,9 +201,6 @@ void Context::leave_device() {
     cq->leave_device();
     if (object != nullptr) device_.context->destroy(object);
   }
-  const auto leave = [&](auto*& object) {
-    if (object != nullptr) device_.context->destroy(std::exchange(object, nullptr));
-  };
   for (Ah* ah : shadows_.all<Ah>()) {
     for (device::Ah* way : datagrams_.take_ways(*ah)) device_.context->destroy(way);
     leave(ah->inner);
@@ -257,7 +260,21 @@ int Context::make_memory_anew() {
     if (error != 0) return error;
     mr->attach(*made);
   }
-  return 0;
+  return make_windows_anew();
+}
+
+int Context::make_windows_anew() {
+  for (Mw* mw : shadows_.all<Mw>()) {
+    device::Mw* made = nullptr;
+    if (const int error = device_.context->alloc_mw(behind(mw->pd), mw->type, &made)) return error;
+    mw->attach(*made);
+  }
+  std::set<std::uint32_t> going_to_rts;
+  for (const Qp* qp : shadows_.all<Qp>()) {
+    if (qp->goes_to_rts()) going_to_rts.insert(qp->qpn());
+  }
+  windows_.made_anew([&](std::uint32_t qpn) { return going_to_rts.contains(qpn); });
+  return binder_.bind_all_of_type_1(*device_.context);
 }
 
 int Context::make_queues_anew() {
@@ -292,6 +309,7 @@ int Context::make_queues_anew() {
 
 void Context::number_anew() {
   for (const Mr* mr : shadows_.all<Mr>()) name(*mr);
+  windows_.enter_numbers();
   name_own_datagrams();
   shadows_.for_each<Ah>([&](Ah& ah) { add_ways(ah); });
   for (Srq* srq : shadows_.all<Srq>()) srq->rename_by(*device_.numbers);
@@ -301,8 +319,9 @@ void Context::number_anew() {
 int Context::make_anew() {
   device_.gids.match(*device_.context);
   if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
-  for (NumberTable* table : {&device_.numbers->lkeys, &device_.numbers->rkeys,
-                             &device_.numbers->qpns, &device_.numbers->virtual_qpns}) {
+  for (NumberTable* table :
+       {&device_.numbers->lkeys, &device_.numbers->rkeys, &device_.numbers->virtual_rkeys,
+        &device_.numbers->qpns, &device_.numbers->virtual_qpns}) {
     table->clear();
   }
   const auto talks = talks_.hold();
@@ -313,6 +332,9 @@ int Context::make_anew() {
   const std::vector<Qp*> qps = talks_.made_anew();
   for (Qp* qp : qps) {
     if (const int error = qp->is_ud() ? qp->begin_to_connect() : qp->connect()) return error;
+  }
+  for (Qp* qp : qps) {
+    if (!stops_.bind_windows(*qp)) qp->fail();
   }
   for (Qp* qp : qps) {
     if (const int error = qp->refill()) return error;

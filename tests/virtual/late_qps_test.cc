@@ -267,9 +267,14 @@ TEST_F(LateQps, AWindowIsBoundALittleLater) {
   device::MwBind bind;
   bind.mr = m.mr;
   bind.address = m.mr != nullptr ? reinterpret_cast<std::uintptr_t>(m.memory.data()) : 0;
-  EXPECT_EQ(m.qp->bind_mw(window, bind, &rkey), ENOMEM);
+  const std::uint32_t first = window->rkey();
+  EXPECT_EQ(m.qp->bind_mw(window, bind, &rkey), 0) << "held";
+  EXPECT_EQ(rkey, ibv_inc_rkey(first));
+  EXPECT_EQ(behind(window)->rkey(), first);
   carry();
+  EXPECT_EQ(behind(window)->rkey(), rkey);
   EXPECT_EQ(m.qp->bind_mw(window, bind, &rkey), 0);
+  EXPECT_EQ(behind(window)->rkey(), rkey);
   EXPECT_EQ(m.context->destroy(window), 0);
 }
 

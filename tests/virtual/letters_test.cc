@@ -28,6 +28,30 @@ TEST(Letters, AreReadAsTheyWereWritten) {
   EXPECT_EQ(got.attempt, 77u);
 }
 
+// Behind those of MRs, in a form that an older library takes for keys of MRs.
+TEST(Letters, KeysOfWindows) {
+  LetterBody body = introduction();
+  const std::size_t without = encode(body).size();
+  body.introduction.window_rkeys = {{0x1205, 0x3406}, {0x1301, 0x1302}};
+  const std::vector<std::byte> bytes = encode(body);
+  EXPECT_EQ(bytes.size(), without + 3 * sizeof(Introduction::Key));
+  LetterBody got;
+  ASSERT_TRUE(parse(bytes, &got));
+  EXPECT_EQ(got.introduction.rkeys.size(), 2u);
+  ASSERT_EQ(got.introduction.window_rkeys.size(), 2u);
+  EXPECT_EQ(got.introduction.window_rkeys[0].known, 0x1205u);
+  EXPECT_EQ(got.introduction.window_rkeys[1].real, 0x1302u);
+  body.introduction.rkeys.clear();
+  ASSERT_TRUE(parse(encode(body), &got));
+  EXPECT_TRUE(got.introduction.rkeys.empty());
+  EXPECT_EQ(got.introduction.window_rkeys.size(), 2u);
+  body.introduction.window_rkeys.clear();
+  for (const std::uint32_t number : {0u, 1u, 0xFFFFFFFFu}) {
+    body.introduction.rkeys = {{0, number}};
+    EXPECT_FALSE(parse(encode(body), &got)) << "so many do not follow: " << number;
+  }
+}
+
 // By the upper bits of the attempt, which a library that does not know them repeats.
 TEST(Letters, SuspensionsSayWhetherTheQpIsInUse) {
   for (const bool asks : {false, true}) {

@@ -420,9 +420,10 @@ TEST_F(Move, WhatCannotBeMadeAnewIsRefusedAndTheProgramGoesOn) {
     ASSERT_EQ(quiesce(), 0);
     context->resume(true);
   };
-  device::Mw* mw = nullptr;
-  ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_1, &mw), 0);
-  refused(mw);
+  device::Xrcd* xrcd = nullptr;
+  ASSERT_EQ(context->open_xrcd(&xrcd), 0);
+  EXPECT_STREQ(context->obstacle(), "an XRC domain");
+  refused(xrcd);
   // A peer that is elsewhere would have to be told.
   device::Qp* away = create_qp();
   r::to_init(away);

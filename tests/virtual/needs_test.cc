@@ -39,6 +39,15 @@ TEST(Needs, AreTheSameAsText) {
   EXPECT_EQ(encode(needs), kText);
 }
 
+TEST(Needs, MemoryWindows) {
+  const std::string text = "pds 0\nmrs 0\nmws 1 2\nmws 2 5\n";
+  Needs needs;
+  ASSERT_TRUE(parse(text, &needs));
+  EXPECT_EQ(needs.mws.at(IBV_MW_TYPE_1), 2u);
+  EXPECT_EQ(needs.mws.at(IBV_MW_TYPE_2), 5u);
+  EXPECT_EQ(encode(needs).substr(0, text.size()), text);
+}
+
 TEST(Needs, OfSeveralContextsAreAdded) {
   Needs needs;
   ASSERT_TRUE(parse(std::string(kText) + kText + "mtu 5\nreads 2\natomics 0\n", &needs));
@@ -58,8 +67,9 @@ TEST_P(MalformedNeeds, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(
     All, MalformedNeeds,
     ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1", "pds 99999999999999999999",
-                      "pds 16777217", "pds 16777216\npds 1", "cqs 1", "cqs 1 2 3", "srqs 1 1",
-                      "qps 2 0 16 16 1 1 64", "qps 2 2 16 16 1 1 64 1", "qps 8 0 16 16 1 1 64 1",
+                      "pds 16777217", "pds 16777216\npds 1", "mws 1", "mws 0 1", "mws 3 1",
+                      "mws 1 1 1", "cqs 1", "cqs 1 2 3", "srqs 1 1", "qps 2 0 16 16 1 1 64",
+                      "qps 2 2 16 16 1 1 64 1", "qps 8 0 16 16 1 1 64 1",
                       "qps 2 0 16 16 1 1 64 1 1", "gid 1 2 0000", "gid 256 2 0000", "mtu 0",
                       "mtu 6", "gid 1 3 00000000000000000000ffff0a4f0001",
                       "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1", "\n"));
@@ -112,6 +122,10 @@ TEST_F(Trial, WhatTheDeviceRefusesIsNamed) {
   EXPECT_EQ(count("destroy"), 7u) << "what was made";
   log->fail_next("create_srq", EOPNOTSUPP);
   EXPECT_EQ(try_out(needs, *context), "0 of 1 SRQs of 512 requests: Operation not supported");
+  needs.mws[IBV_MW_TYPE_2] = 3;
+  log->fail_next("alloc_mw", EOPNOTSUPP);
+  EXPECT_EQ(try_out(needs, *context), "0 of 3 MWs of type 2: Operation not supported");
+  EXPECT_EQ(try_out(needs, *context), "");
   needs.mrs = 11;
   EXPECT_EQ(try_out(needs, *context), "it has not as many MRs");
 }

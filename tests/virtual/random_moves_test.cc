@@ -2,7 +2,8 @@
 #include "rig.h"
 
 // Two ends of an RC connection with random requests, in a context that leaves the device and enters
-// it again at random points: everything is executed exactly once, in order.
+// it again at random points: everything is executed exactly once, in order. Most ends give each other
+// memory windows, bind and invalidate them.
 namespace ferry::virt::testing {
 namespace {
 
@@ -17,7 +18,10 @@ struct Play : Program {
     for (r::Endpoint* end : {&a, &b}) {
       if (receives.srq != nullptr) end->shared = &receives;
       end->qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
-      end->mr = reg(end->memory(), end->memory_size());
+      end->mr = reg(end->memory(), end->memory_size(), kRemote | IBV_ACCESS_MW_BIND);
+      if (seed % 3 != 0) {
+        EXPECT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &end->window), 0);
+      }
     }
     a.peer = &b;
     b.peer = &a;
@@ -92,11 +96,18 @@ TEST(RandomMoves, EverythingIsExecutedOnce) {
   const char* wanted = std::getenv("FERRY_SEED");
   const std::uint64_t first = wanted != nullptr ? std::strtoull(wanted, nullptr, 0) : 1;
   const std::uint64_t last = wanted != nullptr ? first : 20;
+  std::uint64_t window_writes = 0, window_endings = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("FERRY_SEED=" + std::to_string(seed));
     Play run(seed);
     run.play();
     if (::testing::Test::HasFailure()) return;
+    window_writes += run.a.window_writes() + run.b.window_writes();
+    window_endings += run.a.window_endings() + run.b.window_endings();
+  }
+  if (wanted == nullptr) {
+    EXPECT_GT(window_writes, 0u);
+    EXPECT_GT(window_endings, 0u);
   }
 }
 

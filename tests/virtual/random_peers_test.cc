@@ -8,7 +8,8 @@
 
 // The two ends of a connection in programs of their own, with random requests. Each moves at random
 // points, also both at once, and letters take their time: everything is executed exactly once, in
-// order. So it is when the connection is made between moves, under addresses from before them.
+// order. So it is when the connection is made between moves, under addresses from before them. Most ends
+// give each other memory windows, bind and invalidate them.
 namespace ferry::virt::testing {
 namespace {
 
@@ -36,7 +37,10 @@ struct Mover : Program {
       end.shared = &receives;
     }
     end.qp = create_qp(r::Endpoint::capabilities(), IBV_QPT_RC, receives.srq);
-    end.mr = reg(end.memory(), end.memory_size());
+    end.mr = reg(end.memory(), end.memory_size(), kRemote | IBV_ACCESS_MW_BIND);
+    if (seed % 3 != 0) {
+      EXPECT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &end.window), 0);
+    }
     context->prepare();
     progress = std::thread([this] {
       while (!ends) {
@@ -228,6 +232,7 @@ void play_seeds(bool are_connected) {
   const std::uint64_t first = wanted != nullptr ? std::strtoull(wanted, nullptr, 0) : 1;
   const std::uint64_t last = wanted != nullptr ? first : 30;
   unsigned moves = 0, given_up = 0;
+  std::uint64_t window_writes = 0, window_endings = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("FERRY_SEED=" + std::to_string(seed));
     Pair pair(seed, are_connected);
@@ -235,10 +240,14 @@ void play_seeds(bool are_connected) {
     if (::testing::Test::HasFailure()) return;
     moves += pair.a.moves + pair.b.moves;
     given_up += pair.a.given_up + pair.b.given_up;
+    window_writes += pair.a.end.window_writes() + pair.b.end.window_writes();
+    window_endings += pair.a.end.window_endings() + pair.b.end.window_endings();
   }
   std::printf("%u moves, %u given up\n", moves, given_up);
   if (wanted == nullptr) {
     EXPECT_GT(moves, 0u);
+    EXPECT_GT(window_writes, 0u);
+    EXPECT_GT(window_endings, 0u);
   }
 }
 

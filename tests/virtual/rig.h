@@ -98,14 +98,15 @@ struct Program {
     r::to_rts(a, b->qpn(), gid());
     r::to_rts(b, a->qpn(), gid());
   }
-  device::Mr* reg(void* address, std::size_t length) {
+  static constexpr unsigned kRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  device::Mr* reg(void* address, std::size_t length, unsigned access = kRemote) {
     device::MrInit init;
     init.pd = pd;
     init.address = address;
     init.length = length;
     init.iova = reinterpret_cast<std::uintptr_t>(address);
-    init.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                  IBV_ACCESS_REMOTE_ATOMIC;
+    init.access = access;
     device::Mr* mr = nullptr;
     EXPECT_EQ(context->reg_mr(init, &mr), 0);
     return mr;

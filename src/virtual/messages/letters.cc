@@ -1,5 +1,8 @@
 #include "virtual/messages/letters.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "wire/bytes.h"
 
 namespace ferry::virt {
@@ -8,6 +11,19 @@ namespace {
 constexpr std::uint32_t kQpnLimit = 1u << 24;
 // The two upper bits of an attempt.
 constexpr std::uint32_t kAsksForUse = 1u << 31, kIsInUse = 1u << 30;
+
+// Parts the keys of MRs from those of windows. False: the number of the latter is another one.
+bool part(std::vector<Introduction::Key> keys, Introduction* out) {
+  const auto middle = std::find_if(keys.begin(), keys.end(),
+                                   [](const Introduction::Key& key) { return key.known == 0; });
+  if (middle != keys.end()) {
+    out->window_rkeys.assign(middle + 1, keys.end());
+    if (middle->real == 0 || middle->real != out->window_rkeys.size()) return false;
+    keys.erase(middle, keys.end());
+  }
+  out->rkeys = std::move(keys);
+  return true;
+}
 
 bool introduces(LetterKind kind) {
   return kind == LetterKind::kSwitch || kind == LetterKind::kSwitched;
@@ -25,8 +41,12 @@ std::vector<std::byte> encode(const LetterBody& body) {
   const Introduction& introduction = body.introduction;
   writer.put(introduction.qpn);
   writer.append(introduction.gid.raw, sizeof introduction.gid.raw);
-  writer.put(static_cast<std::uint32_t>(introduction.rkeys.size()));
-  for (const Introduction::Key& key : introduction.rkeys) {
+  std::vector<Introduction::Key> keys = introduction.rkeys;
+  const auto& of_windows = introduction.window_rkeys;
+  if (!of_windows.empty()) keys.push_back({0, static_cast<std::uint32_t>(of_windows.size())});
+  keys.insert(keys.end(), of_windows.begin(), of_windows.end());
+  writer.put(static_cast<std::uint32_t>(keys.size()));
+  for (const Introduction::Key& key : keys) {
     writer.put(key.known);
     writer.put(key.real);
   }
@@ -50,11 +70,12 @@ bool parse(std::span<const std::byte> bytes, LetterBody* out) {
     reader.read(introduction.gid.raw, sizeof introduction.gid.raw);
     const auto count = reader.get<std::uint32_t>();
     if (reader.remaining() != std::size_t{count} * sizeof(Introduction::Key)) return false;
-    introduction.rkeys.resize(count);
-    for (Introduction::Key& key : introduction.rkeys) {
+    std::vector<Introduction::Key> keys(count);
+    for (Introduction::Key& key : keys) {
       key.known = reader.get<std::uint32_t>();
       key.real = reader.get<std::uint32_t>();
     }
+    if (!part(std::move(keys), &introduction)) return false;
     if (introduction.qpn == 0 || introduction.qpn >= kQpnLimit) return false;
   }
   return reader.ok() && reader.remaining() == 0;

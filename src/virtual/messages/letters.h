@@ -49,7 +49,11 @@ struct Introduction {
   };
   std::uint32_t qpn = 0;
   ibv_gid gid{};
-  std::vector<Key> rkeys;
+  std::vector<Key> rkeys;  // of MRs
+  // Of memory windows: such a pair stands for all variants of both keys. In the letter, they are behind those
+  // of MRs and a pair of key 0, which names nothing, with their number. An older library takes them for keys
+  // of MRs: to such a peer the variant that was bound when the letter was written leads.
+  std::vector<Key> window_rkeys;
 };
 
 struct LetterBody {

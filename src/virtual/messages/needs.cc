@@ -97,6 +97,11 @@ bool parse_line(const std::string& text, Needs* needs) {
     const std::uint32_t entries = line.number(), count = line.number();
     return line.is_over() && add(count, &needs->cqs[entries]);
   }
+  if (kind == "mws") {
+    const std::uint32_t type = line.number(IBV_MW_TYPE_2), count = line.number();
+    return line.is_over() && type >= IBV_MW_TYPE_1 &&
+           add(count, &needs->mws[static_cast<ibv_mw_type>(type)]);
+  }
   const std::uint32_t value = line.number();
   if (!line.is_over()) return false;
   if (kind == "pds") return add(value, &needs->pds);
@@ -176,6 +181,13 @@ class Trial {
     device::Mr* mr = nullptr;
     std::string refusal = make("MRs", std::min(needs_.mrs, kMostRegions), &mr,
                                [&](device::Mr** out) { return device_.reg_mr(region, out); });
+    device::Mw* mw = nullptr;
+    for (const auto& [type, count] : needs_.mws) {
+      if (!refusal.empty()) return refusal;
+      refusal =
+          make("MWs of type " + std::to_string(type), std::min(count, kMostRegions), &mw,
+               [&, type = type](device::Mw** out) { return device_.alloc_mw(&pd, type, out); });
+    }
     device::Cq* cq = nullptr;
     for (const auto& [entries, count] : needs_.cqs) {
       if (!refusal.empty()) return refusal;
@@ -250,6 +262,7 @@ void Needs::need_gid(const ibv_gid_entry& entry) {
 std::string encode(const Needs& needs) {
   std::ostringstream out;
   out << "pds " << needs.pds << "\nmrs " << needs.mrs << '\n';
+  for (const auto& [type, count] : needs.mws) out << "mws " << type << ' ' << count << '\n';
   for (const auto& [entries, count] : needs.cqs) out << "cqs " << entries << ' ' << count << '\n';
   for (const auto& [srq, count] : needs.srqs)
     out << "srqs " << srq.max_wr << ' ' << srq.max_sge << ' ' << count << '\n';

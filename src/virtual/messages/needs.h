@@ -33,6 +33,7 @@ struct Needs {
   };
 
   std::uint32_t pds = 0, mrs = 0;
+  std::map<ibv_mw_type, std::uint32_t> mws;    // how many memory windows, by their type
   std::map<std::uint32_t, std::uint32_t> cqs;  // how many CQs, by their number of entries
   std::map<Srq, std::uint32_t> srqs;
   std::map<Qp, std::uint32_t> qps;

@@ -148,7 +148,7 @@ device::CqInit Cq::remade() const {
 }
 
 void Cq::put_renamed() {
-  renamed_ = std::make_unique<RenamedCq>(*inner, numbers_, datagrams_);
+  renamed_ = std::make_unique<RenamedCq>(*inner, numbers_, datagrams_, windows_);
   queue_ = renamed_.get();
 }
 
@@ -158,10 +158,19 @@ void Cq::rename_by(const Numbers& numbers) {
   put_renamed();
 }
 
+void Cq::look() {
+  if (inner != nullptr) put_renamed();
+  if (!gate_.is_shut()) gate_.open();
+}
+
 void Cq::look_at(Datagrams& datagrams) {
   const auto lock = gate_.lock();
-  if (std::exchange(datagrams_, &datagrams) == nullptr) put_renamed();
-  if (!gate_.is_shut()) gate_.open();  // the thread that polls shall own the gate, not the caller
+  if (std::exchange(datagrams_, &datagrams) == nullptr) look();
+}
+
+void Cq::look_at(Windows& windows) {
+  const auto lock = gate_.lock();
+  if (std::exchange(windows_, &windows) == nullptr) look();
 }
 
 int Cq::enter_device(device::Cq& object) {

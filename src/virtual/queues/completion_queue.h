@@ -30,6 +30,8 @@ class Cq final : public Shadow<device::Cq> {
   // A UD QP uses the CQ for its receives: from now on datagrams are counted, and get the names by which
   // the application knows their senders. Threads may be polling. Throws std::bad_alloc.
   void look_at(Datagrams& datagrams);
+  // The same for completions that are about memory windows.
+  void look_at(Windows& windows);
 
   int poll(int count, ibv_wc* out) override {
     if (!gate_.enter()) [[unlikely]]
@@ -98,6 +100,8 @@ class Cq final : public Shadow<device::Cq> {
   int sift(ibv_wc* completions, int count);
   bool sweep_locked();
   void put_renamed();
+  // The same while threads may poll: the thread that polls shall own the gate, not the caller.
+  void look();
 
   device::CqInit init_;
   Calls& calls_;
@@ -105,6 +109,7 @@ class Cq final : public Shadow<device::Cq> {
   device::EventSink& sink_;
   const Numbers* numbers_ = nullptr;  // null: no number has changed
   Datagrams* datagrams_ = nullptr;    // null: no UD QP has used the CQ for receives
+  Windows* windows_ = nullptr;        // null: the context has had no memory windows
   std::unique_ptr<RenamedCq> renamed_;
   device::Cq* queue_;  // the object behind, or renamed_; null: the device behind is away
   Gate gate_;

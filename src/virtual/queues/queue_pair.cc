@@ -29,7 +29,7 @@ std::uint32_t noted_receives_of(const device::QpInit& init) {
 }  // namespace
 
 Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-       const Gids& gids, Introducer& introducer, Datagrams& datagrams)
+       const Gids& gids, Introducer& introducer, Datagrams& datagrams, Windows& windows)
     : Shadow(object),
       qpn_(object.qpn()),
       init_(init),
@@ -38,14 +38,10 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       gids_(gids),
       introducer_(introducer),
       datagrams_(datagrams),
+      windows_(windows),
       queue_(&object),
       send_marker_(returns),
       receives_(receives_of(init), init.cap.max_recv_sge, noted_receives_of(init), object) {}
-
-void Qp::direct(device::Qp& queue) {
-  queue_ = &queue;
-  receives_.direct(queue);
-}
 
 void Qp::put_renamed() {
   const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
@@ -58,13 +54,18 @@ void Qp::put_renamed() {
   if (lkeys != nullptr && !lkeys->is_used()) lkeys = nullptr;
   if (rkeys != nullptr && !rkeys->is_used()) rkeys = nullptr;
   const Datagrams* datagrams = is_ud() && datagrams_.are_used() ? &datagrams_ : nullptr;
-  if (lkeys == nullptr && rkeys == nullptr && datagrams == nullptr) {
-    direct(*inner);
-    renamed_.reset();
-    return;
-  }
-  renamed_ = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, datagrams, init_.cap);
-  direct(*renamed_);
+  std::unique_ptr<RenamedQp> renamed;
+  if (lkeys != nullptr || rkeys != nullptr || datagrams != nullptr)
+    renamed = std::make_unique<RenamedQp>(*inner, lkeys, rkeys, datagrams, init_.cap);
+  device::Qp* const next = renamed != nullptr ? static_cast<device::Qp*>(renamed.get()) : inner;
+  std::unique_ptr<WindowQp> window_queue;
+  if (windows_.are_used() && !is_ud())
+    window_queue =
+        std::make_unique<WindowQp>(*next, *inner, windows_, numbers_, qpn_, init_.cap.max_send_wr);
+  queue_ = window_queue != nullptr ? static_cast<device::Qp*>(window_queue.get()) : next;
+  receives_.direct(*next);
+  renamed_ = std::move(renamed);
+  window_queue_ = std::move(window_queue);
 }
 
 void Qp::rename_by(const Numbers& numbers) {
@@ -72,7 +73,7 @@ void Qp::rename_by(const Numbers& numbers) {
   if (inner != nullptr) put_renamed();
 }
 
-void Qp::readdress() {
+void Qp::redirect() {
   const auto sends = send_gate_.lock();
   const auto receives = receive_gate().lock();
   if (inner != nullptr) put_renamed();
@@ -88,6 +89,8 @@ void Qp::meet(const Introduction& peer) {
   peer_->gid = peer.gid;
   peer_->rkeys.clear();
   for (const Introduction::Key& key : peer.rkeys) peer_->rkeys.set(key.known, key.real);
+  for (const Introduction::Key& key : peer.window_rkeys)
+    peer_->rkeys.set_index(key.known, key.real);
   put_renamed();
 }
 
@@ -116,6 +119,19 @@ int Qp::hold(ibv_send_wr* list, ibv_send_wr** bad) try {
     if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
     held_.append(*list, is_ud());
   }
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+// The bind will give the window the next variant of its key: libibverbs' providers all count so.
+int Qp::hold_bind(Mw& window, const device::MwBind& bind, std::uint32_t* rkey) try {
+  if (left_in_ < IBV_QPS_RTS || window.type != IBV_MW_TYPE_1 ||
+      (bind.mr == nullptr && bind.length != 0))
+    return EINVAL;
+  if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
+  held_.append(window, bind);
+  *rkey = ibv_inc_rkey(window.given_rkey);
   return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;
@@ -183,7 +199,7 @@ int Qp::fail_apart() {
   if (const int error = to_error_state()) return error;
   apart_ = Apart::kNo;
   holding_ = false;
-  held_.post(*queue_);
+  post_held();
   held_.clear();
   send_gate_.open();
   return 0;
@@ -217,6 +233,7 @@ int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
     static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave older completions there
     datagrams_.empty(qpn_, receives_.posted());
   }
+  windows_.done(qpn_);
   std::lock_guard lock(mutex_);
   attributes_.merge(attributes, mask);
   return 0;
@@ -316,13 +333,16 @@ int Qp::detach_mcast(const ibv_gid& gid, std::uint16_t lid) {
 
 int Qp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) {
   const Calls::Call call(calls_);
-  {
-    std::lock_guard lock(mutex_);
-    if (apart_ == Apart::kAway) return ENOMEM;  // as if the queue were full: kAway lasts a moment
+  auto& shadow = *static_cast<Mw*>(window);
+  const auto lock = send_gate_.lock();
+  int error = EINVAL;
+  if (holding_) {
+    error = hold_bind(shadow, bind, rkey);
+  } else if (window_queue_ != nullptr) {
+    error = window_queue_->bind_mw(window, bind, rkey);
   }
-  device::MwBind wanted = bind;
-  if (bind.mr != nullptr) wanted.mr = static_cast<const Mr*>(bind.mr)->inner;
-  return inner->bind_mw(behind(window), wanted, rkey);
+  if (error == 0) shadow.given_rkey = *rkey;
+  return error;
 }
 
 device::QpStatus Qp::status(device::Context* device) const {
@@ -378,8 +398,10 @@ bool Qp::sends_are_done() {
   const int error = is_ud()
                         ? send_marker_.post_datagram(*inner, *to_itself_, attributes().qkey)
                         : send_marker_.post(*inner, window_, static_cast<Pd*>(init_.pd)->region);
-  if (error != 0) return error != ENOMEM;  // other errors: the QP has failed, and does nothing more
-  return !send_marker_.is_out();
+  // After other errors than ENOMEM the QP has failed, and does nothing more.
+  if (error == ENOMEM || (error == 0 && send_marker_.is_out())) return false;
+  windows_.done(qpn_);
+  return true;
 }
 
 int Qp::flush(bool* flushes) {
@@ -486,7 +508,7 @@ bool Qp::resume() {
   if (pass_receives() != 0) fail();
   const auto lock = send_gate_.lock();
   if (send_marker_.is_out()) return false;
-  if (held_.post(*queue_) != 0) fail();
+  if (post_held() != 0) fail();
   held_.clear();
   holding_ = false;
   returns_.forget_use(qpn_);

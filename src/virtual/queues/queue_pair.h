@@ -25,6 +25,7 @@
 #include "virtual/stop/gate.h"
 #include "virtual/stop/returns.h"
 #include "virtual/stop/send_marker.h"
+#include "virtual/windows/window_queue.h"
 
 namespace ferry::virt {
 
@@ -49,15 +50,16 @@ class Qp final : public Shadow<device::Qp> {
   // `init`: as the application gave it, with the capacities that the device has granted. Throws
   // std::bad_alloc.
   Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& returns,
-     const Gids& gids, Introducer& introducer, Datagrams& datagrams);
+     const Gids& gids, Introducer& introducer, Datagrams& datagrams, Windows& windows);
 
   // From now on requests get the numbers of the device, if the QP has an object behind. `numbers` must
   // stay valid. Throws std::bad_alloc.
   void rename_by(const Numbers& numbers);
   // The same for the attributes of modify() alone: no key has changed.
   void rename_attributes_by(const Numbers& numbers) { numbers_ = &numbers; }
-  // For a UD QP: from now on datagrams go to the places that datagrams_ gives them.
-  void readdress();
+  // Requests take the way that they need now: those of a UD QP to the places that datagrams_ gives them, those
+  // about memory windows by windows_.
+  void redirect();
   bool is_ud() const { return init_.type == IBV_QPT_UD; }
   // Gives one of the latest receives that were posted to a UD QP (PostedReceives::find()).
   std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
@@ -165,6 +167,11 @@ class Qp final : public Shadow<device::Qp> {
     std::lock_guard lock(mutex_);
     attach(object);
   }
+  // Whether connect() brings the device's QP to RTS.
+  bool goes_to_rts() const {
+    std::lock_guard lock(mutex_);
+    return left_in_ == IBV_QPS_RTS;
+  }
   // Brings the device's QP to the state in which the program knows the QP (left_in_). 0 or errno.
   int connect();
   // For a UD QP, which waits for no peer: it takes receives from now on, but no datagram before connect().
@@ -191,10 +198,13 @@ class Qp final : public Shadow<device::Qp> {
   int go_to(ibv_qp_state state);
   int post_slowly(ibv_send_wr* list, ibv_send_wr** bad);
   int hold(ibv_send_wr* list, ibv_send_wr** bad);
+  int hold_bind(Mw& window, const device::MwBind& bind, std::uint32_t* rkey);
   bool takes(const ibv_send_wr& request) const;
-  // Puts renamed_ in front of the object behind if requests need other numbers there.
+  // Puts renamed_ in front of the object behind if requests need other numbers there, and window_queue_ in
+  // front of both if requests may be about windows.
   void put_renamed();
-  void direct(device::Qp& queue);
+  // Posts the requests that are held. 0 or errno.
+  int post_held() { return held_.post(*queue_, window_queue_.get()); }
   // Replaces the application's numbers by the device's. False: the device has no GID for the path's source.
   bool rename(ibv_qp_attr* attributes, int mask) const;
   bool is_own(const ibv_qp_attr& attributes) const;
@@ -206,6 +216,7 @@ class Qp final : public Shadow<device::Qp> {
   const Gids& gids_;
   Introducer& introducer_;
   Datagrams& datagrams_;
+  Windows& windows_;
   const Numbers* numbers_ = nullptr;  // null: no number of the context has changed
   // The QPN, GID and rkeys of the peer's device. peer_ null: they are those that the application knows, or
   // the peer is a QP of this context.
@@ -216,7 +227,9 @@ class Qp final : public Shadow<device::Qp> {
   };
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<RenamedQp> renamed_;
-  device::Qp* queue_;  // the object behind, or renamed_
+  std::unique_ptr<WindowQp>
+      window_queue_;   // null: the context has had no windows, or this is a UD QP
+  device::Qp* queue_;  // window_queue_, or renamed_, or the object behind
 
   Gate send_gate_;
   // Guarded by the lock of send_gate_; holding_ is read without it:

@@ -30,6 +30,17 @@ void RenamedCq::look_for_datagrams(int count, ibv_wc* completions) const {
   }
 }
 
+void RenamedCq::look_for_windows(int count, ibv_wc* completions) const {
+  for (int i = 0; i < count; ++i) {
+    ibv_wc& completion = completions[i];
+    const bool invalidates =
+        completion.status == IBV_WC_SUCCESS && (completion.wc_flags & IBV_WC_WITH_INV) != 0;
+    if (invalidates && numbers_ != nullptr)
+      completion.invalidated_rkey = numbers_->virtual_rkeys[completion.invalidated_rkey];
+    windows_->completed(completion);
+  }
+}
+
 RenamedQp::RenamedQp(device::Qp& qp, const NumberTable* lkeys, const NumberTable* rkeys,
                      const Datagrams* datagrams, const ibv_qp_cap& cap)
     : qp_(qp),
@@ -47,11 +58,8 @@ bool RenamedQp::rename(const ibv_send_wr& request, ibv_sge* elements, ibv_send_w
   copy->next = nullptr;
   if (datagrams_ != nullptr && !datagrams_->address(copy)) [[unlikely]]
     return false;
-  if (copy->opcode == IBV_WR_LOCAL_INV) {
-    if (lkeys_ != nullptr) copy->invalidate_rkey = (*lkeys_)[copy->invalidate_rkey];
-  } else if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr) {
+  if (std::uint32_t* rkey = rkey_of(*copy); rkey != nullptr && rkeys_ != nullptr)
     *rkey = (*rkeys_)[*rkey];
-  }
   return renamed_.rename(request.sg_list, request.num_sge, elements);
 }
 

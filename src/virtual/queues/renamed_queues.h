@@ -12,6 +12,7 @@
 #include "device/objects.h"
 #include "virtual/queues/datagrams.h"
 #include "virtual/shadows/numbers.h"
+#include "virtual/windows/windows.h"
 
 // The data path to objects whose numbers, or whose peers' numbers, have changed: requests get the numbers
 // of the device behind, and completions get those that the application knows. As long as no number has
@@ -122,9 +123,9 @@ class RenamedQp final : public device::Qp {
 class RenamedCq final : public device::Cq {
  public:
   // `numbers` null: the application knows the device's own. `datagrams` null: no UD QP uses the CQ for its
-  // receives.
-  RenamedCq(device::Cq& cq, const Numbers* numbers, Datagrams* datagrams)
-      : cq_(cq), numbers_(numbers), datagrams_(datagrams) {}
+  // receives. `windows` null: the context has no memory windows.
+  RenamedCq(device::Cq& cq, const Numbers* numbers, Datagrams* datagrams, Windows* windows)
+      : cq_(cq), numbers_(numbers), datagrams_(datagrams), windows_(windows) {}
 
   int poll(int count, ibv_wc* out) override { return rename(cq_.poll(count, out), out); }
   int poll_one(ibv_wc* out, device::CompletionTimes* times) override {
@@ -146,13 +147,17 @@ class RenamedCq final : public device::Cq {
     }
     if (datagrams_ != nullptr) [[unlikely]]
       look_for_datagrams(count, completions);
+    if (windows_ != nullptr) [[unlikely]]
+      look_for_windows(count, completions);
     return count;
   }
   void look_for_datagrams(int count, ibv_wc* completions) const;
+  void look_for_windows(int count, ibv_wc* completions) const;
 
   device::Cq& cq_;
   const Numbers* const numbers_;
   Datagrams* const datagrams_;
+  Windows* const windows_;
 };
 
 }  // namespace ferry::virt

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/objects.h"
+#include "virtual/windows/window_queue.h"
 
 namespace ferry::virt {
 
@@ -17,11 +18,14 @@ class SendBuffer {
   std::size_t size() const { return requests_.size(); }
   // `is_datagram`: the request is one of a UD QP. Throws std::bad_alloc, and the buffer is as before.
   void append(const ibv_send_wr& request, bool is_datagram);
+  // The same for the bind of a window of type 1.
+  void append(const device::Mw& window, const device::MwBind& bind);
   void shrink(std::size_t size);
   void clear() { shrink(0); }
 
   // Posts all requests. 0 or errno: then only the requests before the first that the QP refuses are posted.
-  int post(device::Qp& qp);
+  // `windows`: takes the binds of windows of type 1; null if there are none.
+  int post(device::Qp& qp, WindowQp* windows);
 
  private:
   struct Request {
@@ -30,9 +34,16 @@ class SendBuffer {
     std::size_t first_byte = 0;  // of the inline data
     bool has_ah = false;
     ibv_ah ah{};
+    // Of a bind:
+    bool has_window = false, is_of_type_1 = false;
+    ibv_mw window{};
+    ibv_mr region{};
   };
 
   static bool is_inline(const ibv_send_wr& wr) { return (wr.send_flags & IBV_SEND_INLINE) != 0; }
+
+  // Lets a request point to the copies here.
+  void point(Request& request);
 
   std::vector<Request> requests_;
   std::vector<ibv_sge> elements_;

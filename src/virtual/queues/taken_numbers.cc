@@ -13,6 +13,8 @@ bool TakenNumbers::have(const device::Object& made) const {
     return device_.numbers->lkeys.has_index_of(mr->lkey()) ||
            (mr->rkey() != 0 && device_.numbers->rkeys.has_index_of(mr->rkey()));
   }
+  if (const auto* window = dynamic_cast<const device::Mw*>(&made))
+    return device_.numbers->rkeys.has_index_of(window->rkey()) || windows_.has(window->handle());
   const auto* qp = dynamic_cast<const device::Qp*>(&made);
   return qp != nullptr && device_.numbers->qpns.has_index_of(qp->qpn());
 }

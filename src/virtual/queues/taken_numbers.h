@@ -3,6 +3,7 @@
 #include "device/objects.h"
 #include "virtual/queues/datagrams.h"
 #include "virtual/shadows/device_behind.h"
+#include "virtual/windows/windows.h"
 
 namespace ferry::virt {
 
@@ -10,8 +11,8 @@ namespace ferry::virt {
 // knows another object.
 class TakenNumbers {
  public:
-  TakenNumbers(const DeviceBehind& device, const Datagrams& datagrams)
-      : device_(device), datagrams_(datagrams) {}
+  TakenNumbers(const DeviceBehind& device, const Datagrams& datagrams, Windows& windows)
+      : device_(device), datagrams_(datagrams), windows_(windows) {}
 
   // Whether the application knows another object by a number of `made`, an object behind.
   bool have(const device::Object& made) const;
@@ -22,6 +23,7 @@ class TakenNumbers {
 
   const DeviceBehind& device_;
   const Datagrams& datagrams_;
+  Windows& windows_;
 };
 
 }  // namespace ferry::virt

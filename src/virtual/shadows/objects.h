@@ -74,11 +74,4 @@ class Mr final : public Shadow<device::Mr> {
   std::uint32_t lkey_, rkey_;
 };
 
-class Mw final : public Shadow<device::Mw> {
- public:
-  using Shadow::Shadow;
-  std::uint32_t rkey() const override { return inner->rkey(); }
-  std::uint32_t handle() const override { return inner->handle(); }
-};
-
 }  // namespace ferry::virt

@@ -2,13 +2,13 @@
 
 namespace ferry::virt {
 
-std::uint64_t Returns::add_marker() {
+std::uint64_t Returns::add_marker(bool asks) {
   std::lock_guard lock(mutex_);
   // The upper bits are the address of this object of Ferry's: no application counts that far, and none
   // has a pointer of this form.
   if (next_marker_ == 0) next_marker_ = reinterpret_cast<std::uintptr_t>(this) << 16;
   const std::uint64_t marker = ++next_marker_;
-  markers_.insert(marker);
+  markers_.emplace(marker, asks);
   update();
   return marker;
 }
@@ -22,6 +22,11 @@ void Returns::withdraw(std::uint64_t marker) {
 bool Returns::is_out(std::uint64_t marker) const {
   std::lock_guard lock(mutex_);
   return markers_.count(marker) > 0;
+}
+
+bool Returns::has_failed(std::uint64_t marker) {
+  std::lock_guard lock(mutex_);
+  return failed_.erase(marker) > 0;
 }
 
 void Returns::count_flushed(std::uint32_t qpn, std::uint32_t* flushed) {
@@ -56,6 +61,7 @@ void Returns::update() {
 bool Returns::is_ours(const ibv_wc& completion) {
   const auto marker = markers_.find(completion.wr_id);
   if (marker != markers_.end()) {
+    if (marker->second && completion.status != IBV_WC_SUCCESS) failed_.insert(marker->first);
     markers_.erase(marker);
     update();
     return true;

@@ -15,11 +15,14 @@ namespace ferry::virt {
 // any function.
 class Returns {
  public:
-  // Gives the wr_id of a new marker, which is out until sift() finds its completion.
-  std::uint64_t add_marker();
+  // Gives the wr_id of a new marker, which is out until sift() finds its completion. `asks`: has_failed()
+  // will be asked then.
+  std::uint64_t add_marker(bool asks = false);
   // No completion of the marker will come: it was not posted, or its QP was reset or destroyed.
   void withdraw(std::uint64_t marker);
   bool is_out(std::uint64_t marker) const;
+  // Whether the marker, which is back, has failed. Is asked once.
+  bool has_failed(std::uint64_t marker);
 
   // From now on flushed receives of this QP are counted in *flushed instead of being given to the
   // application. `qpn`: as the application knows it. `flushed` null: they are not counted any more.
@@ -42,7 +45,8 @@ class Returns {
 
   mutable std::mutex mutex_;
   std::uint64_t next_marker_ = 0;
-  std::set<std::uint64_t> markers_;
+  std::map<std::uint64_t, bool> markers_;  // whether has_failed() will be asked
+  std::set<std::uint64_t> failed_;
   std::map<std::uint32_t, std::uint32_t*> flushed_;
   std::map<std::uint32_t, bool> used_;
   std::atomic<bool> sifts_{false};

@@ -13,7 +13,8 @@ bool Talks::has_news(const Qp& qp, const ibv_ah_attr& path) {
   if (device_.numbers == nullptr || !device_.gids.source_of(path, &known)) return false;
   const Introduction introduction = introduction_of(qp, path);
   return device::address_of(introduction.gid) != device::address_of(known) ||
-         introduction.qpn != qp.qpn() || !introduction.rkeys.empty();
+         introduction.qpn != qp.qpn() || !introduction.rkeys.empty() ||
+         !introduction.window_rkeys.empty();
 }
 
 void Talks::moved(std::set<port::Address> gids) {

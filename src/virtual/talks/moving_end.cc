@@ -106,7 +106,7 @@ void Talks::stopped() {
 
 bool Talks::can_be_late(Qp& qp) {
   return has_remote_peer(qp) && has_suspended_peer(qp) && !talks_[&qp].peer_is_in_use &&
-         !qp.is_in_use();
+         !qp.is_in_use() && !windows_.has_bound_to(qp.qpn());
 }
 
 int Talks::make_qps() {

@@ -55,6 +55,8 @@ bool QpStops::is_drained(Qp& qp) {
 
 void QpStops::flush(Qp& qp) {
   stop_queues(qp);
+  if (windows_.has_bound_to(qp.qpn()) && qp.inner->state() == IBV_QPS_RTS)
+    binder_.release(*qp.inner, qp.qpn(), device_.numbers.get(), [&] { sweep(qp); });
   bool flushes = false;
   if (qp.flush(&flushes) != 0) qp.fail();
   qp.stay_away();
@@ -114,7 +116,20 @@ void QpStops::connect(Qp& qp, const Introduction& peer) {
     const auto receives = qp.receive_gate().lock();
     qp.meet(peer);
   }
-  if (qp.connect() != 0 || qp.pass_receives() != 0) qp.fail();
+  if (qp.connect() != 0 || !bind_windows(qp) || qp.pass_receives() != 0) qp.fail();
+}
+
+bool QpStops::bind_windows(Qp& qp) {
+  if (!windows_.has_bound_to(qp.qpn())) return true;
+  if (!qp.goes_to_rts()) {
+    windows_.end_qp(qp.qpn());
+    return true;
+  }
+  stop_queues(qp);
+  const bool are_bound =
+      binder_.bind(*qp.inner, qp.qpn(), device_.numbers.get(), [&] { sweep(qp); });
+  resume_queues(qp);
+  return are_bound;
 }
 
 void QpStops::resume(Qp& qp) {

@@ -10,6 +10,8 @@
 #include "virtual/shadows/device_behind.h"
 #include "virtual/shadows/shadow_table.h"
 #include "virtual/stop/calls.h"
+#include "virtual/windows/window_binder.h"
+#include "virtual/windows/windows.h"
 
 namespace ferry::virt {
 
@@ -18,8 +20,14 @@ namespace ferry::virt {
 class QpStops {
  public:
   QpStops(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
-          const TakenNumbers& taken)
-      : shadows_(shadows), device_(device), calls_(calls), markers_(markers), taken_(taken) {}
+          const TakenNumbers& taken, Windows& windows, WindowBinder& binder)
+      : shadows_(shadows),
+        device_(device),
+        calls_(calls),
+        markers_(markers),
+        taken_(taken),
+        windows_(windows),
+        binder_(binder) {}
 
   // Holds the QP's requests until resume(), and stops its CQs until is_drained() is true, or until
   // resume_queues().
@@ -34,6 +42,9 @@ class QpStops {
   // ask again.
   bool is_replaced(Qp& qp, const Introduction& peer);
   void connect(Qp& qp, const Introduction& peer);
+  // The QP is connected: binds the memory windows that are bound to the QP, and that the device does not know.
+  // False: the QP has failed.
+  bool bind_windows(Qp& qp);
   // Takes completions of the QP's CQs from the device.
   void sweep(Qp& qp);
 
@@ -56,6 +67,8 @@ class QpStops {
   Calls& calls_;
   MarkerObjects& markers_;
   const TakenNumbers& taken_;
+  Windows& windows_;
+  WindowBinder& binder_;
   std::set<Qp*> late_;  // QPs whose resume() is to be called again
 };
 

@@ -77,6 +77,8 @@ Introduction Talks::introduction_of(const Qp& qp, const ibv_ah_attr& path) {
     if (mr.init.pd == qp.init().pd && mr.rkey() != 0 && mr.rkey() != mr.inner->rkey())
       introduction.rkeys.push_back({mr.rkey(), mr.inner->rkey()});
   });
+  for (const Windows::Key& key : windows_.keys_of(qp.init().pd))
+    introduction.window_rkeys.push_back({key.known, key.real});
   return introduction;
 }
 

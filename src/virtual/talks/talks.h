@@ -17,6 +17,7 @@
 #include "virtual/stop/calls.h"
 #include "virtual/talks/late_qps.h"
 #include "virtual/talks/qp_stops.h"
+#include "virtual/windows/windows.h"
 
 namespace ferry::virt {
 
@@ -25,12 +26,13 @@ namespace ferry::virt {
 class Talks final : public Introducer {
  public:
   Talks(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
-        QpStops& stops, device::MoveSink& moves)
+        QpStops& stops, Windows& windows, device::MoveSink& moves)
       : shadows_(shadows),
         device_(device),
         calls_(calls),
         markers_(markers),
         stops_(stops),
+        windows_(windows),
         moves_(moves),
         late_(device) {}
 
@@ -151,6 +153,7 @@ class Talks final : public Introducer {
   Calls& calls_;
   MarkerObjects& markers_;
   QpStops& stops_;
+  Windows& windows_;
   device::MoveSink& moves_;
   std::mutex moved_mutex_;  // guards moved_gids_
   std::set<port::Address> moved_gids_;
