@@ -282,12 +282,15 @@ void make_control() {
   device::Letter letter;
   letter.from.qpn = 17;
   letter.to.qpn = 18;
-  const virt::Introduction introduction{19, {}, {{0x100, 0x200}}};
+  const virt::Introduction introduction{19, {}, {{0x100, 0x200}}, {}};
   for (const auto& [name, kind] : {std::pair{"letter-suspend", virt::LetterKind::kSuspend},
                                    std::pair{"letter-switch", virt::LetterKind::kSwitch}}) {
-    letter.bytes = virt::encode(virt::LetterBody{kind, 1, introduction});
+    letter.bytes = virt::encode(virt::LetterBody{kind, 1, false, false, introduction});
     one(name, MessageType::kLetters, agent::encode(agent::Letters{{letter}}));
   }
+  letter.bytes = virt::encode(virt::LetterBody{
+      virt::LetterKind::kSwitch, 1, false, false, {19, {}, {{0x100, 0x200}}, {{0x300, 0x401}}}});
+  one("letter-switch-windows", MessageType::kLetters, agent::encode(agent::Letters{{letter}}));
   one("suspend", MessageType::kSuspend, agent::encode(agent::Suspend{7, 4000, false}));
   one("suspending", MessageType::kSuspending, agent::encode(agent::Suspending{7, true}));
   one("delivered", MessageType::kDelivered, agent::encode(agent::Delivered{{0, 2}}));

@@ -47,7 +47,7 @@ int WindowBinder::bind_some_of_type_1(device::Context& device, const std::vector
   if (const int error = connection.open(*behind(windows[0]->pd), nullptr, 1)) return error;
   for (bool binds = true; binds && *done < windows.size(); ++*done) {
     Mw& window = *windows[*done];
-    const Mw::Binding binding = *windows_.known(window).state.binding;
+    const Mw::Binding binding = *windows_.state(window).binding;
     binds = is_allowed(binding, window.pd);
     device::MwBind bind;
     bind.send_flags = IBV_SEND_SIGNALED;
@@ -61,7 +61,11 @@ int WindowBinder::bind_some_of_type_1(device::Context& device, const std::vector
     binds = binds && connection.qp().bind_mw(window.inner, bind, &rkey) == 0 &&
             await([&] { return connection.cq().poll(1, &completion) != 0; }) &&
             completion.status == IBV_WC_SUCCESS;
-    windows_.bound_behind(window, binds);
+    if (binds) {
+      windows_.bound_behind(window);
+    } else {
+      windows_.lost(window);
+    }
   }
   return 0;
 }
@@ -98,25 +102,27 @@ bool WindowBinder::carry_out(device::Qp& object, ibv_send_wr* request, const Swe
 bool WindowBinder::bind(device::Qp& object, std::uint32_t qpn, const Numbers* numbers,
                         const Sweep& sweep) {
   for (Mw* window : windows_.bound_to(qpn)) {
-    const auto [state, behind] = windows_.known(*window);
-    if (behind == Mw::Behind::kSame) continue;
+    const Mw::State state = windows_.state(*window);
+    if (state.behind == Mw::Behind::kSame || !state.binding) continue;
     const Mw::Binding& binding = *state.binding;
     if (!is_allowed(binding, window->pd)) {
-      windows_.bound_behind(*window, false);
+      windows_.lost(*window);
       continue;
     }
     const std::uint32_t rkey = numbers != nullptr ? numbers->rkeys[state.rkey] : state.rkey;
     ibv_mw mw{};
     mw.handle = window->inner->handle();
-    mw.rkey = behind == Mw::Behind::kNew ? window->inner->rkey() : rkey;
+    mw.rkey = state.behind == Mw::Behind::kNew ? window->inner->rkey() : rkey;
     ibv_mr mr{};
     mr.lkey = numbers != nullptr ? numbers->lkeys[binding.lkey] : binding.lkey;
     ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
     request.bind_mw = {&mw, rkey, {&mr, binding.address, binding.length, binding.access}};
-    const bool binds = carry_out(object, &request, sweep);
-    windows_.bound_behind(*window, binds);
-    if (!binds) return false;
+    if (!carry_out(object, &request, sweep)) {
+      windows_.lost(*window);
+      return false;
+    }
+    windows_.bound_behind(*window);
   }
   return true;
 }
@@ -124,8 +130,8 @@ bool WindowBinder::bind(device::Qp& object, std::uint32_t qpn, const Numbers* nu
 void WindowBinder::release(device::Qp& object, std::uint32_t qpn, const Numbers* numbers,
                            const Sweep& sweep) {
   for (Mw* window : windows_.bound_to(qpn)) {
-    const auto [state, behind] = windows_.known(*window);
-    if (behind != Mw::Behind::kSame) continue;
+    const Mw::State state = windows_.state(*window);
+    if (state.behind != Mw::Behind::kSame) continue;
     ibv_send_wr request{};
     request.opcode = IBV_WR_LOCAL_INV;
     request.invalidate_rkey = numbers != nullptr ? numbers->rkeys[state.rkey] : state.rkey;

@@ -20,12 +20,15 @@ bool WindowQp::take(ibv_send_wr* copy, Named* named, std::uint64_t* number) {
   named->window.handle = change.window->inner->handle();
   named->window.rkey = window->rkey;
   named->region.lkey = info.mr != nullptr ? info.mr->lkey : 0;
+  // The device gets the key that its window has (rdma_rxe compares), which the application need not know.
+  const bool is_new = windows_.state(*change.window).behind == Mw::Behind::kNew;
   change.rkey = rkey;
   if (info.length != 0)
     change.binding = {named->region.lkey, info.addr, info.length, info.mw_access_flags, qpn_};
   *number = windows_.note(change, capacity_);
   if (numbers_ != nullptr) {
-    named->window.rkey = numbers_->rkeys[named->window.rkey];
+    named->window.rkey =
+        is_new ? change.window->inner->rkey() : numbers_->rkeys[named->window.rkey];
     named->region.lkey = numbers_->lkeys[named->region.lkey];
     copy->bind_mw.rkey = numbers_->rkeys[rkey];
   }

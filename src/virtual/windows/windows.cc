@@ -62,7 +62,7 @@ std::uint64_t Windows::note(const Change& change, std::size_t capacity) {
   std::deque<Posted>& posted = posted_[change.qpn];
   posted.push_back({++changes_, change.wr_id, change.window, change.window->state});
   if (posted.size() > capacity) posted.pop_front();
-  enter(*change.window, {change.rkey, change.binding, changes_});
+  enter(*change.window, {change.rkey, change.binding, changes_, Mw::Behind::kSame});
   return changes_;
 }
 
@@ -172,7 +172,7 @@ std::vector<Mw*> Windows::bound_to(std::uint32_t qpn) {
 void Windows::enter_numbers() {
   for (Mw* window : shadows_.all<Mw>()) {
     std::lock_guard lock(mutex_);
-    const bool is_to_be_bound = window->behind == Mw::Behind::kNew &&
+    const bool is_to_be_bound = window->state.behind == Mw::Behind::kNew &&
                                 window->type == IBV_MW_TYPE_2 && window->state.binding;
     const std::uint32_t fresh = window->inner->rkey();
     const std::uint32_t real = is_to_be_bound ? ibv_inc_rkey(fresh) : fresh;
@@ -181,20 +181,24 @@ void Windows::enter_numbers() {
   }
 }
 
-Windows::Known Windows::known(const Mw& window) {
+Mw::State Windows::state(const Mw& window) {
   std::lock_guard lock(mutex_);
-  return {window.state, window.behind};
+  return window.state;
 }
 
-void Windows::bound_behind(Mw& window, bool binds) {
+void Windows::bound_behind(Mw& window) {
   std::lock_guard lock(mutex_);
-  window.behind = Mw::Behind::kSame;
-  if (!binds) window.state.binding.reset();
+  window.state.behind = Mw::Behind::kSame;
+}
+
+void Windows::lost(Mw& window) {
+  std::lock_guard lock(mutex_);
+  window.state.binding.reset();
 }
 
 void Windows::released(Mw& window) {
   std::lock_guard lock(mutex_);
-  window.behind = Mw::Behind::kReleased;
+  window.state.behind = Mw::Behind::kReleased;
 }
 
 std::vector<Windows::Key> Windows::keys_of(const device::Pd* pd) {

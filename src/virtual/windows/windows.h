@@ -85,7 +85,7 @@ class Windows {
     for (Mw* window : shadows_.all<Mw>()) {
       std::lock_guard lock(mutex_);
       auto& binding = window->state.binding;
-      window->behind = Mw::Behind::kNew;
+      window->state.behind = Mw::Behind::kNew;
       if (binding && window->type == IBV_MW_TYPE_2 && !comes_back(binding->qpn)) binding.reset();
     }
   }
@@ -94,14 +94,11 @@ class Windows {
   // The windows of type 1 that are bound, and those of type 2 that are bound to the QP.
   std::vector<Mw*> bound_of_type_1();
   std::vector<Mw*> bound_to(std::uint32_t qpn);
-  // What the application knows of a window, and what the device knows of it.
-  struct Known {
-    Mw::State state;
-    Mw::Behind behind = Mw::Behind::kSame;
-  };
-  Known known(const Mw& window);
-  // The window is bound behind as the application knows it, or (`binds` false) not bound at all.
-  void bound_behind(Mw& window, bool binds);
+  Mw::State state(const Mw& window);
+  // The window is bound behind as the application knows it.
+  void bound_behind(Mw& window);
+  // The window cannot be bound behind: it is bound to nothing.
+  void lost(Mw& window);
   void released(Mw& window);
 
   // The keys of the windows of the PD that are other ones on the device.
