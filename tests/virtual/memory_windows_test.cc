@@ -1,4 +1,5 @@
 #include <memory>
+#include <utility>
 
 #include "two_programs.h"
 
@@ -166,6 +167,69 @@ TEST_F(MemoryWindows, WhenBothEndsMoveAtOnce) {
   for (Side* side : {&p, &m}) side->context->resume(false);
   carry();
   expect_reached(8, rkey);
+}
+
+// What the peer has posted meanwhile comes first of all, and finds the windows bound.
+TEST_F(MemoryWindows, ARequestThatThePeerHolds) {
+  alloc(IBV_MW_TYPE_1);
+  const std::uint32_t first = bind_type_1(8);
+  alloc(IBV_MW_TYPE_2);
+  const std::uint32_t second = bind(9);
+  suspend(m);
+  p.memory[0] = 55;
+  for (const auto& [place, rkey] : {std::pair{8, first}, std::pair{9, second}}) {
+    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, kWrite, p.memory.data(), 8, p.mr)
+                  .remote(&m.memory[static_cast<std::size_t>(place)], rkey)
+                  .post(p.qp),
+              0);
+  }
+  m.stop();
+  m.park();
+  m.unpark();
+  m.context->resume(false);
+  carry();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(completion(p, kWrite), IBV_WC_SUCCESS);
+  EXPECT_EQ(m.memory[8], 55u);
+  EXPECT_EQ(m.memory[9], 55u);
+}
+
+// The stop's own marker tells that they are carried out.
+TEST_F(MemoryWindows, WhoseBindsHaveNoCompletions) {
+  alloc(IBV_MW_TYPE_2);
+  std::uint32_t rkey = 0;
+  for (const std::size_t place : {8, 9}) {
+    ibv_send_wr* bad = nullptr;
+    if (rkey != 0) {
+      Send ends(IBV_WR_LOCAL_INV, kInvalidate, nullptr, 0, nullptr, 0);
+      ends.wr.invalidate_rkey = rkey;
+      ASSERT_EQ(ends.post(m.qp), 0);
+    }
+    rkey = window.next_key();
+    ibv_send_wr request = window.bind(m, bindable, place, rkey);
+    request.send_flags = 0;
+    ASSERT_EQ(m.qp->post_send(&request, &bad), 0);
+  }
+  move(m);
+  EXPECT_TRUE(m.nothing_more());
+  expect_reached(9, rkey);
+  expect_refused(8, rkey);
+}
+
+TEST_F(MemoryWindows, WhoseAddressesBeginWithZero) {
+  alloc(IBV_MW_TYPE_2);
+  const std::uint32_t rkey = window.next_key();
+  ibv_send_wr request = window.bind(m, bindable, 8, rkey);
+  request.bind_mw.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(m.qp->post_send(&request, &bad), 0);
+  EXPECT_EQ(completion(m, kBind), IBV_WC_SUCCESS);
+  move(m);
+  p.memory[0] = 66;
+  ASSERT_EQ(
+      Send(IBV_WR_RDMA_WRITE, kWrite, p.memory.data(), 8, p.mr).remote(nullptr, rkey).post(p.qp),
+      0);
+  EXPECT_EQ(completion(p, kWrite), IBV_WC_SUCCESS);
+  EXPECT_EQ(m.memory[8], 66u);
 }
 
 TEST_F(MemoryWindows, StayWhereAMoveIsGivenUp) {

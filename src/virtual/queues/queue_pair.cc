@@ -130,8 +130,9 @@ int Qp::hold_bind(Mw& window, const device::MwBind& bind, std::uint32_t* rkey) t
       (bind.mr == nullptr && bind.length != 0))
     return EINVAL;
   if (held_.size() >= init_.cap.max_send_wr) return ENOMEM;
-  held_.append(window, bind);
-  *rkey = ibv_inc_rkey(window.given_rkey);
+  const std::uint32_t next = ibv_inc_rkey(window.given_rkey);
+  held_.append(window, bind, next);
+  *rkey = next;
   return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;

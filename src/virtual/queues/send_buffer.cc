@@ -34,7 +34,7 @@ void SendBuffer::append(const ibv_send_wr& request, bool is_datagram) {
   }
 }
 
-void SendBuffer::append(const device::Mw& window, const device::MwBind& bind) {
+void SendBuffer::append(const device::Mw& window, const device::MwBind& bind, std::uint32_t rkey) {
   ibv_mw named{};
   named.handle = window.handle();
   ibv_mr region{};
@@ -43,9 +43,10 @@ void SendBuffer::append(const device::Mw& window, const device::MwBind& bind) {
   request.wr_id = bind.wr_id;
   request.opcode = IBV_WR_BIND_MW;
   request.send_flags = bind.send_flags & ~unsigned{IBV_SEND_INLINE};
-  request.bind_mw.mw = &named;
-  request.bind_mw.bind_info = {bind.mr != nullptr ? &region : nullptr, bind.address, bind.length,
-                               bind.access};
+  request.bind_mw = {
+      &named,
+      rkey,
+      {bind.mr != nullptr ? &region : nullptr, bind.address, bind.length, bind.access}};
   append(request, /*is_datagram=*/false);
   requests_.back().is_of_type_1 = true;
 }

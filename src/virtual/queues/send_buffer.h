@@ -18,8 +18,8 @@ class SendBuffer {
   std::size_t size() const { return requests_.size(); }
   // `is_datagram`: the request is one of a UD QP. Throws std::bad_alloc, and the buffer is as before.
   void append(const ibv_send_wr& request, bool is_datagram);
-  // The same for the bind of a window of type 1.
-  void append(const device::Mw& window, const device::MwBind& bind);
+  // The same for the bind of a window of type 1, which gets this key by it.
+  void append(const device::Mw& window, const device::MwBind& bind, std::uint32_t rkey);
   void shrink(std::size_t size);
   void clear() { shrink(0); }
 

@@ -97,7 +97,8 @@ int WindowQp::bind_held(const ibv_send_wr& request) {
   bind.access = info.mw_access_flags;
   if (window == nullptr || (info.mr != nullptr && bind.mr == nullptr)) return EINVAL;
   std::uint32_t given = 0;
-  return bind_mw(window, bind, &given);
+  if (const int error = bind_mw(window, bind, &given)) return error;
+  return given == rkey ? 0 : EINVAL;
 }
 
 int WindowQp::bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) try {

@@ -43,7 +43,8 @@ class WindowQp final : public device::Qp {
   }
   // The window, and the MR of the bind, are shadows. *rkey: as the application knows it.
   int bind_mw(device::Mw* window, const device::MwBind& bind, std::uint32_t* rkey) override;
-  // The same for a bind that was held: it names the window by its handle and the MR by its lkey.
+  // The same for a bind that was held: it names the window by its handle and the MR by its lkey. EINVAL also if
+  // the window gets another key than the application was given.
   int bind_held(const ibv_send_wr& request);
 
   std::uint32_t qpn() const override { return object_.qpn(); }
