@@ -1,9 +1,9 @@
 // Posts and polls on a device that does nothing, with or without the shadows of src/virtual before
 // it: for counting what the layer costs in instructions.
 //
-//   virtual_layer direct|shadows|moved send|receive|poll COUNT
+//   virtual_layer direct|shadows|windows|moved send|receive|poll COUNT
 //
-// `moved`: the shadows have left the device and entered it again.
+// `windows`: the program has a memory window. `moved`: the shadows have left the device and entered it again.
 //
 // Under valgrind --tool=callgrind --instr-atstart=no only these COUNT calls are counted.
 #include <valgrind/callgrind.h>
@@ -117,12 +117,13 @@ bool move(device::MovableContext& context) {
 
 int main(int argc, char** argv) {
   if (argc != 4)
-    return std::fputs("usage: virtual_layer direct|shadows|moved WHAT COUNT\n", stderr), 2;
+    return std::fputs("usage: virtual_layer direct|shadows|windows|moved WHAT COUNT\n", stderr), 2;
   const std::string_view what = argv[2];
   const long count = std::atol(argv[3]);
   NoEvents events;
   int error = 0;
   const bool moved = std::string_view(argv[1]) == "moved";
+  const bool windows = std::string_view(argv[1]) == "windows";
   std::unique_ptr<device::Rnic> rnic = std::make_unique<Rnic>();
   if (std::string_view(argv[1]) != "direct") rnic = std::make_unique<virt::Rnic>(std::move(rnic));
   const auto context = rnic->open(events, &error);
@@ -138,6 +139,8 @@ int main(int argc, char** argv) {
   device::MrInit region;
   region.pd = pd;
   if (context->create_qp(&init, &qp) != 0 || context->reg_mr(region, &mr) != 0) return 1;
+  device::Mw* mw = nullptr;
+  if (windows && context->alloc_mw(pd, IBV_MW_TYPE_2, &mw) != 0) return 1;
   if (moved && !move(static_cast<device::MovableContext&>(*context))) return 1;
   ibv_sge element{1, 1, mr->lkey()};
   ibv_send_wr send{}, *bad_send = nullptr;

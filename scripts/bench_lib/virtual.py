@@ -24,12 +24,13 @@ def _counted(contest, way, operation):
 
 
 def measure(contest):
-    results = {"before a move": {}, "after it": {}}
+    results = {"before a move": {}, "with a memory window": {}, "after a move": {}}
     for name, operation in OPERATIONS.items():
         contest.progress.step(f"virtual: {name}")
         direct = _counted(contest, "direct", operation)
         results["before a move"][name] = _counted(contest, "shadows", operation) - direct
-        results["after it"][name] = _counted(contest, "moved", operation) - direct
+        results["with a memory window"][name] = _counted(contest, "windows", operation) - direct
+        results["after a move"][name] = _counted(contest, "moved", operation) - direct
     contest.table("Instructions that src/virtual adds to an operation", ["", *results],
                   [[name, *(f"{of[name]:.1f}" for of in results.values())] for name in OPERATIONS])
     return results
