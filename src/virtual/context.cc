@@ -201,12 +201,13 @@ int Context::alloc_mw(device::Pd* pd, ibv_mw_type type, device::Mw** out) {
       type);
   if (error != 0) return error;
   windows_.add(*static_cast<Mw*>(*out));
-  if (!windows_.are_used()) look_for_windows();
+  look_for_windows();
   return 0;
 }
 
 void Context::look_for_windows() {
   const auto talks = talks_.hold();
+  if (windows_.are_used()) return;
   windows_.use();
   for (Qp* qp : shadows_.all<Qp>()) qp->redirect();
   for (Cq* cq : shadows_.all<Cq>()) cq->look_at(windows_);

@@ -118,7 +118,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   // Removes the shadow's numbers from the tables.
   void forget_numbers(device::Object* shadow, std::uint32_t real_qpn);
   void name(const Mr& mr);
-  // The program has its first memory window: its queues look for what is about windows.
+  // The program has a memory window: from now on its queues look for what is about windows.
   void look_for_windows();
 
   // --- The parts of a stop (context_move.cc)

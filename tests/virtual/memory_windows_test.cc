@@ -1,4 +1,7 @@
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "two_programs.h"
@@ -403,6 +406,29 @@ TEST_F(MemoryWindows, WhoseQpIsInTheErrorStateAreNotBoundAgain) {
   EXPECT_EQ(m.context->destroy(window.object), 0);
 }
 
+// Its QP waits for the peer, so that the window is not bound yet.
+TEST_F(MemoryWindows, WhoseQpIsResetBeforeItIsConnected) {
+  alloc(IBV_MW_TYPE_2);
+  bind(8);
+  suspend(m);
+  m.stop();
+  m.park();
+  m.unpark();
+  m.context->resume(false);
+  ibv_qp_attr reset{};
+  reset.qp_state = IBV_QPS_RESET;
+  for (Side* side : {&m, &p}) {
+    ASSERT_EQ(side->qp->modify(reset, IBV_QP_STATE), 0);
+    side->letters.clear();
+  }
+  m.connect(m.qp, p.qp);
+  carry();
+  const std::uint32_t rkey = bind(9);
+  expect_reached(9, rkey);
+  move(m);
+  expect_reached(9, rkey);
+}
+
 // The program may use its structs for something else as soon as it has posted the request.
 TEST_F(MemoryWindows, ABindThatIsHeld) {
   alloc(IBV_MW_TYPE_2);
@@ -534,6 +560,65 @@ TEST_F(MemoryWindows, BetweenQpsOfOneProgram) {
             0);
   EXPECT_EQ(completion(m, kWrite), IBV_WC_SUCCESS);
   EXPECT_EQ(m.memory[8], 77u);
+}
+
+// Threads that bind and invalidate without a pause, make windows and destroy them, while either end moves.
+TEST_F(MemoryWindows, ThreadsOfTheProgramInTheMidst) {
+  std::atomic<bool> ends{false};
+  const auto play = [&](const std::function<void(device::Qp*, device::Cq*)>& turn) {
+    device::Cq* cq = nullptr;
+    device::QpInit init;
+    init.pd = m.pd;
+    ASSERT_EQ(m.context->create_cq({100}, &cq), 0);
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {16, 16, 4, 4, 64};
+    device::Qp* qp = nullptr;
+    ASSERT_EQ(m.context->create_qp(&init, &qp), 0);
+    Side::init(qp);
+    r::to_rts(qp, qp->qpn(), m.gid());
+    while (!ends) turn(qp, cq);
+  };
+  const auto done = [](device::Cq* cq, std::uint64_t id) {
+    const ibv_wc wc = wait_completion(cq);
+    EXPECT_EQ(wc.wr_id, id);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  };
+  int turns = 0, windows = 0;
+  alloc(IBV_MW_TYPE_2);
+  std::thread binder([&] {
+    play([&](device::Qp* qp, device::Cq* cq) {
+      ibv_send_wr* bad = nullptr;
+      ibv_send_wr bind = window.bind(m, bindable, 8, window.next_key());
+      Send invalidation(IBV_WR_LOCAL_INV, kInvalidate, nullptr, 0, nullptr);
+      invalidation.wr.invalidate_rkey = bind.bind_mw.rkey;
+      ASSERT_EQ(qp->post_send(&bind, &bad), 0);
+      done(cq, kBind);
+      ASSERT_EQ(invalidation.post(qp), 0);
+      done(cq, kInvalidate);
+      ++turns;
+    });
+  });
+  std::thread maker([&] {
+    play([&](device::Qp* qp, device::Cq* cq) {
+      device::Mw* made = nullptr;
+      ASSERT_EQ(m.context->alloc_mw(m.pd, IBV_MW_TYPE_1, &made), 0);
+      std::uint32_t rkey = 0;
+      ASSERT_EQ(qp->bind_mw(made, bind_of_type_1(9), &rkey), 0);
+      done(cq, kBind);
+      ASSERT_EQ(m.context->destroy(made), 0);
+      ++windows;
+    });
+  });
+  for (int i = 0; i < 10; ++i) {
+    move(i % 3 == 2 ? p : m);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  ends = true;
+  binder.join();
+  maker.join();
+  EXPECT_GT(turns, 0);
+  EXPECT_GT(windows, 0);
+  expect_reached(10, bind(10));
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ int Qp::reset_by_program(const ibv_qp_attr& attributes, int mask) {
     static_cast<Cq*>(init_.recv_cq)->keep_all();  // a device may leave older completions there
     datagrams_.empty(qpn_, receives_.posted());
   }
-  windows_.done(qpn_);
+  windows_.reset_qp(qpn_);
   std::lock_guard lock(mutex_);
   attributes_.merge(attributes, mask);
   return 0;

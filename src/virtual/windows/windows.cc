@@ -129,6 +129,14 @@ void Windows::done(std::uint32_t qpn) {
   posted_.erase(qpn);
 }
 
+void Windows::reset_qp(std::uint32_t qpn) {
+  for (Mw* window : bound_to(qpn)) {
+    std::lock_guard lock(mutex_);
+    if (window->state.behind != Mw::Behind::kSame) window->state.binding.reset();
+  }
+  done(qpn);
+}
+
 void Windows::end_qp(std::uint32_t qpn) {
   for (Mw* window : bound_to(qpn)) {
     std::lock_guard lock(mutex_);

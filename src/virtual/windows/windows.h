@@ -69,6 +69,9 @@ class Windows {
 
   // The device has done all requests of the QP.
   void done(std::uint32_t qpn);
+  // The QP was reset. The device decides what becomes of windows that it has bound to the QP; others will not
+  // be bound again.
+  void reset_qp(std::uint32_t qpn);
   // The QP was destroyed: no window is bound to it any more.
   void end_qp(std::uint32_t qpn);
   // As the device says, no window is bound to the MR: it was deregistered, or registered anew.
