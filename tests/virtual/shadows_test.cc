@@ -185,6 +185,26 @@ TEST_F(Shadows, AWindowIsBoundToTheRegionBehind) {
   EXPECT_EQ(rkey, mw->rkey());
 }
 
+// The fake counts its handles and keys, and begins anew on each device.
+TEST_F(Shadows, AWindowWhoseNumberIsTakenIsMadeAgain) {
+  device::Mw *first = nullptr, *second = nullptr, *third = nullptr;
+  ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &first), 0);
+  ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &second), 0);
+  ASSERT_EQ(context->destroy(first), 0);
+  std::uint32_t unacked = 0;
+  device::Parcel parcel;
+  ASSERT_EQ(context->quiesce(std::chrono::seconds(1), &unacked), 0);
+  ASSERT_EQ(context->park(&parcel), 0);
+  ASSERT_EQ(context->unpark(parcel), 0);
+  context->resume(false);
+  EXPECT_NE(behind(second)->handle(), second->handle());
+  EXPECT_NE(behind(second)->rkey(), second->rkey());
+  ASSERT_EQ(context->alloc_mw(pd, IBV_MW_TYPE_2, &third), 0);
+  EXPECT_EQ(third->handle(), behind(third)->handle());
+  EXPECT_EQ(third->handle(), second->handle() + 1) << "the first number is that of another window";
+  EXPECT_EQ(third->rkey(), behind(third)->rkey());
+}
+
 TEST_F(Shadows, StatusTellsWhoIsConnectedWithWhom) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
