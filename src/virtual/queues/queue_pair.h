@@ -227,8 +227,8 @@ class Qp final : public Shadow<device::Qp> {
   };
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<RenamedQp> renamed_;
-  std::unique_ptr<WindowQp>
-      window_queue_;   // null: the context has had no windows, or this is a UD QP
+  // Null: the context has had no windows, or this is a UD QP.
+  std::unique_ptr<WindowQp> window_queue_;
   device::Qp* queue_;  // window_queue_, or renamed_, or the object behind
 
   Gate send_gate_;

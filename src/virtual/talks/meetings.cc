@@ -86,7 +86,7 @@ void Talks::take_seek(Qp& qp, Talk& talk) {
 void Talks::connect_alone(Qp& qp, Talk& talk) {
   talk.step = Talk::Step::kNone;
   talk.is_meeting = false;
-  if (qp.connect() != 0) qp.fail();
+  if (qp.connect() != 0 || !stops_.bind_windows(qp)) qp.fail();
   let_go(qp, talk);
 }
 

@@ -135,8 +135,11 @@ void WindowBinder::release(device::Qp& object, std::uint32_t qpn, const Numbers*
     ibv_send_wr request{};
     request.opcode = IBV_WR_LOCAL_INV;
     request.invalidate_rkey = numbers != nullptr ? numbers->rkeys[state.rkey] : state.rkey;
-    if (!carry_out(object, &request, sweep)) return;
-    windows_.released(*window);
+    if (carry_out(object, &request, sweep)) {
+      windows_.released(*window);
+    } else {
+      windows_.lost(*window);  // the QP has failed
+    }
   }
 }
 
