@@ -196,9 +196,11 @@ TEST_F(MemoryWindows, ARequestThatThePeerHolds) {
   EXPECT_EQ(m.memory[9], 55u);
 }
 
-// The stop's own marker tells that they are carried out.
+// The stop's own marker tells that they are carried out. The receive that the stop flushes then has the same
+// wr_id.
 TEST_F(MemoryWindows, WhoseBindsHaveNoCompletions) {
   alloc(IBV_MW_TYPE_2);
+  ASSERT_EQ(m.receive(kBind, 1), 0);
   std::uint32_t rkey = 0;
   for (const std::size_t place : {8, 9}) {
     ibv_send_wr* bad = nullptr;
