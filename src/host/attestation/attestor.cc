@@ -29,14 +29,6 @@ constexpr std::chrono::seconds kGoodFor{60};  // a program's library is not aske
 constexpr std::size_t kMostSeen = 1 << 16;
 constexpr std::chrono::milliseconds kAnswer{5000};
 
-v1::Library message_of(const Library& library) {
-  v1::Library message;
-  message.set_build_id(library.build_id);
-  message.set_digest(library.digest);
-  message.set_is_intact(library.is_intact);
-  return message;
-}
-
 std::string text_of(const Carrier::Connection& connection) {
   return fmt::format("QP {:#08x} of {}", connection.peer.qpn, to_string(connection.peer.gid));
 }
@@ -70,14 +62,7 @@ v1::AttestReply Attestor::attest(const v1::AttestRequest& request) const {
   std::map<pid_t, v1::Library> libraries;
   for (const pid_t owner : carrier_.owners_of(connections)) {
     const auto [library, is_new] = libraries.try_emplace(owner);
-    if (is_new) {
-      try {
-        if (owner == 0) throw Failure("no program has it");
-        library->second = message_of(look_(owner));
-      } catch (const Failure& failure) {
-        library->second.set_problem(failure.what());
-      }
-    }
+    if (is_new) library->second = looked_at(owner);
     *attested.add_libraries() = library->second;
   }
   v1::AttestReply reply;
@@ -85,6 +70,20 @@ v1::AttestReply Attestor::attest(const v1::AttestRequest& request) const {
   reply.set_signature(host_.credentials->sign(kPurpose + reply.attested()));
   reply.set_certificate(host_.credentials->certificate());
   return reply;
+}
+
+v1::Library Attestor::looked_at(pid_t pid) const {
+  v1::Library message;
+  try {
+    if (pid == 0) throw Failure("no program has it");
+    const Library library = look_(pid);
+    message.set_build_id(library.build_id);
+    message.set_digest(library.digest);
+    message.set_is_intact(library.is_intact);
+  } catch (const Failure& failure) {
+    message.set_problem(failure.what());
+  }
+  return message;
 }
 
 void Attestor::need_trusted(const v1::Library& library, const std::string& whose) const {
@@ -112,13 +111,7 @@ void Attestor::need_trusted(pid_t pid) {
     const auto seen = seen_here_.find(process);
     if (seen != seen_here_.end() && now - seen->second < kGoodFor) return;
   }
-  v1::Library library;
-  try {
-    library = message_of(look_(pid));
-  } catch (const Failure& failure) {
-    library.set_problem(failure.what());
-  }
-  need_trusted(library, fmt::format("process {}", pid));
+  need_trusted(looked_at(pid), fmt::format("process {}", pid));
   std::lock_guard lock(mutex_);
   std::erase_if(seen_here_, [&](const auto& seen) { return now - seen.second >= kGoodFor; });
   seen_here_[process] = now;

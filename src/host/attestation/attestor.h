@@ -51,6 +51,7 @@ class Attestor {
   using Clock = std::chrono::steady_clock;
 
   void ask(const Carrier::Ferryd& ferryd, const std::vector<Carrier::Connection>& connections);
+  v1::Library looked_at(pid_t pid) const;  // 0: nobody
   void need_trusted(const v1::Library& library, const std::string& whose) const;
 
   const ThisHost& host_;
