@@ -148,14 +148,6 @@ struct Attested : testing::Test {
   std::string refusal() {
     return failure_of([&] { here.attestor->need_trusted(ferryd_there(), {{m, p}}); });
   }
-  static PlayedProcess::Behaviour has(const device::Letter::End& own,
-                                      const device::Letter::End& peer, std::uint32_t slot) {
-    PlayedProcess::Behaviour behaviour;
-    behaviour.own = own;
-    behaviour.peer = peer;
-    behaviour.slot = slot;
-    return behaviour;
-  }
   static void await(FerrydHere& ferryd) {
     ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() == 1; }));
   }

@@ -37,14 +37,6 @@ struct Letters : testing::Test {
     ferryd.kernel.names_of = [this, names](pid_t) { return is_known ? names : Names(); };
     ferryd.restart();
   }
-  static PlayedProcess::Behaviour has(const device::Letter::End& own,
-                                      const device::Letter::End& peer, std::uint32_t slot) {
-    PlayedProcess::Behaviour behaviour;
-    behaviour.own = own;
-    behaviour.peer = peer;
-    behaviour.slot = slot;
-    return behaviour;
-  }
   static void await(FerrydHere& ferryd, std::size_t processes) {
     ASSERT_TRUE(eventually([&] { return ferryd.control->processes().size() == processes; }));
   }

@@ -69,4 +69,14 @@ class PlayedProcess {
 // Waits for it, a minute at most: only what never comes true takes so long.
 bool eventually(const std::function<bool()>& condition);
 
+// A process whose QP `own` is connected with `peer`.
+inline PlayedProcess::Behaviour has(const device::Letter::End& own, const device::Letter::End& peer,
+                                    std::uint32_t slot) {
+  PlayedProcess::Behaviour behaviour;
+  behaviour.own = own;
+  behaviour.peer = peer;
+  behaviour.slot = slot;
+  return behaviour;
+}
+
 }  // namespace ferry::test
