@@ -66,7 +66,8 @@ struct DaemonTest : testing::Test {
   }
   // Without gRPC: a test changes the host between two checks.
   std::string check(const v1::CheckRequest& request) {
-    return failure_of([&] { there.daemon->check(request, ""); });
+    v1::CheckReply reply;
+    return failure_of([&] { there.daemon->check(request, "", &reply); });
   }
   // A source that does not answer leaves an arrival in peace for a minute.
   v1::PrepareReply prepare(std::uint64_t move_id, const std::string& source = "127.0.0.1:1",
@@ -111,6 +112,24 @@ struct DaemonTest : testing::Test {
     return failure_of([&] { peer.call(request, &reply, seconds(10)); });
   }
 };
+
+// rxe7 is not there any more when the sockets are to be bound.
+TEST_F(DaemonTest, AProgramGetsTheDeviceThatTheCheckHasChosen) {
+  v1::PrepareRequest request;
+  auto* chosen = request.add_chosen_devices();
+  chosen->set_name("rxe0");
+  chosen->set_there("rxe7");
+  prepare(request, 21, "127.0.0.1:1", {});
+  const auto bind = [&](const std::string& device) {
+    v1::BindRequest bind;
+    auto* process = bind.add_processes();
+    process->set_inner_pid(5);
+    process->add_contexts()->set_kernel_device(device);
+    return step(bind, v1::BindReply(), 21);
+  };
+  EXPECT_NE(bind("rxe0").find("there is no RDMA device rxe7"), std::string::npos);
+  EXPECT_NE(bind("rxe1").find("'p' has opened rxe1 since"), std::string::npos);
+}
 
 TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
   EXPECT_EQ(check(good_check()), "");

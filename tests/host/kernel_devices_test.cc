@@ -71,6 +71,8 @@ TEST_F(KernelDevices, AProgramGoesOnWithTheOneOfTheSameNameOrTheOnlyActiveOne) {
   EXPECT_EQ(choose_kernel_device({{"mlx5_0", true}, {"mlx5_1", false}}, "rxe0"), "mlx5_0");
   EXPECT_THROW(choose_kernel_device({{"mlx5_0", true}, {"mlx5_1", true}}, "rxe0"), Failure);
   EXPECT_THROW(choose_kernel_device({{"mlx5_0", false}}, "rxe0"), Failure);
+  EXPECT_NO_THROW(need_kernel_device({{"mlx5_0", false}, {"rxe0", true}}, "mlx5_0"));
+  EXPECT_THROW(need_kernel_device({{"mlx5_0", true}}, "mlx5_1"), Failure);
 }
 
 // The attributes of an entry of the kernel's answer.

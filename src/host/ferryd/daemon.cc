@@ -179,7 +179,8 @@ void Daemon::need_same_version(const std::string& host, const std::string& versi
                             host_.name, host_.version, host, version));
 }
 
-void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
+void Daemon::check(const v1::CheckRequest& request, const std::string& from,
+                   v1::CheckReply* reply) {
   await_recovery();  // then no arrival at a former ferryd is in the way
   need_same_version(asker(request.host(), from), request.version());
   if (request.host() == host_.name) {
@@ -208,6 +209,9 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from) {
       const std::string chosen = choose_kernel_device(here, device.name());
       if (!device.node().empty()) need_node(chosen, device.node());
       try_device(chosen, device.needs());
+      auto& answer = *reply->add_chosen_devices();
+      answer.set_name(device.name());
+      answer.set_there(chosen);
     }
   }
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);

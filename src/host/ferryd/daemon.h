@@ -56,7 +56,8 @@ class Daemon : public ControlHandler {
 
   // --- other ferryds; `from`: the name in the asking ferryd's certificate, empty with --insecure.
   // Only the source of a move may steer it. Throw Failure.
-  void check(const v1::CheckRequest& request, const std::string& from);
+  // Adds to *reply the devices that were chosen.
+  void check(const v1::CheckRequest& request, const std::string& from, v1::CheckReply* reply);
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
   std::shared_ptr<Arrival> arrival_from(std::uint64_t move_id,
                                         const std::string& from);  // null: none

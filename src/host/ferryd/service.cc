@@ -209,7 +209,7 @@ grpc::Status FerrydService::Take(grpc::ServerContext* context, const v1::TakeReq
 grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckRequest* request,
                                   v1::CheckReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    daemon_.check(*request, from);
+    daemon_.check(*request, from, reply);
     for (auto& file : missing_files({request->files().begin(), request->files().end()})) {
       reply->add_missing_files(std::move(file));
     }

@@ -7,6 +7,7 @@ namespace ferry::v1 {
 class AttestReply;
 class AttestRequest;
 class CancelRequest;
+class CheckReply;
 class CheckRequest;
 class ClaimReply;
 class ClaimRequest;

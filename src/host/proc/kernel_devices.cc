@@ -1,7 +1,7 @@
 #include "host/proc/kernel_devices.h"
 
 #include <arpa/inet.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
@@ -174,6 +174,15 @@ std::string choose_kernel_device(const std::vector<KernelDevice>& devices,
                             active.empty() ? "no other with an active port"
                                            : "more than one other; give one of them this name "
                                              "(rdma dev set)"));
+}
+
+void need_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& device : devices) names.push_back(device.name);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  throw Failure(fmt::format(
+      "there is no RDMA device {}; {}", printable(name),
+      names.empty() ? "the kernel has none" : fmt::format("there is {}", fmt::join(names, ", "))));
 }
 
 }  // namespace ferry::host

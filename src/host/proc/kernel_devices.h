@@ -72,5 +72,7 @@ void need_node(const std::string& device, const std::string& node,
 // The device with which a program goes on here that had the device `name` elsewhere: the device of the same name, or
 // else the only one whose port is active. Throws Failure.
 std::string choose_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name);
+// Throws Failure when `devices` has none of this name.
+void need_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name);
 
 }  // namespace ferry::host

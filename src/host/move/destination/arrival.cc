@@ -63,6 +63,7 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       mutex_(group_->mutex),
       changed_(group_->changed) {
   for (const auto pid : request.inner_pids()) processes_.emplace_back().inner_pid = pid;
+  for (const auto& chosen : request.chosen_devices()) devices_[chosen.name()] = chosen.there();
   try {
     std::error_code error;
     std::filesystem::create_directories(images_, error);
@@ -145,11 +146,22 @@ Arrival::~Arrival() {
   close_slots(reserved_);
 }
 
+// The device that was tried for the program's device `there`, which the program may have opened since.
+std::string Arrival::device_here(const std::string& there) const {
+  const auto found = devices_.find(there);
+  if (found == devices_.end()) {
+    throw Failure(fmt::format("'{}' has opened {} since {} has looked for such a device; try again",
+                              program_, printable(there), host_.name));
+  }
+  need_kernel_device(kernel_devices(), found->second);
+  return found->second;
+}
+
 // With mutex_. Takes the slots that were reserved, and binds others for the rest.
 ContextSlots Arrival::bind_context(const ContextSlots& wanted) {
   ContextSlots bound{wanted.netdev};
   if (!wanted.kernel_device.empty()) {
-    bound.kernel_device = choose_kernel_device(kernel_devices(), wanted.kernel_device);
+    bound.kernel_device = device_here(wanted.kernel_device);
     bound.names = wanted.names;
   }
   try {

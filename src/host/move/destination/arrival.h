@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -119,6 +120,7 @@ class Arrival : public UnderWay {
   void stage() const;
   // Does what follows the commit: failures are reported only.
   void connect();
+  std::string device_here(const std::string& there) const;
   ContextSlots bind_context(const ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
@@ -161,7 +163,9 @@ class Arrival : public UnderWay {
   const std::shared_ptr<const Unit> unit_;
   std::string netns_;  // path; of a program that is_checkpointed() once it is held
   std::string images_;
-  std::vector<rnic::Slot> reserved_;     // bound before the program is stopped
+  std::vector<rnic::Slot> reserved_;  // bound before the program is stopped
+  // The names of devices of the kernel, from those at the source to those here, as the check has chosen.
+  std::map<std::string, std::string> devices_;
   std::optional<NetworkRules> silence_;  // until the commit, where the runtime makes the network
   std::optional<Announcer> announcer_;
   std::optional<RootfsHelper> rootfs_;        // unpacks the container's files that are copied

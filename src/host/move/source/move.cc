@@ -438,6 +438,7 @@ void Move::check_here_and_there() {
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
+  for (const auto& chosen : reply.chosen_devices()) chosen_devices_[chosen.name()] = chosen.there();
   if (reply.missing_files().empty()) return;
   // Files that were open for a moment only are not needed.
   const auto files = unit_.needed_files();
@@ -539,6 +540,11 @@ void Move::prepare_there() {
     auto* added = request.add_partners();
     added->set_host(partner.host);
     added->set_ferryd(partner.address);
+  }
+  for (const auto& [name, there] : chosen_devices_) {
+    auto* added = request.add_chosen_devices();
+    added->set_name(name);
+    added->set_there(there);
   }
   if (!group_->is_alone()) {
     request.mutable_group()->set_id(group_->id());

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -171,7 +172,9 @@ class Move : public UnderWay {
   std::vector<OuterStream> streams_;  // the streams that --stdio replaces, as of the start of
                                       // the dump
   Peer& peer_;
-  std::string host_there_;         // the destination's name
+  std::string host_there_;  // the destination's name
+  // Devices of the kernel that the program has, and those that the destination has chosen for it.
+  std::map<std::string, std::string> chosen_devices_;
   std::shared_ptr<void> network_;  // the container's; released when nobody holds it any more
   StoppedTree tree_;
   const std::string images_;
