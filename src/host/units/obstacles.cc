@@ -72,7 +72,7 @@ std::string obstacle_in_deleted(const std::string& target, const FileFacts& file
 }
 
 std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
-  // What of it does not move is seen when the program is asked (move/source/partners.h).
+  // What of it does not move is seen when the program is asked (move/source/kernel/partners.h).
   if (target.starts_with("/dev/infiniband/uverbs") || target == "anon_inode:[infinibandevent]") {
     return {};
   }

@@ -1,4 +1,4 @@
-#include "host/move/source/partners.h"
+#include "host/move/source/kernel/partners.h"
 
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
