@@ -57,7 +57,7 @@ std::string complaint_of_milliseconds(const std::string& text) {
 }
 
 struct MoveOptions {
-  std::vector<std::string> programs;
+  std::vector<std::string> programs, to_devices;
   std::string to, stdio;
   bool abort = false, force = false, runc = false, rootfs = false, always = false, never = false;
   bool dry_run = false, json = false, events = false;
@@ -80,6 +80,7 @@ int run_move(const MoveOptions& options) {
                                          : Request::BY_SIZE);
   request.set_max_blackout_ms(options.max_blackout);
   request.set_dry_run(options.dry_run);
+  request.mutable_to_devices()->Assign(options.to_devices.begin(), options.to_devices.end());
   return cli::move(request, options.json, options.events);
 }
 
@@ -102,6 +103,13 @@ void add_move(CLI::App& app, Commands& commands) {
                    "container of runc's (default: stdio.log in its bundle)")
       ->check(complaint_of_file)
       ->type_name("FILE");
+  move->add_option("--to-device", options->to_devices,
+                   "RDMA device there with which a program with a device of the kernel goes on; "
+                   "OLD=NEW for a program with several (default: the one of the same name, or the "
+                   "only one that is active)")
+      ->take_all()
+      ->expected(1)
+      ->type_name("[OLD=]NEW");
   auto* ahead = move->add_flag("--copy-ahead", options->always,
                                "send memory while the program runs, however little it has");
   auto* not_ahead = move->add_flag("--no-copy-ahead", options->never,

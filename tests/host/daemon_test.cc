@@ -131,6 +131,14 @@ TEST_F(DaemonTest, AProgramGetsTheDeviceThatTheCheckHasChosen) {
   EXPECT_NE(bind("rxe1").find("'p' has opened rxe1 since"), std::string::npos);
 }
 
+TEST_F(DaemonTest, RefusesADeviceThatIsNotThere) {
+  auto request = good_check();
+  auto* device = request.add_kernel_devices();
+  device->set_name("rxe0");
+  device->set_wanted("rxe7");
+  EXPECT_NE(check(request).find("there is no RDMA device rxe7"), std::string::npos);
+}
+
 TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
   EXPECT_EQ(check(good_check()), "");
   auto request = good_check();

@@ -206,7 +206,9 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from,
   if (request.kernel_devices_size() > 0) {
     const auto here = kernel_devices();
     for (const auto& device : request.kernel_devices()) {
-      const std::string chosen = choose_kernel_device(here, device.name());
+      if (!device.wanted().empty()) need_kernel_device(here, device.wanted());
+      const std::string chosen =
+          device.wanted().empty() ? choose_kernel_device(here, device.name()) : device.wanted();
       if (!device.node().empty()) need_node(chosen, device.node());
       try_device(chosen, device.needs());
       auto& answer = *reply->add_chosen_devices();

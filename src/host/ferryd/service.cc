@@ -317,6 +317,7 @@ MoveOptions options_of(const v1::MoveRequest& request) {
           .copy_ahead = ahead,
           .max_blackout_ms = request.max_blackout_ms(),
           .kind = request.runtime(),
+          .to_devices = {request.to_devices().begin(), request.to_devices().end()},
           .extras = {request.copy_rootfs(), request.stdio()}};
 }
 

@@ -33,6 +33,7 @@ extern "C" {
 #include "host/move/source/bring_back.h"
 #include "host/move/source/departed.h"
 #include "host/move/source/image_way.h"
+#include "host/move/source/kernel/wanted_devices.h"
 #include "host/peers/this_host.h"
 #include "host/proc/broken_dump.h"
 #include "host/proc/kernel_devices.h"
@@ -413,9 +414,13 @@ void Move::check_here_and_there() {
   partners_.look(unit_.name(), unit_.root(), program_.processes);
   const bool has_own_mounts =
       namespace_inode(unit_.root(), "mnt") != namespace_inode(::getpid(), "mnt");
+  std::set<std::string> used;
+  for (const auto& [name, needs] : partners_.devices()) used.insert(name);
+  auto wanted = wanted_devices(unit_.name(), options_.to_devices, used);
   for (const auto& [name, needs] : partners_.devices()) {
     auto& device = *request.add_kernel_devices();
     device.set_name(name);
+    device.set_wanted(wanted[name]);
     device.set_needs(needs);
     // A container's /dev comes along as it is.
     if (const auto node = node_of(name); node && has_own_mounts) device.set_node(to_string(*node));

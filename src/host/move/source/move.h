@@ -59,6 +59,7 @@ struct MoveOptions {
   Ahead copy_ahead = Ahead::kBySize;
   double max_blackout_ms = 0;  // 0: no limit
   std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
+  std::vector<std::string> to_devices;  // wanted_devices.h
   Extras extras;
 };
 
