@@ -13,7 +13,8 @@ std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, devic
   context->device_.context = context->rnic_->open(*context, error);
   if (context->device_.context == nullptr) return nullptr;
   context->command_descriptor_ = context->device_.context->command_descriptor();
-  *error = context->events_.open(*context->device_.context);
+  // A device of the kernel has descriptors for its events. The application keeps those, also on a device without.
+  if (context->rnic_->index() >= 0) *error = context->events_.open(*context->device_.context);
   return *error == 0 ? std::move(context) : nullptr;
 }
 
@@ -249,15 +250,22 @@ int Context::open_xrcd(device::Xrcd** out) {
 
 int Context::create_channel(device::Channel** out) {
   const Call call(calls_);
-  const int error = keep<Channel>(
-      out, [&](device::Channel** made) { return device_.context->create_channel(made); });
+  auto channel = std::make_unique<Channel>();
+  device::Channel* made = nullptr;
+  int error = device_.context->create_channel(&made);
+  if (error == EOPNOTSUPP && events_.descriptor() >= 0)
+    error = 0;  // the next device may have channels
   if (error != 0) return error;
-  auto* channel = static_cast<Channel*>(*out);
-  const int failed = channel->open();
-  if (failed == 0) return 0;
-  device_.context->destroy(channel->leave_device());
-  shadows_.take(*channel);
-  return failed;
+  if (made != nullptr) channel->attach(*made);
+  error = channel->open();
+  if (error != 0) {
+    channel->unwatch();
+    if (made != nullptr) device_.context->destroy(made);
+    return error;
+  }
+  *out = channel.get();
+  shadows_.add(std::move(channel));
+  return 0;
 }
 
 void Context::name(const Mr& mr) {
@@ -295,13 +303,13 @@ int Context::destroy(device::Object* object) {
     if (talks_.is_needed(*object)) return EBUSY;
   }
   if (pd != nullptr) markers_.destroy_region(*pd);
-  const bool is_late = qp != nullptr && !qp->has_object();
-  const std::uint32_t real_qpn = qp != nullptr && !is_late ? qp->inner->qpn() : 0;
+  device::Object* const behind_it = shadow->object_behind();
+  const std::uint32_t real_qpn = qp != nullptr && behind_it != nullptr ? qp->inner->qpn() : 0;
   if (auto* channel = dynamic_cast<Channel*>(object)) channel->unwatch();
   // The shadow leaves the table first: nobody may find it any more when its object goes.
   auto owner = shadows_.take(*object);
-  if (!is_late) {
-    if (const int error = device_.context->destroy(shadow->object_behind())) {
+  if (behind_it != nullptr) {
+    if (const int error = device_.context->destroy(behind_it)) {
       shadows_.add(std::move(owner));
       return error;
     }
@@ -344,13 +352,18 @@ void Context::acknowledge(const device::AsynchronousEvent& event) {
 
 void Context::completion(device::Cq& cq) {
   device::Cq* shadow = shadow_of(cq);
-  if (shadow != nullptr && static_cast<Cq*>(shadow)->raised()) sink_.completion(*shadow);
+  if (shadow != nullptr && static_cast<Cq*>(shadow)->raised()) static_cast<Cq*>(shadow)->raise();
 }
 
 // Drops an event of an object that the application does not know yet.
 void Context::asynchronous(ibv_event_type type, device::Object* object) {
   device::Object* shadow = object != nullptr ? shadow_of(*object) : nullptr;
-  if (object == nullptr || shadow != nullptr) sink_.asynchronous(type, shadow);
+  if (object != nullptr && shadow == nullptr) return;
+  if (events_.descriptor() >= 0) {
+    events_.keep({type, shadow, 1});
+  } else {
+    sink_.asynchronous(type, shadow);
+  }
 }
 
 }  // namespace ferry::virt

@@ -281,8 +281,10 @@ int Context::make_queues_anew() {
   if (const int error = events_.enter(*device_.context)) return error;
   for (Channel* channel : shadows_.all<Channel>()) {
     device::Channel* made = nullptr;
-    if (const int error = device_.context->create_channel(&made)) return error;
-    if (const int error = channel->enter_device(*made)) return error;
+    const int error = device_.context->create_channel(&made);
+    if (error == EOPNOTSUPP) continue;  // the device tells the context of its events
+    if (error != 0) return error;
+    if (const int refused = channel->enter_device(*made)) return refused;
   }
   for (Cq* cq : shadows_.all<Cq>()) {
     device::Cq* made = nullptr;

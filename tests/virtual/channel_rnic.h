@@ -121,20 +121,33 @@ class ChannelContext final : public PassingContext, private device::EventSink {
   std::map<device::Object*, std::unique_ptr<device::Object>> own_;
 };
 
+// Followed to kPlain, it is an RNIC of ours as such, without descriptors.
 class ChannelRnic final : public device::Rnic {
  public:
+  static constexpr char kPlain[] = "plain";
   const std::string& name() const override { return name_; }
+  int index() const override { return 7; }
+  void follow(const std::string& name) override { is_plain_ = name == kPlain; }
   const std::string& netdev() const override { return name_; }
   std::uint64_t guid() const override { return 1; }
-  std::unique_ptr<device::Context> open(device::EventSink& /*sink*/, int* error) override {
+  std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override {
+    told = &sink;
+    if (is_plain_) {
+      last = nullptr;
+      rnic::Context::Options options = r::options(r::loopback(true, false));
+      options.sink = &sink;
+      return rnic::Context::open(options, error);
+    }
     auto context = ChannelContext::open(error);
     last = context.get();
     return context;
   }
-  ChannelContext* last = nullptr;  // that was opened
+  ChannelContext* last = nullptr;     // that was opened; null: it is plain
+  device::EventSink* told = nullptr;  // of the context that was opened
 
  private:
   const std::string name_ = "lo";
+  bool is_plain_ = false;
 };
 
 }  // namespace ferry::virt::testing

@@ -251,6 +251,160 @@ TEST_F(Channels, EventsOfDestroyedObjectsAreForgotten) {
   EXPECT_EQ(event.type, IBV_EVENT_PORT_ERR);
 }
 
+// --- Devices without channels, as ours: a program moves to one, and back
+
+struct Fallback : Channels {
+  void move_to(const std::string& device) {
+    ASSERT_EQ(quiesce(), 0);
+    device::Parcel parcel;
+    ASSERT_EQ(context->park(&parcel), 0);
+    ASSERT_EQ(context->unpark(device::to_parcel(device)), 0);
+    context->resume(false);
+  }
+  void fall_back() { move_to(ChannelRnic::kPlain); }
+  void return_home() { move_to("lo"); }
+  // A message raises the event of the CQ, and no other.
+  void exchange() {
+    ASSERT_EQ(cq->arm(false), 0);
+    EXPECT_FALSE(is_readable());
+    send();
+    ASSERT_TRUE(is_readable(10'000));
+    EXPECT_EQ(take(), cq);
+    take_completions();
+  }
+  bool has_asynchronous() const {
+    pollfd wanted{context->asynchronous_descriptor(), POLLIN, 0};
+    return ::poll(&wanted, 1, 0) == 1;
+  }
+};
+
+TEST_F(Fallback, TheDescriptorOfAChannelStaysAndTellsOfEvents) {
+  const int descriptor = channel->descriptor();
+  exchange();
+  fall_back();
+  exchange();
+  exchange();
+  return_home();
+  exchange();
+  fall_back();
+  fall_back();
+  exchange();
+  EXPECT_EQ(channel->descriptor(), descriptor);
+}
+
+TEST_F(Fallback, AThreadThatWaitsGetsItsEventFromEitherDevice) {
+  for (const bool back : {false, true}) {
+    ASSERT_EQ(cq->arm(false), 0);
+    std::thread application([&] { EXPECT_EQ(take(), cq); });
+    if (back) {
+      return_home();
+    } else {
+      await_somebody_inside();
+      fall_back();
+    }
+    send();
+    application.join();
+    take_completions();
+  }
+}
+
+TEST_F(Fallback, AnEventThatWasNotTakenIsThereOnTheNextDevice) {
+  fall_back();
+  ASSERT_EQ(cq->arm(false), 0);
+  send();
+  ASSERT_TRUE(is_readable(10'000));
+  return_home();
+  EXPECT_TRUE(is_readable());
+  EXPECT_EQ(take(), cq);
+  EXPECT_FALSE(is_readable());
+  take_completions();
+}
+
+TEST_F(Fallback, ANonblockingChannelSaysThatThereIsNoEvent) {
+  fall_back();
+  set_nonblocking(true);
+  device::Cq* raised = nullptr;
+  EXPECT_EQ(channel->take(&raised), EAGAIN);
+}
+
+TEST_F(Fallback, AChannelThatIsMadeWithoutTheDevicesHelpGetsOneLater) {
+  fall_back();
+  device::Channel* second = nullptr;
+  ASSERT_EQ(context->create_channel(&second), 0);
+  device::CqInit init{10};
+  init.channel = second;
+  device::Cq* other = nullptr;
+  ASSERT_EQ(context->create_cq(init, &other), 0);
+  std::swap(cq, other);
+  device::Qp* const c = create_qp();
+  std::swap(cq, other);
+  device::Qp* const d = create_qp();
+  connect(c, d);
+  for (const bool back : {false, true}) {
+    if (back) return_home();
+    ASSERT_EQ(other->arm(false), 0);
+    ASSERT_EQ(r::post_receive(c, 1, &memory[1], 8, mr), 0);
+    ASSERT_EQ(Send(IBV_WR_SEND, 2, &memory[0], 8, mr, 0).post(d), 0);
+    device::Cq* raised = nullptr;
+    ASSERT_EQ(second->take(&raised), 0);
+    EXPECT_EQ(raised, other);
+    raised->acknowledge();
+    EXPECT_EQ(wait_completion(other).status, IBV_WC_SUCCESS);
+  }
+  ASSERT_EQ(context->destroy(c), 0);
+  ASSERT_EQ(context->destroy(other), 0);
+  EXPECT_EQ(context->destroy(second), 0);
+}
+
+TEST_F(Fallback, AChannelWithoutTheDevicesHelpIsDestroyed) {
+  fall_back();
+  device::Channel* second = nullptr;
+  ASSERT_EQ(context->create_channel(&second), 0);
+  EXPECT_EQ(context->destroy(second), 0);
+}
+
+TEST_F(Fallback, AsynchronousEventsOfEitherDeviceComeByTheSameDescriptor) {
+  const int descriptor = context->asynchronous_descriptor();
+  fall_back();
+  EXPECT_EQ(context->asynchronous_descriptor(), descriptor);
+  channels->told->asynchronous(IBV_EVENT_COMM_EST, behind(a));
+  EXPECT_TRUE(has_asynchronous());
+  device::AsynchronousEvent event;
+  ASSERT_EQ(context->take_asynchronous(&event), 0);
+  EXPECT_EQ(event.object, a);
+  context->acknowledge(event);
+  EXPECT_FALSE(has_asynchronous());
+  channels->told->asynchronous(IBV_EVENT_PORT_ERR, nullptr);
+  return_home();
+  ASSERT_EQ(context->take_asynchronous(&event), 0);
+  EXPECT_EQ(event.type, IBV_EVENT_PORT_ERR);
+}
+
+// A device without a descriptor tells of events while its QPs are flushed.
+TEST_F(Fallback, EventsOfTheFlushAreNotForTheApplication) {
+  LoopbackRnic loopback;
+  int error = 0;
+  const auto plain = loopback.open(sink, &error);
+  ASSERT_NE(plain, nullptr);
+  AsynchronousEvents events;
+  ASSERT_EQ(events.open(*plain), 0);
+  const auto tell = [&](ibv_event_type type) { events.keep({type, nullptr, 1}); };
+  tell(IBV_EVENT_LID_CHANGE);
+  events.drain(AsynchronousEvents::Use::kKeep);
+  tell(IBV_EVENT_QP_LAST_WQE_REACHED);
+  events.drain(AsynchronousEvents::Use::kDrop);
+  tell(IBV_EVENT_QP_LAST_WQE_REACHED);
+  events.leave();
+  ASSERT_EQ(events.enter(*plain), 0);
+  tell(IBV_EVENT_PORT_ERR);
+  for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ERR}) {
+    device::AsynchronousEvent event;
+    ASSERT_EQ(events.take(&event), 0);
+    EXPECT_EQ(event.type, type);
+  }
+  events.leave();
+}
+
 std::ptrdiff_t descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));

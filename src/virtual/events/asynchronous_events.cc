@@ -5,14 +5,13 @@
 namespace ferry::virt {
 
 int AsynchronousEvents::open(device::Context& device) {
-  if (device.asynchronous_descriptor() < 0) return 0;
   if (const int error = descriptor_.open()) return error;
   return enter(device);
 }
 
 int AsynchronousEvents::enter(device::Context& device) {
   std::lock_guard lock(mutex_);
-  if (descriptor_.number() < 0) return 0;
+  if (descriptor_.number() < 0 || device.asynchronous_descriptor() < 0) return 0;
   if (const int error = descriptor_.watch(device.asynchronous_descriptor())) return error;
   descriptor_.let_device_block(false);
   device_ = &device;
@@ -23,6 +22,7 @@ void AsynchronousEvents::leave() {
   std::lock_guard lock(mutex_);
   descriptor_.unwatch();
   device_ = nullptr;
+  drops_ = false;
 }
 
 // Drops events of objects that the application does not know yet.
@@ -61,8 +61,14 @@ void AsynchronousEvents::forget(const device::Object* shadow) {
   events_.forget(shadow, lock);
 }
 
+void AsynchronousEvents::keep(const device::AsynchronousEvent& event) {
+  std::lock_guard lock(mutex_);
+  if (!drops_) events_.keep(event);
+}
+
 void AsynchronousEvents::drain(Use use) {
   std::lock_guard lock(mutex_);
+  drops_ = true;
   device::AsynchronousEvent event;
   while (take_from_device(&event) == 0) {
     if (use == Use::kDrop) continue;

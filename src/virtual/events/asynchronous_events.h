@@ -8,13 +8,13 @@
 
 namespace ferry::virt {
 
-// The asynchronous events of a device that has a descriptor for them.
+// The asynchronous events of a context whose application waits for them by a descriptor. Some devices have a descriptor
+// for their events as well; others tell the context of each event.
 class AsynchronousEvents {
  public:
-  // 0 or errno. Does nothing for a device without such a descriptor. The device lives at least until
-  // leave().
+  // 0 or errno. The device lives at least until leave().
   int open(device::Context& device);
-  // -1: the device has no such descriptor.
+  // -1: open() was not called: the application has no descriptor.
   int descriptor() const { return descriptor_.number(); }
   // As device::Context::take_asynchronous(), but gives shadows.
   int take(device::AsynchronousEvent* out);
@@ -23,7 +23,11 @@ class AsynchronousEvents {
   // acknowledged those that it took.
   void forget(const device::Object* shadow);
 
-  // Takes the events that wait at the device, to keep them for the application or to drop them.
+  // A device without a descriptor tells of an event, for the application. Throws std::bad_alloc.
+  void keep(const device::AsynchronousEvent& event);
+
+  // Takes the events that wait at the device, to keep them for the application or to drop them. Those that the device
+  // tells of from drain(kKeep) until leave() are dropped: they come from the flush of QPs.
   enum class Use { kKeep, kDrop };
   void drain(Use use);
   void leave();
@@ -36,7 +40,8 @@ class AsynchronousEvents {
 
   SteadyDescriptor descriptor_;
   std::mutex mutex_;                   // guards what follows
-  device::Context* device_ = nullptr;  // null: the device is away
+  device::Context* device_ = nullptr;  // null: the device is away, or has no descriptor
+  bool drops_ = false;
   KeptEvents<device::AsynchronousEvent> events_{descriptor_};
 };
 

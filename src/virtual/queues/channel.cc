@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kBetweenEvents{2};
 
 int Channel::open() {
   if (const int error = descriptor_.open()) return error;
-  return descriptor_.watch(inner->descriptor());
+  return inner != nullptr ? descriptor_.watch(inner->descriptor()) : 0;
 }
 
 device::Cq* Channel::accept(device::Cq& of_device) {
@@ -29,7 +29,7 @@ int Channel::take(device::Cq** out) {
   for (;;) {
     std::unique_lock lock(mutex_);
     if (events_.take(out)) return 0;
-    if (stops_ > 0) {
+    if (stops_ > 0 || inner == nullptr) {
       lock.unlock();
       if (const int error = descriptor_.wait()) return error;
       continue;

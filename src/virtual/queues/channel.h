@@ -10,12 +10,13 @@
 
 namespace ferry::virt {
 
-// A completion channel of a device that has channels. A thread that waits for events waits in the kernel,
-// as without Ferry, and gets them from the device; while CQs are stopped, also from the shadows.
+// A completion channel. A thread that waits for events waits in the kernel, as without Ferry, and gets them from the
+// device, if the device has channels; from a device without channels, and while CQs are stopped, the shadows get the
+// events, and the channel keeps them.
 class Channel final : public Shadow<device::Channel> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  using Shadow::Shadow;
+  using Shadow::Shadow;  // without an object: the device has no channels
 
   // Opens the descriptor, without which the channel is of no use. 0 or errno.
   int open();
@@ -36,7 +37,7 @@ class Channel final : public Shadow<device::Channel> {
   void resume();
   // Takes the events of the device, and keeps those that are for the application. Throws std::bad_alloc.
   void collect();
-  // Keeps an event of a CQ that is stopped for the application. Throws std::bad_alloc.
+  // Keeps an event of a CQ, which did not come by the device's channel, for the application. Throws std::bad_alloc.
   void ring(device::Cq& shadow);
   // While the channel is stopped: wakes the threads that are inside of the channel of the device, until
   // none is inside. 0 or errno; ETIMEDOUT: a thread was still inside at the deadline.

@@ -15,12 +15,16 @@ int Cq::sift(ibv_wc* completions, int count) {
   if (count == 0 || stops_.load(std::memory_order_relaxed) == 0) return count;
   // A completion does not tell whether it is a solicited one; an event too many does no harm.
   if (armed_.exchange(kNot, std::memory_order_relaxed) == kNot) return count;
+  raise();
+  return count;
+}
+
+void Cq::raise() {
   if (channel() != nullptr) {
     channel()->ring(*this);
   } else {
     sink_.completion(*this);
   }
-  return count;
 }
 
 int Cq::poll_slowly(int count, ibv_wc* out) {

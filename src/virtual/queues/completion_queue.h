@@ -62,6 +62,9 @@ class Cq final : public Shadow<device::Cq> {
     return true;
   }
 
+  // Tells the application of an event.
+  void raise();
+
   // Takes all completions from the device, and keeps them for the application.
   void keep_all();
 

@@ -20,13 +20,15 @@ class Shadowing {
 template <typename Base>
 class Shadow : public Base, public Shadowing {
  public:
+  Shadow() = default;
   explicit Shadow(Base& object) { attach(object); }
   device::Object* object_behind() override { return inner; }
   void attach(Base& object) {
     inner = &object;
     object.cookie = static_cast<device::Object*>(this);
   }
-  Base* inner = nullptr;  // null: the device behind is away, or this is a late QP (LateQps)
+  Base* inner =
+      nullptr;  // null: the device behind is away or has no such object, or this is a late QP (LateQps)
 };
 
 // Gives the object behind a shadow of virt::Context; null for null.
