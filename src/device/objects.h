@@ -328,8 +328,9 @@ class Rnic {
   // context.
   virtual std::unique_ptr<Context> open(EventSink& sink, int* error) = 0;
   // The program is on another host now: from now on open() opens the device that has this name
-  // there. name() stays.
+  // there, which name_here() gives. name() stays.
   virtual void follow(const std::string& /*name*/) {}
+  virtual std::string name_here() const { return name(); }
 };
 
 }  // namespace ferry::device

@@ -23,8 +23,8 @@ std::string netdev_of(const std::string& device) {
 }  // namespace
 
 Rnic::Rnic(ibv_device* device, OpenNamed open_named)
-    : device_(device),
-      open_named_(std::move(open_named)),
+    : open_named_(std::move(open_named)),
+      device_(device),
       name_(ibv_get_device_name(device)),
       netdev_(netdev_of(name_)),
       guid_(be64toh(ibv_get_device_guid(device))),
@@ -33,13 +33,26 @@ Rnic::Rnic(ibv_device* device, OpenNamed open_named)
 // Drops device_, which is from a list of another host, or from an older list of this one: the device
 // of this name may have another number now.
 void Rnic::follow(const std::string& name) {
+  std::lock_guard lock(mutex_);
   device_ = nullptr;
-  name_there_ = name;
+  name_here_ = name;
+}
+
+std::string Rnic::name_here() const {
+  std::lock_guard lock(mutex_);
+  return device_ != nullptr ? name_ : name_here_;
 }
 
 std::unique_ptr<device::Context> Rnic::open(device::EventSink& /*sink*/, int* error) {
   const StockErrno stock_errno;
-  ibv_context* context = device_ != nullptr ? ibv_open_device(device_) : open_named_(name_there_);
+  ibv_device* device = nullptr;
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    device = device_;
+    name = name_here_;
+  }
+  ibv_context* context = device != nullptr ? ibv_open_device(device) : open_named_(name);
   if (context == nullptr) {
     *error = errno != 0 ? errno : EIO;
     return nullptr;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "device/objects.h"
@@ -27,11 +28,13 @@ class Rnic final : public device::Rnic {
   int index() const override { return index_; }
   std::unique_ptr<device::Context> open(device::EventSink& sink, int* error) override;
   void follow(const std::string& name) override;
+  std::string name_here() const override;
 
  private:
-  ibv_device* device_;  // null after follow()
   const OpenNamed open_named_;
-  std::string name_there_;
+  mutable std::mutex mutex_;  // guards the two below
+  ibv_device* device_;        // null after follow()
+  std::string name_here_;     // as of follow()
   const std::string name_, netdev_;
   const std::uint64_t guid_;
   const int index_;

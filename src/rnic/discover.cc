@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "device/own_names.h"
 #include "gsi/local.h"
 #include "rnic/attributes.h"
 #include "rnic/context.h"
@@ -66,8 +67,8 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover() try {
   const Settings settings = settings_from_environment();
   std::vector<std::unique_ptr<device::MovableRnic>> rnics;
   for (Netdev& netdev : list_netdevs(settings)) {
-    rnics.push_back(std::make_unique<NetdevRnic>("ferry" + std::to_string(rnics.size()),
-                                                 std::move(netdev), settings));
+    rnics.push_back(
+        std::make_unique<NetdevRnic>(device::own_name(rnics.size()), std::move(netdev), settings));
   }
   return rnics;
 } catch (const std::bad_alloc&) {

@@ -9,7 +9,7 @@ using Call = Calls::Call;
 std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
                                        device::MoveSink& moves, int* error) {
   std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves));
-  context->name_ = context->rnic_->name();
+  context->name_ = context->rnic_->name_here();
   context->device_.context = context->rnic_->open(*context, error);
   if (context->device_.context == nullptr) return nullptr;
   context->command_descriptor_ = context->device_.context->command_descriptor();

@@ -21,6 +21,7 @@ class Rnic final : public device::MovableRnic {
   int index() const override { return inner_->index(); }
   int query(device::PortFacts* out) override { return inner_->query(out); }
   void follow(const std::string& name) override { inner_->follow(name); }
+  std::string name_here() const override { return inner_->name_here(); }
   std::vector<ibv_gid> addresses() const override { return inner_->addresses(); }
   std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
                                                        device::MoveSink& moves,

@@ -85,7 +85,9 @@ int open_context(Device& device, ibv_context** out) {
     context->device = context->rnic->open_movable(*context, *context, &error);
   }
   if (!context->device) return error ? error : EIO;
-  if (context->device->asynchronous_descriptor() >= 0) context->async_events.close();
+  const bool has_own =
+      context->device->asynchronous_descriptor() >= 0 && context->device->command_descriptor() >= 0;
+  if (has_own) context->async_events.close();
   fill_shell(*context, &device.device);
   say_opened(*context->rnic, device.kernel);
   {

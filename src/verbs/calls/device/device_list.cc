@@ -13,6 +13,7 @@
 #include "verbs/chosen_devices.h"
 #include "verbs/devices.h"
 #include "verbs/entry.h"
+#include "verbs/fallback_rnic.h"
 #include "verbs/kernel/virtual_files.h"
 #include "verbs/objects.h"
 #include "verbs/restart.h"
@@ -121,7 +122,8 @@ Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
     if (Device* d = find_kernel_device(all, kernel)) return *d;
   }
   // No lock: hca::Rnic calls functions of this file.
-  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<hca::Rnic>(kernel, open_stock));
+  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<FallbackRnic>(
+      std::make_unique<hca::Rnic>(kernel, open_stock), discover_rnics));
   std::lock_guard lock(all.mutex);
   if (Device* d = find_kernel_device(all, kernel)) return *d;  // another thread made it
   Device& d = add_device(all, std::move(rnic), kernel);
