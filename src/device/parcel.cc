@@ -5,12 +5,12 @@
 
 namespace ferry::device {
 
-Parcel to_parcel(const std::string& kernel_device) {
-  const auto name = std::as_bytes(std::span(kernel_device));
+Parcel to_parcel(const std::string& device_behind) {
+  const auto name = std::as_bytes(std::span(device_behind));
   return {Kind::kVirtual, {}, {name.begin(), name.end()}};
 }
 
-std::string kernel_device_of(const Parcel& parcel) {
+std::string device_behind(const Parcel& parcel) {
   if (parcel.kind != Kind::kVirtual) return {};
   return {reinterpret_cast<const char*>(parcel.bytes.data()), parcel.bytes.size()};
 }

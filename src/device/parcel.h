@@ -23,8 +23,8 @@ struct Parcel {
 };
 
 // The parcel of a kVirtual context is the name of its device of the kernel: to_parcel() makes the parcel, and
-// kernel_device_of() gives the name in it; empty: the parcel is of another kind.
-Parcel to_parcel(const std::string& kernel_device);
-std::string kernel_device_of(const Parcel& parcel);
+// device_behind() gives the name in it; empty: the parcel is of another kind.
+Parcel to_parcel(const std::string& device_behind);
+std::string device_behind(const Parcel& parcel);
 
 }  // namespace ferry::device

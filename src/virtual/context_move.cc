@@ -352,7 +352,7 @@ device::Parcel Context::place() {
 }
 
 int Context::unpark(const device::Parcel& parcel) {
-  const std::string name = device::kernel_device_of(parcel);
+  const std::string name = device::device_behind(parcel);
   if (name.empty() || device_.context != nullptr) return EINVAL;
   name_ = name;
   rnic_->follow(name_);

@@ -124,7 +124,7 @@ TEST_F(DaemonTest, AProgramGetsTheDeviceThatTheCheckHasChosen) {
     v1::BindRequest bind;
     auto* process = bind.add_processes();
     process->set_inner_pid(5);
-    process->add_contexts()->set_kernel_device(device);
+    process->add_contexts()->set_device_behind(device);
     return step(bind, v1::BindReply(), 21);
   };
   EXPECT_NE(bind("rxe0").find("there is no RDMA device rxe7"), std::string::npos);

@@ -29,11 +29,11 @@ TEST(ProcessSlots, ComeBackOutOfParcels) {
   const auto contexts = to_slots(parked);
   ASSERT_EQ(contexts.size(), 2u);
   EXPECT_EQ(contexts[0].netdev, "rdma0");
-  EXPECT_EQ(contexts[0].kernel_device, "");
+  EXPECT_EQ(contexts[0].device_behind, "");
   ASSERT_EQ(contexts[0].slots.size(), 1u);
   EXPECT_EQ(contexts[0].slots[0].descriptor, 9);
   EXPECT_EQ(contexts[0].slots[0].entries, slot.entries);
-  EXPECT_EQ(contexts[1].kernel_device, "rxe0");
+  EXPECT_EQ(contexts[1].device_behind, "rxe0");
   EXPECT_EQ(contexts[1].names, (std::vector{name}));
   EXPECT_TRUE(contexts[1].slots.empty());
 }

@@ -57,7 +57,7 @@ void need_own_devices(ControlServer& control, const std::string& program,
                       const std::vector<FerryProcess>& processes) {
   for (const FerryProcess& process : processes) {
     for (const auto& context : control.status(process.pid, kAnswerLimit).contexts) {
-      const std::string device = device::kernel_device_of(context.place);
+      const std::string device = device::device_behind(context.place);
       if (device.empty()) continue;
       throw Failure(fmt::format(
           "'{}' uses {}, a device of the kernel: ferry move moves it, and nobody can checkpoint it",

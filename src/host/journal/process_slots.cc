@@ -11,9 +11,9 @@ std::vector<ContextSlots> to_slots(std::vector<agent::ParkedContext> contexts) {
   std::vector<ContextSlots> result;
   for (agent::ParkedContext& context : contexts) {
     ContextSlots& added = result.emplace_back(ContextSlots{std::move(context.netdev)});
-    added.kernel_device = device::kernel_device_of(context.parcel);
+    added.device_behind = device::device_behind(context.parcel);
     added.names = std::move(context.names);
-    const bool is_whole = added.kernel_device.empty() ? rnic::to_slots(context.parcel, &added.slots)
+    const bool is_whole = added.device_behind.empty() ? rnic::to_slots(context.parcel, &added.slots)
                                                       : context.parcel.descriptors.empty();
     if (is_whole) continue;
     auto descriptors = agent::descriptors_of(contexts);
@@ -27,8 +27,8 @@ std::vector<agent::ParkedContext> to_parked(const std::vector<ContextSlots>& con
   std::vector<agent::ParkedContext> result;
   for (const ContextSlots& context : contexts) {
     result.push_back({context.netdev,
-                      context.kernel_device.empty() ? rnic::to_parcel(context.slots)
-                                                    : device::to_parcel(context.kernel_device),
+                      context.device_behind.empty() ? rnic::to_parcel(context.slots)
+                                                    : device::to_parcel(context.device_behind),
                       context.names});
   }
   return result;

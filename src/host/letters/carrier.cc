@@ -312,7 +312,7 @@ std::vector<pid_t> Carrier::owners_of(const std::vector<Connection>& connections
   for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
     std::map<device::Letter::End, device::Letter::End> peers;  // by own name
     for (const auto& context : status.contexts) {
-      if (device::kernel_device_of(context.place).empty()) continue;
+      if (device::device_behind(context.place).empty()) continue;
       for (const auto& qp : context.qps)
         peers[{qp.local.address, qp.qpn}] = {qp.peer.address, qp.peer_qpn};
     }

@@ -9,7 +9,7 @@ namespace ferry::host {
 
 ContextSlots from_message(const v1::ContextSlots& message) {
   ContextSlots slots{message.netdev()};
-  slots.kernel_device = message.kernel_device();
+  slots.device_behind = message.device_behind();
   for (const auto& name : message.names()) slots.names.push_back(name_of(name));
   for (const auto& slot : message.slots()) {
     rnic::Slot& added = slots.slots.emplace_back();
@@ -32,7 +32,7 @@ void to_message(const ContextSlots& context, v1::ContextSlots* message) {
     if (slot.has_origin()) to_message(slot.origin, added->mutable_origin());
     added->set_epoch(slot.epoch);
   }
-  message->set_kernel_device(context.kernel_device);
+  message->set_device_behind(context.device_behind);
   for (const auto& name : context.names) to_message(name, message->add_names());
 }
 

@@ -68,8 +68,7 @@ std::string complaint(const device::QpStatus& qp, const Waiting& expected) {
 Peers peers_of(const std::vector<agent::ContextStatus>& contexts) {
   Peers peers;
   for (const auto& context : contexts) {
-    if (!device::kernel_device_of(context.place).empty())
-      continue;  // its peers are told by letters
+    if (!device::device_behind(context.place).empty()) continue;  // its peers are told by letters
     for (const auto& qp : context.qps) {
       if (!is_connected(qp) || has_class(qp, transport::PeerClass::kFerry)) continue;
       (has_class(qp, transport::PeerClass::kUnknown) ? peers.undecided : peers.standard)

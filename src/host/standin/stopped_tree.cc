@@ -455,8 +455,8 @@ bool StoppedTree::fits(const std::vector<ProcessSlots>& places) const {
                                         place.contexts.begin(), place.contexts.end(),
                                         [](const ContextSlots& old, const ContextSlots& now) {
                                           return old.slots.size() == now.slots.size() &&
-                                                 old.kernel_device.empty() ==
-                                                     now.kernel_device.empty();
+                                                 old.device_behind.empty() ==
+                                                     now.device_behind.empty();
                                         });
                     });
 }

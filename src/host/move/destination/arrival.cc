@@ -160,8 +160,8 @@ std::string Arrival::device_here(const std::string& there) const {
 // With mutex_. Takes the slots that were reserved, and binds others for the rest.
 ContextSlots Arrival::bind_context(const ContextSlots& wanted) {
   ContextSlots bound{wanted.netdev};
-  if (!wanted.kernel_device.empty()) {
-    bound.kernel_device = device_here(wanted.kernel_device);
+  if (!wanted.device_behind.empty()) {
+    bound.device_behind = device_here(wanted.device_behind);
     bound.names = wanted.names;
   }
   try {

@@ -427,7 +427,7 @@ void Move::check_here_and_there() {
   }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {
-    if (device::kernel_device_of(context.place).empty()) netdevs.insert(printable(context.netdev));
+    if (device::device_behind(context.place).empty()) netdevs.insert(printable(context.netdev));
     qps_ += context.qps.size();
   }
   if (unit_.netns().empty()) {

@@ -37,7 +37,7 @@ device::Letter::End peer_end(const device::QpStatus& qp) {
 }
 
 bool is_of_kernel(const agent::ContextStatus& context) {
-  return !device::kernel_device_of(context.place).empty();
+  return !device::device_behind(context.place).empty();
 }
 
 // Those of a context over a device of the kernel with QPs of others.
@@ -56,7 +56,7 @@ void add_connections(const agent::ContextStatus& context,
 void Partners::look_at(const std::string& program, pid_t pid, const agent::StatusReply& status,
                        std::vector<Carrier::Connection>* connections) {
   for (const auto& context : status.contexts) {
-    const std::string device = printable(device::kernel_device_of(context.place));
+    const std::string device = printable(device::device_behind(context.place));
     if (device.empty()) continue;
     if (!context.obstacle.empty()) {
       throw Failure(fmt::format("'{}' has {} on {}, which cannot move along", program,
