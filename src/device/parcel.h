@@ -22,7 +22,7 @@ struct Parcel {
   std::vector<std::byte> bytes;
 };
 
-// The parcel of a kVirtual context is the name of its device of the kernel: to_parcel() makes the parcel, and
+// The parcel of a kVirtual context is the name of the device behind the context: to_parcel() makes the parcel, and
 // device_behind() gives the name in it; empty: the parcel is of another kind.
 Parcel to_parcel(const std::string& device_behind);
 std::string device_behind(const Parcel& parcel);

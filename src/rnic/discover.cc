@@ -61,10 +61,7 @@ class NetdevRnic final : public device::MovableRnic {
   const Settings settings_;
 };
 
-}  // namespace
-
-std::vector<std::unique_ptr<device::MovableRnic>> discover() try {
-  const Settings settings = settings_from_environment();
+std::vector<std::unique_ptr<device::MovableRnic>> discover_by(const Settings& settings) try {
   std::vector<std::unique_ptr<device::MovableRnic>> rnics;
   for (Netdev& netdev : list_netdevs(settings)) {
     rnics.push_back(
@@ -73,6 +70,26 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover() try {
   return rnics;
 } catch (const std::bad_alloc&) {
   return {};
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<device::MovableRnic>> discover() try {
+  return discover_by(settings_from_environment());
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+std::unique_ptr<device::MovableRnic> find(const std::string& name) try {
+  Settings settings = settings_from_environment();
+  settings.netdevs.clear();
+  settings.use_ipv4 = settings.use_ipv6 = true;
+  for (auto& rnic : discover_by(settings)) {
+    if (rnic->name() == name) return std::move(rnic);
+  }
+  return nullptr;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 }  // namespace ferry::rnic

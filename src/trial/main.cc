@@ -1,5 +1,5 @@
-// ferry-device-trial finds out whether an RDMA device of this host's kernel has what a program needs that is about to
-// come (virtual/messages/needs.h). It makes all of that with the device, and destroys it again.
+// ferry-device-trial finds out whether an RDMA device of this host's kernel, or one of Ferry's own, has what a program
+// needs that is about to come (virtual/messages/needs.h). It makes all of that with the device, and destroys it again.
 //
 //   ferry-device-trial DEVICE    the needs come from stdin
 //
@@ -13,7 +13,9 @@
 #include <string>
 
 #include "base/failure.h"
+#include "device/own_names.h"
 #include "hca/rnic.h"
+#include "rnic/discover.h"
 #include "virtual/messages/needs.h"
 
 namespace {
@@ -34,16 +36,25 @@ ibv_device* find(const Devices& devices, int count, const std::string& name) {
   throw Failure("no provider of libibverbs knows it");
 }
 
+std::unique_ptr<device::Rnic> find_own(const std::string& name) {
+  auto rnic = rnic::find(name);
+  if (rnic == nullptr) throw Failure("there is no such device of Ferry's");
+  return rnic;
+}
+
 void try_out(const std::string& name) {
   virt::Needs needs;
   const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (!virt::parse(text, &needs)) throw Failure("its needs are malformed");
   int count = 0;
   const Devices devices(ibv_get_device_list(&count), ibv_free_device_list);
-  hca::Rnic rnic(find(devices, count, name), {});
+  const std::unique_ptr<device::Rnic> rnic =
+      device::is_own_name(name)
+          ? find_own(name)
+          : std::make_unique<hca::Rnic>(find(devices, count, name), hca::Rnic::OpenNamed());
   NoEvents events;
   int error = 0;
-  const auto context = rnic.open(events, &error);
+  const auto context = rnic->open(events, &error);
   if (!context) throw Failure("it cannot be opened: " + error_text(error));
   const std::string refusal = virt::try_out(needs, *context);
   if (!refusal.empty()) throw Failure(refusal);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/movable.h"
@@ -10,6 +11,8 @@ namespace ferry::verbs {
 
 // The RNICs of this machine: in libferry.so those of rnic/ (discover_rnics.cc), in a test its fake.
 std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics();
+// The RNIC of this name, whatever FERRY_NETDEV and FERRY_FAMILY say. Null: there is none.
+std::unique_ptr<device::MovableRnic> find_rnic(const std::string& name);
 
 // device_of() gives null when `device` is not ours.
 struct Device;

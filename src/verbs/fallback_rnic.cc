@@ -25,17 +25,14 @@ class MissingRnic final : public device::Rnic {
 
 }  // namespace
 
-std::shared_ptr<device::Rnic> FallbackRnic::find_own(const std::string& name) const {
-  for (auto& rnic : discover_()) {
-    if (rnic->name() == name) return std::move(rnic);
-  }
-  return std::make_shared<MissingRnic>(name);
-}
-
 void FallbackRnic::follow(const std::string& name) {
-  const bool is_own = device::is_own_name(name);
-  auto own = is_own ? find_own(name) : nullptr;
-  if (!is_own) kernel_->follow(name);
+  std::shared_ptr<device::Rnic> own;
+  if (device::is_own_name(name)) {
+    own = find_(name);
+    if (own == nullptr) own = std::make_shared<MissingRnic>(name);
+  } else {
+    kernel_->follow(name);
+  }
   std::lock_guard lock(mutex_);
   own_ = std::move(own);
 }

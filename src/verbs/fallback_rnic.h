@@ -5,7 +5,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "device/movable.h"
 
@@ -15,10 +14,10 @@ namespace ferry::verbs {
 // --to-device ferry0`) one of Ferry's own. The facts are those of the device with which the program began.
 class FallbackRnic final : public device::Rnic {
  public:
-  // `discover` finds Ferry's own devices, each time anew.
-  using Discover = std::function<std::vector<std::unique_ptr<device::MovableRnic>>()>;
-  FallbackRnic(std::unique_ptr<device::Rnic> kernel, Discover discover)
-      : kernel_(std::move(kernel)), discover_(std::move(discover)) {}
+  // Finds one of Ferry's own devices by its name. Null: there is none.
+  using Find = std::function<std::unique_ptr<device::MovableRnic>(const std::string& name)>;
+  FallbackRnic(std::unique_ptr<device::Rnic> kernel, Find find)
+      : kernel_(std::move(kernel)), find_(std::move(find)) {}
 
   const std::string& name() const override { return kernel_->name(); }
   std::string name_here() const override { return now()->name_here(); }
@@ -38,10 +37,8 @@ class FallbackRnic final : public device::Rnic {
     return own_ != nullptr ? own_ : kernel_;
   }
 
-  std::shared_ptr<device::Rnic> find_own(const std::string& name) const;
-
   const std::shared_ptr<device::Rnic> kernel_;
-  const Discover discover_;
+  const Find find_;
   mutable std::mutex mutex_;           // guards own_
   std::shared_ptr<device::Rnic> own_;  // null: the program is on a device of the kernel
 };

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <optional>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "ferryd_here.h"
 #include "host/move/settle.h"
 #include "host/peers/peer.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/stand_in_term.h"
 #include "played_process.h"
@@ -137,6 +139,31 @@ TEST_F(DaemonTest, RefusesADeviceThatIsNotThere) {
   device->set_name("rxe0");
   device->set_wanted("rxe7");
   EXPECT_NE(check(request).find("there is no RDMA device rxe7"), std::string::npos);
+}
+
+TEST_F(DaemonTest, AProgramCanGoOnWithADeviceOfFerrysOwn) {
+  auto request = good_check();
+  auto* device = request.add_kernel_devices();
+  device->set_name("rxe0");
+  device->set_wanted("ferry977");
+  EXPECT_NE(check(request).find("there is no device ferry977 of Ferry's here"), std::string::npos);
+  device->set_wanted("ferry0");
+  device->set_needs("pds 1\n");
+  if (kernel_devices().empty() && !std::filesystem::exists("/sys/module/rdma_rxe")) {
+    EXPECT_EQ(check(request), "");
+    // A program that has one of Ferry's own keeps it where the kernel has none.
+    device->clear_wanted();
+    EXPECT_NE(check(request).find("no other with an active port"), std::string::npos);
+    device->set_name("ferry0");
+    EXPECT_EQ(check(request), "");
+    device->set_needs("mrs 16777216\n");
+    EXPECT_NE(check(request).find("ferry0 has not what the program needs: it has not as many MRs"),
+              std::string::npos);
+    device->set_wanted("ferry0");
+  }
+  device->set_node("uverbs0 (231:192)");
+  EXPECT_NE(check(request).find("as containers have, goes on with a device of the kernel only"),
+            std::string::npos);
 }
 
 TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {

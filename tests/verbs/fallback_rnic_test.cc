@@ -34,15 +34,11 @@ struct Fallback : testing::Test {
   std::shared_ptr<device::fake::Log> log = std::make_shared<device::fake::Log>();
   KernelRnic* kernel = new KernelRnic;
   int own = 1;
-  FallbackRnic rnic{
-      std::unique_ptr<device::Rnic>(kernel), [this] {
-        std::vector<std::unique_ptr<device::MovableRnic>> all;
-        for (int i = 0; i < own; ++i) {
-          const std::string name = "ferry" + std::to_string(i);
-          all.push_back(std::make_unique<device::fake::FakeRnic>(log, name, "eth9", 7));
-        }
-        return all;
-      }};
+  FallbackRnic rnic{std::unique_ptr<device::Rnic>(kernel),
+                    [this](const std::string& name) -> std::unique_ptr<device::MovableRnic> {
+                      if (name != "ferry0" && (own < 2 || name != "ferry1")) return nullptr;
+                      return std::make_unique<device::fake::FakeRnic>(log, name, "eth9", 7);
+                    }};
   NoEvents events;
 
   // True: one of Ferry's own devices was opened.

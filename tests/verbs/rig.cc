@@ -25,6 +25,10 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
   return all;
 }
 
+std::unique_ptr<device::MovableRnic> find_rnic(const std::string& /*name*/) {
+  return nullptr;
+}
+
 std::shared_ptr<device::fake::Log>& fake_log() {
   static auto log = std::make_shared<device::fake::Log>();
   return log;

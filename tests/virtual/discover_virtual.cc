@@ -10,4 +10,8 @@ std::vector<std::unique_ptr<device::MovableRnic>> discover_rnics() {
   return all;
 }
 
+std::unique_ptr<device::MovableRnic> find_rnic(const std::string& name) {
+  return rnic::find(name);
+}
+
 }  // namespace ferry::verbs

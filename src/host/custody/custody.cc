@@ -11,6 +11,7 @@ extern "C" {
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "device/own_names.h"
 #include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/control/caused_lines.h"
@@ -60,8 +61,9 @@ void need_own_devices(ControlServer& control, const std::string& program,
       const std::string device = device::device_behind(context.place);
       if (device.empty()) continue;
       throw Failure(fmt::format(
-          "'{}' uses {}, a device of the kernel: ferry move moves it, and nobody can checkpoint it",
-          program, printable(device)));
+          "'{}' uses {}, {}a device of the kernel: ferry move moves it, and nobody can checkpoint "
+          "it",
+          program, printable(device), device::is_own_name(device) ? "in the place of " : ""));
     }
   }
 }

@@ -21,10 +21,9 @@
 #include "host/letters/carrier.h"
 #include "host/letters/letter_message.h"
 #include "host/letters/moved_names.h"
+#include "host/move/destination/device_choice.h"
 #include "host/move/settle.h"
 #include "host/peers/this_host.h"
-#include "host/proc/device_trial.h"
-#include "host/proc/kernel_devices.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
 #include "host/proc/subprocess.h"
@@ -203,18 +202,10 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from,
                                 netdev, request.program()));
     }
   }
-  if (request.kernel_devices_size() > 0) {
-    const auto here = kernel_devices();
-    for (const auto& device : request.kernel_devices()) {
-      if (!device.wanted().empty()) need_kernel_device(here, device.wanted());
-      const std::string chosen =
-          device.wanted().empty() ? choose_kernel_device(here, device.name()) : device.wanted();
-      if (!device.node().empty()) need_node(chosen, device.node());
-      try_device(chosen, device.needs());
-      auto& answer = *reply->add_chosen_devices();
-      answer.set_name(device.name());
-      answer.set_there(chosen);
-    }
+  for (const auto& device : request.kernel_devices()) {
+    auto& answer = *reply->add_chosen_devices();
+    answer.set_name(device.name());
+    answer.set_there(choose_device(device));
   }
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};

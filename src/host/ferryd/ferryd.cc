@@ -327,8 +327,12 @@ void log_start(const ThisHost& host) {
   QpNames qp_names(residents);
   Carrier carrier(host, control, *directory, qp_names, peers);
   Attestor attestor(host, carrier, peers, std::move(trusted));
-  MovedNames moved_names(host, control, carrier, residents, qp_names, peers,
-                         [] { return !kernel_devices().empty(); });
+  MovedNames moved_names(host, control, carrier, residents, qp_names, peers, [&residents] {
+    const auto all = residents.all();
+    return !kernel_devices().empty() ||
+           std::any_of(all.begin(), all.end(),
+                       [](const auto& resident) { return !resident.names.empty(); });
+  });
   make_image_directory(options.images);
   const auto images = make_image_receiver(options, host);
   DumpTurns dump_turns;

@@ -14,7 +14,8 @@ namespace ferry::host {
 struct ContextSlots {
   std::string netdev;
   std::vector<rnic::Slot> slots = {};
-  std::string device_behind = {};               // then it has no slots; empty: one of our RNICs
+  std::string device_behind =
+      {};  // of a context of shadows, which has no slots; empty: one of our RNICs
   std::vector<device::Letter::End> names = {};  // as in agent::ParkedContext
 };
 

@@ -30,7 +30,8 @@ struct ThisHost;
 // to the processes of its host. Any thread may call.
 class MovedNames {
  public:
-  // Whether programs of this host can have devices of the kernel at all; if not, no other ferryd is asked.
+  // Whether programs of this host can have devices of the kernel, or have had some elsewhere; if not, no other
+  // ferryd is asked.
   using HasDevices = std::function<bool()>;
 
   MovedNames(const ThisHost& host, ControlServer& control, const Carrier& carrier,

@@ -10,6 +10,7 @@
 #include "host/proc/kernel_devices.h"
 #include "host/proc/kernel_qps.h"
 #include "host/standin/residents.h"
+#include "port/slot.h"
 
 namespace ferry::host {
 namespace {
@@ -49,7 +50,15 @@ QpNames::Kernel QpNames::this_kernel() {
           [gids] { gids->forget(); },
           [gids] {
             for (const KernelDevice& device : kernel_devices()) gids->of(device.name);
-          }};
+          },
+          [gids] {
+            std::set<port::Address> all;
+            for (const KernelDevice& device : kernel_devices()) {
+              for (const port::Address& gid : gids->of(device.name)) all.insert(gid);
+            }
+            return all;
+          },
+          udp_slots_of};
 }
 
 std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) const {
@@ -61,12 +70,38 @@ std::set<device::Letter::End> QpNames::there_are(const Kernel::Names& names) con
   }
 }
 
+// After a move the program uses the addresses of the place where it began.
+bool QpNames::Own::has(const device::Letter::End& name) const {
+  if (names_.contains(name)) return true;
+  return std::any_of(slots_.begin(), slots_.end(), [&](const UdpSlot& own) {
+    return (own.address == name.gid || gids_of_slots_.contains(name.gid)) &&
+           (name.qpn == 0 || port::slot_of(name.qpn) == own.slot);
+  });
+}
+
+std::set<port::Address> QpNames::Own::gids() const {
+  std::set<port::Address> gids = gids_of_slots_;
+  for (const auto& name : names_) gids.insert(name.gid);
+  for (const auto& own : slots_) gids.insert(own.address);
+  return gids;
+}
+
 QpNames::Own QpNames::of(pid_t pid) const {
   Own own;
-  const auto brought = residents_.of(pid).names;
-  own.names_.insert(brought.begin(), brought.end());
+  const auto resident = residents_.of(pid);
+  own.names_.insert(resident.names.begin(), resident.names.end());
   std::set<port::Address> brought_gids;
-  for (const auto& old : brought) brought_gids.insert(old.gid);
+  for (const auto& old : resident.names) brought_gids.insert(old.gid);
+  if (resident.has_fallen_back) {
+    // Where a device of the kernel has the address as well, a number can be that of anybody's QP.
+    const auto of_devices = kernel_.gids();
+    own.slots_ = kernel_.slots_of(pid);
+    std::erase_if(own.slots_,
+                  [&](const UdpSlot& slot) { return of_devices.contains(slot.address); });
+    own.gids_of_slots_ = brought_gids;
+    std::erase_if(own.gids_of_slots_,
+                  [&](const port::Address& gid) { return of_devices.contains(gid); });
+  }
   try {
     for (const auto& name : kernel_.names_of(pid)) {
       own.names_.insert(name);

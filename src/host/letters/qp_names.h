@@ -8,23 +8,30 @@
 #include <vector>
 
 #include "device/movable.h"
+#include "host/proc/udp_slots.h"
 #include "host/standin/residents.h"
 
 namespace ferry::host {
 
 // The names of QPs over devices of the kernel for which a process may write and get letters: names of QPs that it has,
 // as the kernel tells; names of QPs that it had and for which it has written or got letters, since QPs are made anew
-// when their peers move; and names that it has brought from another host, as the ferryd there has told (Nomad, 5.1).
+// when their peers move; and names that it has brought from another host, as the ferryd there has told (Nomad, 5.1). A
+// process to which ferryd has given an RNIC of Ferry's own in the place of a device of the kernel has all QPNs of that
+// RNIC's slot, as the kernel tells as well.
 class QpNames {
  public:
   class Own {
    public:
-    bool has(const device::Letter::End& name) const { return names_.contains(name); }
-    const std::set<device::Letter::End>& all() const { return names_; }
+    bool has(const device::Letter::End& name) const;
+    // The GIDs under which the process has names.
+    std::set<port::Address> gids() const;
 
    private:
     friend class QpNames;
     std::set<device::Letter::End> names_;
+    // Of an RNIC of Ferry's own: its slots, and the GIDs by which its QPs are known besides those of the slots.
+    std::vector<UdpSlot> slots_;
+    std::set<port::Address> gids_of_slots_;
   };
 
   // What the kernel tells. Each throws Failure.
@@ -38,6 +45,12 @@ class QpNames {
     std::function<void()> look_again = [] {};
     // Looks now at what takes long to see, so that it is known when a program comes.
     std::function<void()> look_ahead = [] {};
+    // The GIDs of this host's devices of the kernel.
+    std::function<std::set<port::Address>()> gids = [] { return std::set<port::Address>(); };
+    // The slots of the RNICs of Ferry's own that a process has.
+    std::function<std::vector<UdpSlot>(pid_t)> slots_of = [](pid_t) {
+      return std::vector<UdpSlot>();
+    };
   };
 
   explicit QpNames(Residents& residents) : QpNames(residents, this_kernel()) {}

@@ -17,6 +17,7 @@ class GroupPlan;
 class GroupReport;
 class HistoryReply;
 class HistoryRequest;
+class KernelDevice;
 class Letter;
 class LettersReply;
 class LettersRequest;

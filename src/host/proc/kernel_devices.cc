@@ -1,16 +1,12 @@
 #include "host/proc/kernel_devices.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -54,26 +50,6 @@ std::optional<port::Address> parse_gid(const std::string& text) {
   }
   if (gid == port::Address{}) return std::nullopt;
   return gid;
-}
-
-// The IPv4 and IPv6 addresses of the host's interfaces, each behind its interface's name.
-std::set<std::string> addresses_of_interfaces() {
-  std::set<std::string> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr) continue;
-    char text[INET6_ADDRSTRLEN] = "";
-    const int family = each->ifa_addr->sa_family;
-    const void* address = nullptr;
-    if (family == AF_INET) address = &reinterpret_cast<sockaddr_in*>(each->ifa_addr)->sin_addr;
-    if (family == AF_INET6) address = &reinterpret_cast<sockaddr_in6*>(each->ifa_addr)->sin6_addr;
-    if (address == nullptr) continue;
-    ::inet_ntop(family, address, text, sizeof text);
-    all.insert(std::string(each->ifa_name) + ' ' + text);
-  }
-  return all;
 }
 
 }  // namespace
@@ -170,10 +146,12 @@ std::string choose_kernel_device(const std::vector<KernelDevice>& devices,
     if (device.is_active) active.push_back(device.name);
   }
   if (active.size() == 1) return active.front();
-  throw Failure(fmt::format("there is no RDMA device {}, and {}", name,
-                            active.empty() ? "no other with an active port"
-                                           : "more than one other; give one of them this name "
-                                             "(rdma dev set)"));
+  throw Failure(fmt::format(
+      "there is no RDMA device {}, and {}", name,
+      active.empty()
+          ? "no other with an active port; with --to-device ferry0 the program goes on with "
+            "Ferry's own"
+          : "more than one other; name one of them (--to-device)"));
 }
 
 void need_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name) {

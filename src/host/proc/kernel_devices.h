@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host/proc/addresses.h"
 #include "host/proc/process_facts.h"
 #include "port/endpoint.h"
 
@@ -43,7 +44,7 @@ class KernelGids {
   using Clock = std::chrono::steady_clock;
   struct Seen {
     std::vector<port::Address> gids;
-    std::set<std::string> addresses;  // of the host's interfaces, at that time
+    InterfaceAddresses addresses;  // at that time
     Clock::time_point at;
   };
   std::mutex mutex_;

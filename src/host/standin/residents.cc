@@ -34,7 +34,7 @@ Residents::Residents(std::string path) : path_(std::move(path)) {
 // The file is empty when there are no residents; else
 // {"boot":7,"residents":[{"pid":4711,"started":815,"network":4026531840,
 //                         "places":[{"origin":"10.0.0.1/0","place":"{...}"}],
-//                         "names":[{"gid":"10.0.0.1","qpn":17}]}]}
+//                         "names":[{"gid":"10.0.0.1","qpn":17}],"fallen_back":false}]}
 void Residents::load() {
   std::ifstream file(path_);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
@@ -59,6 +59,7 @@ void Residents::load() {
         const auto gid = port::parse_address(name.at("gid").get<std::string>());
         if (gid) resident.names.push_back({*gid, name.at("qpn").get<std::uint32_t>()});
       }
+      resident.has_fallen_back = each.value("fallen_back", false);
       entries_[resident.pid] = std::move(entry);
     }
   } catch (const json::exception& error) {
@@ -82,7 +83,8 @@ void Residents::save() const {
                          {"started", entry.started},
                          {"network", entry.resident.network},
                          {"places", std::move(places)},
-                         {"names", std::move(names)}});
+                         {"names", std::move(names)},
+                         {"fallen_back", entry.resident.has_fallen_back}});
   }
   std::string text;  // empty: takes no room of a disk that is full
   if (!residents.empty()) {

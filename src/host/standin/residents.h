@@ -25,6 +25,8 @@ class Residents {
     std::uint64_t network = 0;  // inode of its sockets' network namespace; 0: not known
     std::vector<Place> places;
     std::vector<device::Letter::End> names = {};  // of QPs over devices of the kernel
+    // It has come with a device of the kernel, and goes on with an RNIC of Ferry's own.
+    bool has_fallen_back = false;
 
     bool operator==(const Resident&) const = default;
   };

@@ -8,6 +8,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "device/own_names.h"
 #include "gsi/local.h"
 #include "host/directory/places.h"
 #include "host/proc/process_facts.h"
@@ -78,7 +79,9 @@ void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, 
   Residents::Resident resident = residents_.of(pid);
   resident.places.clear();
   const auto former = std::exchange(resident.names, {});
+  resident.has_fallen_back = false;
   for (const auto& context : contexts) {
+    resident.has_fallen_back |= device::is_own_name(context.device_behind);
     for (const auto& name : context.names) {
       // A process that comes back has moved nowhere, and brings no GIDs that it did not have before.
       const bool is_gid = name.qpn == 0;

@@ -16,9 +16,9 @@ extern "C" {
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/move/destination/device_choice.h"
 #include "host/move/slots_message.h"
 #include "host/peers/this_host.h"
-#include "host/proc/kernel_devices.h"
 #include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/silence.h"
@@ -153,7 +153,7 @@ std::string Arrival::device_here(const std::string& there) const {
     throw Failure(fmt::format("'{}' has opened {} since {} has looked for such a device; try again",
                               program_, printable(there), host_.name));
   }
-  need_kernel_device(kernel_devices(), found->second);
+  need_device(found->second);
   return found->second;
 }
 

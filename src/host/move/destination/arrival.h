@@ -164,7 +164,7 @@ class Arrival : public UnderWay {
   std::string netns_;  // path; of a program that is_checkpointed() once it is held
   std::string images_;
   std::vector<rnic::Slot> reserved_;  // bound before the program is stopped
-  // The names of devices of the kernel, from those at the source to those here, as the check has chosen.
+  // The names of the devices behind shadows, from those at the source to those here, as the check has chosen.
   std::map<std::string, std::string> devices_;
   std::optional<NetworkRules> silence_;  // until the commit, where the runtime makes the network
   std::optional<Announcer> announcer_;

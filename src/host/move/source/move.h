@@ -174,7 +174,7 @@ class Move : public UnderWay {
                                       // the dump
   Peer& peer_;
   std::string host_there_;  // the destination's name
-  // Devices of the kernel that the program has, and those that the destination has chosen for it.
+  // Devices behind shadows that the program has, and those that the destination has chosen for it.
   std::map<std::string, std::string> chosen_devices_;
   std::shared_ptr<void> network_;  // the container's; released when nobody holds it any more
   StoppedTree tree_;

@@ -122,8 +122,8 @@ Device& device_for(Known& all, ibv_device* kernel, bool* kept) {
     if (Device* d = find_kernel_device(all, kernel)) return *d;
   }
   // No lock: hca::Rnic calls functions of this file.
-  auto rnic = std::make_unique<virt::Rnic>(std::make_unique<FallbackRnic>(
-      std::make_unique<hca::Rnic>(kernel, open_stock), discover_rnics));
+  auto rnic = std::make_unique<virt::Rnic>(
+      std::make_unique<FallbackRnic>(std::make_unique<hca::Rnic>(kernel, open_stock), find_rnic));
   std::lock_guard lock(all.mutex);
   if (Device* d = find_kernel_device(all, kernel)) return *d;  // another thread made it
   Device& d = add_device(all, std::move(rnic), kernel);

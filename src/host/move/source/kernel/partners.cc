@@ -9,6 +9,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "device/own_names.h"
 #include "device/parcel.h"
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_facts.h"
@@ -36,7 +37,7 @@ device::Letter::End peer_end(const device::QpStatus& qp) {
   return {qp.peer.address, qp.peer_qpn};
 }
 
-bool is_of_kernel(const agent::ContextStatus& context) {
+bool has_shadows(const agent::ContextStatus& context) {
   return !device::device_behind(context.place).empty();
 }
 
@@ -98,21 +99,24 @@ void Partners::look(const std::string& program, pid_t root,
   std::vector<Carrier::Connection> connections;
   for (const pid_t pid : process_tree(root)) {
     const auto opened = opened_device_files(pid);
-    if (opened.empty()) continue;
     const bool is_ferrys =
         std::any_of(processes.begin(), processes.end(),
                     [&](const FerryProcess& process) { return process.pid == pid; });
     agent::StatusReply status;
     if (is_ferrys) status = control_.status(pid, kStatusLimit);
-    const auto contexts =
-        std::count_if(status.contexts.begin(), status.contexts.end(), is_of_kernel);
-    if (opened.size() > static_cast<std::size_t>(contexts)) {
+    const auto& contexts = status.contexts;
+    // A context that goes on with an RNIC of Ferry's own has no such file.
+    const auto with_file = std::count_if(contexts.begin(), contexts.end(), [](const auto& context) {
+      return has_shadows(context) && !device::is_own_name(device::device_behind(context.place));
+    });
+    if (opened.size() > static_cast<std::size_t>(with_file)) {
       throw Failure(fmt::format(
           "process {} ({}): descriptor {} ({}) is an RDMA device of the kernel that was not opened "
           "through Ferry; start the program with ferry run --device",
           pid, program_name(pid).value_or("?"), opened.front().number,
           printable(opened.front().target)));
     }
+    if (std::none_of(contexts.begin(), contexts.end(), has_shadows)) continue;
     look_at(program, pid, status, &connections);
     attestor_.need_trusted(pid);
   }
@@ -171,7 +175,7 @@ std::optional<std::vector<Carrier::Connection>> Partners::connections_of(pid_t r
     const auto status = statuses.find(process.pid);
     if (status == statuses.end()) return std::nullopt;
     for (const auto& context : status->second.contexts) {
-      if (is_of_kernel(context)) add_connections(context, &connections);
+      if (has_shadows(context)) add_connections(context, &connections);
     }
   }
   return connections;
@@ -186,8 +190,10 @@ std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& p
   for (const pid_t pid : pids) {
     own_[pid] = names_.of_again(pid);
     // A stop that is given up can leave the process with other QPs, which nobody else has named.
-    for (const auto& name : own_[pid].all()) {
-      if (ud_qpns_[pid].contains(name.qpn)) names_.remember(pid, name);
+    for (const port::Address& gid : own_[pid].gids()) {
+      for (const std::uint32_t qpn : ud_qpns_[pid]) {
+        if (own_[pid].has({gid, qpn})) names_.remember(pid, {gid, qpn});
+      }
     }
   }
   return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
