@@ -11,6 +11,8 @@
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=tests/machines/kernel_containers.sh
 source "$(dirname "$0")/kernel_containers.sh"
+# shellcheck source=tests/machines/other_devices.sh
+source "$(dirname "$0")/other_devices.sh"
 
 serves() { await "the ferryd of $1 serves" vm "$1" 'systemctl is-active ferryd && ferry ps' >/dev/null; }
 
@@ -164,6 +166,9 @@ group_device() {
 
   later_connections
   ok 'clients connect with servers that have moved, and with others there'
+
+  other_devices
+  ok "a program goes on with a device of another name, and with Ferry's own RNIC where the kernel has none"
 
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
