@@ -14,7 +14,8 @@ std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, devic
   if (context->device_.context == nullptr) return nullptr;
   context->command_descriptor_ = context->device_.context->command_descriptor();
   // A device of the kernel has descriptors for its events. The application keeps those, also on a device without.
-  if (context->rnic_->index() >= 0) *error = context->events_.open(*context->device_.context);
+  if (context->rnic_->index() >= 0 || context->device_.context->asynchronous_descriptor() >= 0)
+    *error = context->events_.open(*context->device_.context);
   return *error == 0 ? std::move(context) : nullptr;
 }
 
@@ -142,6 +143,9 @@ int Context::create_cq(const device::CqInit& init, device::Cq** out) {
   const Call call(calls_);
   device::CqInit wanted = init;
   wanted.channel = behind(init.channel);
+  wanted.vector %=
+      device_.context
+          ->completion_vectors();  // of the device on which the program began, there were more
   const int error = keep<Cq>(
       out, [&](device::Cq** made) { return device_.context->create_cq(wanted, made); }, init,
       std::ref(calls_), std::ref(returns_), std::ref(sink_));
@@ -350,13 +354,15 @@ void Context::acknowledge(const device::AsynchronousEvent& event) {
   events_.acknowledge(event);
 }
 
-void Context::completion(device::Cq& cq) {
+// These two run under the locks of the device behind: without memory, the event is lost.
+void Context::completion(device::Cq& cq) try {
   device::Cq* shadow = shadow_of(cq);
   if (shadow != nullptr && static_cast<Cq*>(shadow)->raised()) static_cast<Cq*>(shadow)->raise();
+} catch (const std::bad_alloc&) {
 }
 
 // Drops an event of an object that the application does not know yet.
-void Context::asynchronous(ibv_event_type type, device::Object* object) {
+void Context::asynchronous(ibv_event_type type, device::Object* object) try {
   device::Object* shadow = object != nullptr ? shadow_of(*object) : nullptr;
   if (object != nullptr && shadow == nullptr) return;
   if (events_.descriptor() >= 0) {
@@ -364,6 +370,7 @@ void Context::asynchronous(ibv_event_type type, device::Object* object) {
   } else {
     sink_.asynchronous(type, shadow);
   }
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace ferry::virt

@@ -29,6 +29,10 @@ constexpr milliseconds kFlushLimit{5000};
 // receive later than it has acknowledged the message.
 constexpr milliseconds kSettling{1};
 constexpr std::chrono::microseconds kBetweenSweeps{20};
+// What MRs of any device take; Needs has atomics and memory windows by themselves.
+constexpr unsigned kPlainAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                  IBV_ACCESS_MW_BIND;
 
 }  // namespace
 
@@ -57,10 +61,19 @@ const char* Context::obstacle() {
 std::string Context::needs() {
   Needs needs;
   shadows_.for_each<Pd>([&](const Pd&) { ++needs.pds; });
-  shadows_.for_each<Mr>([&](const Mr&) { ++needs.mrs; });
+  shadows_.for_each<Mr>([&](const Mr& mr) {
+    ++needs.mrs;
+    if (mr.is_null) {
+      needs.null_mrs = true;
+    } else if ((mr.init.access & ~kPlainAccess) != 0) {
+      needs.accesses.insert(mr.init.access);
+    }
+  });
   shadows_.for_each<Mw>([&](const Mw& window) { ++needs.mws[window.type]; });
-  shadows_.for_each<Cq>(
-      [&](const Cq& cq) { ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())]; });
+  shadows_.for_each<Cq>([&](const Cq& cq) {
+    ++needs.cqs[static_cast<std::uint32_t>(cq.wanted_capacity())];
+    if (const std::uint32_t features = cq.features()) needs.cq_features.insert(features);
+  });
   shadows_.for_each<Srq>([&](const Srq& srq) { ++needs.srqs[srq.needs()]; });
   shadows_.for_each<Qp>([&](const Qp& qp) {
     ++needs.qps[{qp.init().type, qp.init().srq != nullptr, qp.init().cap}];
@@ -288,7 +301,9 @@ int Context::make_queues_anew() {
   }
   for (Cq* cq : shadows_.all<Cq>()) {
     device::Cq* made = nullptr;
-    if (const int error = device_.context->create_cq(cq->remade(), &made)) return error;
+    device::CqInit init = cq->remade();
+    init.vector %= device_.context->completion_vectors();  // another device may have fewer
+    if (const int error = device_.context->create_cq(init, &made)) return error;
     if (const int error = cq->enter_device(*made)) return error;
     cq->rename_by(*device_.numbers);
   }

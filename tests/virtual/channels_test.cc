@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "channel_rnic.h"
@@ -292,11 +294,27 @@ TEST_F(Fallback, TheDescriptorOfAChannelStaysAndTellsOfEvents) {
   EXPECT_EQ(channel->descriptor(), descriptor);
 }
 
+// Waits until the kernel says that the thread sleeps.
+void await_sleep(const std::atomic<pid_t>& thread) {
+  for (char state = 0; state != 'S';) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string skipped;
+    std::getline(file, skipped, ')');
+    file >> state;
+  }
+}
+
 TEST_F(Fallback, AThreadThatWaitsGetsItsEventFromEitherDevice) {
   for (const bool back : {false, true}) {
     ASSERT_EQ(cq->arm(false), 0);
-    std::thread application([&] { EXPECT_EQ(take(), cq); });
+    std::atomic<pid_t> thread = 0;
+    std::thread application([&] {
+      thread = ::gettid();
+      EXPECT_EQ(take(), cq);
+    });
     if (back) {
+      while (thread == 0) std::this_thread::yield();
+      await_sleep(thread);
       return_home();
     } else {
       await_somebody_inside();
@@ -380,6 +398,20 @@ TEST_F(Fallback, AsynchronousEventsOfEitherDeviceComeByTheSameDescriptor) {
   EXPECT_EQ(event.type, IBV_EVENT_PORT_ERR);
 }
 
+// The device has fewer completion vectors, and no moderation.
+TEST_F(Fallback, ACqKeepsNeitherItsVectorNorItsModeration) {
+  device::CqInit init{10};
+  init.vector = 0;
+  device::Cq* other = nullptr;
+  ASSERT_EQ(context->create_cq(init, &other), 0);
+  init.vector = 63;
+  ASSERT_EQ(context->create_cq(init, &other), 0);
+  fall_back();
+  ASSERT_EQ(other->moderate(4, 100), 0);
+  return_home();
+  fall_back();
+}
+
 // A device without a descriptor tells of events while its QPs are flushed.
 TEST_F(Fallback, EventsOfTheFlushAreNotForTheApplication) {
   LoopbackRnic loopback;
@@ -391,13 +423,14 @@ TEST_F(Fallback, EventsOfTheFlushAreNotForTheApplication) {
   const auto tell = [&](ibv_event_type type) { events.keep({type, nullptr, 1}); };
   tell(IBV_EVENT_LID_CHANGE);
   events.drain(AsynchronousEvents::Use::kKeep);
-  tell(IBV_EVENT_QP_LAST_WQE_REACHED);
+  events.keep({IBV_EVENT_QP_LAST_WQE_REACHED, a, 1});
   events.drain(AsynchronousEvents::Use::kDrop);
-  tell(IBV_EVENT_QP_LAST_WQE_REACHED);
+  events.keep({IBV_EVENT_QP_LAST_WQE_REACHED, a, 1});
+  tell(IBV_EVENT_PORT_ACTIVE);
   events.leave();
   ASSERT_EQ(events.enter(*plain), 0);
   tell(IBV_EVENT_PORT_ERR);
-  for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ERR}) {
+  for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR}) {
     device::AsynchronousEvent event;
     ASSERT_EQ(events.take(&event), 0);
     EXPECT_EQ(event.type, type);

@@ -64,15 +64,17 @@ TEST_P(MalformedNeeds, AreRefused) {
   Needs needs;
   EXPECT_FALSE(parse(GetParam(), &needs));
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, MalformedNeeds,
-    ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1", "pds 99999999999999999999",
-                      "pds 16777217", "pds 16777216\npds 1", "mws 1", "mws 0 1", "mws 3 1",
-                      "mws 1 1 1", "cqs 1", "cqs 1 2 3", "srqs 1 1", "qps 2 0 16 16 1 1 64",
-                      "qps 2 2 16 16 1 1 64 1", "qps 8 0 16 16 1 1 64 1",
-                      "qps 2 0 16 16 1 1 64 1 1", "gid 1 2 0000", "gid 256 2 0000", "mtu 0",
-                      "mtu 6", "gid 1 3 00000000000000000000ffff0a4f0001",
-                      "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1", "\n"));
+INSTANTIATE_TEST_SUITE_P(All, MalformedNeeds,
+                         ::testing::Values("pds", "pds -1", "pds 1 2", "pds x", "pds 0x1",
+                                           "pds 99999999999999999999", "pds 16777217",
+                                           "pds 16777216\npds 1", "mws 1", "mws 0 1", "mws 3 1",
+                                           "mws 1 1 1", "cqs 1", "cqs 1 2 3", "srqs 1 1",
+                                           "qps 2 0 16 16 1 1 64", "qps 2 2 16 16 1 1 64 1",
+                                           "qps 8 0 16 16 1 1 64 1", "qps 2 0 16 16 1 1 64 1 1",
+                                           "gid 1 2 0000", "gid 256 2 0000", "mtu 0", "mtu 6",
+                                           "gid 1 3 00000000000000000000ffff0a4f0001",
+                                           "gid 1 2 00000000000000000000ffff0a4f000g", "windows 1",
+                                           "cq_features 8", "access", "null_mrs", "\n"));
 
 struct Trial : ::testing::Test, device::EventSink {
   std::shared_ptr<Log> log = std::make_shared<Log>();
@@ -128,6 +130,20 @@ TEST_F(Trial, WhatTheDeviceRefusesIsNamed) {
   EXPECT_EQ(try_out(needs, *context), "");
   needs.mrs = 11;
   EXPECT_EQ(try_out(needs, *context), "it has not as many MRs");
+}
+
+TEST_F(Trial, KindsThatSomeDevicesRefuse) {
+  needs.accesses = {IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE};
+  needs.null_mrs = true;
+  needs.cq_features = {Needs::kTimestamps};
+  Needs read;
+  ASSERT_TRUE(parse(encode(needs), &read));
+  EXPECT_EQ(encode(read), encode(needs));
+  EXPECT_EQ(try_out(read, *context), "");
+  EXPECT_EQ(count("reg_mr"), 4u);
+  EXPECT_EQ(count("create_cq"), 3u);
+  log->fail_next("alloc_null_mr", EOPNOTSUPP);
+  EXPECT_EQ(try_out(read, *context), "0 of 1 MRs without memory: Operation not supported");
 }
 
 TEST_F(Trial, LimitsPortsAndGids) {

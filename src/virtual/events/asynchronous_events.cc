@@ -63,7 +63,7 @@ void AsynchronousEvents::forget(const device::Object* shadow) {
 
 void AsynchronousEvents::keep(const device::AsynchronousEvent& event) {
   std::lock_guard lock(mutex_);
-  if (!drops_) events_.keep(event);
+  if (!drops_ || event.object == nullptr) events_.keep(event);
 }
 
 void AsynchronousEvents::drain(Use use) {

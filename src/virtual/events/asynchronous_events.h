@@ -26,8 +26,8 @@ class AsynchronousEvents {
   // A device without a descriptor tells of an event, for the application. Throws std::bad_alloc.
   void keep(const device::AsynchronousEvent& event);
 
-  // Takes the events that wait at the device, to keep them for the application or to drop them. Those that the device
-  // tells of from drain(kKeep) until leave() are dropped: they come from the flush of QPs.
+  // Takes the events that wait at the device, to keep them for the application or to drop them. Events of objects that
+  // the device tells of from drain(kKeep) until leave() are dropped: they come from the flush of QPs.
   enum class Use { kKeep, kDrop };
   void drain(Use use);
   void leave();

@@ -15,6 +15,8 @@ namespace {
 
 // The most objects of one kind, and the largest number in a line: a text that asks for more is refused.
 constexpr std::uint32_t kMost = 1u << 24;
+constexpr std::uint32_t kAllCqFeatures =
+    Needs::kTimestamps | Needs::kWallclock | Needs::kIgnoreOverrun;
 
 void put_hex(std::ostream& out, const ibv_gid& gid) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -110,6 +112,9 @@ bool parse_line(const std::string& text, Needs* needs) {
   if (kind == "served_reads")
     return needs->served_reads = std::max(needs->served_reads, value), true;
   if (kind == "atomics") return needs->atomics |= value != 0, true;
+  if (kind == "access") return needs->accesses.insert(value), true;
+  if (kind == "null_mrs") return needs->null_mrs |= value != 0, true;
+  if (kind == "cq_features") return needs->cq_features.insert(value), value <= kAllCqFeatures;
   if (kind != "mtu" || value < IBV_MTU_256 || value > IBV_MTU_4096) return false;
   needs->mtu = std::max(needs->mtu, static_cast<ibv_mtu>(value));
   return true;
@@ -181,6 +186,7 @@ class Trial {
     device::Mr* mr = nullptr;
     std::string refusal = make("MRs", std::min(needs_.mrs, kMostRegions), &mr,
                                [&](device::Mr** out) { return device_.reg_mr(region, out); });
+    if (refusal.empty()) refusal = features(region);
     device::Mw* mw = nullptr;
     for (const auto& [type, count] : needs_.mws) {
       if (!refusal.empty()) return refusal;
@@ -222,6 +228,35 @@ class Trial {
                        init.type = wanted.type;
                        return device_.create_qp(&init, out);
                      });
+    }
+    return refusal;
+  }
+
+  // One object of each kind that some devices refuse.
+  std::string features(device::MrInit region) {
+    std::string refusal;
+    device::Mr* mr = nullptr;
+    for (const std::uint32_t access : needs_.accesses) {
+      if (!refusal.empty()) return refusal;
+      region.access = access;
+      region.iova =
+          (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(&byte_);
+      refusal = make("MRs with the access flags " + std::to_string(access), 1, &mr,
+                     [&](device::Mr** out) { return device_.reg_mr(region, out); });
+    }
+    if (refusal.empty() && needs_.null_mrs)
+      refusal = make("MRs without memory", 1, &mr,
+                     [&](device::Mr** out) { return device_.alloc_null_mr(region.pd, out); });
+    device::Cq* cq = nullptr;
+    for (const std::uint32_t features : needs_.cq_features) {
+      if (!refusal.empty()) return refusal;
+      device::CqInit init;
+      init.cqe = 1;
+      init.timestamps = (features & Needs::kTimestamps) != 0;
+      init.wallclock = (features & Needs::kWallclock) != 0;
+      init.ignore_overrun = (features & Needs::kIgnoreOverrun) != 0;
+      refusal = make("CQs with timestamps or without overrun", 1, &cq,
+                     [&](device::Cq** out) { return device_.create_cq(init, out); });
     }
     return refusal;
   }
@@ -277,6 +312,9 @@ std::string encode(const Needs& needs) {
     put_hex(out, entry.gid);
     out << '\n';
   }
+  for (const std::uint32_t access : needs.accesses) out << "access " << access << '\n';
+  for (const std::uint32_t features : needs.cq_features) out << "cq_features " << features << '\n';
+  if (needs.null_mrs) out << "null_mrs 1\n";
   out << "mtu " << needs.mtu << "\nreads " << needs.reads << "\nserved_reads " << needs.served_reads
       << "\natomics " << needs.atomics << '\n';
   return out.str();

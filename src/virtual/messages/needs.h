@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,6 +36,11 @@ struct Needs {
   std::uint32_t pds = 0, mrs = 0;
   std::map<ibv_mw_type, std::uint32_t> mws;    // how many memory windows, by their type
   std::map<std::uint32_t, std::uint32_t> cqs;  // how many CQs, by their number of entries
+  // What some devices refuse: the ibv_access_flags of MRs, MRs without memory, and CQs with these features.
+  std::set<std::uint32_t> accesses;
+  bool null_mrs = false;
+  enum CqFeatures : std::uint32_t { kTimestamps = 1, kWallclock = 2, kIgnoreOverrun = 4 };
+  std::set<std::uint32_t> cq_features;
   std::map<Srq, std::uint32_t> srqs;
   std::map<Qp, std::uint32_t> qps;
   std::vector<ibv_gid_entry> gids;  // the sources of connected QPs and of AHs: port, type and GID

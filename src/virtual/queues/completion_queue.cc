@@ -1,5 +1,6 @@
 #include "virtual/queues/completion_queue.h"
 
+#include <cerrno>
 #include <utility>
 
 namespace ferry::virt {
@@ -181,7 +182,9 @@ int Cq::enter_device(device::Cq& object) {
   const auto lock = gate_.lock();
   attach(object);
   if (moderated_count_ != 0 || moderated_period_ != 0) {
-    return inner->moderate(moderated_count_, moderated_period_);
+    // A device without moderation raises more events than the application needs.
+    const int error = inner->moderate(moderated_count_, moderated_period_);
+    return error == EOPNOTSUPP ? 0 : error;
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 
+#include "virtual/messages/needs.h"
 #include "virtual/queues/channel.h"
 #include "virtual/queues/renamed_queues.h"
 #include "virtual/shadows/objects.h"
@@ -47,6 +48,12 @@ class Cq final : public Shadow<device::Cq> {
   int capacity() const override;
   // The capacity that the application asked for.
   int wanted_capacity() const { return init_.cqe; }
+  // Those of Needs::CqFeatures that the application uses.
+  std::uint32_t features() const {
+    return (init_.timestamps ? Needs::kTimestamps : 0u) |
+           (init_.wallclock ? Needs::kWallclock : 0u) |
+           (init_.ignore_overrun ? Needs::kIgnoreOverrun : 0u);
+  }
   int moderate(std::uint16_t count, std::uint16_t period) override;
   void acknowledge() override {
     if (channel() != nullptr) channel()->acknowledge(*this);
