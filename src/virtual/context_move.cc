@@ -149,6 +149,7 @@ int Context::drain(Deadline deadline) {
     qp->hold();
     if (qp->inner->state() == IBV_QPS_RTS) sending.push_back(qp);
   }
+  for (Cq* cq : shadows_.all<Cq>()) cq->keep_use();
   const int error = await(sending, deadline, [](Qp& qp) { return qp.sends_are_done(); });
   const Deadline settled = steady_clock::now() + kSettling;
   while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();

@@ -141,6 +141,11 @@ bool Cq::sweep() {
   return sweep_locked();
 }
 
+void Cq::keep_use() {
+  const auto lock = gate_.lock();
+  for (const Kept& kept : kept_) returns_.keep_use(kept.completion.qp_num);
+}
+
 void Cq::leave_device() {
   const auto lock = gate_.lock();
   inner = queue_ = nullptr;

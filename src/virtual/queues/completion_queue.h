@@ -84,6 +84,9 @@ class Cq final : public Shadow<device::Cq> {
   // Takes the completions that wait, and keeps those that are for the application. True: completions
   // waited, the application's or others.
   bool sweep();
+  // Completions that have been kept before, and that the application has not polled yet, are signs that their QPs
+  // are in use (Returns::note_use()).
+  void keep_use();
   // The CQ of the device is about to end; the gate stays shut.
   void leave_device();
   // Gives the CqInit with which the CQ is made anew.

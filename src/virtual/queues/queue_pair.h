@@ -125,8 +125,8 @@ class Qp final : public Shadow<device::Qp> {
   void hold();
   // Ends what hold() has begun: to note whether the program uses the QP.
   void settle();
-  // Whether completions for the program came between hold() and settle(), or requests are held. Receives
-  // that wait do not count.
+  // Whether completions for the program came between hold() and settle(), or waited for the program at hold(), or
+  // requests are held. Receives that wait do not count.
   bool is_in_use();
   // Whether the device has done all requests: a marker behind them has come back, or the QP has failed.
   // False: not yet; the caller sweeps completions, and asks again. Before, a UD QP has got its path

@@ -45,6 +45,11 @@ void Returns::note_use(std::uint32_t qpn) {
   update();
 }
 
+void Returns::keep_use(std::uint32_t qpn) {
+  std::lock_guard lock(mutex_);
+  if (const auto used = used_.find(qpn); used != used_.end()) used->second = true;
+}
+
 bool Returns::forget_use(std::uint32_t qpn) {
   std::lock_guard lock(mutex_);
   const auto found = used_.find(qpn);

@@ -31,6 +31,8 @@ class Returns {
   // Notes from now on, until forget_use(), whether the application gets completions of this QP. `qpn`: as
   // the application knows it.
   void note_use(std::uint32_t qpn);
+  // A completion of this QP waits for the application.
+  void keep_use(std::uint32_t qpn);
   // Ends what note_use() began. True: the application got completions.
   bool forget_use(std::uint32_t qpn);
 

@@ -32,6 +32,9 @@ void QpStops::hold(Qp& qp) {
   device_.learn_gids();
   stop_queues(qp);
   qp.hold();
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->keep_use();
+  }
   late_.erase(&qp);
 }
 
