@@ -136,9 +136,10 @@ class MovableContext : public Context {
   virtual int restore(ObjectType type, RestoreCommand command, std::span<const std::byte> record,
                       Object** object) = 0;
 
-  // For a device whose peers have to be told by letters. suspend_peers() asks the peers to stop; when
-  // peers_are_suspended(), quiesce() follows, or release_peers() lets the peers go on. Until resume() both ends talk by
-  // letters. While progress() gives true, it is to be called again and again.
+  // For a device whose peers have to be told by letters. suspend_peers() asks the peers to stop, those of idle QPs
+  // first: these may leave the device then. When peers_are_suspended(), quiesce() follows, or release_peers() lets the
+  // peers go on. Until resume() both ends talk by letters. While progress() gives true, it is to be called again and
+  // again.
   virtual void suspend_peers() {}
   virtual bool peers_are_suspended() { return true; }
   virtual void release_peers() {}

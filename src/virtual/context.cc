@@ -7,8 +7,9 @@ namespace ferry::virt {
 using Call = Calls::Call;
 
 std::unique_ptr<Context> Context::open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
-                                       device::MoveSink& moves, int* error) {
-  std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves));
+                                       device::MoveSink& moves, std::chrono::milliseconds watch,
+                                       int* error) {
+  std::unique_ptr<Context> context(new Context(std::move(rnic), sink, moves, watch));
   context->name_ = context->rnic_->name_here();
   context->device_.context = context->rnic_->open(*context, error);
   if (context->device_.context == nullptr) return nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,9 +33,10 @@ namespace ferry::virt {
 
 class Context final : public device::MovableContext, private device::EventSink {
  public:
-  // Opens the device behind. Null and *error (errno): the device cannot be opened.
+  // Opens the device behind. Null and *error (errno): the device cannot be opened. `watch`: as Talks has it.
   static std::unique_ptr<Context> open(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink,
-                                       device::MoveSink& moves, int* error);
+                                       device::MoveSink& moves, std::chrono::milliseconds watch,
+                                       int* error);
   ~Context() override;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -103,8 +105,9 @@ class Context final : public device::MovableContext, private device::EventSink {
  private:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  Context(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink, device::MoveSink& moves)
-      : rnic_(std::move(rnic)), sink_(sink), moves_(moves) {}
+  Context(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink, device::MoveSink& moves,
+          std::chrono::milliseconds watch)
+      : rnic_(std::move(rnic)), sink_(sink), moves_(moves), watch_(watch) {}
 
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;
@@ -161,6 +164,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   const std::shared_ptr<device::Rnic> rnic_;
   device::EventSink& sink_;
   device::MoveSink& moves_;
+  const std::chrono::milliseconds watch_;
   mutable Calls calls_;
   Returns returns_;
   Datagrams datagrams_;
@@ -174,7 +178,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   const TakenNumbers taken_{device_, datagrams_, windows_};
   MarkerObjects markers_{shadows_, device_};
   QpStops stops_{shadows_, device_, calls_, markers_, taken_, windows_, binder_};
-  Talks talks_{shadows_, device_, calls_, markers_, stops_, windows_, moves_};
+  Talks talks_{shadows_, device_, calls_, markers_, stops_, windows_, moves_, watch_};
   bool is_drained_ = false;    // drain() has stopped the queues
   bool is_made_anew_ = false;  // the objects have been made anew since quiesce()
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +14,10 @@ namespace ferry::virt {
 // A device of any kind, whose contexts stand behind virt::Context.
 class Rnic final : public device::MovableRnic {
  public:
-  explicit Rnic(std::unique_ptr<device::Rnic> inner) : inner_(std::move(inner)) {}
+  // `watch`: a QP over which nothing goes for so long is idle, and leaves the device before a stop.
+  explicit Rnic(std::unique_ptr<device::Rnic> inner,
+                std::chrono::milliseconds watch = std::chrono::milliseconds(10))
+      : inner_(std::move(inner)), watch_(watch) {}
 
   const std::string& name() const override { return inner_->name(); }
   const std::string& netdev() const override { return inner_->netdev(); }
@@ -26,11 +30,12 @@ class Rnic final : public device::MovableRnic {
   std::unique_ptr<device::MovableContext> open_movable(device::EventSink& sink,
                                                        device::MoveSink& moves,
                                                        int* error) override {
-    return Context::open(inner_, sink, moves, error);
+    return Context::open(inner_, sink, moves, watch_, error);
   }
 
  private:
   const std::shared_ptr<device::Rnic> inner_;
+  const std::chrono::milliseconds watch_;
 };
 
 }  // namespace ferry::virt

@@ -89,9 +89,11 @@ TEST_F(Interruptions, ErrOfASuspendedQp) {
 TEST_F(Interruptions, ResetWhileSuspended) {
   connect(p, m);
   connect(m, p);
+  use();
   m.context->suspend_peers();
   carry();
   ASSERT_TRUE(m.context->peers_are_suspended());
+  end_use();
   ASSERT_EQ(reset(p), 0);
   m.context->release_peers();
   ASSERT_EQ(reset(m), 0);

@@ -1,14 +1,10 @@
 #include "passing_context.h"
-#include "two_programs.h"
+#include "two_connections.h"
 
 // QPs that were not in use when their context was stopped: their objects are made after the resume, while
 // the program goes on.
 namespace ferry::virt::testing {
 namespace {
-
-bool is_made(device::Qp* qp) {
-  return behind(qp) != nullptr;
-}
 
 // A device that refuses to make QPs whose send queues are larger than `largest`.
 class FullContext final : public PassingContext {
@@ -23,61 +19,40 @@ class FullContext final : public PassingContext {
   const std::uint32_t& largest_;
 };
 
-// Two connections, m.qp with p.qp and m_other with p_other. Nothing is under way.
-struct LateQps : TwoPrograms {
-  device::Qp* m_other = nullptr;
-  device::Qp* p_other = nullptr;
+// The parameter: whether the QPs of m leave their device before the stop, as idle QPs do, or in the stop, because they
+// were in use a moment before.
+struct LateQps : TwoConnections, ::testing::WithParamInterface<bool> {
   std::uint32_t largest = ~0u;  // of the device of m, behind wrap()
 
   void SetUp() override {
-    m.start(kFirst);
-    p.start(kThird);
-    m_other = m.create_qp();
-    p_other = p.create_qp();
-    connect(m.qp, p.qp);
-    connect(m_other, p_other);
-    m.context->prepare();
-    p.context->prepare();
+    if (!GetParam()) m.watch = std::chrono::milliseconds(1);
+    TwoConnections::SetUp();
   }
-  // One of m with one of p. `timeout`: ibv_qp_attr::timeout of the latter.
-  void connect(device::Qp* mine, device::Qp* its, std::uint8_t timeout = 18) {
-    Program::init(mine);
-    Program::init(its);
-    r::to_rts(mine, its->qpn(), p.gid());
-    ibv_qp_attr attributes = r::attributes(IBV_QPS_RTR, mine->qpn(), m.gid());
-    ASSERT_EQ(its->modify(attributes, r::kRtrMask), 0);
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = timeout;
-    ASSERT_EQ(its->modify(attributes, r::kRtsMask), 0);
+  void suspend(Side& side) override {
+    side.context->suspend_peers();
+    if (&side == &m && !GetParam()) {
+      for (device::Qp* qp : {m.qp, m_other}) touch(qp);
+    }
+    carry();
+    ASSERT_TRUE(side.context->peers_are_suspended());
+    if (&side == &m) {
+      EXPECT_EQ(is_made(m_other), !GetParam());
+    }
   }
-  // Another connection, whose end at p gives up soon.
-  std::pair<device::Qp*, device::Qp*> impatient() {
-    std::pair<device::Qp*, device::Qp*> qps{m.create_qp(), p.create_qp()};
-    connect(qps.first, qps.second, 10);
-    return qps;
+  // Something goes over the QP, of which nobody gets a completion.
+  void touch(device::Qp* qp) {
+    if (!is_made(qp)) return;
+    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 0, &m.memory[63], 8, m.mr, 0)
+                  .remote(&p.memory[63], p.mr->rkey())
+                  .post(qp),
+              0);
   }
+
   // From its next device on.
   void wrap() {
     m.device->wrap = [&](std::unique_ptr<device::Context> context) {
       return std::make_unique<FullContext>(std::move(context), largest);
     };
-  }
-  void stop() {
-    suspend(m);
-    m.stop();
-    m.park();
-    m.device->address = kSecond;
-    trace.clear();
-  }
-  void resume() {
-    m.unpark();
-    m.context->resume(false);
-  }
-  static int send(device::Qp* qp, std::uint64_t id, std::uint64_t value) {
-    return Send(IBV_WR_SEND, id, &value, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE).post(qp);
-  }
-  static int receive(Side& side, device::Qp* qp, std::uint64_t id, std::size_t place) {
-    return r::post_receive(qp, id, &side.memory[place], 8, side.mr);
   }
   // While the QPs of m are late. The letters go at once, and m makes none of its QPs.
   void move_peer() {
@@ -87,6 +62,7 @@ struct LateQps : TwoPrograms {
       from->context->take_letters(&letters);
       for (const device::Letter& letter : letters) ASSERT_EQ(to->context->deliver(letter), 0);
     }
+    while (p.context->progress()) continue;
     ASSERT_TRUE(p.context->peers_are_suspended());
     p.stop();
     p.park();
@@ -97,25 +73,9 @@ struct LateQps : TwoPrograms {
     p.context->take_letters(&letters);
     for (const device::Letter& letter : letters) ASSERT_EQ(m.context->deliver(letter), 0);
   }
-  // One message each way over each connection.
-  void expect_traffic_of_both() {
-    for (const auto& [mine, its] : {std::pair{m.qp, p.qp}, std::pair{m_other, p_other}}) {
-      ASSERT_EQ(receive(m, mine, 1, 1), 0);
-      ASSERT_EQ(receive(p, its, 1, 1), 0);
-      ASSERT_EQ(send(mine, 2, 77), 0);
-      ASSERT_EQ(send(its, 2, 78), 0);
-      for (Side* side : {&m, &p}) {
-        for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(side->cq).status, IBV_WC_SUCCESS);
-      }
-      EXPECT_EQ(p.memory[1], 77u);
-      EXPECT_EQ(m.memory[1], 78u);
-      EXPECT_TRUE(m.nothing_more());
-      EXPECT_TRUE(p.nothing_more());
-    }
-  }
 };
 
-TEST_F(LateQps, AreMadeAfterTheResume) {
+TEST_P(LateQps, AreMadeAfterTheResume) {
   stop();
   resume();
   EXPECT_FALSE(is_made(m.qp));
@@ -129,7 +89,7 @@ TEST_F(LateQps, AreMadeAfterTheResume) {
 }
 
 // A few at a time: in between, letters of the others are delivered.
-TEST_F(LateQps, AreMadeInSteps) {
+TEST_P(LateQps, AreMadeInSteps) {
   std::vector<device::Qp*> more;
   for (int i = 0; i < 10; ++i) {
     more.push_back(m.create_qp());
@@ -144,7 +104,7 @@ TEST_F(LateQps, AreMadeInSteps) {
   EXPECT_FALSE(m.context->progress());
 }
 
-TEST_F(LateQps, AQpWithRequestsThatAreHeldIsMadeInTheStop) {
+TEST_P(LateQps, AQpWithRequestsThatAreHeldIsMadeInTheStop) {
   suspend(m);
   m.stop();
   ASSERT_EQ(send(m.qp, 1, 5), 0);
@@ -158,7 +118,7 @@ TEST_F(LateQps, AQpWithRequestsThatAreHeldIsMadeInTheStop) {
   EXPECT_EQ(p.completions(1), std::vector<std::uint64_t>{2});
 }
 
-TEST_F(LateQps, AQpWithRequestsUnderWayIsMadeInTheStop) {
+TEST_P(LateQps, AQpWithRequestsUnderWayIsMadeInTheStop) {
   ASSERT_EQ(receive(p, p.qp, 2, 1), 0);
   ASSERT_EQ(send(m.qp, 1, 5), 0);
   suspend(m);
@@ -173,7 +133,7 @@ TEST_F(LateQps, AQpWithRequestsUnderWayIsMadeInTheStop) {
 }
 
 // Nothing of a WRITE of the peer is seen where it arrives.
-TEST_F(LateQps, APeerWithSomethingToDoSaysSo) {
+TEST_P(LateQps, APeerWithSomethingToDoSaysSo) {
   ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, 1, &p.memory[5], 8, p.mr)
                 .remote(&m.memory[5], m.mr->rkey())
                 .post(p.qp),
@@ -188,8 +148,9 @@ TEST_F(LateQps, APeerWithSomethingToDoSaysSo) {
 }
 
 // A library that does not know of this repeats what it was sent.
-TEST_F(LateQps, APeerWithAnOlderLibraryDoesNotSay) {
+TEST_P(LateQps, APeerWithAnOlderLibraryDoesNotSay) {
   m.context->suspend_peers();
+  while (m.context->progress()) continue;  // the watch
   std::vector<device::Letter> written;
   m.context->take_letters(&written);
   ASSERT_EQ(written.size(), 2u);
@@ -198,6 +159,7 @@ TEST_F(LateQps, APeerWithAnOlderLibraryDoesNotSay) {
     std::swap(letter.from, letter.to);
     ASSERT_EQ(m.context->deliver(letter), 0);
   }
+  while (m.context->progress()) continue;
   EXPECT_TRUE(m.context->peers_are_suspended());
   m.stop();
   m.park();
@@ -206,7 +168,7 @@ TEST_F(LateQps, APeerWithAnOlderLibraryDoesNotSay) {
   EXPECT_FALSE(is_made(m_other));
 }
 
-TEST_F(LateQps, WhoseTurnComesFirstHasSomethingToDo) {
+TEST_P(LateQps, WhoseTurnComesFirstHasSomethingToDo) {
   std::vector<device::Qp*> more;
   for (int i = 0; i < 10; ++i) {
     more.push_back(m.create_qp());
@@ -221,7 +183,7 @@ TEST_F(LateQps, WhoseTurnComesFirstHasSomethingToDo) {
   EXPECT_TRUE(is_made(more[8]));
 }
 
-TEST_F(LateQps, RequestsAndReceivesOfTheMeantimeAreInOrder) {
+TEST_P(LateQps, RequestsAndReceivesOfTheMeantimeAreInOrder) {
   stop();
   resume();
   for (std::uint64_t id = 1; id <= 3; ++id) {
@@ -240,7 +202,7 @@ TEST_F(LateQps, RequestsAndReceivesOfTheMeantimeAreInOrder) {
   }
 }
 
-TEST_F(LateQps, TheProgramSeesNoDifference) {
+TEST_P(LateQps, TheProgramSeesNoDifference) {
   stop();
   resume();
   ibv_qp_attr attributes{};
@@ -258,7 +220,7 @@ TEST_F(LateQps, TheProgramSeesNoDifference) {
   EXPECT_FALSE(is_made(m.qp)) << "nobody needed it";
 }
 
-TEST_F(LateQps, AWindowIsBoundALittleLater) {
+TEST_P(LateQps, AWindowIsBoundALittleLater) {
   stop();
   resume();
   device::Mw* window = nullptr;
@@ -279,7 +241,7 @@ TEST_F(LateQps, AWindowIsBoundALittleLater) {
 }
 
 // The peer goes on, and finds that nobody answers.
-TEST_F(LateQps, AQpThatIsResetLetsItsPeerGo) {
+TEST_P(LateQps, AQpThatIsResetLetsItsPeerGo) {
   const auto [mine, its] = impatient();
   stop();
   resume();
@@ -296,7 +258,7 @@ TEST_F(LateQps, AQpThatIsResetLetsItsPeerGo) {
 }
 
 // Its peer has moved meanwhile, and waits for an answer to its SWITCH.
-TEST_F(LateQps, AQpThatIsResetAnswersAPeerThatHasMoved) {
+TEST_P(LateQps, AQpThatIsResetAnswersAPeerThatHasMoved) {
   const auto [mine, its] = impatient();
   wrap();
   stop();
@@ -313,7 +275,7 @@ TEST_F(LateQps, AQpThatIsResetAnswersAPeerThatHasMoved) {
   EXPECT_EQ(wait_completion(p.cq).status, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_F(LateQps, WhatTheyNeedCannotBeDestroyed) {
+TEST_P(LateQps, WhatTheyNeedCannotBeDestroyed) {
   stop();
   resume();
   EXPECT_EQ(m.context->destroy(m.cq), EBUSY);
@@ -322,7 +284,7 @@ TEST_F(LateQps, WhatTheyNeedCannotBeDestroyed) {
   expect_traffic_of_both();
 }
 
-TEST_F(LateQps, AQpThatFailsInTheMeantimeFlushesWhatItHas) {
+TEST_P(LateQps, AQpThatFailsInTheMeantimeFlushesWhatItHas) {
   stop();
   resume();
   ASSERT_EQ(receive(m, m.qp, 1, 1), 0);
@@ -337,7 +299,7 @@ TEST_F(LateQps, AQpThatFailsInTheMeantimeFlushesWhatItHas) {
 }
 
 // The peer goes on, and finds that nobody answers.
-TEST_F(LateQps, AQpThatIsDestroyedLetsItsPeerGo) {
+TEST_P(LateQps, AQpThatIsDestroyedLetsItsPeerGo) {
   const auto [mine, its] = impatient();
   stop();
   resume();
@@ -348,7 +310,7 @@ TEST_F(LateQps, AQpThatIsDestroyedLetsItsPeerGo) {
   EXPECT_EQ(wait_completion(p.cq).status, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_F(LateQps, AnotherMoveFindsThemAsTheyAre) {
+TEST_P(LateQps, AnotherMoveFindsThemAsTheyAre) {
   stop();
   resume();
   ASSERT_EQ(receive(m, m.qp, 1, 1), 0);
@@ -379,7 +341,7 @@ TEST_F(LateQps, AnotherMoveFindsThemAsTheyAre) {
 }
 
 // The first move has told the peer nothing yet, and the second one finds nobody who could be told.
-TEST_F(LateQps, AQpThatHasFailedBeforeAnotherMoveLetsItsPeerGo) {
+TEST_P(LateQps, AQpThatHasFailedBeforeAnotherMoveLetsItsPeerGo) {
   const auto [mine, its] = impatient();
   stop();
   resume();
@@ -395,7 +357,7 @@ TEST_F(LateQps, AQpThatHasFailedBeforeAnotherMoveLetsItsPeerGo) {
   EXPECT_EQ(wait_completion(p.cq).status, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_F(LateQps, OneThatIsRefusedDoesNotHoldUpTheOthers) {
+TEST_P(LateQps, OneThatIsRefusedDoesNotHoldUpTheOthers) {
   device::Qp* const large = m.create_qp({1000, 16, 4, 4, 64});
   device::Qp* const its = p.create_qp();
   connect(large, its);
@@ -416,7 +378,7 @@ TEST_F(LateQps, OneThatIsRefusedDoesNotHoldUpTheOthers) {
   EXPECT_EQ(p.memory[1], 77u);
 }
 
-TEST_F(LateQps, AStopThatIsGivenUpLeavesThemForLater) {
+TEST_P(LateQps, AStopThatIsGivenUpLeavesThemForLater) {
   stop();
   resume();
   m.context->suspend_peers();
@@ -429,7 +391,7 @@ TEST_F(LateQps, AStopThatIsGivenUpLeavesThemForLater) {
   expect_traffic_of_both();
 }
 
-TEST_F(LateQps, AreMadeAlsoAfterAMoveThatWasRolledBack) {
+TEST_P(LateQps, AreMadeAlsoAfterAMoveThatWasRolledBack) {
   stop();
   m.device->address = kFirst;
   m.unpark();
@@ -440,7 +402,7 @@ TEST_F(LateQps, AreMadeAlsoAfterAMoveThatWasRolledBack) {
 }
 
 // They are made first, or the peer would stop when their SWITCH is on its way.
-TEST_F(LateQps, AreMadeBeforeThePeerCanMove) {
+TEST_P(LateQps, AreMadeBeforeThePeerCanMove) {
   stop();
   resume();
   p.context->suspend_peers();
@@ -460,7 +422,7 @@ TEST_F(LateQps, AreMadeBeforeThePeerCanMove) {
 }
 
 // The device refuses to make them before.
-TEST_F(LateQps, ThePeerMovesMeanwhile) {
+TEST_P(LateQps, ThePeerMovesMeanwhile) {
   wrap();
   stop();
   resume();
@@ -472,7 +434,7 @@ TEST_F(LateQps, ThePeerMovesMeanwhile) {
   expect_traffic_of_both();
 }
 
-TEST_F(LateQps, TheirNumbersAreNotGivenToOthers) {
+TEST_P(LateQps, TheirNumbersAreNotGivenToOthers) {
   stop();
   resume();
   std::vector<std::uint32_t> numbers;
@@ -483,7 +445,7 @@ TEST_F(LateQps, TheirNumbersAreNotGivenToOthers) {
   expect_traffic_of_both();
 }
 
-TEST_F(LateQps, WaitUntilTheDeviceHasRoomForThem) {
+TEST_P(LateQps, WaitUntilTheDeviceHasRoomForThem) {
   wrap();
   stop();
   resume();
@@ -503,6 +465,11 @@ TEST_F(LateQps, WaitUntilTheDeviceHasRoomForThem) {
   EXPECT_EQ(p.memory[1], 77u);
   expect_traffic_of_both();
 }
+
+INSTANTIATE_TEST_SUITE_P(, LateQps, ::testing::Values(true, false),
+                         [](const auto& leaves_early) -> std::string {
+                           return leaves_early.param ? "LeaveBeforeTheStop" : "LeaveInTheStop";
+                         });
 
 }  // namespace
 }  // namespace ferry::virt::testing

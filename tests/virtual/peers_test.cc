@@ -132,7 +132,9 @@ TEST_F(Peers, ReceivesOfThePeerStayInOrder) {
 }
 
 TEST_F(Peers, AMoveThatIsGivenUpBeforeTheDeviceWasLeft) {
+  use();
   suspend(m);
+  end_use();
   ASSERT_EQ(p.receive(1, 1), 0);
   ASSERT_EQ(m.receive(1, 1), 0);
   ASSERT_EQ(p.send(2, 5), 0);
@@ -310,7 +312,9 @@ TEST_F(Peers, LettersThatAreLostAreWrittenAgain) {
 
 // Its peer waits, and asks again when it hears of another ferryd.
 TEST_F(Peers, TheEndOfAMoveThatWasGivenUpIsLost) {
+  use();
   suspend(m);
+  end_use();
   m.stop();
   m.context->resume(true);
   std::vector<device::Letter> lost;
@@ -328,6 +332,7 @@ TEST_F(Peers, TheEndOfAMoveThatWasGivenUpIsLost) {
 }
 
 TEST_F(Peers, AQpThatEndsInTheMidstIsForgotten) {
+  use();
   suspend(m);
   ASSERT_EQ(p.context->destroy(p.qp), 0);
   EXPECT_FALSE(p.context->progress());

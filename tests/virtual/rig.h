@@ -50,12 +50,16 @@ struct Program {
   device::Cq* cq = nullptr;
   r::FaultHandler faults;
   device::MoveSink moves;
+  // To be set before open():
+  std::chrono::milliseconds watch{0};  // for idle QPs, before a stop
+  std::function<std::unique_ptr<device::Context>(std::unique_ptr<device::Context>)> wrap;
 
   void open(std::uint32_t address = INADDR_LOOPBACK) {
     auto inner = std::make_unique<LoopbackRnic>();
     device = inner.get();
     device->address = address;
-    rnic = std::make_unique<Rnic>(std::move(inner));
+    device->wrap = wrap;
+    rnic = std::make_unique<Rnic>(std::move(inner), watch);
     int error = 0;
     context = rnic->open_movable(sink, moves, &error);
     ASSERT_NE(context, nullptr);

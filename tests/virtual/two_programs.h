@@ -94,10 +94,19 @@ struct TwoPrograms : ::testing::Test {
     }
     return some;
   }
-  void suspend(Side& side) {
+  virtual void suspend(Side& side) {
     side.context->suspend_peers();
     carry();
     ASSERT_TRUE(side.context->peers_are_suspended());
+  }
+  // The QPs are in use from now on, until the two completions are polled: so they leave the device in a stop only.
+  void use() {
+    ASSERT_EQ(p.receive(90, 60), 0);
+    ASSERT_EQ(m.send(91, 0), 0);
+  }
+  void end_use() {
+    EXPECT_EQ(m.completions(1), std::vector<std::uint64_t>{91});
+    EXPECT_EQ(p.completions(1), std::vector<std::uint64_t>{90});
   }
   // `address`: where it goes.
   void move(Side& side, std::uint32_t address = INADDR_LOOPBACK) {

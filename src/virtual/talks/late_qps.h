@@ -11,8 +11,8 @@
 namespace ferry::virt {
 
 // Makes the objects of QPs on the device that a context has entered. Late QPs get their objects after the
-// resume: neither end has used them in the stop, and their peers are suspended. One thread at a time calls
-// these functions, and no QP is destroyed meanwhile.
+// resume: neither end has used them in the stop, or they had left before (idle_qps.cc), and their peers are
+// suspended. One thread at a time calls these functions, and no QP is destroyed meanwhile.
 class LateQps {
  public:
   explicit LateQps(DeviceBehind& device) : device_(device) {}

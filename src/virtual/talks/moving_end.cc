@@ -20,23 +20,14 @@ void Talks::tell(Qp& qp) {
   write_suspend(qp, talk);
 }
 
-void Talks::suspend_peers() {
-  const Calls::Call call(calls_);
-  device_.learn_gids();
-  std::lock_guard lock(mutex_);
-  is_suspending_ = true;
-  for (Qp* qp : shadows_.all<Qp>()) {
-    if (has_remote_peer(*qp) && !is_in_the_midst(*qp)) tell(*qp);
-  }
-}
-
 void Talks::release_peers() {
   std::lock_guard lock(mutex_);
   if (is_stopped_) return;  // resume() will release the peers
-  is_suspending_ = false;
-  if (!late_.is_empty()) moves_.has_letters();
+  suspending_ = Suspending::kNo;
+  keep_idle();
+  if (!late_.is_empty() || !leaving_.empty()) moves_.has_letters();
   for (auto& [qp, talk] : talks_) {
-    if (talk.is_told && qp->has_object()) release_peer(*qp, talk);
+    if (talk.is_told && !is_stopped(*qp)) release_peer(*qp, talk);
   }
 }
 
@@ -57,6 +48,7 @@ bool Talks::has_suspended_peer(Qp& qp) {
 
 bool Talks::peers_are_suspended() {
   std::lock_guard lock(mutex_);
+  if (are_idle_leaving()) return false;
   bool all_are = true;
   for (Qp* qp : shadows_.all<Qp>()) {
     if (is_in_the_midst(*qp)) {
@@ -85,6 +77,7 @@ void Talks::take_suspended(Qp& qp, Talk& talk, const LetterBody& letter) {
 }
 
 bool Talks::can_stop() {
+  if (are_idle_leaving()) return false;
   for (Qp* qp : shadows_.all<Qp>()) {
     if (is_in_the_midst(*qp) || (has_remote_peer(*qp) && !has_suspended_peer(*qp))) return false;
   }
@@ -137,7 +130,7 @@ bool Talks::is_needed(const device::Object& object) {
 }
 
 bool Talks::make_some() {
-  if (is_suspending_) return false;
+  if (suspending_ != Suspending::kNo) return false;
   for (int i = 0; i < kMadeAtOnce; ++i) {
     Qp* const qp = late_.next();
     if (qp == nullptr) break;
@@ -160,10 +153,12 @@ std::vector<Qp*> Talks::made_anew() {
 }
 
 void Talks::resume(bool is_made_anew) {
-  is_stopped_ = is_suspending_ = false;
-  if (!late_.is_empty()) moves_.has_letters();
+  is_stopped_ = false;
+  suspending_ = Suspending::kNo;
+  keep_idle();
+  if (!late_.is_empty() || !leaving_.empty()) moves_.has_letters();
   for (Qp* qp : shadows_.all<Qp>()) {
-    if (!qp->has_object()) continue;
+    if (is_stopped(*qp)) continue;
     const auto found = talks_.find(qp);
     if (found == talks_.end()) {
       stops_.resume(*qp);

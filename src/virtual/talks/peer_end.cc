@@ -8,7 +8,7 @@ namespace ferry::virt {
 void Talks::begin_suspension(Qp& qp, Talk& talk) {
   // Makes a late QP now, so that its SWITCH goes ahead of SUSPENDED. Later, SWITCH would come when the peer
   // is about to stop.
-  if (!is_stopped_ && !is_suspending_ && !qp.has_object()) make_late(qp);
+  if (!is_stopped_ && suspending_ == Suspending::kNo && !qp.has_object()) make_late(qp);
   if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
     // The device has no request of this QP to do: both ends move or have moved, or the QP is apart or
     // suspended already.
@@ -17,7 +17,11 @@ void Talks::begin_suspension(Qp& qp, Talk& talk) {
     write_suspended(qp, talk);
     return;
   }
-  stops_.hold(qp);
+  if (talk.leave == Talk::Leave::kDrain) {
+    talk.leave = Talk::Leave::kAsked;  // the QP is held; when it is suspended, it may leave
+  } else {
+    stops_.hold(qp);
+  }
   talk.step = Talk::Step::kDrain;
 }
 

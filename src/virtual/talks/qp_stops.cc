@@ -81,14 +81,45 @@ bool QpStops::is_replaced(Qp& qp, const Introduction& peer) {
   return true;
 }
 
+bool QpStops::is_left(Qp& qp, LateQps& late) {
+  sweep(qp);
+  if (qp.has_receive_queue() && !qp.receives_are_back()) return false;
+  if (!calls_.stop(std::chrono::steady_clock::now() + kCallsEnd)) return false;
+  const bool has_left = leave(qp, late);
+  calls_.go_on();
+  if (!has_left) return false;
+  resume_queues(qp);
+  markers_.destroy_window(qp);
+  return true;
+}
+
+bool QpStops::leave(Qp& qp, LateQps& late) try {
+  Numbers& numbers = rename_queues(qp);
+  late.add(qp);
+  device::Qp* const old = qp.inner;
+  numbers.virtual_qpns.erase(old->qpn());
+  qp.leave_device();
+  device_.context->destroy(old);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+Numbers& QpStops::rename_queues(Qp& qp) {
+  if (device_.numbers == nullptr) {
+    device_.numbers = std::make_unique<Numbers>();
+    for (Qp* each : shadows_.all<Qp>()) each->rename_attributes_by(*device_.numbers);
+  }
+  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
+    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(*device_.numbers);
+  }
+  return *device_.numbers;
+}
+
 // Makes another QP, because a QP that is reset and connected anew may keep the route to the peer's former
 // place (rdma_rxe).
 int QpStops::replace(Qp& qp) try {
-  if (device_.numbers == nullptr) device_.numbers = std::make_unique<Numbers>();
-  Numbers& numbers = *device_.numbers;
-  for (device::Cq* cq : {qp.init().send_cq, qp.init().recv_cq}) {
-    if (cq != nullptr) static_cast<Cq*>(cq)->rename_by(numbers);
-  }
+  Numbers& numbers = rename_queues(qp);
   device::Qp* made = nullptr;
   device::QpInit init = qp.remade();
   if (const int error = device_.context->create_qp(&init, &made)) return error;
@@ -105,7 +136,6 @@ int QpStops::replace(Qp& qp) try {
   qp.leave_device();
   device_.context->destroy(old);
   qp.enter_device(*made);
-  for (Qp* each : shadows_.all<Qp>()) each->rename_attributes_by(numbers);
   return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;

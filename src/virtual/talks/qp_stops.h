@@ -10,6 +10,7 @@
 #include "virtual/shadows/device_behind.h"
 #include "virtual/shadows/shadow_table.h"
 #include "virtual/stop/calls.h"
+#include "virtual/talks/late_qps.h"
 #include "virtual/windows/window_binder.h"
 #include "virtual/windows/windows.h"
 
@@ -36,11 +37,14 @@ class QpStops {
   bool is_drained(Qp& qp);
   // The queues of one QP give completions to the program again.
   void resume_queues(Qp& qp);
-  // Flushes the QP's receives. Threads that post receives wait until is_replaced() is true.
+  // Flushes the QP's receives. Threads that post receives wait until is_replaced() or is_left() is true.
   void flush(Qp& qp);
   // Gives the QP another object, connected with `peer`, when its receives have come back. False: not yet,
   // ask again.
   bool is_replaced(Qp& qp, const Introduction& peer);
+  // The flushed QP leaves the device when its receives have come back, and is one of `late`. False: not yet, ask
+  // again.
+  bool is_left(Qp& qp, LateQps& late);
   void connect(Qp& qp, const Introduction& peer);
   // The QP is connected: binds the memory windows that are bound to the QP, and that the device does not know.
   // False: the QP has failed.
@@ -61,6 +65,11 @@ class QpStops {
   // Gives the QP another object of the device. 0 or errno: the QP still has the old object (after ENOMEM
   // perhaps the new one).
   int replace(Qp& qp);
+  // False: there is no memory, and nothing has changed.
+  bool leave(Qp& qp, LateQps& late);
+  // The QP is about to have another number on the device: its CQs get the tables of numbers. All calls wait. Throws
+  // std::bad_alloc.
+  Numbers& rename_queues(Qp& qp);
 
   ShadowTable& shadows_;
   DeviceBehind& device_;

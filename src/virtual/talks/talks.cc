@@ -130,7 +130,8 @@ int Talks::deliver(const device::Letter& letter) {
 }
 
 std::optional<LetterKind> Talks::unanswered(const Qp& qp, const Talk& talk) {
-  if (!qp.has_object()) return std::nullopt;  // make_late() will write the QP's letter
+  if (!qp.has_object() || talk.leave == Talk::Leave::kFlush)
+    return std::nullopt;  // make_late() will write the QP's letter
   if (talk.awaits_peer) return LetterKind::kSwitch;
   if (talk.is_meeting) return LetterKind::kSuspend;
   if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
@@ -163,7 +164,8 @@ bool Talks::progress() {
   std::lock_guard lock(mutex_);
   if (is_stopped_ || device_.context == nullptr) return false;
   bool more = stops_.resume_late();
-  more |= make_some();
+  more |= leave_some();
+  more |= make_some();  // also those that have just left for a move that was given up
   for (auto& [qp, talk] : talks_) {
     if (talk.step == Talk::Step::kDrain) more |= drain_step(*qp, talk);
     if (talk.step == Talk::Step::kFlush) more |= flush_step(*qp, talk);
@@ -173,14 +175,17 @@ bool Talks::progress() {
 
 void Talks::forget(Qp& qp) {
   late_.forget(qp);
+  std::erase(leaving_, &qp);
   const auto found = talks_.find(&qp);
   const bool is_late = stops_.forget_late(qp);
   if (found == talks_.end() && !is_late) return;
   stops_.sweep(qp);  // else the program would get completions of markers
   if (found != talks_.end()) {
     if (found->second.is_told) write(qp, LetterKind::kGoOn);
-    const Talk::Step step = found->second.step;
-    if (step == Talk::Step::kDrain || step == Talk::Step::kFlush) stops_.resume_queues(qp);
+    const Talk& talk = found->second;
+    if (talk.step == Talk::Step::kDrain || talk.step == Talk::Step::kFlush ||
+        talk.leave == Talk::Leave::kDrain || talk.leave == Talk::Leave::kFlush)
+      stops_.resume_queues(qp);
     talks_.erase(found);
   }
   qp.abandon();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "virtual/stop/calls.h"
 #include "virtual/talks/late_qps.h"
 #include "virtual/talks/qp_stops.h"
+#include "virtual/talks/quiet_qps.h"
 #include "virtual/windows/windows.h"
 
 namespace ferry::virt {
@@ -25,8 +27,9 @@ namespace ferry::virt {
 // context, of QPs whose peers move, and of QPs that the program connects after a move.
 class Talks final : public Introducer {
  public:
+  // `watch`: for how long nothing may go over a QP that leaves the device before a stop.
   Talks(ShadowTable& shadows, DeviceBehind& device, Calls& calls, MarkerObjects& markers,
-        QpStops& stops, Windows& windows, device::MoveSink& moves)
+        QpStops& stops, Windows& windows, device::MoveSink& moves, std::chrono::milliseconds watch)
       : shadows_(shadows),
         device_(device),
         calls_(calls),
@@ -34,6 +37,7 @@ class Talks final : public Introducer {
         stops_(stops),
         windows_(windows),
         moves_(moves),
+        watch_(watch),
         late_(device) {}
 
   // While the lock lives, no QP is destroyed, and no talk goes on.
@@ -54,7 +58,7 @@ class Talks final : public Introducer {
 
   // --- The stop of the context. The caller has hold().
 
-  // False: a peer is not suspended, or is in the midst of a move of its own.
+  // False: a peer is not suspended, or is in the midst of a move of its own, or idle QPs have not left yet.
   bool can_stop();
   // The device has nothing to do any more.
   void stopped();
@@ -85,6 +89,10 @@ class Talks final : public Introducer {
     bool is_meeting = false;         // this end has written SUSPEND: it was connected after a move
     bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH, is still to come
     bool is_met = false;             // the peer's SWITCH has come, SWITCHED has not
+    // When this end is about to move, and the QP is idle (idle_qps.cc): SUSPEND is written; then the steps by
+    // which the QP leaves the device, in this order. kDrain: the peer has not suspended this end.
+    enum class Leave : std::uint8_t { kNo, kAsked, kDrain, kFlush };
+    Leave leave = Leave::kNo;
     // When the peer moves: the steps of this end, in this order.
     enum class Step : std::uint8_t { kNone, kDrain, kSuspended, kFlush, kConnected };
     Step step = Step::kNone;
@@ -101,8 +109,8 @@ class Talks final : public Introducer {
   bool has_suspended_peer(Qp& qp);
   // Whether the QP's talk is at a step that a stop cannot interrupt.
   bool is_in_the_midst(Qp& qp);
-  // Whether the device can do nothing for the QP: in a stop, or while the QP is late.
-  bool is_stopped(Qp& qp) const { return is_stopped_ || !qp.has_object(); }
+  // Whether the device can do nothing for the QP: in a stop, while the QP is late, or is about to be.
+  bool is_stopped(Qp& qp) { return is_stopped_ || !qp.has_object() || is_leaving(qp); }
   // Whether the QP can be late.
   bool can_be_late(Qp& qp);
   // A late QP gets its object, and goes on with its talk. 0 or errno.
@@ -124,6 +132,28 @@ class Talks final : public Introducer {
   void release_peer(Qp& qp, Talk& talk);
   void resume_talk(Qp& qp, Talk& talk, bool is_made_anew);
   void take_suspended(Qp& qp, Talk& talk, const LetterBody& letter);
+
+  // --- The idle QPs of the end that is about to move (idle_qps.cc)
+
+  bool can_leave_early(Qp& qp);
+  // Has the peers of idle QPs suspended, or else those of all.
+  void suspend_idle();
+  // Has all peers suspended that have not been asked yet.
+  void suspend_all();
+  // Carries the QPs on that leave. True: ask again.
+  bool leave_some();
+  // True: the QP has left the device, or stays for the stop.
+  bool leave_step(Qp& qp, Talk& talk);
+  void flush_or_stay(Qp& qp, Talk& talk);
+  // Whether the QP is being flushed.
+  bool is_leaving(Qp& qp);
+  // The QPs that have not left stay, because there is no stop.
+  void keep_idle();
+  // Whether it is too early for a stop.
+  bool are_idle_leaving() const {
+    return suspending_ == Suspending::kWatch || suspending_ == Suspending::kIdle ||
+           !leaving_.empty();
+  }
 
   // --- Its peer (peer_end.cc)
 
@@ -155,6 +185,7 @@ class Talks final : public Introducer {
   QpStops& stops_;
   Windows& windows_;
   device::MoveSink& moves_;
+  const std::chrono::milliseconds watch_;
   std::mutex moved_mutex_;  // guards moved_gids_
   std::set<port::Address> moved_gids_;
   std::mutex mutex_;  // guards what follows, and stops_
@@ -162,10 +193,15 @@ class Talks final : public Introducer {
   std::unordered_map<Qp*, Talk> talks_;
   std::vector<device::Letter> letters_;
   std::uint32_t attempts_ = 0;
-  // From suspend_peers() until resume() or release_peers(): letters and progress() make no late QP, because
-  // a new QP would be in the midst of a talk with its peer.
-  bool is_suspending_ = false;
-  bool is_stopped_ = false;  // between stopped() and resume()
+  // From suspend_peers() until resume() or release_peers() not kNo (idle_qps.cc): letters and progress() make no
+  // late QP, because a new QP would be in the midst of a talk with its peer.
+  enum class Suspending : std::uint8_t { kNo, kWatch, kIdle, kAll };
+  Suspending suspending_ = Suspending::kNo;
+  std::uint32_t first_attempt_ = 0;  // the first that can be of this suspension
+  QuietQps quiet_;
+  std::chrono::steady_clock::time_point watched_until_{};
+  std::vector<Qp*> leaving_;  // those that are to leave the device
+  bool is_stopped_ = false;   // between stopped() and resume()
 };
 
 }  // namespace ferry::virt
