@@ -15,8 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two questions to a process: an eighth of the time that has passed, within these limits.
-constexpr milliseconds kShortest{1}, kLongest{20};
+// Between two questions to a process: an eighth of the time that has passed, within these limits. All peers may be
+// suspended and wait in between, also those of QPs in use.
+constexpr milliseconds kShortest{1}, kLongest{5};
 constexpr milliseconds kAnswerOfProgram{10000};  // limit for a process's answer
 
 }  // namespace
