@@ -14,6 +14,7 @@
 #include "verbs/devices.h"
 #include "verbs/entry.h"
 #include "verbs/fallback_rnic.h"
+#include "verbs/kernel/device_name.h"
 #include "verbs/kernel/virtual_files.h"
 #include "verbs/objects.h"
 #include "verbs/restart.h"
@@ -105,8 +106,8 @@ ibv_context* open_stock(const std::string& name) {
   errno = ENODEV;
   if (!list) return nullptr;
   ibv_device** const end = list + count;
-  ibv_device** const found =
-      std::find_if(list, end, [&](const ibv_device* device) { return device->name == name; });
+  ibv_device** const found = std::find_if(
+      list, end, [&](const ibv_device* device) { return kernel_name_of(*device) == name; });
   ibv_context* context = found != end ? ibv_open_device(*found) : nullptr;
   const int error = errno;
   free_list(list);
