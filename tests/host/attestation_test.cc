@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 
 #include "base/build_id.h"
 #include "base/failure.h"
@@ -118,11 +119,12 @@ device::Letter::End end_of(std::uint32_t host, std::uint32_t qpn) {
   return {port::Address::from_ipv4(0x0A4F0000 + host), qpn};
 }
 
-// m on this host is connected with p on the other, whose ferryd says what a test has put into `library`.
+// m on this host is connected with p on the other, whose ferryd says what a test has put into `library_`.
 struct Attested : testing::Test {
   const device::Letter::End m = end_of(1, 17), p = end_of(2, 18);
   const std::string known = std::string(64, 'a'), unknown = std::string(64, 'b');
-  Library library{"01", known, true};
+  std::mutex mutex;  // guards library_: threads of gRPC's read it
+  Library library_{"01", known, true};
   std::atomic<int> looks{0}, trusted_from{0};  // until that look, the library is another
   Ca ca;
   Folder folder;
@@ -134,7 +136,9 @@ struct Attested : testing::Test {
       ferryd->stop();
       ferryd->kernel.names_of = [this](pid_t) { return std::vector{m, p}; };
       ferryd->library_of = [this](pid_t) {
-        Library found = library;
+        std::unique_lock lock(mutex);
+        Library found = library_;
+        lock.unlock();
         if (++looks < trusted_from) found.digest = unknown;
         return found;
       };
@@ -145,6 +149,10 @@ struct Attested : testing::Test {
     here.carrier->met(ferryd_there());
   }
   Carrier::Ferryd ferryd_there() const { return {there.host.address, "there"}; }
+  void have(const std::string& digest, bool is_intact = true) {
+    std::lock_guard lock(mutex);
+    library_ = {"01", digest, is_intact};
+  }
   std::string refusal() {
     return failure_of([&] { here.attestor->need_trusted(ferryd_there(), {{m, p}}); });
   }
@@ -157,23 +165,23 @@ TEST_F(Attested, ByItsHostALibraryIsTrustedWhenItsDigestIs) {
   EXPECT_NE(refusal().find("no program has it"), std::string::npos);
   PlayedProcess peer(there.folder.path("sock"), has(p, m, 2));
   await(there);
-  library.digest = unknown;
+  have(unknown);
   EXPECT_NE(refusal().find(unknown), std::string::npos);
-  library = {"01", known, false};
+  have(known, false);
   EXPECT_NE(refusal().find("not that of its file"), std::string::npos);
-  library.is_intact = true;
+  have(known);
   EXPECT_EQ(refusal(), "");
 }
 
 TEST_F(Attested, OnThisHostTheSameHolds) {
   PlayedProcess own(here.folder.path("sock"), has(m, p, 1));
   await(here);
-  library.digest = unknown;
+  have(unknown);
   const auto refusal_here = [&] {
     return failure_of([&] { here.attestor->need_trusted({}, {{p, m}}); });
   };
   EXPECT_NE(refusal_here().find(unknown), std::string::npos);
-  library.digest = known;
+  have(known);
   EXPECT_EQ(refusal_here(), "");
 }
 

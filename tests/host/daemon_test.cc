@@ -66,6 +66,12 @@ struct DaemonTest : testing::Test {
     request.add_netdevs("lo");
     return request;
   }
+  // The threads of its gRPC server, which read the limits, begin afterwards.
+  void limit_there(std::chrono::milliseconds Limits::*limit) {
+    there.stop();
+    there.host.limits.*limit = milliseconds(50);
+    there.restart();
+  }
   // Without gRPC: a test changes the host between two checks.
   std::string check(const v1::CheckRequest& request) {
     v1::CheckReply reply;
@@ -394,7 +400,7 @@ TEST_F(DaemonTest, AFailedRestoreIsReportedAndCannotBeCommitted) {
 
 // The limits of docs/settings.md.
 TEST_F(DaemonTest, AnImageThatDoesNotComeIsNotWaitedForAnyLonger) {
-  there.host.limits.transfer = milliseconds(50);
+  limit_there(&Limits::transfer);
   prepare(16);
   EXPECT_NE(step(restore(), v1::RestoreReply{}, 16).find("the transfer of the image does not end"),
             std::string::npos);
@@ -407,7 +413,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
                       "[ $1 = restore ] || exit 0\n"
                       "until [ -e " +
                           enough + " ]; do sleep 0.01; done; exit 1\n");
-  there.host.limits.restore = milliseconds(50);
+  limit_there(&Limits::restore);
   Folder image;
   image.write("x.img", "x");
   const auto reply = prepare(17);
@@ -419,7 +425,7 @@ TEST_F(DaemonTest, ARestoreThatHangsIsNotWaitedForAnyLonger) {
 }
 
 TEST_F(DaemonTest, ASourceThatIsSilentForLongIsGivenUp) {
-  there.host.limits.source = milliseconds(50);
+  limit_there(&Limits::source);
   prepare(18);
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(there.room->folder_of(18)); }));
   EXPECT_FALSE(there.decisions.decision(18, Side::kDestination));
