@@ -1,5 +1,6 @@
 #include "device/gids.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -32,6 +33,26 @@ ibv_gid gid_of(const port::Address& address) {
   ibv_gid gid{};
   std::memcpy(gid.raw, address.bytes.data(), sizeof gid.raw);
   return gid;
+}
+
+std::uint8_t name_gid(const std::vector<MovableContext*>& contexts, std::uint8_t port,
+                      std::uint8_t index) {
+  const auto all_can = [&](std::uint8_t at) {
+    return std::all_of(contexts.begin(), contexts.end(), [&](MovableContext* context) {
+      return context->can_name_gid(port, index, at);
+    });
+  };
+  if (all_can(index)) {
+    for (MovableContext* context : contexts) context->name_gid(port, index, index);
+    return index;
+  }
+  for (unsigned candidate = 0; candidate <= UINT8_MAX; ++candidate) {
+    const auto at = static_cast<std::uint8_t>(candidate);
+    if (!all_can(at)) continue;
+    for (MovableContext* context : contexts) context->name_gid(port, index, at);
+    return at;
+  }
+  return index;
 }
 
 }  // namespace ferry::device

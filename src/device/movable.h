@@ -98,6 +98,14 @@ enum class ObjectType : std::uint16_t {
 // Commands of ibv_restore_object (TardiS, listing 1).
 enum class RestoreCommand : int { kCreate = 1, kRefill = 2, kMrKeys = 3 };
 
+// What becomes of a connection that rdma_cm of the kernel has made, when an end of it moves (docs/any_rnic.md).
+enum class CmNews : std::uint8_t {
+  kPeerMoves,  // the peer is about to move: its kernel may disconnect although its program does not
+  kPeerStays,  // the peer's move is over, or was given up
+  kDetached,   // the peer's kernel does not know the connection any more
+  kDisconnected  // the peer's program has disconnected
+};
+
 // An RNIC tells a MoveSink what concerns moves, and an EventSink all else.
 class MoveSink {
  public:
@@ -106,6 +114,8 @@ class MoveSink {
   virtual void seeks() {}
   // MovableContext::take_letters() has letters, moved_datagram_qps() has changed, or progress() has something to do.
   virtual void has_letters() {}
+  // There are news of the peer of the QP `qpn` (virtual). Must not call the context.
+  virtual void cm_news(CmNews /*news*/, std::uint32_t /*qpn*/) {}
 };
 
 class MovableContext : public Context {
@@ -151,6 +161,16 @@ class MovableContext : public Context {
   // again that the other ends may not have got: a ferryd that ends loses the letters that it carries.
   virtual bool awaits_letters() { return false; }
   virtual void repeat_letters() {}
+  // Has the peer of a connection told kDisconnected, at once, and then the QP may have ended; or kDetached, when the
+  // context has left its device: the peer hears of it when the context has entered one.
+  virtual void tell_peer(const Letter::End& /*own*/, const Letter::End& /*peer*/, CmNews /*news*/) {
+  }
+  // Whether the application can name the GID that is at `index` of the device's table by the index `at`; name_gid()
+  // lets it do so from now on. A device that the context has come to has GIDs that the application has never seen.
+  virtual bool can_name_gid(std::uint8_t /*port*/, std::uint8_t index, std::uint8_t at) {
+    return at == index;
+  }
+  virtual void name_gid(std::uint8_t /*port*/, std::uint8_t /*index*/, std::uint8_t /*at*/) {}
   // Gets all names that this host's ferryd knows of.
   virtual void moved(const MovedNames& /*names*/) {}
   // What others have to know of the context's UD QPs; nothing as long as the QPs have the names that peers know.

@@ -48,6 +48,29 @@ std::vector<ibv_gid_entry> Context::gids() {
   return device_.gids.are_learned() ? device_.gids.known() : device_.context->gids();
 }
 
+bool Context::can_name_gid(std::uint8_t port, std::uint8_t index, std::uint8_t at) {
+  const Calls::Glance glance(calls_);
+  if (!glance.is_in()) return device_.gids.index_at(port, index) == at;
+  if (!device_.gids.are_learned() && at == index) return true;
+  device_.learn_gids();
+  ibv_gid_entry entry{};
+  return query_real_gid(port, index, &entry) ? device_.gids.can_name(entry, at) : at == index;
+}
+
+void Context::name_gid(std::uint8_t port, std::uint8_t index, std::uint8_t at) {
+  const Calls::Glance glance(calls_);
+  ibv_gid_entry entry{};
+  const bool is_known = glance.is_in() && device_.gids.are_learned();
+  if (is_known && query_real_gid(port, index, &entry)) device_.gids.name(entry, at);
+}
+
+bool Context::query_real_gid(std::uint8_t port, std::uint8_t index, ibv_gid_entry* out) {
+  if (device_.context->query_gid(port, index, out) != 0) return false;
+  out->port_num = port;
+  out->gid_index = index;
+  return true;
+}
+
 int Context::query_pkey(std::uint8_t port_number, int index, std::uint16_t* out) {
   const Call call(calls_);
   return device_.context->query_pkey(port_number, index, out);
@@ -171,6 +194,10 @@ int Context::create_qp(device::QpInit* init, device::Qp** out) {
   const int error = keep<Qp>(out, make, std::cref(*init), std::ref(calls_), std::ref(returns_),
                              std::cref(device_.gids), std::ref(static_cast<Introducer&>(talks_)),
                              std::ref(datagrams_), std::ref(windows_));
+  if (error == 0 && device_.numbers != nullptr) {
+    const auto talks = talks_.hold();
+    device_.numbers->qpns.set((*out)->qpn(), (*out)->qpn());
+  }
   if (error == 0 && windows_.are_used()) static_cast<Qp*>(*out)->redirect();
   if (error == 0 && init->type == IBV_QPT_UD) add_ud(*static_cast<Qp*>(*out));
   return error;

@@ -93,6 +93,14 @@ class Context final : public device::MovableContext, private device::EventSink {
   bool progress() override { return talks_.progress(); }
   bool awaits_letters() override { return talks_.awaits_letters(); }
   void repeat_letters() override { talks_.repeat_letters(); }
+  void tell_peer(const device::Letter::End& own, const device::Letter::End& peer,
+                 device::CmNews news) override {
+    talks_.tell_peer(own, peer, news);
+  }
+  // Neither waits for the end of a stop: the agent asks, which ends stops. In a stop the application comes to know no
+  // other GIDs.
+  bool can_name_gid(std::uint8_t port, std::uint8_t index, std::uint8_t at) override;
+  void name_gid(std::uint8_t port, std::uint8_t index, std::uint8_t at) override;
   void moved(const device::MovedNames& names) override;
   device::DatagramQps moved_datagram_qps() override;
   std::vector<port::Address> datagram_destinations() override;
@@ -108,6 +116,9 @@ class Context final : public device::MovableContext, private device::EventSink {
   Context(std::shared_ptr<device::Rnic> rnic, device::EventSink& sink, device::MoveSink& moves,
           std::chrono::milliseconds watch)
       : rnic_(std::move(rnic)), sink_(sink), moves_(moves), watch_(watch) {}
+
+  // Gives an entry of the device's own table. The caller is in calls_. False: it is empty.
+  bool query_real_gid(std::uint8_t port, std::uint8_t index, ibv_gid_entry* out);
 
   void completion(device::Cq& cq) override;
   void asynchronous(ibv_event_type type, device::Object* object) override;

@@ -1,3 +1,4 @@
+#include "device/gids.h"
 #include "two_programs.h"
 
 // Connections that two programs make after one of them has moved, under the GIDs that it had before.
@@ -423,6 +424,56 @@ TEST_F(Introductions, ConnectionsWithinTheProgram) {
   ASSERT_EQ(m.send(2, 77), 0);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(m.cq).status, IBV_WC_SUCCESS);
   EXPECT_EQ(m.memory[1], 77u);
+}
+
+// Of QPs that are made after the move, under the GID from before.
+TEST_F(Introductions, NewConnectionsWithinTheProgram) {
+  move(m, kSecond);
+  device::Qp *first = m.create_qp(), *second = m.create_qp();
+  for (device::Qp* qp : {first, second}) r::to_init(qp);
+  r::to_rts(first, second->qpn(), m.gid());
+  r::to_rts(second, first->qpn(), m.gid());
+  ASSERT_EQ(r::post_receive(second, 1, &m.memory[1], 8, m.mr), 0);
+  const std::uint64_t value = 77;
+  ASSERT_EQ(
+      Send(IBV_WR_SEND, 2, &value, 8, nullptr, IBV_SEND_SIGNALED | IBV_SEND_INLINE).post(first), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(wait_completion(m.cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(m.memory[1], 77u);
+}
+
+// --- By rdma_cm, which names the GID of the new host as the source
+
+// The peer's GID is one that the program has had itself.
+struct OnTheFormerHost : TwoPrograms {
+  void SetUp() override {
+    m.open(kFirst);
+    p.start(kFirst);
+    move(m, kSecond);
+    m.qp = m.create_qp();
+    m.mr = m.reg(m.memory.data(), sizeof m.memory);
+    for (Side* side : {&m, &p}) r::to_init(side->qp);
+  }
+  void connect() {
+    const std::uint8_t source = device::name_gid({m.context.get()}, 1, 0);
+    ibv_gid_entry here{};
+    ASSERT_EQ(m.context->query_gid(1, source, &here), 0);
+    r::to_rts(m.qp, p.qp->qpn(), p.gid(), source);
+    r::to_rts(p.qp, m.qp->qpn(), here.gid);
+    carry();
+  }
+};
+
+TEST_F(OnTheFormerHost, APeerIsFound) {
+  connect();
+  EXPECT_TRUE(trace.empty()) << "neither has anything to say";
+  expect_traffic(100);
+}
+
+TEST_F(OnTheFormerHost, APeerThatMayHaveMovedIsFound) {
+  m.context->moved({{port::Address::from_ipv4(kFirst)}, {}});
+  connect();
+  EXPECT_EQ(trace, (std::vector<std::string>{"m: SEEK", "p: GO_ON"}));
+  expect_traffic(100);
 }
 
 }  // namespace

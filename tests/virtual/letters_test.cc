@@ -28,6 +28,32 @@ TEST(Letters, AreReadAsTheyWereWritten) {
   EXPECT_EQ(got.attempt, 77u);
 }
 
+TEST(Letters, OfADisconnectionSayNothingButTheirKind) {
+  LetterBody got;
+  ASSERT_TRUE(parse(encode({LetterKind::kDisconnected}), &got));
+  EXPECT_EQ(got.kind, LetterKind::kDisconnected);
+  auto unknown = encode({LetterKind::kDisconnected});
+  unknown[0] = std::byte{9};
+  EXPECT_FALSE(parse(unknown, &got));
+}
+
+// By an upper bit of the attempt, of which a library that does not know it takes no notice.
+TEST(Letters, IntroductionsSayWhetherTheKernelKnowsTheConnection) {
+  for (const LetterKind kind : {LetterKind::kSwitch, LetterKind::kSwitched}) {
+    for (const bool is_detached : {false, true}) {
+      LetterBody body = introduction();
+      body.kind = kind;
+      body.introduction.is_detached = is_detached;
+      LetterBody got;
+      ASSERT_TRUE(parse(encode(body), &got));
+      EXPECT_EQ(got.introduction.is_detached, is_detached);
+      EXPECT_EQ(got.attempt, body.attempt);
+      EXPECT_FALSE(got.asks_for_use);
+      EXPECT_EQ(encode(body).size(), encode(introduction()).size());
+    }
+  }
+}
+
 // Behind those of MRs, in a form that an older library takes for keys of MRs.
 TEST(Letters, KeysOfWindows) {
   LetterBody body = introduction();
@@ -82,7 +108,7 @@ TEST(Letters, AnythingElseIsRefused) {
   };
   EXPECT_FALSE(changed(good.size(), 0)) << "more than a letter";
   EXPECT_FALSE(changed(0, 0)) << "an unknown kind";
-  EXPECT_FALSE(changed(0, 8)) << "an unknown kind";
+  EXPECT_FALSE(changed(0, 9)) << "an unknown kind";
   EXPECT_FALSE(changed(8, 1)) << "a QPN of 25 bits";
   EXPECT_FALSE(changed(28, 0xFF)) << "more keys than there are";
 }

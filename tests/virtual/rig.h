@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "../rnic/loopback.h"
 #include "virtual/rnic.h"
@@ -40,6 +41,12 @@ class LoopbackRnic final : public device::Rnic {
   const std::string name_ = "lo";
 };
 
+// Notes what the context tells for rdma_cm.
+struct NewsSink final : device::MoveSink {
+  void cm_news(device::CmNews news, std::uint32_t qpn) override { heard.emplace_back(news, qpn); }
+  std::vector<std::pair<device::CmNews, std::uint32_t>> heard;
+};
+
 // A program with one context, whose QPs are connected with each other.
 struct Program {
   r::Sink sink;
@@ -49,7 +56,7 @@ struct Program {
   device::Pd* pd = nullptr;
   device::Cq* cq = nullptr;
   r::FaultHandler faults;
-  device::MoveSink moves;
+  NewsSink moves;
   // To be set before open():
   std::chrono::milliseconds watch{0};  // for idle QPs, before a stop
   std::function<std::unique_ptr<device::Context>(std::unique_ptr<device::Context>)> wrap;

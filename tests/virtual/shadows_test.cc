@@ -3,8 +3,10 @@
 #include <poll.h>
 
 #include "device/fake.h"
+#include "device/gids.h"
 #include "port/address_text.h"
 #include "virtual/rnic.h"
+#include "virtual/shadows/gids.h"
 
 // A virtual device over the recording fake: what reaches the device behind, and what comes back.
 namespace ferry::virt {
@@ -203,6 +205,48 @@ TEST_F(Shadows, AWindowWhoseNumberIsTakenIsMadeAgain) {
   EXPECT_EQ(third->handle(), behind(third)->handle());
   EXPECT_EQ(third->handle(), second->handle() + 1) << "the first number is that of another window";
   EXPECT_EQ(third->rkey(), behind(third)->rkey());
+}
+
+// QPs of different hosts may have the same number, and somebody else may have the GID of the former host.
+TEST_F(Shadows, GidsOfDifferentPlacesMakeNoConnectionWithinTheProgram) {
+  fake->device_attributes.phys_port_cnt_ex = 1;
+  Gids gids;
+  ibv_ah_attr path{};
+  path.port_num = 1;
+  path.is_global = 1;
+  const auto entry = [&] {
+    ibv_gid_entry made{};
+    EXPECT_EQ(fake->query_gid(1, 0, &made), 0);
+    return made;
+  };
+  const ibv_gid_entry former = entry();
+  EXPECT_FALSE(gids.is_own(path));
+  gids.learn(*fake);
+  path.grh.dgid = former.gid;
+  EXPECT_TRUE(gids.is_own(path));
+  fake->gids[0][15] = 99;
+  gids.match(*fake);
+  EXPECT_TRUE(gids.is_own(path)) << "made before the move";
+  gids.name(entry(), 1);
+  path.grh.sgid_index = 1;
+  EXPECT_FALSE(gids.is_own(path));
+  path.grh.dgid = entry().gid;
+  EXPECT_TRUE(gids.is_own(path));
+  path.grh.dgid = former.gid;
+  gids.match(*fake);
+  EXPECT_FALSE(gids.is_own(path)) << "also after another move";
+}
+
+TEST_F(Shadows, AGidThatNoIndexIsLeftForKeepsThatOfTheDevice) {
+  fake->device_attributes.phys_port_cnt_ex = 1;
+  fake->port_attributes.gid_tbl_len = 256;
+  fake->gids.resize(256, fake->gids[0]);
+  for (std::size_t i = 0; i < 256; ++i) fake->gids[i][15] = static_cast<std::uint8_t>(i);
+  context->prepare();
+  ASSERT_EQ(context->gids().size(), 256u);
+  fake->gids[7][14] = 9;
+  EXPECT_EQ(device::name_gid({context.get()}, 1, 7), 7);
+  EXPECT_EQ(context->gids().size(), 256u);
 }
 
 TEST_F(Shadows, StatusTellsWhoIsConnectedWithWhom) {

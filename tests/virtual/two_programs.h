@@ -58,8 +58,8 @@ struct Side : Program {
 };
 
 inline const char* name_of(const device::Letter& letter) {
-  constexpr const char* kNames[] = {"",       "SUSPEND",  "SUSPENDED", "GO_ON",
-                                    "SWITCH", "SWITCHED", "READY",     "SEEK"};
+  constexpr const char* kNames[] = {"",         "SUSPEND", "SUSPENDED", "GO_ON",       "SWITCH",
+                                    "SWITCHED", "READY",   "SEEK",      "DISCONNECTED"};
   return kNames[static_cast<std::size_t>(letter.bytes[0])];
 }
 

@@ -11,6 +11,8 @@ namespace {
 constexpr std::uint32_t kQpnLimit = 1u << 24;
 // The two upper bits of an attempt.
 constexpr std::uint32_t kAsksForUse = 1u << 31, kIsInUse = 1u << 30;
+// The same bit as kAsksForUse, in letters that introduce.
+constexpr std::uint32_t kIsDetached = 1u << 31;
 
 // Parts the keys of MRs from those of windows. False: the number of the latter is another one.
 bool part(std::vector<Introduction::Key> keys, Introduction* out) {
@@ -35,10 +37,13 @@ std::vector<std::byte> encode(const LetterBody& body) {
   std::vector<std::byte> bytes;
   wire::ByteWriter writer(&bytes);
   writer.put(body.kind);
-  writer.put(body.attempt % kIsInUse | (body.asks_for_use ? kAsksForUse : 0) |
-             (body.is_in_use ? kIsInUse : 0));
-  if (!introduces(body.kind)) return bytes;
   const Introduction& introduction = body.introduction;
+  if (!introduces(body.kind)) {
+    writer.put(body.attempt % kIsInUse | (body.asks_for_use ? kAsksForUse : 0) |
+               (body.is_in_use ? kIsInUse : 0));
+    return bytes;
+  }
+  writer.put(body.attempt % kIsInUse | (introduction.is_detached ? kIsDetached : 0));
   writer.put(introduction.qpn);
   writer.append(introduction.gid.raw, sizeof introduction.gid.raw);
   std::vector<Introduction::Key> keys = introduction.rkeys;
@@ -57,15 +62,17 @@ bool parse(std::span<const std::byte> bytes, LetterBody* out) {
   wire::ByteReader reader(bytes);
   const auto kind = reader.get<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(LetterKind::kSuspend) ||
-      kind > static_cast<std::uint8_t>(LetterKind::kSeek))
+      kind > static_cast<std::uint8_t>(LetterKind::kDisconnected))
     return false;
   out->kind = static_cast<LetterKind>(kind);
   const auto attempt = reader.get<std::uint32_t>();
   out->attempt = attempt % kIsInUse;
-  out->asks_for_use = (attempt & kAsksForUse) != 0;
-  out->is_in_use = (attempt & kIsInUse) != 0;
-  if (introduces(out->kind)) {
+  if (!introduces(out->kind)) {
+    out->asks_for_use = (attempt & kAsksForUse) != 0;
+    out->is_in_use = (attempt & kIsInUse) != 0;
+  } else {
     Introduction& introduction = out->introduction;
+    introduction.is_detached = (attempt & kIsDetached) != 0;
     introduction.qpn = reader.get<std::uint32_t>();
     reader.read(introduction.gid.raw, sizeof introduction.gid.raw);
     const auto count = reader.get<std::uint32_t>();

@@ -29,6 +29,11 @@
 //   M                      P
 //              <-  SEEK         P's QP is not connected yet, its requests are held
 //   SUSPEND    ->               and so on, as above
+//
+// If rdma_cm of the kernel has made the connection, SWITCH tells whether the kernel of M still knows it
+// (Introduction::is_detached). From either end this comes besides, at any time:
+//
+//   DISCONNECTED  ->            the program of M has disconnected
 namespace ferry::virt {
 
 enum class LetterKind : std::uint8_t {
@@ -38,7 +43,8 @@ enum class LetterKind : std::uint8_t {
   kSwitch = 4,
   kSwitched = 5,
   kReady = 6,
-  kSeek = 7
+  kSeek = 7,
+  kDisconnected = 8
 };
 
 // In SWITCH and SWITCHED: the QPN and the GID of the sender's QP as the sender's device has them, and the
@@ -54,6 +60,9 @@ struct Introduction {
   // of MRs and a pair of key 0, which names nothing, with their number. An older library takes them for keys
   // of MRs: to such a peer the variant that was bound when the letter was written leads.
   std::vector<Key> window_rkeys;
+  // rdma_cm of the kernel has made the connection, and the sender's kernel does not know it any more. This is an upper
+  // bit of the attempt, of which a library that does not know the flag takes no notice in these letters.
+  bool is_detached = false;
 };
 
 struct LetterBody {

@@ -157,19 +157,19 @@ int Qp::post_all(ibv_send_wr* list) {
 
 // Whether the peer of these attributes is a QP of this context.
 bool Qp::is_own(const ibv_qp_attr& attributes) const {
-  return gids_.has(attributes.ah_attr.grh.dgid) &&
-         numbers_->qpns.has_index_of(attributes.dest_qp_num);
+  return gids_.is_own(attributes.ah_attr) && numbers_->qpns.has_index_of(attributes.dest_qp_num);
 }
 
 bool Qp::rename(ibv_qp_attr* attributes, int mask) const {
   if ((mask & IBV_QP_AV) == 0) return true;
   const bool own = numbers_ != nullptr && is_own(*attributes);
-  if (numbers_ != nullptr && !gids_.rename(&attributes->ah_attr)) return false;
+  if (numbers_ != nullptr && !gids_.rename_source(&attributes->ah_attr)) return false;
   if (peer_ != nullptr) {
     attributes->dest_qp_num = peer_->qpn;
     attributes->ah_attr.grh.dgid = peer_->gid;
   } else if (own) {
     attributes->dest_qp_num = numbers_->qpns[attributes->dest_qp_num];
+    attributes->ah_attr.grh.dgid = gids_.real_of(attributes->ah_attr.grh.dgid);
   }
   return true;
 }

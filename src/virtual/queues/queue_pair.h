@@ -205,7 +205,8 @@ class Qp final : public Shadow<device::Qp> {
   void put_renamed();
   // Posts the requests that are held. 0 or errno.
   int post_held() { return held_.post(*queue_, window_queue_.get()); }
-  // Replaces the application's numbers by the device's. False: the device has no GID for the path's source.
+  // Replaces the application's numbers by the device's. False: the device has no GID for the path's source. The GID
+  // of a peer that is no QP of this context stays: somebody else may have a GID that the context had before a move.
   bool rename(ibv_qp_attr* attributes, int mask) const;
   bool is_own(const ibv_qp_attr& attributes) const;
 

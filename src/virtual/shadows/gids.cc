@@ -51,12 +51,13 @@ void Gids::learn(device::Context& device) {
   for (const ibv_gid_entry& entry : device.gids())
     learned.push_back({entry, entry.gid, entry.gid_index, true});
   std::lock_guard lock(mutex_);
-  entries_ = std::move(learned);
+  if (entries_.empty()) entries_ = std::move(learned);
 }
 
 void Gids::match(device::Context& device) {
   const std::vector<ibv_gid_entry> here = device.gids();
   std::lock_guard lock(mutex_);
+  ++places_;
   for (Entry& entry : entries_) {
     auto found = std::find_if(here.begin(), here.end(), [&](const ibv_gid_entry& candidate) {
       return is_of_kind(candidate, entry.known) && same(candidate.gid, entry.known.gid);
@@ -93,6 +94,35 @@ std::vector<ibv_gid_entry> Gids::known() const {
   return all;
 }
 
+bool Gids::can_name(const ibv_gid_entry& here, std::uint8_t index) const {
+  std::shared_lock lock(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.known.port_num != here.port_num || entry.known.gid_index != index ||
+           (is_of_kind(entry.known, here) && same(entry.known.gid, here.gid));
+  });
+}
+
+void Gids::name(const ibv_gid_entry& here, std::uint8_t index) {
+  std::lock_guard lock(mutex_);
+  const bool is_there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.known.port_num == here.port_num && entry.known.gid_index == index;
+  });
+  if (is_there) return;
+  Entry added{here, here.gid, here.gid_index, true, places_};
+  added.known.gid_index = index;
+  entries_.push_back(added);
+}
+
+std::optional<std::uint8_t> Gids::index_at(std::uint8_t port, std::uint32_t real_index) const {
+  std::shared_lock lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (entry.is_here && entry.known.port_num == port && entry.real_index == real_index &&
+        same(entry.known.gid, entry.real))
+      return static_cast<std::uint8_t>(entry.known.gid_index);
+  }
+  return std::nullopt;
+}
+
 bool Gids::rename_source(ibv_ah_attr* path) const {
   if (path->is_global == 0) return true;
   std::shared_lock lock(mutex_);
@@ -118,18 +148,6 @@ std::vector<Gids::Pair> Gids::pairs() const {
   return pairs;
 }
 
-bool Gids::rename(ibv_ah_attr* path) const {
-  if (path->is_global == 0) return true;
-  if (!rename_source(path)) return false;
-  std::shared_lock lock(mutex_);
-  for (const Entry& entry : entries_) {
-    if (!same(entry.known.gid, path->grh.dgid)) continue;
-    path->grh.dgid = entry.real;
-    break;
-  }
-  return true;
-}
-
 ibv_gid Gids::real_of(const ibv_gid& gid) const {
   std::shared_lock lock(mutex_);
   for (const Entry& entry : entries_) {
@@ -145,10 +163,15 @@ bool Gids::source_of(const ibv_ah_attr& path, ibv_gid* out) const {
   return true;
 }
 
-bool Gids::has(const ibv_gid& gid) const {
+bool Gids::is_own(const ibv_ah_attr& path) const {
   std::shared_lock lock(mutex_);
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [&](const Entry& entry) { return same(entry.known.gid, gid); });
+  const auto source = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.known.port_num == path.port_num && entry.known.gid_index == path.grh.sgid_index;
+  });
+  return source != entries_.end() &&
+         std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+           return same(entry.known.gid, path.grh.dgid) && entry.place == source->place;
+         });
 }
 
 }  // namespace ferry::virt

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ std::string kind_of(const ibv_gid_entry& entry);
 // may call any function.
 class Gids {
  public:
-  // Before the first move: notes the GIDs of the device as those that the application knows.
+  // Before the first move, and once: notes the GIDs of the device as those that the application knows.
   void learn(device::Context& device);
   // After each move: finds for each known GID the same GID of the device, or else the first one of its
   // kind (is_of_kind()).
@@ -33,9 +34,14 @@ class Gids {
   int query(std::uint8_t port, unsigned index, ibv_gid_entry* out) const;
   // All GIDs that the application sees.
   std::vector<ibv_gid_entry> known() const;
-  // Makes a path of the application one of the device. False: the device has no GID for its source.
-  bool rename(ibv_ah_attr* path) const;
-  // The same for the path's source alone.
+  // Whether the application names the device's GID `here` by this index, or may do so because the index means no GID
+  // yet. After name() it does.
+  bool can_name(const ibv_gid_entry& here, std::uint8_t index) const;
+  void name(const ibv_gid_entry& here, std::uint8_t index);
+  // The index by which the application names the GID that was at this index of the device's table when the application
+  // came to know it. std::nullopt: it does not know such a GID as itself.
+  std::optional<std::uint8_t> index_at(std::uint8_t port, std::uint32_t real_index) const;
+  // Makes the source of a path of the application one of the device. False: the device has no GID for it.
   bool rename_source(ibv_ah_attr* path) const;
   // The known GIDs for which the device has a GID, each once per port, with the device's GID and its index.
   struct Pair {
@@ -48,8 +54,9 @@ class Gids {
     std::shared_lock lock(mutex_);
     return !entries_.empty();
   }
-  // Whether `gid` is one of the GIDs that the application knows as its own.
-  bool has(const ibv_gid& gid) const;
+  // Whether the path leads from one of the GIDs that the application knows as its own to another one that it has come
+  // to know in the same place. A GID from a place that it has left may be somebody else's.
+  bool is_own(const ibv_ah_attr& path) const;
   // The device's GID for a GID that the application knows as its own; any other GID stays as it is.
   ibv_gid real_of(const ibv_gid& gid) const;
   // Gives the GID that the application knows as the source of a path. False: there is none.
@@ -61,10 +68,12 @@ class Gids {
     ibv_gid real{};
     std::uint32_t real_index = 0;
     bool is_here = true;
+    std::uint32_t place = 0;  // places_ when the application came to know the GID
   };
 
-  mutable std::shared_mutex mutex_;  // guards entries_
+  mutable std::shared_mutex mutex_;  // guards what follows
   std::vector<Entry> entries_;
+  std::uint32_t places_ = 0;  // moves so far
 };
 
 }  // namespace ferry::virt

@@ -9,8 +9,9 @@ namespace ferry::virt {
 
 // Tables from the numbers of a context's objects that the application knows to those of the device
 // behind, and for QPNs and the rkeys of memory windows also back (virtual_qpns, virtual_rkeys). An object
-// that the application made since the last move needs no entry: its numbers are the device's. A context
-// that has not moved has entries only of QPs that were made anew because a peer moved.
+// that the application made since the last move needs no entry: its numbers are the device's. But each QP has
+// one, by which another QP of the context finds out that its peer is one, too. A context that has not moved has
+// entries only of QPs that were made, or made anew, since a peer moved.
 struct Numbers {
   NumberTable lkeys{8};
   NumberTable rkeys{8};

@@ -167,6 +167,7 @@ void Talks::resume(bool is_made_anew) {
       if (found->second.is_told) write(*qp, LetterKind::kGoOn);
       talks_.erase(found);
       stops_.resume(*qp);
+      moves_.cm_news(device::CmNews::kPeerStays, qp->qpn());
     } else {
       resume_talk(*qp, found->second, is_made_anew);
     }
@@ -178,6 +179,7 @@ void Talks::resume_talk(Qp& qp, Talk& talk, bool is_made_anew) {
     // The peer does not know the new QP yet.
     talk.is_told = talk.peer_is_suspended = talk.peer_is_in_use = talk.is_meeting = false;
     talk.awaits_peer = true;
+    moves_.cm_news(device::CmNews::kPeerMoves, qp.qpn());  // what the peer does about this move
     write(qp, LetterKind::kSwitch);
   } else {
     release_peer(qp, talk);

@@ -6,6 +6,7 @@
 namespace ferry::virt {
 
 void Talks::begin_suspension(Qp& qp, Talk& talk) {
+  moves_.cm_news(device::CmNews::kPeerMoves, qp.qpn());
   // Makes a late QP now, so that its SWITCH goes ahead of SUSPENDED. Later, SWITCH would come when the peer
   // is about to stop.
   if (!is_stopped_ && suspending_ == Suspending::kNo && !qp.has_object()) make_late(qp);
@@ -57,7 +58,9 @@ void Talks::go_on(Qp& qp, Talk& talk) {
 }
 
 void Talks::let_go(Qp& qp, Talk& talk) {
-  if (!talk.awaits_peer && !talk.is_met && talk.step == Talk::Step::kNone) stops_.resume(qp);
+  if (talk.awaits_peer || talk.is_met || talk.step != Talk::Step::kNone) return;
+  stops_.resume(qp);
+  moves_.cm_news(device::CmNews::kPeerStays, qp.qpn());
 }
 
 void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
@@ -68,6 +71,7 @@ void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
     return;
   }
   if (!talk.awaits_peer && !(switches ? talk.step == Talk::Step::kSuspended : talk.is_met)) return;
+  if (introduction.is_detached) moves_.cm_news(device::CmNews::kDetached, qp.qpn());
   if (is_stopped(qp)) {
     talk.peer = introduction;  // resume() or make_late() will take it up
     return;

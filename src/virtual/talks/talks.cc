@@ -11,7 +11,7 @@
 namespace ferry::virt {
 
 bool Talks::is_own(const ibv_qp_attr& attributes) {
-  if (!device_.gids.has(attributes.ah_attr.grh.dgid)) return false;
+  if (!device_.gids.is_own(attributes.ah_attr)) return false;
   bool found = false;
   shadows_.for_each<Qp>([&](const Qp& qp) { found |= qp.qpn() == attributes.dest_qp_num; });
   return found;
@@ -58,13 +58,31 @@ void Talks::write(Qp& qp, LetterBody body) {
   device::Letter letter;
   const ibv_qp_attr attributes = qp.attributes();
   ibv_gid source{};
+  if (device_.context != nullptr) device_.learn_gids();
   if (!device_.gids.source_of(attributes.ah_attr, &source)) return;
   letter.from = {device::address_of(source), qp.qpn()};
   letter.to = {device::address_of(attributes.ah_attr.grh.dgid), attributes.dest_qp_num};
-  if (body.kind == LetterKind::kSwitch || body.kind == LetterKind::kSwitched)
+  if (body.kind == LetterKind::kSwitch || body.kind == LetterKind::kSwitched) {
     body.introduction = introduction_of(qp, attributes.ah_attr);
+    const auto talk = talks_.find(&qp);
+    body.introduction.is_detached = talk != talks_.end() && talk->second.is_detached;
+  }
   letter.bytes = encode(body);
   letters_.push_back(std::move(letter));
+  moves_.has_letters();
+}
+
+void Talks::tell_peer(const device::Letter::End& own, const device::Letter::End& peer,
+                      device::CmNews news) {
+  std::lock_guard lock(mutex_);
+  if (news == device::CmNews::kDetached) {
+    const auto found = talks_.find(connected(own.qpn, peer));
+    if (found != talks_.end()) found->second.is_detached = true;
+    return;
+  }
+  LetterBody body;
+  body.kind = LetterKind::kDisconnected;
+  letters_.push_back({own, peer, encode(body)});
   moves_.has_letters();
 }
 
@@ -89,20 +107,24 @@ void Talks::take_letters(std::vector<device::Letter>* out) {
   letters_.clear();
 }
 
+Qp* Talks::connected(std::uint32_t qpn, const device::Letter::End& peer) {
+  const std::vector<Qp*> qps = shadows_.all<Qp>();
+  const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
+    const ibv_qp_attr attributes = qp->attributes();
+    return qp->qpn() == qpn && attributes.dest_qp_num == peer.qpn &&
+           device::address_of(attributes.ah_attr.grh.dgid) == peer.gid;
+  });
+  return found != qps.end() ? *found : nullptr;
+}
+
 int Talks::deliver(const device::Letter& letter) {
   LetterBody body;
   const bool is_returned = letter.bytes.empty();
   if (!is_returned && !parse(letter.bytes, &body)) return EINVAL;
   std::lock_guard lock(mutex_);
-  const std::vector<Qp*> qps = shadows_.all<Qp>();
-  const auto found = std::find_if(qps.begin(), qps.end(), [&](const Qp* qp) {
-    const ibv_qp_attr attributes = qp->attributes();
-    const device::Letter::End peer{device::address_of(attributes.ah_attr.grh.dgid),
-                                   attributes.dest_qp_num};
-    return qp->qpn() == letter.to.qpn && peer == letter.from;
-  });
-  if (found == qps.end()) return ENOENT;
-  Qp& qp = **found;
+  Qp* const found = connected(letter.to.qpn, letter.from);
+  if (found == nullptr) return ENOENT;
+  Qp& qp = *found;
   Talk& talk = talks_[&qp];
   if (is_returned) {
     take_back(qp, talk);
@@ -125,6 +147,7 @@ int Talks::deliver(const device::Letter& letter) {
       let_go(qp, talk);
       break;
     case LetterKind::kSeek: take_seek(qp, talk); break;
+    case LetterKind::kDisconnected: moves_.cm_news(device::CmNews::kDisconnected, qp.qpn()); break;
   }
   return 0;
 }

@@ -53,6 +53,8 @@ class Talks final : public Introducer {
   bool progress();
   bool awaits_letters();
   void repeat_letters();
+  void tell_peer(const device::Letter::End& own, const device::Letter::End& peer,
+                 device::CmNews news);
   // Replaces the GIDs of programs that have moved.
   void moved(std::set<port::Address> gids);
 
@@ -81,6 +83,8 @@ class Talks final : public Introducer {
 
  private:
   struct Talk {
+    // rdma_cm of this end's kernel has made the connection, and does not know it any more.
+    bool is_detached = false;
     // When this end moves:
     std::uint32_t attempt = 0;       // the number of the latest SUSPEND that this end has written
     bool is_told = false;            // this end has written SUSPEND because it moves
@@ -104,6 +108,8 @@ class Talks final : public Introducer {
 
   // Whether the peer that these attributes name is a QP of this context.
   bool is_own(const ibv_qp_attr& attributes);
+  // Gives the QP of this number that is connected with `peer`, or null.
+  Qp* connected(std::uint32_t qpn, const device::Letter::End& peer);
   // Whether the QP is connected with a QP of another context, which has to be told of a move.
   bool has_remote_peer(Qp& qp);
   bool has_suspended_peer(Qp& qp);
