@@ -96,7 +96,10 @@ struct Agent::Halt {
     reply->qps = count_qps();
     reply->prepare_ns = since(start);
 
-    if ((companion = registry.companion())) companion->stop();
+    if (Companion* const all = registry.companion()) {
+      if (const int error = all->stop(deadline)) return error;
+      companion = all;
+    }
 
     start = now_ns();
     for (Item& item : items) {
@@ -112,6 +115,7 @@ struct Agent::Halt {
       if (int error = item.context->park(&item.parcel)) return error;
       item.parked = true;
     }
+    if (companion != nullptr) companion->park();
     reply->detach_ns = since(start);
     for (const Item& item : items)
       reply->contexts.push_back({item.netdev, item.parcel, item.names});
@@ -137,9 +141,9 @@ struct Agent::Halt {
     released = true;
   }
 
-  void resume_companion() {
-    if (companion) companion->resume();
-    companion = nullptr;
+  int resume_companion() {
+    Companion* const stopped = std::exchange(companion, nullptr);
+    return stopped != nullptr ? stopped->resume() : 0;
   }
 
   // Closes the sockets, of which ferryd has duplicates.
@@ -301,9 +305,27 @@ bool Agent::take_letters(int socket, const Message& message) {
 }
 
 bool Agent::send_letters(int socket) {
+  std::uint64_t round = 0;
+  {
+    std::lock_guard lock(mutex_);
+    round = ++rounds_begun_;
+  }
   Letters letters;
-  return !correspondence_.tend(&letters) ||
-         send_message(socket, MessageType::kLetters, encode(letters)) == 0;
+  if (correspondence_.tend(&letters) &&
+      send_message(socket, MessageType::kLetters, encode(letters)) != 0)
+    return false;
+  std::lock_guard lock(mutex_);
+  rounds_done_ = round;
+  wake_.notify_all();
+  return true;
+}
+
+void Agent::await_letters_sent(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (socket_ < 0) return;
+  const std::uint64_t round = rounds_begun_ + 1;
+  has_news();
+  wake_.wait_for(lock, limit, [&] { return rounds_done_ >= round || socket_ < 0; });
 }
 
 bool Agent::answer_status(int socket) {
@@ -324,6 +346,7 @@ bool Agent::answer_status(int socket) {
     }
     reply.contexts.push_back(std::move(status));
   });
+  if (Companion* const companion = registry_.companion()) reply.rdma_cm = companion->status();
   return send_message(socket, MessageType::kStatusReply, encode(reply)) == 0;
 }
 
@@ -502,7 +525,8 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   reply.attach_ns = since(start);
   start = now_ns();
   for (Halt::Item& item : halt.items) item.context->resume(resume.rollback);
-  halt.resume_companion();
+  const int error = halt.resume_companion();
+  if (reply.error == 0) reply.error = error;
   reply.resume_ns = since(start);
   peers_.resumed(move_id);
   // If the connection breaks now, its next user notices.

@@ -34,6 +34,8 @@ class Agent {
   // object is of no more use.
   void abandon_in_child();
 
+  // Returns when ferryd has been sent the letters that contexts have written, and after `limit` in any case.
+  void await_letters_sent(std::chrono::milliseconds limit);
   // A context has something in device::MovableContext::sought() or take_letters(), or its moved_datagram_qps() have
   // changed: the agent tells ferryd. Any thread may call; never blocks.
   void has_news();
@@ -80,6 +82,7 @@ class Agent {
 
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::uint64_t rounds_begun_ = 0, rounds_done_ = 0;  // of send_letters()
   pthread_t thread_{};
   bool started_ = false;
   std::atomic<bool> ending_{false};

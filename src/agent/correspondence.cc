@@ -57,6 +57,7 @@ bool Correspondence::tend(Letters* out) {
   if (suspended_for_ != 0 && Clock::now() >= released_at_) release();
   const bool was_waiting = std::exchange(is_waiting_, false);
   is_under_way_ = false;
+  if (Companion* const companion = registry_.companion()) companion->tend();
   const auto now = Clock::now();
   if (!was_waiting) repeated_at_ = now;
   const bool repeats = now - repeated_at_ >= std::chrono::milliseconds(kRepeatMs);

@@ -59,9 +59,18 @@ void visit(V& v, T& m) {
   v(m.device), v(m.netdev), v(m.qps), v(m.place), v(m.counters);
   v(m.obstacle), v(m.needs), v(m.datagram_destinations);
 }
+template <typename V, Is<RdmaCmBound> T>
+void visit(V& v, T& m) {
+  v(m.port_space), v(m.local), v(m.shares_port), v(m.is_ipv6_only);
+}
+template <typename V, Is<RdmaCmStatus> T>
+void visit(V& v, T& m) {
+  v(m.channels), v(m.obstacle), v(m.half_made), v(m.bound);
+}
 template <typename V, Is<StatusReply> T>
 void visit(V& v, T& m) {
   v(m.contexts);
+  if (v.goes_on(m.rdma_cm.channels > 0)) v(m.rdma_cm);
 }
 template <typename V, Is<ParkedContext> T>
 void visit(V& v, T& m) {
@@ -214,6 +223,7 @@ class Writer {
   void count(const std::vector<int>& descriptors) {
     out_.put(static_cast<std::uint32_t>(descriptors.size()));
   }
+  bool goes_on(bool is_there) const { return is_there; }
 
  private:
   wire::ByteWriter out_;
@@ -261,6 +271,8 @@ class Reader {
     descriptors_ += count;
     descriptors.assign(count, -1);
   }
+  // Whether a part follows that is not in every message.
+  bool goes_on(bool /*is_there*/) const { return in_.remaining() > 0; }
   bool finished() const { return in_.ok() && in_.remaining() == 0; }
 
  private:

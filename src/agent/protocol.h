@@ -155,8 +155,27 @@ struct ContextStatus {
   std::vector<port::Address> datagram_destinations = {};  // MovableContext::datagram_destinations()
 };
 
+// An ID of the kernel's rdma_cm that must be bound again after a move.
+struct RdmaCmBound {
+  std::uint16_t port_space = 0;  // rdma_ucm_port_space
+  port::Endpoint local;          // its address may be that of any interface
+  bool shares_port = false;      // RDMA_OPTION_ID_REUSEADDR
+  bool is_ipv6_only = false;     // RDMA_OPTION_ID_AFONLY
+  bool operator==(const RdmaCmBound&) const = default;
+};
+
+// Of a process with channels of the kernel's rdma_cm (relay/relay.h).
+struct RdmaCmStatus {
+  std::uint32_t channels = 0;
+  std::string obstacle;   // what cannot move; empty: nothing
+  std::string half_made;  // what cannot move yet; empty: nothing
+  std::vector<RdmaCmBound> bound;
+};
+
 struct StatusReply {
   std::vector<ContextStatus> contexts;
+  RdmaCmStatus rdma_cm =
+      {};  // not in the message if there are no channels: older ferryds do not know it
 };
 
 // Names of our RNICs (docs/wire.md) that are not where they were last known to be.
@@ -242,7 +261,8 @@ struct Stay {
 
 struct Resumed {
   std::uint64_t move_id = 0;
-  std::int32_t error = 0;  // errno of the first context that could not take its sockets
+  std::int32_t error =
+      0;  // errno of the first context that could not take its sockets, or of rdma_cm
   std::uint64_t attach_ns = 0, resume_ns = 0;
 };
 

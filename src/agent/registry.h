@@ -14,14 +14,20 @@
 // walks them.
 namespace ferry::agent {
 
-// Something else of the process that has sockets: it stops before the contexts (after MovableContext::prepare()) and
-// resumes after them.
+// Something else of the process that a move cannot take along as it is: rdma_cm. It stops before the contexts (after
+// MovableContext::prepare()) and resumes after them.
 class Companion {
  public:
   virtual ~Companion() = default;
-  // Returns when the companion holds no descriptor that a move cannot take along, and sends nothing any more.
-  virtual void stop() = 0;
-  virtual void resume() = 0;
+  // Sends nothing any more. 0; or errno, and then the companion goes on.
+  virtual int stop(std::chrono::steady_clock::time_point deadline) = 0;
+  // Called when all contexts are parked. Afterwards the companion holds no descriptor that a move cannot take along.
+  virtual void park() {}
+  // 0, or the errno value of what cannot go on.
+  virtual int resume() = 0;
+  // Called by the agent again and again, also while the companion is stopped: does what others have asked for.
+  virtual void tend() {}
+  virtual RdmaCmStatus status() { return {}; }
 };
 
 class Registry {

@@ -63,6 +63,15 @@ TEST(Protocol, BodiesComeBackAsTheyWere) {
   EXPECT_EQ(qp.peer_retries.rnr_retry, 6);
   EXPECT_EQ(qp.peer_retries.known, 1);
 
+  StatusReply with_rdma_cm = full_status();
+  const RdmaCmBound bound{0x106, {port::Address::from_ipv4(7), 7174}, true, false};
+  with_rdma_cm.rdma_cm = {2, "a group", "a connection", {bound}};
+  ASSERT_TRUE(parse(encode(with_rdma_cm), &status));
+  EXPECT_EQ(status.rdma_cm.channels, 2u);
+  EXPECT_EQ(status.rdma_cm.obstacle, "a group");
+  EXPECT_EQ(status.rdma_cm.half_made, "a connection");
+  EXPECT_EQ(status.rdma_cm.bound, std::vector{bound});
+
   Resume resume;
   ASSERT_TRUE(parse(encode(Resume{true, full_stopped().contexts}), &resume));
   EXPECT_TRUE(resume.rollback);

@@ -279,15 +279,27 @@ void make_control() {
       "pds 1\nmrs 3\ncqs 100 2\nsrqs 512 1 1\nqps 2 1 16 0 1 0 0 1\n"
       "gid 1 2 00000000000000000000ffff0a4f0001\nmtu 3\nreads 4\nserved_reads 1\natomics 1\n";
   one("status-reply-needs", MessageType::kStatusReply, agent::encode(status));
+  status.rdma_cm = {1,
+                    "",
+                    "an rdma_cm connection that is being made",
+                    {{0x106, {port::Address::from_ipv4(7), 7174}, true, false}}};
+  one("status-reply-rdma-cm", MessageType::kStatusReply, agent::encode(status));
   device::Letter letter;
   letter.from.qpn = 17;
   letter.to.qpn = 18;
   const virt::Introduction introduction{19, {}, {{0x100, 0x200}}, {}};
-  for (const auto& [name, kind] : {std::pair{"letter-suspend", virt::LetterKind::kSuspend},
-                                   std::pair{"letter-switch", virt::LetterKind::kSwitch}}) {
+  for (const auto& [name, kind] :
+       {std::pair{"letter-suspend", virt::LetterKind::kSuspend},
+        std::pair{"letter-switch", virt::LetterKind::kSwitch},
+        std::pair{"letter-disconnected", virt::LetterKind::kDisconnected}}) {
     letter.bytes = virt::encode(virt::LetterBody{kind, 1, false, false, introduction});
     one(name, MessageType::kLetters, agent::encode(agent::Letters{{letter}}));
   }
+  virt::Introduction detached = introduction;
+  detached.is_detached = true;
+  letter.bytes =
+      virt::encode(virt::LetterBody{virt::LetterKind::kSwitch, 1, false, false, detached});
+  one("letter-switch-detached", MessageType::kLetters, agent::encode(agent::Letters{{letter}}));
   letter.bytes = virt::encode(virt::LetterBody{
       virt::LetterKind::kSwitch, 1, false, false, {19, {}, {{0x100, 0x200}}, {{0x300, 0x401}}}});
   one("letter-switch-windows", MessageType::kLetters, agent::encode(agent::Letters{{letter}}));

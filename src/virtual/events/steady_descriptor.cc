@@ -33,6 +33,10 @@ int SteadyDescriptor::open() {
   return change(set_, EPOLL_CTL_ADD, bell_, false);
 }
 
+bool SteadyDescriptor::is_open() const {
+  return change(set_, EPOLL_CTL_MOD, bell_, false) == 0;
+}
+
 int SteadyDescriptor::watch(int descriptor) {
   if (const int error = change(set_, EPOLL_CTL_ADD, descriptor, is_muted_)) return error;
   watched_ = descriptor;

@@ -16,6 +16,10 @@ class SteadyDescriptor {
   int open();
   // Gives the descriptor; -1: it is not open.
   int number() const { return set_; }
+  // Whether the descriptor is still the set: the program may have closed it, or put another file there.
+  bool is_open() const;
+  // It is not: from now on its numbers are somebody else's, and are not closed.
+  void abandon() { set_ = bell_ = watched_ = -1; }
 
   // Puts the device's descriptor into the set; the caller owns that descriptor. 0 or errno.
   int watch(int descriptor);
