@@ -23,6 +23,8 @@ void lock_devices();
 void unlock_devices();
 // Calls `visit` for each device of Ferry's own; looks for them first if this was not done yet.
 void visit_own_devices(const std::function<void(const Device& device, device::Rnic& rnic)>& visit);
+// The same for the devices of the kernel that the program has been given so far.
+void visit_kernel_devices(const std::function<void(device::Rnic& rnic)>& visit);
 
 // While a StockDevicesOnly lives, device lists that this thread asks for are the stock library's alone. The stock
 // ibv_import_device() looks into the private parts of every device of the list, and our devices have none.

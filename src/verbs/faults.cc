@@ -21,6 +21,7 @@ using Action = struct sigaction;
 constexpr int kSignals = 65;  // 1 to 64
 
 thread_local std::uint32_t handlers_run __attribute__((tls_model("initial-exec"))) = 0;
+thread_local std::uint32_t interrupting_run __attribute__((tls_model("initial-exec"))) = 0;
 // This thread is in fork() and has the table's lock.
 thread_local bool forking __attribute__((tls_model("initial-exec"))) = false;
 
@@ -107,6 +108,7 @@ int real_sigaction(int number, const Action* action, Action* old) {
 
 void call(const Action& action, int number, siginfo_t* info, void* context) {
   ++handlers_run;
+  if ((action.sa_flags & SA_RESTART) == 0) ++interrupting_run;
   if (action.sa_flags & SA_SIGINFO) {
     action.sa_sigaction(number, info, context);
   } else {
@@ -281,6 +283,10 @@ void fault_handlers_in_child() {
 
 std::uint32_t handlers_run_on_this_thread() {
   return handlers_run;
+}
+
+std::uint32_t interrupting_handlers_run_on_this_thread() {
+  return interrupting_run;
 }
 
 }  // namespace ferry::verbs

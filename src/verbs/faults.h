@@ -21,5 +21,7 @@ void fault_handlers_in_child();
 
 // How many handlers of the program ran on this thread since the first device was opened.
 std::uint32_t handlers_run_on_this_thread();
+// Those among them that were installed without SA_RESTART.
+std::uint32_t interrupting_handlers_run_on_this_thread();
 
 }  // namespace ferry::verbs

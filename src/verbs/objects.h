@@ -55,6 +55,7 @@ struct Context : device::EventSink, device::MoveSink {
   void asynchronous(ibv_event_type type, device::Object* object) override;
   void seeks() override;
   void has_letters() override;
+  void cm_news(device::CmNews news, std::uint32_t qpn) override;
 
   ContextShell shell{};
   std::shared_ptr<device::MovableRnic> rnic;

@@ -125,13 +125,21 @@ int sleep_for(std::int64_t total, timespec* left_out, int (*call)(const timespec
 
 }  // namespace
 
-Interruption::Interruption() : freezes_(freezes()), handlers_(handlers_run_on_this_thread()) {}
+Interruption::Interruption()
+    : freezes_(freezes()),
+      handlers_(handlers_run_on_this_thread()),
+      interrupting_(interrupting_handlers_run_on_this_thread()) {}
 
 bool Interruption::was_restore() {
   if (errno != EINTR || freezes() == freezes_ || handlers_run_on_this_thread() != handlers_)
     return false;
   *this = Interruption();
   return true;
+}
+
+bool Interruption::would_restart() const {
+  return errno == EINTR && handlers_run_on_this_thread() != handlers_ &&
+         interrupting_handlers_run_on_this_thread() == interrupting_;
 }
 
 }  // namespace ferry::verbs

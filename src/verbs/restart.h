@@ -18,10 +18,13 @@ class Interruption {
   // True: errno is EINTR, the process was frozen since, and no handler of the program ran on this
   // thread. Then the object starts anew, for the next try of the call.
   bool was_restore();
+  // True: errno is EINTR, and all handlers that ran on this thread since have SA_RESTART. poll() ends for them as well,
+  // and a call that the kernel starts again for them does not.
+  bool would_restart() const;
 
  private:
   std::uint32_t freezes_;
-  std::uint32_t handlers_;
+  std::uint32_t handlers_, interrupting_;
 };
 
 }  // namespace ferry::verbs

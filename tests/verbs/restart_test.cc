@@ -128,6 +128,20 @@ TEST_F(Restart, AHandlerOfTheProgramEndsThem) {
   timed(SIGUSR1, [&] { EXPECT_EQ(::clock_nanosleep(CLOCK_REALTIME, 0, &time, nullptr), EINTR); });
 }
 
+TEST_F(Restart, WhetherTheKernelWouldStartACallAgain) {
+  for (const int flags : {SA_RESTART, 0}) {
+    struct sigaction seen {};
+    seen.sa_handler = interrupt_seen;
+    seen.sa_flags = flags;
+    ASSERT_EQ(::sigaction(SIGUSR1, &seen, nullptr), 0);
+    timed(SIGUSR1, [&] {
+      const Interruption interruption;
+      EXPECT_EQ(::poll(nullptr, 0, 60000), -1);
+      EXPECT_EQ(interruption.would_restart(), flags == SA_RESTART);
+    });
+  }
+}
+
 TEST_F(Restart, WithoutARestoreEintrIsEintr) {
   const KernelAction plain{[](int) {}, 0x04000000, ferry_test_restorer, 0};
   ASSERT_EQ(::syscall(SYS_rt_sigaction, SIGUSR2, &plain, nullptr, 8), 0);

@@ -1,4 +1,7 @@
+#include <endian.h>
+
 #include "verbs/entry.h"
+#include "verbs/kernel/relayed_cm.h"
 #include "verbs/objects.h"
 #include "verbs/process.h"
 #include "verbs/stock.h"
@@ -78,6 +81,13 @@ void Context::seeks() {
 }
 
 void Context::has_letters() {
+  process().agent.has_news();
+}
+
+void Context::cm_news(device::CmNews news, std::uint32_t qpn) {
+  relay::Relay* const relay = relay_if_any();
+  if (relay == nullptr) return;
+  relay->take_news(news, htobe64(rnic->guid()), qpn);
   process().agent.has_news();
 }
 

@@ -1,7 +1,6 @@
 #include "verbs/kernel/rdma_cm.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -12,7 +11,9 @@
 
 #include "verbs/entry.h"
 #include "verbs/kernel/fork.h"
+#include "verbs/kernel/not_cancelled.h"
 #include "verbs/kernel/rdma_cm_devices.h"
+#include "verbs/kernel/relayed_cm.h"
 #include "verbs/kernel/virtual_files.h"
 #include "verbs/process.h"
 #include "verbs/restart.h"
@@ -27,6 +28,8 @@ std::atomic<rdmacm::Service*> the_service{nullptr};
 // first.
 constexpr int kMaxDescriptor = 1 << 16;
 std::array<std::atomic<std::uint64_t>, kMaxDescriptor / 64> ours;
+constexpr std::chrono::milliseconds kGoodbye{1000};  // for the agent to send letters at the end
+
 // The process that has these descriptors. A child after vfork() shares this memory and has
 // descriptors of its own under the same numbers: what it closes stays open here.
 std::atomic<pid_t> owner{0};
@@ -48,8 +51,14 @@ void set_ours(int descriptor, bool on) {
 class MoveHooks final : public agent::Companion {
  public:
   explicit MoveHooks(rdmacm::Service& service) : service_(service) {}
-  void stop() override { service_.stop(); }
-  void resume() override { service_.resume(); }
+  int stop(std::chrono::steady_clock::time_point /*deadline*/) override {
+    service_.stop();
+    return 0;
+  }
+  int resume() override {
+    service_.resume();
+    return 0;
+  }
 
  private:
   rdmacm::Service& service_;
@@ -69,16 +78,6 @@ rdmacm::Service& service() {
   p.agent.start();
   return *fresh;
 }
-
-// While a NotCancelled lives, this thread is not cancelled, since it may hold locks of the service.
-class NotCancelled {
- public:
-  NotCancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_); }
-  ~NotCancelled() { ::pthread_setcancelstate(state_, nullptr); }
-
- private:
-  int state_ = 0;
-};
 
 int run_command(int descriptor, const void* buffer, size_t size, bool event) {
   NotCancelled guard;
@@ -139,9 +138,23 @@ __attribute__((destructor)) void say_goodbye() {
       return 0;
     });
   }
+  if (relay::Relay* relay = relay_if_any()) {
+    guarded([&] {
+      if (relay->leave()) process().agent.await_letters_sent(kGoodbye);
+      return 0;
+    });
+  }
 }
 
 }  // namespace
+
+int open_kernels_rdma_cm(int flags) {
+  const int descriptor = open_relayed_cm(flags);
+  if (descriptor < 0) return -1;
+  owner.store(::getpid(), std::memory_order_relaxed);
+  set_ours(descriptor, true);
+  return descriptor;
+}
 
 int open_rdma_cm(int flags) {
   NotCancelled guard;
@@ -162,19 +175,27 @@ rdmacm::Service* rdma_cm_if_any() {
 
 namespace {
 rdmacm::Service* locked_for_fork = nullptr;  // the service's own lock guards it
-}
+// Of the thread that forks: another one may open rdma_cm for the first time meanwhile.
+thread_local relay::Relay* relay_for_fork = nullptr;
+}  // namespace
 
 void rdma_cm_before_fork() {
   rdmacm::Service* s = rdma_cm_if_any();
   if (s) s->before_fork();
   locked_for_fork = s;
+  relay::Relay* const relay = relay_if_any();
+  if (relay) relay->before_fork();
+  relay_for_fork = relay;
 }
 
 void rdma_cm_in_parent() {
+  if (relay_for_fork) relay_for_fork->after_fork_in_parent();
   if (locked_for_fork) locked_for_fork->after_fork_in_parent();
 }
 
 void rdma_cm_in_child() {
+  if (relay_for_fork) relay_for_fork->after_fork_in_child();
+  relayed_cm_in_child();
   if (locked_for_fork) locked_for_fork->abandon_in_child();
   the_service.store(nullptr, std::memory_order_release);
   owner.store(::getpid(), std::memory_order_relaxed);
@@ -186,8 +207,14 @@ using namespace ferry::verbs;
 
 FERRY_EXPORT ssize_t write(int descriptor, const void* buffer, size_t size) {
   if (!is_ours(descriptor)) return FERRY_NEXT(write)(descriptor, buffer, size);
-  const int error = is_get_event(buffer, size) ? wait_for_event(descriptor, buffer, size)
-                                               : run_command(descriptor, buffer, size, false);
+  const bool event = is_get_event(buffer, size);
+  int error = 0;
+  if (ferry::relay::Relay* relay = relay_if_any()) {  // then there is no other rdma_cm
+    error = run_relayed(*relay, descriptor, buffer, size, event);
+  } else {
+    error = event ? wait_for_event(descriptor, buffer, size)
+                  : run_command(descriptor, buffer, size, false);
+  }
   if (error == EBADF) {  // something else has this number now
     set_ours(descriptor, false);
     return FERRY_NEXT(write)(descriptor, buffer, size);
@@ -200,13 +227,26 @@ FERRY_EXPORT ssize_t write(int descriptor, const void* buffer, size_t size) {
 FERRY_EXPORT int close(int descriptor) {
   if (is_ours(descriptor)) {
     NotCancelled guard;
+    bool is_closed = false;
     guarded([&] {
+      if (ferry::relay::Relay* relay = relay_if_any(); relay && relay->has(descriptor)) {
+        set_ours(descriptor, false);  // the relay closes the descriptor by this function
+        is_closed = relay->close(descriptor);
+        return 0;
+      }
       ferry::rdmacm::Service* s = rdma_cm_if_any();
       if (!s || s->close(descriptor)) set_ours(descriptor, false);
       return 0;
     });
+    if (is_closed) return 0;
   }
   return FERRY_NEXT(close)(descriptor);
+}
+
+static dev_t number_of(int descriptor) {
+  ferry::relay::Relay* relay = relay_if_any();
+  const dev_t kernels = relay ? relay->number_of(descriptor) : 0;
+  return kernels != 0 ? kernels : rdma_cm_number();
 }
 
 // librdmacm checks that what it opened is a character device.
@@ -215,7 +255,7 @@ FERRY_EXPORT int close(int descriptor) {
     const int result = FERRY_NEXT(function)(descriptor, out);               \
     if (result != 0 || !is_ours(descriptor)) return result;                 \
     out->st_mode = (out->st_mode & ~static_cast<mode_t>(S_IFMT)) | S_IFCHR; \
-    out->st_rdev = rdma_cm_number();                                        \
+    out->st_rdev = number_of(descriptor);                                   \
     return 0;                                                               \
   }
 FERRY_FSTAT(fstat, stat)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "verbs/kernel/rdma_cm.h"
+#include "verbs/kernel/relayed_cm.h"
 #include "verbs/stock.h"
 
 // Programs and the stock library look devices up under /sys/class/infiniband and its like
@@ -49,7 +50,11 @@ int open_virtual(const char** path, int flags, VirtualFile* found) {
   if (const int error = find_file(*path, !(flags & O_NOFOLLOW), found); error != 0) {
     return minus_one_or_errno(error);
   }
-  if (is_systems(*found, path)) return kPassOn;
+  if (is_systems(*found, path)) {
+    const bool is_relayed =
+        found->kind == PathKind::kNotOurs && is_rdma_cm(*path) && relays_rdma_cm();
+    return is_relayed ? open_kernels_rdma_cm(flags) : kPassOn;
+  }
   // A directory that the system has, too, can be opened as what it is there.
   if (found->shared && FERRY_NEXT(access)(*path, F_OK) == 0) return kPassOn;
   return open_found(*found, flags);

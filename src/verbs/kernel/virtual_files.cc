@@ -251,6 +251,10 @@ bool below_ours(const Tree& tree, const std::string& path) {
 
 }  // namespace
 
+bool is_rdma_cm(std::string_view path) {
+  return normal_path(path) == std::string(kNodes) + "/rdma_cm";
+}
+
 dev_t rdma_cm_number() {
   return makedev(kMiscMajor, kCmMinor);
 }

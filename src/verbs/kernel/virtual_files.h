@@ -46,7 +46,9 @@ bool may_be_virtual(const char* path);
 // With `follow`, a link itself is kReal and not kLink.
 VirtualFile look_up(std::string_view path, bool follow);
 
-// The device number of /dev/infiniband/rdma_cm.
+// Whether the path is that of /dev/infiniband/rdma_cm.
+bool is_rdma_cm(std::string_view path);
+// The device number of the one that is Ferry's.
 dev_t rdma_cm_number();
 
 // `path` without "//", "." and "..". It must be absolute.

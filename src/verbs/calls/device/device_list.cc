@@ -257,6 +257,14 @@ void visit_own_devices(const std::function<void(const Device&, device::Rnic&)>& 
   }
 }
 
+void visit_kernel_devices(const std::function<void(device::Rnic&)>& visit) {
+  Known& all = known();
+  std::lock_guard lock(all.mutex);
+  for (const Device& d : all.devices) {
+    if (d.kernel) visit(**d.rnic);
+  }
+}
+
 }  // namespace ferry::verbs
 
 using namespace ferry::verbs;
