@@ -36,6 +36,8 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.h"
+#include "host/units/rdma_cm.h"
 #include "temporary.h"
 
 namespace ferry::host {
@@ -484,8 +486,8 @@ TEST(Obstacles, ADescriptorOfAMountThatNobodySeesIsOne) {
   EXPECT_EQ(obstacle_in(file, {5}), "");
 }
 
-// Of a device of the kernel the program itself is asked what does not move; of rdma_cm nothing does.
-TEST(Obstacles, OfRdmaOfTheKernelOnlyTheDevicesMove) {
+// The program itself is asked what of a device of the kernel and of rdma_cm does not move.
+TEST(Obstacles, OfRdmaOfTheKernelDevicesAndRdmaCmMove) {
   Descriptor file;
   file.target = "/dev/infiniband/uverbs0";
   file.file.mode = S_IFCHR;
@@ -499,9 +501,36 @@ TEST(Obstacles, OfRdmaOfTheKernelOnlyTheDevicesMove) {
   events.target = "anon_inode:[infinibandevent]";
   EXPECT_EQ(obstacle_in(events, {}), "");
   file.target = "/dev/infiniband/rdma_cm";
+  EXPECT_EQ(obstacle_in(file, {}), "");
+  file.target = "/dev/infiniband/umad0";
   EXPECT_TRUE(says(obstacle_in(file, {}), "start the program with ferry run --device ferry0"));
   file.target = "/dev/infiniband_of_mine";
   EXPECT_TRUE(says(obstacle_in(file, {}), "is a device that CRIU does not know, 231:192"));
+}
+
+// What a process tells of rdma_cm of the kernel.
+TEST(Obstacles, OfRdmaCmAreNamed) {
+  const auto refusal = [](const agent::RdmaCmStatus& status, bool address_moves) -> std::string {
+    try {
+      need_movable_rdma_cm("rping", ::getpid(), {}, status, address_moves);
+      return {};
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+  };
+  agent::RdmaCmStatus status;
+  status.channels = 1;
+  EXPECT_EQ(refusal(status, false), "");
+  status.half_made = "a connection that is being made";
+  EXPECT_EQ(refusal(status, false), "") << "it may be made soon";
+  for (const std::uint32_t address : {0u, 0x7F000001u})
+    status.bound.push_back({0x106, {port::Address::from_ipv4(address), 7174}});
+  EXPECT_EQ(refusal(status, false), "") << "each host has them";
+  status.bound.push_back({0x106, {port::Address::from_ipv4(0x0A4F0001), 7174}});
+  EXPECT_TRUE(says(refusal(status, false), "has bound an rdma_cm ID to 10.79.0.1"));
+  EXPECT_EQ(refusal(status, true), "");
+  status.obstacle = "a group";
+  EXPECT_TRUE(says(refusal(status, true), "'rping' has a group, which cannot move along"));
 }
 
 TEST(NeededFiles, AreThoseThatAreOpenOrMapped) {

@@ -39,5 +39,14 @@ TEST(WantedDevices, RefusesWhatIsUnclear) {
   }
 }
 
+TEST(WantedDevices, AreOfTheKernelForRdmaCm) {
+  need_devices_of_kernel("p", {{"rxe0", "rxe7"}, {"rxe1", ""}});
+  EXPECT_EQ(failure_of([] {
+              need_devices_of_kernel("p", {{"rxe0", "ferry0"}});
+            }),
+            "'p' uses rdma_cm of the kernel, which does not know ferry0, Ferry's own RNIC; move it "
+            "to a device of the kernel");
+}
+
 }  // namespace
 }  // namespace ferry::host

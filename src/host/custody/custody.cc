@@ -57,7 +57,13 @@ bool is_running(const Held& held) {
 void need_own_devices(ControlServer& control, const std::string& program,
                       const std::vector<FerryProcess>& processes) {
   for (const FerryProcess& process : processes) {
-    for (const auto& context : control.status(process.pid, kAnswerLimit).contexts) {
+    const agent::StatusReply status = control.status(process.pid, kAnswerLimit);
+    if (status.rdma_cm.channels > 0) {
+      throw Failure(fmt::format(
+          "'{}' uses rdma_cm of the kernel: ferry move moves it, and nobody can checkpoint it",
+          program));
+    }
+    for (const auto& context : status.contexts) {
       const std::string device = device::device_behind(context.place);
       if (device.empty()) continue;
       throw Failure(fmt::format(

@@ -29,6 +29,7 @@
 #include "host/proc/subprocess.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/criu_runner.h"
+#include "host/units/rdma_cm_trial.h"
 #include "host/units/stdio_file.h"
 #include "host/units/units.h"
 
@@ -207,6 +208,8 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from,
     answer.set_name(device.name());
     answer.set_there(choose_device(device));
   }
+  if (request.has_rdma_cm())
+    try_rdma_cm(host_.name, request.program(), from_message(request.rdma_cm()));
   if (request.has_stdio()) check_stdio_file(from_message(request.stdio()).file);
   const std::set<pid_t> ids{request.ids().begin(), request.ids().end()};
   if (const auto taken = find_taken(ids, host_.name, request.program(), host_.is_taken);

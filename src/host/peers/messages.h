@@ -39,6 +39,7 @@ class ProcessSlots;
 class Program;
 class PsReply;
 class QpName;
+class RdmaCm;
 class ReachReply;
 class ReachRequest;
 class Reached;

@@ -100,6 +100,14 @@ std::vector<Descriptor> opened_device_files(pid_t pid) {
   return descriptors;
 }
 
+std::vector<Descriptor> opened_rdma_cm_files(pid_t pid) {
+  auto descriptors = descriptors_of(pid);
+  std::erase_if(descriptors, [](const Descriptor& descriptor) {
+    return descriptor.target != "/dev/infiniband/rdma_cm";
+  });
+  return descriptors;
+}
+
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs) {
   std::vector<std::string> devices;
   for (const auto& descriptor : opened_device_files(pid)) {

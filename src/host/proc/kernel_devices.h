@@ -53,6 +53,8 @@ class KernelGids {
 
 // The descriptors of a process that are open on /dev/infiniband/uverbs*.
 std::vector<Descriptor> opened_device_files(pid_t pid);
+// The same for /dev/infiniband/rdma_cm.
+std::vector<Descriptor> opened_rdma_cm_files(pid_t pid);
 // The names of the RDMA devices that a process has open by these descriptors.
 std::vector<std::string> opened_kernel_devices(pid_t pid, const std::string& sysfs = kVerbsClass);
 

@@ -21,6 +21,7 @@
 namespace ferry::host {
 namespace {
 
+constexpr std::chrono::milliseconds kStatusLimit{1000};
 constexpr StandInId kNone = ~StandInId{0};  // there is no stand-in, and there will be none
 
 }  // namespace
@@ -38,6 +39,18 @@ StoppedTree::~StoppedTree() {
       }
     }
   }
+}
+
+// What a process says when it is asked afterwards is better than an errno value.
+std::string StoppedTree::why_not(pid_t pid, int error) const {
+  std::string what;
+  try {
+    if (error == ETIMEDOUT) what = control_.status(pid, kStatusLimit).rdma_cm.half_made;
+    if (error == EOPNOTSUPP) what = control_.status(pid, kStatusLimit).rdma_cm.obstacle;
+  } catch (const Failure&) {
+    // The process has ended.
+  }
+  return what.empty() ? error_text(error) : "it has " + printable(what);
 }
 
 // Gives the processes that have stopped. *failure: the first that went wrong: a process does not stop, or what it says
@@ -62,7 +75,7 @@ std::vector<StoppedTree::Process> StoppedTree::ask_to_stop(
     try {
       agent::Stopped answer = answers[i].get();
       if (answer.error != 0) {
-        note(fmt::format("process {} cannot stop: {}", pid, error_text(answer.error)));
+        note(fmt::format("process {} cannot stop: {}", pid, why_not(pid, answer.error)));
         continue;
       }
       timing_.prepare_ns = std::max(timing_.prepare_ns, answer.prepare_ns);

@@ -102,6 +102,7 @@ class StoppedTree {
     bool frozen = false, back = false;
   };
 
+  std::string why_not(pid_t pid, int error) const;
   std::vector<Process> ask_to_stop(const std::vector<FerryProcess>& processes,
                                    const Residents& residents, std::chrono::milliseconds deadline,
                                    std::string* failure);

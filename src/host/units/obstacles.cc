@@ -73,7 +73,8 @@ std::string obstacle_in_deleted(const std::string& target, const FileFacts& file
 
 std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
   // What of it does not move is seen when the program is asked (move/source/kernel/partners.h).
-  if (target.starts_with("/dev/infiniband/uverbs") || target == "anon_inode:[infinibandevent]") {
+  if (target.starts_with("/dev/infiniband/uverbs") || target == "/dev/infiniband/rdma_cm" ||
+      target == "anon_inode:[infinibandevent]") {
     return {};
   }
   constexpr std::string_view kAnonymous = "anon_inode:";
@@ -83,8 +84,8 @@ std::string obstacle_in_any(const std::string& target, const FileFacts& file) {
   }
   if (target.starts_with("/secretmem")) return "is secret memory, which CRIU cannot read";
   if (target.starts_with("/dev/infiniband/")) {
-    return "is rdma_cm or another service of the kernel's RDMA, whose programs cannot move; start "
-           "the program with ferry run --device ferry0";
+    return "is a service of the kernel's RDMA whose programs cannot move; start the program with "
+           "ferry run --device ferry0";
   }
   if (S_ISBLK(file.mode) || (S_ISCHR(file.mode) && !may_know_device(file.major, file.minor))) {
     return fmt::format("is a device that CRIU does not know, {}:{}", file.major, file.minor);

@@ -45,6 +45,7 @@ extern "C" {
 #include "host/units/criu_runner.h"
 #include "host/units/obstacles.h"
 #include "host/units/outward.h"
+#include "host/units/rdma_cm_trial.h"
 #include "port/address_text.h"
 
 namespace ferry::host {
@@ -411,7 +412,7 @@ void Move::check_here_and_there() {
   // A group has one decision: its programs wait for each other.
   const auto contexts =
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
-  partners_.look(unit_.name(), unit_.root(), program_.processes);
+  partners_.look(unit_.name(), unit_.root(), program_.processes, !unit_.netns().empty());
   const bool has_own_mounts =
       namespace_inode(unit_.root(), "mnt") != namespace_inode(::getpid(), "mnt");
   std::set<std::string> used;
@@ -424,6 +425,10 @@ void Move::check_here_and_there() {
     device.set_needs(needs);
     // A container's /dev comes along as it is.
     if (const auto node = node_of(name); node && has_own_mounts) device.set_node(to_string(*node));
+  }
+  if (const auto& rdma_cm = partners_.rdma_cm()) {
+    need_devices_of_kernel(unit_.name(), wanted);
+    to_message(*rdma_cm, request.mutable_rdma_cm());
   }
   std::set<std::string> netdevs;
   for (const auto& context : contexts) {

@@ -14,6 +14,7 @@
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_facts.h"
 #include "host/proc/process_tree.h"
+#include "host/units/rdma_cm.h"
 #include "host/units/unit.h"
 #include "port/address_text.h"
 
@@ -91,14 +92,16 @@ void Partners::find_datagram_peers() {
 }
 
 void Partners::look(const std::string& program, pid_t root,
-                    const std::vector<FerryProcess>& processes) {
+                    const std::vector<FerryProcess>& processes, bool address_moves) {
   devices_.clear();
+  rdma_cm_.reset();
   ferryds_.clear();
   ud_qpns_.clear();
   datagram_destinations_.clear();
   std::vector<Carrier::Connection> connections;
   for (const pid_t pid : process_tree(root)) {
     const auto opened = opened_device_files(pid);
+    const auto rdma_cm = opened_rdma_cm_files(pid);
     const bool is_ferrys =
         std::any_of(processes.begin(), processes.end(),
                     [&](const FerryProcess& process) { return process.pid == pid; });
@@ -116,6 +119,11 @@ void Partners::look(const std::string& program, pid_t root,
           pid, program_name(pid).value_or("?"), opened.front().number,
           printable(opened.front().target)));
     }
+    need_movable_rdma_cm(program, pid, rdma_cm, status.rdma_cm, address_moves);
+    if (!rdma_cm.empty() && !rdma_cm_) rdma_cm_.emplace();
+    const auto& bound = status.rdma_cm.bound;
+    // On a network of its own the program finds each port free.
+    if (rdma_cm_ && !address_moves) rdma_cm_->insert(rdma_cm_->end(), bound.begin(), bound.end());
     if (std::none_of(contexts.begin(), contexts.end(), has_shadows)) continue;
     look_at(program, pid, status, &connections);
     attestor_.need_trusted(pid);

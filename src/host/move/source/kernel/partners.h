@@ -30,11 +30,15 @@ class Partners {
 
   // Looks at a program's contexts. Throws Failure, one line: what of them cannot move, which peer nobody knows, or
   // which program has a libferry.so that this ferryd does not trust.
-  void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes);
+  // `address_moves`: the program's addresses come along.
+  void look(const std::string& program, pid_t root, const std::vector<FerryProcess>& processes,
+            bool address_moves);
 
   // As of the look:
   // The devices, and what is needed of each (virtual/messages/needs.h).
   const std::map<std::string, std::string>& devices() const { return devices_; }
+  // What the program has of rdma_cm of the kernel that must be bound again. std::nullopt: it does not use that.
+  const std::optional<std::vector<agent::RdmaCmBound>>& rdma_cm() const { return rdma_cm_; }
   // Of other hosts, where peers are, were or may be.
   const std::set<Carrier::Ferryd>& ferryds() const { return ferryds_; }
 
@@ -61,6 +65,7 @@ class Partners {
   ControlServer& control_;
   QpNames& names_;
   std::map<std::string, std::string> devices_;
+  std::optional<std::vector<agent::RdmaCmBound>> rdma_cm_;
   std::set<Carrier::Ferryd> ferryds_;
   std::map<pid_t, std::set<std::uint32_t>> ud_qpns_;
   std::set<port::Address> datagram_destinations_;

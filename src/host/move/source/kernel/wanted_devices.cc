@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/failure.h"
+#include "device/own_names.h"
 
 namespace ferry::host {
 
@@ -38,6 +39,17 @@ std::map<std::string, std::string> wanted_devices(const std::string& program,
     }
   }
   return chosen;
+}
+
+void need_devices_of_kernel(const std::string& program,
+                            const std::map<std::string, std::string>& wanted) {
+  for (const auto& [old, there] : wanted) {
+    if (!device::is_own_name(there)) continue;
+    throw Failure(fmt::format(
+        "'{}' uses rdma_cm of the kernel, which does not know {}, Ferry's own RNIC; move it to a "
+        "device of the kernel",
+        program, printable(there)));
+  }
 }
 
 }  // namespace ferry::host

@@ -14,4 +14,9 @@ std::map<std::string, std::string> wanted_devices(const std::string& program,
                                                   const std::vector<std::string>& wanted,
                                                   const std::set<std::string>& devices);
 
+// For a program with rdma_cm of the kernel, which knows nothing of Ferry's own RNICs. Throws Failure: one of those is
+// among the devices that are asked for.
+void need_devices_of_kernel(const std::string& program,
+                            const std::map<std::string, std::string>& wanted);
+
 }  // namespace ferry::host
