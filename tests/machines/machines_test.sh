@@ -164,6 +164,9 @@ group_device() {
   datagrams
   ok 'datagrams reach UD QPs that have moved, and come from whom their receivers know'
 
+  connections_of_rdma_cm
+  ok 'connections of rdma_cm go on when either end moves or both do, are made after moves, and end'
+
   later_connections
   ok 'clients connect with servers that have moved, and with others there'
 
@@ -194,6 +197,8 @@ unload_rxe() { on_all 'rdma link delete rxe0; modprobe -r rdma_rxe; tc qdisc del
 # start_of_kernel HOST COMMAND
 start_of_kernel() { vm "$1" "cd /tmp; setsid nohup ferry run --device rxe0 -- $2 >/dev/null 2>&1 </dev/null &"; }
 end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >/dev/null; do sleep 0.1; done"; }
+# end_of_kernel_on HOST NAME
+end_of_kernel_on() { vm "$1" "pkill -x $2; while pgrep -x $2 >/dev/null; do sleep 0.1; done"; }
 # Nothing is sent again on UC: it goes on if no message was lost.
 unreliable_connection() {
   local server moving
@@ -319,6 +324,43 @@ report_is() {
   vm "$1" "cat /tmp/$2" | jq -e ".error == \"\" and .duplicated + .unsent + .corrupted == 0 and ($3)" >/dev/null ||
     fail "the $2, not $3: $(vm "$1" "cat /tmp/$2")"
 }
+# Connections by the stock librdmacm. A persistent server (-P) listens where it goes; a client that counts disconnects.
+# shellcheck disable=SC2016 # the machines' shells expand
+connections_of_rdma_cm() {
+  local moving shell status
+  on_all 'modprobe rdma_ucm'
+  start_of_kernel h2 'rping -s -P -a 0.0.0.0'
+  await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
+  vm h3 'cd /tmp; setsid nohup rping -s -P -a 0.0.0.0 >/dev/null 2>&1 </dev/null &'
+  await 'another server listens' vm h3 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
+  fails 'port 7174 of rdma_cm, which it cannot have on h3' h2 'ferry move rping --to h3'
+  end_of_kernel_on h3 rping
+  bring h2 h3 rping
+  vm h1 'timeout 100 ferry run --device rxe0 -- rping -c -C 3 -a 10.79.0.3' || fail 'nobody reaches the moved server'
+  start_of_kernel h1 'rping -c -a 10.79.0.3'
+  await 'the client runs' packets_go_on h1
+  move_of_kernel h1 h2 rping
+  move_of_kernel h3 h1 rping
+  vm h2 'ferry move rping --to h3' &
+  moving=$!
+  vm h1 'ferry move rping --to h2' || fail 'the server does not move while the client does'
+  wait "$moving" || fail 'the client does not move while the server does'
+  await 'both go on' packets_go_on h3
+  end_of_kernel rping
+
+  start_of_kernel h2 'rping -s -a 0.0.0.0' # ends with its only client
+  await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
+  on_all 'rm -f /tmp/client'
+  start_of_kernel h1 'sh -c "rping -c -C 3000 -a 10.79.0.2; echo \$? >/tmp/client"'
+  await 'the client runs' packets_go_on h1
+  shell=$(vm h1 'ps -o ppid= -p "$(pgrep -x rping)"')
+  move_of_kernel h1 h3 rping "${shell// /}" # with the shell, which tells how the client ends
+  await 'the client ends' vm h3 'test -s /tmp/client'
+  status=$(vm h3 'cat /tmp/client')
+  [[ $status == 0 ]] || fail "the client ends with status $status"
+  await 'the server hears of it' not vm h2 'pgrep -x rping'
+}
+not() { ! "$@"; }
 # start_pair_of_kernel WORDS: a pingpong over rxe0; its server, on h2, has Ferry if the words ask for events.
 start_pair_of_kernel() {
   local run='ferry run --device rxe0 --' server
