@@ -73,7 +73,8 @@ function(ferry_e2e_test name)
   set_property(GLOBAL PROPERTY ferry_labs ${number})
   add_test(NAME ${name} COMMAND ${e2e_COMMAND})
   set_tests_properties(${name} PROPERTIES LABELS e2e TIMEOUT ${e2e_TIMEOUT} SKIP_RETURN_CODE 77
-    ENVIRONMENT "FERRY_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};FERRY_LAB=e${number};${e2e_ENVIRONMENT}")
+    ENVIRONMENT
+      "FERRY_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};FERRY_LAB=e${number};FERRY_DEVICE=;${e2e_ENVIRONMENT}")
   if(e2e_NEEDS)
     set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${e2e_NEEDS}")
   endif()

@@ -1,8 +1,10 @@
 #include "launch/kernel_devices.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <infiniband/verbs.h>
 #include <net/if.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "base/unique_fd.h"
@@ -98,6 +101,24 @@ std::vector<std::string> usable_kernel_devices(const KernelFolders& folders,
   std::vector<std::string> names;
   for (const auto& [number, name] : found) names.push_back(name);
   return names;
+}
+
+std::vector<std::string> with_provider(std::vector<std::string> devices, void* verbs) {
+  if (devices.empty()) return devices;
+  const auto get_list =
+      reinterpret_cast<decltype(&ibv_get_device_list)>(::dlsym(verbs, "ibv_get_device_list"));
+  const auto free_list =
+      reinterpret_cast<decltype(&ibv_free_device_list)>(::dlsym(verbs, "ibv_free_device_list"));
+  const auto name_of =
+      reinterpret_cast<decltype(&ibv_get_device_name)>(::dlsym(verbs, "ibv_get_device_name"));
+  if (get_list == nullptr || free_list == nullptr || name_of == nullptr) return {};
+  std::set<std::string> shown;
+  ibv_device** const list = get_list(nullptr);
+  for (ibv_device** each = list; each != nullptr && *each != nullptr; ++each)
+    shown.insert(name_of(*each));
+  if (list != nullptr) free_list(list);
+  std::erase_if(devices, [&](const std::string& name) { return !shown.contains(name); });
+  return devices;
 }
 
 }  // namespace ferry::launch

@@ -21,4 +21,7 @@ std::vector<in6_addr> own_addresses();
 std::vector<std::string> usable_kernel_devices(const KernelFolders& folders,
                                                const std::vector<in6_addr>& addresses);
 
+// Those of the devices that a libibverbs shows, which has a provider for them then. `verbs`: its handle of dlopen().
+std::vector<std::string> with_provider(std::vector<std::string> devices, void* verbs);
+
 }  // namespace ferry::launch

@@ -36,8 +36,7 @@ constexpr char kRunUsage[] =
     "Ferry's own (ferry0);\n"
     "                        auto: those of the kernel that the program can use, or Ferry's own "
     "where there are none\n"
-    "                        (default: Ferry's own, and behind them the kernel's as without "
-    "Ferry)\n"
+    "                        (default: auto; with --netdev, Ferry's own)\n"
     "  --verbose             says on stderr which device the program opens, and what auto means "
     "here\n";
 
@@ -102,20 +101,25 @@ std::string interpreter_of(std::ifstream& file, const Elf64_Ehdr& header) {
 
 using Variables = std::map<std::string, std::string>;
 
-// Replaces `auto` by what it means here; empty: Ferry's own devices.
-void resolve_devices(const std::string& program, Variables* variables) {
-  const auto device = variables->find("FERRY_DEVICE");
-  if (device == variables->end()) {
+// Names the program's devices, if neither an option nor the environment does: `auto`, which it replaces by what that
+// means here. Empty: Ferry's own devices.
+void resolve_devices(const std::string& program, void* verbs, Variables* variables) {
+  if (!variables->contains("FERRY_DEVICE")) {
     if (variables->contains("FERRY_NETDEV")) ::unsetenv("FERRY_DEVICE");  // of the shell's devices
-    return;
+    const bool is_named = variables->contains("FERRY_NETDEV") ||
+                          std::getenv("FERRY_NETDEV") != nullptr ||
+                          std::getenv("FERRY_DEVICE") != nullptr;
+    if (is_named) return;
+    variables->emplace("FERRY_DEVICE", kAuto);
   }
-  if (device->second != kAuto) return;
-  device->second.clear();
-  for (const auto& name : usable_kernel_devices({}, own_addresses()))
-    device->second += (device->second.empty() ? "" : ",") + name;
+  std::string& devices = variables->at("FERRY_DEVICE");
+  if (devices != kAuto) return;
+  devices.clear();
+  for (const auto& name : with_provider(usable_kernel_devices({}, own_addresses()), verbs))
+    devices += (devices.empty() ? "" : ",") + name;
   if (!variables->contains("FERRY_VERBOSE")) return;
   std::fprintf(stderr, "ferry: %s gets %s\n", program.c_str(),
-               device->second.empty() ? "Ferry's own devices" : device->second.c_str());
+               devices.empty() ? "Ferry's own devices" : devices.c_str());
 }
 
 }  // namespace
@@ -191,9 +195,8 @@ int run(const std::vector<std::string>& arguments) {
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),
                                          arguments.end());
   const std::string library = kept_library(need_companion("libferry.so"));
-  if (void* verbs = ::dlopen("libibverbs.so.1", RTLD_LAZY)) {
-    ::dlclose(verbs);
-  } else {
+  void* const verbs = ::dlopen("libibverbs.so.1", RTLD_LAZY);
+  if (verbs == nullptr) {
     throw Failure("libibverbs.so.1 is missing; install the package libibverbs1");
   }
   const std::string program = find_program(command[0]);
@@ -203,7 +206,7 @@ int run(const std::vector<std::string>& arguments) {
   const std::string preload =
       preloaded != nullptr && *preloaded != '\0' ? library + ":" + preloaded : library;
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
-  resolve_devices(command[0], &variables);
+  resolve_devices(command[0], verbs, &variables);
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   become(program, command);
 }

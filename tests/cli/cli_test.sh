@@ -98,6 +98,10 @@ if [[ -e $library ]]; then
   # shellcheck disable=SC2016
   FERRY_DEVICE=ferry1 is "lo, " "$ferry" run --netdev lo -- sh -c 'echo "$FERRY_NETDEV, $FERRY_DEVICE"'
   # shellcheck disable=SC2016
+  FERRY_DEVICE=ferry1 is ferry1 "$ferry" run -- sh -c 'echo "$FERRY_DEVICE"'
+  # shellcheck disable=SC2016
+  is ferry1 "$ferry" run --device ferry1 -- "$ferry" run -- sh -c 'echo "$FERRY_DEVICE"'
+  # shellcheck disable=SC2016
   is "ferry1,ferry0 on" "$ferry" run --verbose --device ferry1,ferry0 sh -c 'echo "$FERRY_DEVICE $FERRY_VERBOSE"'
   other=$(ldconfig -p | sed -n 's/.*libibverbs\.so\.1 .*=> //p' | head -n 1)
   # shellcheck disable=SC2016

@@ -73,10 +73,16 @@ group_shown() {
     vm sh -c "$ferry_folder/ferry run --device rxe0 --verbose ibv_devinfo 2>&1"
   ok '--verbose names the device'
   runs=$((runs + 1))
-  vm sh -c "$ferry_folder/ferry run --device auto --verbose ibv_devinfo 2>&1" >"$work/auto"
-  shows '^ferry: ibv_devinfo gets rxe0$' cat "$work/auto"
-  shows '^ferry: process [0-9]+ opens rxe0, a device of the kernel$' cat "$work/auto"
-  ok '--device auto is the device of the kernel'
+  vm sh -c "$ferry_folder/ferry run --verbose ibv_devinfo 2>&1" >"$work/chosen"
+  shows '^ferry: ibv_devinfo gets rxe0$' cat "$work/chosen"
+  shows '^ferry: process [0-9]+ opens rxe0, a device of the kernel$' cat "$work/chosen"
+  ok 'without --device a program gets the device of the kernel'
+  runs=$((runs + 1))
+  shows '^ferry: true gets Ferry.s own devices$' vm sh -c "
+    mv /etc/libibverbs.d/rxe.driver /root/
+    $ferry_folder/ferry run --verbose true 2>&1
+    mv /root/rxe.driver /etc/libibverbs.d/"
+  ok 'where libibverbs has no provider for it, a program gets devices of Ferry'
 }
 
 group_pingpong() {

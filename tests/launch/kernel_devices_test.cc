@@ -1,6 +1,7 @@
 #include "launch/kernel_devices.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -95,6 +96,15 @@ TEST(OwnAddresses, AreNotThoseOfTheLoopbackInterface) {
     EXPECT_FALSE(IN6_IS_ADDR_V4MAPPED(&each) && each.s6_addr[12] == 127);
     EXPECT_FALSE(IN6_IS_ADDR_UNSPECIFIED(&each));
   }
+}
+
+TEST(Providers, AreAskedForDevices) {
+  void* const verbs = ::dlopen(PLAYED_VERBS, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(verbs, nullptr) << ::dlerror();
+  EXPECT_EQ(with_provider({"hns_0", "mlx5_0"}, verbs), Names{"mlx5_0"});
+  EXPECT_EQ(with_provider({"hns_0"}, verbs), Names());
+  EXPECT_EQ(with_provider({}, nullptr), Names());
+  ::dlclose(verbs);
 }
 
 }  // namespace
