@@ -16,10 +16,15 @@ VMLAB = REPOSITORY / "scripts" / "vmlab"
 NEEDED = ("ferry", "ferry-client", "ferryd", "ferry-append", "ferry-device-trial", "ferry-rootfs", "libferry.so",
           "criu-plugins", "ferry-criu-action", "stream_check")
 FOLDER = "/root/ferry"
+HOSTS = ("h1", "h2", "h3")
 DEVICE = ("ferry", "run", "--device", "rxe0", "--")
 QPS = (1, 16, 64, 128)
 IN_USE = 16
 IDLE = (0, 48, 112)
+PEERS = (1, 4, 16, 64)
+DELAY = 10  # milliseconds each way to the peers
+MEMORY = 128  # MiB of a program that is copied ahead
+BEFORE = 3  # seconds that its throughput is measured before a move
 
 
 class Machines:
@@ -32,8 +37,7 @@ class Machines:
         _run(VMLAB, "down")
         _run(VMLAB, "up", "3")
         try:
-            for number in (1, 2, 3):
-                host = f"h{number}"
+            for number, host in enumerate(HOSTS, 1):
                 _run(VMLAB, "copy", *(path for name in NEEDED if (path := self.binaries / name).exists()),
                      f"{host}:{FOLDER}")
                 self.run(host, f"ln -sf {FOLDER}/ferry /usr/bin/ferry; modprobe rdma_rxe; "
@@ -55,6 +59,14 @@ class Machines:
 
     def start(self, host, command):
         self.run(host, f"cd /tmp; setsid nohup {command} >/dev/null 2>&1 </dev/null &")
+
+    def delay(self, milliseconds):
+        for host in HOSTS:
+            self.run(host, f"tc qdisc replace dev eth0 root netem delay {milliseconds}ms")
+
+    def end(self, name):
+        for host in HOSTS:
+            self.run(host, f"pkill -KILL -x {name[:15]} || true; tc qdisc delete dev eth0 root 2>/dev/null || true")
 
     def await_port(self, host, port):
         self.run(host, f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.1; done")
@@ -96,20 +108,57 @@ def _shares(machines, programs, qps, count):
     machines.await_port("h2", port)
     machines.start("h1", f"{' '.join(DEVICE)} {client}")
     # A pingpong without a pause takes the processors that ferryd needs.
-    for host in ("h1", "h2", "h3"):
-        machines.run(host, "tc qdisc replace dev eth0 root netem delay 3ms")
+    machines.delay(3)
+    return _shares_between(machines, server.split()[0].rsplit("/", 1)[-1], qps, count)
+
+
+def _shares_between(machines, name, qps, count):
+    """Of moves between h1, where the program is, and h3. Its peers are on h2, and end with it."""
     machines.run("h1", f"until ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == {qps}'; "
                        "do sleep 0.2; done >/dev/null")
     time.sleep(2)
-    name = server.split()[0].rsplit("/", 1)[-1]
     shares = []
     for turn in range(count):
         here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
         moved = json.loads(machines.run(here, f"ferry move {name} --to {there} --json"))
         shares.append(moved["rdma_share_ms"])
-    for host in ("h1", "h2", "h3"):
-        machines.run(host, f"pkill -KILL -x {name[:15]} || true; tc qdisc delete dev eth0 root")
+    machines.end(name)
     return shares
+
+
+def _moves_with_peers(machines, peers, count):
+    """RDMA shares of moves of rping's server, each of whose peers is a process of its own."""
+    for host in HOSTS:
+        machines.run(host, "modprobe rdma_ucm")
+    machines.delay(DELAY)
+    machines.start("h1", f"{' '.join(DEVICE)} rping -s -P -a 0.0.0.0")
+    machines.run("h1", "until rdma resource show cm_id | grep -q 'state LISTEN .*comm rping'; do sleep 0.2; done")
+    machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & done; wait'")
+    return _shares_between(machines, "rping", peers, count)
+
+
+def _left_ahead(machines, count):
+    """Shares of its throughput, as its peer sees it, that a program keeps from a move's beginning to its stop."""
+    check = f"{FOLDER}/stream_check --gid-index 1 --timeout 18 --apart"
+    machines.start("h2", f"{' '.join(DEVICE)} {check} --series /tmp/series")
+    machines.await_port("h2", 18600)
+    machines.start("h1", f"{' '.join(DEVICE)} {check} h2 --size 4096 --ops send --messages 1000000000 "
+                         f"--memory {MEMORY}")
+    machines.run("h2", "until test -s /tmp/series; do sleep 0.2; done")
+    left = []
+    for turn in range(count):
+        here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
+        time.sleep(BEFORE + 1)
+        began, report = machines.run(
+            here, f"date +%s.%N; ferry move stream_check --to {there} --copy-ahead --json").split("\n", 1)
+        moved, begin = json.loads(report), float(began)
+        lasted = sum(moved[part] for part in ("check_ms", "prepare_ms", "ahead_ms")) / 1e3
+        points = [line.split() for line in machines.run("h2", "cat /tmp/series").splitlines()]
+        before, during = (sum(int(size) for moment, _, size in points if first <= float(moment) < first + seconds)
+                          / seconds for first, seconds in ((begin - BEFORE, BEFORE), (begin, lasted)))
+        left.append(during / before)
+    machines.end("stream_check")
+    return left
 
 
 def measure(contest):
@@ -127,6 +176,12 @@ def measure(contest):
         for idle in IDLE:
             contest.progress.step(f"device: moves with {IN_USE} QPs in use and {idle} idle")
             idle_shares[f"{idle} idle"] = _moves_with_idle(machines, idle, moves)
+        peer_shares = {}
+        for peers in PEERS:
+            contest.progress.step(f"device: moves with {peers} peers")
+            peer_shares[f"{peers}"] = _moves_with_peers(machines, peers, moves)
+        contest.progress.step("device: throughput while memory is copied ahead")
+        left = _left_ahead(machines, moves)
     stock = latencies["the stock library"]
     contest.table("A message there and back with events over rdma_rxe, microseconds",
                   ["", "median", "rounds", "/ stock"],
@@ -139,4 +194,12 @@ def measure(contest):
                   ["QPs beside them", "median", "moves", "/ none"],
                   [[name, plain(median(times)), spread(times), f"{ratio(times, none):.2f}"]
                    for name, times in idle_shares.items()])
-    return {"latency": latencies, "moves": shares, "idle": idle_shares}
+    one = peer_shares[f"{PEERS[0]}"]
+    contest.table(f"RDMA share of a move over rdma_rxe, peers {2 * DELAY} ms away and back, milliseconds",
+                  ["peers", "median", "moves", "/ one"],
+                  [[name, plain(median(times)), spread(times), f"{ratio(times, one):.2f}"]
+                   for name, times in peer_shares.items()])
+    contest.table(f"Throughput over rdma_rxe while {MEMORY} MiB are copied ahead, beside that before",
+                  ["median", "moves"],
+                  [[f"{median(left):.2f}", spread(left)]])
+    return {"latency": latencies, "moves": shares, "idle": idle_shares, "peers": peer_shares, "left": left}
