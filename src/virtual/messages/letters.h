@@ -73,7 +73,9 @@ struct LetterBody {
   // In SUSPEND: the sender wants to know is_in_use; SUSPENDED repeats this flag. Both flags are upper bits
   // of the attempt, which a library that does not know the flags repeats.
   bool asks_for_use = false;
-  bool is_in_use = false;     // in SUSPENDED: the QP had something to do when it was suspended
+  // In SUSPENDED: the QP had something to do when it was suspended. In SUSPEND: the sender's QP is in use, so that
+  // SWITCH comes as soon as its program goes on; an older library takes no notice of that.
+  bool is_in_use = false;
   Introduction introduction;  // in SWITCH and SWITCHED
 };
 

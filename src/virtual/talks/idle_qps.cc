@@ -44,8 +44,8 @@ void Talks::suspend_idle() {
   suspending_ = Suspending::kIdle;
   for (Qp* qp : shadows_.all<Qp>()) {
     if (!can_leave_early(*qp) || !quiet_.is_quiet(*qp)) continue;
-    tell(*qp);
     talks_[qp].leave = Talk::Leave::kAsked;
+    tell(*qp);
     leaving_.push_back(qp);
   }
   if (leaving_.empty()) suspend_all();

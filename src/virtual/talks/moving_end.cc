@@ -88,12 +88,12 @@ bool Talks::can_stop() {
 void Talks::stopped() {
   is_stopped_ = true;
   stops_.forget_late();
+  unprepared_.clear();
+  stops_.clear();
   for (auto& [qp, talk] : talks_) {
     if (talk.step != Talk::Step::kDrain) continue;
     stops_.resume_queues(*qp);
-    talk.is_in_use = qp->is_in_use();
-    talk.step = Talk::Step::kSuspended;
-    write_suspended(*qp, talk);
+    suspended(*qp, talk);
   }
 }
 

@@ -4,6 +4,11 @@
 
 // The talks of QPs whose peers move.
 namespace ferry::virt {
+namespace {
+
+constexpr int kSetUpAtOnce = 4;  // QPs that are prepared before letters are delivered again
+
+}  // namespace
 
 void Talks::begin_suspension(Qp& qp, Talk& talk) {
   moves_.cm_news(device::CmNews::kPeerMoves, qp.qpn());
@@ -13,9 +18,7 @@ void Talks::begin_suspension(Qp& qp, Talk& talk) {
   if (is_stopped_ || talk.awaits_peer || qp.is_apart() || talk.step == Talk::Step::kSuspended) {
     // The device has no request of this QP to do: both ends move or have moved, or the QP is apart or
     // suspended already.
-    talk.is_in_use = qp.is_in_use();
-    talk.step = Talk::Step::kSuspended;
-    write_suspended(qp, talk);
+    suspended(qp, talk);
     return;
   }
   if (talk.leave == Talk::Leave::kDrain) {
@@ -28,10 +31,28 @@ void Talks::begin_suspension(Qp& qp, Talk& talk) {
 
 bool Talks::drain_step(Qp& qp, Talk& talk) {
   if (!stops_.is_drained(qp)) return true;
+  suspended(qp, talk);
+  return false;
+}
+
+void Talks::suspended(Qp& qp, Talk& talk) {
   talk.is_in_use = qp.is_in_use();
   talk.step = Talk::Step::kSuspended;
   write_suspended(qp, talk);
-  return false;
+  const bool is_needed_soon = talk.peer_goes_on || talk.is_in_use;
+  if (is_needed_soon && !is_stopped(qp) && !talk.awaits_peer && !qp.is_apart())
+    unprepared_.insert(&qp);
+}
+
+// While the peer stands still. Letters that wait go first.
+bool Talks::set_up_partners() {
+  for (int i = 0; i < kSetUpAtOnce && letters_.empty(); ++i) {
+    stops_.end_former();
+    if (unprepared_.empty()) continue;
+    stops_.prepare(**unprepared_.begin());
+    unprepared_.erase(unprepared_.begin());
+  }
+  return !unprepared_.empty() || stops_.has_former();
 }
 
 bool Talks::flush_step(Qp& qp, Talk& talk) {
@@ -54,7 +75,10 @@ void Talks::go_on(Qp& qp, Talk& talk) {
     return;
   }
   if (std::exchange(talk.step, Talk::Step::kNone) == Talk::Step::kDrain) stops_.resume_queues(qp);
-  if (!is_stopped_) let_go(qp, talk);
+  if (is_stopped_) return;
+  let_go(qp, talk);
+  unprepared_.erase(&qp);
+  stops_.clear(qp);
 }
 
 void Talks::let_go(Qp& qp, Talk& talk) {
@@ -87,6 +111,7 @@ void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
     write(qp, LetterKind::kSwitched);
     return;
   } else if (switches) {
+    unprepared_.erase(&qp);
     stops_.flush(qp);
     talk.peer = introduction;
     talk.step = Talk::Step::kFlush;

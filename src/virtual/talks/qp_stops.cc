@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <new>
+#include <utility>
 
 namespace ferry::virt {
 namespace {
@@ -73,6 +74,7 @@ bool QpStops::is_replaced(Qp& qp, const Introduction& peer) {
   calls_.go_on();
   resume_queues(qp);
   markers_.destroy_window(qp);
+  if (error != 0) clear(qp);
   if (error == 0 || qp.reset() == 0) {
     connect(qp, peer);
   } else {
@@ -116,29 +118,72 @@ Numbers& QpStops::rename_queues(Qp& qp) {
   return *device_.numbers;
 }
 
-// Makes another QP, because a QP that is reset and connected anew may keep the route to the peer's former
-// place (rdma_rxe).
-int QpStops::replace(Qp& qp) try {
-  Numbers& numbers = rename_queues(qp);
-  device::Qp* made = nullptr;
+int QpStops::make(Qp& qp, device::Qp** out) {
   device::QpInit init = qp.remade();
+  device::Qp* made = nullptr;
   if (const int error = device_.context->create_qp(&init, &made)) return error;
   if (taken_.have(*made)) {  // another QP would have to be made again and again
     device_.context->destroy(made);
     return EEXIST;
   }
+  *out = made;
+  return 0;
+}
+
+// Makes another QP, because a QP that is reset and connected anew may keep the route to the peer's former
+// place (rdma_rxe).
+int QpStops::replace(Qp& qp) try {
+  Numbers& numbers = rename_queues(qp);
+  const auto prepared = prepared_.find(&qp);
+  const bool is_prepared = prepared != prepared_.end();
+  device::Qp* made = is_prepared ? prepared->second : nullptr;
+  if (!is_prepared) {
+    if (const int error = make(qp, &made)) return error;
+  }
   if (!numbers.enter_qp(qp.qpn(), made->qpn())) {
-    device_.context->destroy(made);
+    if (!is_prepared) device_.context->destroy(made);
     return ENOMEM;
   }
   device::Qp* const old = qp.inner;
   numbers.virtual_qpns.erase(old->qpn());
   qp.leave_device();
-  device_.context->destroy(old);
+  if (is_prepared) {
+    auto node = prepared_.extract(prepared);
+    node.mapped() = old;
+    former_.insert(std::move(node));
+  } else {
+    device_.context->destroy(old);
+  }
   qp.enter_device(*made);
   return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;
+}
+
+void QpStops::prepare(Qp& qp) try {
+  device::Qp*& prepared = prepared_[&qp];
+  if (prepared == nullptr && make(qp, &prepared) != 0) prepared_.erase(&qp);
+} catch (const std::bad_alloc&) {
+  // is_replaced() makes the object.
+}
+
+void QpStops::end_former() {
+  if (former_.empty()) return;
+  device_.context->destroy(former_.begin()->second);
+  former_.erase(former_.begin());
+}
+
+void QpStops::clear(Qp& qp) {
+  if (const auto prepared = prepared_.extract(&qp)) device_.context->destroy(prepared.mapped());
+  const auto [begin, end] = former_.equal_range(&qp);
+  for (auto each = begin; each != end; ++each) device_.context->destroy(each->second);
+  former_.erase(begin, end);
+}
+
+void QpStops::clear() {
+  for (const auto& [qp, former] : std::exchange(former_, {})) device_.context->destroy(former);
+  for (const auto& [qp, prepared] : std::exchange(prepared_, {}))
+    device_.context->destroy(prepared);
 }
 
 void QpStops::connect(Qp& qp, const Introduction& peer) {

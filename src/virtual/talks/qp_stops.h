@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <set>
 
 #include "virtual/messages/letters.h"
@@ -40,7 +41,7 @@ class QpStops {
   // Flushes the QP's receives. Threads that post receives wait until is_replaced() or is_left() is true.
   void flush(Qp& qp);
   // Gives the QP another object, connected with `peer`, when its receives have come back. False: not yet,
-  // ask again.
+  // ask again. The former object lasts until end_former() or clear(), if prepare() has made the other one.
   bool is_replaced(Qp& qp, const Introduction& peer);
   // The flushed QP leaves the device when its receives have come back, and is one of `late`. False: not yet, ask
   // again.
@@ -52,6 +53,16 @@ class QpStops {
   // Takes completions of the QP's CQs from the device.
   void sweep(Qp& qp);
 
+  // The QP's peer has left its device: makes the object for is_replaced(), so that the peer need not wait for that
+  // (partner pre-setup: MigrRDMA, section 3.2). Where the device has no room for another QP, is_replaced() makes it.
+  void prepare(Qp& qp);
+  // Destroys one of the former objects.
+  void end_former();
+  bool has_former() const { return !former_.empty(); }
+  // Destroys what prepare() has made and is_replaced() has left, of one QP or of all.
+  void clear(Qp& qp);
+  void clear();
+
   // The QP goes on, now or in resume_late().
   void resume(Qp& qp);
   // Resumes the QPs that could not go on at once. True: some still cannot.
@@ -62,6 +73,8 @@ class QpStops {
 
  private:
   void stop_queues(Qp& qp);
+  // Makes another object for the QP. 0 or errno.
+  int make(Qp& qp, device::Qp** out);
   // Gives the QP another object of the device. 0 or errno: the QP still has the old object (after ENOMEM
   // perhaps the new one).
   int replace(Qp& qp);
@@ -79,6 +92,8 @@ class QpStops {
   Windows& windows_;
   WindowBinder& binder_;
   std::set<Qp*> late_;  // QPs whose resume() is to be called again
+  std::map<Qp*, device::Qp*> prepared_;
+  std::multimap<Qp*, device::Qp*> former_;
 };
 
 }  // namespace ferry::virt

@@ -42,6 +42,7 @@ void Talks::write_suspend(Qp& qp, const Talk& talk) {
   body.kind = LetterKind::kSuspend;
   body.attempt = talk.attempt;
   body.asks_for_use = true;
+  body.is_in_use = talk.leave == Talk::Leave::kNo && !talk.is_meeting;
   write(qp, std::move(body));
 }
 
@@ -135,6 +136,7 @@ int Talks::deliver(const device::Letter& letter) {
       if (talk.step != Talk::Step::kNone && talk.step != Talk::Step::kSuspended) break;
       talk.peers_attempt = body.attempt;
       talk.peer_asks_for_use = body.asks_for_use;
+      talk.peer_goes_on = body.is_in_use;
       begin_suspension(qp, talk);
       break;
     case LetterKind::kSuspended: take_suspended(qp, talk, body); break;
@@ -193,12 +195,14 @@ bool Talks::progress() {
     if (talk.step == Talk::Step::kDrain) more |= drain_step(*qp, talk);
     if (talk.step == Talk::Step::kFlush) more |= flush_step(*qp, talk);
   }
-  return more;
+  return set_up_partners() || more;
 }
 
 void Talks::forget(Qp& qp) {
   late_.forget(qp);
   std::erase(leaving_, &qp);
+  unprepared_.erase(&qp);
+  stops_.clear(qp);
   const auto found = talks_.find(&qp);
   const bool is_late = stops_.forget_late(qp);
   if (found == talks_.end() && !is_late) return;

@@ -102,7 +102,9 @@ class Talks final : public Introducer {
     Step step = Step::kNone;
     std::uint32_t peers_attempt = 0;
     bool peer_asks_for_use = false;  // LetterBody::asks_for_use
-    bool is_in_use = false;          // whether the QP was in use when it was suspended
+    bool peer_goes_on =
+        false;  // the peer's QP is in use, so that SWITCH comes as soon as it has moved
+    bool is_in_use = false;  // whether the QP was in use when it was suspended
     std::optional<Introduction> peer;
   };
 
@@ -171,6 +173,10 @@ class Talks final : public Introducer {
   // True: the step is not done.
   bool drain_step(Qp& qp, Talk& talk);
   bool flush_step(Qp& qp, Talk& talk);
+  // The QP is suspended: the peer hears of it.
+  void suspended(Qp& qp, Talk& talk);
+  // Gets ready for SWITCH, and ends what it has left. True: not all is done.
+  bool set_up_partners();
 
   // --- Connections that are made after a move (meetings.cc)
 
@@ -207,7 +213,9 @@ class Talks final : public Introducer {
   QuietQps quiet_;
   std::chrono::steady_clock::time_point watched_until_{};
   std::vector<Qp*> leaving_;  // those that are to leave the device
-  bool is_stopped_ = false;   // between stopped() and resume()
+  std::set<Qp*>
+      unprepared_;  // those whose peers are about to move, and for which nothing is prepared yet
+  bool is_stopped_ = false;  // between stopped() and resume()
 };
 
 }  // namespace ferry::virt
