@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <linux/if_tun.h>
 #include <linux/io_uring.h>
 #include <linux/perf_event.h>
@@ -531,6 +532,32 @@ TEST(Obstacles, OfRdmaCmAreNamed) {
   EXPECT_EQ(refusal(status, true), "");
   status.obstacle = "a group";
   EXPECT_TRUE(says(refusal(status, true), "'rping' has a group, which cannot move along"));
+}
+
+// rdma_cm of the kernel gives them to who has the right only.
+TEST(Obstacles, OfPortsBelow1024AreNamed) {
+  const Holder holder([] {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3]{};
+    return ::syscall(SYS_capset, &header, none) == 0;
+  });
+  agent::RdmaCmStatus status;
+  status.channels = 1;
+  status.bound.push_back({0x106, {port::Address::from_ipv4(INADDR_ANY), 1024}});
+  need_movable_rdma_cm("rping", holder.pid(), {}, status, true);
+  status.bound.push_back({0x106, {port::Address::from_ipv4(INADDR_ANY), 1023}});
+  const auto refusal = [&](pid_t pid) {
+    try {
+      need_movable_rdma_cm("rping", pid, {}, status, true);
+      return std::string();
+    } catch (const Failure& failure) {
+      return std::string(failure.what());
+    }
+  };
+  EXPECT_EQ(refusal(holder.pid()),
+            "'rping' has port 1023 of rdma_cm, which it has no right to have again "
+            "(CAP_NET_BIND_SERVICE)");
+  if (::geteuid() == 0) EXPECT_EQ(refusal(::getpid()), "");
 }
 
 TEST(NeededFiles, AreThoseThatAreOpenOrMapped) {

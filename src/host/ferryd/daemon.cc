@@ -434,8 +434,11 @@ WakeUp Daemon::decide(pid_t pid, const agent::Awake& awake) {
 void Daemon::resumed(pid_t pid, const agent::Resumed& resumed) {
   if (!is_of_move(pid, resumed.move_id)) return;
   const pid_t inner = innermost_pid(pid).value_or(pid);
-  if (resumed.error != 0) {
+  if (resumed.error > 0) {
     warn_of(pid, "process {} cannot use its sockets: {}", pid, error_text(resumed.error));
+  } else if (resumed.error < 0) {
+    warn_of(pid, "process {} has lost an ID of rdma_cm, which this host refuses: {}", pid,
+            error_text(-resumed.error));
   }
   if (const auto move = under_way(resumed.move_id)) return move->resumed(inner, resumed);
   custody_.resumed(pid, resumed.move_id);

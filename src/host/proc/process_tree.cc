@@ -232,6 +232,16 @@ std::optional<uid_t> owner_of(pid_t pid) {
   return user;
 }
 
+bool has_capability(pid_t pid, unsigned capability) {
+  std::ifstream file(proc_path(pid, "status"));
+  std::uint64_t effective = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("CapEff:")) std::istringstream(line.substr(7)) >> std::hex >> effective;
+  }
+  return (effective >> capability & 1) != 0 &&
+         namespace_inode(pid, "user") == namespace_inode(::getpid(), "user");
+}
+
 std::uint64_t resident_bytes(pid_t pid) {
   std::ifstream file(proc_path(pid, "statm"));
   std::uint64_t size = 0, resident = 0;

@@ -64,6 +64,9 @@ std::optional<uid_t> user_of(pid_t pid);
 // gone.
 std::optional<uid_t> owner_of(pid_t pid);
 
+// Whether the process has a capability (CAP_NET_BIND_SERVICE and the like) in effect, and in ferryd's user namespace.
+bool has_capability(pid_t pid, unsigned capability);
+
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
 std::uint64_t resident_bytes_of_tree(pid_t root);

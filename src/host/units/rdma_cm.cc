@@ -1,6 +1,7 @@
 #include "host/units/rdma_cm.h"
 
 #include <fmt/core.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
 
 #include "base/failure.h"
@@ -9,6 +10,9 @@
 
 namespace ferry::host {
 namespace {
+
+constexpr std::uint16_t kFirstOfAll =
+    1024;  // rdma_cm: a port below needs a right (PROT_SOCK of the kernel)
 
 // Whether each host has the address: that of any interface, or of the loopback interface.
 bool is_everywhere(const port::Address& address) {
@@ -32,6 +36,13 @@ void need_movable_rdma_cm(const std::string& program, pid_t pid,
   if (!rdma_cm.obstacle.empty()) {
     throw Failure(
         fmt::format("'{}' has {}, which cannot move along", program, printable(rdma_cm.obstacle)));
+  }
+  const bool may_have_any = has_capability(pid, CAP_NET_BIND_SERVICE);
+  for (const agent::RdmaCmBound& bound : rdma_cm.bound) {
+    if (bound.local.udp_port >= kFirstOfAll || bound.local.udp_port == 0 || may_have_any) continue;
+    throw Failure(fmt::format(
+        "'{}' has port {} of rdma_cm, which it has no right to have again (CAP_NET_BIND_SERVICE)",
+        program, bound.local.udp_port));
   }
   if (address_moves) return;
   for (const agent::RdmaCmBound& bound : rdma_cm.bound) {

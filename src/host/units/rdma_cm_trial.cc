@@ -91,6 +91,9 @@ void to_message(const std::vector<agent::RdmaCmBound>& bound, v1::RdmaCm* messag
 }
 
 std::vector<agent::RdmaCmBound> from_message(const v1::RdmaCm& message) {
+  constexpr int kMost = 4096;  // the trial makes them all
+  if (message.bound_size() > kMost)
+    throw Failure(fmt::format("the program has more than {} bound IDs of rdma_cm", kMost));
   std::vector<agent::RdmaCmBound> bound;
   for (const auto& each : message.bound()) {
     const std::optional<port::Endpoint> local = from_message(each.local());

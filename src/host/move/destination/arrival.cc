@@ -563,7 +563,7 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
       all = all && process.back;
       rdma_ns = std::max(rdma_ns, process.rdma_ns);
     }
-    if (resumed.error != 0) {
+    if (resumed.error > 0) {
       event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
                                    program_, error_text(resumed.error)));
     } else if (all) {
