@@ -229,6 +229,7 @@ void Agent::run() {
     } catch (...) {
     }
     set_socket(-1);
+    if (Companion* const companion = registry_.companion()) companion->tend();
     pause(kRetry);
   }
 }
@@ -363,10 +364,14 @@ bool Agent::give_userfaultfd(int socket, const Message& message) {
   return error == 0;
 }
 
-// Waits for the socket and for has_news(). True when the socket has something, if only its end; *asked: there are news.
+// Waits for the socket, for has_news() and for the companion. True when the socket has something, if only its end;
+// *asked: there are news.
 bool Agent::wait(int socket, int timeout_ms, bool* asked) {
-  pollfd descriptors[2] = {{socket, POLLIN, 0}, {news_event_, POLLIN, 0}};
-  if (::poll(descriptors, 2, timeout_ms) < 0) return false;
+  std::vector<pollfd> descriptors{{socket, POLLIN, 0}, {news_event_, POLLIN, 0}};
+  if (Companion* const companion = registry_.companion()) {
+    for (const int awaited : companion->awaited()) descriptors.push_back({awaited, POLLIN, 0});
+  }
+  if (::poll(descriptors.data(), descriptors.size(), timeout_ms) < 0) return false;
   if (descriptors[1].revents != 0) {
     std::uint64_t count;
     *asked = ::read(news_event_, &count, sizeof count) > 0;
@@ -526,7 +531,7 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   start = now_ns();
   for (Halt::Item& item : halt.items) item.context->resume(resume.rollback);
   const int error = halt.resume_companion();
-  if (reply.error == 0) reply.error = error;
+  if (reply.error == 0) reply.error = -error;
   reply.resume_ns = since(start);
   peers_.resumed(move_id);
   // If the connection breaks now, its next user notices.

@@ -261,8 +261,9 @@ struct Stay {
 
 struct Resumed {
   std::uint64_t move_id = 0;
-  std::int32_t error =
-      0;  // errno of the first context that could not take its sockets, or of rdma_cm
+  // errno of the first context that could not take its sockets. Negative: that of an ID of rdma_cm that could not be
+  // made again; the program goes on without it.
+  std::int32_t error = 0;
   std::uint64_t attach_ns = 0, resume_ns = 0;
 };
 

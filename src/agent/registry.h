@@ -27,6 +27,8 @@ class Companion {
   virtual int resume() = 0;
   // Called by the agent again and again, also while the companion is stopped: does what others have asked for.
   virtual void tend() {}
+  // Descriptors that poll readable when there is something to tend.
+  virtual std::vector<int> awaited() { return {}; }
   virtual RdmaCmStatus status() { return {}; }
 };
 

@@ -35,8 +35,10 @@ class Command {
   void set_id(std::uint32_t id) { set(id_at_, id); }
   // The address where the program wants the answer.
   std::uint64_t response() const { return get<std::uint64_t>(response_at()); }
-  void set_response(const void* where) {
+  void set_response(const void* where, std::size_t room) {
     set(response_at(), reinterpret_cast<std::uint64_t>(where));
+    const auto out = static_cast<std::uint16_t>(room);
+    std::memcpy(bytes_.data() + offsetof(rdma_ucm_cmd_hdr, out), &out, sizeof out);
   }
   template <typename T>
   T body() const {

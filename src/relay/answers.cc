@@ -77,7 +77,7 @@ int ask_kernel(KernelFile& file, Devices& devices, Command query, std::uint32_t 
   // What an older kernel does not fill stays as the program has it.
   if (query.response() != 0)
     std::memcpy(answer->data(), reinterpret_cast<const void*>(query.response()), answer->size());
-  query.set_response(answer->data());
+  query.set_response(answer->data(), answer->size());
   query.set_id(kernels);
   if (const int error = file.command(query.bytes())) return error;
   rename(devices, query, device, answer);

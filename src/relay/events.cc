@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stddef.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,6 +10,7 @@
 namespace ferry::relay {
 
 int Relay::get_event(Channel& channel, const Command& command) {
+  if (command.room() < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   Event event;
   if (!channel.kept.empty()) {
     event = channel.kept.front();
@@ -54,8 +56,8 @@ bool Relay::note_event(Channel& channel, Event* event) {
     event->id = response.id = found->second;
   }
   Id& id = ids_.at(event->id);
-  if (id.peer_moves && id.state == Id::State::kConnected &&
-      (response.event == event::kDisconnected || response.event == event::kTimewaitExit)) {
+  if ((response.event == event::kDisconnected || response.event == event::kTimewaitExit) &&
+      id.state == Id::State::kConnected && peer_moves(id)) {
     id.withheld.push_back(*event);
     return false;
   }
@@ -143,9 +145,48 @@ void Relay::take_news(device::CmNews news, __be64 guid, std::uint32_t qpn) {
   news_.push_back({news, guid, qpn});
 }
 
+// The news may have come since the event was asked for.
+bool Relay::peer_moves(const Id& id) {
+  if (id.peer_moves) return true;
+  std::lock_guard lock(news_mutex_);
+  return std::any_of(news_.begin(), news_.end(), [&](const News& news) {
+    return news.what == device::CmNews::kPeerMoves && news.guid == id.device && news.qpn == id.qpn;
+  });
+}
+
 void Relay::tend() {
   std::lock_guard lock(mutex_);
   heed_news();
+  bool is_any_muted = false;
+  for (auto& [descriptor, channel] : channels_) {
+    if (!channel->is_muted) continue;
+    is_any_muted = true;
+    Event event;
+    while (take_from_kernel(*channel, &event) == 0) keep(*channel, event);
+  }
+  if (is_any_muted) mute_channels();
+}
+
+std::vector<int> Relay::awaited() {
+  std::lock_guard lock(mutex_);
+  std::vector<int> awaited;
+  if (is_inherited_) return awaited;
+  for (const auto& [descriptor, channel] : channels_) {
+    if (channel->is_muted && channel->file != nullptr)
+      awaited.push_back(channel->file->descriptor());
+  }
+  return awaited;
+}
+
+// A descriptor that is readable for a withheld event would have the program wait for another one.
+void Relay::mute_channels() {
+  for (auto& [descriptor, channel] : channels_) {
+    const bool is_muted = std::any_of(ids_.begin(), ids_.end(), [&](const auto& each) {
+      const Id& id = each.second;
+      return id.channel == channel && id.is_here && id.peer_moves;
+    });
+    if (std::exchange(channel->is_muted, is_muted) != is_muted) channel->steady.mute(is_muted);
+  }
 }
 
 void Relay::heed_news() {
@@ -161,13 +202,14 @@ void Relay::heed_news() {
     if (!is_of_move) collect_events();  // the program may not know yet that it is connected
     if (!connections) connections = devices_.connections();
     for (auto& [handle, id] : ids_) {
-      if (id.qpn != qpn || id.device != guid) continue;
+      if (id.qpn != qpn || id.device != guid || id.is_ending) continue;
       const bool is_connected =
           id.state == Id::State::kConnected || id.state == Id::State::kDisconnecting;
       // An ID that the program has kept may have had a QP of the same number.
       if (is_of_move || (is_connected && ends_of(id, *connections))) heed(what, id, *connections);
     }
   }
+  if (!news.empty() && !is_inherited_) mute_channels();
 }
 
 void Relay::heed(device::CmNews news, Id& id, const Connections& connections) {

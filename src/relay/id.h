@@ -30,6 +30,9 @@ struct Channel {
   virt::SteadyDescriptor steady;
   std::unique_ptr<KernelFile> file;  // null while the program is away from the kernel
   dev_t number = 0;
+  // The kernel's events do not make the descriptor readable, because the program may not see some of them: the agent
+  // takes them from the kernel.
+  bool is_muted = false;
   std::deque<Event> kept;                              // the program gets these first
   std::map<std::uint32_t, std::uint32_t> ids, groups;  // of the kernel → of the program
 };

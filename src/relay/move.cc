@@ -213,6 +213,7 @@ int Relay::resume() {
       id.state = Id::State::kEnded;
     }
   }
+  mute_channels();
   is_parked_ = is_stopped_ = false;
   changed_.notify_all();
   return failed;

@@ -198,8 +198,10 @@ int Relay::create_id(const ChannelRef& channel, Command command) {
   if (channel->file == nullptr) return ENODEV;  // resume() could not open it
   if (ids_.size() >= kMost) return ENOMEM;
   const std::uint64_t where = command.response();
+  const std::size_t room = command.room();
   rdma_ucm_create_id_resp answer{};
-  command.set_response(&answer);
+  if (room < sizeof answer) return ENOSPC;
+  command.set_response(&answer, sizeof answer);
   if (const int error = channel->file->command(command.bytes())) return error;
   const auto body = command.body<rdma_ucm_create_id>();
   Id& id = add_id();
@@ -209,7 +211,7 @@ int Relay::create_id(const ChannelRef& channel, Command command) {
   id.qp_type = body.qp_type;
   bind_to_kernel(id, answer.id);
   answer.id = id.handle;
-  respond(where, answer, command.room());
+  respond(where, answer, room);
   return 0;
 }
 
@@ -220,10 +222,12 @@ int Relay::destroy_id(Lock& lock, Channel& channel, Command command) {
   Id* id = find(channel, handle);
   if (id == nullptr) return ENOENT;
   const std::uint64_t where = command.response();
+  const std::size_t room = command.room();
+  if (room < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   take_leave(*id);
   if (id->is_here) {
     rdma_ucm_destroy_id_resp answer{};
-    command.set_response(&answer);
+    command.set_response(&answer, sizeof answer);
     command.set_id(id->kernels);
     id->is_ending = true;
     ++destroying_;
@@ -240,7 +244,7 @@ int Relay::destroy_id(Lock& lock, Channel& channel, Command command) {
   }
   const rdma_ucm_destroy_id_resp answer{id->events_reported};
   forget(*id);
-  respond(where, answer, command.room());
+  respond(where, answer, room);
   return 0;
 }
 
@@ -265,7 +269,7 @@ int Relay::migrate_id(const ChannelRef& channel, const Command& command) {
   const auto body = command.body<rdma_ucm_migrate_id>();
   const ChannelRef from = channel_of(static_cast<int>(body.fd));
   Id* const id = from != nullptr ? find(*from, body.id) : nullptr;
-  if (id == nullptr) return from != nullptr ? ENOENT : EINVAL;
+  if (id == nullptr) return ENOENT;
   if (channel->file == nullptr) return ENODEV;  // resume() could not open it
   if (from != channel) {
     if (const int error = put_into(channel, *id)) return error;
@@ -293,8 +297,10 @@ int Relay::migrate_id(const ChannelRef& channel, const Command& command) {
 // Both commands for it begin alike.
 int Relay::join(Channel& channel, Id& id, Command command) {
   const std::uint64_t where = command.response();
+  const std::size_t room = command.room();
   rdma_ucm_create_id_resp answer{};
-  command.set_response(&answer);
+  if (room < sizeof answer) return ENOSPC;
+  command.set_response(&answer, sizeof answer);
   command.set_id(id.kernels);
   if (groups_.size() >= kMost) return ENOMEM;
   if (const int error = channel.file->command(command.bytes())) return error;
@@ -304,7 +310,7 @@ int Relay::join(Channel& channel, Id& id, Command command) {
   channel.groups[answer.id] = last_handle_;
   ++id.groups;
   answer.id = last_handle_;
-  respond(where, answer, command.room());
+  respond(where, answer, room);
   return 0;
 }
 
@@ -315,8 +321,10 @@ int Relay::leave_group(Channel& channel, Command command) {
   Id* const id = find(channel, group.id);
   if (id == nullptr) return ENOENT;
   const std::uint64_t where = command.response();
+  const std::size_t room = command.room();
   rdma_ucm_destroy_id_resp answer{};
-  command.set_response(&answer);
+  if (room < sizeof answer) return ENOSPC;
+  command.set_response(&answer, sizeof answer);
   command.set_id(group.kernels);
   if (const int error = channel.file->command(command.bytes())) return error;
   --id->groups;
@@ -325,7 +333,7 @@ int Relay::leave_group(Channel& channel, Command command) {
   channel.groups.erase(group.kernels);
   groups_.erase(group.handle);
   answer.events_reported = group.events_reported;
-  respond(where, answer, command.room());
+  respond(where, answer, room);
   return 0;
 }
 

@@ -60,6 +60,8 @@ class Relay {
   // cannot be made again.
   int resume();
   void tend();
+  // The kernel's descriptors that wait for tend().
+  std::vector<int> awaited();
   agent::RdmaCmStatus status();
 
   // --- For fork()
@@ -133,6 +135,9 @@ class Relay {
   // Keeps an event that the relay itself makes.
   void raise(Id& id, std::uint32_t number);
   void show_withheld(Id& id);
+  // Whether what the kernel says of the connection may be due to a move of the peer.
+  bool peer_moves(const Id& id);
+  void mute_channels();
   // Does what take_news() has noted.
   void heed_news();
   void heed(device::CmNews news, Id& id, const Connections& connections);

@@ -150,8 +150,12 @@ TEST_F(Moved, WhatIsHalfMadeIsWaitedFor) {
   EXPECT_EQ(relay.status().half_made, "an rdma_cm connection that is being made");
   EXPECT_EQ(relay.stop(steady_clock::now() + std::chrono::milliseconds(20)), ETIMEDOUT);
   EXPECT_EQ(kernel.opened, 1u) << "nothing was closed";
-  kernel.raise(100, 0xAA, event::kRejected);
+  int looks = 0;
+  kernel.before_event = [&] {
+    if (++looks == 3) kernel.raise(100, 0xAA, event::kRejected);
+  };
   EXPECT_EQ(stop(), 0);
+  EXPECT_GE(looks, 3);
   EXPECT_EQ(relay.resume(), 0);
   EXPECT_EQ(event(), "170: 8");
 }
@@ -287,6 +291,9 @@ struct WithMovingPeer : Program {
     id = connected(0xAA, &kernels);
     news(CmNews::kPeerMoves);
     kernel.raise(kernels, 0xAA, event::kDisconnected);
+    EXPECT_FALSE(is_readable()) << "the program would wait for another event";
+    relay.tend();
+    EXPECT_FALSE(is_readable());
     EXPECT_EQ(event(), "") << "the peer's kernel may say so because of the move";
   }
 };
@@ -299,6 +306,37 @@ TEST_F(WithMovingPeer, ItHasMoved) {
   EXPECT_EQ(route(id).node_guid, 70u);
   EXPECT_EQ(disconnect(id), 0);
   EXPECT_EQ(devices.told, std::vector{CmNews::kDisconnected});
+}
+
+// The agent takes them from the kernel.
+TEST_F(WithMovingPeer, OtherEventsCome) {
+  ASSERT_EQ(relay.awaited(), std::vector{kernel.file->descriptor()});
+  const std::uint32_t other = create(0xBB);
+  EXPECT_EQ(connect(other), 0);
+  kernel.raise(kernel.last_id, 0xBB, event::kRejected);
+  pollfd there{relay.awaited()[0], POLLIN, 0};
+  EXPECT_EQ(::poll(&there, 1, 0), 1);
+  relay.tend();
+  EXPECT_TRUE(is_readable());
+  EXPECT_EQ(event(), "187: 8");
+  EXPECT_FALSE(is_readable());
+  news(CmNews::kPeerStays);
+  EXPECT_TRUE(relay.awaited().empty());
+  EXPECT_EQ(event(), "170: 10");
+  kernel.raise(kernel.last_id, 0xBB, event::kTimewaitExit);
+  EXPECT_TRUE(is_readable()) << "as before";
+}
+
+// The program has asked for the event before the news have come.
+TEST_F(Moved, TheNewsComeBesideTheEvent) {
+  std::uint32_t kernels = 0;
+  connected(0xAA, &kernels);
+  kernel.raise(kernels, 0xAA, event::kDisconnected);
+  kernel.before_event = [&] { relay.take_news(CmNews::kPeerMoves, 70, 0x55); };
+  EXPECT_EQ(event(), "");
+  kernel.before_event = nullptr;
+  news(CmNews::kPeerStays);
+  EXPECT_EQ(event(), "170: 10");
 }
 
 // Its kernel does not answer any more.

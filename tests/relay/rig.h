@@ -65,7 +65,9 @@ struct PlayedKernel final : Kernel {
   int run(File& its, const Command& command) {
     const std::string id = command.has_id() ? " " + std::to_string(command.id()) : "";
     switch (command.number()) {
-      case RDMA_USER_CM_CMD_GET_EVENT: return get_event(its, command);
+      case RDMA_USER_CM_CMD_GET_EVENT:
+        if (before_event) before_event();
+        return get_event(its, command);
       case RDMA_USER_CM_CMD_QUERY_ROUTE: {
         if (query_fails != 0) return query_fails;
         rdma_ucm_query_route_resp route{};
@@ -149,6 +151,7 @@ struct PlayedKernel final : Kernel {
   File* file = nullptr;  // the latest
   std::map<std::uint32_t, File*> ids;
   std::uint32_t last_id = 0;  // that CREATE_ID has made
+  std::function<void()> before_event;
   std::function<void()>
       in_destroy;  // what another thread does while the next DESTROY_ID is under way
   std::uint32_t opened = 0;

@@ -43,6 +43,7 @@ bool is_ours(int descriptor) {
   return is_marked(descriptor) && owner.load(std::memory_order_relaxed) == ::getpid();
 }
 void set_ours(int descriptor, bool on) {
+  if (descriptor >= kMaxDescriptor) return;
   auto& word = ours[static_cast<unsigned>(descriptor) / 64];
   const std::uint64_t bit = std::uint64_t{1} << (descriptor % 64);
   on ? word.fetch_or(bit) : word.fetch_and(~bit);
@@ -152,6 +153,11 @@ int open_kernels_rdma_cm(int flags) {
   const int descriptor = open_relayed_cm(flags);
   if (descriptor < 0) return -1;
   owner.store(::getpid(), std::memory_order_relaxed);
+  if (descriptor >= kMaxDescriptor) {
+    relay_if_any()->close(descriptor);
+    errno = EMFILE;
+    return -1;
+  }
   set_ours(descriptor, true);
   return descriptor;
 }

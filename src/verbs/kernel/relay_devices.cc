@@ -71,6 +71,11 @@ void with_contexts(__be64 guid, Use use) {
 void RelayDevices::rename_device(__be64* guid, std::uint32_t* index) {
   const std::uint64_t here = be64toh(*guid);
   const std::vector<Known> devices = known_devices();
+  // Devices of several VLANs have one GUID.
+  const auto is_this = [&](const Known& device) {
+    return device.guid == here && device.index == static_cast<int>(*index);
+  };
+  if (std::any_of(devices.begin(), devices.end(), is_this)) return;
   const auto is_it = [&](const Known& device) { return device.guid == here; };
   auto found = std::find_if(devices.begin(), devices.end(), is_it);
   if (found == devices.end()) {

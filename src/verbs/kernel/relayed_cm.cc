@@ -10,6 +10,7 @@
 
 #include "verbs/chosen_devices.h"
 #include "verbs/entry.h"
+#include "verbs/faults.h"
 #include "verbs/kernel/not_cancelled.h"
 #include "verbs/kernel/one_thread.h"
 #include "verbs/kernel/relay_devices.h"
@@ -104,6 +105,7 @@ class MoveHooks final : public agent::Companion {
   void park() override { relay_.park(); }
   int resume() override { return relay_.resume(); }
   void tend() override { relay_.tend(); }
+  std::vector<int> awaited() override { return relay_.awaited(); }
   agent::RdmaCmStatus status() override { return relay_.status(); }
 
  private:
@@ -125,6 +127,7 @@ relay::Relay& relay() {
     }
   }
   if (!is_companion.exchange(true)) {
+    install_fault_handlers();  // for Interruption: the program may open no device
     Process& p = process();
     p.registry.set_companion(new MoveHooks(*there));
     p.agent.start();

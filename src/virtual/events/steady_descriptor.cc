@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,8 +22,9 @@ int change(int set, int operation, int descriptor, bool muted) {
 }  // namespace
 
 SteadyDescriptor::~SteadyDescriptor() {
-  if (bell_ >= 0) ::close(bell_);
-  if (set_ >= 0) ::close(set_);
+  // Not by libc, whose functions the library answers: it may hold locks that these would take.
+  if (bell_ >= 0) ::syscall(SYS_close, bell_);
+  if (set_ >= 0) ::syscall(SYS_close, set_);
 }
 
 int SteadyDescriptor::open() {
@@ -63,7 +65,7 @@ void SteadyDescriptor::let_device_block(bool blocks) {
 
 void SteadyDescriptor::ring() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(bell_, &one, sizeof one);
+  [[maybe_unused]] const long written = ::syscall(SYS_write, bell_, &one, sizeof one);
 }
 
 void SteadyDescriptor::silence() {
