@@ -1,0 +1,340 @@
+// The control calls: what a program asks over its socket. Every field of a request may be anything.
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "pipe/driver/driver.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that has not been bound
+constexpr std::size_t kMostBacklog = 4096;
+constexpr std::size_t kLargestRing = std::size_t{1} << 30;
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+std::shared_ptr<Container> Driver::container_of(const Peer& peer) {
+  auto& entry = containers_[{peer.network->id(), peer.pid_namespace}];
+  auto container = entry.lock();
+  if (!container) {
+    container = std::make_shared<Container>(
+        Container{next_container_++, std::make_shared<Account>(settings_.container_limit)});
+    entry = container;
+  }
+  return container;
+}
+
+std::shared_ptr<Session> Driver::open(Peer peer) {
+  std::erase_if(containers_, [](const auto& entry) { return entry.second.expired(); });
+  auto container = container_of(peer);
+  if (static_cast<std::size_t>(container.use_count()) > settings_.most_sessions_of_container) {
+    return nullptr;
+  }
+  return std::make_shared<Session>(next_session_++, std::move(peer), std::move(container));
+}
+
+void Driver::close(const std::shared_ptr<Session>& session) {
+  work(session, kAll);
+  for (const auto& socket : session->sockets()) close_socket(*session, socket, true);
+}
+
+Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
+                              const ControlRequest& request, UniqueFd descriptor) {
+  Answer answer;
+  if (request.call == Call::kHello) return hello(*session, request);
+  if (!session->is_open()) {
+    answer.reply.error = ENOTCONN;
+    return answer;
+  }
+  // What the program has submitted before, it has asked for before.
+  work(session, kAll);
+  if (request.call == Call::kSocket) {
+    if (request.number != AF_INET && request.number != AF_INET6) {
+      answer.reply.error = EAFNOSUPPORT;
+    } else if (const auto socket = session->add_socket()) {
+      socket->family = static_cast<std::uint16_t>(request.number);
+      socket->local.family = socket->family;
+      socket->out->set_sender({session, socket->id}, session->container->id);
+      answer.reply.socket = socket->id;
+    } else {
+      answer.reply.error = EMFILE;
+    }
+    return answer;
+  }
+  const auto socket = session->find(request.socket);
+  if (!socket) {
+    answer.reply.error = EBADF;
+    return answer;
+  }
+  auto& error = answer.reply.error;
+  switch (request.call) {
+    case Call::kBind: error = bind(*session, *socket, request, std::move(descriptor)); break;
+    case Call::kListen: error = listen(session, socket, request.number); break;
+    case Call::kAccept: return accept(session, *socket);
+    case Call::kConnect: return connect(session, *socket, request.address);
+    case Call::kRings:
+      error = make_rings(*session, *socket);
+      if (error == 0) give_rings(*socket, &answer);
+      break;
+    case Call::kAllocate: return allocate(*session, *socket, request.sizes[0]);
+    case Call::kFree: error = socket->out->free(request.number) ? 0 : EINVAL; break;
+    case Call::kShutdown: error = shutdown(*socket, request.number); break;
+    case Call::kClose: close_socket(*session, socket, false); break;
+    case Call::kBufferSizes: error = buffer_sizes(*socket, request); break;
+    default: error = EOPNOTSUPP;
+  }
+  return answer;
+}
+
+Driver::Answer Driver::hello(Session& session, const ControlRequest& request) {
+  Answer answer;
+  const std::size_t length = ::strnlen(request.name, sizeof request.name);
+  if (request.number != kControlVersion) {
+    answer.reply.error = EPROTONOSUPPORT;
+  } else if (length != 0 && std::string_view(request.name, length) != engine_.name()) {
+    answer.reply.error = ENODEV;
+  } else if (session.is_open()) {
+    answer.reply.error = EISCONN;
+  } else if (!session.open_queues(settings_.queues,
+                                  static_cast<std::uint32_t>(
+                                      std::min<std::uint64_t>(request.sizes[1], kQueueDepth)))) {
+    answer.reply.error = ENOBUFS;
+  } else {
+    answer.reply.number = settings_.queues;
+    answer.descriptors = {session.queue_descriptor(), session.doorbell(), session.notice()};
+  }
+  return answer;
+}
+
+std::int32_t Driver::bind(Session& session, Socket& socket, const ControlRequest& request,
+                          UniqueFd bound) {
+  if (socket.state != Socket::State::kActive || socket.bound) return EINVAL;
+  if (request.address.family != socket.family) return EAFNOSUPPORT;
+  // The kernel has checked whether the program may have the port, and that nobody else has it.
+  if (!bound || !session.peer.network->has_bound(bound.get(), request.address)) return EACCES;
+  // net.ipv4.ip_nonlocal_bind lets a container bind what it does not have.
+  if (!is_any(request.address) && !session.peer.network->has(request.address)) return EADDRNOTAVAIL;
+  socket.local = request.address;
+  socket.bound = std::move(bound);
+  return 0;
+}
+
+std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
+                            const std::shared_ptr<Socket>& socket, std::uint32_t backlog) {
+  if (socket->state == Socket::State::kConnected) return EINVAL;
+  if (!socket->bound) return EDESTADDRREQ;
+  socket->backlog = std::clamp<std::size_t>(backlog, 1, kMostBacklog);
+  if (socket->state == Socket::State::kListening) return 0;
+  NetworkNamespace& network = *session->peer.network;
+  // Two sockets may be bound to the same port with SO_REUSEADDR, but one listens.
+  if (!network.listens(socket->bound.get())) return EACCES;
+  const auto domain = is_any(socket->local) ? std::nullopt : network.domain_of(socket->local);
+  const auto [first, last] = listeners_.equal_range(socket->local.port);
+  for (auto listener = first; domain && listener != last; ++listener) {
+    const auto other = listener->second.session.lock();
+    if (!other || other->peer.network->id() == network.id()) continue;
+    if (listener->second.socket->local == socket->local &&
+        other->peer.network->domain_of(socket->local) == domain) {
+      return EADDRINUSE;  // another container of the network has the address as well
+    }
+  }
+  socket->state = Socket::State::kListening;
+  listeners_.emplace(socket->local.port, Listener{session, socket});
+  return 0;
+}
+
+const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const SocketAddress& to,
+                                              SocketAddress* source) {
+  const auto [first, last] = listeners_.equal_range(to.port);
+  if (first == last) return nullptr;
+  const auto route = network.route_to(to);
+  if (!route) return nullptr;
+  *source = route->source;
+  const Listener* found = nullptr;
+  for (auto listener = first; listener != last; ++listener) {
+    const auto& [weak_session, socket] = listener->second;
+    const auto session = weak_session.lock();
+    if (!session || socket->family != to.family) continue;
+    const bool exactly = socket->local.ip == to.ip;
+    if (!exactly && !is_any(socket->local)) continue;
+    NetworkNamespace& theirs = *session->peer.network;
+    const bool reached =
+        route->own ? theirs.id() == network.id() : theirs.domain_of(to) == route->domain;
+    if (reached && (found == nullptr || exactly)) found = &listener->second;
+  }
+  return found;
+}
+
+Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& socket,
+                               SocketAddress to) {
+  Answer answer;
+  auto& error = answer.reply.error;
+  if (socket.state != Socket::State::kActive) {
+    error = socket.state == Socket::State::kConnected ? EISCONN : EOPNOTSUPP;
+    return answer;
+  }
+  if (to.family != socket.family) {
+    error = EAFNOSUPPORT;
+    return answer;
+  }
+  if (is_any(to)) {  // as Linux has it: this host
+    if (to.family == AF_INET) to.ip = {127, 0, 0, 1};
+    if (to.family == AF_INET6) to.ip[15] = 1;
+  }
+  SocketAddress source;
+  const Listener* listener = find_listener(*session->peer.network, to, &source);
+  if (listener == nullptr) {
+    error = kForeign;
+    return answer;
+  }
+  if (listener->socket->waiting.size() >= listener->socket->backlog) {
+    error = ECONNREFUSED;
+    return answer;
+  }
+  error = make_rings(*session, socket);
+  if (error != 0) return answer;
+  const auto connection = connections_.add(socket.out, std::make_shared<Stream>());
+  if (!connection) {
+    error = ENOBUFS;
+    return answer;
+  }
+  if (socket.bound) source.port = socket.local.port;
+  if (socket.bound && !is_any(socket.local)) source = socket.local;
+  if (source.port == 0) {
+    source.port = static_cast<std::uint16_t>(kFirstPort + next_port_++ % (65536 - kFirstPort));
+  }
+  source.family = to.family;
+  connection->addresses[0] = source;
+  connection->addresses[1] = to;
+  connection->streams[1]->set_receiver({session, socket.id});
+  connection->streams[1]->set_receive_ring(socket.rings[1]);
+  session->connect(socket, connection, 0);
+  answer.reply.local = source;
+  answer.reply.peer = to;
+  const auto server = listener->session.lock();
+  server->enqueue(*listener->socket, connection);
+  mark({server, listener->socket->id});
+  return answer;
+}
+
+Driver::Answer Driver::accept(const std::shared_ptr<Session>& session, Socket& listener) {
+  Answer answer;
+  auto& error = answer.reply.error;
+  if (listener.state != Socket::State::kListening) {
+    error = EINVAL;
+  } else if (listener.waiting.empty()) {
+    error = EAGAIN;
+  }
+  if (error != 0) return answer;
+  const auto socket = session->add_socket();
+  if (!socket) {
+    error = EMFILE;
+    return answer;
+  }
+  socket->family = listener.family;
+  std::copy_n(listener.ring_sizes, 2, socket->ring_sizes);
+  const auto connection = listener.waiting.front();
+  socket->out = connection->streams[1];
+  socket->out->set_sender({session, socket->id}, session->container->id);
+  error = make_rings(*session, *socket);
+  if (error != 0) {
+    session->remove_socket(*socket);
+    return answer;
+  }
+  listener.waiting.pop_front();
+  connection->streams[0]->set_receiver({session, socket->id});
+  connection->streams[0]->set_receive_ring(socket->rings[1]);
+  session->connect(*socket, connection, 1);
+  answer.reply.socket = socket->id;
+  answer.reply.local = socket->local;
+  answer.reply.peer = socket->peer;
+  give_rings(*socket, &answer);
+  move({{connection, 0}});  // what the client has sent meanwhile
+  tell_both(*connection->streams[0]);
+  return answer;
+}
+
+std::int32_t Driver::make_rings(Session& session, Socket& socket) {
+  if (socket.state == Socket::State::kListening) return EOPNOTSUPP;
+  if (socket.rings[0]) return 0;
+  int error = 0;
+  std::shared_ptr<Ring> rings[2];
+  for (int side = 0; side < 2; ++side) {
+    rings[side] = pool_.make(socket.ring_sizes[side], session.container->account, &error);
+    if (!rings[side]) return error;
+  }
+  std::move(rings, rings + 2, socket.rings);
+  socket.out->set_send_ring(socket.rings[0]);
+  return 0;
+}
+
+void Driver::give_rings(const Socket& socket, Answer* answer) {
+  for (int side = 0; side < 2; ++side) {
+    answer->reply.sizes[side] = socket.rings[side]->size();
+    answer->descriptors.push_back(socket.rings[side]->descriptor());
+    answer->keep.push_back(socket.rings[side]);
+  }
+}
+
+std::int32_t Driver::buffer_sizes(Socket& socket, const ControlRequest& request) {
+  if (socket.rings[0]) return EISCONN;
+  for (const std::uint64_t size : request.sizes) {
+    if (size > kLargestRing) return EINVAL;
+  }
+  for (int side = 0; side < 2; ++side) {
+    if (request.sizes[side] != 0) socket.ring_sizes[side] = request.sizes[side];
+  }
+  return 0;
+}
+
+Driver::Answer Driver::allocate(Session& session, Socket& socket, std::size_t size) {
+  Answer answer;
+  answer.reply.error = make_rings(session, socket);
+  if (answer.reply.error != 0) return answer;
+  const int block = socket.out->allocate(size, &answer.reply.sizes[0]);
+  if (block < 0) answer.reply.error = ENOMEM;
+  answer.reply.number = static_cast<std::uint32_t>(block);
+  return answer;
+}
+
+std::int32_t Driver::shutdown(Socket& socket, std::uint32_t how) {
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return EINVAL;
+  if (socket.state != Socket::State::kConnected) return ENOTCONN;
+  if (how != SHUT_RD) socket.out->end(false);
+  if (how != SHUT_WR) socket.in->close_reading();
+  tell_both(*socket.out);
+  return 0;
+}
+
+void Driver::close_socket(Session& session, const std::shared_ptr<Socket>& socket, bool at_once) {
+  if (socket->state == Socket::State::kListening) {
+    const auto [first, last] = listeners_.equal_range(socket->local.port);
+    const auto listener =
+        std::find_if(first, last, [&](const auto& entry) { return entry.second.socket == socket; });
+    if (listener != last) listeners_.erase(listener);
+  }
+  for (const auto& connection : socket->waiting) {
+    // Nobody has accepted them.
+    for (const auto& stream : connection->streams) stream->reset();
+    connection->streams[0]->close_reading();
+    connection->streams[1]->end(true);
+    tell_both(*connection->streams[1]);
+    forget_if_finished(*connection);
+  }
+  if (socket->connection) {
+    socket->out->end(at_once);
+    socket->in->close_reading();
+    tell_both(*socket->out);
+    forget_if_finished(*socket->connection);
+  }
+  session.remove_socket(*socket);
+}
+
+}  // namespace ferry::pipe

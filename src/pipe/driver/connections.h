@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "pipe/driver/stream.h"
+
+namespace ferry::pipe {
+
+// Two sockets and the streams between them.
+struct Connection {
+  std::uint16_t id = 0;
+  std::uint32_t generation = 0;
+  SocketAddress addresses[2];          // who connected, who accepted
+  std::shared_ptr<Stream> streams[2];  // from who connected, from who accepted
+};
+
+// The connection table: what an entry of an engine belongs to. Any thread may call.
+class Connections {
+ public:
+  static constexpr std::size_t kMost = 65536;  // what an entry can name
+
+  // Null: the table is full.
+  std::shared_ptr<Connection> add(std::shared_ptr<Stream> from_client,
+                                  std::shared_ptr<Stream> from_server);
+  // Nothing of it is moved any more, and no engine has a piece of it.
+  void remove(const Connection& connection);
+  std::shared_ptr<Connection> find(std::uint16_t id, std::uint32_t generation) const;
+  std::size_t size() const;
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::vector<std::shared_ptr<Connection>> table_;
+  std::vector<std::uint16_t> unused_;
+  std::uint32_t next_generation_ = 1;
+};
+
+}  // namespace ferry::pipe

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pipe/driver/connections.h"
+#include "pipe/driver/session.h"
+#include "pipe/engine/engine.h"
+#include "pipe/memory/pool.h"
+
+namespace ferry::pipe {
+
+// PD Driver: whose sockets are connected with whose, and what is copied where. It has no thread and
+// no clock of its own. Control calls come from one thread at a time; work() and pump() from any.
+class Driver {
+ public:
+  struct Settings {
+    std::uint32_t queues = 1;                            // for each program: one for each processor
+    std::size_t container_limit = std::size_t{1} << 30;  // of a container's rings
+    std::size_t most_sessions_of_container = 1024;
+  };
+
+  Driver(Settings settings, Pool& pool, Engine& engine);
+  ~Driver();
+
+  // A program has come. Null: its container has too many.
+  std::shared_ptr<Session> open(Peer peer);
+  // It has ended. What it has sent is delivered as far as its peers have room.
+  void close(const std::shared_ptr<Session>& session);
+
+  // A request of a program: its answer, and descriptors to go with it, which stay the driver's.
+  struct Answer {
+    ControlReply reply;
+    std::vector<int> descriptors;
+    std::vector<std::shared_ptr<Ring>> keep;  // until the descriptors are sent
+  };
+  Answer handle(const std::shared_ptr<Session>& session, const ControlRequest& request,
+                UniqueFd descriptor);
+
+  // Deals with what the program has submitted, up to `most` entries of each queue. False: nothing.
+  bool work(const std::shared_ptr<Session>& session, std::size_t most);
+  // Takes what the engine has done, and gives it what waits. False: nothing.
+  bool pump();
+  // Tells programs what they do not know yet.
+  void announce();
+
+  const Pool& pool() const { return pool_; }
+  std::size_t connections() const { return connections_.size(); }
+
+ private:
+  // Connections whose streams may have something to move.
+  using Moves = std::vector<std::pair<std::shared_ptr<Connection>, int>>;
+
+  Answer hello(Session& session, const ControlRequest& request);
+  std::int32_t bind(Session& session, Socket& socket, const ControlRequest& request,
+                    UniqueFd bound);
+  std::int32_t listen(const std::shared_ptr<Session>& session,
+                      const std::shared_ptr<Socket>& socket, std::uint32_t backlog);
+  Answer accept(const std::shared_ptr<Session>& session, Socket& listener);
+  Answer connect(const std::shared_ptr<Session>& session, Socket& socket, SocketAddress to);
+  std::int32_t make_rings(Session& session, Socket& socket);
+  std::int32_t buffer_sizes(Socket& socket, const ControlRequest& request);
+  Answer allocate(Session& session, Socket& socket, std::size_t size);
+  std::int32_t shutdown(Socket& socket, std::uint32_t how);
+  void close_socket(Session& session, const std::shared_ptr<Socket>& socket, bool at_once);
+  static void give_rings(const Socket& socket, Answer* answer);
+
+  struct Listener {
+    std::weak_ptr<Session> session;
+    std::shared_ptr<Socket> socket;
+  };
+  const Listener* find_listener(NetworkNamespace& network, const SocketAddress& to,
+                                SocketAddress* source);
+
+  void process(Session& session, const Entry& entry, std::uint32_t lane, Moves* moves);
+  void move(Moves moves);
+  bool take_completed(Moves* moves);
+  void offer(std::span<const Entry> entries);
+  void mark(const SocketName& name);
+  void tell_both(const Stream& stream);
+  void forget_if_finished(const Connection& connection);
+  std::shared_ptr<Container> container_of(const Peer& peer);
+
+  const Settings settings_;
+  Pool& pool_;
+  Engine& engine_;
+  Connections connections_;
+  std::uint64_t next_session_ = 1;
+  std::uint16_t next_port_ = 0;
+  std::uint16_t next_container_ = 1;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<Container>> containers_;
+  std::unordered_multimap<std::uint16_t, Listener> listeners_;  // by port
+
+  std::mutex waiting_mutex_;
+  std::deque<Entry> waiting_;  // for room in the engine
+
+  std::mutex marked_mutex_;
+  std::vector<std::shared_ptr<Session>> marked_;
+  std::atomic<bool> batch_full_{false};
+};
+
+}  // namespace ferry::pipe

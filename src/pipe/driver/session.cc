@@ -1,0 +1,197 @@
+#include "pipe/driver/session.h"
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <utility>
+
+namespace ferry::pipe {
+namespace {
+
+constexpr std::size_t kMostSockets = 65536;  // what an entry can name
+
+}  // namespace
+
+Session::Session(std::uint64_t session_number, Peer session_peer,
+                 std::shared_ptr<Container> session_container)
+    : number(session_number),
+      peer(std::move(session_peer)),
+      container(std::move(session_container)) {}
+
+Session::~Session() {
+  if (memory_ != nullptr) ::munmap(memory_, QueueMemory::size(count_));
+}
+
+bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch) {
+  const std::size_t size = QueueMemory::size(count);
+  UniqueFd queues = sealed_memory("ferry-pipe-queues", size, 0);
+  UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd notice(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!queues || !doorbell || !notice) return false;
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, queues.get(), 0);
+  if (memory == MAP_FAILED) return false;
+  queues_ = std::move(queues);
+  doorbell_ = std::move(doorbell);
+  notice_ = std::move(notice);
+  count_ = count;
+  completion_batch_ = completion_batch == 0 ? ~0U : completion_batch;
+  lanes_.resize(count);
+  memory_ = static_cast<QueueMemory*>(memory);
+  return true;
+}
+
+std::shared_ptr<Socket> Session::add_socket() {
+  const std::lock_guard lock(sockets_mutex_);
+  if (unused_.empty()) {
+    if (sockets_.size() == kMostSockets) return nullptr;
+    unused_.push_back(static_cast<std::uint32_t>(sockets_.size()));
+    sockets_.emplace_back();
+  }
+  auto socket = std::make_shared<Socket>();
+  socket->id = {unused_.back(), next_generation_++};
+  unused_.pop_back();
+  sockets_[socket->id.number] = socket;
+  return socket;
+}
+
+void Session::remove_socket(const Socket& socket) {
+  const std::lock_guard lock(sockets_mutex_);
+  if (sockets_[socket.id.number].get() != &socket) return;
+  unused_.push_back(socket.id.number);
+  sockets_[socket.id.number].reset();
+}
+
+std::shared_ptr<Socket> Session::find(SocketId id) const {
+  auto socket = socket_at(id.number);
+  return socket && socket->id == id ? socket : nullptr;
+}
+
+std::shared_ptr<Socket> Session::socket_at(std::uint32_t socket) const {
+  const std::lock_guard lock(sockets_mutex_);
+  return socket < sockets_.size() ? sockets_[socket] : nullptr;
+}
+
+std::vector<std::shared_ptr<Socket>> Session::sockets() const {
+  const std::lock_guard lock(sockets_mutex_);
+  std::vector<std::shared_ptr<Socket>> all;
+  for (const auto& socket : sockets_) {
+    if (socket) all.push_back(socket);
+  }
+  return all;
+}
+
+void Session::connect(Socket& socket, std::shared_ptr<Connection> connection, int side) {
+  const std::lock_guard lock(sockets_mutex_);
+  socket.out = connection->streams[side];
+  socket.in = connection->streams[1 - side];
+  socket.local = connection->addresses[side];
+  socket.peer = connection->addresses[1 - side];
+  socket.state = Socket::State::kConnected;
+  socket.side = side;
+  socket.connection = std::move(connection);
+}
+
+void Session::enqueue(Socket& socket, std::shared_ptr<Connection> connection) {
+  const std::lock_guard lock(sockets_mutex_);
+  socket.waiting.push_back(std::move(connection));
+  ++socket.come;
+}
+
+Session::Place Session::place(SocketId id, std::uint32_t lane) const {
+  const std::lock_guard lock(sockets_mutex_);
+  if (id.number >= sockets_.size()) return {};
+  const auto& socket = sockets_[id.number];
+  if (!socket || socket->id != id || socket->state != Socket::State::kConnected) return {};
+  socket->lane.store(lane, std::memory_order_relaxed);
+  return {socket->connection, socket->side};
+}
+
+bool Session::take(std::size_t most,
+                   const std::function<void(const Entry&, std::uint32_t lane)>& call) {
+  const std::lock_guard lock(submissions_);
+  bool any = false;
+  for (std::size_t round = 0; round < most; ++round) {
+    bool some = false;
+    for (std::uint32_t lane = 0; lane < count_; ++lane) {
+      Entry entry;
+      if (!lanes_[lane].submissions.take(memory_->queues[lane], &entry)) continue;
+      some = true;
+      call(entry, lane);
+    }
+    if (!some) break;
+    any = true;
+  }
+  return any;
+}
+
+bool Session::has_submissions() const {
+  const std::lock_guard lock(submissions_);
+  for (std::uint32_t lane = 0; lane < count_; ++lane) {
+    if (!lanes_[lane].submissions.empty(memory_->queues[lane])) return true;
+  }
+  return false;
+}
+
+bool Session::mark(std::uint32_t socket) {
+  const std::lock_guard lock(marked_mutex_);
+  if (socket >= is_marked_.size()) is_marked_.resize(socket + 1);
+  if (is_marked_[socket]) return false;
+  is_marked_[socket] = true;
+  marked_.push_back(socket);
+  return marks_.fetch_add(1) == 0;
+}
+
+void Session::announce() {
+  const std::lock_guard lock(completions_);
+  bool written = false, looked_again = false;
+  while (memory_ != nullptr) {
+    std::uint32_t socket = 0;
+    {
+      const std::lock_guard marked(marked_mutex_);
+      if (marked_.empty()) break;
+      socket = marked_.front();
+      marked_.pop_front();
+      is_marked_[socket] = false;
+      --marks_;
+    }
+    Entry entry;
+    std::uint32_t lane = 0;
+    if (!report(socket, &entry, &lane)) continue;
+    if (lanes_[lane].completions.write(memory_->queues[lane], entry)) {
+      written = true;
+      continue;
+    }
+    mark(socket);
+    if (std::exchange(looked_again, true)) break;
+    want(memory_->completions_wait);  // and look again: the program may have made room before
+  }
+  if (written && is_wanted(memory_->notice_wanted)) ::eventfd_write(notice_.get(), 1);
+}
+
+bool Session::report(std::uint32_t socket_number, Entry* entry, std::uint32_t* lane) const {
+  std::shared_ptr<Stream> out, in;
+  entry->type = EntryType::kCompleted;
+  {
+    const std::lock_guard lock(sockets_mutex_);
+    if (socket_number >= sockets_.size() || !sockets_[socket_number]) return false;
+    const Socket& socket = *sockets_[socket_number];
+    *lane = socket.lane.load(std::memory_order_relaxed);
+    entry->connection = static_cast<std::uint16_t>(socket_number);
+    entry->generation = socket.id.generation;
+    entry->destination = socket.come;
+    if (socket.state == Socket::State::kConnected) {
+      out = socket.out;
+      in = socket.in;
+    }
+  }
+  if (!out) return true;
+  const Stream::State sent = out->state(), received = in->state();
+  entry->source = sent.done;
+  entry->destination = received.received;
+  entry->flags = static_cast<std::uint16_t>((received.ended ? kEnd : 0) |
+                                            (sent.reset || received.reset ? kReset : 0) |
+                                            (sent.read_closed ? kReadClosed : 0));
+  return true;
+}
+
+}  // namespace ferry::pipe

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "pipe/driver/connections.h"
+#include "pipe/driver/stream.h"
+#include "pipe/memory/pool.h"
+#include "pipe/network/network.h"
+#include "pipe/protocol/control.h"
+#include "pipe/protocol/queues.h"
+
+namespace ferry::pipe {
+
+// Who a program is, by the kernel's word.
+struct Peer {
+  std::int32_t pid = 0;
+  std::uint32_t user = 0;
+  std::uint64_t pid_namespace = 0;
+  std::shared_ptr<NetworkNamespace> network;
+};
+
+// A container is a pair of a network and a PID namespace.
+struct Container {
+  std::uint16_t id;
+  std::shared_ptr<Account> account;
+};
+
+struct Socket {
+  enum class State { kActive, kListening, kConnected };
+
+  SocketId id;
+  std::uint16_t family = 0;
+  State state = State::kActive;
+  SocketAddress local, peer;
+  std::uint64_t ring_sizes[2] = {4 << 20, 4 << 20};  // send, receive
+  std::shared_ptr<Ring> rings[2];                    // until it is connected, or while it is
+  std::shared_ptr<Stream> out = std::make_shared<Stream>(), in;
+  std::shared_ptr<Connection> connection;
+  int side = 0;
+  std::atomic<std::uint32_t> lane{0};  // Session::place()
+  // Listening: connections that nobody has accepted, and how many have come in all.
+  UniqueFd bound;  // the TCP socket that has the address
+  std::size_t backlog = 0;
+  std::deque<std::shared_ptr<Connection>> waiting;
+  std::uint64_t come = 0;
+};
+
+// A program: its queues and its sockets.
+class Session {
+ public:
+  Session(std::uint64_t number, Peer peer, std::shared_ptr<Container> container);
+  ~Session();
+
+  // The queues, when the program has said hello. False: there is no memory.
+  bool open_queues(std::uint32_t count, std::uint32_t completion_batch);
+  bool is_open() const { return memory_ != nullptr; }
+  int queue_descriptor() const { return queues_.get(); }
+  int doorbell() const { return doorbell_.get(); }
+  int notice() const { return notice_.get(); }
+  std::uint32_t queue_count() const { return count_; }
+
+  const std::uint64_t number;
+  const Peer peer;
+  const std::shared_ptr<Container> container;
+
+  // Sockets. The thread of the control calls makes, changes and removes them.
+  std::shared_ptr<Socket> add_socket();  // null: there are too many
+  void remove_socket(const Socket& socket);
+  std::shared_ptr<Socket> find(SocketId id) const;  // null: it has no such socket
+  std::vector<std::shared_ptr<Socket>> sockets() const;
+  // For what the threads of the data path read of a socket.
+  void connect(Socket& socket, std::shared_ptr<Connection> connection, int side);
+  // A connection has come for a listening socket.
+  void enqueue(Socket& socket, std::shared_ptr<Connection> connection);
+  struct Place {
+    std::shared_ptr<Connection>
+        connection;  // null: the program has no such socket, or it is not connected
+    int side = 0;    // of the connection: 0, it has connected; 1, it has accepted
+  };
+  // `lane`: the queue by which the program has asked last, and gets its completions.
+  Place place(SocketId id, std::uint32_t lane) const;
+
+  // Calls `call(entry, lane)` for submissions, one of each queue in turn, up to `most` of each queue. False:
+  // there was none. One thread at a time: an entry is taken when all before it have been dealt with.
+  bool take(std::size_t most, const std::function<void(const Entry&, std::uint32_t lane)>& call);
+  bool has_submissions() const;
+
+  // The program is to hear of the socket. True: of the first one since the last announce().
+  bool mark(std::uint32_t socket);
+  // The program has asked for completions in smaller batches than what has been marked.
+  bool is_batch_full() const { return marks_ >= completion_batch_; }
+  // Writes completions, as far as there is room; the others stay marked.
+  void announce();
+  bool has_marked() const { return marks_ != 0; }
+  // The program is to write to the doorbell when it submits something, until it has done so once.
+  void want_doorbell() { want(memory_->doorbell_wanted); }
+  void forget_doorbell() { memory_->doorbell_wanted.store(0, std::memory_order_relaxed); }
+
+ private:
+  struct Lane {
+    SubmissionReader submissions;
+    CompletionWriter completions;
+  };
+
+  std::shared_ptr<Socket> socket_at(std::uint32_t number) const;
+  bool report(std::uint32_t number, Entry* entry, std::uint32_t* lane) const;
+
+  UniqueFd queues_, doorbell_, notice_;
+  QueueMemory* memory_ = nullptr;
+  std::uint32_t count_ = 0;
+  std::uint32_t completion_batch_ = 1;
+  std::vector<Lane> lanes_;
+  mutable std::mutex submissions_;
+  std::mutex completions_;
+
+  std::mutex marked_mutex_;
+  std::deque<std::uint32_t> marked_;  // numbers of sockets
+  std::vector<bool> is_marked_;
+  std::atomic<std::size_t> marks_{0};
+
+  mutable std::mutex sockets_mutex_;
+  std::vector<std::shared_ptr<Socket>> sockets_;  // by number
+  std::vector<std::uint32_t> unused_;
+  std::uint32_t next_generation_ = 1;
+};
+
+}  // namespace ferry::pipe

@@ -1,0 +1,181 @@
+#include "pipe/driver/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ferry::pipe {
+
+Stream::State Stream::state() const {
+  const std::lock_guard lock(mutex_);
+  State state;
+  state.done = done_;
+  state.received = failed_at_.value_or(table_.received());
+  state.ended = ended_ && sends_.empty() && table_.pieces() == 0;
+  state.reset = reset_;
+  state.read_closed = read_closed_;
+  return state;
+}
+
+void Stream::set_sender(SocketName name, std::uint16_t container) {
+  const std::lock_guard lock(mutex_);
+  sender_ = std::move(name);
+  container_ = container;
+}
+
+void Stream::set_send_ring(std::shared_ptr<Ring> ring) {
+  const std::lock_guard lock(mutex_);
+  blocks_ = SendTable(ring->size());
+  from_ = std::move(ring);
+}
+
+int Stream::allocate(std::size_t size, std::uint64_t* offset) {
+  const std::lock_guard lock(mutex_);
+  const int block = blocks_.allocate(size);
+  if (block >= 0) *offset = blocks_.block(static_cast<std::uint32_t>(block)).offset;
+  return block;
+}
+
+bool Stream::free(std::uint32_t block) {
+  const std::lock_guard lock(mutex_);
+  return blocks_.free(block);
+}
+
+bool Stream::send(const Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  if (reset_ || read_closed_) {  // which the program does not know yet
+    ++done_;
+    return true;
+  }
+  if (ended_ || sends_.size() + sent_.size() >= kMostSends || entry.table != Table::kSend ||
+      !blocks_.begin(entry.sequence, entry.source, length_of(entry))) {
+    break_off();
+    return false;
+  }
+  sends_.push_back({entry.source, length_of(entry), entry.sequence});
+  return true;
+}
+
+void Stream::end(bool at_once) {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  if (at_once && !sends_.empty()) break_off();
+  let_go();
+}
+
+void Stream::set_receiver(SocketName name) {
+  const std::lock_guard lock(mutex_);
+  receiver_ = std::move(name);
+}
+
+void Stream::set_receive_ring(std::shared_ptr<Ring> ring) {
+  const std::lock_guard lock(mutex_);
+  table_ = ReceiveTable(ring->size());
+  to_ = std::move(ring);
+}
+
+bool Stream::set_read(std::uint64_t read) {
+  const std::lock_guard lock(mutex_);
+  if (table_.set_read(read)) return true;
+  break_off();
+  return false;
+}
+
+void Stream::close_reading() {
+  const std::lock_guard lock(mutex_);
+  read_closed_ = true;
+  drop_sends();
+  let_go();
+}
+
+void Stream::reset() {
+  const std::lock_guard lock(mutex_);
+  break_off();
+}
+
+std::optional<Entry> Stream::next(std::uint32_t longest) {
+  const std::lock_guard lock(mutex_);
+  if (!can_move()) return std::nullopt;
+  Send& send = sends_.front();
+  const std::uint32_t length = table_.room(std::min(send.left, longest));
+  if (length == 0) return std::nullopt;
+  Entry entry;
+  entry.type = EntryType::kSend;
+  entry.source = reinterpret_cast<std::uint64_t>(from_->base() + send.offset);
+  entry.destination =
+      reinterpret_cast<std::uint64_t>(to_->base() + table_.position(table_.reserved()));
+  entry.length = encoded_length(length);
+  entry.container = container_;
+  entry.sequence = table_.reserve(length);
+  send.offset += length;
+  send.left -= length;
+  if (send.left == 0) {
+    sent_.push_back({table_.reserved(), send.block});
+    sends_.pop_front();
+  }
+  return entry;
+}
+
+void Stream::complete(const Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t before = table_.received();
+  if (!table_.written(entry.sequence)) return;
+  if (entry.type != EntryType::kCompleted) {
+    if (!failed_at_) failed_at_ = before;
+    break_off();
+  }
+  while (!sent_.empty() && sent_.front().end <= table_.received()) {
+    blocks_.end(sent_.front().block);
+    sent_.pop_front();
+    ++done_;
+  }
+  let_go();
+}
+
+bool Stream::has_more() const {
+  const std::lock_guard lock(mutex_);
+  return can_move() && table_.room(1) != 0;
+}
+
+bool Stream::is_finished() const {
+  const std::lock_guard lock(mutex_);
+  return read_closed_ && table_.pieces() == 0;
+}
+
+SocketName Stream::sender() const {
+  const std::lock_guard lock(mutex_);
+  return sender_;
+}
+
+SocketName Stream::receiver() const {
+  const std::lock_guard lock(mutex_);
+  return receiver_;
+}
+
+bool Stream::can_move() const {
+  return !reset_ && !sends_.empty() && from_ && to_;
+}
+
+void Stream::break_off() {
+  reset_ = true;
+  drop_sends();
+  let_go();
+}
+
+void Stream::drop_sends() {
+  // What engines have of the first one still counts in sent_, which says when its block is free.
+  for (const Send& send : sends_) sent_.push_back({table_.reserved(), send.block});
+  sends_.clear();
+  if (table_.pieces() != 0) return;
+  for (const Sent& sent : sent_) blocks_.end(sent.block);
+  done_ += sent_.size();
+  sent_.clear();
+}
+
+// Gives rings back as soon as nobody will use them.
+void Stream::let_go() {
+  if (table_.pieces() != 0) return;
+  if (ended_ && sends_.empty()) from_.reset();
+  if (read_closed_) to_.reset();
+}
+
+}  // namespace ferry::pipe

@@ -1,0 +1,372 @@
+// The entry points by which sockets are made, connected and closed.
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ferry/pd.h"
+#include "pipe/library/addresses.h"
+#include "pipe/library/call.h"
+#include "pipe/library/epoll.h"
+#include "pipe/library/waiter.h"
+
+namespace ferry::pd {
+namespace {
+
+using pipe::ControlReply;
+using pipe::ControlRequest;
+
+ControlRequest request_of(pipe::Call call, const Socket& socket) {
+  ControlRequest request;
+  request.call = call;
+  request.socket = socket.id;
+  return request;
+}
+
+struct Current {
+  std::uint64_t program = 0;
+  int sid = -1;
+};
+thread_local Current current_socket;
+
+// The process that has called pd_init() last.
+std::atomic<pid_t> initialized_by{0};
+
+UniqueFd make_tcp(std::uint16_t family) {
+  UniqueFd tcp(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  const int on = 1;
+  if (family == AF_INET6) ::setsockopt(tcp.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  ::setsockopt(tcp.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return tcp;
+}
+
+// Closes the socket in the driver, and gives its number back.
+int close_socket(Program& program, Socket& socket) {
+  ControlRequest request;
+  {
+    const std::lock_guard lock(socket.mutex);
+    if (socket.kind == Socket::Kind::kClosed) return EBADF;
+    request = request_of(pipe::Call::kClose, socket);
+    program.settle(socket);
+    socket.kind = Socket::Kind::kClosed;
+    socket.wake_watches();
+    program.clear(socket);
+  }
+  ControlReply reply;
+  return program.ask(request, &reply);
+}
+
+int try_connect(Program& program, Socket& socket, const pipe::SocketAddress& to) {
+  const std::lock_guard lock(socket.mutex);
+  switch (socket.kind) {
+    case Socket::Kind::kFresh: break;
+    case Socket::Kind::kListening: return EOPNOTSUPP;
+    case Socket::Kind::kConnecting: {
+      const int error = finish_connecting(socket);
+      return error == EAGAIN ? EALREADY : error;
+    }
+    case Socket::Kind::kClosed: return EBADF;
+    default: return EISCONN;
+  }
+  if (const int error = map_rings(program, socket)) return error;
+  ControlRequest request = request_of(pipe::Call::kConnect, socket);
+  request.address = to;
+  ControlReply reply;
+  const int error = program.ask(request, &reply);
+  if (error == 0) {
+    socket.local = reply.local;
+    socket.peer = reply.peer;
+    socket.kind = Socket::Kind::kPipe;
+    socket.wake_watches();
+    return 0;
+  }
+  if (error != pipe::kForeign) return error;
+  if (!socket.tcp) socket.tcp = make_tcp(socket.family);
+  if (!socket.tcp) return errno;
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  write_address(to, reinterpret_cast<sockaddr*>(&address), &size);
+  const int done = ::connect(socket.tcp.get(), reinterpret_cast<const sockaddr*>(&address), size);
+  const int why = done == 0 ? 0 : errno;
+  if (why != 0 && why != EINPROGRESS) {
+    socket.tcp.reset();
+    return why;
+  }
+  socket.peer = to;
+  socket.kind = why == 0 ? Socket::Kind::kTcp : Socket::Kind::kConnecting;
+  announce_descriptor(socket);
+  return why;
+}
+
+// A socket for a connection that the kernel has accepted.
+int adopt_tcp(Program& program, UniqueFd tcp, std::uint16_t family) {
+  ControlRequest request;
+  ControlReply reply;
+  request.call = pipe::Call::kSocket;
+  request.number = family;
+  if (const int error = program.ask(request, &reply)) return fail(error);
+  Socket& socket = *program.place(reply.socket, family);
+  int error = 0;
+  {
+    const std::lock_guard lock(socket.mutex);
+    socket.kind = Socket::Kind::kFresh;
+    error = map_rings(program, socket);
+    if (error == 0) {
+      socket.local = address_of(tcp.get(), false);
+      socket.peer = address_of(tcp.get(), true);
+      socket.tcp = std::move(tcp);
+      socket.kind = Socket::Kind::kTcp;
+    }
+  }
+  if (error == 0) return static_cast<int>(socket.id.number);
+  close_socket(program, socket);
+  return fail(error);
+}
+
+int try_accept(Program& program, Socket& listener, sockaddr* address, socklen_t* size) {
+  const std::lock_guard lock(listener.mutex);
+  if (listener.kind != Socket::Kind::kListening) {
+    return fail(listener.kind == Socket::Kind::kClosed ? EBADF : EINVAL);
+  }
+  if (listener.received == listener.handed) program.reap();
+  int sid = -1;
+  if (listener.received != listener.handed) {
+    ControlReply reply;
+    std::vector<UniqueFd> rings;
+    const int error = program.ask(request_of(pipe::Call::kAccept, listener), &reply, &rings);
+    if (error != 0) return fail(error);
+    ++listener.handed;
+    Socket& socket = *program.place(reply.socket, listener.family);
+    bool mapped = false;
+    {
+      const std::lock_guard accepted(socket.mutex);
+      socket.local = reply.local;
+      socket.peer = reply.peer;
+      if (rings.size() == 2) {
+        socket.send_ring = Mapping(rings[0].get(), reply.sizes[0], 1);
+        socket.receive_ring = Mapping(rings[1].get(), reply.sizes[1], 2);
+      }
+      mapped = socket.send_ring && socket.receive_ring;
+      socket.kind = Socket::Kind::kPipe;
+    }
+    if (!mapped) {
+      close_socket(program, socket);
+      return fail(ENOBUFS);
+    }
+    sid = static_cast<int>(socket.id.number);
+  } else {
+    UniqueFd tcp(::accept4(listener.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!tcp) return fail(errno == EWOULDBLOCK || errno == ECONNABORTED ? EAGAIN : errno);
+    const int on = 1;
+    ::setsockopt(tcp.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    sid = adopt_tcp(program, std::move(tcp), listener.family);
+    if (sid < 0) return -1;
+  }
+  write_address(program.find(sid)->peer, address, size);
+  set_current(sid);
+  return sid;
+}
+
+}  // namespace
+
+bool Call::is_child() {
+  const pid_t by = initialized_by;
+  return by != 0 && by != ::getpid();
+}
+
+void set_current(int sid) {
+  current_socket = {Program::get()->number, sid};
+}
+
+int current() {
+  const Program* program = Program::get();
+  return program != nullptr && current_socket.program == program->number ? current_socket.sid : -1;
+}
+
+int map_rings(Program& program, Socket& socket) {
+  if (socket.send_ring) return 0;
+  ControlReply reply;
+  std::vector<UniqueFd> rings;
+  const int error = program.ask(request_of(pipe::Call::kRings, socket), &reply, &rings);
+  if (error != 0) return error;
+  if (rings.size() != 2) return ENOBUFS;
+  Mapping send(rings[0].get(), reply.sizes[0], 1), receive(rings[1].get(), reply.sizes[1], 2);
+  if (!send || !receive) return ENOBUFS;
+  socket.send_ring = std::move(send);
+  socket.receive_ring = std::move(receive);
+  return 0;
+}
+
+}  // namespace ferry::pd
+
+using namespace ferry;
+using namespace ferry::pd;
+
+extern "C" {
+
+int pd_init(const char* chardev, unsigned sqthresh, unsigned cqthresh) {
+  if (Call::is_child()) Epoll::forget_all();
+  const int error = Program::open(chardev, sqthresh, cqthresh);
+  if (error != 0) return fail(error);
+  initialized_by = ::getpid();
+  return 0;
+}
+
+int pd_release() {
+  Epoll::forget_all();
+  const int error = Program::close();
+  return error == 0 ? 0 : fail(error);
+}
+
+int pd_socket(int domain, int type, int protocol) {
+  if (domain != AF_INET && domain != AF_INET6) return fail(EAFNOSUPPORT);
+  if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != SOCK_STREAM) return fail(ESOCKTNOSUPPORT);
+  if (protocol != 0 && protocol != IPPROTO_TCP) return fail(EPROTONOSUPPORT);
+  Program* program = Program::get();
+  if (program == nullptr) return fail(ENODEV);
+  pipe::ControlRequest request;
+  pipe::ControlReply reply;
+  request.call = pipe::Call::kSocket;
+  request.number = static_cast<std::uint32_t>(domain);
+  if (const int error = program->ask(request, &reply)) return fail(error);
+  Socket& socket = *program->place(reply.socket, static_cast<std::uint16_t>(domain));
+  socket.kind = Socket::Kind::kFresh;
+  const int sid = static_cast<int>(reply.socket.number);
+  set_current(sid);
+  return sid;
+}
+
+int pd_bind(int sid, const pd_sock_addr* addr, socklen_t addrlen) {
+  const Call call(sid);
+  if (!call) return -1;
+  Socket& socket = *call.socket;
+  const std::lock_guard lock(socket.mutex);
+  if (socket.kind != Socket::Kind::kFresh || socket.tcp) return fail(EINVAL);
+  pipe::SocketAddress address;
+  if (const int error = read_address(addr, addrlen, socket.family, &address)) return fail(error);
+  UniqueFd tcp = make_tcp(socket.family);
+  const int on = 1;
+  if (!tcp || ::setsockopt(tcp.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(tcp.get(), addr, addrlen) != 0) {
+    return -1;
+  }
+  auto request = request_of(pipe::Call::kBind, socket);
+  request.address = address_of(tcp.get(), false);
+  pipe::ControlReply reply;
+  if (const int error = call.program->ask(request, &reply, nullptr, tcp.get())) return fail(error);
+  socket.local = request.address;
+  socket.tcp = std::move(tcp);
+  return 0;
+}
+
+int pd_listen(int sid, int backlog) {
+  const Call call(sid);
+  if (!call) return -1;
+  Socket& socket = *call.socket;
+  const std::lock_guard lock(socket.mutex);
+  if (socket.kind != Socket::Kind::kFresh && socket.kind != Socket::Kind::kListening)
+    return fail(EINVAL);
+  if (!socket.tcp) return fail(EDESTADDRREQ);
+  const int waiting = std::clamp(backlog, 1, 4096);
+  if (::listen(socket.tcp.get(), waiting) != 0) return -1;
+  auto request = request_of(pipe::Call::kListen, socket);
+  request.number = static_cast<std::uint32_t>(waiting);
+  pipe::ControlReply reply;
+  if (const int error = call.program->ask(request, &reply)) return fail(error);
+  if (socket.kind.exchange(Socket::Kind::kListening) == Socket::Kind::kFresh) {
+    announce_descriptor(socket);
+  }
+  return 0;
+}
+
+int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
+  return pd_accept_timed(sid, addr, addrlen, 0);
+}
+
+int pd_accept_timed(int sid, pd_sock_addr* addr, socklen_t* addrlen, int timeout) {
+  const Call call(sid);
+  if (!call) return -1;
+  return repeat(*call.program, *call.socket, timeout, POLLIN,
+                [&] { return try_accept(*call.program, *call.socket, addr, addrlen); });
+}
+
+int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen) {
+  const Call call(sid);
+  if (!call) return -1;
+  pipe::SocketAddress to;
+  if (const int error = read_address(addr, addrlen, call.socket->family, &to)) return fail(error);
+  set_current(sid);
+  const int error = try_connect(*call.program, *call.socket, to);
+  return error == 0 ? 0 : fail(error);
+}
+
+int pd_connect_timed(int sid, const pd_sock_addr* addr, socklen_t addrlen, int timeout) {
+  if (pd_connect(sid, addr, addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return -1;
+  const Call call(sid);
+  if (!call) return -1;
+  const int done = repeat(*call.program, *call.socket, timeout, POLLOUT, [&] {
+    const std::lock_guard lock(call.socket->mutex);
+    const int error = finish_connecting(*call.socket);
+    return error == 0 ? 0 : fail(error);
+  });
+  if (done != 0 && errno == EAGAIN) errno = ETIMEDOUT;
+  return done;
+}
+
+int pd_shutdown(int sid, int how) {
+  const Call call(sid);
+  if (!call) return -1;
+  Socket& socket = *call.socket;
+  const std::lock_guard lock(socket.mutex);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail(EINVAL);
+  if (socket.kind == Socket::Kind::kTcp) {
+    if (::shutdown(socket.tcp.get(), how) != 0) return -1;
+  } else if (socket.kind == Socket::Kind::kPipe) {
+    auto request = request_of(pipe::Call::kShutdown, socket);
+    request.number = static_cast<std::uint32_t>(how);
+    call.program->settle(socket);
+    pipe::ControlReply reply;
+    if (const int error = call.program->ask(request, &reply)) return fail(error);
+  } else {
+    return fail(ENOTCONN);
+  }
+  if (how != SHUT_RD) socket.write_shut = true;
+  if (how != SHUT_WR) socket.read_shut = true;
+  return 0;
+}
+
+int pd_close(int sid) {
+  const Call call(sid);
+  if (!call) return -1;
+  const int error = close_socket(*call.program, *call.socket);
+  return error == 0 ? 0 : fail(error);
+}
+
+int pd_getsockname(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
+  const Call call(sid);
+  if (!call) return -1;
+  const std::lock_guard lock(call.socket->mutex);
+  const bool is_tcp = call.socket->kind == Socket::Kind::kTcp;
+  write_address(is_tcp ? address_of(call.socket->tcp.get(), false) : call.socket->local, addr,
+                addrlen);
+  return 0;
+}
+
+int pd_getpeername(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
+  const Call call(sid);
+  if (!call) return -1;
+  const std::lock_guard lock(call.socket->mutex);
+  const Socket::Kind kind = call.socket->kind;
+  if (kind != Socket::Kind::kPipe && kind != Socket::Kind::kTcp) return fail(ENOTCONN);
+  write_address(call.socket->peer, addr, addrlen);
+  return 0;
+}
+
+}  // extern "C"

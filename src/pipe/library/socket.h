@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "pipe/library/mapping.h"
+#include "pipe/protocol/control.h"
+#include "pipe/protocol/entry.h"
+
+namespace ferry::pd {
+
+// Who wants to know when something of a socket has changed.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  // From any thread; quickly.
+  virtual void wake() = 0;
+  // The socket has a descriptor of the kernel's now, which tells by itself.
+  virtual void has_descriptor(int descriptor) = 0;
+};
+
+// A socket as the program sees it. Its number is a place in the program's table, which is used again.
+struct Socket {
+  enum class Kind { kClosed, kFresh, kListening, kPipe, kConnecting, kTcp };
+  static constexpr std::uint64_t kMostSends = 512;  // under way; the driver allows more
+
+  struct Block {
+    std::uint64_t size = 0;
+    std::uint32_t index = 0;      // in the driver's SBT
+    std::uint64_t last_send = 0;  // the number of the last send from it
+  };
+
+  // Calls hold this; what is atomic is changed and read without it as well.
+  std::mutex mutex;
+  std::atomic<Kind> kind{Kind::kClosed};
+  pipe::SocketId id;
+  std::uint16_t family = 0;
+  pipe::SocketAddress local, peer;
+  Mapping send_ring, receive_ring;
+  std::map<std::uint64_t, Block> blocks;  // by offset in send_ring
+  std::uint32_t lane = 0;                 // which queue its requests go to
+  std::uint64_t last_position = 0;        // in that queue, of the last one
+  int patience = 50;                      // SO_BUSY_POLL
+  int error = 0;                          // SO_ERROR
+  UniqueFd tcp;                           // bound, listening, or what carries the bytes
+  bool read_shut = false;
+  std::atomic<bool> write_shut{false};
+
+  // Counts of the whole connection.
+  std::atomic<std::uint64_t> sent{0};    // sends
+  std::atomic<std::uint64_t> handed{0};  // bytes that pd_recv() has pointed to; listening: accepted
+  std::uint64_t given_back = 0, told = 0;  // bytes: by pd_recv_done(), and as the driver knows it
+
+  // By the driver's completions (Program::reap); of TCP by the library itself.
+  std::atomic<std::uint32_t> generation{0};  // 0: there is no socket
+  std::atomic<std::uint64_t> done{0};        // sends
+  std::atomic<std::uint64_t> received{0};    // bytes; listening: connections
+  std::atomic<std::uint16_t> flags{0};       // pipe::EntryFlags
+
+  std::mutex watch_mutex;
+  std::vector<std::shared_ptr<Watch>> watches;
+
+  std::uint64_t under_way() const { return sent - done; }
+  // PD_EPOLLIN and the others, of a socket on the pipe.
+  std::uint32_t ready() const;
+  // As it was before it was made. The caller has both mutexes that guard it (Program).
+  void clear();
+  void wake_watches();
+};
+
+}  // namespace ferry::pd

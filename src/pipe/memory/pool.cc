@@ -1,0 +1,83 @@
+#include "pipe/memory/pool.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+namespace ferry::pipe {
+
+bool Account::take(std::size_t size) {
+  std::size_t used = used_;
+  do {
+    if (size > limit_ || used > limit_ - size) return false;
+  } while (!used_.compare_exchange_weak(used, used + size));
+  return true;
+}
+
+Ring::Ring(UniqueFd memory, std::byte* base, std::size_t size, std::shared_ptr<Account> all,
+           std::shared_ptr<Account> container)
+    : memory_(std::move(memory)),
+      base_(base),
+      size_(size),
+      all_(std::move(all)),
+      container_(std::move(container)) {}
+
+Ring::~Ring() {
+  ::munmap(base_, size_);
+  container_->give_back(size_);
+  all_->give_back(size_);
+}
+
+UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags) {
+  UniqueFd memory(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+  if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(size)) != 0 ||
+      ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return {};
+  }
+  return memory;
+}
+
+Pool::Pool(Settings settings)
+    : huge_pages_(settings.huge_pages), all_(std::make_shared<Account>(settings.limit)) {}
+
+std::shared_ptr<Ring> Pool::make(std::size_t size, const std::shared_ptr<Account>& container,
+                                 int* error) {
+  *error = ENOBUFS;
+  if (size == 0 || size > (std::size_t{1} << 40)) return nullptr;
+  size = (size + kHugePage - 1) / kHugePage * kHugePage;
+  if (!all_->take(size)) return nullptr;
+  if (!container->take(size)) {
+    all_->give_back(size);
+    return nullptr;
+  }
+  for (const unsigned flags : {unsigned{MFD_HUGETLB | MFD_HUGE_2MB}, 0U}) {
+    if (flags != 0 && !huge_pages_) continue;
+    UniqueFd memory = sealed_memory("ferry-pipe-ring", size, flags);
+    if (!memory) continue;
+    // Huge pages are reserved here, or there are too few.
+    void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (base == MAP_FAILED) continue;
+    return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size, all_,
+                                  container);
+  }
+  container->give_back(size);
+  all_->give_back(size);
+  return nullptr;
+}
+
+bool reserve_huge_pages(std::size_t size) {
+  constexpr char kFile[] = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+  const std::size_t wanted = size / kHugePage;
+  std::size_t there = 0;
+  if (!(std::ifstream(kFile) >> there)) return false;
+  if (there >= wanted) return true;
+  std::ofstream(kFile) << wanted << std::flush;
+  return (std::ifstream(kFile) >> there) && there >= wanted;
+}
+
+}  // namespace ferry::pipe

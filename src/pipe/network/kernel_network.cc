@@ -1,0 +1,282 @@
+#include "pipe/network/kernel_network.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_bridge.h>
+#include <linux/if_link.h>
+#include <linux/net_namespace.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/unique_fd.h"
+#include "pipe/network/netlink.h"
+
+namespace ferry::pipe {
+namespace {
+
+std::uint64_t cookie_of(int socket) {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return ::getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+std::size_t ip_size(const SocketAddress& address) {
+  return address.family == AF_INET ? 4 : 16;
+}
+
+// What the driver asks of its own namespace, where the bridges of containers are.
+struct Host {
+  UniqueFd name{::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)};
+  std::mutex mutex;
+  Netlink netlink;
+  std::uint64_t cookie = 0;
+
+  Host() {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    cookie = cookie_of(socket.get());
+  }
+};
+Host& host() {
+  static Host the_host;
+  return the_host;
+}
+
+struct Link {
+  std::uint32_t index = 0, flags = 0;
+  std::uint32_t below = 0;   // IFLA_LINK: the other end of a veth pair, or what a VLAN is of
+  std::uint32_t bridge = 0;  // IFLA_MASTER
+  std::optional<std::uint32_t> elsewhere;  // IFLA_LINK_NETNSID: `below` is in that namespace
+  std::string kind;
+};
+
+std::optional<Link> link_of(Netlink& netlink, std::uint32_t index) {
+  ifinfomsg head{};
+  head.ifi_index = static_cast<int>(index);
+  std::optional<Link> found;
+  netlink.ask(RTM_GETLINK, 0, Request(head).bytes(), [&](std::span<const std::byte> body) {
+    ifinfomsg info{};
+    if (body.size() < sizeof info) return;
+    std::memcpy(&info, body.data(), sizeof info);
+    const Attributes attributes(body.subspan(sizeof info));
+    Link link;
+    link.index = static_cast<std::uint32_t>(info.ifi_index);
+    link.flags = info.ifi_flags;
+    link.below = attributes.number(IFLA_LINK).value_or(0);
+    link.bridge = attributes.number(IFLA_MASTER).value_or(0);
+    link.elsewhere = attributes.number(IFLA_LINK_NETNSID);
+    const auto kind = Attributes(attributes.find(IFLA_LINKINFO)).find(IFLA_INFO_KIND);
+    link.kind.assign(reinterpret_cast<const char*>(kind.data()), kind.size());
+    link.kind = link.kind.c_str();  // without the 0
+    found = link;
+  });
+  return found;
+}
+
+// The VLAN that a bridge gives to what a port sends without a tag. 0: bridges without VLANs.
+std::uint16_t vlan_of(Netlink& netlink, std::uint32_t index) {
+  ifinfomsg head{};
+  head.ifi_family = AF_BRIDGE;
+  Request request(head);
+  request.add(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_BRVLAN});
+  std::uint16_t vlan = 0;
+  netlink.ask(RTM_GETLINK, NLM_F_DUMP, request.bytes(), [&](std::span<const std::byte> body) {
+    ifinfomsg info{};
+    if (body.size() < sizeof info) return;
+    std::memcpy(&info, body.data(), sizeof info);
+    if (static_cast<std::uint32_t>(info.ifi_index) != index) return;
+    const Attributes bridge(Attributes(body.subspan(sizeof info)).find(IFLA_AF_SPEC));
+    bridge.each([&](unsigned type, std::span<const std::byte> value) {
+      bridge_vlan_info entry{};
+      if (type != IFLA_BRIDGE_VLAN_INFO || value.size() < sizeof entry) return;
+      std::memcpy(&entry, value.data(), sizeof entry);
+      if (entry.flags & BRIDGE_VLAN_INFO_PVID) vlan = entry.vid;
+    });
+  });
+  return vlan;
+}
+
+// Of an interface in the driver's own namespace.
+Domain host_domain(const Link& link) {
+  const Domain itself{host().cookie, link.index, 0};
+  if (link.bridge != 0) {
+    const auto bridge = link_of(host().netlink, link.bridge);
+    if (!bridge || bridge->kind != "bridge") return itself;
+    return {host().cookie, link.bridge, vlan_of(host().netlink, link.index)};
+  }
+  if (link.kind == "bridge")
+    return {host().cookie, link.index, vlan_of(host().netlink, link.index)};
+  return itself;
+}
+
+class KernelNamespace : public NetworkNamespace {
+ public:
+  KernelNamespace(Netlink netlink, std::uint64_t cookie)
+      : netlink_(std::move(netlink)), cookie_(cookie) {}
+
+  std::uint64_t id() const override { return cookie_; }
+
+  bool has(const SocketAddress& address) override {
+    const std::lock_guard lock(mutex_);
+    return interface_of(address) != 0;
+  }
+
+  std::optional<Domain> domain_of(const SocketAddress& address) override {
+    const std::lock_guard lock(mutex_);
+    return domain(interface_of(address));
+  }
+
+  std::optional<Route> route_to(const SocketAddress& address) override {
+    const std::lock_guard lock(mutex_);
+    rtmsg head{};
+    head.rtm_family = static_cast<unsigned char>(address.family);
+    head.rtm_dst_len = static_cast<unsigned char>(ip_size(address) * 8);
+    Request request(head);
+    request.add(RTA_DST, address.ip.data(), ip_size(address));
+    std::optional<Route> found;
+    std::uint32_t interface = 0;
+    SocketAddress source;
+    netlink_.ask(RTM_GETROUTE, 0, request.bytes(), [&](std::span<const std::byte> body) {
+      rtmsg route{};
+      if (body.size() < sizeof route) return;
+      std::memcpy(&route, body.data(), sizeof route);
+      const Attributes attributes(body.subspan(sizeof route));
+      const auto preferred = attributes.find(RTA_PREFSRC);
+      if (preferred.size() == ip_size(address)) {
+        source.family = address.family;
+        std::memcpy(source.ip.data(), preferred.data(), preferred.size());
+      }
+      if (route.rtm_type == RTN_LOCAL) found = Route{true, {}, address};
+      if (route.rtm_type != RTN_UNICAST || attributes.find(RTA_GATEWAY).data() != nullptr ||
+          attributes.find(RTA_VIA).data() != nullptr) {
+        return;
+      }
+      interface = attributes.number(RTA_OIF).value_or(0);
+    });
+    if (found) return found;
+    const auto where = domain(interface);
+    if (!where) return std::nullopt;
+    return Route{false, *where, source};
+  }
+
+  bool has_bound(int socket, const SocketAddress& address) override {
+    if (cookie_of(socket) != cookie_) return false;
+    int domain = 0, type = 0, protocol = 0;
+    socklen_t size = sizeof(int);
+    if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
+        ::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+        ::getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 ||
+        domain != address.family || type != SOCK_STREAM || protocol != IPPROTO_TCP) {
+      return false;
+    }
+    sockaddr_storage bound{};
+    size = sizeof bound;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return false;
+    if (domain == AF_INET) {
+      const auto& in = reinterpret_cast<const sockaddr_in&>(bound);
+      return ntohs(in.sin_port) == address.port && address.port != 0 &&
+             std::memcmp(&in.sin_addr, address.ip.data(), 4) == 0;
+    }
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bound);
+    return ntohs(in6.sin6_port) == address.port && address.port != 0 &&
+           std::memcmp(&in6.sin6_addr, address.ip.data(), 16) == 0;
+  }
+
+  bool listens(int socket) override {
+    int listening = 0;
+    socklen_t size = sizeof listening;
+    return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 &&
+           listening != 0;
+  }
+
+ private:
+  // 0: no interface has the address.
+  std::uint32_t interface_of(const SocketAddress& address) {
+    ifaddrmsg head{};
+    head.ifa_family = static_cast<unsigned char>(address.family);
+    std::uint32_t found = 0;
+    netlink_.ask(
+        RTM_GETADDR, NLM_F_DUMP, Request(head).bytes(), [&](std::span<const std::byte> body) {
+          ifaddrmsg info{};
+          if (body.size() < sizeof info) return;
+          std::memcpy(&info, body.data(), sizeof info);
+          if (info.ifa_family != address.family) return;
+          const Attributes attributes(body.subspan(sizeof info));
+          auto ip = attributes.find(IFA_LOCAL);
+          if (ip.data() == nullptr) ip = attributes.find(IFA_ADDRESS);
+          if (ip.size() != ip_size(address)) return;
+          // All of 127.0.0.0/8 is there with the first of them.
+          const bool same =
+              std::memcmp(ip.data(), address.ip.data(), ip.size()) == 0 ||
+              (address.family == AF_INET && address.ip[0] == 127 && ip[0] == std::byte{127});
+          if (same) found = info.ifa_index;
+        });
+    return found;
+  }
+
+  std::optional<Domain> domain(std::uint32_t index) {
+    const auto link = index == 0 ? std::nullopt : link_of(netlink_, index);
+    if (!link || (link->flags & IFF_LOOPBACK) != 0) return std::nullopt;
+    const std::lock_guard lock(host().mutex);
+    if (cookie_ == host().cookie) return host_domain(*link);
+    // Only what leads to the driver's own namespace can be on a bridge that the driver sees.
+    const Domain itself{cookie_, link->index, 0};
+    if (link->kind != "veth" || !link->elsewhere || link->elsewhere != number_of_host())
+      return itself;
+    const auto other_end = link_of(host().netlink, link->below);
+    return other_end ? host_domain(*other_end) : itself;
+  }
+
+  // By which number this namespace knows the driver's own.
+  std::optional<std::uint32_t> number_of_host() {
+    rtgenmsg head{};
+    Request request(head);
+    request.add(NETNSA_FD, std::uint32_t(host().name.get()));
+    std::optional<std::uint32_t> number;
+    netlink_.ask(RTM_GETNSID, 0, request.bytes(), [&](std::span<const std::byte> body) {
+      if (body.size() < NLMSG_ALIGN(sizeof(rtgenmsg))) return;
+      number = Attributes(body.subspan(NLMSG_ALIGN(sizeof(rtgenmsg)))).number(NETNSA_NSID);
+    });
+    return number;
+  }
+
+  std::mutex mutex_;
+  Netlink netlink_;
+  const std::uint64_t cookie_;
+};
+
+}  // namespace
+
+std::shared_ptr<NetworkNamespace> network_of(pid_t pid, int pidfd) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/ns/net";
+  const UniqueFd name(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!name || ::syscall(SYS_pidfd_send_signal, pidfd, 0, nullptr, 0) != 0) return nullptr;
+  std::shared_ptr<NetworkNamespace> found;
+  // A thread of its own, which ends there: no other ever is in a foreign namespace.
+  std::thread([&] {
+    struct stat theirs {
+    }, ours{};
+    const bool same = ::fstat(name.get(), &theirs) == 0 && ::fstat(host().name.get(), &ours) == 0 &&
+                      theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev;
+    if (!same && ::setns(name.get(), CLONE_NEWNET) != 0) return;
+    Netlink netlink;
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const std::uint64_t cookie = cookie_of(socket.get());
+    if (netlink.is_open() && cookie != 0) {
+      found = std::make_shared<KernelNamespace>(std::move(netlink), cookie);
+    }
+  }).join();
+  return found;
+}
+
+}  // namespace ferry::pipe

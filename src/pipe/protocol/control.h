@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+// What PD Lib asks the driver over its socket (SOCK_SEQPACKET): a request and its answer, one at a
+// time. The socket is the session: it ends with the program. Both sides are of the same host, so
+// numbers are in the order of the host's bytes.
+namespace ferry::pipe {
+
+inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr char kDefaultSocket[] = "/run/ferry/pipe.sock";
+
+enum class Call : std::uint32_t {
+  kHello = 1,   // number: kControlVersion; sizes: sqthresh, cqthresh; name: the engine, "" for any
+  kSocket = 2,  // number: the address family
+  kBind = 3,  // with a TCP socket that the program has bound to `address`: the kernel's word for it
+  kListen = 4,  // number: backlog
+  kAccept = 5,
+  kConnect = 6,    // to `address`
+  kRings = 7,      // the socket's rings
+  kAllocate = 8,   // sizes[0] bytes of the send ring
+  kFree = 9,       // number: of the block in the SBT
+  kShutdown = 10,  // number: SHUT_RD, SHUT_WR, SHUT_RDWR
+  kClose = 11,
+  kBufferSizes =
+      12,  // sizes: of the send and the receive ring that the socket is to get; 0: as it is
+};
+
+struct SocketAddress {
+  std::uint16_t family = 0;  // AF_INET, AF_INET6
+  std::uint16_t port = 0;
+  std::array<std::uint8_t, 16> ip{};  // of IPv4 the first four
+
+  bool operator==(const SocketAddress&) const = default;
+};
+
+struct SocketId {
+  std::uint32_t number = 0;
+  std::uint32_t generation = 0;
+
+  bool operator==(const SocketId&) const = default;
+};
+
+struct ControlRequest {
+  Call call{};
+  SocketId socket;
+  std::uint32_t number = 0;
+  std::uint64_t sizes[2]{};
+  SocketAddress address;
+  char name[16]{};
+};
+
+// kHello: with the queues' memory, the doorbell and the notices' eventfd; number: how many queues.
+// kAccept, kRings: with the send and the receive ring.
+// kAllocate: number: of the block, sizes[0]: its offset. kSocket, kAccept: socket.
+struct ControlReply {
+  std::int32_t error = 0;  // errno; kForeign
+  SocketId socket;
+  std::uint32_t number = 0;
+  std::uint64_t sizes[2]{};
+  SocketAddress local, peer;
+};
+
+// kConnect: nobody listens on the pipe there. TCP may know somebody.
+inline constexpr std::int32_t kForeign = -1;
+
+}  // namespace ferry::pipe

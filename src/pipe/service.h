@@ -1,0 +1,52 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "pipe/copier.h"
+#include "pipe/driver/driver.h"
+
+namespace ferry::pipe {
+
+// The driver behind a socket: programs that come and go, and what they ask.
+class Service {
+ public:
+  struct Settings {
+    std::string socket = kDefaultSocket;
+    unsigned threads = 1;
+    std::vector<int>
+        processors;  // of the threads, in turn; none: wherever the kernel lets them run
+    std::chrono::microseconds patience{50};
+  };
+
+  // Listens. Throws Failure.
+  Service(Settings settings, Driver& driver, Engine& engine);
+  ~Service();
+
+  // Serves until stop(), which any thread and signal handler may call.
+  void run();
+  void stop();
+
+ private:
+  struct Client;
+
+  void accept_program();
+  // False: the session is over.
+  bool answer(Client& client);
+  void end(std::uint64_t number);
+
+  const Settings settings_;
+  Driver& driver_;
+  UniqueFd listener_, stop_, epoll_;
+  std::vector<std::unique_ptr<Copier>> copiers_;
+  std::map<std::uint64_t, std::unique_ptr<Client>> clients_;  // by the session's number
+};
+
+}  // namespace ferry::pipe

@@ -1,0 +1,556 @@
+// PD Lib against a driver in the same process: its calls, their errors, and what becomes of sockets
+// when programs end.
+
+#include "ferry/pd.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/failure.h"
+#include "running_pipe.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr int kSoon =
+    20'000;  // milliseconds: long, for what comes at once unless the machine is busy
+
+sockaddr_in address_at(std::uint16_t port, const char* ip = "127.0.0.1") {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  ::inet_pton(AF_INET, ip, &address.sin_addr);
+  return address;
+}
+const sockaddr* pointer(const sockaddr_in& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+int listening_socket(int backlog, std::uint16_t* port) {
+  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in any = address_at(0);
+  EXPECT_EQ(pd_bind(sid, pointer(any), sizeof any), 0) << std::strerror(errno);
+  EXPECT_EQ(pd_listen(sid, backlog), 0) << std::strerror(errno);
+  sockaddr_in bound{};
+  socklen_t size = sizeof bound;
+  EXPECT_EQ(pd_getsockname(sid, reinterpret_cast<sockaddr*>(&bound), &size), 0);
+  *port = ntohs(bound.sin_port);
+  return sid;
+}
+
+struct Pair {
+  int listener, client, server;
+};
+
+Pair connected_pair() {
+  std::uint16_t port = 0;
+  Pair pair{};
+  pair.listener = listening_socket(8, &port);
+  pair.client = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in to = address_at(port);
+  EXPECT_EQ(pd_connect(pair.client, pointer(to), sizeof to), 0) << std::strerror(errno);
+  pair.server = pd_accept_timed(pair.listener, nullptr, nullptr, kSoon);
+  EXPECT_GE(pair.server, 0) << std::strerror(errno);
+  return pair;
+}
+
+int option(int sid, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  EXPECT_EQ(pd_getsockopt(sid, level, name, &value, &size), 0) << std::strerror(errno);
+  return value;
+}
+
+void send_text(int sid, const std::string& text) {
+  void* buffer = pd_malloc_for(sid, text.size());
+  ASSERT_NE(buffer, nullptr) << std::strerror(errno);
+  std::memcpy(buffer, text.data(), text.size());
+  ASSERT_EQ(pd_send_timed(sid, buffer, text.size(), kSoon), static_cast<ssize_t>(text.size()))
+      << std::strerror(errno);
+  ASSERT_EQ(pd_free(buffer), 0) << std::strerror(errno);
+}
+
+std::string receive_text(int sid, std::size_t length) {
+  std::string text(length, '\0');
+  std::size_t got = 0;
+  while (got < length) {
+    const ssize_t more = pd_recv_into_timed(sid, text.data() + got, length - got, kSoon);
+    if (more <= 0) break;
+    got += static_cast<std::size_t>(more);
+  }
+  text.resize(got);
+  return text;
+}
+
+// The exit status of a child that does `work`; 255 if it was killed.
+int in_child(const std::function<int()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+bool becomes_true(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+class LibraryTest : public testing::Test {
+ protected:
+  LibraryTest() { EXPECT_EQ(pd_init(nullptr, 0, 0), 0) << std::strerror(errno); }
+  ~LibraryTest() override { pd_release(); }
+
+  RunningPipe pipe_;
+};
+
+// Listing 1 of the paper, with both programs in one thread.
+TEST_F(LibraryTest, RunsListing1) {
+  constexpr int kBacklog = 4;
+  constexpr std::size_t kDataLength = 100'000;
+  sockaddr_in serv_addr = address_at(0), cli_addr{};
+  socklen_t addr_len = sizeof serv_addr;
+
+  /* Server */
+  int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(pd_bind(sid, pointer(serv_addr), sizeof serv_addr), 0);
+  ASSERT_EQ(pd_listen(sid, kBacklog), 0);
+  ASSERT_EQ(pd_getsockname(sid, reinterpret_cast<sockaddr*>(&serv_addr), &addr_len), 0);
+
+  /* Client */
+  const int client = pd_socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(pd_connect(client, pointer(serv_addr), sizeof serv_addr), 0) << std::strerror(errno);
+  void* send_buf = pd_malloc(kDataLength);
+  ASSERT_NE(send_buf, nullptr);
+  void* ptrs[] = {send_buf};
+  ASSERT_EQ(pd_buf_refresh(client, ptrs, 1), 1);
+  std::vector<unsigned char> data(kDataLength);
+  std::iota(data.begin(), data.end(), static_cast<unsigned char>(1));
+  std::memcpy(send_buf, data.data(), kDataLength);
+  ASSERT_EQ(pd_send(client, send_buf, kDataLength), static_cast<ssize_t>(kDataLength));
+  ASSERT_EQ(pd_free(send_buf), 0);
+  ASSERT_EQ(pd_close(client), 0);
+
+  /* Server */
+  const int acc_sid =
+      pd_accept_timed(sid, reinterpret_cast<sockaddr*>(&cli_addr), &addr_len, kSoon);
+  ASSERT_GE(acc_sid, 0);
+  EXPECT_EQ(ntohl(cli_addr.sin_addr.s_addr), INADDR_LOOPBACK);
+  std::size_t received = 0;
+  while (received < kDataLength) {
+    void* recv_buf = nullptr;
+    const ssize_t ret = pd_recv_timed(acc_sid, kDataLength, &recv_buf, kSoon);
+    ASSERT_GT(ret, 0) << std::strerror(errno);
+    ASSERT_EQ(std::memcmp(recv_buf, data.data() + received, static_cast<std::size_t>(ret)), 0);
+    ASSERT_EQ(pd_recv_done(acc_sid, static_cast<std::size_t>(ret)), 0);
+    received += static_cast<std::size_t>(ret);
+  }
+  void* recv_buf = nullptr;
+  EXPECT_EQ(pd_recv_timed(acc_sid, 1, &recv_buf, kSoon), 0) << "the client has closed";
+  EXPECT_EQ(pd_close(acc_sid), 0);
+  EXPECT_EQ(pd_close(sid), 0);
+}
+
+TEST_F(LibraryTest, DeliversMoreThanARingHolds) {
+  const Pair pair = connected_pair();
+  constexpr std::size_t kMessage = 300'001, kCount = 100;
+  std::thread sender([&] {
+    std::array<void*, 2> buffers{pd_malloc_for(pair.client, kMessage),
+                                 pd_malloc_for(pair.client, kMessage)};
+    for (std::size_t message = 0; message < kCount; ++message) {
+      void* buffer[] = {buffers[message % 2]};
+      ASSERT_EQ(pd_buf_refresh_timed(pair.client, buffer, 1, kSoon), 1);
+      auto* bytes = static_cast<unsigned char*>(buffer[0]);
+      for (std::size_t at = 0; at < kMessage; ++at) {
+        bytes[at] = static_cast<unsigned char>((message * kMessage + at) * 31 >> 3);
+      }
+      ASSERT_EQ(pd_send_timed(pair.client, bytes, kMessage, kSoon), static_cast<ssize_t>(kMessage));
+    }
+    pd_close(pair.client);
+  });
+  std::size_t total = 0, wrong = 0;
+  for (;;) {
+    void* buffer = nullptr;
+    const ssize_t got = pd_recv_timed(pair.server, 1 << 20, &buffer, kSoon);
+    ASSERT_GE(got, 0) << std::strerror(errno);
+    if (got == 0) break;
+    const auto* bytes = static_cast<const unsigned char*>(buffer);
+    for (std::size_t at = 0; at < static_cast<std::size_t>(got); ++at, ++total) {
+      wrong += bytes[at] != static_cast<unsigned char>(total * 31 >> 3);
+    }
+    ASSERT_EQ(pd_recv_done(pair.server, static_cast<std::size_t>(got)), 0);
+  }
+  sender.join();
+  EXPECT_EQ(total, kMessage * kCount);
+  EXPECT_EQ(wrong, 0U);
+}
+
+TEST_F(LibraryTest, GivesTheErrorsOfBsdSockets) {
+  const auto error_of = [](auto result) { return result < 0 ? errno : 0; };
+  EXPECT_EQ(error_of(pd_init(nullptr, 0, 0)), EALREADY);
+  EXPECT_EQ(error_of(pd_socket(AF_UNIX, SOCK_STREAM, 0)), EAFNOSUPPORT);
+  EXPECT_EQ(error_of(pd_socket(AF_INET, SOCK_DGRAM, 0)), ESOCKTNOSUPPORT);
+  EXPECT_EQ(error_of(pd_socket(AF_INET, SOCK_STREAM, IPPROTO_UDP)), EPROTONOSUPPORT);
+  EXPECT_EQ(error_of(pd_close(12345)), EBADF);
+  EXPECT_EQ(error_of(pd_close(-1)), EBADF);
+
+  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  void* buffer = nullptr;
+  char byte = 0;
+  EXPECT_EQ(error_of(pd_recv(sid, 1, &buffer)), ENOTCONN);
+  EXPECT_EQ(error_of(pd_send(sid, &byte, 1)), ENOTCONN);
+  EXPECT_EQ(error_of(pd_listen(sid, 1)), EDESTADDRREQ);
+  EXPECT_EQ(error_of(pd_accept(sid, nullptr, nullptr)), EINVAL);
+  EXPECT_EQ(error_of(pd_shutdown(sid, SHUT_WR)), ENOTCONN);
+  EXPECT_EQ(error_of(pd_getpeername(sid, nullptr, nullptr)), ENOTCONN);
+  const sockaddr_in foreign = address_at(0, "192.0.2.77");
+  EXPECT_EQ(error_of(pd_bind(sid, pointer(foreign), sizeof foreign)), EADDRNOTAVAIL);
+  EXPECT_EQ(error_of(pd_bind(sid, pointer(foreign), 3)), EINVAL);
+
+  std::uint16_t port = 0;
+  const int listener = listening_socket(1, &port);
+  const sockaddr_in taken = address_at(port);
+  EXPECT_EQ(error_of(pd_bind(sid, pointer(taken), sizeof taken)), EADDRINUSE);
+  EXPECT_EQ(error_of(pd_accept(listener, nullptr, nullptr)), EAGAIN);
+  EXPECT_EQ(error_of(pd_accept_timed(listener, nullptr, nullptr, 1)), EAGAIN);
+  EXPECT_EQ(pd_malloc_for(listener, 10), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(pd_malloc_for(sid, 5 << 20), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+
+  ASSERT_EQ(pd_connect(sid, pointer(taken), sizeof taken), 0);
+  EXPECT_EQ(error_of(pd_connect(sid, pointer(taken), sizeof taken)), EISCONN);
+  const int second = pd_socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(error_of(pd_connect(second, pointer(taken), sizeof taken)), ECONNREFUSED)
+      << "the backlog is full";
+  EXPECT_EQ(error_of(pd_connect(listener, pointer(taken), sizeof taken)), EOPNOTSUPP);
+  const int server = pd_accept_timed(listener, nullptr, nullptr, kSoon);
+  EXPECT_EQ(error_of(pd_recv(server, 1, &buffer)), EAGAIN);
+  EXPECT_EQ(error_of(pd_recv_timed(server, 1, &buffer, 1)), EAGAIN);
+  EXPECT_EQ(error_of(pd_recv_done(server, 1)), EINVAL);
+  EXPECT_EQ(error_of(pd_send(server, &byte, 1)), EFAULT);
+  EXPECT_EQ(error_of(pd_free(&byte)), EFAULT);
+  void* of_another = pd_malloc_for(sid, 10);
+  EXPECT_EQ(error_of(pd_send(server, of_another, 1)), EFAULT);
+  EXPECT_EQ(error_of(pd_send(sid, of_another, 11)), EFAULT);
+  EXPECT_EQ(error_of(pd_buf_refresh(server, &of_another, 1)), EFAULT);
+  int value = 1;
+  EXPECT_EQ(error_of(pd_setsockopt(sid, SOL_SOCKET, SO_SNDBUF, &value, sizeof value)), EISCONN);
+  EXPECT_EQ(error_of(pd_setsockopt(sid, SOL_SOCKET, SO_LINGER, &value, sizeof value)), ENOPROTOOPT);
+  pd_close(server);
+  EXPECT_TRUE(becomes_true([&] { return pd_send(sid, of_another, 1) < 0; }));
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(LibraryTest, RefreshesManyBuffers) {
+  const Pair pair = connected_pair();
+  std::vector<void*> buffers;
+  for (int number = 0; number < 7; ++number) buffers.push_back(pd_malloc_for(pair.client, 1 << 19));
+  // The receive ring has room for all of them, and for one more.
+  for (void* buffer : buffers) {
+    ASSERT_EQ(pd_send_timed(pair.client, buffer, 1 << 19, kSoon), 1 << 19);
+  }
+  EXPECT_EQ(pd_buf_refresh_timed(pair.client, buffers.data(), 7, kSoon), 7);
+  ASSERT_EQ(pd_send_timed(pair.client, buffers[0], 1 << 19, kSoon), 1 << 19);
+  ASSERT_EQ(pd_send_timed(pair.client, buffers[1], 1 << 19, kSoon), 1 << 19);
+  void* const waits = buffers[1];
+  EXPECT_TRUE(becomes_true([&] { return pd_buf_refresh(pair.client, buffers.data(), 7) == 6; }));
+  EXPECT_EQ(buffers[6], waits) << "those that are being sent come last";
+  void* data = nullptr;
+  ASSERT_GT(pd_recv_timed(pair.server, 1 << 20, &data, kSoon), 0);
+  ASSERT_EQ(pd_recv_done(pair.server, 1 << 20), 0);
+  EXPECT_EQ(pd_buf_refresh_timed(pair.client, buffers.data(), 7, kSoon), 7);
+}
+
+TEST_F(LibraryTest, HalfClosesAConnection) {
+  const Pair pair = connected_pair();
+  send_text(pair.client, "question");
+  ASSERT_EQ(pd_shutdown(pair.client, SHUT_WR), 0);
+  EXPECT_EQ(receive_text(pair.server, 9), "question");
+  send_text(pair.server, "answer");
+  EXPECT_EQ(receive_text(pair.client, 6), "answer");
+  EXPECT_LT(pd_send(pair.client, nullptr, 0), 0);
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(LibraryTest, WaitsForEventsOfManySockets) {
+  std::vector<Pair> pairs;
+  const int epoll = pd_epoll_create();
+  ASSERT_GE(epoll, 0);
+  for (int number = 0; number < 20; ++number) {
+    pairs.push_back(connected_pair());
+    pd_epoll_event event{PD_EPOLLIN, {}};
+    event.data.u32 = static_cast<std::uint32_t>(number);
+    ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, pairs.back().server, &event), 0);
+    ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, pairs.back().server, &event), -1);
+    EXPECT_EQ(errno, EEXIST);
+  }
+  std::array<pd_epoll_event, 32> events{};
+  EXPECT_EQ(pd_epoll_wait(epoll, events.data(), 32, 0), 0);
+  send_text(pairs[7].client, "x");
+  ASSERT_EQ(pd_epoll_wait(epoll, events.data(), 32, kSoon), 1);
+  EXPECT_EQ(events[0].data.u32, 7U);
+  EXPECT_EQ(events[0].events, PD_EPOLLIN);
+  EXPECT_EQ(pd_epoll_wait(epoll, events.data(), 32, 0), 1) << "the level is what counts";
+  EXPECT_EQ(receive_text(pairs[7].server, 1), "x");
+  EXPECT_EQ(pd_epoll_wait(epoll, events.data(), 32, 0), 0);
+  // The end of a connection is an event, too.
+  pd_close(pairs[3].client);
+  ASSERT_EQ(pd_epoll_wait(epoll, events.data(), 32, kSoon), 1);
+  EXPECT_EQ(events[0].data.u32, 3U);
+  EXPECT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_DEL, pairs[3].server, nullptr), 0);
+  EXPECT_EQ(pd_epoll_wait(epoll, events.data(), 32, 0), 0);
+  EXPECT_EQ(pd_epoll_close(epoll), 0);
+}
+
+TEST_F(LibraryTest, ReportsAnEdgeOnce) {
+  const Pair pair = connected_pair();
+  const int epoll = pd_epoll_create();
+  pd_epoll_event event{PD_EPOLLIN | PD_EPOLLET, {}};
+  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, pair.server, &event), 0);
+  send_text(pair.client, "a");
+  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1);
+  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
+  send_text(pair.client, "b");
+  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1);
+  EXPECT_EQ(receive_text(pair.server, 2), "ab");
+  pd_epoll_close(epoll);
+}
+
+TEST_F(LibraryTest, ItsEpollCanBeWatchedByTheKernels) {
+  const Pair pair = connected_pair();
+  const int epoll = pd_epoll_create();
+  pd_epoll_event event{PD_EPOLLIN, {}};
+  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, pair.server, &event), 0);
+  ASSERT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
+  pollfd watched{epoll, POLLIN, 0};
+  for (const char* text : {"first", "second", "third"}) {
+    send_text(pair.client, text);
+    ASSERT_EQ(::poll(&watched, 1, kSoon), 1) << text;
+    while (pd_epoll_wait(epoll, &event, 1, 0) == 0)
+      ASSERT_EQ(::poll(&watched, 1, kSoon), 1) << text;
+    EXPECT_EQ(receive_text(pair.server, std::strlen(text)), text);
+    ASSERT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
+  }
+  EXPECT_EQ(::poll(&watched, 1, 0), 0);
+  pd_epoll_close(epoll);
+}
+
+TEST_F(LibraryTest, TheChildOfAForkHasNoSocket) {
+  const Pair pair = connected_pair();
+  EXPECT_EQ(in_child([&] {
+              void* buffer = nullptr;
+              if (pd_recv(pair.server, 1, &buffer) != -1 || errno != EBADF) return 1;
+              if (pd_close(pair.client) != -1 || errno != EBADF) return 2;
+              // It can have some of its own.
+              if (pd_init(nullptr, 0, 0) != 0) return 3;
+              if (pd_socket(AF_INET, SOCK_STREAM, 0) < 0) return 4;
+              return 0;
+            }),
+            0);
+  send_text(pair.client, "still here");
+  EXPECT_EQ(receive_text(pair.server, 10), "still here");
+}
+
+TEST_F(LibraryTest, AKilledProgramGivesEverythingBack) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port);
+  const std::size_t before = pipe_.pool().used();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (pd_init(nullptr, 0, 0) != 0) ::_exit(1);
+    const sockaddr_in to = address_at(port);
+    for (int number = 0; number < 5; ++number) {
+      const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+      if (pd_connect(sid, pointer(to), sizeof to) != 0) ::_exit(2);
+    }
+    for (;;) ::pause();
+  }
+  std::vector<int> servers;
+  for (int number = 0; number < 5; ++number) {
+    servers.push_back(pd_accept_timed(listener, nullptr, nullptr, kSoon));
+    ASSERT_GE(servers.back(), 0) << std::strerror(errno);
+  }
+  ::kill(child, SIGKILL);
+  for (const int server : servers) {
+    void* buffer = nullptr;
+    EXPECT_EQ(pd_recv_timed(server, 1, &buffer, kSoon), 0) << std::strerror(errno);
+    pd_close(server);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(becomes_true([&] { return pipe_.pool().used() == before; }));
+  EXPECT_EQ(pipe_.driver().connections(), 0U);
+}
+
+TEST_F(LibraryTest, WhatAKilledProgramHasNotDeliveredIsMissed) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (pd_init(nullptr, 0, 0) != 0) ::_exit(1);
+    const sockaddr_in to = address_at(port);
+    const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+    if (pd_connect(sid, pointer(to), sizeof to) != 0) ::_exit(2);
+    void* buffer = pd_malloc(4 << 20);
+    pd_send(sid, buffer, 4 << 20);
+    pd_send(sid, buffer, 4 << 20);  // more than the receiver's ring has room for
+    for (;;) ::pause();
+  }
+  const int server = pd_accept_timed(listener, nullptr, nullptr, kSoon);
+  ASSERT_GE(server, 0);
+  std::size_t got = 0;
+  void* buffer = nullptr;
+  while (got < (1 << 20)) {
+    const ssize_t more = pd_recv_timed(server, 1 << 20, &buffer, kSoon);
+    ASSERT_GT(more, 0);
+    got += static_cast<std::size_t>(more);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ssize_t more = 0;
+  while ((more = pd_recv_timed(server, 1 << 20, &buffer, kSoon)) > 0) {
+  }
+  EXPECT_EQ(more, -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+TEST_F(LibraryTest, WaitersHearThatTheDriverHasEnded) {
+  const Pair pair = connected_pair();
+  std::thread waiter([&] {
+    void* buffer = nullptr;
+    EXPECT_EQ(pd_recv_timed(pair.server, 1, &buffer, kSoon), -1);
+    EXPECT_EQ(errno, ENODEV);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  pipe_.stop();
+  waiter.join();
+  EXPECT_EQ(pd_socket(AF_INET, SOCK_STREAM, 0), -1);
+  EXPECT_EQ(errno, ENODEV);
+}
+
+TEST_F(LibraryTest, TwoThreadsWaitAtTheSameTime) {
+  const Pair first = connected_pair(), second = connected_pair();
+  std::vector<std::thread> threads;
+  for (const Pair& pair : {first, second}) {
+    threads.emplace_back([pair] {
+      for (int number = 0; number < 200; ++number) EXPECT_EQ(receive_text(pair.server, 1), "x");
+    });
+  }
+  for (int number = 0; number < 200; ++number) {
+    send_text(first.client, "x");
+    send_text(second.client, "x");
+    if (number % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// The kernel's sockets stand for a program of another host.
+TEST_F(LibraryTest, ReachesForeignAddressesByTcp) {
+  const int kernels = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at = address_at(0);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(kernels, pointer(at), sizeof at), 0);
+  ASSERT_EQ(::listen(kernels, 1), 0);
+  ::getsockname(kernels, reinterpret_cast<sockaddr*>(&at), &size);
+  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(pd_connect_timed(sid, pointer(at), sizeof at, kSoon), 0) << std::strerror(errno);
+  EXPECT_EQ(option(sid, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_TCP);
+  const int accepted = ::accept(kernels, nullptr, nullptr);
+  send_text(sid, "over TCP");
+  char text[9] = {};
+  EXPECT_EQ(::recv(accepted, text, 8, MSG_WAITALL), 8);
+  EXPECT_STREQ(text, "over TCP");
+  const int epoll = pd_epoll_create();
+  pd_epoll_event event{PD_EPOLLIN, {}};
+  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, sid, &event), 0);
+  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
+  EXPECT_EQ(::send(accepted, "answer", 6, 0), 6);
+  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1);
+  EXPECT_EQ(receive_text(sid, 6), "answer");
+  ::close(accepted);
+  void* buffer = nullptr;
+  EXPECT_EQ(pd_recv_timed(sid, 1, &buffer, kSoon), 0);
+  ::close(kernels);
+  const int refused = pd_socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(pd_connect_timed(refused, pointer(at), sizeof at, kSoon), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  pd_epoll_close(epoll);
+}
+
+TEST_F(LibraryTest, AcceptsForeignProgramsByTcp) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port);
+  const int kernels = ::socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in at = address_at(port);
+  ASSERT_EQ(::connect(kernels, pointer(at), sizeof at), 0);
+  const int sid = pd_accept_timed(listener, nullptr, nullptr, kSoon);
+  ASSERT_GE(sid, 0) << std::strerror(errno);
+  EXPECT_EQ(option(sid, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_TCP);
+  EXPECT_EQ(::send(kernels, "hello", 5, 0), 5);
+  EXPECT_EQ(receive_text(sid, 5), "hello");
+  ::close(kernels);
+}
+
+TEST_F(LibraryTest, HasOptions) {
+  const Pair pair = connected_pair();
+  EXPECT_EQ(option(pair.client, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_PIPE);
+  EXPECT_EQ(option(pair.client, SOL_SOCKET, SO_SNDBUF), 4 << 20);
+  EXPECT_EQ(option(pair.client, SOL_SOCKET, SO_ERROR), 0);
+  EXPECT_EQ(option(pair.listener, SOL_SOCKET, SO_ACCEPTCONN), 1);
+  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+  int size = 3 << 20;
+  ASSERT_EQ(pd_setsockopt(sid, SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
+  ASSERT_NE(pd_malloc_for(sid, 1), nullptr);
+  EXPECT_EQ(option(sid, SOL_SOCKET, SO_SNDBUF), 4 << 20) << "rounded up to huge pages";
+}
+
+TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
+  RunningPipe::Settings settings;
+  settings.driver.container_limit = 16 << 20;
+  RunningPipe pipe(settings);
+  ASSERT_EQ(pd_init("software", 8, 8), 0);
+  const int first = pd_socket(AF_INET, SOCK_STREAM, 0), second = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const int third = pd_socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_NE(pd_malloc_for(first, 1), nullptr);
+  EXPECT_NE(pd_malloc_for(second, 1), nullptr);
+  EXPECT_EQ(pd_malloc_for(third, 1), nullptr);
+  EXPECT_EQ(errno, ENOBUFS);
+  pd_close(first);
+  EXPECT_NE(pd_malloc_for(third, 1), nullptr);
+  pd_release();
+}
+
+TEST(LibraryLimitsTest, RefusesEnginesThatTheDriverHasNot) {
+  const RunningPipe pipe;
+  EXPECT_EQ(pd_init("fpga", 0, 0), -1);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_EQ(pd_init(nullptr, 1025, 0), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST(LibraryLimitsTest, SaysThatNoDriverRuns) {
+  ::setenv("FERRY_PIPE_SOCKET", "/nonexistent/pipe.sock", 1);
+  EXPECT_EQ(pd_init(nullptr, 0, 0), -1);
+  EXPECT_EQ(errno, ENODEV);
+  EXPECT_EQ(pd_socket(AF_INET, SOCK_STREAM, 0), -1);
+  EXPECT_EQ(errno, ENODEV);
+}
+
+}  // namespace
+}  // namespace ferry::pipe
