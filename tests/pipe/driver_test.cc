@@ -1,0 +1,279 @@
+// The driver against programs that do not use PD Lib, and do not behave.
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <memory>
+
+#include "pipe/engine/software_engine.h"
+#include "played.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr Domain kBridge{1, 7, 0}, kOtherBridge{1, 8, 0};
+
+class DriverTest : public testing::Test {
+ protected:
+  std::shared_ptr<PlayedNetwork> network(std::uint64_t id, std::uint8_t last,
+                                         Domain domain = kBridge) {
+    return std::make_shared<PlayedNetwork>(id, address_of(last, 0), domain);
+  }
+  void work(PlayedProgram& program) {
+    while (driver_.work(program.session(), 64) || driver_.pump()) {
+    }
+    driver_.announce();
+    program.reap();
+  }
+  // A connection of two programs; the client has a block of 64 KiB.
+  void connect(PlayedProgram& server, PlayedProgram& client) {
+    listener_ = server.listening(address_of(1, 80));
+    client_ = client.socket();
+    ASSERT_EQ(client.ask(Call::kConnect, client_, 0, 0, address_of(1, 80)).error, 0);
+    const auto accepted = server.ask(Call::kAccept, listener_);
+    ASSERT_EQ(accepted.error, 0);
+    server_ = accepted.socket;
+    receive_ring_ = server.rings_of_answer.at(1);
+    const auto block = client.ask(Call::kAllocate, client_, 0, 65536);
+    ASSERT_EQ(block.error, 0);
+    block_ = block.number;
+    client.ask(Call::kRings, client_);
+    send_ring_ = client.rings_of_answer.at(0);
+  }
+
+  Pool pool_{{}};
+  SoftwareEngine engine_;
+  Driver driver_{{}, pool_, engine_};
+  SocketId listener_, client_, server_;
+  std::uint32_t block_ = 0;
+  std::shared_ptr<Ring> send_ring_, receive_ring_;
+};
+
+TEST_F(DriverTest, CopiesFromRingToRing) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  std::memcpy(send_ring_->base() + 100, "message", 7);
+  ASSERT_TRUE(client.send(client_, block_, 100, 7));
+  work(client);
+  server.reap();
+  EXPECT_EQ(client.of(client_).done, 1U);
+  EXPECT_EQ(server.of(server_).received, 7U);
+  EXPECT_EQ(std::memcmp(receive_ring_->base(), "message", 7), 0);
+}
+
+TEST_F(DriverTest, ABadEntryEndsTheConnectionOfWhoHasWrittenIt) {
+  struct Case {
+    const char* what;
+    std::uint32_t block;
+    std::uint64_t offset;
+    std::uint32_t length;
+  };
+  for (const Case& bad :
+       {Case{"no such block", 9, 0, 1}, Case{"before the block", 0, ~0ULL - 3, 8},
+        Case{"beyond the block", 0, 65535, 2}, Case{"beyond the ring", 0, 1ULL << 40, 1}}) {
+    SCOPED_TRACE(bad.what);
+    PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+    PlayedProgram bystander(driver_, network(3, 3));
+    connect(server, client);
+    const SocketId other = bystander.socket();
+    ASSERT_EQ(bystander.ask(Call::kConnect, other, 0, 0, address_of(1, 80)).error, 0);
+    client.send(client_, bad.block, bad.offset, bad.length);
+    work(client);
+    server.reap();
+    bystander.reap();
+    EXPECT_TRUE(client.of(client_).flags & kReset);
+    EXPECT_TRUE(server.of(server_).flags & kReset);
+    EXPECT_EQ(server.of(server_).received, 0U);
+    EXPECT_FALSE(bystander.of(other).flags & kReset);
+    for (auto* program : {&server, &client, &bystander}) program->end();
+  }
+}
+
+TEST_F(DriverTest, EntriesForSocketsOfOthersMeanNothing) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2)),
+      thief(driver_, network(3, 3));
+  connect(server, client);
+  // The number and generation of another program's socket.
+  thief.send(client_, block_, 0, 100);
+  thief.read(server_, 0);
+  Entry entry;
+  std::memset(static_cast<void*>(&entry), 0xff, sizeof entry);
+  thief.submit(entry);
+  work(thief);
+  server.reap();
+  EXPECT_EQ(server.of(server_).received, 0U);
+  EXPECT_EQ(server.of(server_).flags, 0);
+}
+
+TEST_F(DriverTest, ReadingWhatIsNotThereEndsTheConnection) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  client.send(client_, block_, 0, 100);
+  work(client);
+  server.read(server_, 101);
+  work(server);
+  EXPECT_TRUE(server.of(server_).flags & kReset);
+}
+
+TEST_F(DriverTest, WhoFloodsASocketBreaksItsOwn) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  for (int round = 0; round < 4; ++round) {
+    while (client.send(client_, block_, 0, 65536)) {
+    }
+    work(client);
+  }
+  EXPECT_TRUE(client.of(client_).flags & kReset);
+}
+
+TEST_F(DriverTest, ScribbledPositionsHarmNobody) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  for (std::uint32_t lane = 0; lane < client.lanes(); ++lane) {
+    client.queue(lane).submitted = ~0ULL;
+    client.queue(lane).taken = 12345;
+    client.queue(lane).reaped = ~0ULL - 7;
+    std::memset(static_cast<void*>(client.queue(lane).submissions), 0x5a,
+                sizeof(Queue::submissions));
+  }
+  work(client);
+  EXPECT_EQ(server.of(server_).received, 0U);
+  client.end();
+  driver_.announce();
+  server.reap();
+  EXPECT_TRUE(server.of(server_).flags & kEnd);
+}
+
+TEST_F(DriverTest, CompletionsWaitForRoom) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  // More than the queue holds, of a server that does not look.
+  for (unsigned number = 0; number < kQueueDepth + 10; ++number) {
+    ASSERT_TRUE(client.send(client_, block_, 0, 1));
+    work(client);
+  }
+  EXPECT_EQ(client.of(client_).done, kQueueDepth + 10);
+  server.reap();
+  EXPECT_LT(server.of(server_).received, kQueueDepth + 10);
+  work(server);
+  EXPECT_EQ(server.of(server_).received, kQueueDepth + 10);
+}
+
+TEST_F(DriverTest, OnlyTheOwnerOfAnAddressBindsIt) {
+  const auto of_client = network(2, 2);
+  PlayedProgram client(driver_, of_client);
+  const SocketId id = client.socket();
+  EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(1, 80)).error, EADDRNOTAVAIL);
+  of_client->is_bound = false;
+  EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(2, 80)).error, EACCES);
+  of_client->is_bound = true;
+  EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(2, 80)).error, 0);
+  EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(2, 80)).error, EINVAL);
+}
+
+TEST_F(DriverTest, NetworksMayHaveTheSameAddresses) {
+  PlayedProgram red(driver_, network(1, 1, kBridge)), blue(driver_, network(2, 1, kOtherBridge));
+  const SocketId red_listener = red.listening(address_of(1, 80));
+  const SocketId blue_listener = blue.listening(address_of(1, 80));
+  PlayedProgram client(driver_, network(3, 3, kOtherBridge));
+  const SocketId id = client.socket();
+  ASSERT_EQ(client.ask(Call::kConnect, id, 0, 0, address_of(1, 80)).error, 0);
+  EXPECT_EQ(red.ask(Call::kAccept, red_listener).error, EAGAIN);
+  EXPECT_EQ(blue.ask(Call::kAccept, blue_listener).error, 0);
+  PlayedProgram elsewhere(driver_, network(4, 4, {9, 9, 9}));
+  EXPECT_EQ(elsewhere.ask(Call::kConnect, elsewhere.socket(), 0, 0, address_of(1, 80)).error,
+            kForeign);
+}
+
+TEST_F(DriverTest, OneNetworkHasAnAddressOnce) {
+  PlayedProgram first(driver_, network(1, 1)), second(driver_, network(2, 1));
+  first.listening(address_of(1, 80));
+  const SocketId id = second.socket();
+  ASSERT_EQ(second.ask(Call::kBind, id, 0, 0, address_of(1, 80)).error, 0);
+  EXPECT_EQ(second.ask(Call::kListen, id, 1).error, EADDRINUSE);
+}
+
+TEST_F(DriverTest, ContainersThatShareANetworkHaveLimitsOfTheirOwn) {
+  Driver::Settings settings;
+  settings.container_limit = 8 << 20;
+  Driver driver(settings, pool_, engine_);
+  const auto shared = network(1, 1);
+  PlayedProgram first(driver, shared, 1), again(driver, shared, 1), second(driver, shared, 2);
+  EXPECT_EQ(first.ask(Call::kRings, first.socket()).error, 0);
+  EXPECT_EQ(again.ask(Call::kRings, again.socket()).error, ENOBUFS);
+  EXPECT_EQ(second.ask(Call::kRings, second.socket()).error, 0);
+}
+
+TEST_F(DriverTest, ABacklogHasAnEnd) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  const SocketId listener = server.listening(address_of(1, 80), 2);
+  const auto connect_one = [&] {
+    return client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error;
+  };
+  EXPECT_EQ(connect_one(), 0);
+  EXPECT_EQ(connect_one(), 0);
+  EXPECT_EQ(connect_one(), ECONNREFUSED);
+  EXPECT_EQ(server.ask(Call::kAccept, listener).error, 0);
+  EXPECT_EQ(connect_one(), 0);
+  server.end();
+  EXPECT_EQ(connect_one(), kForeign);
+}
+
+TEST_F(DriverTest, AListenerThatClosesEndsWhatWaits) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  const SocketId listener = server.listening(address_of(1, 80));
+  const SocketId id = client.socket();
+  ASSERT_EQ(client.ask(Call::kConnect, id, 0, 0, address_of(1, 80)).error, 0);
+  server.ask(Call::kClose, listener);
+  driver_.announce();
+  client.reap();
+  EXPECT_TRUE(client.of(id).flags & kReset);
+  client.ask(Call::kClose, id);
+  EXPECT_EQ(driver_.connections(), 0U);
+}
+
+TEST_F(DriverTest, ACopyThatFailsIsAResetAndNoData) {
+  PlayedEngine engine(1);
+  Driver driver({}, pool_, engine);
+  PlayedProgram server(driver, network(1, 1)), client(driver, network(2, 2));
+  const SocketId listener = server.listening(address_of(1, 80));
+  const SocketId id = client.socket();
+  ASSERT_EQ(client.ask(Call::kConnect, id, 0, 0, address_of(1, 80)).error, 0);
+  const SocketId accepted = server.ask(Call::kAccept, listener).socket;
+  const auto block = client.ask(Call::kAllocate, id, 0, 4096);
+  engine.fails_next = true;
+  client.send(id, block.number, 0, 4096);
+  driver.work(client.session(), 64);
+  while (!engine.is_idle()) driver.pump();
+  driver.announce();
+  client.reap();
+  server.reap();
+  EXPECT_TRUE(client.of(id).flags & kReset);
+  EXPECT_TRUE(server.of(accepted).flags & kReset);
+  EXPECT_EQ(server.of(accepted).received, 0U);
+}
+
+TEST_F(DriverTest, RequestsOfAnyContentAreAnswered) {
+  PlayedProgram program(driver_, network(1, 1));
+  const SocketId id = program.socket();
+  for (std::uint32_t call = 0; call < 20; ++call) {
+    for (const std::uint64_t number : {0ULL, 1ULL, 0xffffffffULL, ~0ULL}) {
+      ControlRequest request;
+      request.call = static_cast<Call>(call);
+      if (request.call == Call::kClose) continue;
+      request.socket = id;
+      request.number = static_cast<std::uint32_t>(number);
+      request.sizes[0] = request.sizes[1] = number;
+      std::memset(request.name, 0xff, sizeof request.name);
+      program.ask(request);
+    }
+  }
+  EXPECT_EQ(program.ask(Call::kClose, id).error, 0);
+  EXPECT_EQ(program.ask(Call::kClose, id).error, EBADF);
+  EXPECT_EQ(program.ask(Call::kClose, {~0U, ~0U}).error, EBADF);
+}
+
+}  // namespace
+}  // namespace ferry::pipe

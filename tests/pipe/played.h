@@ -1,0 +1,215 @@
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "pipe/driver/driver.h"
+#include "pipe/engine/guarded_copy.h"
+
+namespace ferry::pipe {
+
+inline SocketAddress address_of(std::uint8_t last, std::uint16_t port) {
+  SocketAddress address;
+  address.family = AF_INET;
+  address.port = port;
+  address.ip = {10, 0, 0, last};
+  return address;
+}
+
+// A network namespace of which the test says what it has.
+class PlayedNetwork : public NetworkNamespace {
+ public:
+  PlayedNetwork(std::uint64_t id, SocketAddress own, Domain domain)
+      : id_(id), own_(own), domain_(domain) {}
+
+  std::uint64_t id() const override { return id_; }
+  bool has(const SocketAddress& address) override { return address.ip == own_.ip; }
+  std::optional<Domain> domain_of(const SocketAddress& address) override {
+    return has(address) ? std::optional(domain_) : std::nullopt;
+  }
+  std::optional<Route> route_to(const SocketAddress& address) override {
+    return Route{has(address), domain_, own_};
+  }
+  bool has_bound(int, const SocketAddress&) override { return is_bound; }
+  bool listens(int) override { return true; }
+
+  bool is_bound = true;
+
+ private:
+  const std::uint64_t id_;
+  const SocketAddress own_;
+  const Domain domain_;
+};
+
+// An engine that takes its time, and gives entries back in an order of its own.
+class PlayedEngine : public Engine {
+ public:
+  explicit PlayedEngine(unsigned seed, std::size_t room = 16, std::uint32_t longest = 4096)
+      : random_(seed), room_(room), longest_(longest) {}
+
+  const char* name() const override { return "played"; }
+  std::uint32_t longest() const override { return longest_; }
+  std::size_t submit(std::span<const Entry> entries) override {
+    std::size_t taken = 0;
+    while (taken < entries.size() && under_way_.size() < room_) {
+      under_way_.push_back(entries[taken++]);
+    }
+    return taken;
+  }
+  std::size_t reap(std::span<Entry> done) override {
+    std::size_t count = 0;
+    while (count < done.size() && !under_way_.empty() && random_() % 3 != 0) {
+      const std::size_t index = random_() % under_way_.size();
+      Entry entry = under_way_[index];
+      under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(index));
+      std::memcpy(reinterpret_cast<void*>(entry.destination),
+                  reinterpret_cast<const void*>(entry.source), length_of(entry));
+      entry.type = fails_next ? EntryType::kFailed : EntryType::kCompleted;
+      fails_next = false;
+      done[count++] = entry;
+    }
+    return count;
+  }
+  int descriptor() const override { return -1; }
+  bool is_idle() const { return under_way_.empty(); }
+
+  bool fails_next = false;
+
+ private:
+  std::minstd_rand random_;
+  const std::size_t room_;
+  const std::uint32_t longest_;
+  std::vector<Entry> under_way_;
+};
+
+// Memory of the driver's, as a program maps it.
+class Mapped {
+ public:
+  explicit Mapped(int descriptor, std::size_t size)
+      : base_(static_cast<std::byte*>(
+            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0))),
+        size_(size) {}
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() { ::munmap(base_, size_); }
+  std::byte* base() const { return base_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* const base_;
+  const std::size_t size_;
+};
+
+// A program without PD Lib: it writes what it likes into its queues.
+class PlayedProgram {
+ public:
+  struct Told {
+    std::uint64_t done = 0, received = 0;
+    std::uint16_t flags = 0;
+  };
+
+  PlayedProgram(Driver& driver, std::shared_ptr<NetworkNamespace> network, std::uint64_t pids = 1)
+      : driver_(driver), session_(driver.open({1, 0, pids, std::move(network)})) {
+    ControlRequest hello;
+    hello.call = Call::kHello;
+    hello.number = kControlVersion;
+    lanes_ = ask(hello).number;
+    queues_ = std::make_unique<Mapped>(session_->queue_descriptor(), QueueMemory::size(lanes_));
+    readers_.resize(lanes_);
+  }
+
+  ControlReply ask(const ControlRequest& request) {
+    UniqueFd descriptor;
+    if (request.call == Call::kBind) descriptor.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    auto answer = driver_.handle(session_, request, std::move(descriptor));
+    rings_of_answer = std::move(answer.keep);
+    return answer.reply;
+  }
+  ControlReply ask(Call call, SocketId socket, std::uint32_t number = 0, std::uint64_t size = 0,
+                   SocketAddress address = {}) {
+    ControlRequest request;
+    request.call = call;
+    request.socket = socket;
+    request.number = number;
+    request.sizes[0] = size;
+    request.address = address;
+    return ask(request);
+  }
+  SocketId socket() { return ask(Call::kSocket, {}, AF_INET).socket; }
+  SocketId listening(const SocketAddress& at, std::uint32_t backlog = 8) {
+    const SocketId id = socket();
+    ask(Call::kBind, id, 0, 0, at);
+    ask(Call::kListen, id, backlog);
+    return id;
+  }
+
+  bool submit(const Entry& entry, std::uint32_t lane = 0) {
+    std::uint64_t position = 0;
+    return pipe::submit(queue(lane), entry, &position);
+  }
+  bool send(SocketId socket, std::uint32_t block, std::uint64_t offset, std::uint32_t length,
+            std::uint32_t lane = 0) {
+    Entry entry;
+    entry.type = EntryType::kSend;
+    entry.source = offset;
+    entry.length = encoded_length(length);
+    entry.connection = static_cast<std::uint16_t>(socket.number);
+    entry.generation = socket.generation;
+    entry.sequence = static_cast<std::uint16_t>(block);
+    return submit(entry, lane);
+  }
+  bool read(SocketId socket, std::uint64_t all, std::uint32_t lane = 0) {
+    Entry entry;
+    entry.type = EntryType::kReceiveDone;
+    entry.source = all;
+    entry.connection = static_cast<std::uint16_t>(socket.number);
+    entry.generation = socket.generation;
+    return submit(entry, lane);
+  }
+  // Takes the completions.
+  void reap() {
+    for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
+      Entry entry;
+      while (readers_[lane].take(queue(lane), &entry)) {
+        Told& news = told[{std::uint32_t{entry.connection}, std::uint32_t{entry.generation}}];
+        news.done = std::max<std::uint64_t>(news.done, entry.source);
+        news.received = std::max<std::uint64_t>(news.received, entry.destination);
+        news.flags |= entry.flags;
+      }
+    }
+  }
+  const Told& of(SocketId socket) { return told[{socket.number, socket.generation}]; }
+
+  Queue& queue(std::uint32_t lane) {
+    return reinterpret_cast<QueueMemory*>(queues_->base())->queues[lane];
+  }
+  std::uint32_t lanes() const { return lanes_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
+  void end() {
+    if (session_) driver_.close(session_);
+    session_.reset();
+  }
+
+  std::vector<std::shared_ptr<Ring>> rings_of_answer;  // send, receive
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Told> told;
+
+ private:
+  Driver& driver_;
+  std::shared_ptr<Session> session_;
+  std::uint32_t lanes_ = 0;
+  std::unique_ptr<Mapped> queues_;
+  std::vector<CompletionReader> readers_;
+};
+
+}  // namespace ferry::pipe

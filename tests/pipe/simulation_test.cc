@@ -1,0 +1,279 @@
+// Programs that connect, send, read and end in any order, and an engine that copies when it likes: what
+// arrives is what was sent, and nothing is left. A seed is a schedule: FERRY_PIPE_SEED=N runs it alone.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "played.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr std::size_t kRing = 2 << 20;
+constexpr Domain kBridge{1, 7, 0};
+
+// Byte `at` of the stream that `number` is.
+std::byte byte_of(std::uint64_t number, std::uint64_t at) {
+  return static_cast<std::byte>((number * 131 + at) * 0x9e3779b97f4a7c15ULL >> 56);
+}
+
+// One end of a connection.
+struct End {
+  PlayedProgram* program = nullptr;
+  SocketId id;
+  std::uint64_t out = 0, in = 0;  // the numbers of both streams
+  std::unique_ptr<Mapped> send_ring, receive_ring;
+  std::uint32_t block = 0;
+  std::uint64_t block_offset = 0, block_size = 0;
+  std::uint64_t sent = 0, sends = 0, read = 0;
+  bool shut = false, accepted = true;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(unsigned seed)
+      : random_(seed), engine_(seed, 1 + seed % 40, seed % 2 ? 4096 : 65536) {
+    Driver::Settings settings;
+    settings.queues = 2;
+    driver_ = std::make_unique<Driver>(settings, pool_, engine_);
+    for (std::uint8_t number = 1; number <= 3; ++number) add_program(number);
+  }
+
+  void run(int steps) {
+    for (int step = 0; step < steps && !testing::Test::HasFailure(); ++step) take_step();
+    // Nobody sends any more: everything is delivered.
+    accept_all();
+    for (auto& end : ends_) shut(end);
+    for (int round = 0; round < 3000 && !is_quiet(); ++round) {
+      for (auto& program : programs_) driver_->work(program->session(), 64);
+      driver_->pump();
+      driver_->announce();
+      for (auto& end : ends_) read_some(end, kRing);
+    }
+    for (auto& end : ends_) check_all_read(end);
+    for (auto& end : ends_) end.program->ask(Call::kClose, end.id);
+    for (auto& program : programs_) program->end();
+    for (int round = 0; round < 1000 && !engine_.is_idle(); ++round) driver_->pump();
+    ends_.clear();
+    EXPECT_EQ(driver_->connections(), 0U);
+    programs_.clear();
+    EXPECT_EQ(pool_.used(), 0U);
+  }
+
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  int killed() const { return killed_; }
+
+ private:
+  void add_program(std::uint8_t number) {
+    const SocketAddress own = address_of(number, 0);
+    auto network = std::make_shared<PlayedNetwork>(number, own, kBridge);
+    programs_.push_back(std::make_unique<PlayedProgram>(*driver_, std::move(network)));
+    listeners_[programs_.back().get()] = {number,
+                                          programs_.back()->listening(address_of(number, 80))};
+  }
+
+  void take_step() {
+    PlayedProgram& program = *programs_[random_() % programs_.size()];
+    switch (random_() % 16) {
+      case 0:
+        if (ends_.size() < 8) connect(program);
+        break;
+      case 1: accept_all(); break;
+      case 2:
+        if (random_() % 8 == 0) kill(program);
+        break;
+      case 3:
+        if (!ends_.empty() && random_() % 4 == 0) shut(any_end());
+        break;
+      case 4:
+      case 5:
+      case 6:
+      case 7:
+        if (!ends_.empty()) send_some(any_end());
+        break;
+      case 8:
+      case 9:
+      case 10:
+        if (!ends_.empty()) read_some(any_end(), 1 + random_() % 200'000);
+        break;
+      case 11: driver_->announce(); break;
+      case 12: driver_->pump(); break;
+      default: driver_->work(program.session(), 1 + random_() % 5);
+    }
+  }
+
+  End& any_end() {
+    return *std::next(ends_.begin(), static_cast<std::ptrdiff_t>(random_() % ends_.size()));
+  }
+
+  void connect(PlayedProgram& client) {
+    PlayedProgram& server = *programs_[random_() % programs_.size()];
+    End end;
+    end.program = &client;
+    end.id = client.socket();
+    ControlRequest sizes;
+    sizes.call = Call::kBufferSizes;
+    sizes.socket = end.id;
+    sizes.sizes[0] = sizes.sizes[1] = kRing;
+    client.ask(sizes);
+    const auto reply =
+        client.ask(Call::kConnect, end.id, 0, 0, address_of(listeners_[&server].first, 80));
+    if (reply.error != 0) {
+      EXPECT_EQ(reply.error, ECONNREFUSED);
+      client.ask(Call::kClose, end.id);
+      return;
+    }
+    end.out = next_stream_++;
+    end.in = next_stream_++;
+    waiting_[&server].push_back({end.in, end.out});
+    EXPECT_EQ(client.ask(Call::kRings, end.id).error, 0);
+    prepare(end, client.rings_of_answer);
+    ends_.push_back(std::move(end));
+  }
+
+  void accept_all() {
+    for (auto& program : programs_) {
+      for (auto& [out, in] : std::exchange(waiting_[program.get()], {})) {
+        const auto reply = program->ask(Call::kAccept, listeners_[program.get()].second);
+        ASSERT_EQ(reply.error, 0);
+        End end;
+        end.program = program.get();
+        end.id = reply.socket;
+        end.out = out;
+        end.in = in;
+        prepare(end, program->rings_of_answer);
+        ends_.push_back(std::move(end));
+      }
+    }
+  }
+
+  void prepare(End& end, const std::vector<std::shared_ptr<Ring>>& rings) {
+    end.send_ring = std::make_unique<Mapped>(rings.at(0)->descriptor(), rings[0]->size());
+    end.receive_ring = std::make_unique<Mapped>(rings.at(1)->descriptor(), rings[1]->size());
+    end.block_size = 1 + random_() % 300'000;
+    const auto block = end.program->ask(Call::kAllocate, end.id, 0, end.block_size);
+    ASSERT_EQ(block.error, 0);
+    end.block = block.number;
+    end.block_offset = block.sizes[0];
+  }
+
+  void send_some(End& end) {
+    end.program->reap();
+    // The buffer is written again when all that was sent from it is done.
+    if (end.shut || end.program->of(end.id).done < end.sends) return;
+    std::uint64_t left = 1 + random_() % end.block_size, at = end.block_offset;
+    for (std::uint64_t byte = 0; byte < left; ++byte) {
+      end.send_ring->base()[at + byte] = byte_of(end.out, end.sent + byte);
+    }
+    while (left > 0) {
+      const auto piece =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(left, 1 + random_() % 65536));
+      if (!end.program->send(end.id, end.block, at, piece, end.id.number % 2)) return;
+      ++end.sends;
+      end.sent += piece;
+      at += piece;
+      left -= piece;
+    }
+    sent_of_[end.out] = end.sent;
+  }
+
+  void read_some(End& end, std::uint64_t most) {
+    end.program->reap();
+    const std::uint64_t received = end.program->of(end.id).received;
+    ASSERT_GE(received, end.read);
+    const std::uint64_t until = std::min(received, end.read + most);
+    for (; end.read < until; ++end.read, ++bytes_read_) {
+      ASSERT_EQ(end.receive_ring->base()[end.read % end.receive_ring->size()],
+                byte_of(end.in, end.read))
+          << "byte " << end.read << " of stream " << end.in;
+    }
+    end.program->read(end.id, end.read, end.id.number % 2);
+  }
+
+  void shut(End& end) {
+    if (std::exchange(end.shut, true)) return;
+    const int error = end.program->ask(Call::kShutdown, end.id, SHUT_WR).error;
+    EXPECT_EQ(error, 0);
+  }
+
+  void kill(PlayedProgram& program) {
+    ++killed_;
+    const std::uint8_t number = listeners_[&program].first;
+    for (auto& end : ends_) {
+      if (end.program == &program) broken_.insert({end.out, end.in});
+      for (const auto& [out, in] : waiting_[&program]) {
+        if (end.out == in) broken_.insert({end.out, end.in});
+      }
+    }
+    ends_.remove_if([&](const End& end) { return end.program == &program; });
+    for (auto& [server, waiting] : waiting_) {
+      if (server == &program) waiting.clear();
+    }
+    program.end();
+    listeners_.erase(&program);
+    waiting_.erase(&program);
+    std::erase_if(programs_, [&](const auto& each) { return each.get() == &program; });
+    add_program(number);
+  }
+
+  bool is_broken(const End& end) const {
+    return broken_.contains({end.out, end.in}) || broken_.contains({end.in, end.out});
+  }
+
+  bool is_quiet() {
+    for (auto& end : ends_) {
+      if (!is_broken(end) && (end.program->of(end.id).flags & kEnd) == 0) return false;
+      if (!is_broken(end) && end.read < sent_of_[end.in]) return false;
+    }
+    return engine_.is_idle();
+  }
+
+  void check_all_read(End& end) {
+    const auto& told = end.program->of(end.id);
+    if (is_broken(end)) return;
+    EXPECT_EQ(end.read, sent_of_[end.in]) << "stream " << end.in;
+    EXPECT_TRUE(told.flags & kEnd);
+    EXPECT_FALSE(told.flags & kReset);
+  }
+
+  std::minstd_rand random_;
+  Pool pool_{{}};
+  PlayedEngine engine_;
+  std::unique_ptr<Driver> driver_;
+  std::vector<std::unique_ptr<PlayedProgram>> programs_;
+  std::map<PlayedProgram*, std::pair<std::uint8_t, SocketId>> listeners_;
+  std::map<PlayedProgram*, std::vector<std::pair<std::uint64_t, std::uint64_t>>> waiting_;
+  std::list<End> ends_;
+  std::map<std::uint64_t, std::uint64_t> sent_of_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> broken_;
+  std::uint64_t next_stream_ = 1, bytes_read_ = 0;
+  int killed_ = 0;
+};
+
+TEST(PipeSimulationTest, WhatArrivesIsWhatWasSent) {
+  const char* only = ::getenv("FERRY_PIPE_SEED");
+  const unsigned first = only ? static_cast<unsigned>(std::atoi(only)) : 1, count = only ? 1 : 40;
+  std::uint64_t bytes = 0;
+  int killed = 0;
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE("FERRY_PIPE_SEED=" + std::to_string(seed));
+    Simulation simulation(seed);
+    simulation.run(600);
+    bytes += simulation.bytes_read();
+    killed += simulation.killed();
+    if (HasFailure()) return;
+  }
+  if (only) return;
+  EXPECT_GT(bytes, 10'000'000U) << "the schedules do nothing";
+  EXPECT_GT(killed, 20);
+}
+
+}  // namespace
+}  // namespace ferry::pipe
