@@ -5,6 +5,8 @@
 
 #include "agent/protocol.h"
 #include "cm/script.h"
+#include "pipe/protocol/control.h"
+#include "pipe/protocol/entry.h"
 #include "rnic/image.h"
 #include "virtual/messages/letters.h"
 
@@ -434,6 +436,64 @@ void make_transfer() {
   write("transfer", "ahead", ahead.put(frame(0, end(1, 1))));
 }
 
+// --- the pipe
+void make_pipe_queue() {
+  const auto entry = [](unsigned flags, std::uint64_t source, unsigned length) {
+    pipe::Entry content;
+    content.source = source;
+    content.length = static_cast<std::uint16_t>(length);
+    Tape bytes;
+    bytes.put({1, flags});
+    return bytes.put(std::as_bytes(std::span(&content, 1)));
+  };
+  constexpr unsigned kWork = 160, kPump = 192, kSend = 223;
+  Tape good;
+  for (unsigned number = 0; number < 4; ++number) {
+    good.put(entry(1 | 2 | 4 | 8, number * 100, 100)).put({kSend + 20, kWork, 8, kPump, kPump});
+  }
+  write("pipe_queue", "sends", good);
+  Tape bad;
+  bad.put(entry(1 | 2 | 8, ~std::uint64_t{0} - 4, 9)).put({kSend + 20, kWork, 8, kPump, kSend + 3});
+  write("pipe_queue", "beyond_the_block", bad);
+  Tape read;
+  read.put(entry(1 | 16, 1, 0))
+      .put(entry(1 | 16 | 32, 0, 0))
+      .put({kWork, 8, kSend + 30, kWork, 1, kPump});
+  write("pipe_queue", "read_too_much", read);
+  Tape scribbled;
+  // The positions of the first queue, and its first slots.
+  scribbled.put({128, 192, 0, 0, 8, 255, 255, 255, 255, 255, 255, 255, 255});
+  scribbled.put({128, 128, 1, 0, 16, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  scribbled.put({kSend + 9, kWork, 200, kPump, kWork, 200});
+  write("pipe_queue", "scribbled", scribbled);
+}
+
+void make_pipe_control() {
+  const auto ask = [](unsigned who, pipe::Call call, unsigned socket, unsigned number = 0,
+                      unsigned size = 0, unsigned last = 1, unsigned port = 80) {
+    Tape bytes;
+    return bytes.put(
+        {who, static_cast<unsigned>(call), socket, number, 0, 0, 0, size, size, last, port});
+  };
+  constexpr unsigned kIpv4 = 2;
+  using enum pipe::Call;
+  Tape talk;
+  talk.put(ask(0, kSocket, 0, kIpv4)).put(ask(0, kBind, 0)).put(ask(0, kListen, 0, 8));
+  talk.put(ask(1, kSocket, 0, kIpv4)).put(ask(1, kBufferSizes, 0, 0, 20)).put(ask(1, kConnect, 0));
+  talk.put(ask(0, kAccept, 0)).put(ask(1, kRings, 0)).put(ask(1, kAllocate, 0, 0, 12));
+  Tape open = talk;
+  talk.put({193, 0, 0, 255, 0, 224, 224}).put(ask(1, kFree, 0)).put({224});
+  talk.put(ask(1, kShutdown, 0, 1)).put({224}).put(ask(1, kClose, 0)).put(ask(0, kClose, 1));
+  write("pipe_control", "talk", talk.put(ask(0, kClose, 0)));
+  write("pipe_control", "killed_client", open.put({193, 0, 0, 255, 255, 241, 224}));
+  Tape alone;
+  alone.put(ask(0, kSocket, 0, kIpv4)).put(ask(0, kBind, 0, 0, 0, 64)).put(ask(0, kListen, 0, 1));
+  for (unsigned number = 0; number < 3; ++number) {
+    alone.put(ask(0, kSocket, 0, kIpv4)).put(ask(0, kConnect, number + 1, 0, 0, 65));
+  }
+  write("pipe_control", "full_backlog", alone.put({240}));
+}
+
 }  // namespace
 }  // namespace ferry::fuzz
 
@@ -448,5 +508,7 @@ int main(int argc, char** argv) {
   ferry::fuzz::make_control();
   ferry::fuzz::make_image();
   ferry::fuzz::make_transfer();
+  ferry::fuzz::make_pipe_queue();
+  ferry::fuzz::make_pipe_control();
   return 0;
 }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "pipe/driver/driver.h"
-#include "pipe/engine/guarded_copy.h"
 
 namespace ferry::pipe {
 
@@ -183,8 +182,9 @@ class PlayedProgram {
       Entry entry;
       while (readers_[lane].take(queue(lane), &entry)) {
         Told& news = told[{std::uint32_t{entry.connection}, std::uint32_t{entry.generation}}];
-        news.done = std::max<std::uint64_t>(news.done, entry.source);
-        news.received = std::max<std::uint64_t>(news.received, entry.destination);
+        const std::uint64_t done = entry.source, received = entry.destination;
+        news.done = std::max(news.done, done);
+        news.received = std::max(news.received, received);
         news.flags |= entry.flags;
       }
     }
