@@ -38,6 +38,7 @@ files() { (cd "$1" && find . ! -type d | cut -c 2- | sort); }
 
 sort >"$work/expected" <<'FILES'
 /usr/bin/ferry
+/usr/include/ferry/pd.h
 /usr/include/ferry/verbs_ext.h
 /usr/lib/criu/ferry_plugin.so
 /usr/lib/ferry/criu-plugins/ferry_plugin.so
@@ -50,8 +51,13 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/ferry/ferry-placeholder.so
 /usr/lib/ferry/ferry-rootfs
 /usr/lib/ferry/libferry.so
+/usr/lib/libferry-pipe.so
+/usr/lib/libferry-pipe.so.1
+/usr/lib/libferry-pipe.so.1.0.0
+/usr/lib/systemd/system/ferry-piped.service
 /usr/lib/systemd/system/ferryd.service
 /usr/sbin/ferry-get-criu
+/usr/sbin/ferry-piped
 /usr/sbin/ferryd
 /usr/share/bash-completion/completions/ferry
 /usr/share/ferry/lab/bin/podman
@@ -77,8 +83,11 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-run.1
 /usr/share/man/man1/ferry-top.1
 /usr/share/man/man1/ferry.1
+/usr/share/man/man3/libferry-pipe.3
 /usr/share/man/man8/ferry-get-criu.8
+/usr/share/man/man8/ferry-piped.8
 /usr/share/man/man8/ferryd.8
+/usr/share/pkgconfig/ferry-pipe.pc
 /usr/share/pkgconfig/ferry.pc
 /usr/share/zsh/vendor-completions/_ferry
 FILES
@@ -95,7 +104,9 @@ install "$root" --prefix /usr
 files "$root" >"$work/found"
 same 'installed is not what was expected' "$work/expected" "$work/found"
 
-for component in ferry ferryd ferry-dev ferry-lab; do install "$work/parts" --prefix /usr --component "$component"; done
+for component in ferry ferryd ferry-dev ferry-lab ferry-pipe ferry-pipe-dev; do
+  install "$work/parts" --prefix /usr --component "$component"
+done
 files "$work/parts" >"$work/found"
 same 'the components are not all of it' "$work/expected" "$work/found"
 
@@ -145,6 +156,30 @@ cc -Wall -Werror $(pkg-config --cflags ferry) -o "$work/user" "$work/user.c" $(p
   fail 'a program with ferry/verbs_ext.h does not compile'
 says '^without Ferry$' "$work/user"
 says '^[1-9][0-9]* bytes$' "$ferry" run --netdev lo -- "$work/user"
+
+# The program of docs/pipe.md, and a peer of the kernel's sockets, which it reaches by TCP.
+awk '/^```c$/ { within = 1; next } /^```$/ { within = 0 } within' "$repository/docs/pipe.md" >"$work/pipe.c"
+sed -i 's/10\.99\.0\.1/127.0.0.1/' "$work/pipe.c"
+# shellcheck disable=SC2046 # flags are words
+cc -Wall -Werror $(pkg-config --cflags ferry-pipe) -o "$work/pipe" "$work/pipe.c" $(pkg-config --libs ferry-pipe) ||
+  fail 'the program of docs/pipe.md does not compile'
+says "^ferry-piped $version \(build [0-9a-f]{40}\)$" "$root/usr/sbin/ferry-piped" --version
+export FERRY_PIPE_SOCKET=$work/pipe.sock LD_LIBRARY_PATH=$root/usr/lib
+"$root/usr/sbin/ferry-piped" --socket "$FERRY_PIPE_SOCKET" 2>"$work/piped.log" &
+piped=$!
+python3 -c 'import socket
+server = socket.create_server(("127.0.0.1", 5000))
+print(flush=True)
+peer = server.accept()[0]
+peer.sendall(peer.recv(5).upper())' >"$work/served" &
+for ((i = 0; i < 1000; i++)); do
+  if [[ -S $FERRY_PIPE_SOCKET && -s $work/served ]] || ! kill -0 $piped; then break; fi
+  sleep 0.01
+done
+says '^HELLO$' "$work/pipe"
+kill $piped
+wait $piped || fail "ferry-piped ended with status $?"
+unset LD_LIBRARY_PATH
 
 for page in "$root"/usr/share/man/man?/*; do
   name=${page##*/}
