@@ -1,11 +1,11 @@
 // pd_perf: what the pipe, TCP and Unix sockets carry, and how fast, between two programs.
 //
 //   pd_perf serve     --over pipe|sockets --at WHERE       one run of a client
-//   pd_perf bandwidth --over ... --at WHERE --size BYTES --seconds N --connections N
+//   pd_perf bandwidth --over ... --at WHERE --size BYTES --seconds N --connections N --warm-up SECONDS
 //   pd_perf latency   --over ... --at WHERE --size BYTES --count N
 //
-// WHERE is ADDRESS:PORT, or the path of a Unix socket. Both print JSON. With several connections the
-// server's figures of each say how fair they are.
+// WHERE is ADDRESS:PORT, or the path of a Unix socket. Both print JSON: the server of all that it has
+// received, the client of what it has sent after the warm-up.
 
 #include <sys/resource.h>
 
@@ -15,9 +15,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "channel.h"
 
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::string command, over = "pipe", at;
   std::size_t size = 65536;
-  double seconds = 2;
+  double seconds = 2, warm_up = 0;
   std::size_t connections = 1, count = 10'000;
   int ring = 4 << 20;
 };
@@ -137,37 +137,64 @@ Channels connect(Carrier& carrier, const Options& options, bool is_latency) {
   return channels;
 }
 
-void measure_bandwidth(Carrier& carrier, const Options& options) {
-  const Channels channels = connect(carrier, options, false);
-  std::vector<std::uint64_t> bytes(channels.size());
-  const double processor = processor_seconds();
-  const auto start = Clock::now();
-  if (channels.size() == 1) {
-    // The clock is looked at for every 64 KiB.
-    const std::size_t batch = std::max<std::size_t>(1, 65536 / options.size);
-    while (seconds_since(start) < options.seconds) {
-      for (std::size_t number = 0; number < batch; ++number) channels[0]->send(options.size);
-      bytes[0] += batch * options.size;
-    }
-  } else {
-    const auto poller = carrier.poller();
+// What the client sends, in turns.
+class Stream {
+ public:
+  Stream(Carrier& carrier, const Channels& channels, std::size_t size)
+      : channels_(channels), size_(size), bytes_(channels.size()) {
+    if (channels.size() == 1) return;
+    poller_ = carrier.poller();
     for (std::uint32_t number = 0; number < channels.size(); ++number) {
-      poller->add(*channels[number], number, true);
+      poller_->add(*channels[number], number, true);
     }
-    while (seconds_since(start) < options.seconds) {
-      for (const std::uint32_t number : poller->wait(10)) {
-        // One turn each, so that none waits for what another sends.
-        for (int turn = 0; turn < 32; ++turn) {
-          const std::size_t sent = channels[number]->try_send(options.size);
-          bytes[number] += sent;
-          if (sent == 0) break;
-        }
+  }
+
+  void run(double seconds) {
+    const auto start = Clock::now();
+    while (seconds_since(start) < seconds) {
+      poller_ ? send_to_ready() : send_to_one();
+    }
+  }
+  // Since the last call.
+  std::vector<std::uint64_t> take_bytes() {
+    return std::exchange(bytes_, std::vector<std::uint64_t>(channels_.size()));
+  }
+
+ private:
+  void send_to_one() {
+    // The clock is looked at for every 64 KiB.
+    const std::size_t batch = std::max<std::size_t>(1, 65536 / size_);
+    for (std::size_t number = 0; number < batch; ++number) channels_[0]->send(size_);
+    bytes_[0] += batch * size_;
+  }
+  void send_to_ready() {
+    // One turn each, so that none waits for what another sends.
+    for (const std::uint32_t number : poller_->wait(10)) {
+      for (int turn = 0; turn < 32; ++turn) {
+        const std::size_t sent = channels_[number]->try_send(size_);
+        bytes_[number] += sent;
+        if (sent == 0) break;
       }
     }
   }
+
+  const Channels& channels_;
+  const std::size_t size_;
+  std::unique_ptr<Poller> poller_;
+  std::vector<std::uint64_t> bytes_;
+};
+
+void measure_bandwidth(Carrier& carrier, const Options& options) {
+  const Channels channels = connect(carrier, options, false);
+  Stream stream(carrier, channels, options.size);
+  stream.run(options.warm_up);
+  stream.take_bytes();
+  const double processor = processor_seconds();
+  const auto start = Clock::now();
+  stream.run(options.seconds);
   const double seconds = seconds_since(start), used = processor_seconds() - processor;
   for (const auto& channel : channels) channel->finish_sending();
-  print_rate(bytes, seconds, used);
+  print_rate(stream.take_bytes(), seconds, used);
 }
 
 void measure_latency(Carrier& carrier, const Options& options) {
@@ -197,7 +224,8 @@ void measure_latency(Carrier& carrier, const Options& options) {
 [[noreturn]] void explain() {
   std::fputs(
       "Usage: pd_perf serve|bandwidth|latency --at ADDRESS:PORT|PATH [--over pipe|sockets]\n"
-      "         [--size BYTES] [--seconds N] [--connections N] [--count N] [--ring BYTES]\n",
+      "         [--size BYTES] [--seconds N] [--warm-up SECONDS] [--connections N] [--count N] "
+      "[--ring BYTES]\n",
       stderr);
   std::exit(2);
 }
@@ -216,6 +244,8 @@ Options parse_options(int argc, char** argv) {
       options.size = std::strtoull(value.c_str(), nullptr, 10);
     else if (name == "--seconds")
       options.seconds = std::atof(value.c_str());
+    else if (name == "--warm-up")
+      options.warm_up = std::atof(value.c_str());
     else if (name == "--connections")
       options.connections = std::strtoull(value.c_str(), nullptr, 10);
     else if (name == "--count")

@@ -16,9 +16,13 @@ using Clock = std::chrono::steady_clock;
 // Of each queue, before the other programs have their turn.
 constexpr std::size_t kTurn = 64;
 
+// No party of a pipe keeps a processor for so long when another one has something to do.
+constexpr std::chrono::microseconds kForeignTurn{200};
+constexpr int kBusyTurns = 5;
+
 void watch(int epoll, int descriptor) {
   epoll_event event{};
-  // Edges: a program could read its own doorbell, or leave it rung for ever.
+  // Edges: nobody reads a doorbell here, and what a program does with its own is of no account.
   event.events = EPOLLIN | EPOLLET;
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
@@ -79,7 +83,6 @@ void Copier::run(std::optional<int> processor) {
     CPU_SET(*processor, &processors);
     ::sched_setaffinity(0, sizeof processors, &processors);
   }
-  auto busy_until = Clock::now();
   for (;;) {
     std::shared_ptr<const Sessions> sessions;
     {
@@ -88,14 +91,25 @@ void Copier::run(std::optional<int> processor) {
       sessions = sessions_;
     }
     if (pass(*sessions)) {
-      busy_until = Clock::now() + patience_;
-    } else if (Clock::now() < busy_until) {
-      ::sched_yield();
-    } else {
+      busy_until_ = Clock::now() + patience_;
+    } else if (!look_on()) {
       sleep(*sessions);
-      busy_until = Clock::now() + patience_;
+      busy_until_ = Clock::now() + patience_;
     }
   }
+}
+
+// False: it is time to sleep.
+bool Copier::look_on() {
+  const auto before = Clock::now();
+  if (before >= busy_until_) return false;
+  if (sleeps_at_once_ > 0) {
+    --sleeps_at_once_;
+    return false;
+  }
+  ::sched_yield();
+  if (Clock::now() - before >= kForeignTurn) sleeps_at_once_ = kBusyTurns;
+  return true;
 }
 
 bool Copier::pass(const Sessions& sessions) {
@@ -114,8 +128,6 @@ void Copier::sleep(const Sessions& sessions) {
   if (!missed) {
     std::array<epoll_event, 64> events;
     ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
-    std::uint64_t count = 0;
-    ::eventfd_read(wake_.get(), &count);
   }
   for (const auto& session : sessions) session->forget_doorbell();
 }

@@ -1,7 +1,6 @@
 // The entry points by which bytes are sent and received, and what their buffers are.
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -66,11 +65,11 @@ ssize_t submit_send(Program& program, Socket& socket, BlockEntry& block, const v
     entry.sequence = static_cast<std::uint16_t>(block.second.index);
     entry.generation = socket.id.generation;
     ++socket.sent;  // before its completion can come
-    if (!program.submit(socket, entry)) {
-      --socket.sent;
-      break;
-    }
     block.second.last_send = socket.sent;
+    // No event would tell that a queue has room again, so that this is no EAGAIN.
+    while (!program.submit(socket, entry)) {
+      if (!program.await_driver()) return fail(ENODEV);
+    }
     submitted += piece;
   }
   program.ring(submitted < length);
@@ -107,9 +106,7 @@ void tell_read(Program& program, Socket& socket, bool all) {
   entry.generation = socket.id.generation;
   // A full queue: the driver is about to take some. The peer may wait for this.
   while (!program.submit(socket, entry)) {
-    program.ring(true);
-    if (program.is_over()) return;
-    ::sched_yield();
+    if (!program.await_driver()) return;
   }
   socket.told = socket.given_back;
   program.ring(all);

@@ -1,5 +1,6 @@
 #include "pipe/library/program.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -212,9 +213,22 @@ bool Program::submit(Socket& socket, const pipe::Entry& entry) {
   return true;
 }
 
+bool Program::await_driver() {
+  constexpr unsigned kLookEvery = 256;
+  ring(true);
+  ::sched_yield();
+  if (++waits_ % kLookEvery == 0) {
+    pollfd hung_up{control_.get(), POLLRDHUP, 0};
+    if (::poll(&hung_up, 1, 0) > 0) set_over();
+  }
+  return !over_;
+}
+
 void Program::settle(const Socket& socket) {
   // Most probably that thread was interrupted.
-  while (!pipe::is_reachable(memory().queues[socket.lane], socket.last_position)) ::sched_yield();
+  while (!pipe::is_reachable(memory().queues[socket.lane], socket.last_position)) {
+    if (!await_driver()) return;
+  }
 }
 
 void Program::ring(bool now) {

@@ -47,6 +47,8 @@ class Program {
 
   // Of this socket; the caller has its mutex. False: the queue is full.
   bool submit(Socket& socket, const pipe::Entry& entry);
+  // Until the driver has taken some entry, which it does soon: it waits for no program. False: it has ended.
+  bool await_driver();
   // Before the driver is asked something that it has to do after what was submitted.
   void settle(const Socket& socket);
   // Wakes the driver if it sleeps. `now`: not only when a batch of requests is full.
@@ -84,6 +86,7 @@ class Program {
   const unsigned batch_;
   std::atomic<unsigned> not_rung_{0};
   std::atomic<bool> over_{false};
+  std::atomic<unsigned> waits_{0};
   std::mutex control_mutex_, reap_mutex_;
   std::vector<pipe::CompletionReader> readers_;
 

@@ -10,6 +10,15 @@
 #include <utility>
 
 namespace ferry::pd {
+namespace {
+
+// No party of a pipe keeps a processor for so long when another one has something to do.
+constexpr std::chrono::microseconds kForeignTurn{200};
+// So often a thread sleeps at once after that.
+constexpr int kBusyTurns = 5;
+thread_local int busy_turns = 0;
+
+}  // namespace
 
 int Deadline::left() const {
   if (for_ever_) return -1;
@@ -17,10 +26,19 @@ int Deadline::left() const {
   return static_cast<int>(std::max<std::int64_t>(left, 0));
 }
 
+Patience::Patience(int microseconds)
+    : now_(Deadline::Clock::now()),
+      end_(now_ + std::chrono::microseconds(busy_turns > 0 ? 0 : microseconds)) {
+  if (busy_turns > 0) --busy_turns;
+}
+
 bool Patience::wait() {
-  if (Deadline::Clock::now() >= end_) return false;
+  if (now_ >= end_) return false;
   ::sched_yield();
-  return true;
+  const auto before = std::exchange(now_, Deadline::Clock::now());
+  if (now_ - before < kForeignTurn) return true;
+  busy_turns = kBusyTurns;
+  return false;
 }
 
 std::shared_ptr<Waiter> Waiter::of_thread(Program& program) {
@@ -34,17 +52,17 @@ Waiter::Waiter(Program& program)
     : program_(program.number),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       woken_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = woken_.get();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, woken_.get(), &event);
+  // Edges: nobody has to read the eventfds. Who is woken looks at everything.
+  const auto watch = [this](int descriptor, std::uint32_t events) {
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = descriptor;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
+  };
+  watch(woken_.get(), EPOLLIN | EPOLLET);
   // One thread is enough to see what a notice is about, and wakes the others.
-  event.events = EPOLLIN | EPOLLEXCLUSIVE;
-  event.data.fd = program.notice();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, program.notice(), &event);
-  event.events = EPOLLRDHUP;
-  event.data.fd = program.control();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, program.control(), &event);
+  watch(program.notice(), EPOLLIN | EPOLLET | EPOLLEXCLUSIVE);
+  watch(program.control(), EPOLLRDHUP);
 }
 
 void Waiter::wake() {
@@ -52,19 +70,18 @@ void Waiter::wake() {
 }
 
 int Waiter::sleep(Program& program, int descriptor, short events, const Deadline& deadline) {
-  std::array<pollfd, 2> watched{pollfd{epoll_.get(), POLLIN, 0}, pollfd{descriptor, events, 0}};
-  if (::poll(watched.data(), watched.size(), deadline.left()) < 0) return errno;
+  int timeout = deadline.left();
+  if (descriptor >= 0) {
+    std::array<pollfd, 2> watched{pollfd{epoll_.get(), POLLIN, 0}, pollfd{descriptor, events, 0}};
+    if (::poll(watched.data(), watched.size(), timeout) < 0) return errno;
+    timeout = 0;
+  }
   std::array<epoll_event, 3> woken_by;
-  const int count =
-      watched[0].revents == 0 ? 0 : ::epoll_wait(epoll_.get(), woken_by.data(), woken_by.size(), 0);
+  const int count = ::epoll_wait(epoll_.get(), woken_by.data(), woken_by.size(), timeout);
+  if (count < 0) return errno;
   for (int index = 0; index < count; ++index) {
     const int which = woken_by[static_cast<std::size_t>(index)].data.fd;
-    if (which == program.control()) {
-      program.set_over();
-    } else {
-      std::uint64_t times = 0;
-      ::eventfd_read(which, &times);
-    }
+    if (which == program.control()) program.set_over();
   }
   return 0;
 }

@@ -60,15 +60,15 @@ class Waiter : public Watch {
 };
 
 // Looks for completions without a system call for as long as SO_BUSY_POLL says, and lets other threads
-// go first.
+// go first. Where these take long it is better to sleep: who is woken goes before them.
 class Patience {
  public:
-  explicit Patience(int microseconds)
-      : end_(Deadline::Clock::now() + std::chrono::microseconds(microseconds)) {}
+  explicit Patience(int microseconds);
   // False: it is over.
   bool wait();
 
  private:
+  Deadline::Clock::time_point now_;
   const Deadline::Clock::time_point end_;
 };
 
