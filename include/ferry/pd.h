@@ -82,7 +82,8 @@ int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen);
 
 /* Sends from sendbuf, memory of pd_malloc() of this socket, at its beginning or within. Until
  * pd_buf_refresh() gives the buffer back nothing may be written there. Gives how much is sent, maybe
- * less than buflen. A signal SIGPIPE is never raised.
+ * less than buflen. It waits for nobody but the driver, which is about to take an entry, where a queue is
+ * full. A signal SIGPIPE is never raised.
  *   EAGAIN      512 sends are under way: PD_EPOLLOUT says when there are fewer
  *   EFAULT      the memory is not a buffer of this socket
  *   ENOTCONN    it is not connected
@@ -126,7 +127,7 @@ int pd_free(void* buf);
 /* level SOL_SOCKET:
  *   SO_SNDBUF, SO_RCVBUF  size of the rings (4 MiB), rounded up to 2 MiB. To be set before the first
  *               pd_malloc() and pd_connect() (else EISCONN), or on a listening socket for those that it accepts
- *   SO_BUSY_POLL  how many microseconds a call that waits looks for its event before it sleeps (50)
+ *   SO_BUSY_POLL  how many microseconds a call that waits looks for its event before it sleeps (20)
  *   SO_ERROR, SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ACCEPTCONN  to be read only
  * level PD_SOL_PIPE: PD_SO_CARRIER, to be read only.
  *   ENOPROTOOPT there is no such option

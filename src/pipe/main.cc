@@ -1,11 +1,16 @@
 // ferry-piped: the driver of the pipe (docs/pipe.md).
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +32,7 @@ struct Options {
   Driver::Settings driver;
   std::size_t reserve = 0;
   std::string engine = "software";
-  int patience = 50;
+  int patience = 20;
 };
 
 std::optional<int> parse(int argc, char** argv, Options* options) {
@@ -70,6 +75,12 @@ int run(int argc, char** argv) {
   log::begin();
   options.service.patience = std::chrono::microseconds(options.patience);
   options.driver.queues = std::max(1U, std::thread::hardware_concurrency());
+  // Two descriptors for each socket.
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
   // Before the first thread: they all inherit it.
   sigset_t ends;
   sigemptyset(&ends);

@@ -13,6 +13,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "base/net.h"
 #include "pipe/programs.h"
 
 namespace ferry::pipe {
@@ -146,7 +147,10 @@ void Service::run() {
 
 void Service::accept_program() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) return;
+  if (!socket) {
+    if (errno != EAGAIN) pause_after_accept(errno);
+    return;
+  }
   auto program = program_behind(socket.get());
   if (!program) return;
   auto session = driver_.open(std::move(program->peer));

@@ -23,7 +23,7 @@ class Service {
     unsigned threads = 1;
     std::vector<int>
         processors;  // of the threads, in turn; none: wherever the kernel lets them run
-    std::chrono::microseconds patience{50};
+    std::chrono::microseconds patience{20};
   };
 
   // Listens. Throws Failure.

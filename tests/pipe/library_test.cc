@@ -333,6 +333,40 @@ TEST_F(LibraryTest, ReportsAnEdgeOnce) {
   pd_epoll_close(epoll);
 }
 
+// More sends than the queues hold: no edge is lost where a queue was full.
+TEST_F(LibraryTest, ManySocketsSendByEdges) {
+  constexpr std::size_t kPairs = 40, kSends = 100, kSize = 4096;
+  std::vector<Pair> pairs;
+  std::vector<void*> buffers;
+  std::vector<std::size_t> sent(kPairs);
+  const int epoll = pd_epoll_create();
+  for (std::size_t number = 0; number < kPairs; ++number) {
+    pairs.push_back(connected_pair());
+    buffers.push_back(pd_malloc_for(pairs.back().client, kSize));
+    pd_epoll_event event{PD_EPOLLOUT | PD_EPOLLET, {}};
+    event.data.u64 = number;
+    ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, pairs.back().client, &event), 0);
+  }
+  for (std::size_t done = 0; done < kPairs;) {
+    std::array<pd_epoll_event, 16> events{};
+    const int count = pd_epoll_wait(epoll, events.data(), 16, kSoon);
+    ASSERT_GT(count, 0) << done << " of " << kPairs;
+    for (int index = 0; index < count; ++index) {
+      const std::size_t number = events[static_cast<std::size_t>(index)].data.u64;
+      const std::size_t before = sent[number];
+      while (sent[number] < kSends) {
+        const ssize_t size = pd_send(pairs[number].client, buffers[number], kSize);
+        if (size < 0) break;
+        ++sent[number];
+      }
+      done += before < kSends && sent[number] == kSends;
+    }
+  }
+  for (const Pair& pair : pairs)
+    EXPECT_EQ(receive_text(pair.server, kSends * kSize).size(), kSends * kSize);
+  pd_epoll_close(epoll);
+}
+
 TEST_F(LibraryTest, ItsEpollCanBeWatchedByTheKernels) {
   const Pair pair = connected_pair();
   const int epoll = pd_epoll_create();
@@ -533,6 +567,16 @@ TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
   EXPECT_EQ(errno, ENOBUFS);
   pd_close(first);
   EXPECT_NE(pd_malloc_for(third, 1), nullptr);
+  pd_release();
+}
+
+TEST(LibraryLimitsTest, BatchesAreSentWhenTheProgramWaits) {
+  const RunningPipe pipe;
+  ASSERT_EQ(pd_init("software", 1024, 1024), 0);
+  const Pair pair = connected_pair();
+  send_text(pair.client, "one");
+  send_text(pair.client, "two");
+  EXPECT_EQ(receive_text(pair.server, 6), "onetwo");
   pd_release();
 }
 

@@ -20,8 +20,6 @@ static_assert(PD_EPOLLIN == EPOLLIN && PD_EPOLLOUT == EPOLLOUT && PD_EPOLLERR ==
 // What an event of the kernel's epoll is of, beside the sid of a socket.
 constexpr std::uint64_t kNotice = ~std::uint64_t{0}, kReady = kNotice - 1, kControl = kNotice - 2;
 
-constexpr int kPatience = 50;  // microseconds, as SO_BUSY_POLL of a new socket
-
 std::mutex all_mutex;
 std::map<int, std::shared_ptr<Epoll>>& all() {
   static auto* const all_epolls = new std::map<int, std::shared_ptr<Epoll>>;
@@ -236,7 +234,7 @@ int Epoll::wait(pd_epoll_event* events, int most, int timeout) {
   };
   bool found = look();
   if (!found && timeout != 0 && descriptors_ == 0) {
-    for (Patience patience(kPatience); !found && !deadline.is_over() && patience.wait();)
+    for (Patience patience(Socket::kPatience); !found && !deadline.is_over() && patience.wait();)
       found = look();
   }
   for (;;) {

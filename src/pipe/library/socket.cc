@@ -30,7 +30,7 @@ void Socket::clear() {
   send_ring = {};
   receive_ring = {};
   blocks.clear();
-  patience = 50;
+  patience = kPatience;
   error = 0;
   tcp.reset();
   read_shut = write_shut = false;

@@ -28,6 +28,7 @@ class Watch {
 // A socket as the program sees it. Its number is a place in the program's table, which is used again.
 struct Socket {
   enum class Kind { kClosed, kFresh, kListening, kPipe, kConnecting, kTcp };
+  static constexpr int kPatience = 20;              // microseconds
   static constexpr std::uint64_t kMostSends = 512;  // under way; the driver allows more
 
   struct Block {
@@ -46,7 +47,7 @@ struct Socket {
   std::map<std::uint64_t, Block> blocks;  // by offset in send_ring
   std::uint32_t lane = 0;                 // which queue its requests go to
   std::uint64_t last_position = 0;        // in that queue, of the last one
-  int patience = 50;                      // SO_BUSY_POLL
+  int patience = kPatience;               // SO_BUSY_POLL
   int error = 0;                          // SO_ERROR
   UniqueFd tcp;                           // bound, listening, or what carries the bytes
   bool read_shut = false;
