@@ -58,6 +58,7 @@ struct Link {
   std::uint32_t bridge = 0;  // IFLA_MASTER
   std::optional<std::uint32_t> elsewhere;  // IFLA_LINK_NETNSID: `below` is in that namespace
   std::string kind;
+  bool has_vlans = false;  // a bridge that keeps VLANs apart
 };
 
 std::optional<Link> link_of(Netlink& netlink, std::uint32_t index) {
@@ -75,15 +76,18 @@ std::optional<Link> link_of(Netlink& netlink, std::uint32_t index) {
     link.below = attributes.number(IFLA_LINK).value_or(0);
     link.bridge = attributes.number(IFLA_MASTER).value_or(0);
     link.elsewhere = attributes.number(IFLA_LINK_NETNSID);
-    const auto kind = Attributes(attributes.find(IFLA_LINKINFO)).find(IFLA_INFO_KIND);
+    const Attributes of_kind(attributes.find(IFLA_LINKINFO));
+    const auto kind = of_kind.find(IFLA_INFO_KIND);
     link.kind.assign(reinterpret_cast<const char*>(kind.data()), kind.size());
     link.kind = link.kind.c_str();  // without the 0
+    const auto filters = Attributes(of_kind.find(IFLA_INFO_DATA)).find(IFLA_BR_VLAN_FILTERING);
+    link.has_vlans = link.kind == "bridge" && filters.size() == 1 && filters[0] != std::byte{0};
     found = link;
   });
   return found;
 }
 
-// The VLAN that a bridge gives to what a port sends without a tag. 0: bridges without VLANs.
+// The VLAN that a bridge gives to what a port sends without a tag.
 std::uint16_t vlan_of(Netlink& netlink, std::uint32_t index) {
   ifinfomsg head{};
   head.ifi_family = AF_BRIDGE;
@@ -108,15 +112,12 @@ std::uint16_t vlan_of(Netlink& netlink, std::uint32_t index) {
 
 // Of an interface in the driver's own namespace.
 Domain host_domain(const Link& link) {
-  const Domain itself{host().cookie, link.index, 0};
-  if (link.bridge != 0) {
-    const auto bridge = link_of(host().netlink, link.bridge);
-    if (!bridge || bridge->kind != "bridge") return itself;
-    return {host().cookie, link.bridge, vlan_of(host().netlink, link.index)};
-  }
-  if (link.kind == "bridge")
-    return {host().cookie, link.index, vlan_of(host().netlink, link.index)};
-  return itself;
+  std::optional<Link> bridge;
+  if (link.bridge != 0) bridge = link_of(host().netlink, link.bridge);
+  if (link.kind == "bridge") bridge = link;
+  if (!bridge || bridge->kind != "bridge") return {host().cookie, link.index, 0};
+  const std::uint16_t vlan = bridge->has_vlans ? vlan_of(host().netlink, link.index) : 0;
+  return {host().cookie, bridge->index, vlan};
 }
 
 class KernelNamespace : public NetworkNamespace {
