@@ -125,6 +125,7 @@ class PipePoller : public Poller {
     std::array<pd_epoll_event, 64> events;
     const int count =
         pd_epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), milliseconds);
+    if (count < 0 && errno != EINTR) give_up("waiting for events");
     std::vector<std::uint32_t> ready;
     for (int index = 0; index < count; ++index)
       ready.push_back(events[static_cast<std::size_t>(index)].data.u32);

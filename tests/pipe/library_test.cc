@@ -333,6 +333,32 @@ TEST_F(LibraryTest, ReportsAnEdgeOnce) {
   pd_epoll_close(epoll);
 }
 
+double processor_milliseconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+}
+
+// The TCP socket that keeps the port of such a client is no reason to wake up.
+TEST_F(LibraryTest, ABoundClientSleepsWhileItWaits) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port);
+  const int client = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in any = address_at(0), to = address_at(port);
+  ASSERT_EQ(pd_bind(client, pointer(any), sizeof any), 0);
+  sockaddr_in bound{}, peer{};
+  socklen_t size = sizeof bound;
+  pd_getsockname(client, reinterpret_cast<sockaddr*>(&bound), &size);
+  ASSERT_EQ(pd_connect(client, pointer(to), sizeof to), 0);
+  ASSERT_GE(pd_accept_timed(listener, reinterpret_cast<sockaddr*>(&peer), &size, kSoon), 0);
+  EXPECT_EQ(peer.sin_port, bound.sin_port);
+  const double before = processor_milliseconds();
+  void* buffer = nullptr;
+  EXPECT_EQ(pd_recv_timed(client, 1, &buffer, 300), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_LT(processor_milliseconds() - before, 150);
+}
+
 // More sends than the queues hold: no edge is lost where a queue was full.
 TEST_F(LibraryTest, ManySocketsSendByEdges) {
   constexpr std::size_t kPairs = 40, kSends = 100, kSize = 4096;

@@ -100,11 +100,7 @@ int Epoll::add(int sid, Socket& socket, const pd_epoll_event& event) {
     const std::lock_guard lock(socket.watch_mutex);
     socket.watches.push_back(item);
   }
-  const Socket::Kind kind = socket.kind;
-  if (kind == Socket::Kind::kListening || kind == Socket::Kind::kConnecting ||
-      kind == Socket::Kind::kTcp) {
-    item->has_descriptor(socket.tcp.get());
-  }
+  if (socket.descriptor() >= 0) item->has_descriptor(socket.descriptor());
   item->wake();
   program_.want_notice();
   if (program_.has_completions()) program_.pass_notice_on();

@@ -23,6 +23,12 @@ std::uint32_t Socket::ready() const {
   return events;
 }
 
+int Socket::descriptor() const {
+  const Kind now = kind;
+  const bool tells = now == Kind::kListening || now == Kind::kConnecting || now == Kind::kTcp;
+  return tells ? tcp.get() : -1;
+}
+
 void Socket::clear() {
   kind = Kind::kClosed;
   id = {};

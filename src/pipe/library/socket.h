@@ -70,6 +70,8 @@ struct Socket {
   std::uint64_t under_way() const { return sent - done; }
   // PD_EPOLLIN and the others, of a socket on the pipe.
   std::uint32_t ready() const;
+  // The kernel's descriptor that tells of the socket. -1: it has none, or one that only keeps its port.
+  int descriptor() const;
   // As it was before it was made. The caller has both mutexes that guard it (Program).
   void clear();
   void wake_watches();

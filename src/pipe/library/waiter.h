@@ -104,7 +104,7 @@ auto repeat(Program& program, Socket& socket, int timeout, short events, Attempt
       return result;
     }
     program.ring(true);
-    if (const int error = waiter->sleep(program, socket.tcp.get(), events, deadline)) {
+    if (const int error = waiter->sleep(program, socket.descriptor(), events, deadline)) {
       errno = error;
       return -1;
     }
