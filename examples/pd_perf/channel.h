@@ -49,7 +49,8 @@ class Carrier {
 };
 
 std::unique_ptr<Carrier> make_pipe(int ring_size);
-std::unique_ptr<Carrier> make_sockets();  // TCP, and Unix sockets where an address has a '/'
+// TCP, and Unix sockets where an address has a '/'. `no_delay`: for who waits for an answer to each message.
+std::unique_ptr<Carrier> make_sockets(bool no_delay);
 
 // Prints what failed, with errno, and ends.
 [[noreturn]] void give_up(const char* what);

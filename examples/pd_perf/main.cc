@@ -269,7 +269,8 @@ Options parse_options(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace pd_perf;
   const Options options = parse_options(argc, argv);
-  const auto carrier = options.over == "pipe" ? make_pipe(options.ring) : make_sockets();
+  const auto carrier = options.over == "pipe" ? make_pipe(options.ring)
+                                              : make_sockets(options.command != "bandwidth");
   if (options.command == "serve") {
     serve(*carrier, options);
   } else if (options.command == "bandwidth") {

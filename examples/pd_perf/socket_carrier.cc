@@ -95,6 +95,8 @@ class KernelPoller : public Poller {
 
 class Sockets : public Carrier {
  public:
+  explicit Sockets(bool no_delay) : no_delay_(no_delay) {}
+
   void listen(const std::string& where, int backlog) override {
     const Address address(where);
     if (address.is_unix) ::unlink(where.c_str());
@@ -141,19 +143,20 @@ class Sockets : public Carrier {
     socklen_t size = 0;
   };
 
-  static std::unique_ptr<Channel> make(int socket, std::size_t message, const char* how) {
+  std::unique_ptr<Channel> make(int socket, std::size_t message, const char* how) {
     if (socket < 0) give_up(how);
-    const int on = 1;
+    const int on = no_delay_;
     ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails for Unix sockets
     return std::make_unique<SocketChannel>(socket, message);
   }
+  const bool no_delay_;
   int listener_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<Carrier> make_sockets() {
-  return std::make_unique<Sockets>();
+std::unique_ptr<Carrier> make_sockets(bool no_delay) {
+  return std::make_unique<Sockets>(no_delay);
 }
 
 void give_up(const char* what) {

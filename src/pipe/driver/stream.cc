@@ -95,23 +95,29 @@ void Stream::reset() {
 std::optional<Entry> Stream::next(std::uint32_t longest) {
   const std::lock_guard lock(mutex_);
   if (!can_move()) return std::nullopt;
-  Send& send = sends_.front();
-  const std::uint32_t length = table_.room(std::min(send.left, longest));
-  if (length == 0) return std::nullopt;
+  const std::uint32_t most = table_.room(longest);
+  if (most == 0) return std::nullopt;
+  const std::uint64_t source = sends_.front().offset;
+  std::uint32_t length = 0;
+  // Sends that lie one behind the other are one copy.
+  while (length < most && !sends_.empty() && sends_.front().offset == source + length) {
+    Send& send = sends_.front();
+    const std::uint32_t part = std::min(send.left, most - length);
+    length += part;
+    send.offset += part;
+    send.left -= part;
+    if (send.left != 0) break;
+    sent_.push_back({table_.reserved() + length, send.block});
+    sends_.pop_front();
+  }
   Entry entry;
   entry.type = EntryType::kSend;
-  entry.source = reinterpret_cast<std::uint64_t>(from_->base() + send.offset);
+  entry.source = reinterpret_cast<std::uint64_t>(from_->base() + source);
   entry.destination =
       reinterpret_cast<std::uint64_t>(to_->base() + table_.position(table_.reserved()));
   entry.length = encoded_length(length);
   entry.container = container_;
   entry.sequence = table_.reserve(length);
-  send.offset += length;
-  send.left -= length;
-  if (send.left == 0) {
-    sent_.push_back({table_.reserved(), send.block});
-    sends_.pop_front();
-  }
   return entry;
 }
 
