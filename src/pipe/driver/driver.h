@@ -52,7 +52,6 @@ class Driver {
   // Tells programs what they do not know yet.
   void announce();
 
-  const Pool& pool() const { return pool_; }
   std::size_t connections() const { return connections_.size(); }
 
  private:

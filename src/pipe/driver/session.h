@@ -64,7 +64,6 @@ class Session {
   int queue_descriptor() const { return queues_.get(); }
   int doorbell() const { return doorbell_.get(); }
   int notice() const { return notice_.get(); }
-  std::uint32_t queue_count() const { return count_; }
 
   const std::uint64_t number;
   const Peer peer;

@@ -28,8 +28,6 @@ class Mapping {
     const auto* byte = static_cast<const std::byte*>(address);
     return byte >= base_ && byte < base_ + size_;
   }
-  // Of a parent: it is not there in the child.
-  void forget() { base_ = nullptr; }
 
  private:
   std::byte* base_ = nullptr;

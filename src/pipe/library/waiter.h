@@ -72,8 +72,8 @@ class Patience {
   const Deadline::Clock::time_point end_;
 };
 
-// Repeats `attempt` until it does not fail with EAGAIN, or the time is over. `descriptor()` and
-// `events`: the kernel's, where the socket has one.
+// Repeats `attempt`, which looks for completions, until it does not fail with EAGAIN, or the time is
+// over. `events`: those of the kernel's descriptor, where the socket has one.
 template <typename Attempt>
 auto repeat(Program& program, Socket& socket, int timeout, short events, Attempt attempt)
     -> decltype(attempt()) {
@@ -82,7 +82,6 @@ auto repeat(Program& program, Socket& socket, int timeout, short events, Attempt
   const Deadline deadline(timeout);
   program.ring(true);
   for (Patience patience(socket.patience); patience.wait();) {
-    program.reap();
     result = attempt();
     if (result >= 0 || errno != EAGAIN) return result;
     if (deadline.is_over()) return result;
@@ -92,7 +91,6 @@ auto repeat(Program& program, Socket& socket, int timeout, short events, Attempt
   const Waiter::Registration registration(waiter, socket, program);
   for (;;) {
     program.want_notice();
-    program.reap();
     result = attempt();
     if (result >= 0 || errno != EAGAIN) return result;
     if (deadline.is_over()) {
