@@ -53,7 +53,7 @@ space() {
   spaces+=("$name")
   ip link add "$port" type veth peer name eth0 netns "$name"
   ip link set "$port" master "$lab-$2" up
-  if [[ $# -gt 3 ]]; then bridge vlan add dev "$port" vid "$4" pvid untagged; fi
+  if [[ $# -gt 3 ]]; then command bridge vlan add dev "$port" vid "$4" pvid untagged; fi
   ip -n "$name" link set lo up
   ip -n "$name" address add "$3/24" dev eth0
   ip -n "$name" link set eth0 up
