@@ -1,11 +1,17 @@
 // The driver against programs that do not use PD Lib, and do not behave.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "pipe/engine/software_engine.h"
 #include "played.h"
@@ -144,6 +150,56 @@ TEST_F(DriverTest, ScribbledPositionsHarmNobody) {
   driver_.announce();
   server.reap();
   EXPECT_TRUE(server.of(server_).flags & kEnd);
+}
+
+TEST_F(DriverTest, ANoticeNeverWaits) {
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
+  connect(server, client);
+  // The file is the driver's as well. A count that is full, which takes no more, would keep it waiting.
+  const int notice = server.session()->notice();
+  ASSERT_EQ(::fcntl(notice, F_SETFL, 0), 0);
+  const std::uint64_t full = ~0ULL - 1;
+  [[maybe_unused]] const ssize_t written = ::write(notice, &full, sizeof full);
+  server.want_notice();
+  client.send(client_, block_, 0, 100);
+  work(client);
+  server.reap();
+  EXPECT_EQ(server.of(server_).received, 100U);
+  pollfd readable{notice, POLLIN, 0};
+  EXPECT_EQ(::poll(&readable, 1, 10'000), 1);
+}
+
+TEST_F(DriverTest, WhoNeverStopsSubmittingKeepsNobody) {
+  class Refilling : public SoftwareEngine {
+   public:
+    std::size_t submit(std::span<const Entry> entries) override {
+      if (refill && left > 0) refill();
+      return SoftwareEngine::submit(entries);
+    }
+    std::function<void()> refill;
+    std::size_t left = 8 * std::size_t{kQueueDepth};
+  } engine;
+  Driver driver({}, pool_, engine);
+  PlayedProgram server(driver, network(1, 1)), client(driver, network(2, 2));
+  server.listening(address_of(1, 80));
+  std::vector<std::pair<SocketId, std::uint32_t>> senders;
+  for (int number = 0; number < 2; ++number) {
+    const SocketId id = client.socket();
+    ASSERT_EQ(client.ask(Call::kConnect, id, 0, 0, address_of(1, 80)).error, 0);
+    senders.emplace_back(id, client.ask(Call::kAllocate, id, 0, 4096).number);
+  }
+  const SocketId listener{0, 1};
+  for (int number = 0; number < 2; ++number) {
+    ASSERT_EQ(server.ask(Call::kAccept, listener).error, 0);
+  }
+  std::size_t sent = 0;
+  engine.refill = [&] {
+    while (client.send(senders[sent % 2].first, senders[sent % 2].second, 0, 1)) ++sent;
+    engine.left = sent < engine.left ? engine.left : 0;
+  };
+  engine.refill();
+  client.socket();
+  EXPECT_LE(sent, 3 * std::size_t{kQueueDepth});
 }
 
 TEST_F(DriverTest, CompletionsWaitForRoom) {

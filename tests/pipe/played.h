@@ -194,6 +194,7 @@ class PlayedProgram {
   Queue& queue(std::uint32_t lane) {
     return reinterpret_cast<QueueMemory*>(queues_->base())->queues[lane];
   }
+  void want_notice() { want(reinterpret_cast<QueueMemory*>(queues_->base())->notice_wanted); }
   std::uint32_t lanes() const { return lanes_; }
   const std::shared_ptr<Session>& session() const { return session_; }
   void end() {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 
 #include "pipe/driver/driver.h"
 
@@ -16,7 +15,6 @@ namespace {
 constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that has not been bound
 constexpr std::size_t kMostBacklog = 4096;
 constexpr std::size_t kLargestRing = std::size_t{1} << 30;
-constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
@@ -41,7 +39,7 @@ std::shared_ptr<Session> Driver::open(Peer peer) {
 }
 
 void Driver::close(const std::shared_ptr<Session>& session) {
-  work(session, kAll);
+  work(session, kQueueDepth);  // not more: somebody else may have the queues, and fill them again
   for (const auto& socket : session->sockets()) close_socket(*session, socket, true);
 }
 
@@ -54,7 +52,7 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
     return answer;
   }
   // What the program has submitted before, it has asked for before.
-  work(session, kAll);
+  work(session, kQueueDepth);
   if (request.call == Call::kSocket) {
     if (request.number != AF_INET && request.number != AF_INET6) {
       answer.reply.error = EAFNOSUPPORT;

@@ -26,7 +26,7 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch) {
   const std::size_t size = QueueMemory::size(count);
   UniqueFd queues = sealed_memory("ferry-pipe-queues", size, 0);
   UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  UniqueFd notice(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd notice(new_notice());
   if (!queues || !doorbell || !notice) return false;
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, queues.get(), 0);
   if (memory == MAP_FAILED) return false;
@@ -165,7 +165,7 @@ void Session::announce() {
     if (std::exchange(looked_again, true)) break;
     want(memory_->completions_wait);  // and look again: the program may have made room before
   }
-  if (written && is_wanted(memory_->notice_wanted)) ::eventfd_write(notice_.get(), 1);
+  if (written && is_wanted(memory_->notice_wanted)) give_notice(notice_.get());
 }
 
 bool Session::report(std::uint32_t socket_number, Entry* entry, std::uint32_t* lane) const {

@@ -271,7 +271,7 @@ void Program::reap() {
 }
 
 void Program::pass_notice_on() {
-  if (sleepers != 0) ::eventfd_write(notice_.get(), 1);
+  if (sleepers != 0) pipe::give_notice(notice_.get());
 }
 
 void Program::before_fork() {

@@ -51,7 +51,7 @@ struct ControlRequest {
   char name[16]{};
 };
 
-// kHello: with the queues' memory, the doorbell and the notices' eventfd; number: how many queues.
+// kHello: with the queues' memory, the doorbell and the notices' timer; number: how many queues.
 // kAccept, kRings: with the send and the receive ring.
 // kAllocate: number: of the block, sizes[0]: its offset. kSocket, kAccept: socket.
 struct ControlReply {

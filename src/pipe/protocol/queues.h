@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/timerfd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -137,6 +139,17 @@ class CompletionReader {
  private:
   std::uint64_t next_ = 0;
 };
+
+// A notice is a timer that expires at once. Setting one never waits, whatever another process that has the
+// descriptor does with it; a write to an eventfd does, where that process has cleared O_NONBLOCK.
+inline int new_notice() {
+  return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+}
+inline void give_notice(int notice) {
+  itimerspec at_once{};
+  at_once.it_value.tv_nsec = 1;
+  ::timerfd_settime(notice, TFD_TIMER_ABSTIME, &at_once, nullptr);
+}
 
 // Who is about to sleep says so first, and looks once more before it does; who has written something
 // asks by this. Both change the same word, so one of the two sees what the other has done.
