@@ -277,6 +277,68 @@ TEST_F(DriverTest, ABacklogHasAnEnd) {
   EXPECT_EQ(connect_one(), kForeign);
 }
 
+TEST_F(DriverTest, WhoListensNoMoreByTcpGetsNoConnections) {
+  const auto of_server = network(1, 1);
+  PlayedProgram server(driver_, of_server), client(driver_, network(2, 2));
+  server.listening(address_of(1, 80));
+  of_server->is_listening = false;
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, kForeign);
+  of_server->is_listening = true;
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, 0);
+}
+
+TEST_F(DriverTest, AnAddressHasOneListenerOfANetwork) {
+  const auto shared = network(1, 1);
+  PlayedProgram first(driver_, shared), second(driver_, shared);
+  first.listening(address_of(1, 80));
+  const SocketId id = second.socket();
+  ASSERT_EQ(second.ask(Call::kBind, id, 0, 0, address_of(1, 80)).error, 0);
+  EXPECT_EQ(second.ask(Call::kListen, id, 1).error, EADDRINUSE);
+  first.end();
+  EXPECT_EQ(second.ask(Call::kListen, id, 1).error, 0);
+}
+
+TEST_F(DriverTest, AContainerHasSoManySockets) {
+  Driver::Settings settings;
+  settings.most_sockets_of_container = 3;
+  Driver driver(settings, pool_, engine_);
+  const auto shared = network(1, 1);
+  PlayedProgram first(driver, shared), second(driver, shared), other(driver, network(2, 2));
+  const SocketId id = first.socket();
+  first.socket();
+  second.socket();
+  EXPECT_EQ(second.ask(Call::kSocket, {}, AF_INET).error, EMFILE);
+  EXPECT_EQ(other.ask(Call::kSocket, {}, AF_INET).error, 0);
+  first.ask(Call::kClose, id);
+  EXPECT_EQ(second.ask(Call::kSocket, {}, AF_INET).error, 0);
+  second.end();
+  EXPECT_EQ(first.ask(Call::kSocket, {}, AF_INET).error, 0);
+}
+
+TEST_F(DriverTest, ABacklogKeepsAContainersShareOfConnections) {
+  Driver::Settings settings;
+  settings.most_waiting_of_container = 2;
+  Driver driver(settings, pool_, engine_);
+  PlayedProgram server(driver, network(1, 1)), client(driver, network(2, 2));
+  const SocketId one = server.listening(address_of(1, 80)),
+                 two = server.listening(address_of(1, 81));
+  // Closed at once: the connection waits still.
+  const auto connect_to = [&](std::uint16_t port) {
+    const SocketId id = client.socket();
+    const int error = client.ask(Call::kConnect, id, 0, 0, address_of(1, port)).error;
+    client.ask(Call::kClose, id);
+    return error;
+  };
+  EXPECT_EQ(connect_to(80), 0);
+  EXPECT_EQ(connect_to(81), 0);
+  EXPECT_EQ(connect_to(80), ECONNREFUSED);
+  EXPECT_EQ(server.ask(Call::kAccept, one).error, 0);
+  EXPECT_EQ(connect_to(80), 0);
+  EXPECT_EQ(connect_to(81), ECONNREFUSED);
+  server.ask(Call::kClose, two);
+  EXPECT_EQ(connect_to(80), 0);
+}
+
 TEST_F(DriverTest, AListenerThatClosesEndsWhatWaits) {
   PlayedProgram server(driver_, network(1, 1)), client(driver_, network(2, 2));
   const SocketId listener = server.listening(address_of(1, 80));

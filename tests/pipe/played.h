@@ -41,9 +41,9 @@ class PlayedNetwork : public NetworkNamespace {
     return Route{has(address), domain_, own_};
   }
   bool has_bound(int, const SocketAddress&) override { return is_bound; }
-  bool listens(int) override { return true; }
+  bool listens(int) override { return is_listening; }
 
-  bool is_bound = true;
+  bool is_bound = true, is_listening = true;
 
  private:
   const std::uint64_t id_;

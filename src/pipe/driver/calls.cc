@@ -23,7 +23,8 @@ std::shared_ptr<Container> Driver::container_of(const Peer& peer) {
   auto container = entry.lock();
   if (!container) {
     container = std::make_shared<Container>(
-        Container{next_container_++, std::make_shared<Account>(settings_.container_limit)});
+        Container{next_container_++, std::make_shared<Account>(settings_.container_limit),
+                  settings_.most_sockets_of_container});
     entry = container;
   }
   return container;
@@ -135,13 +136,15 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
   if (!network.listens(socket->bound.get())) return EACCES;
   const auto domain = is_any(socket->local) ? std::nullopt : network.domain_of(socket->local);
   const auto [first, last] = listeners_.equal_range(socket->local.port);
-  for (auto listener = first; domain && listener != last; ++listener) {
+  for (auto listener = first; listener != last; ++listener) {
     const auto other = listener->second.session.lock();
-    if (!other || other->peer.network->id() == network.id()) continue;
-    if (listener->second.socket->local == socket->local &&
-        other->peer.network->domain_of(socket->local) == domain) {
-      return EADDRINUSE;  // another container of the network has the address as well
-    }
+    const Socket& theirs = *listener->second.socket;
+    if (!other || !(theirs.local == socket->local)) continue;
+    NetworkNamespace& their_network = *other->peer.network;
+    // Of the same network: by SO_REUSEPORT. Else another container of the layer-2 domain has the address as well.
+    const bool meet = their_network.id() == network.id() ||
+                      (domain && their_network.domain_of(socket->local) == domain);
+    if (meet && their_network.listens(theirs.bound.get())) return EADDRINUSE;
   }
   socket->state = Socket::State::kListening;
   listeners_.emplace(socket->local.port, Listener{session, socket});
@@ -163,6 +166,8 @@ const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const S
     const bool exactly = socket->local.ip == to.ip;
     if (!exactly && !is_any(socket->local)) continue;
     NetworkNamespace& theirs = *session->peer.network;
+    // shutdown() of a TCP socket, which the program has as well, gives the port to whoever binds it next.
+    if (!theirs.listens(socket->bound.get())) continue;
     const bool reached =
         route->own ? theirs.id() == network.id() : theirs.domain_of(to) == route->domain;
     if (reached && (found == nullptr || exactly)) found = &listener->second;
@@ -192,7 +197,9 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     error = kForeign;
     return answer;
   }
-  if (listener->socket->waiting.size() >= listener->socket->backlog) {
+  const auto server = listener->session.lock();
+  if (listener->socket->waiting.size() >= listener->socket->backlog ||
+      server->container->waiting >= settings_.most_waiting_of_container) {
     error = ECONNREFUSED;
     return answer;
   }
@@ -216,7 +223,6 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
   session->connect(socket, connection, 0);
   answer.reply.local = source;
   answer.reply.peer = to;
-  const auto server = listener->session.lock();
   server->enqueue(*listener->socket, connection);
   mark({server, listener->socket->id});
   return answer;
@@ -246,7 +252,7 @@ Driver::Answer Driver::accept(const std::shared_ptr<Session>& session, Socket& l
     session->remove_socket(*socket);
     return answer;
   }
-  listener.waiting.pop_front();
+  session->dequeue(listener);
   connection->streams[0]->set_receiver({session, socket->id});
   connection->streams[0]->set_receive_ring(socket->rings[1]);
   session->connect(*socket, connection, 1);

@@ -26,6 +26,8 @@ class Driver {
     std::uint32_t queues = 1;                            // for each program: one for each processor
     std::size_t container_limit = std::size_t{1} << 30;  // of a container's rings
     std::size_t most_sessions_of_container = 1024;
+    std::size_t most_sockets_of_container = 16384;
+    std::size_t most_waiting_of_container = 4096;  // connections that nobody has accepted
   };
 
   Driver(Settings settings, Pool& pool, Engine& engine);

@@ -41,6 +41,7 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch) {
 }
 
 std::shared_ptr<Socket> Session::add_socket() {
+  if (container->sockets >= container->most_sockets) return nullptr;
   const std::lock_guard lock(sockets_mutex_);
   if (unused_.empty()) {
     if (sockets_.size() == kMostSockets) return nullptr;
@@ -51,6 +52,7 @@ std::shared_ptr<Socket> Session::add_socket() {
   socket->id = {unused_.back(), next_generation_++};
   unused_.pop_back();
   sockets_[socket->id.number] = socket;
+  ++container->sockets;
   return socket;
 }
 
@@ -58,6 +60,8 @@ void Session::remove_socket(const Socket& socket) {
   const std::lock_guard lock(sockets_mutex_);
   if (sockets_[socket.id.number].get() != &socket) return;
   unused_.push_back(socket.id.number);
+  --container->sockets;
+  container->waiting -= socket.waiting.size();
   sockets_[socket.id.number].reset();
 }
 
@@ -95,6 +99,13 @@ void Session::enqueue(Socket& socket, std::shared_ptr<Connection> connection) {
   const std::lock_guard lock(sockets_mutex_);
   socket.waiting.push_back(std::move(connection));
   ++socket.come;
+  ++container->waiting;
+}
+
+void Session::dequeue(Socket& socket) {
+  const std::lock_guard lock(sockets_mutex_);
+  socket.waiting.pop_front();
+  --container->waiting;
 }
 
 Session::Place Session::place(SocketId id, std::uint32_t lane) const {

@@ -30,6 +30,10 @@ struct Peer {
 struct Container {
   std::uint16_t id;
   std::shared_ptr<Account> account;
+  const std::size_t most_sockets;
+  // The thread of the control calls counts.
+  std::size_t sockets = 0;
+  std::size_t waiting = 0;  // in the backlogs of its listeners
 };
 
 struct Socket {
@@ -78,6 +82,8 @@ class Session {
   void connect(Socket& socket, std::shared_ptr<Connection> connection, int side);
   // A connection has come for a listening socket.
   void enqueue(Socket& socket, std::shared_ptr<Connection> connection);
+  // The one that has waited longest is accepted.
+  void dequeue(Socket& socket);
   struct Place {
     std::shared_ptr<Connection>
         connection;  // null: the program has no such socket, or it is not connected
