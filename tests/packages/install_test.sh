@@ -159,7 +159,16 @@ says '^[1-9][0-9]* bytes$' "$ferry" run --netdev lo -- "$work/user"
 
 # The program of docs/pipe.md, and a peer of the kernel's sockets, which it reaches by TCP.
 awk '/^```c$/ { within = 1; next } /^```$/ { within = 0 } within' "$repository/docs/pipe.md" >"$work/pipe.c"
-sed -i 's/10\.99\.0\.1/127.0.0.1/' "$work/pipe.c"
+python3 -c 'import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+peer = server.accept()[0]
+peer.sendall(peer.recv(5).upper())' >"$work/served" &
+for ((i = 0; i < 1000; i++)); do
+  if [[ -s $work/served ]]; then break; fi
+  sleep 0.01
+done
+sed -i "s/10\.99\.0\.1/127.0.0.1/; s/htons(5000)/htons($(<"$work/served"))/" "$work/pipe.c"
 # shellcheck disable=SC2046 # flags are words
 cc -Wall -Werror $(pkg-config --cflags ferry-pipe) -o "$work/pipe" "$work/pipe.c" $(pkg-config --libs ferry-pipe) ||
   fail 'the program of docs/pipe.md does not compile'
@@ -167,13 +176,8 @@ says "^ferry-piped $version \(build [0-9a-f]{40}\)$" "$root/usr/sbin/ferry-piped
 export FERRY_PIPE_SOCKET=$work/pipe.sock LD_LIBRARY_PATH=$root/usr/lib
 "$root/usr/sbin/ferry-piped" --socket "$FERRY_PIPE_SOCKET" 2>"$work/piped.log" &
 piped=$!
-python3 -c 'import socket
-server = socket.create_server(("127.0.0.1", 5000))
-print(flush=True)
-peer = server.accept()[0]
-peer.sendall(peer.recv(5).upper())' >"$work/served" &
 for ((i = 0; i < 1000; i++)); do
-  if [[ -S $FERRY_PIPE_SOCKET && -s $work/served ]] || ! kill -0 $piped; then break; fi
+  if [[ -S $FERRY_PIPE_SOCKET ]] || ! kill -0 $piped; then break; fi
   sleep 0.01
 done
 says '^HELLO$' "$work/pipe"
