@@ -54,6 +54,7 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/libferry-pipe.so
 /usr/lib/libferry-pipe.so.1
 /usr/lib/libferry-pipe.so.1.0.0
+/usr/lib/pkgconfig/ferry-pipe.pc
 /usr/lib/systemd/system/ferry-piped.service
 /usr/lib/systemd/system/ferryd.service
 /usr/sbin/ferry-get-criu
@@ -87,7 +88,6 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man8/ferry-get-criu.8
 /usr/share/man/man8/ferry-piped.8
 /usr/share/man/man8/ferryd.8
-/usr/share/pkgconfig/ferry-pipe.pc
 /usr/share/pkgconfig/ferry.pc
 /usr/share/zsh/vendor-completions/_ferry
 FILES
@@ -131,7 +131,7 @@ says 'Usage: ferry-get-criu' "$root/usr/sbin/ferry-get-criu" --help
 # shellcheck disable=SC2016 # expanded by the program
 says "^$root/usr/lib/ferry/libferry.so$" "$ferry" run -- sh -c 'echo $LD_PRELOAD'
 says '^wrote ' "$ferry" cdi generate --library-dir "$work/cdi" --output "$work/cdi.json"
-export PKG_CONFIG_PATH=$root/usr/share/pkgconfig
+export PKG_CONFIG_PATH=$root/usr/share/pkgconfig:$root/usr/lib/pkgconfig
 says '^-I.*/usr/share/pkgconfig/../../include' pkg-config --cflags ferry
 
 # A program of a user's that hands its contexts on: compiled with what is installed, linked with nothing of Ferry's.
