@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "store/image_reader.h"
+#include "store/manifest.h"
+
+namespace ferry::store {
+
+// A complete checkpoint, to be read: its folder stays open, so that all that is read is of one checkpoint.
+class Checkpoint {
+ public:
+  // Reads the manifest. Throws Failure.
+  explicit Checkpoint(const std::string& path);
+
+  const Manifest& manifest() const { return manifest_; }
+  // As the function of the same name.
+  void read_image(std::size_t program, const TakesPiece& take) const;
+  // Reads every byte. Throws Failure, which names the first file that is not as it was written.
+  void verify() const;
+
+ private:
+  const std::string path_;
+  const UniqueFd folder_;
+  Manifest manifest_;
+};
+
+}  // namespace ferry::store

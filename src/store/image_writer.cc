@@ -1,0 +1,93 @@
+#include "store/image_writer.h"
+
+#include <fmt/core.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/failure.h"
+#include "store/files.h"
+
+namespace ferry::store {
+namespace {
+
+constexpr int kLevel = 1;  // faster than a disk
+
+}  // namespace
+
+ImageWriter::ImageWriter(const UniqueFd& folder, std::string path, std::string prefix,
+                         std::uint64_t shard_bytes)
+    : folder_(folder),
+      path_(std::move(path)),
+      prefix_(std::move(prefix)),
+      shard_bytes_(shard_bytes),
+      zstd_(::ZSTD_createCCtx(), ::ZSTD_freeCCtx),
+      buffer_(::ZSTD_CStreamOutSize()) {
+  if (zstd_ == nullptr) throw std::bad_alloc();
+  ::ZSTD_CCtx_setParameter(zstd_.get(), ZSTD_c_compressionLevel, kLevel);
+  ::ZSTD_CCtx_setParameter(zstd_.get(), ZSTD_c_checksumFlag, 1);
+}
+
+ImageWriter::~ImageWriter() = default;
+
+void ImageWriter::begin_file(const std::string& name, mode_t mode) {
+  if (!is_plain_name(name))
+    throw Failure("the image has a file of the name '" + printable(name) + "'");
+  files_.push_back({name, mode, 0});
+}
+
+void ImageWriter::write(std::span<const std::byte> content) {
+  files_.back().bytes += content.size();
+  while (!content.empty()) {
+    if (!file_) begin_shard();
+    Shard& shard = shards_.back();
+    const auto piece =
+        content.first(std::min<std::uint64_t>(content.size(), shard_bytes_ - shard.content));
+    compress(piece, false);
+    shard.content += piece.size();
+    content = content.subspan(piece.size());
+    if (shard.content == shard_bytes_) end_shard();
+  }
+}
+
+void ImageWriter::end() {
+  if (file_) end_shard();
+  has_ended_ = true;
+}
+
+void ImageWriter::begin_shard() {
+  const std::string name = fmt::format("{}-{:06}.zst", prefix_, shards_.size());
+  file_ = make_file(folder_, path_ + "/" + name, name);
+  digest_ = std::make_unique<Digest>();
+  shards_.push_back({name, 0, 0, {}});
+}
+
+void ImageWriter::compress(std::span<const std::byte> content, bool is_end) {
+  Shard& shard = shards_.back();
+  const std::string path = path_ + "/" + shard.file;
+  ZSTD_inBuffer in{content.data(), content.size(), 0};
+  for (std::size_t left = 1; in.pos < in.size || (is_end && left != 0);) {
+    ZSTD_outBuffer out{buffer_.data(), buffer_.size(), 0};
+    left = ::ZSTD_compressStream2(zstd_.get(), &out, &in, is_end ? ZSTD_e_end : ZSTD_e_continue);
+    if (::ZSTD_isError(left) != 0) {
+      throw Failure(
+          fmt::format("cannot compress {}: {}", printable(path), ::ZSTD_getErrorName(left)));
+    }
+    const auto compressed = std::span(std::as_const(buffer_)).first(out.pos);
+    digest_->add(compressed);
+    write_all(file_, compressed, path);
+    shard.stored += compressed.size();
+  }
+}
+
+void ImageWriter::end_shard() {
+  compress({}, true);
+  Shard& shard = shards_.back();
+  sync(file_, path_ + "/" + shard.file);
+  shard.sha256 = digest_->text();
+  file_.reset();
+}
+
+}  // namespace ferry::store

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "store/digest.h"
+#include "store/manifest.h"
+
+struct ZSTD_CCtx_s;
+
+namespace ferry::store {
+
+// Writes the image of a program into shards, as it comes: nothing is kept in memory but a buffer. One thread; the
+// images of several programs may be written at the same time.
+class ImageWriter {
+ public:
+  // `folder` is open at `path`. `prefix`: with which the names of the shards begin.
+  ImageWriter(const UniqueFd& folder, std::string path, std::string prefix,
+              std::uint64_t shard_bytes);
+  ImageWriter(const ImageWriter&) = delete;
+  ~ImageWriter();
+
+  // Throw Failure. After that the checkpoint cannot be completed.
+  void begin_file(const std::string& name, mode_t mode);
+  void write(std::span<const std::byte> content);  // of the file that was begun last
+  // All is there, and durable but for the folder.
+  void end();
+
+  const std::vector<ImageFile>& files() const { return files_; }
+  const std::vector<Shard>& shards() const { return shards_; }
+  bool has_ended() const { return has_ended_; }
+
+ private:
+  void begin_shard();
+  void compress(std::span<const std::byte> content, bool is_end);
+  void end_shard();
+
+  const UniqueFd& folder_;
+  const std::string path_, prefix_;
+  const std::uint64_t shard_bytes_;
+  const std::unique_ptr<ZSTD_CCtx_s, std::size_t (*)(ZSTD_CCtx_s*)> zstd_;
+  std::vector<std::byte> buffer_;
+  std::vector<ImageFile> files_;
+  std::vector<Shard> shards_;
+  UniqueFd file_;  // of the shard that is being written
+  std::unique_ptr<Digest> digest_;
+  bool has_ended_ = false;
+};
+
+}  // namespace ferry::store

@@ -1,0 +1,164 @@
+#include "store/manifest.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/failure.h"
+#include "base/json_text.h"
+#include "store/digest.h"
+#include "store/files.h"
+
+namespace ferry::store {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kIndent = 1;
+constexpr mode_t kModeBits = 07777;
+
+json to_json(const Program& program) {
+  json files = json::array(), shards = json::array();
+  for (const auto& file : program.files) {
+    files.push_back({{"name", file.name}, {"mode", file.mode}, {"bytes", file.bytes}});
+  }
+  for (const auto& shard : program.shards) {
+    shards.push_back({{"file", shard.file},
+                      {"stored_bytes", shard.stored},
+                      {"content_bytes", shard.content},
+                      {"sha256", shard.sha256}});
+  }
+  return {{"name", program.name},
+          {"host", program.host},
+          {"facts", program.facts},
+          {"files", std::move(files)},
+          {"shards", std::move(shards)}};
+}
+
+json to_json(const Manifest& manifest) {
+  json programs = json::array();
+  for (const auto& program : manifest.programs) programs.push_back(to_json(program));
+  return {{"id", manifest.id},
+          {"made", manifest.made},
+          {"version", manifest.version},
+          {"programs", std::move(programs)}};
+}
+
+std::string whole_text(unsigned format, const json& checkpoint) {
+  const json whole{
+      {"format", format}, {"checkpoint", checkpoint}, {"sha256", digest_of(json_text(checkpoint))}};
+  return json_text(whole, kIndent) + "\n";
+}
+
+std::uint64_t number(const json& value) {
+  if (!value.is_number_unsigned()) throw Failure("a size is no number");
+  return value.get<std::uint64_t>();
+}
+
+// The sum, of numbers that somebody else has written.
+template <typename Each>
+std::uint64_t sum_of(const std::vector<Each>& all, std::uint64_t Each::*part) {
+  std::uint64_t sum = 0;
+  for (const auto& each : all) {
+    if (each.*part > std::numeric_limits<std::uint64_t>::max() - sum)
+      throw Failure("its sizes have no sum");
+    sum += each.*part;
+  }
+  return sum;
+}
+
+Program program_of(const json& value, std::set<std::string>* names_of_shards) {
+  Program program;
+  program.name = value.at("name").get<std::string>();
+  program.host = value.at("host").get<std::string>();
+  program.facts = value.at("facts");
+  std::set<std::string> names;
+  for (const auto& file : value.at("files")) {
+    const std::uint64_t mode = number(file.at("mode"));
+    program.files.push_back(
+        {file.at("name").get<std::string>(), static_cast<mode_t>(mode), number(file.at("bytes"))});
+    const std::string& name = program.files.back().name;
+    if (!is_plain_name(name) || !names.insert(name).second || mode > kModeBits) {
+      throw Failure("a file of an image has no name that can be");
+    }
+  }
+  for (const auto& shard : value.at("shards")) {
+    program.shards.push_back({shard.at("file").get<std::string>(), number(shard.at("stored_bytes")),
+                              number(shard.at("content_bytes")),
+                              shard.at("sha256").get<std::string>()});
+    const std::string& name = program.shards.back().file;
+    if (!is_plain_name(name) || name == kManifest || !names_of_shards->insert(name).second) {
+      throw Failure("a shard has no name that can be");
+    }
+  }
+  if (sum_of(program.files, &ImageFile::bytes) != sum_of(program.shards, &Shard::content)) {
+    throw Failure("its shards do not have what its images have");
+  }
+  return program;
+}
+
+Manifest manifest_of(const json& value) {
+  Manifest manifest;
+  manifest.id = value.at("id").get<std::string>();
+  manifest.made = value.at("made").get<std::string>();
+  manifest.version = value.at("version").get<std::string>();
+  std::set<std::string> names_of_shards;
+  for (const auto& program : value.at("programs")) {
+    manifest.programs.push_back(program_of(program, &names_of_shards));
+  }
+  if (!is_id(manifest.id) || manifest.programs.empty()) throw Failure("it is of no checkpoint");
+  return manifest;
+}
+
+}  // namespace
+
+std::uint64_t Manifest::content() const {
+  std::uint64_t sum = 0;
+  for (const auto& program : programs) sum += sum_of(program.shards, &Shard::content);
+  return sum;
+}
+
+std::uint64_t Manifest::stored() const {
+  std::uint64_t sum = 0;
+  for (const auto& program : programs) sum += sum_of(program.shards, &Shard::stored);
+  return sum;
+}
+
+std::string to_text(const Manifest& manifest) {
+  try {
+    return whole_text(kFormat, to_json(manifest));
+  } catch (const json::exception&) {
+    throw Failure("a name in the checkpoint is not UTF-8");
+  }
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  const std::string file = printable(path);
+  const json whole = json_or_discarded(text);
+  if (!whole.is_object() || !whole.contains("format") || !whole["format"].is_number_unsigned()) {
+    throw Failure(file + " is damaged: it is no manifest");
+  }
+  if (const auto format = whole["format"].get<std::uint64_t>(); format != kFormat) {
+    throw Failure(fmt::format("{} has the format {}, and this version of Ferry reads format {}",
+                              file, format, kFormat));
+  }
+  try {
+    const json& checkpoint = whole.at("checkpoint");
+    // The text as it was written, so that there is no byte that may differ.
+    if (whole_text(kFormat, checkpoint) != text) throw Failure("its digest is another one");
+    return manifest_of(checkpoint);
+  } catch (const json::exception&) {
+    throw Failure(file + " is damaged: a field is not what it should be");
+  } catch (const Failure& failure) {
+    throw Failure(fmt::format("{} is damaged: {}", file, failure.what()));
+  }
+}
+
+bool is_id(const std::string& text) {
+  return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+}  // namespace ferry::store

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What a checkpoint consists of: the file manifest.json of its folder, the last that is written (docs/checkpoint.md).
+namespace ferry::store {
+
+inline constexpr char kManifest[] = "manifest.json";
+inline constexpr unsigned kFormat = 1;
+
+// A file of the folder: one zstd frame, with a part of the image of a program.
+struct Shard {
+  std::string file;           // its name
+  std::uint64_t stored = 0;   // bytes of the file
+  std::uint64_t content = 0;  // bytes that it decompresses to
+  std::string sha256;         // of the file
+
+  bool operator==(const Shard&) const = default;
+};
+
+// A file of a program's image. The contents of all, one after the other, are what its shards decompress to.
+struct ImageFile {
+  std::string name;
+  mode_t mode = 0600;
+  std::uint64_t bytes = 0;
+
+  bool operator==(const ImageFile&) const = default;
+};
+
+struct Program {
+  std::string name, host;  // host: where it ran
+  nlohmann::json facts =
+      nlohmann::json::object();  // what a restart has to know; the store does not look into it
+  std::vector<ImageFile> files;
+  std::vector<Shard> shards;
+
+  bool operator==(const Program&) const = default;
+};
+
+struct Manifest {
+  std::string id;       // that of the checkpoint
+  std::string made;     // "2026-11-28T13:04:05.678Z"
+  std::string version;  // of the Ferry that made it
+  std::vector<Program> programs;
+
+  bool operator==(const Manifest&) const = default;
+
+  std::uint64_t content() const;  // bytes of all images
+  std::uint64_t stored() const;   // bytes of all shards
+};
+
+// With a digest of itself. Throws Failure for names that are not UTF-8.
+std::string to_text(const Manifest& manifest);
+// Throws Failure, which says what is wrong with `text`, the content of `path`.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+
+// 16 hexadecimal digits, as ids of moves.
+bool is_id(const std::string& text);
+
+}  // namespace ferry::store

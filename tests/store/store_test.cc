@@ -1,0 +1,199 @@
+#include "store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "made.h"
+#include "temporary.h"
+
+namespace ferry::store {
+namespace {
+
+using ferry::test::failure_of;
+using ferry::test::Folder;
+using test::Files;
+using test::make;
+using test::noise;
+using test::read;
+using ::testing::HasSubstr;
+
+constexpr char kId[] = "00000000000000aa", kOther[] = "00000000000000bb";
+
+std::vector<std::string> ids(const std::string& directory) {
+  std::vector<std::string> ids;
+  for (const auto& entry : Store(directory).list()) ids.push_back(entry.id);
+  return ids;
+}
+
+TEST(Store, GivesBackWhatWasWritten) {
+  const Folder folder;
+  const Files first{{"core-1.img", "abc"}, {"empty", ""}, {"pages-1.img", noise(10000, 1)}};
+  const Files second{{"core-1.img", std::string(5000, 'x')}};
+  const Manifest made = make(folder.path(), kId, {first, second}, 4096);
+  EXPECT_EQ(made.content(), 15003u);
+  EXPECT_EQ(made.programs[0].shards.size(), 3u);
+  const Checkpoint checkpoint = Store(folder.path()).open(kId);
+  EXPECT_EQ(checkpoint.manifest(), made);
+  EXPECT_EQ(read(checkpoint, 0), first);
+  EXPECT_EQ(read(checkpoint, 1), second);
+  checkpoint.verify();
+}
+
+TEST(Store, AnImageMayBeEmpty) {
+  const Folder folder;
+  const Files none, empty{{"a", ""}, {"b", ""}};
+  make(folder.path(), kId, {none, empty}, 4096);
+  const Checkpoint checkpoint = Store(folder.path()).open(kId);
+  EXPECT_EQ(read(checkpoint, 0), none);
+  EXPECT_EQ(read(checkpoint, 1), empty);
+  checkpoint.verify();
+}
+
+// Each length around the end of a shard, and of the buffers of zstd.
+TEST(Store, FilesEndAnywhereInShards) {
+  const Folder folder;
+  for (const std::size_t size : {1u, 4095u, 4096u, 4097u, 131071u, 131072u, 131073u, 262144u}) {
+    const Files files{{"a", noise(size, 2)}, {"b", std::string(size, 'b')}, {"c", "c"}};
+    make(folder.path(), kId, {files}, 131072);
+    const Checkpoint checkpoint = Store(folder.path()).open(kId);
+    EXPECT_EQ(read(checkpoint, 0), files) << size;
+    checkpoint.verify();
+    Store(folder.path()).remove(kId);
+  }
+}
+
+TEST(Store, NobodyElseMayRead) {
+  const Folder folder;
+  const mode_t mask = ::umask(0);
+  make(folder.path(), kId, {{{"a", "secret"}}}, 4096);
+  ::umask(mask);
+  struct stat facts {};
+  ASSERT_EQ(::stat(folder.path(kId).c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700u);
+  for (const auto& file : std::filesystem::directory_iterator(folder.path(kId))) {
+    ASSERT_EQ(::stat(file.path().c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 07777, 0600u) << file.path();
+  }
+}
+
+TEST(Store, TheLatestIsTheLast) {
+  const Folder folder;
+  for (const char* id : {"00000000000000cc", "00000000000000aa", "00000000000000bb"}) {
+    make(folder.path(), id, {{{"a", "a"}}}, 4096);
+  }
+  folder.write("notes.txt", "of somebody else");
+  EXPECT_EQ(ids(folder.path()),
+            (std::vector<std::string>{"00000000000000cc", "00000000000000aa", "00000000000000bb"}));
+}
+
+TEST(Store, WhatIsNotCompleteIsNoCheckpoint) {
+  const Folder folder;
+  {
+    NewCheckpoint fresh(folder.path(), kId);
+    test::write_image(fresh.add_image(), {{"a", "a"}});
+    const auto entries = Store(folder.path()).list();
+    ASSERT_EQ(entries.size(), 1u);
+    EXPECT_TRUE(entries[0].is_partial);
+    EXPECT_FALSE(entries[0].manifest);
+    EXPECT_EQ(entries[0].problem, folder.path(kId) + ".partial is not complete");
+    EXPECT_THAT(failure_of([&] { Store(folder.path()).open(kId); }),
+                HasSubstr("has no complete checkpoint '00000000000000aa'"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Store, AnImageWithoutEndIsNotCompleted) {
+  const Folder folder;
+  NewCheckpoint fresh(folder.path(), kId);
+  fresh.add_image().begin_file("a", 0600);
+  EXPECT_EQ(failure_of([&] { fresh.complete("1", {test::program("p")}); }),
+            "the image of a program has no end");
+  EXPECT_THAT(failure_of([&] { fresh.complete("1", {}); }), HasSubstr("of other programs"));
+}
+
+// A process that ends in the middle leaves a partial checkpoint, which `rm` deletes.
+TEST(Store, WhatAKilledWriterLeavesCanBeDeleted) {
+  const Folder folder;
+  make(folder.path(), kOther, {{{"a", "a"}}}, 4096);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    NewCheckpoint fresh(folder.path(), kId, 4096);
+    auto& image = fresh.add_image();
+    image.begin_file("a", 0600);
+    image.write(test::bytes_of(noise(10000, 3)));
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder.path(std::string(kId) + ".partial")));
+  EXPECT_EQ(ids(folder.path()), (std::vector<std::string>{kOther, kId}));
+  Store(folder.path()).remove(kId);
+  EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kOther});
+  Store(folder.path()).open(kOther).verify();
+}
+
+TEST(Store, AFullDiskFailsAndLeavesTheOthers) {
+  const Folder folder;
+  make(folder.path(), kOther, {{{"a", "a"}}}, 4096);
+  for (const rlim_t limit : {0u, 1u, 100u, 5000u}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::signal(SIGXFSZ, SIG_IGN);  // write() gives EFBIG
+      const rlimit files{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &files);
+      const std::string failure = failure_of([&] {
+        make(folder.path(), kId, {{{"a", noise(10000, 4)}}}, 1 << 20);
+      });
+      ::_exit(failure == "cannot write " + folder.path(kId) +
+                             ".partial/0000-000000.zst: " + "File too large"
+                  ? 0
+                  : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << limit;
+    EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kOther}) << limit;
+  }
+}
+
+TEST(Store, DeletesWholeCheckpoints) {
+  const Folder folder;
+  make(folder.path(), kId, {{{"a", "a"}}}, 4096);
+  make(folder.path(), kOther, {{{"a", "a"}}}, 4096);
+  Store(folder.path()).remove(kId);
+  EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kOther});
+  for (const char* id : {kId, "..", ".", "", "notes", "../x"}) {
+    EXPECT_THAT(failure_of([&] { Store(folder.path()).remove(id); }),
+                HasSubstr("has no checkpoint"))
+        << id;
+  }
+  EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kOther});
+}
+
+TEST(Store, AnIdIsTakenOnce) {
+  const Folder folder;
+  const NewCheckpoint fresh(folder.path(), kId);
+  EXPECT_EQ(failure_of([&] { NewCheckpoint(folder.path(), kId); }),
+            "cannot make " + folder.path(kId) + ".partial: File exists");
+  EXPECT_EQ(failure_of([&] { NewCheckpoint(folder.path(), "../../etc"); }),
+            "'../../etc' is no id of a checkpoint");
+}
+
+TEST(Store, ADirectoryThatIsNotThere) {
+  const Folder folder;
+  const std::string there = folder.path("none");
+  EXPECT_EQ(failure_of([&] { Store(there).list(); }),
+            "cannot read " + there + ": No such file or directory");
+  EXPECT_EQ(failure_of([&] { NewCheckpoint(there, kId); }),
+            "cannot make " + there + "/" + kId + ".partial: No such file or directory");
+}
+
+}  // namespace
+}  // namespace ferry::store
