@@ -15,6 +15,7 @@
 #include "base/command_line.h"
 #include "cli/cdi.h"
 #include "cli/certificates.h"
+#include "cli/checkpoints.h"
 #include "cli/client.h"
 #include "cli/doctor/doctor.h"
 #include "cli/history.h"
@@ -271,6 +272,32 @@ void add_host(CLI::App& app, Commands& commands) {
                [options] { return cli::host_join(options->file, options->tls, options->replace); });
 }
 
+void add_checkpoints(CLI::App& app, Commands& commands) {
+  struct Options {
+    std::string directory, id;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* checkpoints = app.add_subcommand("checkpoints", "lists the checkpoints in a directory");
+  // Where an argument is required, CLI11 takes the name of a subcommand for it: `verify --help` too.
+  checkpoints->add_option("DIR", options->directory, "where checkpoints are (required)");
+  checkpoints->add_flag("--json", options->json, "print as JSON");
+  const auto directory = [options] {
+    if (options->directory.empty()) {
+      throw ferry::Failure("DIR is required; see: ferry checkpoints --help");
+    }
+    return options->directory;
+  };
+  auto* verify = checkpoints->add_subcommand(
+      "verify", "reads every byte of checkpoints, and says which file is damaged");
+  verify->add_option("ID", options->id, "of one checkpoint (default: all that are complete)");
+  commands.add(verify, [=] { return cli::checkpoints_verify(directory(), options->id); });
+  auto* remove = checkpoints->add_subcommand("rm", "deletes a checkpoint");
+  remove->add_option("ID", options->id, "of the checkpoint")->required();
+  commands.add(remove, [=] { return cli::checkpoints_remove(directory(), options->id); });
+  commands.add(checkpoints, [=] { return cli::checkpoints(directory(), options->json); });
+}
+
 void add_doctor(CLI::App& app, Commands& commands) {
   struct Options {
     std::vector<std::string> hosts;
@@ -332,7 +359,7 @@ int command(int argc, char** argv) {
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");
   Commands commands;
   for (const auto add : {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host,
-                         add_doctor, add_cdi}) {
+                         add_checkpoints, add_doctor, add_cdi}) {
     add(app, commands);
   }
   if (argc < 2) {

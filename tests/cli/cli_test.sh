@@ -4,6 +4,8 @@
 set -euo pipefail
 
 readonly ferry=$1
+here=$(dirname "$(readlink -f "$0")")
+readonly here repository=${here%/tests/cli}
 failures=0
 export FERRYD_API_SOCKET=/nonexistent/ferryd-api.sock FERRYD_SOCKET=/nonexistent/ferryd.sock
 
@@ -82,6 +84,32 @@ jq -e '.checks[] | select(.check == "ferryd") | .state == "problem" and .group =
 [[ $("$ferry" doctor some-host || true) == *"some-host, reachable: cannot be asked: no ferryd runs"* ]] ||
   fail 'ferry doctor HOST without a ferryd'
 fails 'not expected: --frob; see: ferry doctor --help' doctor --frob
+
+# Checkpoints are files, for which no ferryd is needed.
+readonly golden=$repository/tests/store/golden/1 checkpoint=0123456789abcdef
+checkpoints=$(mktemp -d)
+cp -r "$golden/$checkpoint" "$checkpoints"
+[[ $("$ferry" checkpoints "$checkpoints") =~ $checkpoint\ .*\ p0,\ p1\ .*\ complete$ ]] || fail 'no list of checkpoints'
+"$ferry" checkpoints "$checkpoints" --json |
+  "$repository/tests/cli/json_fields.py" "$repository/docs/json.md" 'ferry checkpoints --json' ||
+  fail 'the JSON of checkpoints is not as documented'
+is "$checkpoint: all of 97 B is as it was written" "$ferry" checkpoints "$checkpoints" verify
+is "$checkpoint: all of 97 B is as it was written" "$ferry" checkpoints "$checkpoints" verify "$checkpoint"
+fails 'DIR is required; see: ferry checkpoints --help' checkpoints
+fails 'DIR is required; see: ferry checkpoints --help' checkpoints verify
+fails 'ID is required; see: ferry checkpoints --help' checkpoints "$checkpoints" rm
+fails 'cannot read /nonexistent: No such file' checkpoints /nonexistent
+fails "has no complete checkpoint '../x'; see: ferry checkpoints" checkpoints "$checkpoints" verify ../x
+fails "has no checkpoint '..'; see: ferry checkpoints" checkpoints "$checkpoints" rm ..
+echo >>"$checkpoints/$checkpoint/0001-000000.zst"
+fails '/0001-000000.zst is damaged: it has 36 bytes in place of 35$' checkpoints "$checkpoints" verify "$checkpoint"
+verified=$("$ferry" checkpoints "$checkpoints" verify 2>&1 || true)
+[[ $verified =~ 0001-000000.zst\ is\ damaged.*1\ of\ 1\ checkpoints ]] ||
+  fail 'all checkpoints are verified, and none is damaged'
+"$ferry" checkpoints "$checkpoints" rm "$checkpoint"
+is "no checkpoints in $checkpoints yet" "$ferry" checkpoints "$checkpoints"
+fails 'no checkpoints in ' checkpoints "$checkpoints" verify
+rmdir "$checkpoints"
 
 fails 'A subcommand is required' cdi
 fails 'excludes' cdi generate --json --output /nonexistent/file

@@ -72,6 +72,9 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-cdi-apply.1
 /usr/share/man/man1/ferry-cdi-generate.1
 /usr/share/man/man1/ferry-cdi.1
+/usr/share/man/man1/ferry-checkpoints-rm.1
+/usr/share/man/man1/ferry-checkpoints-verify.1
+/usr/share/man/man1/ferry-checkpoints.1
 /usr/share/man/man1/ferry-history.1
 /usr/share/man/man1/ferry-host-add.1
 /usr/share/man/man1/ferry-host-join.1
@@ -252,7 +255,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history top resolve ca host doctor cdi' ''
+completes 'run lab move ps history top resolve ca host checkpoints doctor cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''

@@ -1,0 +1,123 @@
+#include "cli/checkpoints.h"
+
+#include <fmt/core.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/failure.h"
+#include "cli/size.h"
+#include "cli/table.h"
+#include "store/store.h"
+
+namespace ferry::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using store::Manifest;
+using store::Store;
+
+std::string joined(const std::set<std::string>& names) {
+  std::string all;
+  for (const auto& name : names) all += (all.empty() ? "" : ", ") + printable(name);
+  return all;
+}
+
+std::string hosts_of(const Manifest& manifest) {
+  std::set<std::string> hosts;
+  for (const auto& program : manifest.programs) hosts.insert(program.host);
+  return joined(hosts);
+}
+
+std::string programs_of(const Manifest& manifest) {
+  std::set<std::string> names;
+  for (const auto& program : manifest.programs) names.insert(program.name);
+  return joined(names);
+}
+
+std::string text_of(const std::vector<Store::Entry>& entries) {
+  Table table({"ID", "MADE", "PROGRAMS", "HOSTS", "IMAGE", "STORED", "STATE"});
+  for (const auto& entry : entries) {
+    if (!entry.manifest) {
+      table.add({entry.id, "", "", "", "", "", entry.problem});
+      continue;
+    }
+    const Manifest& manifest = *entry.manifest;
+    table.add({entry.id, printable(manifest.made), programs_of(manifest), hosts_of(manifest),
+               size_text(manifest.content()), size_text(manifest.stored()), "complete"});
+  }
+  return table.text();
+}
+
+ordered_json json_of(const Store::Entry& entry) {
+  const Manifest manifest = entry.manifest.value_or(Manifest());
+  ordered_json programs = ordered_json::array();
+  for (const auto& program : manifest.programs) {
+    programs.push_back({{"name", program.name}, {"host", program.host}});
+  }
+  return {{"id", entry.id},
+          {"made", manifest.made},
+          {"version", manifest.version},
+          {"complete", entry.manifest.has_value()},
+          {"problem", entry.problem},
+          {"image_bytes", manifest.content()},
+          {"stored_bytes", manifest.stored()},
+          {"programs", std::move(programs)}};
+}
+
+void verify(const Store& stored, const std::string& id) {
+  const store::Checkpoint checkpoint = stored.open(id);
+  checkpoint.verify();
+  fmt::print("{}: all of {} is as it was written\n", id, size_text(checkpoint.manifest().stored()));
+}
+
+}  // namespace
+
+int checkpoints(const std::string& directory, bool json) {
+  const auto entries = Store(directory).list();
+  if (json) {
+    ordered_json all = ordered_json::array();
+    for (const auto& entry : entries) all.push_back(json_of(entry));
+    fmt::print("{}\n", ordered_json{{"checkpoints", std::move(all)}}.dump(2));
+  } else if (entries.empty()) {
+    fmt::print("no checkpoints in {} yet\n", printable(directory));
+  } else {
+    fmt::print("{}", text_of(entries));
+  }
+  return 0;
+}
+
+int checkpoints_verify(const std::string& directory, const std::string& id) {
+  const Store stored(directory);
+  if (!id.empty()) {
+    verify(stored, id);
+    return 0;
+  }
+  std::size_t all = 0, damaged = 0;
+  for (const auto& entry : stored.list()) {
+    if (entry.is_partial) continue;
+    ++all;
+    try {
+      verify(stored, entry.id);
+    } catch (const Failure& failure) {
+      ++damaged;
+      std::cerr << "ferry: " << failure.what() << '\n';
+    }
+  }
+  if (damaged > 0) {
+    throw Failure(
+        fmt::format("{} of {} checkpoints in {} are of no use; delete with: ferry "
+                    "checkpoints DIR rm ID",
+                    damaged, all, printable(directory)));
+  }
+  if (all == 0) throw Failure("no checkpoints in " + printable(directory));
+  return 0;
+}
+
+int checkpoints_remove(const std::string& directory, const std::string& id) {
+  Store(directory).remove(id);
+  return 0;
+}
+
+}  // namespace ferry::cli
