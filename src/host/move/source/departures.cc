@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
@@ -34,10 +35,9 @@ typename Map::mapped_type value(const Map& map, std::uint64_t id) {
 
 }  // namespace
 
-v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> programs,
-                                 const std::string& to, const MoveOptions& options,
-                                 const Move::Progress& progress) {
-  std::vector<std::shared_ptr<Move>> moves;
+Departures::Moves Departures::begin(uid_t user, std::vector<MoveGroup::Program> programs,
+                                    const std::string& to, const MoveOptions& options) {
+  Moves moves;
   {
     std::lock_guard lock(mutex_);
     for (const auto& program : programs) {
@@ -58,15 +58,50 @@ v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> pro
     }
   }
   for (const auto& move : moves) move->tell_begin();
+  return moves;
+}
+
+// Of these, the moves that are over.
+void Departures::forget(const Moves& moves) {
+  std::lock_guard lock(mutex_);
+  for (const auto& move : moves) {
+    if (move->is_over()) moves_.erase(move->move_id());
+  }
+}
+
+v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> programs,
+                                 const std::string& to, const MoveOptions& options,
+                                 const Move::Progress& progress) {
+  const Moves moves = begin(user, std::move(programs), to, options);
   try {
     return move_together(side_.host.name, moves, progress);
   } catch (const std::exception&) {
-    std::lock_guard lock(mutex_);
-    for (const auto& move : moves) {
-      if (move->is_over()) moves_.erase(move->move_id());
-    }
+    forget(moves);
     throw;
   }
+}
+
+double Departures::checkpoint(uid_t user, std::vector<MoveGroup::Program> programs,
+                              const std::string& here, const MoveOptions& options) {
+  const Moves moves = begin(user, std::move(programs), here, options);
+  const MoveGroup& group = moves.front()->group();
+  try {
+    run_together(moves, {});
+    if (!options.cut->is_taken()) {
+      throw Failure(
+          fmt::format("no checkpoint of {}: {}", names_of(group.programs()), group.failure()));
+    }
+  } catch (const std::exception&) {
+    forget(moves);
+    throw;
+  }
+  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
+  for (const auto& move : moves) {
+    stopped = std::min(stopped, move->outcome().stopped);
+    resumed = std::max(resumed, move->outcome().resumed);
+  }
+  forget(moves);
+  return options.cut->ends_programs() ? 0 : milliseconds_between(stopped, resumed);
 }
 
 v1::GroupPlan Departures::plan(uid_t user, std::vector<MoveGroup::Program> programs,

@@ -28,6 +28,11 @@ class Departures {
   // Carries out a whole move, from the check to the report. `user` asked for it. Throws Failure.
   v1::GroupReport move(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
                        const MoveOptions& options, const Move::Progress& progress);
+  // Dumps the programs into `options.cut`; `here`: the address of this ferryd. When it throws
+  // Failure all of them go on. Gives how long they stood still, in milliseconds; 0 if they have
+  // ended.
+  double checkpoint(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& here,
+                    const MoveOptions& options);
   // Goes on with a move as the journal has it. `tree`: its stand-ins, if this ferryd has them
   // already.
   void take_up(std::uint64_t move_id, const Journal::Entry& entry,
@@ -54,6 +59,11 @@ class Departures {
   void keep_house();
 
  private:
+  using Moves = std::vector<std::shared_ptr<Move>>;
+  Moves begin(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
+              const MoveOptions& options);
+  void forget(const Moves& moves);
+
   const SourceSide side_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Move>> moves_;

@@ -39,6 +39,7 @@ extern "C" {
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_ids.h"
 #include "host/proc/process_tree.h"
+#include "host/proc/written_files.h"
 #include "host/standin/stand_in_host.h"
 #include "host/standin/stand_in_term.h"
 #include "host/standin/whereabouts.h"
@@ -136,7 +137,7 @@ void Move::tell(v1::MoveProgress progress, const std::string& phase) {
 }
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
-  if (unit_.is_checkpointed()) return false;
+  if (unit_.is_checkpointed() || options_.cut) return false;
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
@@ -222,7 +223,9 @@ class Move::BreaksOff {
           std::mutex mutex;
           std::unique_lock lock(mutex);
           while (!over.stop_requested()) {
-            if (move.group_->answer() == Answer::kAborted) return move.sender_->break_off();
+            if (move.sender_ && move.group_->answer() == Answer::kAborted) {
+              return move.sender_->break_off();
+            }
             ended_.wait_for(lock, over, kLookForAbort, [] { return false; });
           }
         }) {}
@@ -294,10 +297,10 @@ std::string Move::run_criu() {
   Alarm over(host_.limits.standstill, [this] { give_up_standstill(); });
   // Not when CRIU waits for the decision.
   Alarm without_scripts(host_.limits.standstill + kScriptGrace, [this] {
-    if (group_->answer() == Answer::kAborted) kill_scripts(criu_);
+    if (is_given_up()) kill_scripts(criu_);
   });
   Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
-    if (group_->answer() == Answer::kAborted) kill_dump(criu_, unit_.root());
+    if (is_given_up()) kill_dump(criu_, unit_.root());
   });
   CriuRunner::Dump dump{unit_.root(), images_, move_id_, {}, ahead_.has_value(), {}};
   if (unit_.redirects_to(user_)) {
@@ -315,6 +318,11 @@ std::string Move::run_criu() {
   };
   dump.written = [this] { return action("post-dump", unit_.root()); };
   return unit_.dump(side_.criu, std::move(dump), &criu_);
+}
+
+// True when CRIU has no answer to wait for. A full cut is given up by itself only.
+bool Move::is_given_up() const {
+  return group_->answer() == Answer::kAborted && !(options_.cut && options_.cut->is_full());
 }
 
 // Without effect on a move that is promised: only its destination decides then.
@@ -345,15 +353,13 @@ void Move::await_work() {
   changed_.wait(lock, [this] { return at_work_ == 0; });
 }
 
-v1::GroupReport move_together(const std::string& host,
-                              const std::vector<std::shared_ptr<Move>>& moves,
-                              const Move::Progress& progress) {
+void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress) {
   MoveGroup& group = moves.front()->group();
   // The parts of a group tell how far they are at the same time.
   std::mutex one_at_a_time;
   const Move::Progress in_turn = [&](const v1::MoveProgress& message) {
     std::lock_guard lock(one_at_a_time);
-    progress(message);
+    if (progress) progress(message);
   };
   std::set<std::string> failures;
   std::size_t failed = 0;
@@ -374,13 +380,20 @@ v1::GroupReport move_together(const std::string& host,
     if (failed < moves.size()) line += fmt::format("; the others go on on {}", group.peer().name());
     throw Failure(line);
   }
+}
+
+v1::GroupReport move_together(const std::string& host,
+                              const std::vector<std::shared_ptr<Move>>& moves,
+                              const Move::Progress& progress) {
+  run_together(moves, progress);
+  const MoveGroup& group = moves.front()->group();
   if (!group.committed()) {
     throw Failure(fmt::format("{} {} not moved: {}", names_of(group.programs()),
                               group.is_alone() ? "was" : "were", group.failure()));
   }
   v1::GroupReport report;
   report.set_from(host);
-  report.set_to(group.peer().name());
+  report.set_to(moves.front()->group().peer().name());
   auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
   for (const auto& move : moves) {
     *report.add_programs() = *move->outcome().report;
@@ -445,6 +458,10 @@ void Move::check_here_and_there() {
   if (const auto file = unit_.redirects_to(user_)) {
     to_message({*file, {}}, request.mutable_stdio());
   }
+  if (options_.cut) {
+    checked_ = std::make_shared<const v1::CheckRequest>(request);
+    return need_closed(contexts);
+  }
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
   host_there_ = reply.host();
@@ -455,6 +472,32 @@ void Move::check_here_and_there() {
   for (const auto& file : reply.missing_files()) {
     if (!files.contains(file)) continue;
     throw Failure(missing_file(peer_.name(), file, unit_.name()));
+  }
+}
+
+// Throws Failure unless all that the program's QPs are connected with is in the group. A checkpoint has both ends of a
+// connection, or none.
+void Move::need_closed(const std::vector<agent::ContextStatus>& contexts) const {
+  if (!partners_.devices().empty()) {
+    throw Failure(fmt::format(
+        "'{}' uses {}, a device of the kernel: only programs with Ferry's own devices have "
+        "checkpoints",
+        unit_.name(), printable(partners_.devices().begin()->first)));
+  }
+  std::set<port::Endpoint> inside;
+  for (const auto& program : group_->programs()) {
+    for (const auto& context : contexts_of(side_.control, program.processes)) {
+      for (const auto& qp : context.qps) inside.insert(qp.local);
+    }
+  }
+  for (const auto& context : contexts) {
+    for (const auto& qp : context.qps) {
+      if (qp.peer == port::Endpoint() || inside.contains(qp.peer)) continue;
+      throw Failure(fmt::format(
+          "QP 0x{:06x} of '{}' is connected with {}, which is not in the checkpoint; name "
+          "the program there as well",
+          qp.qpn, unit_.name(), to_string(qp.peer.address)));
+    }
   }
 }
 
@@ -530,11 +573,16 @@ void Move::await_peers() {
   partners_.await_peers(unit_.root(), [this] { need_go_on(); });
 }
 
-void Move::prepare_there() {
+void Move::make_folder() const {
   std::error_code error;
   std::filesystem::create_directories(images_, error);
   if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
   std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
+}
+
+void Move::prepare_there() {
+  make_folder();
+  if (options_.cut) return unit_.leave();
   v1::PrepareRequest request;
   request.set_move_id(move_id_);
   request.set_program(unit_.name());
@@ -595,6 +643,10 @@ std::string Move::pause_tree() {
   if (unit_.is_checkpointed()) {
     // From now on the RNICs of these processes do not end with them.
     side_.whereabouts.left(pids(), {});
+  }
+  if (options_.cut) {
+    places_ = std::async(std::launch::deferred, [this] { return tree_.sockets(); });
+    return {};
   }
   // While CRIU dumps, the destination binds the new sockets.
   places_ = std::async(std::launch::async, [this] {
@@ -699,6 +751,7 @@ int Move::after_dump() {
   for (;;) {
     switch (group_->next(index_, MoveGroup::Worker::kDump)) {
       case Action::kTransfer:
+        if (options_.cut) return join_cut();
         transfer();
         group_->happened(index_, Event::kTransferred);
         break;
@@ -712,14 +765,31 @@ int Move::after_dump() {
         return 0;
       default:
         if (group_->undecided()) return EAGAIN;
-        // The abort is final: what fails here is reported only.
-        report_failure([&] {
-          unit_.stage(Unit::State::kRunning, unit_.root(), {});
-          unit_.publish();
-        });
-        return 1;
+        return go_on();
     }
   }
+}
+
+// The answer by which CRIU thaws the tree. The abort is final: what fails here is reported only.
+int Move::go_on() {
+  report_failure([&] {
+    unit_.stage(Unit::State::kRunning, unit_.root(), {});
+    unit_.publish();
+  });
+  return 1;
+}
+
+// In place of all that follows the dump, when the move is for a checkpoint. CRIU thaws the tree, of which nothing runs
+// any more if it is to end.
+int Move::join_cut() {
+  const pid_t root = unit_.root();
+  Cut::Part part{move_id_, unit_.name(),  images_, files(),
+                 checked_, places_.get(), {},      written_files(root)};
+  for (const pid_t pid : process_tree(root)) part.processes[pid] = start_time(pid);
+  options_.cut->join(index_, std::move(part), [this] { group_->need_open(); });
+  if (options_.cut->ends_programs()) kill_rest();
+  group_->failed(index_, "");
+  return go_on();
 }
 
 void Move::transfer() {
@@ -802,13 +872,16 @@ void Move::roll_back() {
     report_failure([&] { unit_.switch_network("activate"); });
   }
   if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);
+  const bool has_ended = is_cut() && options_.cut->ends_programs();
   std::unique_lock lock(mutex_);
-  if (not_back_.empty() &&
+  if (not_back_.empty() && !has_ended &&
       !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
     log::error("'{}' has not come back after its move failed", unit_.name());
   }
   resumed_ = Clock::now();
+  outcome_ = {nullptr, tree_.timing().began, resumed_};
   lock.unlock();
+  if (is_cut() && !has_ended) return;  // the images are to be stored yet
   std::error_code ignored;
   std::filesystem::remove_all(images_, ignored);
 }

@@ -17,6 +17,7 @@
 #include "host/image/copy_ahead.h"
 #include "host/image/copy_rootfs.h"
 #include "host/image/image_stream.h"
+#include "host/move/source/cut.h"
 #include "host/move/source/kernel/partners.h"
 #include "host/move/source/move_group.h"
 #include "host/move/source/report.h"
@@ -61,6 +62,7 @@ struct MoveOptions {
   std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
   std::vector<std::string> to_devices;  // wanted_devices.h
   Extras extras;
+  std::shared_ptr<Cut> cut;  // in place of a move: the programs are dumped for a checkpoint
 };
 
 class Move : public UnderWay {
@@ -92,7 +94,8 @@ class Move : public UnderWay {
   // told to the group, and then the program runs here when this ends. Throws Failure for a program
   // that moved and does not go on.
   void run(const Progress& progress);
-  const Outcome& outcome() const { return outcome_; }  // when committed
+  // When committed; after a checkpoint, and then without a report.
+  const Outcome& outcome() const { return outcome_; }
   // These two are for the history. tell_end(): how run() has ended: it has thrown `failure`, or
   // nothing if that is empty.
   void tell_begin() const;
@@ -125,9 +128,11 @@ class Move : public UnderWay {
   void in_group(const std::function<void()>& step);
   Clock::duration attempt(MoveMachine::Event event, const std::function<void()>& step);
   void check_here_and_there();
+  void need_closed(const std::vector<agent::ContextStatus>& contexts) const;
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   void await_peers();
+  void make_folder() const;
   void prepare_there();
   void copy_rootfs();
   void copy_memory();
@@ -135,6 +140,7 @@ class Move : public UnderWay {
   void dump();
   std::string run_criu();
   void give_up_standstill();
+  bool is_given_up() const;
   class AtWork;
   class BreaksOff;
   void await_work();
@@ -142,6 +148,9 @@ class Move : public UnderWay {
   void note_held(const std::vector<HeldProcess>& processes);
   void stop_rdma();
   int after_dump();
+  int go_on();
+  int join_cut();
+  bool is_cut() const { return options_.cut && options_.cut->is_taken(); }
   void transfer();
   void restore();
   void take_places(std::vector<ProcessSlots> places);
@@ -173,7 +182,8 @@ class Move : public UnderWay {
   std::vector<OuterStream> streams_;  // the streams that --stdio replaces, as of the start of
                                       // the dump
   Peer& peer_;
-  std::string host_there_;  // the destination's name
+  std::string host_there_;                           // the destination's name
+  std::shared_ptr<const v1::CheckRequest> checked_;  // what a restart is to look for
   // Devices behind shadows that the program has, and those that the destination has chosen for it.
   std::map<std::string, std::string> chosen_devices_;
   std::shared_ptr<void> network_;  // the container's; released when nobody holds it any more
@@ -217,7 +227,10 @@ class Move : public UnderWay {
   std::thread watcher_;
 };
 
-// Runs the moves of a whole group. When it throws Failure all the programs go on where they were,
+// Runs the moves of a whole group, each to its end. Throws Failure when a program has moved and does not go on, or when
+// this ferryd ends.
+void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress);
+// As run_together(), and gives the report of a move. When it throws Failure all the programs go on where they were,
 // or the message says where they are.
 v1::GroupReport move_together(const std::string& host,
                               const std::vector<std::shared_ptr<Move>>& moves,

@@ -41,6 +41,7 @@ void Move::tell_begin() const {
   move.set_from(host_.name);
   move.set_to(peer_.name());
   move.set_owner(owner_of_program(unit_.root()));
+  if (options_.cut) move.set_kind("checkpoint");
   side_.accounts.begun(Side::kSource, std::move(move));
 }
 
@@ -58,6 +59,13 @@ void Move::tell_end(const std::string& failure) const {
   // restore the program here: the next one does, and tells.
   if (host_.stopping && (group_->committed() ? failed_there_.empty() : !not_back_.empty())) return;
   StepEnds ends{stopped_, dumped_, transferred_, restored_, {}, {}};
+  if (is_cut()) {
+    end.outcome = MoveOutcome::kReturned;
+    ends.resumed = resumed_;
+    auto parts = report_of(tree_.timing(), ends, image_, 0);
+    end.parts = &parts;
+    return side_.accounts.ended(Side::kSource, move_id_, end);
+  }
   if (group_->committed()) {
     end.outcome = MoveOutcome::kLost;
     end.step = "resume";

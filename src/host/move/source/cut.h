@@ -1,0 +1,60 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/image/image_stream.h"
+#include "host/journal/process_slots.h"
+#include "host/peers/messages.h"
+#include "host/proc/written_files.h"
+
+// The moment of which a checkpoint is: all programs of a group are stopped and dumped. Their images stay where they
+// were dumped to, and the group is given up, as a move that fails is: then the programs go on here, or end.
+namespace ferry::host {
+
+class Cut {
+ public:
+  // What a program leaves in it.
+  struct Part {
+    std::uint64_t move_id = 0;
+    std::string program;
+    std::string images;            // the folder
+    std::vector<ImageFile> files;  // in it
+    std::shared_ptr<const v1::CheckRequest> check;
+    std::vector<ProcessSlots> places;          // of its RNICs
+    std::map<pid_t, std::uint64_t> processes;  // and their start_time()
+    std::vector<WrittenFile> written;
+  };
+  // Carries the images away, while all programs are frozen.
+  using Finish = std::function<void(const std::vector<Part>& parts)>;
+
+  // `finish`: after it the programs end; empty: they go on at once, and the images stay. `programs`: of the group.
+  Cut(std::size_t programs, Finish finish) : programs_(programs), finish_(std::move(finish)) {}
+
+  // The program with this index is frozen, and its image complete. Returns when that holds for all, and `finish` has
+  // returned. `need_open` throws when the group is given up, which has no effect any more once all have joined. Throws
+  // Failure, to all of them when `finish` has.
+  void join(std::size_t program, Part part, const std::function<void()>& need_open);
+
+  bool is_full() const;   // all have joined
+  bool is_taken() const;  // and `finish` has returned
+  bool ends_programs() const { return finish_ != nullptr; }
+  std::vector<Part> parts() const;  // once it is taken: of all programs, in their order
+
+ private:
+  const std::size_t programs_;
+  const Finish finish_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::size_t, Part> parts_;
+  bool is_over_ = false;
+  std::string failure_;  // of `finish`
+};
+
+}  // namespace ferry::host

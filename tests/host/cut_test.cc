@@ -1,0 +1,83 @@
+#include "host/move/source/cut.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+#include "temporary.h"
+
+namespace ferry::host {
+namespace {
+
+using ferry::test::failure_of;
+
+Cut::Part part(std::uint64_t id) {
+  Cut::Part part;
+  part.move_id = id;
+  return part;
+}
+
+void go_on() {}
+
+TEST(Cut, IsTakenWhenAllHaveJoined) {
+  Cut cut(2, {});
+  auto first = std::async(std::launch::async, [&] { cut.join(1, part(11), go_on); });
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_FALSE(cut.is_full());
+  cut.join(0, part(10), go_on);
+  first.get();
+  EXPECT_TRUE(cut.is_taken());
+  EXPECT_FALSE(cut.ends_programs());
+  ASSERT_EQ(cut.parts().size(), 2u);
+  EXPECT_EQ(cut.parts()[0].move_id, 10u);
+  EXPECT_EQ(cut.parts()[1].move_id, 11u);
+}
+
+TEST(Cut, WhoWaitsHearsThatTheGroupIsGivenUp) {
+  Cut cut(2, {});
+  EXPECT_EQ(failure_of([&] {
+              cut.join(0, part(10), [] { throw std::runtime_error("another program failed"); });
+            }),
+            "another program failed");
+  EXPECT_FALSE(cut.is_taken());
+}
+
+// Nobody goes on while the images are carried away, whatever else fails.
+TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
+  std::promise<void> carried;
+  std::atomic<bool> is_given_up = false;
+  Cut cut(2, [&](const std::vector<Cut::Part>& parts) {
+    EXPECT_EQ(parts.size(), 2u);
+    carried.get_future().wait();
+  });
+  const auto need_open = [&] {
+    if (is_given_up) throw std::runtime_error("given up");
+  };
+  auto first = std::async(std::launch::async, [&] { cut.join(0, part(10), need_open); });
+  auto last = std::async(std::launch::async, [&] { cut.join(1, part(11), need_open); });
+  while (!cut.is_full()) std::this_thread::yield();
+  is_given_up = true;
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  EXPECT_FALSE(cut.is_taken());
+  carried.set_value();
+  first.get();
+  last.get();
+  EXPECT_TRUE(cut.is_taken());
+  EXPECT_TRUE(cut.ends_programs());
+}
+
+TEST(Cut, AllHearThatTheImagesCannotBeCarriedAway) {
+  Cut cut(2, [](const std::vector<Cut::Part>&) { throw std::runtime_error("the disk is full"); });
+  auto first = std::async(std::launch::async,
+                          [&] { return failure_of([&] { cut.join(0, part(10), go_on); }); });
+  EXPECT_EQ(failure_of([&] { cut.join(1, part(11), go_on); }), "the disk is full");
+  EXPECT_EQ(first.get(), "the disk is full");
+  EXPECT_FALSE(cut.is_taken());
+}
+
+}  // namespace
+}  // namespace ferry::host
