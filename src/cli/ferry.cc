@@ -15,6 +15,7 @@
 #include "base/command_line.h"
 #include "cli/cdi.h"
 #include "cli/certificates.h"
+#include "cli/checkpoint.h"
 #include "cli/checkpoints.h"
 #include "cli/client.h"
 #include "cli/doctor/doctor.h"
@@ -272,6 +273,57 @@ void add_host(CLI::App& app, Commands& commands) {
                [options] { return cli::host_join(options->file, options->tls, options->replace); });
 }
 
+void add_checkpoint(CLI::App& app, Commands& commands) {
+  struct Options {
+    std::vector<std::string> programs;
+    std::string directory;
+    bool stop = false, json = false;
+    std::uint32_t keep = 0;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* checkpoint = app.add_subcommand(
+      "checkpoint", "writes running programs to storage, all as of one moment; they go on");
+  checkpoint->add_option("PROGRAM", options->programs, "program name or pid")->required();
+  checkpoint->add_option("--to", options->directory, "where checkpoints are")
+      ->required()
+      ->type_name("DIR");
+  checkpoint->add_flag("--stop", options->stop, "the programs end when they are stored");
+  checkpoint
+      ->add_option("--keep", options->keep,
+                   "delete older checkpoints of these programs but for so many, this one included")
+      ->check(CLI::Range(1u, 1000000u))
+      ->type_name("N");
+  checkpoint->add_flag("--json", options->json, "print the report as JSON");
+  commands.add(checkpoint, [options] {
+    ferry::v1::CheckpointRequest request;
+    request.mutable_programs()->Assign(options->programs.begin(), options->programs.end());
+    request.set_directory(options->directory);
+    request.set_stop(options->stop);
+    request.set_keep(options->keep);
+    return cli::checkpoint(request, options->json);
+  });
+}
+
+void add_restart(CLI::App& app, Commands& commands) {
+  struct Options {
+    std::string directory, id;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* restart =
+      app.add_subcommand("restart", "starts the programs of a checkpoint again, on this host");
+  restart->add_option("DIR", options->directory, "where checkpoints are")->required();
+  restart->add_option("--checkpoint", options->id, "its id (default: the latest that is complete)")
+      ->type_name("ID");
+  restart->add_flag("--json", options->json, "print the report as JSON");
+  commands.add(restart, [options] {
+    ferry::v1::RestartRequest request;
+    request.set_directory(options->directory);
+    request.set_checkpoint(options->id);
+    return cli::restart(request, options->json);
+  });
+}
+
 void add_checkpoints(CLI::App& app, Commands& commands) {
   struct Options {
     std::string directory, id;
@@ -359,7 +411,7 @@ int command(int argc, char** argv) {
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");
   Commands commands;
   for (const auto add : {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host,
-                         add_checkpoints, add_doctor, add_cdi}) {
+                         add_checkpoint, add_checkpoints, add_restart, add_doctor, add_cdi}) {
     add(app, commands);
   }
   if (argc < 2) {

@@ -72,6 +72,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-cdi-apply.1
 /usr/share/man/man1/ferry-cdi-generate.1
 /usr/share/man/man1/ferry-cdi.1
+/usr/share/man/man1/ferry-checkpoint.1
 /usr/share/man/man1/ferry-checkpoints-rm.1
 /usr/share/man/man1/ferry-checkpoints-verify.1
 /usr/share/man/man1/ferry-checkpoints.1
@@ -84,6 +85,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-move.1
 /usr/share/man/man1/ferry-ps.1
 /usr/share/man/man1/ferry-resolve.1
+/usr/share/man/man1/ferry-restart.1
 /usr/share/man/man1/ferry-run.1
 /usr/share/man/man1/ferry-top.1
 /usr/share/man/man1/ferry.1
@@ -255,7 +257,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history top resolve ca host checkpoints doctor cdi' ''
+completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''

@@ -46,6 +46,9 @@ class Daemon : public ControlHandler {
   // Only looks whether the programs could move.
   v1::GroupPlan plan(uid_t user, const std::vector<std::string>& programs, const std::string& to,
                      const MoveOptions& options);
+  // Takes a checkpoint of programs, and restarts those of one.
+  v1::CheckpointReport checkpoint(uid_t user, const v1::CheckpointRequest& request);
+  v1::RestartReport restart(uid_t user, const v1::RestartRequest& request);
   // Gives up moves that are under way.
   void cancel(uid_t user, const v1::CancelRequest& request);
   // Of another user's programs ps() shows no more than /proc shows to everybody.

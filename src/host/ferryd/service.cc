@@ -111,6 +111,10 @@ class LocalService final : public v1::Local::Service {
   grpc::Status Reach(grpc::ServerContext*, const v1::ReachRequest*, v1::ReachReply*) override;
   grpc::Status Move(grpc::ServerContext*, const v1::MoveRequest*,
                     grpc::ServerWriter<v1::MoveEvent>*) override;
+  grpc::Status Checkpoint(grpc::ServerContext* context, const v1::CheckpointRequest* request,
+                          v1::CheckpointReport* reply) override;
+  grpc::Status Restart(grpc::ServerContext* context, const v1::RestartRequest* request,
+                       v1::RestartReport* reply) override;
   grpc::Status Cancel(grpc::ServerContext*, const v1::CancelRequest*, v1::CancelReply*) override;
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status History(grpc::ServerContext*, const v1::HistoryRequest*, v1::HistoryReply*) override;
@@ -354,6 +358,23 @@ grpc::Status LocalService::Move(grpc::ServerContext* context, const v1::MoveRequ
     v1::MoveEvent event;
     *event.mutable_report() = report;
     writer->Write(event);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Checkpoint(grpc::ServerContext* context,
+                                      const v1::CheckpointRequest* request,
+                                      v1::CheckpointReport* reply) {
+  return guarded([&] {
+    *reply = daemon_.checkpoint(user_of(*context), *request);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Restart(grpc::ServerContext* context, const v1::RestartRequest* request,
+                                   v1::RestartReport* reply) {
+  return guarded([&] {
+    *reply = daemon_.restart(user_of(*context), *request);
     return grpc::Status::OK;
   });
 }

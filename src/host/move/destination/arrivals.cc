@@ -44,6 +44,7 @@ std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
   if (request.group().program() >= programs || images_ == nullptr) {
     throw Failure("malformed request");
   }
+  forget_over();  // a checkpoint may be restarted again and again
   std::shared_ptr<ArrivalGroup> group;
   {
     std::lock_guard lock(mutex_);
@@ -109,6 +110,10 @@ void Arrivals::registered(pid_t pid) const {
 void Arrivals::keep_house() {
   for (const auto& arrival : all()) arrival->keep_house();
   forget_ended();
+  forget_over();
+}
+
+void Arrivals::forget_over() {
   // Destroyed without the lock: destructors wait for threads.
   std::vector<std::shared_ptr<Arrival>> over;
   std::lock_guard lock(mutex_);

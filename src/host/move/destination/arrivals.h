@@ -31,6 +31,8 @@ class Arrivals {
 
   std::shared_ptr<Arrival> find(std::uint64_t move_id) const;  // null: none
   std::vector<std::shared_ptr<Arrival>> all() const;
+  // Where images come in; 0: no other host can be reached.
+  std::uint16_t image_port() const { return images_ == nullptr ? 0 : images_->port(); }
   // Tells its arrival of a process to which a former ferryd may have given its sockets.
   void registered(pid_t pid) const;
 
@@ -39,6 +41,7 @@ class Arrivals {
 
  private:
   void forget_ended();
+  void forget_over();
 
   const ThisHost& host_;
   const Units& units_;

@@ -1,0 +1,87 @@
+#include "cli/checkpoint.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/failure.h"
+#include "cli/ferryd/local_ferryd.h"
+#include "cli/size.h"
+#include "ferry.grpc.pb.h"
+
+namespace ferry::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// ferryd has another working directory.
+std::string absolute(const std::string& directory) {
+  std::error_code error;
+  const auto path = std::filesystem::canonical(directory, error);
+  if (error)
+    throw Failure(fmt::format("cannot read {}: {}", printable(directory), error.message()));
+  return path;
+}
+
+template <typename Strings>
+ordered_json strings(const Strings& values) {
+  return std::vector<std::string>(values.begin(), values.end());
+}
+
+template <typename Report>
+std::string names_of(const Report& report) {
+  std::string names;
+  for (const auto& program : report.programs()) names += (names.empty() ? "" : ", ") + program;
+  return names;
+}
+
+}  // namespace
+
+int checkpoint(v1::CheckpointRequest request, bool json) {
+  request.set_directory(absolute(request.directory()));
+  LocalFerryd ferryd;
+  v1::CheckpointReport report;
+  throw_unless_ok(ferryd->Checkpoint(ferryd.context(), request, &report));
+  if (json) {
+    const ordered_json value{{"id", report.id()},
+                             {"host", report.host()},
+                             {"programs", strings(report.programs())},
+                             {"standstill_ms", report.standstill_ms()},
+                             {"store_ms", report.store_ms()},
+                             {"image_bytes", report.image_bytes()},
+                             {"stored_bytes", report.stored_bytes()}};
+    fmt::print("{}\n", value.dump(2));
+    return 0;
+  }
+  fmt::print("checkpoint {} of {}: {}, image {}, stored {} after {:.1f} s\n", report.id(),
+             names_of(report),
+             request.stop() ? "ended" : fmt::format("standstill {:.1f} ms", report.standstill_ms()),
+             size_text(report.image_bytes()), size_text(report.stored_bytes()),
+             report.store_ms() / 1e3);
+  return 0;
+}
+
+int restart(v1::RestartRequest request, bool json) {
+  request.set_directory(absolute(request.directory()));
+  LocalFerryd ferryd;
+  v1::RestartReport report;
+  throw_unless_ok(ferryd->Restart(ferryd.context(), request, &report));
+  if (json) {
+    const ordered_json value{{"id", report.id()},
+                             {"host", report.host()},
+                             {"programs", strings(report.programs())},
+                             {"kept_aside", strings(report.kept_aside())}};
+    fmt::print("{}\n", value.dump(2));
+    return 0;
+  }
+  fmt::print("{} of checkpoint {} goes on, on {}\n", names_of(report), report.id(), report.host());
+  for (const auto& file : report.kept_aside()) {
+    fmt::print("{} has what was written after the checkpoint\n", file);
+  }
+  return 0;
+}
+
+}  // namespace ferry::cli

@@ -1,0 +1,149 @@
+#!/bin/bash
+# Takes checkpoints of two programs of one host that are connected with each other, and starts them again. Needs root.
+#
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed (default: all)
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+
+# job NAME MESSAGES: a stream_check and its peer on h1, without containers and without a TCP connection between them.
+# Each prints its report to /tmp/NAME.
+job() {
+  local side
+  on h1 sh -c "rm -rf /tmp/store && mkdir -m 700 /tmp/store"
+  for side in "server --listen 18700" "client 127.0.0.1 --port 18700 --qps 2 --size 4096 --messages $2 --rate 1000"; do
+    # Without a descriptor of this test.
+    # shellcheck disable=SC2016,SC2086 # expanded there; several words
+    on h1 bash -c 'name=$1; shift
+      exec </dev/null >/dev/null 2>&1
+      for fd in /proc/self/fd/*; do ((${fd##*/} < 3 || ${fd##*/} == 255)) || eval "exec ${fd##*/}>&-"; done
+      setsid nice "$@" >"/tmp/$name" & echo $! >"/tmp/$name.pid"' bash "$1.${side%% *}" \
+      "$ferry" run --netdev rdma -- "$FERRY_BIN/stream_check" --apart --json --events ${side#* }
+    [[ $side != server* ]] || await "$1 listens" listens h1 18700
+  done
+  await "$1 sends" sends
+}
+pids() { on h1 cat "/tmp/$1.server.pid" "/tmp/$1.client.pid"; }
+received() { on h1 "$ferry" ps --json | jq '[.programs[].devices[].qps[].received_packets] | add // 0'; }
+sends() {
+  local before
+  before=$(received) && sleep 0.1 && (($(received) > before))
+}
+
+# ends NAME: both sides say that all has come, once and as it was sent.
+ends() {
+  local side
+  for side in server client; do
+    await "the $side of $1 has its report" reported "/tmp/$1.$side"
+    on h1 cat "/tmp/$1.$side" | jq -es 'length == 1 and (.[0] | .messages_lost == 0 and
+      .messages_duplicated == 0 and .messages_corrupted == 0)' >/dev/null ||
+      fail "$1.$side: $(on h1 cat "/tmp/$1.$side")"
+  done
+  end_job "$1"
+}
+reported() { on h1 jq -es 'length == 1' "$1" >/dev/null 2>&1; }
+end_job() {
+  local pid
+  for pid in $(pids "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid in $(pids "$1"); do await "process $pid has ended" no_process "$pid"; done
+}
+
+# checkpoint NAME OPTION...: of the job.
+checkpoint() {
+  # shellcheck disable=SC2046 # two words
+  on h1 "$ferry" checkpoint $(pids "$1") --to /tmp/store "${@:2}" >"$work/out" 2>&1 || fail "$(<"$work/out")"
+}
+restart() { on h1 "$ferry" restart /tmp/store >"$work/out" 2>&1 || fail "restart: $(<"$work/out")"; }
+latest() { on h1 "$ferry" checkpoints /tmp/store --json | jq -r '.checkpoints[-1].id'; }
+
+# The programs end after their checkpoint, and what they have printed since is kept aside.
+group_goes_on() {
+  job a 2000
+  checkpoint a --json
+  "$repository/tests/cli/json_fields.py" "$repository/docs/json.md" 'ferry checkpoint --json' <"$work/out" ||
+    fail 'the report is not as documented'
+  await 'the job goes on' sends
+  on h1 "$ferry" checkpoints /tmp/store verify >/dev/null || fail 'what was stored is damaged'
+  fails 'still runs here, as process' on h1 "$ferry" restart /tmp/store
+  ends a
+  on h1 cp /tmp/a.client /tmp/first
+  restart
+  on h1 cmp "/tmp/a.client.ferry-$(latest)" /tmp/first || fail 'what was printed after the checkpoint is lost'
+  ends a
+  restart
+  says "$work/out" "^/tmp/a.client.ferry-$(latest).2 has what was written after" || fail "$(<"$work/out")"
+  ends a
+  ok 'a job goes on after its checkpoint, and from its checkpoint, twice'
+}
+
+# Again and again: each checkpoint is of a program that has come from the one before.
+group_stopped() {
+  local first
+  job s 3000
+  checkpoint s --stop
+  for pid in $(pids s); do await "process $pid has ended" no_process "$pid"; done
+  first=$(latest)
+  on h1 "$ferry" restart /tmp/store --json >"$work/out" || fail "restart: $(<"$work/out")"
+  jq -e --arg id "$first" '.id == $id and .host == "h1" and .programs == ["stream_check", "stream_check"] and
+    .kept_aside == []' "$work/out" >/dev/null || fail "the report of a restart: $(<"$work/out")"
+  await 'the job goes on' sends
+  checkpoint s --stop --keep 1
+  for pid in $(pids s); do await "process $pid has ended" no_process "$pid"; done
+  [[ $(on h1 "$ferry" checkpoints /tmp/store --json | jq '.checkpoints | length') == 1 && $(latest) != "$first" ]] ||
+    fail "--keep 1: $(on h1 "$ferry" checkpoints /tmp/store)"
+  restart
+  ends s
+  ok 'a job ends at its checkpoint, and goes on from there'
+}
+
+group_refused() {
+  local id server client
+  job r 1000000
+  read -r server client <<<"$(pids r | tr '\n' ' ')"
+  fails 'is connected with 10\.78\.1\.1, which is not in the checkpoint' \
+    on h1 "$ferry" checkpoint "$client" --to /tmp/store
+  fails 'cannot read /nowhere' on h1 "$ferry" checkpoint "$server" "$client" --to /nowhere
+  on h1 mkdir -m 777 /tmp/open
+  fails '/tmp/open can be written by others' on h1 "$ferry" checkpoint "$server" "$client" --to /tmp/open
+  fails "checkpoints and restarts are root's" on h1 setpriv --reuid 12345 --regid 12345 --clear-groups \
+    "$ferry" checkpoint "$client" --to /tmp
+  fails "checkpoints and restarts are root's" on h1 setpriv --reuid 12345 --regid 12345 --clear-groups \
+    "$ferry" restart /tmp
+  await 'the job goes on' sends
+  checkpoint r
+  id=$(latest)
+  end_job r
+  # shellcheck disable=SC2016 # expanded there
+  on h1 sh -c 'printf x | dd of="$1" bs=1 seek=40 conv=notrunc status=none' sh "/tmp/store/$id/0001-000000.zst"
+  fails "/tmp/store/$id/0001-000000.zst is damaged" on h1 "$ferry" restart /tmp/store
+  fails "has no complete checkpoint '0123456789abcdef'" \
+    on h1 "$ferry" restart /tmp/store --checkpoint 0123456789abcdef
+  [[ $(on h1 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'a program was started'
+  ok 'what cannot be is refused, and programs go on'
+}
+
+# ferryd is killed while it takes a checkpoint: the programs go on, and so does the next ferryd.
+group_killed() {
+  local delay
+  job k 1000000
+  for delay in 0.02 0.05 0.1; do
+    # shellcheck disable=SC2046 # two words
+    on h1 "$ferry" checkpoint $(pids k) --to /tmp/store >"$work/out" 2>&1 &
+    sleep "$delay"
+    kill_ferryd h1
+    wait $! || true
+    start_ferryd h1
+    await 'the ferryd of h1 answers' answers h1
+    await 'the job goes on' sends
+  done
+  checkpoint k
+  end_job k
+  on h1 "$ferry" checkpoints /tmp/store verify >/dev/null || fail 'a checkpoint is damaged'
+  restart
+  await 'the job goes on' sends
+  end_job k
+  ok 'programs go on when ferryd is killed'
+}
+
+use_lab ckpt 1 jq
+if (($# == 0)); then set -- goes_on stopped refused killed; fi
+for group in "$@"; do "group_$group"; done
