@@ -87,6 +87,8 @@ says_no "$no_ferryd" move program --abort
 says_no "$no_ferryd" history
 says_no "$no_ferryd" top --count 1
 says_no "$no_ferryd" resolve 12 --abort
+says_no "$no_ferryd" checkpoint program --to "$work"
+says_no "$no_ferryd" restart "$work"
 fails '^ferryd: needs root, because it freezes and restores processes; use sudo$' powerless $nobody "$FERRY_BIN/ferryd"
 ok 'what needs a ferryd says so'
 
@@ -120,6 +122,10 @@ fails '^ferry lab: this root may make no namespaces, as in a container; run it o
 [[ ! -e /run/ferry-lab ]] || fail "of a lab that cannot be made something is left: $(find /run/ferry-lab)"
 fails '^get-criu: needs root to write to /opt/ferry; run: sudo ' powerless $nobody "$repository/scripts/get-criu"
 ok 'the lab and CRIU need a root that may make namespaces'
+
+mkdir store
+does checkpoints store
+says_no '^ferry: cannot read .*nowhere: No such file or directory' checkpoints nowhere
 
 # A report, not an error.
 tried+=(doctor)
