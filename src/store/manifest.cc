@@ -11,6 +11,7 @@
 #include "base/json_text.h"
 #include "store/digest.h"
 #include "store/files.h"
+#include "store/time_text.h"
 
 namespace ferry::store {
 namespace {
@@ -109,6 +110,7 @@ Manifest manifest_of(const json& value) {
   for (const auto& program : value.at("programs")) {
     manifest.programs.push_back(program_of(program, &names_of_shards));
   }
+  if (!parse_time(manifest.made)) throw Failure("it was made at no time that can be");
   if (!is_id(manifest.id) || manifest.programs.empty()) throw Failure("it is of no checkpoint");
   return manifest;
 }

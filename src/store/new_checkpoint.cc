@@ -1,10 +1,9 @@
 #include "store/new_checkpoint.h"
 
-#include <fmt/chrono.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -14,23 +13,19 @@
 #include "base/failure.h"
 #include "store/files.h"
 #include "store/store.h"
+#include "store/time_text.h"
 
 namespace ferry::store {
 namespace {
 
-using std::chrono::milliseconds;
-
-// So that texts are in the order of the times, of which each is behind `latest`.
-std::string time_after(const std::string& latest) {
-  auto now = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
-  for (;; now += milliseconds(1)) {
-    const auto time = now.time_since_epoch();
-    const auto second = std::chrono::floor<std::chrono::seconds>(now);
-    std::string text = fmt::format("{:%FT%H:%M:%S}.{:03}Z",
-                                   fmt::gmtime(std::chrono::system_clock::to_time_t(second)),
-                                   (time % std::chrono::seconds(1)).count());
-    if (text > latest) return text;
+// Later than all that are in the store, whatever the clock says.
+Time time_after(const std::vector<Store::Entry>& stored) {
+  auto time = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  for (const auto& entry : stored) {
+    const auto made = entry.manifest ? parse_time(entry.manifest->made) : std::nullopt;
+    if (made && *made >= time) time = *made + std::chrono::milliseconds(1);
   }
+  return time;
 }
 
 }  // namespace
@@ -44,6 +39,9 @@ NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
   if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
   if (::mkdir(path_.c_str(), 0700) != 0) throw cannot("cannot make " + printable(path_));
   folder_ = open_folder(path_);
+  // Until the process ends, whoever deletes checkpoints leaves this one alone: Store::remove().
+  if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0)
+    throw cannot("cannot lock " + printable(path_));
 }
 
 NewCheckpoint::~NewCheckpoint() {
@@ -68,20 +66,22 @@ Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program
     manifest.programs[i].files = images_[i]->files();
     manifest.programs[i].shards = images_[i]->shards();
   }
-  std::string latest;
-  for (const auto& stored : Store(directory_).list()) {
-    if (stored.manifest) latest = std::max(latest, stored.manifest->made);
-  }
-  manifest.made = time_after(latest);
+  manifest.made = time_text(time_after(Store(directory_).list()));
   const std::string text = to_text(manifest), file = path_ + "/" + kManifest;
   const UniqueFd written = make_file(folder_, file, kManifest);
   write_all(written, std::as_bytes(std::span(text)), file);
   sync(written, file);
   sync(folder_, path_);
   const std::string there = directory_ + "/" + id_;
+  const UniqueFd directory = open_folder(directory_);
   if (::rename(path_.c_str(), there.c_str()) != 0) throw cannot("cannot write " + printable(there));
+  try {
+    sync(directory, directory_);
+  } catch (const Failure&) {
+    ::rename(there.c_str(), path_.c_str());  // nobody restarts what its writer takes for failed
+    throw;
+  }
   is_complete_ = true;
-  sync(open_folder(directory_), directory_);
   return manifest;
 }
 

@@ -1,6 +1,7 @@
 #include "store/store.h"
 
 #include <fmt/core.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -66,6 +67,12 @@ void Store::remove(const std::string& id) const {
   const bool is_complete = is_id(id) && std::filesystem::is_directory(path, error);
   if (!is_complete && !(is_id(id) && std::filesystem::is_directory(partial, error))) {
     throw no_checkpoint(directory_, "checkpoint", id);
+  }
+  if (std::filesystem::is_directory(partial, error)) {
+    const UniqueFd folder = open_folder(partial);
+    if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) {
+      throw Failure(printable(partial) + " is being written; wait until that has ended");
+    }
   }
   std::filesystem::remove_all(partial, error);
   if (!error && is_complete) {

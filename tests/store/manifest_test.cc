@@ -65,6 +65,16 @@ TEST(Manifest, FieldsAreOfTheirTypes) {
   }
 }
 
+TEST(Manifest, ItWasMadeAtATimeThatCanBe) {
+  for (const char* made :
+       {"", "x", "2026-11-28T13:04:05Z", "2026-11-28 13:04:05.678Z", "2026-13-28T13:04:05.678Z",
+        "2026-11-28T13:04:05.678Z ", "2026-11-28T13:04:05.6789Z", "+026-11-28T13:04:05.678Z"}) {
+    EXPECT_THAT(said_of([&](json& whole) { whole["checkpoint"]["made"] = made; }),
+                HasSubstr("it was made at no time that can be"))
+        << made;
+  }
+}
+
 TEST(Manifest, NamesNameFilesOfTheFolder) {
   for (const char* name : {"", ".", "..", "../a", "/etc/passwd", "a/b", "a\nb"}) {
     EXPECT_THAT(said_of([&](json& whole) {

@@ -94,6 +94,16 @@ TEST(Store, TheLatestIsTheLast) {
             (std::vector<std::string>{"00000000000000cc", "00000000000000aa", "00000000000000bb"}));
 }
 
+// A clock that was ahead, by eight thousand years.
+TEST(Store, TheLatestIsTheLastWhateverTheClockSays) {
+  const Folder folder;
+  const Manifest ahead{kOther, "9998-12-31T23:59:59.999Z", "1", {test::program("p")}};
+  std::filesystem::create_directory(folder.path(kOther));
+  folder.write(std::string(kOther) + "/manifest.json", to_text(ahead));
+  EXPECT_EQ(make(folder.path(), kId, {{{"a", "a"}}}, 4096).made, "9999-01-01T00:00:00.000Z");
+  EXPECT_EQ(ids(folder.path()), (std::vector<std::string>{kOther, kId}));
+}
+
 TEST(Store, WhatIsNotCompleteIsNoCheckpoint) {
   const Folder folder;
   {
@@ -137,6 +147,18 @@ TEST(Store, WhatAKilledWriterLeavesCanBeDeleted) {
   Store(folder.path()).remove(kId);
   EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kOther});
   Store(folder.path()).open(kOther).verify();
+}
+
+TEST(Store, WhatIsBeingWrittenIsNotDeleted) {
+  const Folder folder;
+  NewCheckpoint fresh(folder.path(), kId);
+  EXPECT_EQ(failure_of([&] { Store(folder.path()).remove(kId); }),
+            folder.path(kId) + ".partial is being written; wait until that has ended");
+  test::write_image(fresh.add_image(), {{"a", "a"}});
+  fresh.complete("1", {test::program("p")});
+  Store(folder.path()).open(kId).verify();
+  Store(folder.path()).remove(kId);
+  EXPECT_TRUE(ids(folder.path()).empty());
 }
 
 TEST(Store, AFullDiskFailsAndLeavesTheOthers) {
