@@ -1,4 +1,4 @@
-#include "host/move/source/cut.h"
+#include "host/move/source/group/cut.h"
 
 #include <gtest/gtest.h>
 

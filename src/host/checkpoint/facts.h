@@ -10,7 +10,7 @@
 
 #include "ferry.pb.h"
 #include "host/journal/process_slots.h"
-#include "host/move/source/cut.h"
+#include "host/move/source/group/cut.h"
 #include "host/proc/written_files.h"
 
 // What a restart has to know of a program: the facts in a checkpoint's manifest (store/manifest.h).

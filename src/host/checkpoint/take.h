@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "host/move/source/move_group.h"
+#include "host/move/source/group/move_group.h"
 #include "host/peers/messages.h"
 
 namespace ferry::host {

@@ -1,4 +1,4 @@
-#include "host/move/source/move_group.h"
+#include "host/move/source/group/move_group.h"
 
 #include <fmt/core.h>
 
