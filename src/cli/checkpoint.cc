@@ -52,7 +52,8 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
                              {"standstill_ms", report.standstill_ms()},
                              {"store_ms", report.store_ms()},
                              {"image_bytes", report.image_bytes()},
-                             {"stored_bytes", report.stored_bytes()}};
+                             {"stored_bytes", report.stored_bytes()},
+                             {"not_deleted", report.not_deleted()}};
     fmt::print("{}\n", value.dump(2));
     return 0;
   }
@@ -61,6 +62,9 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
              request.stop() ? "ended" : fmt::format("standstill {:.1f} ms", report.standstill_ms()),
              size_text(report.image_bytes()), size_text(report.stored_bytes()),
              report.store_ms() / 1e3);
+  if (!report.not_deleted().empty()) {
+    fmt::print(stderr, "ferry: older checkpoints are still there: {}\n", report.not_deleted());
+  }
   return 0;
 }
 

@@ -56,6 +56,20 @@ TEST(ArrivalMachine, ACommittedProgramGoesOnWhenItIsConnected) {
   EXPECT_EQ(machine.state(0), State::kOver);
 }
 
+// A restart from storage: it takes as long as it takes, and nobody else decides.
+TEST(ArrivalMachine, WithoutASourceNobodyIsAsked) {
+  Machine machine(1, std::nullopt, kStart);
+  EXPECT_EQ(machine.deadline(), std::nullopt);
+  arrive(machine, 0, kStart + 1h);
+  EXPECT_FALSE(machine.asks_source(kStart + 2h));
+  EXPECT_EQ(machine.deadline(), std::nullopt);
+  EXPECT_EQ(machine.state(0), State::kHeld);
+  machine.promised();
+  EXPECT_EQ(machine.step(kStart + 2h), Step::kRecordCommit);
+  machine.written(Written::kDurable, kStart + 2h);
+  EXPECT_EQ(machine.decision().answer(), Answer::kCommitted);
+}
+
 TEST(ArrivalMachine, WhateverFailsBeforeTheRecordUndoesIt) {
   for (std::size_t told = 0; told <= std::size(kWayHere); ++told) {
     Machine machine(1, kPatience, kStart);

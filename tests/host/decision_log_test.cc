@@ -232,6 +232,36 @@ TEST(DecisionLog, SaysInOneLineWhatItCannotRead) {
   EXPECT_EQ(DecisionLog(folder.path()).decision(1, Side::kSource), Decision::kConfirmed);
 }
 
+// A restart of a checkpoint has the id of the one before, which is over.
+TEST(DecisionLog, NothingIsLeftOfAnIdThatIsReused) {
+  Folder folder;
+  DecisionLog log(folder.path());
+  log.note(Journal::held(1, Side::kDestination, stopped(3, 2)));
+  log.record(Side::kDestination, {Decision::kCommitted, "p", "", {1}});
+  log.over(1, Side::kDestination);
+  log.reuse(1, Side::kDestination);
+  EXPECT_TRUE(log.entries().empty());
+  log.reuse(2, Side::kDestination);  // nothing is known of it
+  log.note(Journal::held(1, Side::kDestination, stopped(3, 2)));
+  for (const auto& entries : {log.entries(), DecisionLog(folder.path()).entries()}) {
+    ASSERT_EQ(entries.size(), 1u);
+    EXPECT_FALSE(entries.begin()->second.over);
+    EXPECT_EQ(entries.begin()->second.decision(), std::nullopt);
+  }
+  log.forget_ended_arrival(1);  // who asked for that meant the one before
+  EXPECT_EQ(log.entries().size(), 1u);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const std::string failure = test::failure_of([&] { log.reuse(1, Side::kDestination); });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_NE(failure.find("cannot make a record durable in"), std::string::npos);
+  EXPECT_EQ(log.entries().size(), 1u);
+}
+
 // One that is stopped, and goes on where it was because that cannot be written down.
 TEST(DecisionLog, AFullDiskTakesNoNote) {
   Folder folder;

@@ -28,7 +28,7 @@ Facts example() {
   facts.places = {{12, {{"eth0", {slot}}}}};
   facts.boot = 0xFFFFFFFFFFFFFFFF;
   facts.processes = {{12, 3456}};
-  facts.written = {{"/var/log/db", 99}};
+  facts.written = {{"/var/log/db", 99, 1000}};
   return facts;
 }
 

@@ -55,7 +55,7 @@ json to_json(const Facts& facts) {
     processes.push_back({{"pid", pid}, {"started", started}});
   }
   for (const auto& file : facts.written) {
-    written.push_back({{"path", file.path}, {"bytes", file.bytes}});
+    written.push_back({{"path", file.path}, {"bytes", file.bytes}, {"owner", file.owner}});
   }
   return {{"move_id", fmt::format("{:016x}", facts.move_id)},
           {"check", json_of_message(facts.check)},
@@ -78,8 +78,9 @@ Facts parse_facts(const json& value, const std::string& program) {
       facts.processes[process.at("pid").get<pid_t>()] = process.at("started").get<std::uint64_t>();
     }
     for (const auto& file : value.at("written_files")) {
-      facts.written.push_back(
-          {file.at("path").get<std::string>(), file.at("bytes").get<std::uint64_t>()});
+      facts.written.push_back({file.at("path").get<std::string>(),
+                               file.at("bytes").get<std::uint64_t>(),
+                               file.at("owner").get<uid_t>()});
     }
     return facts;
   } catch (const std::exception& failure) {

@@ -46,30 +46,49 @@ v1::PrepareRequest prepare_request(const ThisHost& host, const std::vector<Facts
   return request;
 }
 
-// Waits until the program says that it goes on.
-void await_resumed(const ThisHost& host, Arrival& arrival) {
-  const auto until = Clock::now() + host.limits.resume;
+// Waits until the program says that it goes on. Gives an empty string, or why it does not.
+std::string await_resumed(Arrival& arrival, Clock::time_point until) {
   for (;;) {
     const auto left = until - Clock::now();
     const auto event =
         arrival.next_event(std::chrono::duration_cast<std::chrono::milliseconds>(left));
-    if (!event) {
-      throw Failure(
-          fmt::format("'{}' is restored, and does not go on: no sign of it", arrival.program()));
-    }
-    if (event->has_resumed()) return;
-    if (!event->failed().empty()) {
-      throw Failure(fmt::format("'{}' is restored, and does not go on: {}", arrival.program(),
-                                event->failed()));
+    if (event && event->has_resumed()) return {};
+    if (event && event->failed().empty()) continue;
+    return fmt::format("'{}' is restored, and does not go on: {}", arrival.program(),
+                       event ? event->failed() : "no sign of it");
+  }
+}
+
+// The files that the programs write to, as long as they were. All are looked at before one is cut back.
+void cut_back_files(const std::vector<Facts>& programs, const std::string& id,
+                    v1::RestartReport* report) {
+  std::vector<LaterFile> files;
+  for (const auto& facts : programs) {
+    for (const auto& written : facts.written) files.emplace_back(written);
+  }
+  for (const auto& file : files) {
+    if (auto kept = file.cut_back(".ferry-" + id); !kept.empty()) {
+      report->add_kept_aside(std::move(kept));
     }
   }
+}
+
+// Where the ends of files are that were cut back, for the line of a restart that has failed after that.
+std::string kept_aside(const v1::RestartReport& report) {
+  std::string text;
+  for (const auto& file : report.kept_aside()) {
+    text += (text.empty() ? "; what was written after the checkpoint is in " : ", ") + file;
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string what_runs(const Facts& facts, const Arrivals& arrivals) {
   const auto arrival = arrivals.find(facts.move_id);
-  if (arrival && !arrival->is_over()) return fmt::format("process {}", arrival->root());
+  if (arrival && !arrival->is_over()) {
+    return arrival->root() == 0 ? "a restart" : fmt::format("process {}", arrival->root());
+  }
   if (facts.boot != stamp_now().boot) return {};
   for (const auto& [pid, started] : facts.processes) {
     if (start_time(pid) == started && is_alive(pid)) return fmt::format("process {}", pid);
@@ -86,13 +105,12 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals,
   };
   std::vector<Part> parts;
   const Peer here(host.address, host.credentials, host.name);
-  const std::string from = host.credentials != nullptr ? host.name : std::string();
   v1::RestartReport report;
   report.set_id(checkpoint.manifest().id);
   report.set_host(host.name);
   try {
     for (std::size_t i = 0; i < programs.size(); ++i) {
-      parts.push_back({i, arrivals.prepare(prepare_request(host, programs, i), from)});
+      parts.push_back({i, arrivals.prepare_restart(prepare_request(host, programs, i))});
       report.add_programs(programs[i].check.program());
     }
     in_parallel(parts, [&](const Part& part) {
@@ -106,21 +124,21 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals,
       sender.send({});
     });
     // CRIU looks at files when all is on this host, and nothing has begun.
-    for (const auto& facts : programs) {
-      for (const auto& file : facts.written) {
-        const std::string aside = file.path + ".ferry-" + checkpoint.manifest().id;
-        if (auto kept = cut_back(file, aside); !kept.empty())
-          report.add_kept_aside(std::move(kept));
-      }
-    }
+    cut_back_files(programs, checkpoint.manifest().id, &report);
     in_parallel(parts, [&](const Part& part) { part.arrival->restore(host.limits.restore, {}); });
     std::string reason;
     if (parts.front().arrival->commit(&reason) != Answer::kCommitted) throw Failure(reason);
   } catch (const std::exception& failure) {
     for (const auto& part : parts) part.arrival->abort(failure.what());
-    throw;
+    throw Failure(failure.what() + kept_aside(report));
   }
-  for (const auto& part : parts) await_resumed(host, *part.arrival);
+  std::string failures;
+  const auto until = Clock::now() + host.limits.resume;
+  for (const auto& part : parts) {
+    const std::string failure = await_resumed(*part.arrival, until);
+    if (!failure.empty()) failures += (failures.empty() ? "" : "; ") + failure;
+  }
+  if (!failures.empty()) throw Failure(failures + kept_aside(report));
   return report;
 }
 

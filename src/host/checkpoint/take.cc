@@ -126,7 +126,11 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Departures& departure
   for (const auto& program : manifest->programs) report.add_programs(program.name);
   report.set_image_bytes(manifest->content());
   report.set_stored_bytes(manifest->stored());
-  if (request.keep() > 0) keep_latest(request.directory(), *manifest, request.keep());
+  try {
+    if (request.keep() > 0) keep_latest(request.directory(), *manifest, request.keep());
+  } catch (const Failure& failure) {
+    report.set_not_deleted(failure.what());  // the checkpoint is there all the same
+  }
   return report;
 }
 

@@ -1,8 +1,10 @@
 #include <fmt/core.h>
-#include <sys/stat.h>
+
+#include <filesystem>
 
 #include "base/failure.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/own_folder.h"
 #include "host/checkpoint/restart.h"
 #include "host/checkpoint/take.h"
 #include "host/ferryd/daemon.h"
@@ -20,23 +22,18 @@ void need_root(uid_t user) {
   throw Failure("checkpoints and restarts are root's: an image says as whom its program goes on");
 }
 
-// Throws Failure when somebody else than root could have written there.
-void need_own(const std::string& path) {
-  struct stat facts {};
-  if (::stat(path.c_str(), &facts) != 0) {
-    throw Failure(fmt::format("cannot read {}: {}", printable(path), error_text(errno)));
-  }
-  if (facts.st_uid == 0 && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
-  throw Failure(fmt::format(
-      "{} can be written by others than root, who could have changed what is restored there; chown "
-      "root and chmod go-w what is yours",
-      printable(path)));
-}
-
+// Whether one that cannot be read is later than the others nobody knows.
 std::string latest(const store::Store& store, const std::string& directory) {
   std::string id;
   for (const auto& entry : store.list()) {
-    if (entry.manifest) id = entry.id;
+    if (entry.manifest) {
+      id = entry.id;
+    } else if (!entry.is_partial) {
+      throw Failure(fmt::format(
+          "{}; which checkpoint is the latest is not known: give one with --checkpoint, or delete "
+          "that one: ferry checkpoints {} rm {}",
+          entry.problem, printable(directory), entry.id));
+    }
   }
   if (id.empty()) throw Failure(fmt::format("no complete checkpoint in {}", printable(directory)));
   return id;
@@ -54,20 +51,22 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
         "'{}' is a container of {}'s: only programs without a container have checkpoints",
         program.unit->name(), program.unit->kind()));
   }
-  need_own(request.directory());
-  return take_checkpoint(host_, departures_, user, std::move(programs), request);
+  auto own = request;
+  own.set_directory(need_own_folder(request.directory()));
+  return take_checkpoint(host_, departures_, user, std::move(programs), own);
 }
 
 v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request) {
   need_root(user);
   await_recovery();
   need_other_hosts(host_);
-  const store::Store store(request.directory());
+  const std::string directory = need_own_folder(request.directory());
+  const store::Store store(directory);
   const std::string id =
-      request.checkpoint().empty() ? latest(store, request.directory()) : request.checkpoint();
+      request.checkpoint().empty() ? latest(store, directory) : request.checkpoint();
+  const std::string folder = directory + "/" + id;
+  if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
   const store::Checkpoint checkpoint = store.open(id);
-  need_own(request.directory());
-  need_own(request.directory() + "/" + id);
   std::vector<Facts> programs;
   for (const auto& program : checkpoint.manifest().programs) {
     programs.push_back(parse_facts(program.facts, program.name));
@@ -76,6 +75,11 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request)
     if (const auto running = what_runs(facts, arrivals_); !running.empty()) {
       throw Failure(fmt::format("'{}' still runs here, as {}: end it before it is restarted",
                                 printable(facts.check.program()), running));
+    }
+    if (facts.check.version() != host_.version) {
+      throw Failure(fmt::format(
+          "checkpoint {} was made by Ferry {}, and {} has Ferry {}: restart it with that version",
+          id, printable(facts.check.version()), host_.name, host_.version));
     }
     facts.check.set_host("checkpoint " + id);
     v1::CheckReply ignored;

@@ -133,6 +133,23 @@ void DecisionLog::forget(std::uint64_t move_id, Side side) {
   if (size_ > compact_above_) compact();
 }
 
+void DecisionLog::forget_ended_arrival(std::uint64_t move_id) {
+  std::lock_guard lock(mutex_);
+  const auto* entry = journal_.find(move_id, Side::kDestination);
+  if (entry == nullptr || !entry->over) return;
+  note_quietly(Journal::forgotten(move_id, Side::kDestination));
+  if (size_ > compact_above_) compact();
+}
+
+void DecisionLog::reuse(std::uint64_t move_id, Side side) {
+  std::lock_guard lock(mutex_);
+  if (journal_.find(move_id, side) == nullptr) return;
+  const std::string line = Journal::forgotten(move_id, side);
+  std::string error;
+  if (append(line, true, &error) != Written::kDurable) throw Failure(error);
+  journal_.take(line);
+}
+
 void DecisionLog::freed(std::uint64_t move_id, const port::Endpoint& origin) {
   std::lock_guard lock(mutex_);
   const auto* entry = journal_.find(move_id, Side::kSource);

@@ -48,6 +48,11 @@ class DecisionLog {
   void over(std::uint64_t move_id, Side side);
   // Nobody will ask how the move was decided.
   void forget(std::uint64_t move_id, Side side);
+  // As forget(), for one of ended_arrivals(): unless its id is in use again.
+  void forget_ended_arrival(std::uint64_t move_id);
+  // As forget(), before the id is used again: what was known of it must not be taken for the new move's. Throws Failure
+  // when that could not be written.
+  void reuse(std::uint64_t move_id, Side side);
   // The slot of an origin is not kept any more.
   void freed(std::uint64_t move_id, const port::Endpoint& origin);
 

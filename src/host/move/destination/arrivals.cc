@@ -22,6 +22,24 @@ constexpr std::chrono::milliseconds kEndedAnswerTime{500};
 
 }  // namespace
 
+// The id of an arrival that is being made: no other one has it.
+class Arrivals::Coming {
+ public:
+  // With the mutex, which is free when this is destroyed.
+  Coming(Arrivals& arrivals, std::uint64_t move_id) : arrivals_(arrivals), move_id_(move_id) {
+    arrivals_.coming_.insert(move_id_);
+  }
+  ~Coming() {
+    std::lock_guard lock(arrivals_.mutex_);
+    arrivals_.coming_.erase(move_id_);
+  }
+  Coming(const Coming&) = delete;
+
+ private:
+  Arrivals& arrivals_;
+  const std::uint64_t move_id_;
+};
+
 Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisions,
                    Directory& directory, Whereabouts& whereabouts, KeptPeers& peers,
                    Carrier& carrier, const ImageRoom& room, ImageReceiver* images, CriuRunner& criu,
@@ -40,27 +58,41 @@ Arrivals::Arrivals(const ThisHost& host, const Units& units, DecisionLog& decisi
 
 std::shared_ptr<Arrival> Arrivals::prepare(const v1::PrepareRequest& request,
                                            const std::string& from) {
+  return add(request, from, host_.limits.source);
+}
+
+std::shared_ptr<Arrival> Arrivals::prepare_restart(const v1::PrepareRequest& request) {
+  forget_over();  // a checkpoint may be restarted again and again, always with the ids that its images have
+  return add(request, host_.credentials != nullptr ? host_.name : std::string(), std::nullopt);
+}
+
+std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const std::string& from,
+                                       std::optional<ArrivalMachine::Time> patience) {
   const std::size_t programs = std::max(request.group().programs(), 1u);
   if (request.group().program() >= programs || images_ == nullptr) {
     throw Failure("malformed request");
   }
-  forget_over();  // a checkpoint may be restarted again and again
   std::shared_ptr<ArrivalGroup> group;
+  std::optional<Coming> coming;
   {
     std::lock_guard lock(mutex_);
+    bool is_here = coming_.contains(request.move_id());
     for (const auto& [id, other] : arrivals_) {
-      if (id == request.move_id() ||
-          (other->program() == request.program() && !other->is_over() &&
-           !units_.kind(request.kind()).name_is_free(request.program()))) {
-        throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
-      }
+      is_here = is_here || id == request.move_id() ||
+                (other->program() == request.program() && !other->is_over() &&
+                 !units_.kind(request.kind()).name_is_free(request.program()));
     }
+    if (is_here) {
+      throw Failure(fmt::format("'{}' arrives on {} already", request.program(), host_.name));
+    }
+    coming.emplace(*this, request.move_id());
+    if (!patience) decisions_.reuse(request.move_id(), Side::kDestination);
     auto& known = groups_[request.has_group() ? request.group().id() : request.move_id()];
     group = known.lock();
     if (!group) {
       known = group = std::make_shared<ArrivalGroup>(
           decisions_, host_.stopping, peers_, PeerRecord{request.source(), from},
-          ArrivalMachine(programs, host_.limits.source, ArrivalGroup::now()));
+          ArrivalMachine(programs, patience, ArrivalGroup::now()));
     }
     group->need(programs, from);
   }
@@ -137,7 +169,7 @@ void Arrivals::forget_ended() {
     try {
       const auto [address, name] = parse_peer(source);
       if (ask_decision(peers_, address, name, move_id, kEndedAnswerTime) == Answer::kAborted) {
-        decisions_.forget(move_id, Side::kDestination);
+        decisions_.forget_ended_arrival(move_id);
       }
     } catch (const Failure&) {
       silent.insert(source);  // the source may still need the record

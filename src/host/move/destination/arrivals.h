@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ class Arrivals {
 
   // `from`: the source's name in its certificate. Throws Failure.
   std::shared_ptr<Arrival> prepare(const v1::PrepareRequest& request, const std::string& from);
+  // As prepare(), for a program from storage: whoever restarts it here decides how that ends, and no other ferryd.
+  std::shared_ptr<Arrival> prepare_restart(const v1::PrepareRequest& request);
   // An arrival that is committed already: by a former ferryd, or as the restore of a checkpoint.
   std::shared_ptr<Arrival> take_up(std::uint64_t move_id, const Held& held);
 
@@ -40,6 +44,9 @@ class Arrivals {
   void keep_house();
 
  private:
+  class Coming;
+  std::shared_ptr<Arrival> add(const v1::PrepareRequest& request, const std::string& from,
+                               std::optional<ArrivalMachine::Time> patience);
   void forget_ended();
   void forget_over();
 
@@ -56,6 +63,7 @@ class Arrivals {
   Accounts& accounts_;
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::set<std::uint64_t> coming_;
   std::map<std::uint64_t, std::weak_ptr<ArrivalGroup>> groups_;
   std::chrono::steady_clock::time_point asked_;  // when forget_ended() last asked; only the
                                                  // housekeeper uses it

@@ -16,7 +16,7 @@ constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
 
 }  // namespace
 
-ArrivalMachine::ArrivalMachine(std::size_t programs, Time patience, Time now)
+ArrivalMachine::ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now)
     : programs_(programs),
       patience_(patience),
       decision_(programs),
@@ -97,7 +97,7 @@ void ArrivalMachine::written(Written result, Time now) {
 }
 
 bool ArrivalMachine::asks_source(Time now) {
-  if (decision_.decided() || is_asking_ || now < ask_at_) return false;
+  if (!patience_ || decision_.decided() || is_asking_ || now < ask_at_) return false;
   return is_asking_ = true;
 }
 
@@ -109,13 +109,13 @@ void ArrivalMachine::source_answered(std::optional<Answer> answer, Time now) {
   if (answer == Answer::kAborted) failed();
   // A source whose programs are all held may have committed: silence does not abort them.
   const bool is_open = decision_.state() == DestinationDecision::State::kOpen;
-  if (is_open && now - heard_ > patience_) failed();
+  if (is_open && patience_ && now - heard_ > *patience_) failed();
 }
 
 std::optional<ArrivalMachine::Time> ArrivalMachine::deadline() const {
   if (decision_.decided()) return std::nullopt;
   std::optional<Time> first;
-  if (!is_asking_) first = ask_at_;
+  if (patience_ && !is_asking_) first = ask_at_;
   const bool records = decision_.next() != DestinationDecision::Step::kNone;
   if (records && !is_stepping_ && (!first || record_at_ < *first)) first = record_at_;
   return first;

@@ -89,8 +89,9 @@ class ArrivalMachine {
   };
 
   // `patience`: how long a source may leave questions without an answer before what it has begun is
-  // given up. Once all programs are held it is not given up any more: it may have promised.
-  ArrivalMachine(std::size_t programs, Time patience, Time now);
+  // given up. Once all programs are held it is not given up any more: it may have promised. None:
+  // there is no source to ask, and the owner decides alone, by promised() and failed().
+  ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now);
   // For a ferryd that knows an arrival from the record only. Committed: one program, which CRIU has
   // restored. Otherwise: it is to be undone.
   static ArrivalMachine recovered(std::optional<Decision> record);
@@ -137,7 +138,7 @@ class ArrivalMachine {
   void conclude();
 
   std::vector<Program> programs_;
-  Time patience_{};
+  std::optional<Time> patience_;
   DestinationDecision decision_;
   bool is_stepping_ = false;   // a step has been given, and has not ended
   bool is_asking_ = false;     // a question to the source has been given, and has not ended
