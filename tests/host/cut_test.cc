@@ -46,6 +46,49 @@ TEST(Cut, WhoWaitsHearsThatTheGroupIsGivenUp) {
   EXPECT_FALSE(cut.is_taken());
 }
 
+TEST(Cut, NobodyIsDumpedBeforeAllAreFrozen) {
+  Cut cut(2, {});
+  auto first = std::async(std::launch::async, [&] { cut.freeze(1, go_on); });
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  cut.freeze(0, go_on);
+  first.get();
+  EXPECT_EQ(failure_of([] {
+              Cut(2, {}).freeze(0, [] { throw std::runtime_error("another program failed"); });
+            }),
+            "another program failed");
+}
+
+// A program that has left goes on: what the others dump is not of the same moment.
+TEST(Cut, ThatOneHasLeftIsNotTaken) {
+  bool is_carried = false;
+  Cut cut(2, [&](const std::vector<Cut::Part>&) { is_carried = true; });
+  EXPECT_EQ(failure_of([&] {
+              cut.join(0, part(10), [looks = 0]() mutable {
+                if (++looks > 1) throw std::runtime_error("its time has passed");
+              });
+            }),
+            "its time has passed");
+  EXPECT_EQ(failure_of([&] { cut.join(1, part(11), go_on); }), "its time has passed");
+  EXPECT_FALSE(cut.is_taken());
+  EXPECT_FALSE(is_carried);
+}
+
+// CRIU would restore the one and refuse the other.
+TEST(Cut, AFileHasOneLength) {
+  bool is_carried = false;
+  Cut cut(2, [&](const std::vector<Cut::Part>&) { is_carried = true; });
+  Cut::Part one = part(10), other = part(11);
+  one.written = {{"/var/log/a", 10, 0}, {"/var/log/b", 5, 0}};
+  other.written = {{"/var/log/a", 12, 0}};
+  auto first =
+      std::async(std::launch::async, [&] { return failure_of([&] { cut.join(0, one, go_on); }); });
+  const std::string said =
+      "/var/log/a is written by a program that is not in the checkpoint; name it there as well";
+  EXPECT_EQ(failure_of([&] { cut.join(1, other, go_on); }), said);
+  EXPECT_EQ(first.get(), said);
+  EXPECT_FALSE(is_carried);
+}
+
 // Nobody goes on while the images are carried away, whatever else fails.
 TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
   std::promise<void> carried;

@@ -42,8 +42,9 @@ Departures::Moves Departures::begin(uid_t user, std::vector<MoveGroup::Program> 
     std::lock_guard lock(mutex_);
     for (const auto& program : programs) {
       for (const auto& [id, other] : moves_) {
+        // One that is given up may be frozen yet.
         if (other->unit().root() == program.unit->root() && !other->is_over() &&
-            other->group().undecided()) {
+            !other->group().committed()) {
           throw Failure(fmt::format("'{}' is being moved already, to {}; wait until that has ended",
                                     program.unit->name(), other->group().peer().name()));
         }

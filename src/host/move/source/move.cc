@@ -377,7 +377,9 @@ void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::P
   if (failed > 0) {
     std::string line;
     for (const auto& each : failures) line += (line.empty() ? "" : "; ") + each;
-    if (failed < moves.size()) line += fmt::format("; the others go on on {}", group.peer().name());
+    if (failed < moves.size() && group.committed()) {
+      line += fmt::format("; the others go on on {}", group.peer().name());
+    }
     throw Failure(line);
   }
 }
@@ -695,6 +697,8 @@ void Move::frozen() {
   if (ahead_) ahead_->send_last(*sender_);
   // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
+  // Without a turn: all the others come here too before the first of them is dumped.
+  if (options_.cut) options_.cut->freeze(index_, [this] { group_->need_open(); });
   auto turn = side_.dump_turns.take(unit_.root());
   group_->happened(index_, MoveMachine::Event::kFrozen);
   std::lock_guard lock(mutex_);
@@ -783,11 +787,23 @@ int Move::go_on() {
 // any more if it is to end.
 int Move::join_cut() {
   const pid_t root = unit_.root();
+  // What it has open now, not what it had open at the check.
+  auto needs = std::make_shared<v1::CheckRequest>(*checked_);
+  const auto needed = unit_.needed_files();
+  needs->mutable_files()->Assign(needed.begin(), needed.end());
+  const auto ids = ids_of_host(root);
+  needs->mutable_ids()->Assign(ids.begin(), ids.end());
+  auto written = written_files(root);
+  std::erase_if(written, [&](const WrittenFile& file) { return !needed.contains(file.path); });
   Cut::Part part{move_id_, unit_.name(),  images_, files(),
-                 checked_, places_.get(), {},      written_files(root)};
-  for (const pid_t pid : process_tree(root)) part.processes[pid] = start_time(pid);
+                 needs,    places_.get(), {},      std::move(written)};
+  const auto tree = process_tree(root);
+  for (const pid_t pid : tree) part.processes[pid] = start_time(pid);
   options_.cut->join(index_, std::move(part), [this] { group_->need_open(); });
-  if (options_.cut->ends_programs()) kill_rest();
+  if (options_.cut->ends_programs()) {
+    // All that are in the image, not those of the stop only. While they are frozen nobody else has their ids.
+    for (const pid_t pid : tree) ::kill(pid, SIGKILL);
+  }
   group_->failed(index_, "");
   return go_on();
 }

@@ -102,7 +102,7 @@ class Move : public UnderWay {
   void tell_end(const std::string& failure) const;
 
   // The user gives the move up. False: it is too late.
-  bool give_up() { return group_->give_up(index_); }
+  bool give_up() { return !(options_.cut && options_.cut->is_full()) && group_->give_up(index_); }
 
   // Called by the control server.
   // Gives the note for the image (host/image/checkpoint_note.h), which may be empty. Throws Failure.

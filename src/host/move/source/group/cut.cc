@@ -1,6 +1,9 @@
 #include "host/move/source/group/cut.h"
 
+#include <fmt/core.h>
+
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -9,38 +12,83 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};  // between looks whether the group is given up
+constexpr std::chrono::milliseconds kLook{20};    // between looks whether the group is given up
+constexpr std::chrono::seconds kFreezeLimit{25};  // CRIU's plugin waits for 30
+
+// Throws Failure when a file that several programs write to has become longer while all were frozen.
+void need_same_lengths(const std::vector<Cut::Part>& parts) {
+  std::map<std::string, std::uint64_t> lengths;
+  for (const auto& part : parts) {
+    for (const auto& file : part.written) {
+      const auto [found, is_new] = lengths.emplace(file.path, file.bytes);
+      if (is_new || found->second == file.bytes) continue;
+      throw Failure(
+          printable(file.path) +
+          " is written by a program that is not in the checkpoint; name it there as well");
+    }
+  }
+}
 
 }  // namespace
 
-void Cut::join(std::size_t program, Part part, const std::function<void()>& need_open) {
+void Cut::freeze(std::size_t program, const std::function<void()>& need_open) {
   std::unique_lock lock(mutex_);
-  parts_.insert_or_assign(program, std::move(part));
-  if (parts_.size() == programs_) {
+  frozen_.insert(program);
+  changed_.notify_all();
+  const auto until = std::chrono::steady_clock::now() + kFreezeLimit;
+  while (!changed_.wait_for(lock, kLook, [this] { return frozen_.size() == programs_; })) {
+    lock.unlock();
+    need_open();
+    lock.lock();
+    if (std::chrono::steady_clock::now() < until) continue;
+    throw Failure(fmt::format("only {} of {} programs are frozen after {} s", frozen_.size(),
+                              programs_, kFreezeLimit.count()));
+  }
+}
+
+void Cut::join(std::size_t program, Part part, const std::function<void()>& need_open) {
+  need_open();
+  std::unique_lock lock(mutex_);
+  if (!is_over_) parts_.insert_or_assign(program, std::move(part));
+  if (!is_over_ && has_all()) carry_away(lock);
+  while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
     lock.unlock();
     std::string failure;
     try {
-      if (finish_) finish_(parts());
+      need_open();
     } catch (const std::exception& thrown) {
       failure = thrown.what();
     }
     lock.lock();
-    failure_ = failure;
-    is_over_ = true;
-    changed_.notify_all();
-  }
-  while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
-    if (parts_.size() == programs_) continue;
-    lock.unlock();
-    need_open();
-    lock.lock();
+    // Whether the cut is full or given up is decided with the lock: for all programs in the same way.
+    if (!failure.empty() && !has_all() && !is_over_) end(failure);
   }
   if (!failure_.empty()) throw Failure(failure_);
 }
 
+void Cut::carry_away(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::string failure;
+  try {
+    const auto all = parts();
+    need_same_lengths(all);
+    if (finish_) finish_(all);
+  } catch (const std::exception& thrown) {
+    failure = thrown.what();
+  }
+  lock.lock();
+  end(failure);
+}
+
+void Cut::end(const std::string& failure) {
+  failure_ = failure;
+  is_over_ = true;
+  changed_.notify_all();
+}
+
 bool Cut::is_full() const {
   std::lock_guard lock(mutex_);
-  return parts_.size() == programs_;
+  return has_all() && !is_over_;
 }
 
 bool Cut::is_taken() const {

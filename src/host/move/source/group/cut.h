@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@
 #include "host/peers/messages.h"
 #include "host/proc/written_files.h"
 
-// The moment of which a checkpoint is: all programs of a group are stopped and dumped. Their images stay where they
-// were dumped to, and the group is given up, as a move that fails is: then the programs go on here, or end.
+// The moment of which a checkpoint is: all programs of a group are frozen, and then dumped, before one of them goes on.
+// Their images stay where they were dumped to, and the group is given up, as a move that fails is: then the programs go
+// on here, or end.
 namespace ferry::host {
 
 class Cut {
@@ -37,24 +39,34 @@ class Cut {
   // `finish`: after it the programs end; empty: they go on at once, and the images stay. `programs`: of the group.
   Cut(std::size_t programs, Finish finish) : programs_(programs), finish_(std::move(finish)) {}
 
-  // The program with this index is frozen, and its image complete. Returns when that holds for all, and `finish` has
-  // returned. `need_open` throws when the group is given up, which has no effect any more once all have joined. Throws
-  // Failure, to all of them when `finish` has.
+  // The program with this index is frozen, and not dumped yet. Returns when that holds for all: none is dumped while
+  // another one could still write to a file or a peer of it. Throws what `need_open` throws, which it does when the
+  // group is given up.
+  void freeze(std::size_t program, const std::function<void()>& need_open);
+
+  // The image of the program is complete. Returns when that holds for all, and `finish` has returned. That the group is
+  // given up has no effect any more once all have joined. Throws Failure to all of them, or to none.
   void join(std::size_t program, Part part, const std::function<void()>& need_open);
 
-  bool is_full() const;   // all have joined
-  bool is_taken() const;  // and `finish` has returned
+  bool is_full() const;   // all have joined, and `finish` has not returned
+  bool is_taken() const;  // it has
   bool ends_programs() const { return finish_ != nullptr; }
   std::vector<Part> parts() const;  // once it is taken: of all programs, in their order
 
  private:
+  // These three with the mutex; carry_away() without it for as long as `finish` runs.
+  bool has_all() const { return parts_.size() == programs_; }
+  void carry_away(std::unique_lock<std::mutex>& lock);
+  void end(const std::string& failure);
+
   const std::size_t programs_;
   const Finish finish_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::set<std::size_t> frozen_;
   std::map<std::size_t, Part> parts_;
   bool is_over_ = false;
-  std::string failure_;  // of `finish`
+  std::string failure_;  // when it is over: why it is not taken
 };
 
 }  // namespace ferry::host
