@@ -1,16 +1,17 @@
 #!/bin/bash
 # Takes checkpoints of two programs of one host that are connected with each other, and starts them again. Needs root.
 #
-#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed (default: all)
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
-# job NAME MESSAGES: a stream_check and its peer on h1, without containers and without a TCP connection between them.
-# Each prints its report to /tmp/NAME.
+# job NAME MESSAGES [OPTION...]: a stream_check and its peer on h1, without containers and without a TCP connection
+# between them. Each prints its report to /tmp/NAME.
 job() {
   local side
   on h1 sh -c "rm -rf /tmp/store && mkdir -m 700 /tmp/store"
-  for side in "server --listen 18700" "client 127.0.0.1 --port 18700 --qps 2 --size 4096 --messages $2 --rate 1000"; do
+  local client="--qps 2 --size 4096 --messages $2 --rate 1000 ${*:3}"
+  for side in "server --listen 18700" "client 127.0.0.1 --port 18700 $client"; do
     # Without a descriptor of this test.
     # shellcheck disable=SC2016,SC2086 # expanded there; several words
     on h1 bash -c 'name=$1; shift
@@ -21,6 +22,7 @@ job() {
     [[ $side != server* ]] || await "$1 listens" listens h1 18700
   done
   await "$1 sends" sends
+  job=$1
 }
 pids() { on h1 cat "/tmp/$1.server.pid" "/tmp/$1.client.pid"; }
 received() { on h1 "$ferry" ps --json | jq '[.programs[].devices[].qps[].received_packets] | add // 0'; }
@@ -115,6 +117,10 @@ group_refused() {
   # shellcheck disable=SC2016 # expanded there
   on h1 sh -c 'printf x | dd of="$1" bs=1 seek=40 conv=notrunc status=none' sh "/tmp/store/$id/0001-000000.zst"
   fails "/tmp/store/$id/0001-000000.zst is damaged" on h1 "$ferry" restart /tmp/store
+  # It may be the latest.
+  on h1 truncate -s -1 "/tmp/store/$id/manifest.json"
+  fails "/tmp/store/$id/manifest.json is damaged: .*; which checkpoint is the latest is not known" \
+    on h1 "$ferry" restart /tmp/store
   fails "has no complete checkpoint '0123456789abcdef'" \
     on h1 "$ferry" restart /tmp/store --checkpoint 0123456789abcdef
   [[ $(on h1 "$ferry" ps --json | jq '.programs | length') == 0 ]] || fail 'a program was started'
@@ -123,27 +129,79 @@ group_refused() {
 
 # ferryd is killed while it takes a checkpoint: the programs go on, and so does the next ferryd.
 group_killed() {
-  local delay
-  job k 1000000
-  for delay in 0.02 0.05 0.1; do
-    # shellcheck disable=SC2046 # two words
-    on h1 "$ferry" checkpoint $(pids k) --to /tmp/store >"$work/out" 2>&1 &
-    sleep "$delay"
+  local option
+  job k 1000000 --memory 256  # that is written to the store for half a second and more
+  for option in "" --stop; do
+    # shellcheck disable=SC2046,SC2086 # two words; none or one
+    on h1 "$ferry" checkpoint $(pids k) --to /tmp/store $option >"$work/out" 2>&1 &
+    # With --stop they stand still as long as that is there.
+    on h1 timeout 120 sh -c 'until test -s /tmp/store/*.partial/0001-000000.zst; do :; done' 2>/dev/null ||
+      fail 'no image is written to the store'
     kill_ferryd h1
-    wait $! || true
+    wait $! && fail "it was too late to kill ferryd: $(<"$work/out")"
     start_ferryd h1
     await 'the ferryd of h1 answers' answers h1
-    await 'the job goes on' sends
+    await "the job goes on after a checkpoint $option" sends
+    on h1 "$ferry" checkpoints /tmp/store --json | jq -e 'all(.checkpoints[]; .complete | not)' >/dev/null ||
+      fail 'what was not complete is taken for complete'
+    # shellcheck disable=SC2016 # expanded there
+    on h1 sh -c 'for each in /tmp/store/*.partial; do
+        name=${each##*/}
+        "$1" checkpoints /tmp/store rm "${name%.partial}"
+      done' sh "$ferry"
   done
   checkpoint k
   end_job k
   on h1 "$ferry" checkpoints /tmp/store verify >/dev/null || fail 'a checkpoint is damaged'
+  # While one is restored and another is not: nothing of them is left, and the checkpoint is as it was.
+  begin_restart
+  kill_ferryd h1
+  wait "$restart" && fail "it was too late to kill ferryd: $(<"$work/out")"
+  start_ferryd h1 --criu /opt/ferry/bin/criu
+  await 'the ferryd of h1 answers' answers h1
+  on h1 touch /tmp/restore-now
+  for pid in $(pids k); do await "process $pid has ended" no_process "$pid"; done
   restart
   await 'the job goes on' sends
   end_job k
   ok 'programs go on when ferryd is killed'
 }
 
+# Returns when one program is restored, and CRIU begins with the other when there is a file /tmp/restore-now.
+begin_restart() {
+  on h1 rm -rf /tmp/first /tmp/restoring /tmp/restore-now
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/held-restore '[ "$1" = restore ] && ! mkdir /tmp/first 2>/dev/null && {
+      touch /tmp/restoring
+      until [ -e /tmp/restore-now ]; do sleep 0.02; done
+    }
+    exec /opt/ferry/bin/criu "$@"' h1
+  ferryd_with h1 --criu /tmp/held-restore
+  on h1 "$ferry" restart /tmp/store >"$work/out" 2>&1 &
+  restart=$!
+  await 'one is restored, and another waits' one_is_restored
+}
+one_is_restored() {
+  local pid
+  on h1 test -e /tmp/restoring || return
+  for pid in $(pids "$job"); do [[ ! -e /proc/$pid ]] || return 0; done
+  return 1
+}
+
+# A restart may take longer than a source of a move may be silent.
+group_slow() {
+  job l 2000
+  checkpoint l --stop
+  for pid in $(pids l); do await "process $pid has ended" no_process "$pid"; done
+  begin_restart
+  fails 'still runs here, as|arrives on h1 already' on h1 "$ferry" restart /tmp/store
+  sleep 3
+  on h1 touch /tmp/restore-now
+  wait "$restart" || fail "restart: $(<"$work/out")"
+  ends l
+  ok 'a slow restart is no failed one'
+}
+
 use_lab ckpt 1 jq
-if (($# == 0)); then set -- goes_on stopped refused killed; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow; fi
 for group in "$@"; do "group_$group"; done

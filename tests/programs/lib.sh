@@ -475,8 +475,8 @@ another() {
   launch "$1" "ferryd-$2" --tls-dir "$folder/tls" --listen "10.77.0.${1#h}:$2" "${@:3}"
 }
 
-# script FILE TEXT: an executable script on h3.
-script() { printf '#!/bin/sh\n%s\n' "$2" | on h3 sh -c "cat >$1 && chmod 755 $1"; }
+# script FILE TEXT [HOST]: an executable script on that host, or h3.
+script() { printf '#!/bin/sh\n%s\n' "$2" | on "${3:-h3}" sh -c "cat >$1 && chmod 755 $1"; }
 
 # kill_ferryd HOST: start_ferryd starts it anew. It has ended when this returns, and holds nothing any more.
 kill_ferryd() {
