@@ -1,0 +1,159 @@
+"""Checkpoints of two connected programs of one host: their standstill, the store beside dd of the same bytes, a plain
+CRIU dump of processes of their size, and restarts beside reading all images."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+from demo_lib.failure import Failure
+
+from .contest import output_of
+from .figures import median, plain, ratio, spread
+
+REWRITE = 5  # percent of the memory a second
+PORT = 18700
+JOB, PLAIN = ("server", "client"), ("plain-1", "plain-2")
+
+
+class _Programs:
+    """Processes on h1, without containers, that hold so many MiB each: two of stream_check that are connected, and two
+    that know nothing of Ferry."""
+
+    def __init__(self, contest, memory):
+        self.host, self.memory, self.processes = contest.lab.host(1), memory, {}
+        self.check = ["ferry", "run", "--netdev", "rdma", "--", contest.lab.binaries / "stream_check", "--apart",
+                      "--events", "--memory", memory, "--rewrite", REWRITE]
+
+    def start(self):
+        self._start("server", [*self.check, "--listen", PORT])
+        _await(lambda: f":{PORT} " in self.host.run(["ss", "-Hltn"])[1], "stream_check does not listen")
+        self._start("client", [*self.check, "127.0.0.1", "--port", PORT, "--qps", 2, "--size", 4096, "--rate", 1000,
+                               "--messages", 10**9])
+        self.await_traffic()
+        hold = f"import signal; memory = bytearray(b'x') * ({self.memory} << 20); print(flush=True); signal.pause()"
+        for name in PLAIN:
+            self._start(name, ["python3", "-c", hold])
+        _await(lambda: all(self.host.file(f"/tmp/{name}").read_text() for name in PLAIN), "python3 does not start")
+
+    def _start(self, name, command):
+        """In a session of its own, with nothing open that is not the host's: CRIU restores no other."""
+        self.host.file(f"/tmp/{name}").write_text("")
+        self.processes[name] = self.host.start(["sh", "-c", f'exec "$@" </dev/null >/tmp/{name} 2>&1', "sh", *command])
+
+    def pids(self, names):
+        return [str(self.processes[name].pid) for name in names]
+
+    def _received(self):
+        return sum(qp["received_packets"] for program in self.host.ps()["programs"]
+                   for device in program["devices"] for qp in device["qps"])
+
+    def await_traffic(self):
+        before = self._received()
+        _await(lambda: self._received() > before, "stream_check sends nothing")
+
+    def await_end(self, names):
+        """Nobody has their process ids after that. Those of a restart are children of ferryd."""
+        for name in names:
+            self.processes[name].wait()
+
+    def end(self):
+        for process in self.processes.values():
+            subprocess.run(["kill", "-KILL", str(process.pid)], check=False, stderr=subprocess.DEVNULL)
+            process.wait()
+
+
+def _await(condition, failure):
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failure(failure)
+        time.sleep(0.05)
+
+
+def _seconds(step):
+    began = time.monotonic()
+    step()
+    return time.monotonic() - began
+
+
+def _copied(store, report):
+    """Seconds that dd takes for the shards of a checkpoint, into one file that is then on the disk."""
+    shards = sorted(str(shard) for shard in (store / report["id"]).glob("*.zst"))
+    copy = store / "copy"
+    took = _seconds(lambda: subprocess.run(
+        ["sh", "-c", 'to=$1; shift; cat "$@" | dd of="$to" bs=1M iflag=fullblock conv=fsync status=none', "sh", copy,
+         *shards], check=True))
+    copy.unlink()
+    return took
+
+
+def _plain_dump(host, pids):
+    """Milliseconds that CRIU takes to dump programs of that size to memory, which go on."""
+    folder = output_of(host, ["mktemp", "-d", "/dev/shm/bench.XXXXXX"]).strip()
+    try:
+        return 1e3 * sum(_seconds(lambda pid=pid: output_of(
+            host, ["sh", "-c", 'mkdir "$2" && exec criu dump -t "$1" -D "$2" -o log -v0 --leave-running', "sh", pid,
+                   f"{folder}/{pid}"], 120)) for pid in pids)
+    finally:
+        host.run(["rm", "-rf", folder])
+
+
+def _rounds(contest, memory, count):
+    programs = _Programs(contest, memory)
+    host = programs.host
+    store = pathlib.Path(tempfile.mkdtemp(prefix="ferry-bench-", dir="/var/lib"))
+    result = {name: [] for name in ("standstill", "plain", "store", "dd", "image", "stored", "restart", "reading")}
+    try:
+        # A lab's hosts may write to memory only, and read the disk.
+        output_of(host, ["sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,rw "$1"', "sh", store])
+        programs.start()
+        checkpoint = ["ferry", "checkpoint", *programs.pids(JOB), "--to", store, "--keep", 1]
+        for turn in range(count):
+            contest.progress.step(f"checkpoint: {memory} MiB each, round {turn + 1} of {count}")
+            report = json.loads(output_of(host, [*checkpoint, "--json"], 300))
+            programs.await_traffic()
+            result["standstill"].append(report["standstill_ms"])
+            result["plain"].append(_plain_dump(host, programs.pids(PLAIN)))
+            result["store"].append(report["store_ms"] / 1e3)
+            result["dd"].append(_copied(store, report))
+            result["image"].append(report["image_bytes"])
+            result["stored"].append(report["stored_bytes"])
+            output_of(host, [*checkpoint, "--stop"], 300)
+            programs.await_end(JOB)
+            result["reading"].append(_seconds(lambda: output_of(host, ["ferry", "checkpoints", store, "verify"], 300)))
+            result["restart"].append(_seconds(lambda: output_of(host, ["ferry", "restart", store], 300)))
+            programs.await_traffic()
+    finally:
+        programs.end()
+        host.run(["umount", store])
+        shutil.rmtree(store)
+    return result
+
+
+def measure(contest):
+    sizes, count = ((16, 256), 2) if contest.quick else ((16, 256, 1024), 5)
+    results = {memory: _rounds(contest, memory, count) for memory in sizes}
+    rows = []
+    for memory, result in results.items():
+        rows.append([f"{memory} MiB", f"{median(result['standstill']):.0f}", spread(result["standstill"]),
+                     f"{median(result['plain']):.0f}", f"{ratio(result['standstill'], result['plain']):.2f}"])
+    largest = results[sizes[-1]]
+    contest.headline(f"standstill of a checkpoint of two programs, {sizes[-1]:,} MiB each", "ms", largest["standstill"],
+                     "plain CRIU dumps, one after the other", largest["plain"])
+    contest.table("Standstill of a checkpoint of two connected programs, milliseconds",
+                  ["each has", "median", "rounds", "plain CRIU", "/ plain"], rows,
+                  f"{REWRITE} % of the memory rewritten a second. Plain CRIU dumps two processes of that size to "
+                  "memory.", ("ms", {f"{memory} MiB": result["standstill"] for memory, result in results.items()}))
+    contest.table("Until it is in the store, seconds; beside dd of the stored bytes to the same disk",
+                  ["each has", "image, MB", "stored, MB", "median", "dd", "/ dd"],
+                  [[f"{memory} MiB", *(f"{median(result[part]) / 1e6:,.0f}" for part in ("image", "stored")),
+                    plain(median(result["store"])), plain(median(result["dd"])),
+                    f"{ratio(result['store'], result['dd']):.1f}"] for memory, result in results.items()])
+    contest.table("Restart, seconds; beside reading all images (ferry checkpoints verify)",
+                  ["each has", "median", "reading", "/ reading"],
+                  [[f"{memory} MiB", plain(median(result["restart"])), plain(median(result["reading"])),
+                    f"{ratio(result['restart'], result['reading']):.2f}"] for memory, result in results.items()])
+    return {str(memory): result for memory, result in results.items()}
