@@ -22,7 +22,7 @@ QPS = (1, 16, 64, 128)
 IN_USE = 16
 IDLE = (0, 48, 112)
 PEERS = (1, 4, 16, 64)
-DELAY = 10  # milliseconds each way to the peers
+DELAY = 50  # milliseconds one way: 64 peers without a pause take the processor that ferryd needs
 MEMORY = 128  # MiB of a program that is copied ahead
 BEFORE = 3  # seconds that its throughput is measured before a move
 
@@ -133,7 +133,10 @@ def _moves_with_peers(machines, peers, count):
     machines.delay(DELAY)
     machines.start("h1", f"{' '.join(DEVICE)} rping -s -P -a 0.0.0.0")
     machines.run("h1", "until rdma resource show cm_id | grep -q 'state LISTEN .*comm rping'; do sleep 0.2; done")
-    machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & done; wait'")
+    # One after the other: of two requests at the same moment rping's server loses one.
+    machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & "
+                         'until test "$(rdma resource show qp | grep -c "RTS .*comm rping")" -ge "$i"; '
+                         "do sleep 0.1; done; done; wait'")
     return _shares_between(machines, "rping", peers, count)
 
 
