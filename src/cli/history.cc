@@ -37,7 +37,7 @@ std::string history_text(const v1::HistoryReply& reply) {
                "DUMP", "TRANSFER", "RESTORE", "COMMIT", "RESUME", "IMAGE", "WHY"});
   for (const auto& move : reply.moves()) {
     const v1::MoveReport& parts = move.parts();
-    const std::string kind = move.kind() == "checkpoint" ? " (checkpoint)" : "";
+    const std::string kind = move.kind() == "move" ? "" : fmt::format(" ({})", move.kind());
     table.add({time_of(move), move.program() + kind, move.from(), move.to(), move.outcome(),
                part(parts.blackout_ms()), part(parts.check_ms()), part(parts.ahead_ms()),
                part(parts.stop_ms()), part(parts.dump_ms()), part(parts.transfer_ms()),

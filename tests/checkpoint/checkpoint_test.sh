@@ -93,6 +93,9 @@ group_stopped() {
   [[ $(on h1 "$ferry" checkpoints /tmp/store --json | jq '.checkpoints | length') == 1 && $(latest) != "$first" ]] ||
     fail "--keep 1: $(on h1 "$ferry" checkpoints /tmp/store)"
   restart
+  on h1 "$ferry" history --json | jq -e '[.moves[-8:][] | .kind + " " + .outcome] ==
+    (["checkpoint ended", "restart moved"] | [.[0], .[0], .[1], .[1]] | . + .)' >/dev/null ||
+    fail "the history: $(on h1 "$ferry" history)"
   ends s
   ok 'a job ends at its checkpoint, and goes on from there'
 }

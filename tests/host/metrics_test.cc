@@ -119,7 +119,7 @@ TEST(ExpositionTest, KeepsTheRules) {
   std::uint64_t id = 0;
   for (const Side side : {Side::kSource, Side::kDestination}) {
     for (const auto outcome : {MoveOutcome::kMoved, MoveOutcome::kFailed, MoveOutcome::kAborted,
-                               MoveOutcome::kReturned, MoveOutcome::kLost}) {
+                               MoveOutcome::kReturned, MoveOutcome::kEnded, MoveOutcome::kLost}) {
       v1::PastMove move;
       move.set_move_id(++id);
       ferryd.accounts->begun(side, move);

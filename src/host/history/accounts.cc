@@ -22,6 +22,7 @@ const char* name_of(MoveOutcome outcome) {
     case MoveOutcome::kFailed: return "failed";
     case MoveOutcome::kAborted: return "aborted";
     case MoveOutcome::kReturned: return "returned";
+    case MoveOutcome::kEnded: return "ended";
     default: return "lost";
   }
 }
@@ -39,11 +40,15 @@ std::string id_of(std::uint64_t move_id) {
 
 // The part of the log line that is for people; fields() gives the part for programs.
 std::string sentence(const v1::PastMove& move) {
-  const std::string what = move.kind() == "move"
-                               ? fmt::format("'{}'", move.program())
-                               : fmt::format("the checkpoint of '{}'", move.program());
+  const std::string what = move.kind() == "checkpoint"
+                               ? fmt::format("the checkpoint of '{}'", move.program())
+                               : fmt::format("'{}'", move.program());
   const std::string& outcome = move.outcome();
   const bool leaves = move.direction() == direction_of(Side::kSource);
+  if (move.kind() == "restart" && outcome != "lost") {
+    return fmt::format("{} {} on from its checkpoint", what,
+                       outcome == History::kMoved ? "goes" : "does not go");
+  }
   if (outcome == History::kMoved) {
     if (!leaves) return fmt::format("{} arrived from {}", what, move.from());
     if (move.parts().blackout_ms() <= 0) return fmt::format("{} moved to {}", what, move.to());
@@ -51,6 +56,7 @@ std::string sentence(const v1::PastMove& move) {
                        move.parts().blackout_ms());
   }
   if (outcome == "returned") return fmt::format("{} is over: the program goes on here", what);
+  if (outcome == "ended") return fmt::format("{} is over: the program has ended", what);
   if (outcome == "lost") return fmt::format("{} goes on nowhere", what);
   return fmt::format("{} {}", what, leaves ? "was not moved" : "does not arrive");
 }

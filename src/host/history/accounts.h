@@ -21,6 +21,7 @@ enum class MoveOutcome : std::uint8_t {
   kFailed,    // the program goes on at the source, because something failed
   kAborted,   // it goes on at the source, because the user, an operator or the other host gave up
   kReturned,  // of a checkpoint: its program goes on where it was
+  kEnded,     // of a checkpoint: its program was to end with it
   kLost,      // the program goes on nowhere
 };
 

@@ -1,5 +1,8 @@
 #include "host/history/move_counters.h"
 
+#include <set>
+#include <string>
+
 #include "host/history/history.h"
 
 namespace ferry::host {
@@ -15,7 +18,8 @@ void MoveCounters::ended(const v1::PastMove& move) {
   const bool leaves = direction == direction_of(Side::kSource);
   std::lock_guard lock(mutex_);
   ++counts_.ended[{direction, move.outcome()}];
-  if (move.outcome() != "moved" && move.outcome() != "returned") {
+  const std::set<std::string> good{"moved", "returned", "ended"};
+  if (!good.contains(move.outcome())) {
     ++counts_.failed[{direction, move.step().empty() ? "unknown" : move.step()}];
   }
   (leaves ? counts_.sent_bytes : counts_.received_bytes) += parts.image_bytes();

@@ -14,6 +14,7 @@ void Arrival::tell_begin() const {
   move.set_program(program_);
   move.set_from(from().empty() ? group_->source().address : from());
   move.set_to(host_.name);
+  if (!group_->has_source()) move.set_kind("restart");
   accounts_.begun(Side::kDestination, std::move(move));
 }
 

@@ -34,6 +34,7 @@ class ArrivalGroup {
 
   static ArrivalMachine::Time now();
 
+  bool has_source() const { return machine_.has_source(); }
   // Throws Failure unless the group has that many programs, and `from` is the name of its source.
   void need(std::size_t programs, const std::string& from) const;
 

@@ -97,6 +97,7 @@ class ArrivalMachine {
   static ArrivalMachine recovered(std::optional<Decision> record);
 
   std::size_t programs() const { return programs_.size(); }
+  bool has_source() const { return patience_.has_value(); }
   // The next action for the program with this index.
   Action next(std::size_t program);
   // False: the event does not happen in this state, and has changed nothing.

@@ -60,7 +60,7 @@ void Move::tell_end(const std::string& failure) const {
   if (host_.stopping && (group_->committed() ? failed_there_.empty() : !not_back_.empty())) return;
   StepEnds ends{stopped_, dumped_, transferred_, restored_, {}, {}};
   if (is_cut()) {
-    end.outcome = MoveOutcome::kReturned;
+    end.outcome = options_.cut->ends_programs() ? MoveOutcome::kEnded : MoveOutcome::kReturned;
     ends.resumed = resumed_;
     auto parts = report_of(tree_.timing(), ends, image_, 0);
     end.parts = &parts;
