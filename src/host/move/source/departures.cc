@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "ferry.pb.h"
 #include "host/move/source/departed.h"
+#include "host/move/source/together.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/slots.h"

@@ -121,6 +121,8 @@ class Move : public UnderWay {
   bool is_over() const;
 
  private:
+  static constexpr char kRootfsLog[] = "rootfs.out";
+
   void tell(const std::string& phase, const CopyAhead::Progress* ahead = nullptr);
   void tell_rootfs(std::uint64_t bytes);
   void tell(v1::MoveProgress progress, const std::string& phase);
@@ -226,14 +228,5 @@ class Move : public UnderWay {
   Outcome outcome_;
   std::thread watcher_;
 };
-
-// Runs the moves of a whole group, each to its end. Throws Failure when a program has moved and does not go on, or when
-// this ferryd ends.
-void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress);
-// As run_together(), and gives the report of a move. When it throws Failure all the programs go on where they were,
-// or the message says where they are.
-v1::GroupReport move_together(const std::string& host,
-                              const std::vector<std::shared_ptr<Move>>& moves,
-                              const Move::Progress& progress);
 
 }  // namespace ferry::host

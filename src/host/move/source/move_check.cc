@@ -1,0 +1,284 @@
+#include "host/move/source/move.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/net.h"
+#include "device/parcel.h"
+#include "ferry.pb.h"
+#include "host/image/image_room.h"
+#include "host/move/slots_message.h"
+#include "host/move/source/image_way.h"
+#include "host/move/source/kernel/wanted_devices.h"
+#include "host/peers/this_host.h"
+#include "host/proc/kernel_devices.h"
+#include "host/proc/process_ids.h"
+#include "host/proc/process_tree.h"
+#include "host/units/obstacles.h"
+#include "host/units/rdma_cm_trial.h"
+#include "port/address_text.h"
+
+// The part of Move before the stop: whether the program could move, and what the destination makes ready.
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kHelloLimit{5};                  // for a new peer to say of what kind it is
+constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
+                                                   // shorten the stop
+
+// CRIU holds the pages that it leaves out in pipes, whose descriptors are limited.
+bool can_leave_out(std::uint64_t bytes) {
+  constexpr std::uint64_t kOthers = 1024;  // descriptors for all else, and pipes that are not full
+  std::uint64_t pipe = 64 << 10;           // bytes of pages; a page takes a slot of 4 KiB
+  std::ifstream("/proc/sys/fs/pipe-max-size") >> pipe;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || pipe == 0) return false;
+  return files.rlim_cur >= 2 * (bytes / pipe) + kOthers;
+}
+
+}  // namespace
+
+bool Move::copies_ahead(std::uint64_t bytes) const {
+  if (unit_.is_checkpointed() || options_.cut) return false;
+  switch (options_.copy_ahead) {
+    case MoveOptions::Ahead::kAlways: return true;
+    case MoveOptions::Ahead::kNever: return false;
+    default:
+      return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && can_leave_out(bytes));
+  }
+}
+
+void Move::check_here_and_there() {
+  if (const std::string problem = side_.criu.unusable(); !problem.empty()) {
+    throw Failure(problem);
+  }
+  unit_.need_movable();
+  v1::CheckRequest request;
+  request.set_version(host_.version);
+  request.set_host(host_.name);
+  request.set_program(unit_.name());
+  request.set_kind(unit_.kind());
+  request.set_details(unit_.details());
+  for (const auto& program : group_->programs()) {
+    const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
+    if (program.move_id == move_id_)
+      request.set_resident_bytes(bytes);
+    else
+      request.set_group_bytes(request.group_bytes() + bytes);
+  }
+  // A group has one decision: its programs wait for each other.
+  const auto contexts =
+      check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
+  partners_.look(unit_.name(), unit_.root(), program_.processes, !unit_.netns().empty());
+  const bool has_own_mounts =
+      namespace_inode(unit_.root(), "mnt") != namespace_inode(::getpid(), "mnt");
+  std::set<std::string> used;
+  for (const auto& [name, needs] : partners_.devices()) used.insert(name);
+  auto wanted = wanted_devices(unit_.name(), options_.to_devices, used);
+  for (const auto& [name, needs] : partners_.devices()) {
+    auto& device = *request.add_kernel_devices();
+    device.set_name(name);
+    device.set_wanted(wanted[name]);
+    device.set_needs(needs);
+    // A container's /dev comes along as it is.
+    if (const auto node = node_of(name); node && has_own_mounts) device.set_node(to_string(*node));
+  }
+  if (const auto& rdma_cm = partners_.rdma_cm()) {
+    need_devices_of_kernel(unit_.name(), wanted);
+    to_message(*rdma_cm, request.mutable_rdma_cm());
+  }
+  std::set<std::string> netdevs;
+  for (const auto& context : contexts) {
+    if (device::device_behind(context.place).empty()) netdevs.insert(printable(context.netdev));
+    qps_ += context.qps.size();
+  }
+  if (unit_.netns().empty()) {
+    for (const auto& netdev : netdevs) request.add_netdevs(netdev);
+  }
+  request.set_image_bytes(image_bytes());
+  if (!unit_.is_checkpointed()) side_.room.need(request.image_bytes());
+  for (const auto& file : unit_.needed_files()) request.add_files(file);
+  for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
+  if (const auto file = unit_.redirects_to(user_)) {
+    to_message({*file, {}}, request.mutable_stdio());
+  }
+  if (options_.cut) {
+    checked_ = std::make_shared<const v1::CheckRequest>(request);
+    return need_closed(contexts);
+  }
+  v1::CheckReply reply;
+  peer_.call(request, &reply, seconds(30));
+  host_there_ = reply.host();
+  for (const auto& chosen : reply.chosen_devices()) chosen_devices_[chosen.name()] = chosen.there();
+  if (reply.missing_files().empty()) return;
+  // Files that were open for a moment only are not needed.
+  const auto files = unit_.needed_files();
+  for (const auto& file : reply.missing_files()) {
+    if (!files.contains(file)) continue;
+    throw Failure(missing_file(peer_.name(), file, unit_.name()));
+  }
+}
+
+// Throws Failure unless all that the program's QPs are connected with is in the group. A checkpoint has both ends of a
+// connection, or none.
+void Move::need_closed(const std::vector<agent::ContextStatus>& contexts) const {
+  if (!partners_.devices().empty()) {
+    throw Failure(fmt::format(
+        "'{}' uses {}, a device of the kernel: only programs with Ferry's own devices have "
+        "checkpoints",
+        unit_.name(), printable(partners_.devices().begin()->first)));
+  }
+  std::set<port::Endpoint> inside;
+  for (const auto& program : group_->programs()) {
+    for (const auto& context : contexts_of(side_.control, program.processes)) {
+      for (const auto& qp : context.qps) inside.insert(qp.local);
+    }
+  }
+  for (const auto& context : contexts) {
+    for (const auto& qp : context.qps) {
+      if (qp.peer == port::Endpoint() || inside.contains(qp.peer)) continue;
+      throw Failure(fmt::format(
+          "QP 0x{:06x} of '{}' is connected with {}, which is not in the checkpoint; name "
+          "the program there as well",
+          qp.qpn, unit_.name(), to_string(qp.peer.address)));
+    }
+  }
+}
+
+v1::MovePlan Move::plan() {
+  check_here_and_there();
+  const std::uint64_t bytes = resident_bytes_of_tree(unit_.root());
+  v1::MovePlan plan;
+  plan.set_program(unit_.name());
+  plan.set_from(host_.name);
+  plan.set_to(peer_.name());
+  plan.set_copies_ahead(copies_ahead(bytes));
+  const auto waiting = expected_waiting(plan.copies_ahead() ? 0 : bytes);
+  plan.set_blackout_ms(static_cast<double>(waiting.blackout.count()));
+  plan.set_memory_bytes(bytes);
+  plan.set_qps(static_cast<std::uint32_t>(qps_));
+  plan.set_standard_peers(static_cast<std::uint32_t>(standard_peers_));
+  return plan;
+}
+
+// The bytes of all memory that goes into images: that of the programs that are not copied ahead.
+std::uint64_t Move::image_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& program : group_->programs()) {
+    const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
+    if (copies_ahead(bytes)) continue;
+    if (program.unit->is_checkpointed()) {
+      sum += bytes;  // the runtime adds files of its own
+      continue;
+    }
+    for (const pid_t pid : process_tree(program.unit->root())) sum += anonymous_bytes(pid);
+  }
+  return sum;
+}
+
+// Refuses peers that speak no migration messages, unless the address moves along and they are
+// patient: they cannot learn a new address. Gives the contexts that it has looked at.
+std::vector<agent::ContextStatus> Move::check_peers(const Waiting& expected) {
+  const auto deadline = Clock::now() + kHelloLimit;
+  auto contexts = contexts_of(side_.control, program_.processes);
+  auto peers = peers_of(contexts);
+  while (!peers.undecided.empty() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(20));
+    contexts = contexts_of(side_.control, program_.processes);
+    peers = peers_of(contexts);
+  }
+  auto& standard = peers.standard;
+  standard.insert(standard.end(), peers.undecided.begin(), peers.undecided.end());
+  standard_peers_ = standard.size();
+  if (standard.empty()) return contexts;
+  if (unit_.is_checkpointed()) {
+    if (options_.force) return contexts;
+    throw Failure(
+        fmt::format("{} speaks no migration messages, and may give up while {} is at work; move it "
+                    "with --force all the same",
+                    peer_text(standard.front()), unit_.kind()));
+  }
+  if (!unit_.rdma_moves()) {
+    throw Failure(fmt::format(
+        "{} speaks no migration messages and the address {} cannot move along: it belongs to the "
+        "host; move programs whose RDMA address is their container's own, or try again when the "
+        "peer is connected",
+        peer_text(standard.front()), to_string(standard.front().local.address)));
+  }
+  if (const auto line = impatient(standard, expected); !line.empty()) {
+    if (!options_.force) throw Failure(line);
+    log::warn("'{}' moves all the same: {}", unit_.name(), line);
+  }
+  kept_ = places_to_keep(contexts);
+  return contexts;
+}
+
+void Move::await_peers() {
+  partners_.await_peers(unit_.root(), [this] { need_go_on(); });
+}
+
+void Move::make_folder() const {
+  std::error_code error;
+  std::filesystem::create_directories(images_, error);
+  if (error) throw Failure(fmt::format("cannot make {}: {}", images_, error.message()));
+  std::filesystem::permissions(images_, std::filesystem::perms::owner_all, error);
+}
+
+void Move::prepare_there() {
+  make_folder();
+  if (options_.cut) return unit_.leave();
+  v1::PrepareRequest request;
+  request.set_move_id(move_id_);
+  request.set_program(unit_.name());
+  request.set_version(host_.version);
+  request.set_source(host_.address);
+  request.set_kind(unit_.kind());
+  request.set_details(unit_.details());
+  for (const auto& process : program_.processes) {
+    request.add_inner_pids(innermost_pid(process.pid).value_or(process.pid));
+  }
+  for (const auto& context : kept_) to_message(context, request.add_kept());
+  for (const auto& partner : partners_.ferryds()) {
+    auto* added = request.add_partners();
+    added->set_host(partner.host);
+    added->set_ferryd(partner.address);
+  }
+  for (const auto& [name, there] : chosen_devices_) {
+    auto* added = request.add_chosen_devices();
+    added->set_name(name);
+    added->set_there(there);
+  }
+  if (!group_->is_alone()) {
+    request.mutable_group()->set_id(group_->id());
+    request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
+    request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
+  }
+  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root()));
+  request.set_copy_ahead(ahead);
+  unit_.leave();
+  is_prepared_ = true;  // also when the answer gets lost
+  v1::PrepareReply reply;
+  peer_.call(request, &reply, seconds(60));
+  open_image_way(peer_, reply, host_.credentials, &sender_);
+  if (const auto rootfs = unit_.copied_rootfs()) {
+    rootfs_.emplace(host_.rootfs_helper, unit_.root(), *rootfs, images_ + "/" + kRootfsLog);
+  }
+  if (!ahead) return;
+  precopy::PlannerSettings settings;
+  if (options_.max_blackout_ms > 0) {
+    settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
+  }
+  ahead_.emplace(side_.control, unit_.root(), settings);
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,69 @@
+#include "host/move/source/together.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "base/clock.h"
+#include "base/failure.h"
+#include "base/parallel.h"
+#include "ferry.pb.h"
+
+namespace ferry::host {
+
+void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress) {
+  MoveGroup& group = moves.front()->group();
+  // The parts of a group tell how far they are at the same time.
+  std::mutex one_at_a_time;
+  const Move::Progress in_turn = [&](const v1::MoveProgress& message) {
+    std::lock_guard lock(one_at_a_time);
+    if (progress) progress(message);
+  };
+  std::set<std::string> failures;
+  std::size_t failed = 0;
+  in_parallel(moves, [&](const auto& move) {
+    try {
+      move->run(in_turn);
+      move->tell_end({});
+    } catch (const Failure& failure) {
+      move->tell_end(failure.what());
+      std::lock_guard lock(one_at_a_time);
+      failures.insert(failure.what());
+      ++failed;
+    }
+  });
+  if (failed > 0) {
+    std::string line;
+    for (const auto& each : failures) line += (line.empty() ? "" : "; ") + each;
+    if (failed < moves.size() && group.committed()) {
+      line += fmt::format("; the others go on on {}", group.peer().name());
+    }
+    throw Failure(line);
+  }
+}
+
+v1::GroupReport move_together(const std::string& host,
+                              const std::vector<std::shared_ptr<Move>>& moves,
+                              const Move::Progress& progress) {
+  run_together(moves, progress);
+  const MoveGroup& group = moves.front()->group();
+  if (!group.committed()) {
+    throw Failure(fmt::format("{} {} not moved: {}", names_of(group.programs()),
+                              group.is_alone() ? "was" : "were", group.failure()));
+  }
+  v1::GroupReport report;
+  report.set_from(host);
+  report.set_to(moves.front()->group().peer().name());
+  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
+  for (const auto& move : moves) {
+    *report.add_programs() = *move->outcome().report;
+    stopped = std::min(stopped, move->outcome().stopped);
+    resumed = std::max(resumed, move->outcome().resumed);
+  }
+  report.set_blackout_ms(milliseconds_between(stopped, resumed));
+  return report;
+}
+
+}  // namespace ferry::host
