@@ -1,14 +1,18 @@
 #!/bin/bash
-# Takes checkpoints of two programs of one host that are connected with each other, and starts them again. Needs root.
+# Takes checkpoints of two programs of one host that are connected with each other, and starts them again, there and on
+# another host. Needs root.
 #
-#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow (default: all)
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
+
+at=h1 # where the job runs
 
 # job NAME MESSAGES [OPTION...]: a stream_check and its peer on h1, without containers and without a TCP connection
 # between them. Each prints its report to /tmp/NAME.
 job() {
   local side
+  at=h1
   on h1 sh -c "rm -rf /tmp/store && mkdir -m 700 /tmp/store"
   local client="--qps 2 --size 4096 --messages $2 --rate 1000 ${*:3}"
   for side in "server --listen 18700" "client 127.0.0.1 --port 18700 $client"; do
@@ -25,7 +29,7 @@ job() {
   job=$1
 }
 pids() { on h1 cat "/tmp/$1.server.pid" "/tmp/$1.client.pid"; }
-received() { on h1 "$ferry" ps --json | jq '[.programs[].devices[].qps[].received_packets] | add // 0'; }
+received() { on "$at" "$ferry" ps --json | jq '[.programs[].devices[].qps[].received_packets] | add // 0'; }
 sends() {
   local before
   before=$(received) && sleep 0.1 && (($(received) > before))
@@ -36,13 +40,13 @@ ends() {
   local side
   for side in server client; do
     await "the $side of $1 has its report" reported "/tmp/$1.$side"
-    on h1 cat "/tmp/$1.$side" | jq -es 'length == 1 and (.[0] | .messages_lost == 0 and
+    on "$at" cat "/tmp/$1.$side" | jq -es 'length == 1 and (.[0] | .messages_lost == 0 and
       .messages_duplicated == 0 and .messages_corrupted == 0)' >/dev/null ||
-      fail "$1.$side: $(on h1 cat "/tmp/$1.$side")"
+      fail "$1.$side: $(on "$at" cat "/tmp/$1.$side")"
   done
   end_job "$1"
 }
-reported() { on h1 jq -es 'length == 1' "$1" >/dev/null 2>&1; }
+reported() { on "$at" jq -es 'length == 1' "$1" >/dev/null 2>&1; }
 end_job() {
   local pid
   for pid in $(pids "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
@@ -54,7 +58,9 @@ checkpoint() {
   # shellcheck disable=SC2046 # two words
   on h1 "$ferry" checkpoint $(pids "$1") --to /tmp/store "${@:2}" >"$work/out" 2>&1 || fail "$(<"$work/out")"
 }
-restart() { on h1 "$ferry" restart /tmp/store >"$work/out" 2>&1 || fail "restart: $(<"$work/out")"; }
+restart() { # [HOST]
+  on "${1:-h1}" "$ferry" restart /tmp/store >"$work/out" 2>&1 || fail "restart: $(<"$work/out")"
+}
 latest() { on h1 "$ferry" checkpoints /tmp/store --json | jq -r '.checkpoints[-1].id'; }
 
 # The programs end after their checkpoint, and what they have printed since is kept aside.
@@ -205,6 +211,22 @@ group_slow() {
   ok 'a slow restart is no failed one'
 }
 
-use_lab ckpt 1 jq
-if (($# == 0)); then set -- goes_on stopped refused killed slow; fi
+# Another host has other RDMA addresses. The checkpoint and the files are copied there.
+group_elsewhere() {
+  job e 4000
+  checkpoint e
+  end_job e
+  on h1 tar -C /tmp -c store e.server e.client | on h2 tar -C /tmp -x
+  # Twice where it has just ended, at home, and back.
+  for at in h2 h2 h1 h2; do
+    end_job e
+    restart "$at"
+    await "the job goes on, on $at" sends
+  done
+  ends e
+  ok 'a job goes on from its checkpoint on another host'
+}
+
+use_lab ckpt 2 jq
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere; fi
 for group in "$@"; do "group_$group"; done

@@ -68,6 +68,9 @@ TEST(ArrivalMachine, WithoutASourceNobodyIsAsked) {
   EXPECT_EQ(machine.step(kStart + 2h), Step::kRecordCommit);
   machine.written(Written::kDurable, kStart + 2h);
   EXPECT_EQ(machine.decision().answer(), Answer::kCommitted);
+  EXPECT_FALSE(machine.has_source());
+  EXPECT_TRUE(Machine(1, kPatience, kStart).has_source());
+  EXPECT_TRUE(Machine::recovered(Decision::kCommitted).has_source()) << "nobody knows any more";
 }
 
 TEST(ArrivalMachine, WhateverFailsBeforeTheRecordUndoesIt) {

@@ -347,6 +347,18 @@ TEST_P(DirectoryTest, TellsOfTheEnd) {
   h1->unwatch(place.origin);
 }
 
+// A program from a checkpoint is younger in epochs than the one that has ended, here or elsewhere.
+TEST_P(DirectoryTest, BelievesARestart) {
+  const Place before = cluster->place("h3", 3), again = cluster->place("h3", 1);
+  h3->put(before);
+  ASSERT_TRUE(finds(*h3, before.origin, before));
+  h3->remove(before);
+  ASSERT_TRUE(finds(*h3, before.origin, std::nullopt));
+  h3->renew(again);
+  h3->put(again);
+  EXPECT_TRUE(finds(*h3, again.origin, again));
+}
+
 TEST_P(DirectoryTest, WatchesFromHostToHost) {
   const Place first = cluster->place("h2", 1), second = cluster->place("h3", 2);
   h2->put(first);

@@ -33,6 +33,7 @@ bool comes_true(Condition condition) {
 class ScriptedDirectory : public Directory {
  public:
   std::optional<Place> lookup(const port::Endpoint&) override { return std::nullopt; }
+  void renew(const Place&) override {}
   void put(const Place&) override {}
   void remove(const Place&) override {}
   void left(const Place&) override {}

@@ -193,6 +193,7 @@ struct SlowDirectory : Directory {
     std::lock_guard lock(mutex);
     return asked.size();
   }
+  void renew(const Place&) override {}
   void put(const Place&) override {}
   void remove(const Place&) override {}
   void left(const Place&) override {}

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -16,12 +17,21 @@
 #include "host/move/slots_message.h"
 #include "host/peers/peer.h"
 #include "host/peers/this_host.h"
+#include "host/proc/addresses.h"
 #include "host/proc/process_tree.h"
 
 namespace ferry::host {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// True when this host has the addresses that the program had. Then it gets its places back, and its peers find it
+// there; in others it is found by the directory.
+bool is_at_home(const ContextSlots& context, const InterfaceAddresses& here) {
+  return std::all_of(context.slots.begin(), context.slots.end(), [&](const rnic::Slot& slot) {
+    return here.contains({context.netdev, slot.local.address});
+  });
+}
 
 v1::PrepareRequest prepare_request(const ThisHost& host, const std::vector<Facts>& programs,
                                    std::size_t index) {
@@ -33,10 +43,12 @@ v1::PrepareRequest prepare_request(const ThisHost& host, const std::vector<Facts
   request.set_source(host.address);
   request.set_kind(facts.check.kind());
   request.set_details(facts.check.details());
+  const auto here = addresses_of_interfaces();
   for (const auto& place : facts.places) {
     request.add_inner_pids(place.inner_pid);
-    // There is no stand-in that could tell the others of another place.
-    for (const auto& context : place.contexts) to_message(context, request.add_kept());
+    for (const auto& context : place.contexts) {
+      if (is_at_home(context, here)) to_message(context, request.add_kept());
+    }
   }
   if (programs.size() > 1) {
     request.mutable_group()->set_id(programs.front().move_id);

@@ -45,6 +45,9 @@ class Directory {
 
   // An RNIC is on this host. A place of a lower epoch than the directory's is not taken.
   virtual void put(const Place& place) = 0;
+  // As put(), for an RNIC that is restored from a checkpoint: whatever was told of it before, also with a higher epoch,
+  // has ended.
+  virtual void renew(const Place& place) = 0;
   // The RNIC has ended here. No effect on an RNIC that is elsewhere by now.
   virtual void remove(const Place& place) = 0;
   // The RNIC has left this host for `next`, whose host puts it.

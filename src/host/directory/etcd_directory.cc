@@ -140,7 +140,15 @@ std::optional<Place> EtcdDirectory::told(const port::Endpoint& origin) const {
 
 void EtcdDirectory::put(const Place& place) {
   std::lock_guard lock(mutex_);
-  mine_[place.origin] = {place, false};
+  Mine& mine = mine_[place.origin];
+  mine.place = place;
+  mine.stored = false;
+  wake_.notify_all();
+}
+
+void EtcdDirectory::renew(const Place& place) {
+  std::lock_guard lock(mutex_);
+  mine_[place.origin] = {place, false, true};
   wake_.notify_all();
 }
 
@@ -195,7 +203,7 @@ bool EtcdDirectory::keep_lease() {
 }
 
 // False: etcd has a later place. Compares and puts in one transaction.
-bool EtcdDirectory::store(const Place& place) {
+bool EtcdDirectory::store(const Place& place, bool renews) {
   const std::string key = key_of(place.origin);
   const std::int64_t lease = place.ended ? grant(kEndedTtl) : lease_;
   for (unsigned tries = 0; tries < kTries; ++tries) {
@@ -203,7 +211,9 @@ bool EtcdDirectory::store(const Place& place) {
     std::int64_t revision = 0;
     if (!found.places.empty()) {
       const Place& other = found.places.front();
-      if (other.epoch > place.epoch || (other.epoch == place.epoch && other.ended)) return false;
+      const bool is_later =
+          other.epoch > place.epoch || (other.epoch == place.epoch && other.ended);
+      if (is_later && !renews) return false;
       revision = found.revisions.front();
     } else if (place.ended) {
       return true;  // nobody knows of the RNIC
@@ -235,13 +245,15 @@ bool EtcdDirectory::store(const Place& place) {
 void EtcdDirectory::serve() {
   for (;;) {
     std::optional<Place> next;
-    bool failed = false;
+    bool renews = false, failed = false;
     try {
       {
         std::unique_lock lock(mutex_);
         if (stopping_) return;
         for (const auto& [origin, mine] : mine_) {
-          if (!mine.stored) next = mine.place;
+          if (mine.stored) continue;
+          next = mine.place;
+          renews = mine.renews;
         }
       }
       const auto now = Clock::now();
@@ -261,13 +273,14 @@ void EtcdDirectory::serve() {
         for (auto& [origin, mine] : mine_) mine.stored = false;
       }
       if (next) {
-        if (!store(*next)) {
+        if (!store(*next, renews)) {
           log::warn("etcd has a later place of {} than this host", origin_text(next->origin));
         }
         std::lock_guard lock(mutex_);
         const auto found = mine_.find(next->origin);
         if (found != mine_.end() && found->second.place == *next) {
           found->second.stored = true;
+          found->second.renews = false;
           if (next->ended) mine_.erase(found);
         }
       }

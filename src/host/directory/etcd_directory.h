@@ -42,6 +42,7 @@ class EtcdDirectory : public Directory {
 
   std::optional<Place> lookup(const port::Endpoint& origin) override;
   void put(const Place& place) override;
+  void renew(const Place& place) override;
   void remove(const Place& place) override;
   void left(const Place& next) override;
   void watch(const port::Endpoint& origin, Watcher watcher) override;
@@ -53,6 +54,7 @@ class EtcdDirectory : public Directory {
   struct Mine {
     Place place;
     bool stored = false;  // etcd has it as it is, under the present lease
+    bool renews = false;  // it is true whatever etcd has
   };
   struct Found {
     std::vector<Place> places;
@@ -71,7 +73,7 @@ class EtcdDirectory : public Directory {
   void serve();
   bool keep_lease();
   std::int64_t grant(std::chrono::seconds ttl);
-  bool store(const Place& place);
+  bool store(const Place& place, bool renews);
   void follow();
   void resynchronize();
   void changed(const port::Endpoint& origin, const std::optional<Place>& place);

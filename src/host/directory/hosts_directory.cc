@@ -68,6 +68,11 @@ void HostsDirectory::put(const Place& place) {
   take(place);
 }
 
+void HostsDirectory::renew(const Place& place) {
+  std::lock_guard lock(mutex_);
+  known_[place.origin] = {place, Clock::now()};
+}
+
 void HostsDirectory::left(const Place& next) {
   met(next.ferryd, next.host);
   take(next);

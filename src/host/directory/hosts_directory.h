@@ -26,6 +26,7 @@ class HostsDirectory : public Directory {
 
   std::optional<Place> lookup(const port::Endpoint& origin) override;
   void put(const Place& place) override;
+  void renew(const Place& place) override;
   void remove(const Place& place) override;
   void left(const Place& next) override;
   void watch(const port::Endpoint& origin, Watcher watcher) override;

@@ -101,6 +101,13 @@ void Whereabouts::arrived(pid_t pid, const std::vector<ContextSlots>& contexts, 
   if (pid != 0 && has_come) residents_.settle(resident);
 }
 
+void Whereabouts::restarted(pid_t pid, const std::vector<ContextSlots>& contexts) {
+  for (const auto& context : contexts) {
+    for (const Place& place : places_of(context.slots, name_, ferryd_)) directory_.renew(place);
+  }
+  arrived(pid, contexts);
+}
+
 void Whereabouts::ended(const std::vector<rnic::Slot>& slots) {
   for (const Place& place : places_of(slots, name_, ferryd_)) {
     directory_.remove(place);

@@ -32,6 +32,8 @@ class Whereabouts {
   // The process has these sockets, or gets them when it wakes: ferryd has bound them for it. `pid`
   // 0: the process is not known yet. `comes_back`: its move was given up.
   void arrived(pid_t pid, const std::vector<ContextSlots>& contexts, bool comes_back = false);
+  // As arrived(), by a restart from a checkpoint.
+  void restarted(pid_t pid, const std::vector<ContextSlots>& contexts);
   // The RNICs in these slots have ended, unless they are elsewhere by now.
   void ended(const std::vector<rnic::Slot>& slots);
   // The RNICs of these processes are elsewhere by a commit: they do not end with the processes

@@ -478,7 +478,11 @@ void Arrival::connect() {
     std::lock_guard lock(mutex_);
     committed_at_ = std::chrono::steady_clock::now();
     for (const auto& process : processes_) {
-      whereabouts_.arrived(process.pid, process.contexts);
+      if (group_->has_source()) {
+        whereabouts_.arrived(process.pid, process.contexts);
+      } else {
+        whereabouts_.restarted(process.pid, process.contexts);
+      }
     }
   }
   report_failure([&] { unit_->publish(); });

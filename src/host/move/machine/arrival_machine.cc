@@ -24,7 +24,7 @@ ArrivalMachine::ArrivalMachine(std::size_t programs, std::optional<Time> patienc
       heard_(now) {}
 
 ArrivalMachine::ArrivalMachine(DestinationDecision decision)
-    : programs_{{State::kHeld, Action::kNone}}, decision_(std::move(decision)) {
+    : programs_{{State::kHeld, Action::kNone}}, patience_(Time{}), decision_(std::move(decision)) {
   conclude();
 }
 

@@ -159,6 +159,7 @@ class Move : public UnderWay {
   void leave();
   void depart();
   void end_here();
+  void await_end() const;
   void roll_back();
   void await_return();
   void kill_rest();

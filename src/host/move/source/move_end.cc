@@ -19,6 +19,7 @@ extern "C" {
 #include "host/move/source/bring_back.h"
 #include "host/peers/this_host.h"
 #include "host/proc/broken_dump.h"
+#include "host/proc/process_tree.h"
 #include "host/standin/stand_in_term.h"
 
 // The part of Move after the decision: the program goes on where it was, or is followed to where it went.
@@ -29,8 +30,20 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kPeersSettle{120};
+constexpr seconds kEndLimit{10};  // for a killed process to be gone
 
 }  // namespace
+
+// The program was killed: a restart that follows at once needs its process ids.
+void Move::await_end() const {
+  const auto until = Clock::now() + kEndLimit;
+  const auto parts = options_.cut->parts();
+  for (const auto& [pid, started] : parts.at(index_).processes) {
+    while (start_time(pid) == started && is_alive(pid) && Clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+}
 
 void Move::roll_back() {
   end_repair(unit_.root());  // somebody else may have killed CRIU
@@ -46,6 +59,7 @@ void Move::roll_back() {
   }
   if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);
   const bool has_ended = is_cut() && options_.cut->ends_programs();
+  if (has_ended) await_end();
   std::unique_lock lock(mutex_);
   if (not_back_.empty() && !has_ended &&
       !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
