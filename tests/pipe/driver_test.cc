@@ -229,6 +229,24 @@ TEST_F(DriverTest, OnlyTheOwnerOfAnAddressBindsIt) {
   EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(2, 80)).error, EINVAL);
 }
 
+// An address on an interface that leads elsewhere, as lo, which root of a container gives to whom it likes.
+TEST_F(DriverTest, WhoConnectsDoesSoFromAnAddressOfThatNetwork) {
+  const auto of_client = network(2, 2);
+  of_client->add(address_of(77, 0), {2, 1, 0});
+  of_client->add(address_of(3, 0), kBridge);
+  PlayedProgram server(driver_, network(1, 1)), client(driver_, of_client);
+  const SocketId listener = server.listening(address_of(1, 80));
+  const auto connect_from = [&](std::uint8_t last) {
+    const SocketId id = client.socket();
+    EXPECT_EQ(client.ask(Call::kBind, id, 0, 0, address_of(last, 90)).error, 0);
+    return client.ask(Call::kConnect, id, 0, 0, address_of(1, 80)).error;
+  };
+  EXPECT_EQ(connect_from(77), kForeign) << "what TCP says of it is the kernel's matter";
+  EXPECT_EQ(server.ask(Call::kAccept, listener).error, EAGAIN);
+  EXPECT_EQ(connect_from(3), 0);
+  EXPECT_EQ(server.ask(Call::kAccept, listener).peer, address_of(3, 90));
+}
+
 TEST_F(DriverTest, NetworksMayHaveTheSameAddresses) {
   PlayedProgram red(driver_, network(1, 1, kBridge)), blue(driver_, network(2, 1, kOtherBridge));
   const SocketId red_listener = red.listening(address_of(1, 80));

@@ -30,12 +30,16 @@ inline SocketAddress address_of(std::uint8_t last, std::uint16_t port) {
 class PlayedNetwork : public NetworkNamespace {
  public:
   PlayedNetwork(std::uint64_t id, SocketAddress own, Domain domain)
-      : id_(id), own_(own), domain_(domain) {}
+      : id_(id), own_(own), domain_(domain) {
+    add(own, domain);
+  }
+  void add(const SocketAddress& address, Domain domain) { addresses_[address.ip] = domain; }
 
   std::uint64_t id() const override { return id_; }
-  bool has(const SocketAddress& address) override { return address.ip == own_.ip; }
+  bool has(const SocketAddress& address) override { return addresses_.contains(address.ip); }
   std::optional<Domain> domain_of(const SocketAddress& address) override {
-    return has(address) ? std::optional(domain_) : std::nullopt;
+    ++questions;
+    return has(address) ? std::optional(addresses_[address.ip]) : std::nullopt;
   }
   std::optional<Route> route_to(const SocketAddress& address) override {
     return Route{has(address), domain_, own_};
@@ -44,11 +48,13 @@ class PlayedNetwork : public NetworkNamespace {
   bool listens(int) override { return is_listening; }
 
   bool is_bound = true, is_listening = true;
+  int questions = 0;  // of domains
 
  private:
   const std::uint64_t id_;
   const SocketAddress own_;
   const Domain domain_;
+  std::map<std::array<std::uint8_t, 16>, Domain> addresses_;
 };
 
 // An engine that takes its time, and gives entries back in an order of its own.

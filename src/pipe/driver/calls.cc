@@ -16,6 +16,16 @@ constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that
 constexpr std::size_t kMostBacklog = 4096;
 constexpr std::size_t kLargestRing = std::size_t{1} << 30;
 
+// The address that the server sees. Nothing: it is on another interface than the route, so that no answer would find
+// the way, and TCP would have no handshake either.
+std::optional<SocketAddress> source_of(NetworkNamespace& network, const Socket& socket,
+                                       const Route& route) {
+  const bool chosen = socket.bound && !is_any(socket.local);
+  const SocketAddress& source = chosen ? socket.local : route.source;
+  if (!route.own && network.domain_of(source) != route.domain) return std::nullopt;
+  return source;
+}
+
 }  // namespace
 
 std::shared_ptr<Container> Driver::container_of(const Peer& peer) {
@@ -152,12 +162,8 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
 }
 
 const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const SocketAddress& to,
-                                              SocketAddress* source) {
+                                              const Route& route) {
   const auto [first, last] = listeners_.equal_range(to.port);
-  if (first == last) return nullptr;
-  const auto route = network.route_to(to);
-  if (!route) return nullptr;
-  *source = route->source;
   const Listener* found = nullptr;
   for (auto listener = first; listener != last; ++listener) {
     const auto& [weak_session, socket] = listener->second;
@@ -169,7 +175,7 @@ const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const S
     // shutdown() of a TCP socket, which the program has as well, gives the port to whoever binds it next.
     if (!theirs.listens(socket->bound.get())) continue;
     const bool reached =
-        route->own ? theirs.id() == network.id() : theirs.domain_of(to) == route->domain;
+        route.own ? theirs.id() == network.id() : theirs.domain_of(to) == route.domain;
     if (reached && (found == nullptr || exactly)) found = &listener->second;
   }
   return found;
@@ -191,8 +197,10 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     if (to.family == AF_INET) to.ip = {127, 0, 0, 1};
     if (to.family == AF_INET6) to.ip[15] = 1;
   }
-  SocketAddress source;
-  const Listener* listener = find_listener(*session->peer.network, to, &source);
+  NetworkNamespace& network = *session->peer.network;
+  const auto route = listeners_.contains(to.port) ? network.route_to(to) : std::nullopt;
+  const auto source = route ? source_of(network, socket, *route) : std::nullopt;
+  const Listener* listener = source ? find_listener(network, to, *route) : nullptr;
   if (listener == nullptr) {
     error = kForeign;
     return answer;
@@ -210,18 +218,18 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     error = ENOBUFS;
     return answer;
   }
-  if (socket.bound) source.port = socket.local.port;
-  if (socket.bound && !is_any(socket.local)) source = socket.local;
-  if (source.port == 0) {
-    source.port = static_cast<std::uint16_t>(kFirstPort + next_port_++ % (65536 - kFirstPort));
+  SocketAddress& local = connection->addresses[0];
+  local = *source;
+  local.family = to.family;
+  local.port = socket.bound ? socket.local.port : 0;
+  if (local.port == 0) {
+    local.port = static_cast<std::uint16_t>(kFirstPort + next_port_++ % (65536 - kFirstPort));
   }
-  source.family = to.family;
-  connection->addresses[0] = source;
   connection->addresses[1] = to;
   connection->streams[1]->set_receiver({session, socket.id});
   connection->streams[1]->set_receive_ring(socket.rings[1]);
   session->connect(socket, connection, 0);
-  answer.reply.local = source;
+  answer.reply.local = socket.local;
   answer.reply.peer = to;
   server->enqueue(*listener->socket, connection);
   mark({server, listener->socket->id});

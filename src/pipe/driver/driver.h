@@ -79,7 +79,7 @@ class Driver {
     std::shared_ptr<Socket> socket;
   };
   const Listener* find_listener(NetworkNamespace& network, const SocketAddress& to,
-                                SocketAddress* source);
+                                const Route& route);
 
   void process(Session& session, const Entry& entry, std::uint32_t lane, Moves* moves);
   void move(Moves moves);
