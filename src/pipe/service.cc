@@ -9,11 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/failure.h"
 #include "base/log.h"
-#include "base/net.h"
 #include "pipe/programs.h"
 
 namespace ferry::pipe {
@@ -21,7 +21,15 @@ namespace {
 
 // What an event of epoll is of, beside a session's number, which is at least 1.
 constexpr std::uint64_t kListener = 0;
-constexpr std::uint64_t kStop = ~std::uint64_t{0};
+constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1;
+
+constexpr unsigned kErrandThreads = 256;
+// More than the sockets of a container; and no more programs come while there are so many of all.
+constexpr std::size_t kMostErrandsOfParty = 32768, kMostErrands = 131072;
+// After which there may be room again, for a program that waits to be accepted.
+constexpr int kRestMilliseconds = 50;
+// As many descriptors as a message may have (SCM_MAX_FD): what finds no room, the kernel closes in this thread.
+constexpr std::size_t kMostGiven = 253;
 
 UniqueFd listen_at(const std::string& path) {
   sockaddr_un address{};
@@ -45,16 +53,17 @@ UniqueFd listen_at(const std::string& path) {
   return socket;
 }
 
-void watch(int epoll, int descriptor, std::uint64_t what) {
+void watch(int epoll, int descriptor, std::uint64_t what, int operation = EPOLL_CTL_ADD,
+           std::uint32_t events = EPOLLIN) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.u64 = what;
-  ::epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+  ::epoll_ctl(epoll, operation, descriptor, &event);
 }
 
-// The descriptors that came with a message; only the first is ever asked for.
-UniqueFd descriptor_of(msghdr& message) {
-  UniqueFd first;
+// The descriptors that came with a message.
+std::vector<UniqueFd> descriptors_of(msghdr& message) {
+  std::vector<UniqueFd> all;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
@@ -62,11 +71,22 @@ UniqueFd descriptor_of(msghdr& message) {
     for (std::size_t index = 0; index < count; ++index) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(head) + index * sizeof(int), sizeof descriptor);
-      UniqueFd owned(descriptor);
-      if (!first) first = std::move(owned);
+      all.emplace_back(descriptor);
     }
   }
-  return first;
+  return all;
+}
+
+Errands::Party party_of(const Peer& peer) {
+  return {peer.network->id(), peer.pid_namespace};
+}
+
+// Of whoever is at the other end of a socket and is not let in: by user. No network has the number 0.
+Errands::Party party_behind(int socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+  return {0, credentials.uid};
 }
 
 bool send_answer(int socket, Driver::Answer& answer) {
@@ -94,18 +114,36 @@ bool send_answer(int socket, Driver::Answer& answer) {
 
 struct Service::Client {
   std::shared_ptr<Session> session;
-  UniqueFd socket, process;
+  Errands::Party party;
+  Given socket;  // its close ends what is in messages that nobody has read
+  UniqueFd process;
   Copier* copier = nullptr;  // since hello
+  bool waits = false;        // for what is found out about a socket that it has given
+};
+
+// What errands have found out, for the thread of the control calls.
+struct Service::Found {
+  struct Bound {
+    std::uint64_t session;
+    ControlRequest request;
+    Given socket;  // null: it is not bound as it should be
+  };
+  std::mutex mutex;
+  std::vector<Bound> bound;
+  const UniqueFd some{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
 Service::Service(Settings settings, Driver& driver, Engine& engine)
     : settings_(std::move(settings)),
       driver_(driver),
+      errands_(kErrandThreads),
+      found_(std::make_shared<Found>()),
       listener_(listen_at(settings_.socket)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   watch(epoll_.get(), listener_.get(), kListener);
   watch(epoll_.get(), stop_.get(), kStop);
+  watch(epoll_.get(), found_->some.get(), kFound);
   for (unsigned number = 0; number < settings_.threads; ++number) {
     std::optional<int> processor;
     if (!settings_.processors.empty()) {
@@ -129,13 +167,18 @@ void Service::stop() {
 void Service::run() {
   for (;;) {
     std::array<epoll_event, 64> events;
-    const int count =
-        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                   accepts_ ? -1 : kRestMilliseconds);
+    if (!accepts_ && errands_.waiting() < kMostErrands) watch_listener(true);
     for (int index = 0; index < count; ++index) {
       const std::uint64_t what = events[static_cast<std::size_t>(index)].data.u64;
       if (what == kStop) return;
       if (what == kListener) {
         accept_program();
+        continue;
+      }
+      if (what == kFound) {
+        take_found();
         continue;
       }
       const auto client = clients_.find(what);
@@ -145,22 +188,31 @@ void Service::run() {
   }
 }
 
+void Service::watch_listener(bool on) {
+  watch(epoll_.get(), listener_.get(), kListener, EPOLL_CTL_MOD, on ? std::uint32_t{EPOLLIN} : 0);
+  accepts_ = on;
+}
+
 void Service::accept_program() {
+  if (errands_.waiting() >= kMostErrands) return watch_listener(false);
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) {
-    if (errno != EAGAIN) pause_after_accept(errno);
+    // There are no descriptors, or there is no memory: programs that are here go on meanwhile.
+    if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) watch_listener(false);
     return;
   }
   auto program = program_behind(socket.get());
-  if (!program) return;
+  if (!program) return errands_.close(party_behind(socket.get()), std::move(socket));
+  const Errands::Party party = party_of(program->peer);
   auto session = driver_.open(std::move(program->peer));
-  if (!session) return;
+  if (!session) return errands_.close(party, std::move(socket));
   const std::uint64_t number = session->number;
   auto client = std::make_unique<Client>();
   watch(epoll_.get(), socket.get(), number);
   watch(epoll_.get(), program->process.get(), number);
   client->session = std::move(session);
-  client->socket = std::move(socket);
+  client->party = party;
+  client->socket = errands_.keep(party, std::move(socket));
   client->process = std::move(program->process);
   log::debug("process {} of user {} has come as session {}", client->session->peer.pid,
              client->session->peer.user, number);
@@ -168,33 +220,78 @@ void Service::accept_program() {
 }
 
 bool Service::answer(Client& client) {
+  // Its next request is not looked at: it is the process or the connection that has ended.
+  if (client.waits) return false;
   ControlRequest request;
   iovec bytes{&request, sizeof request};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostGiven * sizeof(int))> control;
   msghdr message{};
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(client.socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t got = ::recvmsg(client.socket->get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) {
     // Nothing to read: then it is the process that has ended, and somebody else has its socket.
     return errno == EINTR;
   }
-  UniqueFd descriptor = descriptor_of(message);
+  std::vector<Given> given;
+  for (UniqueFd& descriptor : descriptors_of(message)) {
+    given.push_back(errands_.keep(client.party, std::move(descriptor)));
+  }
   if (got != sizeof request || (message.msg_flags & MSG_TRUNC) != 0) return false;
-  Driver::Answer answer = driver_.handle(client.session, request, std::move(descriptor));
+  if (!given.empty() && errands_.waiting(client.party) >= kMostErrandsOfParty) return false;
+  if (request.call != Call::kBind || given.empty()) return reply(client, request, nullptr);
+  ask_about(client, request, std::move(given.front()));
+  return true;
+}
+
+bool Service::reply(Client& client, const ControlRequest& request, Given bound) {
+  Driver::Answer answer = driver_.handle(client.session, request, std::move(bound));
   if (client.copier == nullptr && client.session->is_open()) {
     client.copier = copiers_[client.session->number % copiers_.size()].get();
     client.copier->add(client.session);
   }
-  return send_answer(client.socket.get(), answer);
+  return send_answer(client.socket->get(), answer);
+}
+
+void Service::ask_about(Client& client, const ControlRequest& request, Given socket) {
+  client.waits = true;
+  const std::uint64_t number = client.session->number;
+  watch(epoll_.get(), client.socket->get(), number, EPOLL_CTL_MOD, 0);
+  errands_.run(client.party, [network = client.session->peer.network, found = found_, number,
+                              request, given = std::move(socket)]() mutable {
+    if (!network->has_bound(given->get(), request.address)) given.reset();
+    const std::lock_guard lock(found->mutex);
+    found->bound.push_back({number, request, std::move(given)});
+    ::eventfd_write(found->some.get(), 1);
+  });
+}
+
+void Service::take_found() {
+  std::vector<Found::Bound> all;
+  {
+    const std::lock_guard lock(found_->mutex);
+    std::uint64_t times = 0;
+    ::eventfd_read(found_->some.get(), &times);
+    all.swap(found_->bound);
+  }
+  for (auto& [number, request, socket] : all) {
+    const auto found = clients_.find(number);
+    if (found == clients_.end()) continue;
+    Client& client = *found->second;
+    client.waits = false;
+    watch(epoll_.get(), client.socket->get(), number, EPOLL_CTL_MOD);
+    if (!reply(client, request, std::move(socket))) end(number);
+  }
 }
 
 void Service::end(std::uint64_t number) {
   const auto client = clients_.find(number);
   driver_.close(client->second->session);
   if (client->second->copier != nullptr) client->second->copier->remove(*client->second->session);
+  // It may be open for a while.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->second->socket->get(), nullptr);
   clients_.erase(client);
   log::debug("session {} is over", number);
 }

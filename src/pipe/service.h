@@ -12,6 +12,7 @@
 #include "base/unique_fd.h"
 #include "pipe/copier.h"
 #include "pipe/driver/driver.h"
+#include "pipe/errands.h"
 
 namespace ferry::pipe {
 
@@ -37,14 +38,23 @@ class Service {
  private:
   struct Client;
 
+  struct Found;
+
   void accept_program();
+  void watch_listener(bool on);
   // False: the session is over.
   bool answer(Client& client);
+  bool reply(Client& client, const ControlRequest& request, Given bound);
+  void ask_about(Client& client, const ControlRequest& request, Given socket);
+  void take_found();
   void end(std::uint64_t number);
 
   const Settings settings_;
   Driver& driver_;
+  Errands errands_;
+  const std::shared_ptr<Found> found_;
   UniqueFd listener_, stop_, epoll_;
+  bool accepts_ = true;
   std::vector<std::unique_ptr<Copier>> copiers_;
   std::map<std::uint64_t, std::unique_ptr<Client>> clients_;  // by the session's number
 };

@@ -135,9 +135,11 @@ class PlayedProgram {
   }
 
   ControlReply ask(const ControlRequest& request) {
-    UniqueFd descriptor;
-    if (request.call == Call::kBind) descriptor.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    auto answer = driver_.handle(session_, request, std::move(descriptor));
+    Given bound;
+    if (request.call == Call::kBind && session_->peer.network->has_bound(-1, request.address)) {
+      bound = std::make_shared<const UniqueFd>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    }
+    auto answer = driver_.handle(session_, request, std::move(bound));
     rings_of_answer = std::move(answer.keep);
     return answer.reply;
   }

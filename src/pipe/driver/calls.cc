@@ -55,7 +55,7 @@ void Driver::close(const std::shared_ptr<Session>& session) {
 }
 
 Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
-                              const ControlRequest& request, UniqueFd descriptor) {
+                              const ControlRequest& request, Given bound) {
   Answer answer;
   if (request.call == Call::kHello) return hello(*session, request);
   if (!session->is_open()) {
@@ -84,7 +84,7 @@ Driver::Answer Driver::handle(const std::shared_ptr<Session>& session,
   }
   auto& error = answer.reply.error;
   switch (request.call) {
-    case Call::kBind: error = bind(*session, *socket, request, std::move(descriptor)); break;
+    case Call::kBind: error = bind(*session, *socket, request, std::move(bound)); break;
     case Call::kListen: error = listen(session, socket, request.number); break;
     case Call::kAccept: return accept(session, *socket);
     case Call::kConnect: return connect(session, *socket, request.address);
@@ -123,11 +123,11 @@ Driver::Answer Driver::hello(Session& session, const ControlRequest& request) {
 }
 
 std::int32_t Driver::bind(Session& session, Socket& socket, const ControlRequest& request,
-                          UniqueFd bound) {
+                          Given bound) {
   if (socket.state != Socket::State::kActive || socket.bound) return EINVAL;
   if (request.address.family != socket.family) return EAFNOSUPPORT;
   // The kernel has checked whether the program may have the port, and that nobody else has it.
-  if (!bound || !session.peer.network->has_bound(bound.get(), request.address)) return EACCES;
+  if (!bound) return EACCES;
   // net.ipv4.ip_nonlocal_bind lets a container bind what it does not have.
   if (!is_any(request.address) && !session.peer.network->has(request.address)) return EADDRNOTAVAIL;
   socket.local = request.address;
@@ -143,7 +143,7 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
   if (socket->state == Socket::State::kListening) return 0;
   NetworkNamespace& network = *session->peer.network;
   // Two sockets may be bound to the same port with SO_REUSEADDR, but one listens.
-  if (!network.listens(socket->bound.get())) return EACCES;
+  if (!network.listens(socket->bound->get())) return EACCES;
   const auto domain = is_any(socket->local) ? std::nullopt : network.domain_of(socket->local);
   const auto [first, last] = listeners_.equal_range(socket->local.port);
   for (auto listener = first; listener != last; ++listener) {
@@ -154,7 +154,7 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
     // Of the same network: by SO_REUSEPORT. Else another container of the layer-2 domain has the address as well.
     const bool meet = their_network.id() == network.id() ||
                       (domain && their_network.domain_of(socket->local) == domain);
-    if (meet && their_network.listens(theirs.bound.get())) return EADDRINUSE;
+    if (meet && their_network.listens(theirs.bound->get())) return EADDRINUSE;
   }
   socket->state = Socket::State::kListening;
   listeners_.emplace(socket->local.port, Listener{session, socket});
@@ -173,7 +173,7 @@ const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const S
     if (!exactly && !is_any(socket->local)) continue;
     NetworkNamespace& theirs = *session->peer.network;
     // shutdown() of a TCP socket, which the program has as well, gives the port to whoever binds it next.
-    if (!theirs.listens(socket->bound.get())) continue;
+    if (!theirs.listens(socket->bound->get())) continue;
     const bool reached =
         route.own ? theirs.id() == network.id() : theirs.domain_of(to) == route.domain;
     if (reached && (found == nullptr || exactly)) found = &listener->second;

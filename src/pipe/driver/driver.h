@@ -44,8 +44,9 @@ class Driver {
     std::vector<int> descriptors;
     std::vector<std::shared_ptr<Ring>> keep;  // until the descriptors are sent
   };
+  // `bound`: a socket that came with it and is bound to its address (NetworkNamespace::has_bound).
   Answer handle(const std::shared_ptr<Session>& session, const ControlRequest& request,
-                UniqueFd descriptor);
+                Given bound);
 
   // Deals with what the program has submitted, up to `most` entries of each queue. False: nothing.
   bool work(const std::shared_ptr<Session>& session, std::size_t most);
@@ -61,8 +62,7 @@ class Driver {
   using Moves = std::vector<std::pair<std::shared_ptr<Connection>, int>>;
 
   Answer hello(Session& session, const ControlRequest& request);
-  std::int32_t bind(Session& session, Socket& socket, const ControlRequest& request,
-                    UniqueFd bound);
+  std::int32_t bind(Session& session, Socket& socket, const ControlRequest& request, Given bound);
   std::int32_t listen(const std::shared_ptr<Session>& session,
                       const std::shared_ptr<Socket>& socket, std::uint32_t backlog);
   Answer accept(const std::shared_ptr<Session>& session, Socket& listener);

@@ -36,6 +36,9 @@ struct Container {
   std::size_t waiting = 0;  // in the backlogs of its listeners
 };
 
+// A descriptor that a program has given. To close it may take long: whoever made this says how that is done.
+using Given = std::shared_ptr<const UniqueFd>;
+
 struct Socket {
   enum class State { kActive, kListening, kConnected };
 
@@ -50,7 +53,7 @@ struct Socket {
   int side = 0;
   std::atomic<std::uint32_t> lane{0};  // Session::place()
   // Listening: connections that nobody has accepted, and how many have come in all.
-  UniqueFd bound;  // the TCP socket that has the address
+  Given bound;  // the TCP socket that has the address
   std::size_t backlog = 0;
   std::deque<std::shared_ptr<Connection>> waiting;
   std::uint64_t come = 0;

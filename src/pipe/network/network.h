@@ -40,9 +40,10 @@ class NetworkNamespace {
   virtual std::optional<Domain> domain_of(const SocketAddress& address) = 0;
   // Nothing where there is no way, or a router is on it.
   virtual std::optional<Route> route_to(const SocketAddress& address) = 0;
-  // `socket` is a TCP socket of this namespace that the kernel has bound to `address` and its port.
+  // `socket` is a TCP socket of this namespace that the kernel has bound to `address` and its port. Waits for
+  // whoever has locked the socket.
   virtual bool has_bound(int socket, const SocketAddress& address) = 0;
-  // ... and on which it listens.
+  // ... and on which it listens. Waits for nobody.
   virtual bool listens(int socket) = 0;
 };
 

@@ -1,0 +1,156 @@
+// What ferry-piped does with descriptors that programs give it.
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <vector>
+
+#include "base/failure.h"
+#include "ferry/pd.h"
+#include "running_pipe.h"
+
+namespace ferry::pipe {
+namespace {
+
+constexpr std::chrono::seconds kSoon{20};
+
+TEST(ErrandsTest, APartyKeepsOnlyItselfWaiting) {
+  Errands errands(2);
+  std::promise<void> end;
+  const auto ended = end.get_future().share();
+  std::promise<void> began, second_done, other_done;
+  errands.run({1, 1}, [&] {
+    began.set_value();
+    ended.wait();
+  });
+  ASSERT_EQ(began.get_future().wait_for(kSoon), std::future_status::ready);
+  errands.run({1, 1}, [&] { second_done.set_value(); });
+  errands.run({2, 1}, [&] { other_done.set_value(); });
+  EXPECT_EQ(other_done.get_future().wait_for(kSoon), std::future_status::ready);
+  auto second = second_done.get_future();
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_EQ(errands.waiting({1, 1}), 2U);
+  end.set_value();
+  EXPECT_EQ(second.wait_for(kSoon), std::future_status::ready);
+}
+
+TEST(ErrandsTest, ADescriptorIsClosedWhenNobodyHasIt) {
+  Errands errands(1);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const UniqueFd reader(ends[0]);
+  Given first = errands.keep({1, 1}, UniqueFd(ends[1])), second = first;
+  first.reset();
+  pollfd hung_up{reader.get(), 0, 0};
+  EXPECT_EQ(::poll(&hung_up, 1, 0), 0);
+  second.reset();
+  EXPECT_EQ(::poll(&hung_up, 1, 20'000), 1);
+}
+
+// A program that speaks with ferry-piped without PD Lib.
+class RawProgram {
+ public:
+  RawProgram() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, std::getenv("FERRY_PIPE_SOCKET"), sizeof address.sun_path - 1);
+    const auto* name = reinterpret_cast<const sockaddr*>(&address);
+    EXPECT_EQ(::connect(socket_.get(), name, sizeof address), 0);
+    ControlRequest hello;
+    hello.call = Call::kHello;
+    hello.number = kControlVersion;
+    send(hello, {});
+    EXPECT_TRUE(is_answered());
+  }
+  void send(const ControlRequest& request, const std::vector<int>& descriptors) {
+    iovec bytes{const_cast<ControlRequest*>(&request), sizeof request};
+    std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    if (!descriptors.empty()) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* head = CMSG_FIRSTHDR(&message);
+      head->cmsg_level = SOL_SOCKET;
+      head->cmsg_type = SCM_RIGHTS;
+      head->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+      std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size() * sizeof(int));
+    }
+    EXPECT_EQ(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof request));
+  }
+  // The descriptors of the answer are left to the kernel.
+  bool is_answered() {
+    pollfd readable{socket_.get(), POLLIN, 0};
+    ControlReply reply;
+    return ::poll(&readable, 1, 20'000) == 1 &&
+           ::recv(socket_.get(), &reply, sizeof reply, 0) == sizeof reply;
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+// TCP sockets whose close waits, for ten minutes, until the peer has read or gone.
+struct Lingering {
+  UniqueFd socket, peer;
+
+  Lingering() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* name = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener.get(), name, size), 0);
+    EXPECT_EQ(::listen(listener.get(), 1), 0);
+    ::getsockname(listener.get(), name, &size);
+    EXPECT_EQ(::connect(socket.get(), name, size), 0);
+    peer.reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger wait{1, 600};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+    const std::vector<char> bytes(1 << 20);
+    while (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+};
+
+TEST(ServiceTest, WhoseSocketsLingerKeepsNobodyWaiting) {
+  const RunningPipe pipe;
+  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
+  // One with a request that has no use for it, more than that one, and one in a message that nobody reads.
+  std::array<Lingering, 4> lingering;
+  auto raw = std::make_unique<RawProgram>();
+  ControlRequest request;
+  request.call = Call::kSocket;
+  request.number = AF_INET;
+  raw->send(request, {lingering[0].socket.get(), lingering[1].socket.get()});
+  for (int number : {0, 1}) lingering[static_cast<std::size_t>(number)].socket.reset();
+  EXPECT_TRUE(raw->is_answered());
+  // The answer to the first comes when the kernel has been asked of what its socket is bound to.
+  request.call = Call::kBind;
+  raw->send(request, {lingering[2].socket.get()});
+  raw->send(request, {lingering[3].socket.get()});
+  for (int number : {2, 3}) lingering[static_cast<std::size_t>(number)].socket.reset();
+  raw.reset();
+  auto asked = std::async(std::launch::async, [] {
+    const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+    return sid >= 0 && pd_malloc_for(sid, 1) != nullptr && pd_close(sid) == 0;
+  });
+  EXPECT_EQ(asked.wait_for(kSoon), std::future_status::ready);
+  for (auto& each : lingering) each.peer.reset();
+  EXPECT_TRUE(asked.get());
+  pd_release();
+}
+
+}  // namespace
+}  // namespace ferry::pipe
