@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "pipe/library/call.h"
 #include "running_pipe.h"
 
 namespace ferry::pipe {
@@ -529,6 +530,32 @@ TEST_F(LibraryTest, TwoThreadsWaitAtTheSameTime) {
     if (number % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   for (auto& thread : threads) thread.join();
+}
+
+// Another thread may take what the driver tells of a socket before the one that accepts knows its number.
+TEST_F(LibraryTest, WhatComesBeforeAnAcceptedSocketIsKnownIsNotLost) {
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port), client = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in to = address_at(port);
+  ASSERT_EQ(pd_connect(client, pointer(to), sizeof to), 0) << std::strerror(errno);
+  pd::Program& program = *pd::Program::get();
+  ControlRequest request;
+  request.call = Call::kAccept;
+  request.socket = program.find(listener)->id;
+  ControlReply reply;
+  std::vector<UniqueFd> rings;
+  ASSERT_EQ(program.ask(request, &reply, &rings), 0);
+  // What is told of the first send is there when the second one is done.
+  for (const std::uint64_t sends : {1, 2}) {
+    send_text(client, "early");
+    ASSERT_TRUE(becomes_true([&] {
+      program.reap();
+      return program.find(client)->done == sends;
+    }));
+  }
+  program.reap();
+  const pd::Socket& accepted = *program.place(reply.socket, AF_INET);
+  EXPECT_GE(accepted.received, 5U);
 }
 
 // The kernel's sockets stand for a program of another host.

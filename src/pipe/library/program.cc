@@ -17,12 +17,18 @@ namespace {
 
 using pipe::ControlReply;
 using pipe::ControlRequest;
+using pipe::Entry;
 
 constexpr std::size_t kMostDescriptors = 3;
 
 std::atomic<Program*> the_program{nullptr};
 std::mutex program_mutex;  // of the_program's changes
 std::atomic<std::uint64_t> programs{0};
+
+// Generations count up, and begin anew after 2^32.
+bool is_newer(std::uint32_t one, std::uint32_t other) {
+  return static_cast<std::int32_t>(one - other) > 0;
+}
 
 UniqueFd connect_driver() {
   const char* path = ::getenv("FERRY_PIPE_SOCKET");
@@ -184,7 +190,12 @@ Socket* Program::place(const pipe::SocketId& id, std::uint16_t family) {
   socket->family = family;
   socket->local.family = socket->peer.family = family;
   socket->lane = lane();
-  socket->generation = id.generation;
+  socket->generation = socket->last_generation = id.generation;
+  const auto early = early_.find(static_cast<std::uint16_t>(id.number));
+  if (early != early_.end()) {
+    if (early->second.generation == id.generation) note(*socket, early->second);
+    early_.erase(early);
+  }
   return socket;
 }
 
@@ -259,15 +270,35 @@ void Program::reap() {
     while (readers_[lane].take(memory().queues[lane], &entry)) {
       any = true;
       Socket* socket = table_[entry.connection].load(std::memory_order_acquire);
-      if (socket == nullptr || socket->generation != entry.generation) continue;
-      // Each tells all that there is, and one may be older than one of another lane.
-      if (entry.source > socket->done) socket->done = entry.source;
-      if (entry.destination > socket->received) socket->received = entry.destination;
-      socket->flags |= entry.flags;
-      socket->wake_watches();
+      if (socket != nullptr && socket->generation == entry.generation) {
+        note(*socket, entry);
+        socket->wake_watches();
+      } else if (socket == nullptr || is_newer(entry.generation, socket->last_generation)) {
+        keep_early(entry);
+      }
     }
   }
   if (any && pipe::is_wanted(memory().completions_wait)) ::eventfd_write(doorbell_.get(), 1);
+}
+
+// Each tells all that there is, and one may be older than one of another lane.
+void Program::note(Socket& socket, const Entry& entry) {
+  if (entry.source > socket.done) socket.done = entry.source;
+  if (entry.destination > socket.received) socket.received = entry.destination;
+  socket.flags |= entry.flags;
+}
+
+void Program::keep_early(const Entry& entry) {
+  const auto [place, is_first] = early_.try_emplace(std::uint16_t{entry.connection}, entry);
+  Entry& known = place->second;
+  if (is_first || is_newer(known.generation, entry.generation)) return;
+  if (known.generation != entry.generation) {
+    known = entry;
+    return;
+  }
+  if (entry.source > known.source) known.source = entry.source;
+  if (entry.destination > known.destination) known.destination = entry.destination;
+  known.flags = static_cast<std::uint16_t>(known.flags | entry.flags);
 }
 
 void Program::pass_notice_on() {

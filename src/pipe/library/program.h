@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,8 +39,7 @@ class Program {
 
   // Null: there is no such socket.
   Socket* find(int sid) const;
-  // The driver has made a socket: its place in the table, which is empty. The caller fills it, and
-  // calls show().
+  // The driver has made a socket: its place in the table, which is empty. The caller fills it.
   Socket* place(const pipe::SocketId& id, std::uint16_t family);
   void clear(Socket& socket);
   // The socket whose ring holds the address, or null.
@@ -76,6 +76,8 @@ class Program {
   pipe::QueueMemory& memory() const {
     return *reinterpret_cast<pipe::QueueMemory*>(queues_.base());
   }
+  static void note(Socket& socket, const pipe::Entry& entry);
+  void keep_early(const pipe::Entry& entry);
   static void before_fork();
   static void after_fork();
   static void in_child();
@@ -89,6 +91,8 @@ class Program {
   std::atomic<unsigned> waits_{0};
   std::mutex control_mutex_, reap_mutex_;
   std::vector<pipe::CompletionReader> readers_;
+  // Of sockets that the driver has made and place() does not know yet, by number.
+  std::map<std::uint16_t, pipe::Entry> early_;
 
   mutable std::mutex table_mutex_;
   std::array<std::atomic<Socket*>, 65536> table_{};  // none is deleted before the program

@@ -60,6 +60,7 @@ struct Socket {
 
   // By the driver's completions (Program::reap); of TCP by the library itself.
   std::atomic<std::uint32_t> generation{0};  // 0: there is no socket
+  std::uint32_t last_generation = 0;         // that was here; the driver counts up
   std::atomic<std::uint64_t> done{0};        // sends
   std::atomic<std::uint64_t> received{0};    // bytes; listening: connections
   std::atomic<std::uint16_t> flags{0};       // pipe::EntryFlags
