@@ -17,6 +17,7 @@ class RunningPipe {
     Pool::Settings pool;
     Driver::Settings driver;
     unsigned threads = 1;
+    bool serves = true;  // false: from serve() on
   };
 
   RunningPipe() : RunningPipe(Settings{}) {}
@@ -30,7 +31,7 @@ class RunningPipe {
     service.socket = folder + "/pipe.sock";
     service.threads = settings.threads;
     service_ = std::make_unique<Service>(service, *driver_, engine_);
-    thread_ = std::thread([this] { service_->run(); });
+    if (settings.serves) serve();
     ::setenv("FERRY_PIPE_SOCKET", service.socket.c_str(), 1);
   }
   ~RunningPipe() {
@@ -38,11 +39,15 @@ class RunningPipe {
     std::filesystem::remove_all(folder_);
   }
 
+  // It listens before, so that what programs ask waits.
+  void serve() {
+    thread_ = std::thread([this] { service_->run(); });
+  }
   // As if it were killed: its programs have no driver any more.
   void stop() {
     if (!service_) return;
     service_->stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     service_.reset();
   }
   const Pool& pool() const { return pool_; }
