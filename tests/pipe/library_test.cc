@@ -558,6 +558,24 @@ TEST_F(LibraryTest, WhatComesBeforeAnAcceptedSocketIsKnownIsNotLost) {
   EXPECT_GE(accepted.received, 5U);
 }
 
+// A number is used again at once.
+TEST_F(LibraryTest, ACallKeepsToTheSocketThatItBeganWith) {
+  const Pair pair = connected_pair();
+  const pd::Call call(pair.server);
+  ASSERT_TRUE(call.lock());
+  std::thread waiter([&] {
+    void* buffer = nullptr;
+    EXPECT_EQ(pd_recv_timed(pair.server, 1, &buffer, kSoon), -1);
+    EXPECT_EQ(errno, EBADF);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_EQ(pd_close(pair.server), 0);
+  ASSERT_EQ(pd_socket(AF_INET, SOCK_STREAM, 0), pair.server);
+  EXPECT_FALSE(call.lock());
+  EXPECT_EQ(errno, EBADF);
+  waiter.join();
+}
+
 // The kernel's sockets stand for a program of another host.
 TEST_F(LibraryTest, ReachesForeignAddressesByTcp) {
   const int kernels = ::socket(AF_INET, SOCK_STREAM, 0);

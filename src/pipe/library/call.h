@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
+#include <mutex>
 
 #include "pipe/library/program.h"
 #include "pipe/library/socket.h"
@@ -24,14 +26,20 @@ struct Call {
       socket = program->find(sid);
       if (socket == nullptr) errno = EBADF;
     }
+    if (socket != nullptr) generation_ = socket->generation;
   }
   explicit operator bool() const { return socket != nullptr; }
+  // The socket, locked. Nothing, and errno is EBADF: it was closed meanwhile, and its number may be another's.
+  std::unique_lock<std::mutex> lock() const;
 
   // The parent had sockets.
   static bool is_child();
 
   Program* const program;
   Socket* socket = nullptr;
+
+ private:
+  std::uint32_t generation_ = 0;
 };
 
 // The socket that this thread has made, connected or accepted last (pd_malloc).

@@ -47,11 +47,10 @@ UniqueFd make_tcp(std::uint16_t family) {
 }
 
 // Closes the socket in the driver, and gives its number back.
-int close_socket(Program& program, Socket& socket) {
+int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> lock) {
   ControlRequest request;
   {
-    const std::lock_guard lock(socket.mutex);
-    if (socket.kind == Socket::Kind::kClosed) return EBADF;
+    const auto held = std::move(lock);
     request = request_of(pipe::Call::kClose, socket);
     program.settle(socket);
     socket.kind = Socket::Kind::kClosed;
@@ -62,8 +61,11 @@ int close_socket(Program& program, Socket& socket) {
   return program.ask(request, &reply);
 }
 
-int try_connect(Program& program, Socket& socket, const pipe::SocketAddress& to) {
-  const std::lock_guard lock(socket.mutex);
+int try_connect(const Call& call, const pipe::SocketAddress& to) {
+  Program& program = *call.program;
+  Socket& socket = *call.socket;
+  const auto lock = call.lock();
+  if (!lock) return errno;
   switch (socket.kind) {
     case Socket::Kind::kFresh: break;
     case Socket::Kind::kListening: return EOPNOTSUPP;
@@ -71,7 +73,6 @@ int try_connect(Program& program, Socket& socket, const pipe::SocketAddress& to)
       const int error = finish_connecting(socket);
       return error == EAGAIN ? EALREADY : error;
     }
-    case Socket::Kind::kClosed: return EBADF;
     default: return EISCONN;
   }
   if (const int error = map_rings(program, socket)) return error;
@@ -104,6 +105,14 @@ int try_connect(Program& program, Socket& socket, const pipe::SocketAddress& to)
   return why;
 }
 
+int begin_connecting(const Call& call, int sid, const sockaddr* address, socklen_t size) {
+  pipe::SocketAddress to;
+  if (const int error = read_address(address, size, call.socket->family, &to)) return fail(error);
+  set_current(sid);
+  const int error = try_connect(call, to);
+  return error == 0 ? 0 : fail(error);
+}
+
 // A socket for a connection that the kernel has accepted.
 int adopt_tcp(Program& program, UniqueFd tcp, std::uint16_t family) {
   ControlRequest request;
@@ -125,15 +134,16 @@ int adopt_tcp(Program& program, UniqueFd tcp, std::uint16_t family) {
     }
   }
   if (error == 0) return static_cast<int>(socket.id.number);
-  close_socket(program, socket);
+  close_socket(program, socket, std::unique_lock(socket.mutex));
   return fail(error);
 }
 
-int try_accept(Program& program, Socket& listener, sockaddr* address, socklen_t* size) {
-  const std::lock_guard lock(listener.mutex);
-  if (listener.kind != Socket::Kind::kListening) {
-    return fail(listener.kind == Socket::Kind::kClosed ? EBADF : EINVAL);
-  }
+int try_accept(const Call& call, sockaddr* address, socklen_t* size) {
+  Program& program = *call.program;
+  Socket& listener = *call.socket;
+  const auto lock = call.lock();
+  if (!lock) return -1;
+  if (listener.kind != Socket::Kind::kListening) return fail(EINVAL);
   if (listener.received == listener.handed) program.reap();
   int sid = -1;
   if (listener.received != listener.handed) {
@@ -156,7 +166,7 @@ int try_accept(Program& program, Socket& listener, sockaddr* address, socklen_t*
       socket.kind = Socket::Kind::kPipe;
     }
     if (!mapped) {
-      close_socket(program, socket);
+      close_socket(program, socket, std::unique_lock(socket.mutex));
       return fail(ENOBUFS);
     }
     sid = static_cast<int>(socket.id.number);
@@ -178,6 +188,13 @@ int try_accept(Program& program, Socket& listener, sockaddr* address, socklen_t*
 bool Call::is_child() {
   const pid_t by = initialized_by;
   return by != 0 && by != ::getpid();
+}
+
+std::unique_lock<std::mutex> Call::lock() const {
+  std::unique_lock lock(socket->mutex);
+  if (socket->kind != Socket::Kind::kClosed && socket->generation == generation_) return lock;
+  errno = EBADF;
+  return {};
 }
 
 void set_current(int sid) {
@@ -246,7 +263,8 @@ int pd_bind(int sid, const pd_sock_addr* addr, socklen_t addrlen) {
   const Call call(sid);
   if (!call) return -1;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (socket.kind != Socket::Kind::kFresh || socket.tcp) return fail(EINVAL);
   pipe::SocketAddress address;
   if (const int error = read_address(addr, addrlen, socket.family, &address)) return fail(error);
@@ -269,7 +287,8 @@ int pd_listen(int sid, int backlog) {
   const Call call(sid);
   if (!call) return -1;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (socket.kind != Socket::Kind::kFresh && socket.kind != Socket::Kind::kListening)
     return fail(EINVAL);
   if (!socket.tcp) return fail(EDESTADDRREQ);
@@ -293,26 +312,22 @@ int pd_accept_timed(int sid, pd_sock_addr* addr, socklen_t* addrlen, int timeout
   const Call call(sid);
   if (!call) return -1;
   return repeat(*call.program, *call.socket, timeout, POLLIN,
-                [&] { return try_accept(*call.program, *call.socket, addr, addrlen); });
+                [&] { return try_accept(call, addr, addrlen); });
 }
 
 int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen) {
   const Call call(sid);
-  if (!call) return -1;
-  pipe::SocketAddress to;
-  if (const int error = read_address(addr, addrlen, call.socket->family, &to)) return fail(error);
-  set_current(sid);
-  const int error = try_connect(*call.program, *call.socket, to);
-  return error == 0 ? 0 : fail(error);
+  return call ? begin_connecting(call, sid, addr, addrlen) : -1;
 }
 
 int pd_connect_timed(int sid, const pd_sock_addr* addr, socklen_t addrlen, int timeout) {
-  if (pd_connect(sid, addr, addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return -1;
   const Call call(sid);
   if (!call) return -1;
+  if (begin_connecting(call, sid, addr, addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return -1;
   const int done = repeat(*call.program, *call.socket, timeout, POLLOUT, [&] {
-    const std::lock_guard lock(call.socket->mutex);
+    const auto lock = call.lock();
+    if (!lock) return -1;
     const int error = finish_connecting(*call.socket);
     return error == 0 ? 0 : fail(error);
   });
@@ -324,7 +339,8 @@ int pd_shutdown(int sid, int how) {
   const Call call(sid);
   if (!call) return -1;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail(EINVAL);
   if (socket.kind == Socket::Kind::kTcp) {
     if (::shutdown(socket.tcp.get(), how) != 0) return -1;
@@ -345,14 +361,17 @@ int pd_shutdown(int sid, int how) {
 int pd_close(int sid) {
   const Call call(sid);
   if (!call) return -1;
-  const int error = close_socket(*call.program, *call.socket);
+  auto lock = call.lock();
+  if (!lock) return -1;
+  const int error = close_socket(*call.program, *call.socket, std::move(lock));
   return error == 0 ? 0 : fail(error);
 }
 
 int pd_getsockname(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
   const Call call(sid);
   if (!call) return -1;
-  const std::lock_guard lock(call.socket->mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   const bool is_tcp = call.socket->kind == Socket::Kind::kTcp;
   write_address(is_tcp ? address_of(call.socket->tcp.get(), false) : call.socket->local, addr,
                 addrlen);
@@ -362,7 +381,8 @@ int pd_getsockname(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
 int pd_getpeername(int sid, pd_sock_addr* addr, socklen_t* addrlen) {
   const Call call(sid);
   if (!call) return -1;
-  const std::lock_guard lock(call.socket->mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   const Socket::Kind kind = call.socket->kind;
   if (kind != Socket::Kind::kPipe && kind != Socket::Kind::kTcp) return fail(ENOTCONN);
   write_address(call.socket->peer, addr, addrlen);

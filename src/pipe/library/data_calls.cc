@@ -37,7 +37,6 @@ int check_connected(Socket& socket) {
     case Socket::Kind::kPipe:
     case Socket::Kind::kTcp: return 0;
     case Socket::Kind::kConnecting: return finish_connecting(socket);
-    case Socket::Kind::kClosed: return EBADF;
     default: return ENOTCONN;
   }
 }
@@ -77,8 +76,11 @@ ssize_t submit_send(Program& program, Socket& socket, BlockEntry& block, const v
   return static_cast<ssize_t>(submitted);
 }
 
-ssize_t try_send(Program& program, Socket& socket, const void* buffer, std::size_t length) {
-  const std::lock_guard lock(socket.mutex);
+ssize_t try_send(const Call& call, const void* buffer, std::size_t length) {
+  Program& program = *call.program;
+  Socket& socket = *call.socket;
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (const int error = check_connected(socket)) return fail(error);
   if (socket.write_shut) return fail(EPIPE);
   BlockEntry* block = find_block(socket, buffer, length);
@@ -139,13 +141,17 @@ ssize_t receive(Program& program, Socket& socket, std::size_t length, void** buf
   return static_cast<ssize_t>(length);
 }
 
-ssize_t try_receive(Program& program, Socket& socket, std::size_t length, void** buffer) {
-  const std::lock_guard lock(socket.mutex);
-  return receive(program, socket, length, buffer);
+ssize_t try_receive(const Call& call, std::size_t length, void** buffer) {
+  const auto lock = call.lock();
+  if (!lock) return -1;
+  return receive(*call.program, *call.socket, length, buffer);
 }
 
-ssize_t try_receive_into(Program& program, Socket& socket, void* buffer, std::size_t length) {
-  const std::lock_guard lock(socket.mutex);
+ssize_t try_receive_into(const Call& call, void* buffer, std::size_t length) {
+  Program& program = *call.program;
+  Socket& socket = *call.socket;
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (socket.kind != Socket::Kind::kListening && socket.handed != socket.given_back)
     return fail(EBUSY);
   void* from = nullptr;
@@ -158,9 +164,11 @@ ssize_t try_receive_into(Program& program, Socket& socket, void* buffer, std::si
 }
 
 // How many of the buffers can be written, which come first then.
-int refresh(Program& program, Socket& socket, void** buffers, int count) {
-  const std::lock_guard lock(socket.mutex);
-  if (socket.kind == Socket::Kind::kClosed) return fail(EBADF);
+int refresh(const Call& call, void** buffers, int count) {
+  Program& program = *call.program;
+  Socket& socket = *call.socket;
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (count < 0) return fail(EINVAL);
   if (std::any_of(buffers, buffers + count,
                   [&](void* each) { return find_block(socket, each, 0) == nullptr; })) {
@@ -188,7 +196,8 @@ void* pd_malloc_for(int sid, size_t size) {
   const Call call(sid);
   if (!call) return nullptr;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return nullptr;
   if (size == 0 || socket.kind == Socket::Kind::kListening) {
     errno = EINVAL;
     return nullptr;
@@ -233,7 +242,7 @@ int pd_free(void* buf) {
 
 ssize_t pd_send(int sid, const void* sendbuf, size_t buflen) {
   const Call call(sid);
-  return call ? try_send(*call.program, *call.socket, sendbuf, buflen) : -1;
+  return call ? try_send(call, sendbuf, buflen) : -1;
 }
 
 ssize_t pd_send_timed(int sid, const void* sendbuf, size_t buflen, int timeout) {
@@ -241,8 +250,8 @@ ssize_t pd_send_timed(int sid, const void* sendbuf, size_t buflen, int timeout) 
   if (!call) return -1;
   std::size_t sent = 0;
   const ssize_t done = repeat(*call.program, *call.socket, timeout, POLLOUT, [&]() -> ssize_t {
-    const ssize_t more = try_send(*call.program, *call.socket,
-                                  static_cast<const std::byte*>(sendbuf) + sent, buflen - sent);
+    const ssize_t more =
+        try_send(call, static_cast<const std::byte*>(sendbuf) + sent, buflen - sent);
     if (more < 0) return -1;
     sent += static_cast<std::size_t>(more);
     return sent == buflen ? static_cast<ssize_t>(sent) : fail(EAGAIN);
@@ -252,7 +261,7 @@ ssize_t pd_send_timed(int sid, const void* sendbuf, size_t buflen, int timeout) 
 
 int pd_buf_refresh(int sid, void** ptrs, int ptrlen) {
   const Call call(sid);
-  return call ? refresh(*call.program, *call.socket, ptrs, ptrlen) : -1;
+  return call ? refresh(call, ptrs, ptrlen) : -1;
 }
 
 int pd_buf_refresh_timed(int sid, void** ptrs, int ptrlen, int timeout) {
@@ -260,7 +269,7 @@ int pd_buf_refresh_timed(int sid, void** ptrs, int ptrlen, int timeout) {
   if (!call) return -1;
   int some = 0;
   const int all = repeat(*call.program, *call.socket, timeout, POLLOUT, [&] {
-    some = refresh(*call.program, *call.socket, ptrs, ptrlen);
+    some = refresh(call, ptrs, ptrlen);
     return some < 0 || some == ptrlen ? some : fail(EAGAIN);
   });
   return all < 0 && errno == EAGAIN && some > 0 ? some : all;
@@ -268,21 +277,22 @@ int pd_buf_refresh_timed(int sid, void** ptrs, int ptrlen, int timeout) {
 
 ssize_t pd_recv(int sid, size_t buflen, void** recvbuf) {
   const Call call(sid);
-  return call ? try_receive(*call.program, *call.socket, buflen, recvbuf) : -1;
+  return call ? try_receive(call, buflen, recvbuf) : -1;
 }
 
 ssize_t pd_recv_timed(int sid, size_t buflen, void** recvbuf, int timeout) {
   const Call call(sid);
   if (!call) return -1;
   return repeat(*call.program, *call.socket, timeout, POLLIN,
-                [&] { return try_receive(*call.program, *call.socket, buflen, recvbuf); });
+                [&] { return try_receive(call, buflen, recvbuf); });
 }
 
 int pd_recv_done(int sid, size_t buflen) {
   const Call call(sid);
   if (!call) return -1;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   if (const int error = check_connected(socket)) return fail(error);
   if (buflen > socket.handed - socket.given_back) return fail(EINVAL);
   socket.given_back += buflen;
@@ -292,14 +302,14 @@ int pd_recv_done(int sid, size_t buflen) {
 
 ssize_t pd_recv_into(int sid, void* buf, size_t buflen) {
   const Call call(sid);
-  return call ? try_receive_into(*call.program, *call.socket, buf, buflen) : -1;
+  return call ? try_receive_into(call, buf, buflen) : -1;
 }
 
 ssize_t pd_recv_into_timed(int sid, void* buf, size_t buflen, int timeout) {
   const Call call(sid);
   if (!call) return -1;
   return repeat(*call.program, *call.socket, timeout, POLLIN,
-                [&] { return try_receive_into(*call.program, *call.socket, buf, buflen); });
+                [&] { return try_receive_into(call, buf, buflen); });
 }
 
 }  // extern "C"

@@ -21,7 +21,8 @@ int pd_epoll_ctl(int epfd, int op, int sid, struct pd_epoll_event* event) {
   const auto epoll = Epoll::find(epfd);
   if (!epoll) return fail(EBADF);
   if (op != PD_EPOLL_CTL_DEL && event == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(call.socket->mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   int error = EINVAL;
   if (op == PD_EPOLL_CTL_ADD) error = epoll->add(sid, *call.socket, *event);
   if (op == PD_EPOLL_CTL_MOD) error = epoll->change(sid, *call.socket, *event);

@@ -65,7 +65,8 @@ extern "C" {
 int pd_getsockopt(int sid, int level, int optname, void* optval, socklen_t* optlen) {
   const Call call(sid);
   if (!call) return -1;
-  const std::lock_guard lock(call.socket->mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   int value = 0;
   if (optval == nullptr || optlen == nullptr) return fail(EINVAL);
   if (!read_option(*call.socket, level, optname, &value)) return fail(ENOPROTOOPT);
@@ -78,7 +79,8 @@ int pd_setsockopt(int sid, int level, int optname, const void* optval, socklen_t
   const Call call(sid);
   if (!call) return -1;
   Socket& socket = *call.socket;
-  const std::lock_guard lock(socket.mutex);
+  const auto lock = call.lock();
+  if (!lock) return -1;
   int value = 0;
   if (level != SOL_SOCKET ||
       (optname != SO_SNDBUF && optname != SO_RCVBUF && optname != SO_BUSY_POLL)) {
