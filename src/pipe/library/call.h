@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -52,9 +53,11 @@ int current();
 int map_rings(Program& program, Socket& socket);
 // A connection that is being made over TCP may be there now. 0, EAGAIN, or why there is none.
 int finish_connecting(Socket& socket);
-// It gets or takes what there is for it. 0, or errno: EAGAIN where there is nothing.
-int receive_by_tcp(Socket& socket);
-// From here on a descriptor of the kernel's tells of it.
+// It gets what there is for it, up to `length` bytes, of which there is at least one. 0, or errno: EAGAIN where there
+// is nothing.
+int receive_by_tcp(Socket& socket, std::size_t length);
+// From here on a descriptor of the kernel's tells of it; until it has none any more.
 void announce_descriptor(Socket& socket);
+void forget_descriptor(Socket& socket);
 
 }  // namespace ferry::pd

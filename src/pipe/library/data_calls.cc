@@ -120,7 +120,7 @@ ssize_t receive(Program& program, Socket& socket, std::size_t length, void** buf
   if (length == 0 || socket.read_shut) return 0;
   if (socket.received == socket.handed) {
     if (socket.kind == Socket::Kind::kTcp) {
-      if (const int error = receive_by_tcp(socket)) return fail(error);
+      if (const int error = receive_by_tcp(socket, length)) return fail(error);
     } else {
       program.reap();
     }

@@ -148,7 +148,12 @@ void Epoll::Item::has_descriptor(int its_descriptor) {
   if (!epoll) return;
   const std::lock_guard lock(epoll->mutex_);
   if (descriptor == its_descriptor) return;
+  if (descriptor >= 0) {
+    epoll->watch_descriptor(*this, EPOLL_CTL_DEL);
+    --epoll->descriptors_;
+  }
   descriptor = its_descriptor;
+  if (descriptor < 0) return;
   ++epoll->descriptors_;
   epoll->watch_descriptor(*this, EPOLL_CTL_ADD);
 }

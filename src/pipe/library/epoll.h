@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -68,7 +69,7 @@ class Epoll : public std::enable_shared_from_this<Epoll> {
   std::map<int, std::shared_ptr<Item>> items_;  // by sid
   std::deque<std::shared_ptr<Item>> queue_;     // may be ready
   bool is_rung_ = false;                        // ready_ is readable
-  int descriptors_ = 0;                         // of sockets, in the kernel's epoll
+  std::atomic<int> descriptors_{0};  // of sockets, in the kernel's epoll; changed by mutex_
 };
 
 }  // namespace ferry::pd

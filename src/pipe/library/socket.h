@@ -21,7 +21,7 @@ class Watch {
   virtual ~Watch() = default;
   // From any thread; quickly.
   virtual void wake() = 0;
-  // The socket has a descriptor of the kernel's now, which tells by itself.
+  // The socket has a descriptor of the kernel's now, which tells by itself; -1: it is about to close that.
   virtual void has_descriptor(int descriptor) = 0;
 };
 

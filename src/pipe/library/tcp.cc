@@ -21,15 +21,18 @@ int finish_connecting(Socket& socket) {
     socket.kind = Socket::Kind::kTcp;
   } else {
     // Another pd_connect() makes another.
-    socket.tcp.reset();
+    forget_descriptor(socket);
     socket.kind = Socket::Kind::kFresh;
+    socket.wake_watches();
   }
   return error;
 }
 
-int receive_by_tcp(Socket& socket) {
+int receive_by_tcp(Socket& socket, std::size_t length) {
   if ((socket.flags & (pipe::kEnd | pipe::kReset)) != 0) return 0;
-  const std::uint64_t room = socket.receive_ring.size() - (socket.received - socket.given_back);
+  // No more than is asked for: what is left the kernel tells of, as of all that comes.
+  const std::uint64_t room = std::min<std::uint64_t>(
+      length, socket.receive_ring.size() - (socket.received - socket.given_back));
   const std::uint64_t at = socket.received % socket.receive_ring.size();
   // The ring is mapped twice: what crosses its end is in one piece here as well.
   const ssize_t got =
@@ -46,6 +49,14 @@ int receive_by_tcp(Socket& socket) {
     socket.flags |= pipe::kReset;
   }
   return 0;
+}
+
+void forget_descriptor(Socket& socket) {
+  {
+    const std::lock_guard lock(socket.watch_mutex);
+    for (const auto& watch : socket.watches) watch->has_descriptor(-1);
+  }
+  socket.tcp.reset();
 }
 
 void announce_descriptor(Socket& socket) {
