@@ -269,6 +269,46 @@ TEST_F(DriverTest, OneNetworkHasAnAddressOnce) {
   EXPECT_EQ(second.ask(Call::kListen, id, 1).error, EADDRINUSE);
 }
 
+TEST_F(DriverTest, WhoListensAtAnyAddressKeepsItsOwn) {
+  const auto of_thief = network(2, 9), of_sleeper = network(3, 8);
+  PlayedProgram server(driver_, network(1, 1)), thief(driver_, of_thief),
+      client(driver_, network(4, 4));
+  SocketAddress any = address_of(0, 80);
+  any.ip = {};
+  server.listening(any);
+  // Its root adds the address of the server.
+  of_thief->add(address_of(1, 0), kBridge);
+  const SocketId id = thief.socket();
+  ASSERT_EQ(thief.ask(Call::kBind, id, 0, 0, address_of(1, 80)).error, 0);
+  EXPECT_EQ(thief.ask(Call::kListen, id, 1).error, EADDRINUSE);
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, 0);
+  // One that listens at any address has the address later.
+  PlayedProgram sleeper(driver_, of_sleeper);
+  sleeper.listening(any);
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, 0);
+  of_sleeper->add(address_of(1, 0), kBridge);
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, kForeign)
+      << "whose it is, the bridge decides";
+  sleeper.end();
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(1, 80)).error, 0);
+}
+
+TEST_F(DriverTest, ANetworkIsAskedOnceForEachConnection) {
+  const auto shared = network(1, 1);
+  PlayedProgram server(driver_, shared), client(driver_, network(2, 2));
+  for (std::uint8_t last = 0; last < 100; ++last) {
+    shared->add(address_of(last, 0), kBridge);
+    server.listening(address_of(last, 80));
+  }
+  SocketAddress any = address_of(0, 80);
+  any.ip = {};
+  const SocketId at_any = server.listening(any);
+  shared->questions = 0;
+  EXPECT_EQ(client.ask(Call::kConnect, client.socket(), 0, 0, address_of(7, 80)).error, 0);
+  EXPECT_EQ(shared->questions, 1);
+  EXPECT_EQ(server.ask(Call::kAccept, at_any).error, EAGAIN) << "who listens at the address has it";
+}
+
 TEST_F(DriverTest, ContainersThatShareANetworkHaveLimitsOfTheirOwn) {
   Driver::Settings settings;
   settings.container_limit = 8 << 20;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "pipe/driver/driver.h"
 
@@ -15,6 +16,22 @@ namespace {
 constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that has not been bound
 constexpr std::size_t kMostBacklog = 4096;
 constexpr std::size_t kLargestRing = std::size_t{1} << 30;
+
+// In which layer-2 domains networks have an address; each is asked once.
+class Domains {
+ public:
+  explicit Domains(const SocketAddress& address) : address_(address) {}
+
+  const std::optional<Domain>& of(NetworkNamespace& network) {
+    const auto [place, is_new] = known_.try_emplace(network.id());
+    if (is_new) place->second = network.domain_of(address_);
+    return place->second;
+  }
+
+ private:
+  const SocketAddress address_;
+  std::map<std::uint64_t, std::optional<Domain>> known_;
+};
 
 // The address that the server sees. Nothing: it is on another interface than the route, so that no answer would find
 // the way, and TCP would have no handshake either.
@@ -144,16 +161,21 @@ std::int32_t Driver::listen(const std::shared_ptr<Session>& session,
   NetworkNamespace& network = *session->peer.network;
   // Two sockets may be bound to the same port with SO_REUSEADDR, but one listens.
   if (!network.listens(socket->bound->get())) return EACCES;
-  const auto domain = is_any(socket->local) ? std::nullopt : network.domain_of(socket->local);
+  Domains domains(socket->local);
+  // Of a layer-2 domain that has other containers.
+  const bool is_seen = !is_any(socket->local) && domains.of(network);
   const auto [first, last] = listeners_.equal_range(socket->local.port);
   for (auto listener = first; listener != last; ++listener) {
     const auto other = listener->second.session.lock();
     const Socket& theirs = *listener->second.socket;
-    if (!other || !(theirs.local == socket->local)) continue;
+    if (!other || theirs.family != socket->family) continue;
     NetworkNamespace& their_network = *other->peer.network;
     // Of the same network: by SO_REUSEPORT. Else another container of the layer-2 domain has the address as well.
-    const bool meet = their_network.id() == network.id() ||
-                      (domain && their_network.domain_of(socket->local) == domain);
+    const bool same = theirs.local == socket->local;
+    const bool meet = their_network.id() == network.id()
+                          ? same
+                          : is_seen && (same || is_any(theirs.local)) &&
+                                domains.of(their_network) == domains.of(network);
     if (meet && their_network.listens(theirs.bound->get())) return EADDRINUSE;
   }
   socket->state = Socket::State::kListening;
@@ -165,6 +187,8 @@ const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const S
                                               const Route& route) {
   const auto [first, last] = listeners_.equal_range(to.port);
   const Listener* found = nullptr;
+  std::uint64_t network_of_found = 0;
+  Domains domains(to);
   for (auto listener = first; listener != last; ++listener) {
     const auto& [weak_session, socket] = listener->second;
     const auto session = weak_session.lock();
@@ -172,11 +196,13 @@ const Driver::Listener* Driver::find_listener(NetworkNamespace& network, const S
     const bool exactly = socket->local.ip == to.ip;
     if (!exactly && !is_any(socket->local)) continue;
     NetworkNamespace& theirs = *session->peer.network;
-    // shutdown() of a TCP socket, which the program has as well, gives the port to whoever binds it next.
-    if (!theirs.listens(socket->bound->get())) continue;
     const bool reached =
-        route.own ? theirs.id() == network.id() : theirs.domain_of(to) == route.domain;
-    if (reached && (found == nullptr || exactly)) found = &listener->second;
+        route.own ? theirs.id() == network.id() : domains.of(theirs) == route.domain;
+    // shutdown() of a TCP socket, which the program has as well, gives the port to whoever binds it next.
+    if (!reached || !theirs.listens(socket->bound->get())) continue;
+    if (found != nullptr && network_of_found != theirs.id()) return nullptr;
+    if (found == nullptr || exactly) found = &listener->second;
+    network_of_found = theirs.id();
   }
   return found;
 }

@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -78,6 +77,7 @@ class Driver {
     std::weak_ptr<Session> session;
     std::shared_ptr<Socket> socket;
   };
+  // Nothing: nobody listens at `to`, or two networks say that they have it, which TCP decides.
   const Listener* find_listener(NetworkNamespace& network, const SocketAddress& to,
                                 const Route& route);
 
@@ -98,7 +98,7 @@ class Driver {
   std::uint16_t next_port_ = 0;
   std::uint16_t next_container_ = 1;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<Container>> containers_;
-  std::unordered_multimap<std::uint16_t, Listener> listeners_;  // by port
+  std::multimap<std::uint16_t, Listener> listeners_;  // by port
 
   std::mutex waiting_mutex_;
   std::deque<Entry> waiting_;  // for room in the engine
