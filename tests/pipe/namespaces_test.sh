@@ -1,6 +1,6 @@
 #!/bin/bash
 # ferry-piped and real programs in network namespaces: on one bridge, on two with the same addresses, in two VLANs of a
-# bridge; addresses that a namespace does not have; a program that is killed.
+# bridge; an isolated port; addresses that a namespace does not have; a program that is killed.
 #   FERRY_BIN    the binaries
 #   FERRY_LAB    begins the names of namespaces and bridges
 set -euo pipefail
@@ -122,10 +122,23 @@ if bridge vlan vlan_filtering 1 2>/dev/null; then
   reach g 10.99.0.1:7002 latency --count 100 && fail 'a program of another VLAN was let in'
   reach f 10.99.0.1:7002 latency --count 100 || fail 'no messages in a VLAN'
   wait "$served"
+  # The bridge drops what comes without a tag.
+  serve e 10.99.0.1:7002
+  command bridge vlan delete dev "$lab-vf" vid 10
+  reach f 10.99.0.1:7002 latency --count 100 && fail 'a program of no VLAN was let in'
   echo 'ok - VLANs of a bridge'
 else
   echo 'ok - VLANs of a bridge # not tried: this kernel has no bridges with VLANs'
 fi
+
+# The bridge passes nothing on from one isolated port to another, which the pipe leaves to TCP.
+ip link set "$lab-vb" type bridge_slave isolated on
+serve a 10.99.0.1:7005
+reach b 10.99.0.1:7005 latency --count 100 && fail 'the pipe led to an isolated port'
+grep -q 'the pipe does not lead there' "$work/reach.log" || fail "no TCP with an isolated port: $(<"$work/reach.log")"
+ip link set "$lab-vb" type bridge_slave isolated off
+wait "$served" || true
+echo 'ok - an isolated port'
 
 # The kernel lets this namespace bind what it does not have; ferry-piped does not.
 ip netns exec "$lab-b" sysctl -qw net.ipv4.ip_nonlocal_bind=1

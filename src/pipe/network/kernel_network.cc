@@ -13,8 +13,10 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -58,6 +60,7 @@ struct Link {
   std::optional<std::uint32_t> elsewhere;  // IFLA_LINK_NETNSID: `below` is in that namespace
   std::string kind;
   bool has_vlans = false;  // a bridge that keeps VLANs apart
+  bool passes_on = true;   // a port of a bridge, to and from all others
 };
 
 std::optional<Link> link_of(Netlink& netlink, std::uint32_t index) {
@@ -79,20 +82,25 @@ std::optional<Link> link_of(Netlink& netlink, std::uint32_t index) {
     const auto kind = of_kind.find(IFLA_INFO_KIND);
     link.kind.assign(reinterpret_cast<const char*>(kind.data()), kind.size());
     link.kind = link.kind.c_str();  // without the 0
-    const auto filters = Attributes(of_kind.find(IFLA_INFO_DATA)).find(IFLA_BR_VLAN_FILTERING);
-    link.has_vlans = link.kind == "bridge" && filters.size() == 1 && filters[0] != std::byte{0};
+    const Attributes data(of_kind.find(IFLA_INFO_DATA));
+    link.has_vlans = link.kind == "bridge" && data.byte(IFLA_BR_VLAN_FILTERING).value_or(0) != 0;
+    const Attributes port(of_kind.find(IFLA_INFO_SLAVE_DATA));
+    if (link.bridge != 0 && port.find(IFLA_BRPORT_STATE).data() != nullptr) {
+      link.passes_on = port.byte(IFLA_BRPORT_STATE) == BR_STATE_FORWARDING &&
+                       port.byte(IFLA_BRPORT_ISOLATED).value_or(0) == 0;
+    }
     found = link;
   });
   return found;
 }
 
-// The VLAN that a bridge gives to what a port sends without a tag.
-std::uint16_t vlan_of(Netlink& netlink, std::uint32_t index) {
+// The VLAN that a bridge gives to what a port sends without a tag. Nothing: it drops that, or the kernel does not say.
+std::optional<std::uint16_t> vlan_of(Netlink& netlink, std::uint32_t index) {
   ifinfomsg head{};
   head.ifi_family = AF_BRIDGE;
   Request request(head);
   request.add(IFLA_EXT_MASK, std::uint32_t{RTEXT_FILTER_BRVLAN});
-  std::uint16_t vlan = 0;
+  std::optional<std::uint16_t> vlan;
   netlink.ask(RTM_GETLINK, NLM_F_DUMP, request.bytes(), [&](std::span<const std::byte> body) {
     ifinfomsg info{};
     if (body.size() < sizeof info) return;
@@ -109,14 +117,17 @@ std::uint16_t vlan_of(Netlink& netlink, std::uint32_t index) {
   return vlan;
 }
 
-// Of an interface in the driver's own namespace.
+// Of an interface in the driver's own namespace. One whose frames the bridge does not pass on, or not to every other
+// port, is on its own: TCP goes as far as the bridge lets it.
 Domain host_domain(const Link& link) {
+  const Domain itself{host().cookie, link.index, 0};
   std::optional<Link> bridge;
   if (link.bridge != 0) bridge = link_of(host().netlink, link.bridge);
   if (link.kind == "bridge") bridge = link;
-  if (!bridge || bridge->kind != "bridge") return {host().cookie, link.index, 0};
-  const std::uint16_t vlan = bridge->has_vlans ? vlan_of(host().netlink, link.index) : 0;
-  return {host().cookie, bridge->index, vlan};
+  if (!bridge || bridge->kind != "bridge" || !link.passes_on) return itself;
+  if (!bridge->has_vlans) return {host().cookie, bridge->index, 0};
+  const auto vlan = vlan_of(host().netlink, link.index);
+  return vlan ? Domain{host().cookie, bridge->index, *vlan} : itself;
 }
 
 class KernelNamespace : public NetworkNamespace {
@@ -138,19 +149,10 @@ class KernelNamespace : public NetworkNamespace {
 
   std::optional<Route> route_to(const SocketAddress& address) override {
     const std::lock_guard lock(mutex_);
-    rtmsg head{};
-    head.rtm_family = static_cast<unsigned char>(address.family);
-    head.rtm_dst_len = static_cast<unsigned char>(ip_size(address) * 8);
-    Request request(head);
-    request.add(RTA_DST, address.ip.data(), ip_size(address));
     std::optional<Route> found;
     std::uint32_t interface = 0;
     SocketAddress source;
-    netlink_.ask(RTM_GETROUTE, 0, request.bytes(), [&](std::span<const std::byte> body) {
-      rtmsg route{};
-      if (body.size() < sizeof route) return;
-      std::memcpy(&route, body.data(), sizeof route);
-      const Attributes attributes(body.subspan(sizeof route));
+    ask_route(address, 0, [&](const rtmsg& route, const Attributes& attributes) {
       const auto preferred = attributes.find(RTA_PREFSRC);
       if (preferred.size() == ip_size(address)) {
         source.family = address.family;
@@ -200,39 +202,44 @@ class KernelNamespace : public NetworkNamespace {
   }
 
  private:
-  // 0: no interface has the address.
+  // 0: the kernel takes nothing for the address. It is asked for the entry of its table that says so, which has the
+  // interface; a dump of all addresses takes as long as whoever has made the namespace likes.
   std::uint32_t interface_of(const SocketAddress& address) {
-    ifaddrmsg head{};
-    head.ifa_family = static_cast<unsigned char>(address.family);
     std::uint32_t found = 0;
-    netlink_.ask(
-        RTM_GETADDR, NLM_F_DUMP, Request(head).bytes(), [&](std::span<const std::byte> body) {
-          ifaddrmsg info{};
-          if (body.size() < sizeof info) return;
-          std::memcpy(&info, body.data(), sizeof info);
-          if (info.ifa_family != address.family) return;
-          const Attributes attributes(body.subspan(sizeof info));
-          auto ip = attributes.find(IFA_LOCAL);
-          if (ip.data() == nullptr) ip = attributes.find(IFA_ADDRESS);
-          if (ip.size() != ip_size(address)) return;
-          // All of 127.0.0.0/8 is there with the first of them.
-          const bool same =
-              std::memcmp(ip.data(), address.ip.data(), ip.size()) == 0 ||
-              (address.family == AF_INET && address.ip[0] == 127 && ip[0] == std::byte{127});
-          if (same) found = info.ifa_index;
-        });
+    ask_route(address, RTM_F_FIB_MATCH, [&](const rtmsg& route, const Attributes& attributes) {
+      if (route.rtm_type == RTN_LOCAL) found = attributes.number(RTA_OIF).value_or(0);
+    });
     return found;
+  }
+
+  void ask_route(const SocketAddress& address, unsigned flags,
+                 const std::function<void(const rtmsg&, const Attributes&)>& call) {
+    rtmsg head{};
+    head.rtm_family = static_cast<unsigned char>(address.family);
+    head.rtm_dst_len = static_cast<unsigned char>(ip_size(address) * 8);
+    head.rtm_flags = flags;
+    Request request(head);
+    request.add(RTA_DST, address.ip.data(), ip_size(address));
+    netlink_.ask(RTM_GETROUTE, 0, request.bytes(), [&](std::span<const std::byte> body) {
+      rtmsg route{};
+      if (body.size() < sizeof route) return;
+      std::memcpy(&route, body.data(), sizeof route);
+      call(route, Attributes(body.subspan(sizeof route)));
+    });
   }
 
   std::optional<Domain> domain(std::uint32_t index) {
     const auto link = index == 0 ? std::nullopt : link_of(netlink_, index);
-    if (!link || (link->flags & IFF_LOOPBACK) != 0) return std::nullopt;
+    if (!link || (link->flags & (IFF_LOOPBACK | IFF_UP)) != IFF_UP) return std::nullopt;
     const std::lock_guard lock(host().mutex);
     if (cookie_ == host().cookie) return host_domain(*link);
     // Only what leads to the driver's own namespace can be on a bridge that the driver sees.
     const Domain itself{cookie_, link->index, 0};
-    if (link->kind != "veth" || !link->elsewhere || link->elsewhere != number_of_host())
+    // A number below 0 is none: of either.
+    if (link->kind != "veth" || !link->elsewhere || (*link->elsewhere >> 31) != 0 ||
+        link->elsewhere != number_of_host()) {
       return itself;
+    }
     const auto other_end = link_of(host().netlink, link->below);
     return other_end ? host_domain(*other_end) : itself;
   }
@@ -263,8 +270,7 @@ std::shared_ptr<NetworkNamespace> network_of(pid_t pid, int pidfd) {
   pollfd ended{pidfd, POLLIN, 0};
   if (!name || ::poll(&ended, 1, 0) != 0) return nullptr;
   std::shared_ptr<NetworkNamespace> found;
-  // A thread of its own, which ends there: no other ever is in a foreign namespace.
-  std::thread([&] {
+  const auto enter = [&] {
     struct stat theirs {
     }, ours{};
     const bool same = ::fstat(name.get(), &theirs) == 0 && ::fstat(host().name.get(), &ours) == 0 &&
@@ -276,7 +282,13 @@ std::shared_ptr<NetworkNamespace> network_of(pid_t pid, int pidfd) {
     if (netlink.is_open() && cookie != 0) {
       found = std::make_shared<KernelNamespace>(std::move(netlink), cookie);
     }
-  }).join();
+  };
+  try {
+    // A thread of its own, which ends there: no other ever is in a foreign namespace.
+    std::thread(enter).join();
+  } catch (const std::system_error&) {
+    return nullptr;  // there is no room for a thread
+  }
   return found;
 }
 

@@ -43,6 +43,12 @@ std::optional<std::uint32_t> Attributes::number(unsigned type) const {
   return number;
 }
 
+std::optional<std::uint8_t> Attributes::byte(unsigned type) const {
+  const auto value = find(type);
+  if (value.size() != 1) return std::nullopt;
+  return static_cast<std::uint8_t>(value[0]);
+}
+
 Netlink::Netlink() : socket_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)) {
   // The kernel answers while it is asked; a message that was lost shall hold nobody up.
   const timeval patience{1, 0};

@@ -22,6 +22,7 @@ class Attributes {
   // Empty: there is no such attribute.
   std::span<const std::byte> find(unsigned type) const;
   std::optional<std::uint32_t> number(unsigned type) const;
+  std::optional<std::uint8_t> byte(unsigned type) const;
   void each(const std::function<void(unsigned type, std::span<const std::byte>)>& call) const;
 
  private:

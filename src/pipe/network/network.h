@@ -36,7 +36,7 @@ class NetworkNamespace {
   virtual std::uint64_t id() const = 0;
   // `address` without its port. A loopback address is there wherever the loopback interface has one.
   virtual bool has(const SocketAddress& address) = 0;
-  // Nothing where no interface has the address, or it is a loopback interface.
+  // Nothing where no interface that is up has the address, or it is a loopback interface.
   virtual std::optional<Domain> domain_of(const SocketAddress& address) = 0;
   // Nothing where there is no way, or a router is on it.
   virtual std::optional<Route> route_to(const SocketAddress& address) = 0;
