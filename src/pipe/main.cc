@@ -44,10 +44,13 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
   add_version(app, FERRY_RELEASE);
   const CLI::AsSizeValue size(false);
   app.add_option("--socket", options->service.socket, "Where programs come")->capture_default_str();
-  app.add_option("--memory", options->pool.limit, "Most memory for all rings (4G)")
+  app.add_option("--memory", options->pool.limit, "Most memory for all rings and queues (4G)")
       ->transform(size);
-  app.add_option("--container-memory", options->driver.container_limit,
-                 "Most memory for the rings of one container (1G)")
+  app.add_option("--container-memory", options->driver.container.memory,
+                 "Most memory for rings and queues of one container (1G)")
+      ->transform(size);
+  app.add_option("--user-memory", options->driver.user.memory,
+                 "Most memory for one user, in all containers; root has no such limit (2G)")
       ->transform(size);
   app.add_option("--reserve", options->reserve,
                  "Reserve huge pages of this size at the start; needs root (none)")

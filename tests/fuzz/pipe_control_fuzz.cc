@@ -37,7 +37,7 @@ class World {
  public:
   World() {
     Driver::Settings settings;
-    settings.container_limit = kLimit;
+    settings.container.memory = kLimit;
     driver_ = std::make_unique<Driver>(settings, pool_, engine_);
     for (std::uint8_t number = 0; number < 2; ++number) come(number);
   }
@@ -83,7 +83,7 @@ class World {
 
   void finish() {
     for (auto& member : members_) member.program->end();
-    for (int round = 0; round < 2000 && !engine_.is_idle(); ++round) driver_->pump();
+    pipe::finish(*driver_, engine_);
     require(driver_->connections() == 0, "no connection is left");
     for (auto& member : members_) member.program.reset();
     require(pool_.used() == 0, "no memory is left");

@@ -90,7 +90,7 @@ class World {
     require(in_flight() == 0, "what the other program has sent arrives");
     require((server().of(honest_.server).flags & kReset) == 0, "its connection stays");
     for (const auto& program : programs_) program->end();
-    for (int round = 0; round < 2000 && !engine_.is_idle(); ++round) pump();
+    finish(*driver_, engine_);
     require(driver_->connections() == 0, "no connection is left");
     honest_ = attack_ = {};
     programs_.clear();

@@ -311,13 +311,61 @@ TEST_F(DriverTest, ANetworkIsAskedOnceForEachConnection) {
 
 TEST_F(DriverTest, ContainersThatShareANetworkHaveLimitsOfTheirOwn) {
   Driver::Settings settings;
-  settings.container_limit = 8 << 20;
+  settings.container.memory = 9 << 20;  // with the queues
   Driver driver(settings, pool_, engine_);
   const auto shared = network(1, 1);
   PlayedProgram first(driver, shared, 1), again(driver, shared, 1), second(driver, shared, 2);
   EXPECT_EQ(first.ask(Call::kRings, first.socket()).error, 0);
   EXPECT_EQ(again.ask(Call::kRings, again.socket()).error, ENOBUFS);
   EXPECT_EQ(second.ask(Call::kRings, second.socket()).error, 0);
+}
+
+TEST_F(DriverTest, AUserHasNoMoreByMoreContainers) {
+  Driver::Settings settings;
+  settings.user.memory = 9 << 20;
+  settings.user.sockets = 3;
+  settings.user.sessions = 3;
+  Driver driver(settings, pool_, engine_);
+  constexpr std::uint32_t kUser = 1000;
+  PlayedProgram first(driver, network(1, 1), 1, kUser), second(driver, network(2, 2), 2, kUser),
+      root(driver, network(3, 3), 3), other(driver, network(4, 4), 4, kUser + 1);
+  EXPECT_EQ(first.ask(Call::kRings, first.socket()).error, 0);
+  const SocketId id = second.socket();
+  EXPECT_EQ(second.ask(Call::kRings, id).error, ENOBUFS);
+  EXPECT_EQ(second.ask(Call::kSocket, {}, AF_INET).error, 0);
+  EXPECT_EQ(second.ask(Call::kSocket, {}, AF_INET).error, EMFILE);
+  EXPECT_EQ(root.ask(Call::kRings, root.socket()).error, 0);
+  EXPECT_EQ(other.ask(Call::kRings, other.socket()).error, 0);
+  first.end();
+  first.rings_of_answer.clear();
+  EXPECT_EQ(second.ask(Call::kRings, id).error, 0);
+  auto third = driver.open({1, kUser, 5, network(5, 5)}),
+       fourth = driver.open({1, kUser, 6, network(6, 6)});
+  EXPECT_TRUE(third && fourth);
+  EXPECT_FALSE(driver.open({1, kUser, 7, network(7, 7)}));
+  third.reset();
+  EXPECT_TRUE(driver.open({1, kUser, 7, network(7, 7)}));
+}
+
+TEST_F(DriverTest, QueuesAreMemoryOfTheirContainer) {
+  Driver::Settings settings;
+  settings.container.memory = 2 * QueueMemory::size(1);
+  Driver driver(settings, pool_, engine_);
+  const auto shared = network(1, 1);
+  ControlRequest hello;
+  hello.call = Call::kHello;
+  hello.number = kControlVersion;
+  std::vector<std::shared_ptr<Session>> sessions;
+  const auto come = [&] {
+    sessions.push_back(driver.open({1, 0, 1, shared}));
+    return driver.handle(sessions.back(), hello, nullptr).reply.error;
+  };
+  EXPECT_EQ(come(), 0);
+  EXPECT_EQ(come(), 0);
+  EXPECT_EQ(pool_.used(), settings.container.memory);
+  EXPECT_EQ(come(), ENOBUFS);
+  sessions.erase(sessions.begin());
+  EXPECT_EQ(come(), 0);
 }
 
 TEST_F(DriverTest, ABacklogHasAnEnd) {
@@ -358,7 +406,7 @@ TEST_F(DriverTest, AnAddressHasOneListenerOfANetwork) {
 
 TEST_F(DriverTest, AContainerHasSoManySockets) {
   Driver::Settings settings;
-  settings.most_sockets_of_container = 3;
+  settings.container.sockets = 3;
   Driver driver(settings, pool_, engine_);
   const auto shared = network(1, 1);
   PlayedProgram first(driver, shared), second(driver, shared), other(driver, network(2, 2));
@@ -375,7 +423,7 @@ TEST_F(DriverTest, AContainerHasSoManySockets) {
 
 TEST_F(DriverTest, ABacklogKeepsAContainersShareOfConnections) {
   Driver::Settings settings;
-  settings.most_waiting_of_container = 2;
+  settings.container.waiting = 2;
   Driver driver(settings, pool_, engine_);
   PlayedProgram server(driver, network(1, 1)), client(driver, network(2, 2));
   const SocketId one = server.listening(address_of(1, 80)),

@@ -680,7 +680,7 @@ TEST_F(LibraryTest, HasOptions) {
 
 TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
   RunningPipe::Settings settings;
-  settings.driver.container_limit = 16 << 20;
+  settings.driver.container.memory = 17 << 20;  // with the queues
   RunningPipe pipe(settings);
   ASSERT_EQ(pd_init("software", 8, 8), 0);
   const int first = pd_socket(AF_INET, SOCK_STREAM, 0), second = pd_socket(AF_INET, SOCK_STREAM, 0);

@@ -98,6 +98,12 @@ class PlayedEngine : public Engine {
   std::vector<Entry> under_way_;
 };
 
+// After the last program has ended: the engine's last pieces, and what nobody is told of any more.
+inline void finish(Driver& driver, const PlayedEngine& engine) {
+  for (int round = 0; round < 2000 && !engine.is_idle(); ++round) driver.pump();
+  driver.announce();
+}
+
 // Memory of the driver's, as a program maps it.
 class Mapped {
  public:
@@ -124,8 +130,9 @@ class PlayedProgram {
     std::uint16_t flags = 0;
   };
 
-  PlayedProgram(Driver& driver, std::shared_ptr<NetworkNamespace> network, std::uint64_t pids = 1)
-      : driver_(driver), session_(driver.open({1, 0, pids, std::move(network)})) {
+  PlayedProgram(Driver& driver, std::shared_ptr<NetworkNamespace> network, std::uint64_t pids = 1,
+                std::uint32_t user = 0)
+      : driver_(driver), session_(driver.open({1, user, pids, std::move(network)})) {
     ControlRequest hello;
     hello.call = Call::kHello;
     hello.number = kControlVersion;

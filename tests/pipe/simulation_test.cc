@@ -60,7 +60,7 @@ class Simulation {
     for (auto& end : ends_) check_all_read(end);
     for (auto& end : ends_) end.program->ask(Call::kClose, end.id);
     for (auto& program : programs_) program->end();
-    for (int round = 0; round < 1000 && !engine_.is_idle(); ++round) driver_->pump();
+    finish(*driver_, engine_);
     ends_.clear();
     EXPECT_EQ(driver_->connections(), 0U);
     programs_.clear();

@@ -117,27 +117,27 @@ TEST(PoolTest, GivesRingsUpToALimit) {
   const auto container = std::make_shared<Account>(6 << 20),
              other = std::make_shared<Account>(6 << 20);
   int error = 0;
-  auto first = pool.make(1, container, &error);
+  auto first = pool.make(1, {container}, &error);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->size(), kHugePage);
   first->base()[first->size() - 1] = std::byte{1};
-  const auto second = pool.make(4 << 20, container, &error);
+  const auto second = pool.make(4 << 20, {container}, &error);
   ASSERT_TRUE(second);
-  EXPECT_FALSE(pool.make(1, container, &error));
+  EXPECT_FALSE(pool.make(1, {container}, &error));
   EXPECT_EQ(error, ENOBUFS);
-  const auto third = pool.make(1, other, &error);
+  const auto third = pool.make(1, {other}, &error);
   EXPECT_TRUE(third);
-  EXPECT_FALSE(pool.make(1, other, &error)) << "all of them have no more";
+  EXPECT_FALSE(pool.make(1, {other}, &error)) << "all of them have no more";
   first.reset();
-  EXPECT_TRUE(pool.make(1, container, &error));
-  EXPECT_FALSE(pool.make(~std::size_t{0}, other, &error));
-  EXPECT_FALSE(pool.make(0, other, &error));
+  EXPECT_TRUE(pool.make(1, {container}, &error));
+  EXPECT_FALSE(pool.make(~std::size_t{0}, {other}, &error));
+  EXPECT_FALSE(pool.make(0, {other}, &error));
 }
 
 TEST(PoolTest, NobodyChangesTheSizeOfARing) {
   Pool pool({});
   int error = 0;
-  const auto ring = pool.make(1, std::make_shared<Account>(kHugePage), &error);
+  const auto ring = pool.make(1, {std::make_shared<Account>(kHugePage)}, &error);
   EXPECT_NE(::ftruncate(ring->descriptor(), 0), 0);
   EXPECT_NE(::ftruncate(ring->descriptor(), 2 * kHugePage), 0);
 }

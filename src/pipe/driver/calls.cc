@@ -17,6 +17,14 @@ constexpr std::uint16_t kFirstPort = 49152;  // of those that a socket gets that
 constexpr std::size_t kMostBacklog = 4096;
 constexpr std::size_t kLargestRing = std::size_t{1} << 30;
 
+// The one that is there, or a new one.
+std::shared_ptr<Owner> owner_at(std::weak_ptr<Owner>& place, std::uint16_t id,
+                                const Limits& limits) {
+  auto owner = place.lock();
+  if (!owner) place = owner = std::make_shared<Owner>(id, limits);
+  return owner;
+}
+
 // In which layer-2 domains networks have an address; each is asked once.
 class Domains {
  public:
@@ -45,25 +53,24 @@ std::optional<SocketAddress> source_of(NetworkNamespace& network, const Socket& 
 
 }  // namespace
 
-std::shared_ptr<Container> Driver::container_of(const Peer& peer) {
-  auto& entry = containers_[{peer.network->id(), peer.pid_namespace}];
-  auto container = entry.lock();
-  if (!container) {
-    container = std::make_shared<Container>(
-        Container{next_container_++, std::make_shared<Account>(settings_.container_limit),
-                  settings_.most_sockets_of_container});
-    entry = container;
-  }
-  return container;
+std::shared_ptr<Owner> Driver::container_of(const Peer& peer) {
+  auto& place = containers_[{peer.network->id(), peer.pid_namespace}];
+  return owner_at(place, place.expired() ? next_container_++ : 0, settings_.container);
+}
+
+std::shared_ptr<Owner> Driver::user_of(const Peer& peer) {
+  return peer.user == 0 ? nullptr : owner_at(users_[peer.user], 0, settings_.user);
 }
 
 std::shared_ptr<Session> Driver::open(Peer peer) {
   std::erase_if(containers_, [](const auto& entry) { return entry.second.expired(); });
-  auto container = container_of(peer);
-  if (static_cast<std::size_t>(container.use_count()) > settings_.most_sessions_of_container) {
-    return nullptr;
+  std::erase_if(users_, [](const auto& entry) { return entry.second.expired(); });
+  auto container = container_of(peer), user = user_of(peer);
+  for (const auto& owner : {container, user}) {
+    if (owner && owner->sessions >= owner->limits.sessions) return nullptr;
   }
-  return std::make_shared<Session>(next_session_++, std::move(peer), std::move(container));
+  return std::make_shared<Session>(next_session_++, std::move(peer), std::move(container),
+                                   std::move(user));
 }
 
 void Driver::close(const std::shared_ptr<Session>& session) {
@@ -128,9 +135,10 @@ Driver::Answer Driver::hello(Session& session, const ControlRequest& request) {
     answer.reply.error = ENODEV;
   } else if (session.is_open()) {
     answer.reply.error = EISCONN;
-  } else if (!session.open_queues(settings_.queues,
-                                  static_cast<std::uint32_t>(
-                                      std::min<std::uint64_t>(request.sizes[1], kQueueDepth)))) {
+  } else if (!session.open_queues(
+                 settings_.queues,
+                 static_cast<std::uint32_t>(std::min<std::uint64_t>(request.sizes[1], kQueueDepth)),
+                 pool_)) {
     answer.reply.error = ENOBUFS;
   } else {
     answer.reply.number = settings_.queues;
@@ -232,8 +240,7 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     return answer;
   }
   const auto server = listener->session.lock();
-  if (listener->socket->waiting.size() >= listener->socket->backlog ||
-      server->container->waiting >= settings_.most_waiting_of_container) {
+  if (listener->socket->waiting.size() >= listener->socket->backlog || !server->may_wait()) {
     error = ECONNREFUSED;
     return answer;
   }
@@ -305,7 +312,7 @@ std::int32_t Driver::make_rings(Session& session, Socket& socket) {
   int error = 0;
   std::shared_ptr<Ring> rings[2];
   for (int side = 0; side < 2; ++side) {
-    rings[side] = pool_.make(socket.ring_sizes[side], session.container->account, &error);
+    rings[side] = pool_.make(socket.ring_sizes[side], session.accounts(), &error);
     if (!rings[side]) return error;
   }
   std::move(rings, rings + 2, socket.rings);

@@ -22,17 +22,16 @@ namespace ferry::pipe {
 class Driver {
  public:
   struct Settings {
-    std::uint32_t queues = 1;                            // for each program: one for each processor
-    std::size_t container_limit = std::size_t{1} << 30;  // of a container's rings
-    std::size_t most_sessions_of_container = 1024;
-    std::size_t most_sockets_of_container = 16384;
-    std::size_t most_waiting_of_container = 4096;  // connections that nobody has accepted
+    std::uint32_t queues = 1;  // for each program: one for each processor
+    Limits container{std::size_t{1} << 30, 1024, 16384, 4096};
+    // Who may make namespaces has as many containers as he likes. Together less than the connection table holds.
+    Limits user{std::size_t{2} << 30, 4096, 32768, 16384};
   };
 
   Driver(Settings settings, Pool& pool, Engine& engine);
   ~Driver();
 
-  // A program has come. Null: its container has too many.
+  // A program has come. Null: its container or user has too many.
   std::shared_ptr<Session> open(Peer peer);
   // It has ended. What it has sent is delivered as far as its peers have room.
   void close(const std::shared_ptr<Session>& session);
@@ -88,7 +87,8 @@ class Driver {
   void mark(const SocketName& name);
   void tell_both(const Stream& stream);
   void forget_if_finished(const Connection& connection);
-  std::shared_ptr<Container> container_of(const Peer& peer);
+  std::shared_ptr<Owner> container_of(const Peer& peer);
+  std::shared_ptr<Owner> user_of(const Peer& peer);  // null: root
 
   const Settings settings_;
   Pool& pool_;
@@ -97,7 +97,8 @@ class Driver {
   std::uint64_t next_session_ = 1;
   std::uint16_t next_port_ = 0;
   std::uint16_t next_container_ = 1;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<Container>> containers_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<Owner>> containers_;
+  std::map<std::uint32_t, std::weak_ptr<Owner>> users_;
   std::multimap<std::uint16_t, Listener> listeners_;  // by port
 
   std::mutex waiting_mutex_;

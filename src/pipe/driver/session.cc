@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ferry::pipe {
@@ -13,17 +14,35 @@ constexpr std::size_t kMostSockets = 65536;  // what an entry can name
 }  // namespace
 
 Session::Session(std::uint64_t session_number, Peer session_peer,
-                 std::shared_ptr<Container> session_container)
+                 std::shared_ptr<Owner> its_container, std::shared_ptr<Owner> user)
     : number(session_number),
       peer(std::move(session_peer)),
-      container(std::move(session_container)) {}
+      container(std::move(its_container)),
+      owners(user ? std::vector{container, std::move(user)} : std::vector{container}) {
+  for (const auto& owner : owners) ++owner->sessions;
+}
 
 Session::~Session() {
   if (memory_ != nullptr) ::munmap(memory_, QueueMemory::size(count_));
+  for (const auto& owner : owners) --owner->sessions;
 }
 
-bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch) {
+Accounts Session::accounts() const {
+  Accounts all;
+  for (const auto& owner : owners) all.push_back(owner->memory);
+  return all;
+}
+
+bool Session::may_wait() const {
+  return std::all_of(owners.begin(), owners.end(),
+                     [](const auto& owner) { return owner->waiting < owner->limits.waiting; });
+}
+
+bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch, Pool& pool) {
   const std::size_t size = QueueMemory::size(count);
+  share_.reset();
+  if (auto share = pool.share(size, accounts())) share_.emplace(std::move(*share));
+  if (!share_) return false;
   UniqueFd queues = sealed_memory("ferry-pipe-queues", size, 0);
   UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd notice(new_notice());
@@ -41,7 +60,9 @@ bool Session::open_queues(std::uint32_t count, std::uint32_t completion_batch) {
 }
 
 std::shared_ptr<Socket> Session::add_socket() {
-  if (container->sockets >= container->most_sockets) return nullptr;
+  for (const auto& owner : owners) {
+    if (owner->sockets >= owner->limits.sockets) return nullptr;
+  }
   const std::lock_guard lock(sockets_mutex_);
   if (unused_.empty()) {
     if (sockets_.size() == kMostSockets) return nullptr;
@@ -52,7 +73,7 @@ std::shared_ptr<Socket> Session::add_socket() {
   socket->id = {unused_.back(), next_generation_++};
   unused_.pop_back();
   sockets_[socket->id.number] = socket;
-  ++container->sockets;
+  for (const auto& owner : owners) ++owner->sockets;
   return socket;
 }
 
@@ -60,8 +81,10 @@ void Session::remove_socket(const Socket& socket) {
   const std::lock_guard lock(sockets_mutex_);
   if (sockets_[socket.id.number].get() != &socket) return;
   unused_.push_back(socket.id.number);
-  --container->sockets;
-  container->waiting -= socket.waiting.size();
+  for (const auto& owner : owners) {
+    --owner->sockets;
+    owner->waiting -= socket.waiting.size();
+  }
   sockets_[socket.id.number].reset();
 }
 
@@ -99,13 +122,13 @@ void Session::enqueue(Socket& socket, std::shared_ptr<Connection> connection) {
   const std::lock_guard lock(sockets_mutex_);
   socket.waiting.push_back(std::move(connection));
   ++socket.come;
-  ++container->waiting;
+  for (const auto& owner : owners) ++owner->waiting;
 }
 
 void Session::dequeue(Socket& socket) {
   const std::lock_guard lock(sockets_mutex_);
   socket.waiting.pop_front();
-  --container->waiting;
+  for (const auto& owner : owners) --owner->waiting;
 }
 
 Session::Place Session::place(SocketId id, std::uint32_t lane) const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -26,14 +27,23 @@ struct Peer {
   std::shared_ptr<NetworkNamespace> network;
 };
 
-// A container is a pair of a network and a PID namespace.
-struct Container {
-  std::uint16_t id;
-  std::shared_ptr<Account> account;
-  const std::size_t most_sockets;
+// The most that programs of a container, or of a user, have together.
+struct Limits {
+  std::size_t memory, sessions, sockets;
+  std::size_t waiting;  // connections that nobody has accepted
+};
+
+// Whose a program is: a container, which is a pair of a network and a PID namespace, or a user.
+struct Owner {
+  Owner(std::uint16_t number, const Limits& its_limits)
+      : id(number), limits(its_limits), memory(std::make_shared<Account>(limits.memory)) {}
+
+  const std::uint16_t id;  // of a container
+  const Limits limits;
+  const std::shared_ptr<Account> memory;
+  std::atomic<std::size_t> sessions{0};
   // The thread of the control calls counts.
-  std::size_t sockets = 0;
-  std::size_t waiting = 0;  // in the backlogs of its listeners
+  std::size_t sockets = 0, waiting = 0;
 };
 
 // A descriptor that a program has given. To close it may take long: whoever made this says how that is done.
@@ -62,11 +72,13 @@ struct Socket {
 // A program: its queues and its sockets.
 class Session {
  public:
-  Session(std::uint64_t number, Peer peer, std::shared_ptr<Container> container);
+  // `user`: null for root, who has as many as there are containers.
+  Session(std::uint64_t number, Peer peer, std::shared_ptr<Owner> container,
+          std::shared_ptr<Owner> user);
   ~Session();
 
   // The queues, when the program has said hello. False: there is no memory.
-  bool open_queues(std::uint32_t count, std::uint32_t completion_batch);
+  bool open_queues(std::uint32_t count, std::uint32_t completion_batch, Pool& pool);
   bool is_open() const { return memory_ != nullptr; }
   int queue_descriptor() const { return queues_.get(); }
   int doorbell() const { return doorbell_.get(); }
@@ -74,7 +86,13 @@ class Session {
 
   const std::uint64_t number;
   const Peer peer;
-  const std::shared_ptr<Container> container;
+  const std::shared_ptr<Owner> container;
+  // Its container, and its user if there is one.
+  const std::vector<std::shared_ptr<Owner>> owners;
+  // For what it gets memory of.
+  Accounts accounts() const;
+  // One more connection finds room in the backlogs of its owners.
+  bool may_wait() const;
 
   // Sockets. The thread of the control calls makes, changes and removes them.
   std::shared_ptr<Socket> add_socket();  // null: there are too many
@@ -120,6 +138,7 @@ class Session {
   std::shared_ptr<Socket> socket_at(std::uint32_t number) const;
   bool report(std::uint32_t number, Entry* entry, std::uint32_t* lane) const;
 
+  std::optional<Share> share_;
   UniqueFd queues_, doorbell_, notice_;
   QueueMemory* memory_ = nullptr;
   std::uint32_t count_ = 0;

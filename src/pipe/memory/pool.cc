@@ -19,18 +19,24 @@ bool Account::take(std::size_t size) {
   return true;
 }
 
-Ring::Ring(UniqueFd memory, std::byte* base, std::size_t size, std::shared_ptr<Account> all,
-           std::shared_ptr<Account> container)
-    : memory_(std::move(memory)),
-      base_(base),
-      size_(size),
-      all_(std::move(all)),
-      container_(std::move(container)) {}
+std::optional<Share> Share::take(Accounts accounts, std::size_t size) {
+  for (std::size_t taken = 0; taken < accounts.size(); ++taken) {
+    if (accounts[taken]->take(size)) continue;
+    while (taken > 0) accounts[--taken]->give_back(size);
+    return std::nullopt;
+  }
+  return Share(std::move(accounts), size);
+}
+
+Share::~Share() {
+  for (const auto& account : accounts_) account->give_back(size_);
+}
+
+Ring::Ring(UniqueFd memory, std::byte* base, std::size_t size, Share share)
+    : memory_(std::move(memory)), base_(base), size_(size), share_(std::move(share)) {}
 
 Ring::~Ring() {
   ::munmap(base_, size_);
-  container_->give_back(size_);
-  all_->give_back(size_);
 }
 
 UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags) {
@@ -45,16 +51,17 @@ UniqueFd sealed_memory(const char* name, std::size_t size, unsigned flags) {
 Pool::Pool(Settings settings)
     : huge_pages_(settings.huge_pages), all_(std::make_shared<Account>(settings.limit)) {}
 
-std::shared_ptr<Ring> Pool::make(std::size_t size, const std::shared_ptr<Account>& container,
-                                 int* error) {
+std::optional<Share> Pool::share(std::size_t size, Accounts owners) {
+  owners.push_back(all_);
+  return Share::take(std::move(owners), size);
+}
+
+std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* error) {
   *error = ENOBUFS;
   if (size == 0 || size > (std::size_t{1} << 40)) return nullptr;
   size = (size + kHugePage - 1) / kHugePage * kHugePage;
-  if (!all_->take(size)) return nullptr;
-  if (!container->take(size)) {
-    all_->give_back(size);
-    return nullptr;
-  }
+  auto taken = share(size, owners);
+  if (!taken) return nullptr;
   for (const unsigned flags : {unsigned{MFD_HUGETLB | MFD_HUGE_2MB}, 0U}) {
     if (flags != 0 && !huge_pages_) continue;
     UniqueFd memory = sealed_memory("ferry-pipe-ring", size, flags);
@@ -62,11 +69,9 @@ std::shared_ptr<Ring> Pool::make(std::size_t size, const std::shared_ptr<Account
     // Huge pages are reserved here, or there are too few.
     void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     if (base == MAP_FAILED) continue;
-    return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size, all_,
-                                  container);
+    return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size,
+                                  std::move(*taken));
   }
-  container->give_back(size);
-  all_->give_back(size);
   return nullptr;
 }
 

@@ -3,12 +3,15 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/unique_fd.h"
 
 namespace ferry::pipe {
 
-// How much memory somebody may have, a container or all of them.
+// How much memory somebody may have: a container, a user, or all of them.
 class Account {
  public:
   explicit Account(std::size_t limit) : limit_(limit) {}
@@ -22,13 +25,30 @@ class Account {
   std::atomic<std::size_t> used_{0};
 };
 
+using Accounts = std::vector<std::shared_ptr<Account>>;
+
+// Memory that counts for all of some accounts, as long as this exists.
+class Share {
+ public:
+  // Nothing: one of them has not so much left.
+  static std::optional<Share> take(Accounts accounts, std::size_t size);
+  Share(Share&& other) noexcept = default;
+  Share& operator=(Share&&) = delete;
+  ~Share();
+
+ private:
+  Share(Accounts accounts, std::size_t size) : accounts_(std::move(accounts)), size_(size) {}
+
+  Accounts accounts_;
+  const std::size_t size_;
+};
+
 // A memory object of its own: a memfd that nobody can shrink or grow, mapped in the driver. Who has
 // the descriptor can map this ring and nothing else. A program may keep its mapping after the driver
 // has let go of the ring: so a ring is never used twice.
 class Ring {
  public:
-  Ring(UniqueFd memory, std::byte* base, std::size_t size, std::shared_ptr<Account> all,
-       std::shared_ptr<Account> container);
+  Ring(UniqueFd memory, std::byte* base, std::size_t size, Share share);
   ~Ring();
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
@@ -41,7 +61,7 @@ class Ring {
   UniqueFd memory_;
   std::byte* const base_;
   const std::size_t size_;
-  const std::shared_ptr<Account> all_, container_;
+  const Share share_;
 };
 
 inline constexpr std::size_t kHugePage = 2 << 20;
@@ -56,9 +76,11 @@ class Pool {
 
   explicit Pool(Settings settings);
 
-  // `size` is rounded up to huge pages. Null: `error` is errno, ENOBUFS where a limit is reached.
-  std::shared_ptr<Ring> make(std::size_t size, const std::shared_ptr<Account>& container,
-                             int* error);
+  // `size` is rounded up to huge pages. Null: `error` is errno, ENOBUFS where a limit is reached. It counts for
+  // `owners`, and for all.
+  std::shared_ptr<Ring> make(std::size_t size, const Accounts& owners, int* error);
+  // For other memory that programs have by the driver.
+  std::optional<Share> share(std::size_t size, Accounts owners);
   std::size_t used() const { return all_->used(); }
 
  private:
