@@ -193,6 +193,7 @@ void Session::announce() {
     if (!report(socket, &entry, &lane)) continue;
     if (lanes_[lane].completions.write(memory_->queues[lane], entry)) {
       written = true;
+      looked_again = false;  // whoever has made room may have seen completions_wait
       continue;
     }
     mark(socket);
