@@ -31,7 +31,8 @@ bool is_newer(std::uint32_t one, std::uint32_t other) {
 }
 
 UniqueFd connect_driver() {
-  const char* path = ::getenv("FERRY_PIPE_SOCKET");
+  // Whoever starts a setuid program does not say where its driver is.
+  const char* path = ::secure_getenv("FERRY_PIPE_SOCKET");
   if (path == nullptr || *path == '\0') path = pipe::kDefaultSocket;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
