@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -431,6 +432,24 @@ TEST_F(LibraryTest, TheChildOfAForkHasNoSocket) {
             0);
   send_text(pair.client, "still here");
   EXPECT_EQ(receive_text(pair.server, 10), "still here");
+}
+
+// Whatever the parent's threads have locked.
+TEST_F(LibraryTest, AChildInitializesItselfWhileTheParentUsesEpolls) {
+  std::atomic<bool> ended = false;
+  pd_epoll_close(pd_epoll_create());
+  std::thread looks([&] {
+    while (!ended) pd_epoll_close(-1);
+  });
+  for (int round = 0; round < 30; ++round) {
+    EXPECT_EQ(in_child([] {
+                ::alarm(20);
+                return pd_init(nullptr, 0, 0) == 0 ? 0 : 1;
+              }),
+              0);
+  }
+  ended = true;
+  looks.join();
 }
 
 TEST_F(LibraryTest, AKilledProgramGivesEverythingBack) {

@@ -1,5 +1,6 @@
 #include "pipe/library/epoll.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -32,6 +33,13 @@ thread_local const Epoll* waits_in = nullptr;
 }  // namespace
 
 std::shared_ptr<Epoll> Epoll::create(Program& program) {
+  // The child of a fork() has its own, by forget_all(): no other thread may have the mutex then.
+  static const int fork_handlers = ::pthread_atfork(
+      [] { all_mutex.lock(); }, [] { all_mutex.unlock(); }, [] { all_mutex.unlock(); });
+  if (fork_handlers != 0) {
+    errno = fork_handlers;
+    return nullptr;
+  }
   auto epoll = std::make_shared<Epoll>(program);
   if (!epoll->epoll_ || !epoll->ready_) return nullptr;
   const std::lock_guard lock(all_mutex);
