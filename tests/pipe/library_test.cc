@@ -713,6 +713,27 @@ TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
   pd_release();
 }
 
+TEST(LibraryLimitsTest, AConnectionForWhichThereIsNoRoomWaits) {
+  RunningPipe::Settings settings;
+  settings.driver.container.memory = 9 << 20;
+  RunningPipe pipe(settings);
+  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
+  std::uint16_t port = 0;
+  const int listener = listening_socket(8, &port), other = pd_socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_NE(pd_malloc_for(other, 1), nullptr);
+  const UniqueFd kernels(::socket(AF_INET, SOCK_STREAM, 0));
+  const sockaddr_in at = address_at(port);
+  ASSERT_EQ(::connect(kernels.get(), pointer(at), sizeof at), 0);
+  EXPECT_EQ(pd_accept_timed(listener, nullptr, nullptr, kSoon), -1);
+  EXPECT_EQ(errno, ENOBUFS);
+  pd_close(other);
+  const int sid = pd_accept_timed(listener, nullptr, nullptr, kSoon);
+  ASSERT_GE(sid, 0) << std::strerror(errno);
+  EXPECT_EQ(::send(kernels.get(), "hello", 5, 0), 5);
+  EXPECT_EQ(receive_text(sid, 5), "hello");
+  pd_release();
+}
+
 TEST(LibraryLimitsTest, BatchesAreSentWhenTheProgramWaits) {
   const RunningPipe pipe;
   ASSERT_EQ(pd_init("software", 1024, 1024), 0);

@@ -113,29 +113,32 @@ int begin_connecting(const Call& call, int sid, const sockaddr* address, socklen
   return error == 0 ? 0 : fail(error);
 }
 
-// A socket for a connection that the kernel has accepted.
-int adopt_tcp(Program& program, UniqueFd tcp, std::uint16_t family) {
+// A connection that the kernel has for a listener. Its socket is made first: what finds no room after accept() is lost.
+int accept_tcp(Program& program, Socket& listener) {
+  pollfd readable{listener.tcp.get(), POLLIN, 0};
+  if (::poll(&readable, 1, 0) == 0) return fail(EAGAIN);
   ControlRequest request;
   ControlReply reply;
   request.call = pipe::Call::kSocket;
-  request.number = family;
+  request.number = listener.family;
   if (const int error = program.ask(request, &reply)) return fail(error);
-  Socket& socket = *program.place(reply.socket, family);
-  int error = 0;
-  {
-    const std::lock_guard lock(socket.mutex);
-    socket.kind = Socket::Kind::kFresh;
-    error = map_rings(program, socket);
-    if (error == 0) {
-      socket.local = address_of(tcp.get(), false);
-      socket.peer = address_of(tcp.get(), true);
-      socket.tcp = std::move(tcp);
-      socket.kind = Socket::Kind::kTcp;
-    }
+  Socket& socket = *program.place(reply.socket, listener.family);
+  std::unique_lock lock(socket.mutex);
+  int error = map_rings(program, socket);
+  if (error == 0) {
+    socket.tcp.reset(::accept4(listener.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    error = socket.tcp ? 0 : errno;
   }
-  if (error == 0) return static_cast<int>(socket.id.number);
-  close_socket(program, socket, std::unique_lock(socket.mutex));
-  return fail(error);
+  if (error != 0) {
+    close_socket(program, socket, std::move(lock));
+    return fail(error == EWOULDBLOCK || error == ECONNABORTED ? EAGAIN : error);
+  }
+  const int on = 1;
+  ::setsockopt(socket.tcp.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  socket.local = address_of(socket.tcp.get(), false);
+  socket.peer = address_of(socket.tcp.get(), true);
+  socket.kind = Socket::Kind::kTcp;
+  return static_cast<int>(socket.id.number);
 }
 
 int try_accept(const Call& call, sockaddr* address, socklen_t* size) {
@@ -171,11 +174,7 @@ int try_accept(const Call& call, sockaddr* address, socklen_t* size) {
     }
     sid = static_cast<int>(socket.id.number);
   } else {
-    UniqueFd tcp(::accept4(listener.tcp.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!tcp) return fail(errno == EWOULDBLOCK || errno == ECONNABORTED ? EAGAIN : errno);
-    const int on = 1;
-    ::setsockopt(tcp.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    sid = adopt_tcp(program, std::move(tcp), listener.family);
+    sid = accept_tcp(program, listener);
     if (sid < 0) return -1;
   }
   write_address(program.find(sid)->peer, address, size);
