@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "channel.h"
+#include "events.h"
 
 namespace pd_perf {
 namespace {
@@ -122,14 +123,8 @@ class PipePoller : public Poller {
     pd_epoll_ctl(epoll_, PD_EPOLL_CTL_DEL, sid_of(channel), nullptr);
   }
   std::vector<std::uint32_t> wait(int milliseconds) override {
-    std::array<pd_epoll_event, 64> events;
-    const int count =
-        pd_epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), milliseconds);
-    if (count < 0 && errno != EINTR) give_up("waiting for events");
-    std::vector<std::uint32_t> ready;
-    for (int index = 0; index < count; ++index)
-      ready.push_back(events[static_cast<std::size_t>(index)].data.u32);
-    return ready;
+    return ready_numbers<pd_epoll_event>(
+        [&](auto* events, int most) { return pd_epoll_wait(epoll_, events, most, milliseconds); });
   }
 
  private:

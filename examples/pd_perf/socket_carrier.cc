@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "channel.h"
+#include "events.h"
 
 namespace pd_perf {
 namespace {
@@ -78,14 +78,8 @@ class KernelPoller : public Poller {
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_of(channel), nullptr);
   }
   std::vector<std::uint32_t> wait(int milliseconds) override {
-    std::array<epoll_event, 64> events;
-    const int count =
-        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), milliseconds);
-    if (count < 0 && errno != EINTR) give_up("waiting for events");
-    std::vector<std::uint32_t> ready;
-    for (int index = 0; index < count; ++index)
-      ready.push_back(events[static_cast<std::size_t>(index)].data.u32);
-    return ready;
+    return ready_numbers<epoll_event>(
+        [&](auto* events, int most) { return ::epoll_wait(epoll_, events, most, milliseconds); });
   }
 
  private:
