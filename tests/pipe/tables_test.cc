@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <memory>
@@ -132,6 +135,20 @@ TEST(PoolTest, GivesRingsUpToALimit) {
   EXPECT_TRUE(pool.make(1, {container}, &error));
   EXPECT_FALSE(pool.make(~std::size_t{0}, {other}, &error));
   EXPECT_FALSE(pool.make(0, {other}, &error));
+}
+
+// A program's cgroup may allow none: the driver has touched them before.
+TEST(PoolTest, HugePagesAreThereFromTheBeginning) {
+  Pool pool({});
+  int error = 0;
+  const auto ring = pool.make(kHugePage, {}, &error);
+  ASSERT_TRUE(ring);
+  struct statfs file_system {};
+  ASSERT_EQ(::fstatfs(ring->descriptor(), &file_system), 0);
+  if (file_system.f_type != HUGETLBFS_MAGIC) GTEST_SKIP() << "the kernel has no huge pages";
+  struct stat status {};
+  ASSERT_EQ(::fstat(ring->descriptor(), &status), 0);
+  EXPECT_EQ(static_cast<std::size_t>(status.st_blocks) * 512, kHugePage);
 }
 
 TEST(PoolTest, NobodyChangesTheSizeOfARing) {

@@ -10,6 +10,12 @@
 #include <utility>
 
 namespace ferry::pipe {
+namespace {
+
+// Of a ring. The thread of the control calls clears them, which is not to keep others waiting.
+constexpr std::size_t kMostHuge = 64 << 20;
+
+}  // namespace
 
 bool Account::take(std::size_t size) {
   std::size_t used = used_;
@@ -63,12 +69,17 @@ std::shared_ptr<Ring> Pool::make(std::size_t size, const Accounts& owners, int* 
   auto taken = share(size, owners);
   if (!taken) return nullptr;
   for (const unsigned flags : {unsigned{MFD_HUGETLB | MFD_HUGE_2MB}, 0U}) {
-    if (flags != 0 && !huge_pages_) continue;
+    if (flags != 0 && (!huge_pages_ || size > kMostHuge)) continue;
     UniqueFd memory = sealed_memory("ferry-pipe-ring", size, flags);
     if (!memory) continue;
     // Huge pages are reserved here, or there are too few.
     void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     if (base == MAP_FAILED) continue;
+    // They count for the cgroup of whoever touches them first: where a program's allows none, it would get SIGBUS.
+    if (flags != 0 && ::madvise(base, size, MADV_POPULATE_WRITE) != 0) {
+      ::munmap(base, size);
+      continue;
+    }
     return std::make_shared<Ring>(std::move(memory), static_cast<std::byte*>(base), size,
                                   std::move(*taken));
   }

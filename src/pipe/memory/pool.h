@@ -66,7 +66,7 @@ class Ring {
 
 inline constexpr std::size_t kHugePage = 2 << 20;
 
-// Where rings come from: huge pages as long as the kernel has some, ordinary pages else.
+// Where rings come from: huge pages as long as the kernel has some, ordinary pages else, and for rings above 64 MiB.
 class Pool {
  public:
   struct Settings {
