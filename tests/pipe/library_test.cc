@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -731,6 +732,45 @@ TEST(LibraryLimitsTest, AConnectionForWhichThereIsNoRoomWaits) {
   ASSERT_GE(sid, 0) << std::strerror(errno);
   EXPECT_EQ(::send(kernels.get(), "hello", 5, 0), 5);
   EXPECT_EQ(receive_text(sid, 5), "hello");
+  pd_release();
+}
+
+TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
+  const RunningPipe pipe;
+  int ports[2];
+  ASSERT_EQ(::pipe(ports), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(kSoon / 1000);
+    if (pd_init(nullptr, 0, 0) != 0) ::_exit(1);
+    std::uint16_t port = 0;
+    const int listener = listening_socket(8, &port);
+    const int free = ::dup(0);
+    ::close(free);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const rlimit few{static_cast<rlim_t>(free), limit.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(2);
+    // A call that waits would need a descriptor.
+    while (pd_accept(listener, nullptr, nullptr) == -1 && errno == EAGAIN) ::usleep(1000);
+    if (errno != ENOBUFS) ::_exit(3);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const int sid = pd_accept(listener, nullptr, nullptr);
+    ::_exit(sid >= 0 && receive_text(sid, 5) == "hello" ? 0 : 4);
+  }
+  ::close(ports[1]);
+  std::uint16_t port = 0;
+  ASSERT_EQ(::read(ports[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  ::close(ports[0]);
+  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
+  const int client = pd_socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in to = address_at(port);
+  ASSERT_EQ(pd_connect(client, pointer(to), sizeof to), 0) << std::strerror(errno);
+  send_text(client, "hello");
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
   pd_release();
 }
 

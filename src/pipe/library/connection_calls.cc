@@ -35,6 +35,16 @@ struct Current {
 };
 thread_local Current current_socket;
 
+// 0, or ENOBUFS: there are no descriptors, or there is no room to map them.
+int take_rings(Socket& socket, const ControlReply& reply, const std::vector<UniqueFd>& rings) {
+  if (rings.size() != 2) return ENOBUFS;
+  Mapping send(rings[0].get(), reply.sizes[0], 1), receive(rings[1].get(), reply.sizes[1], 2);
+  if (!send || !receive) return ENOBUFS;
+  socket.send_ring = std::move(send);
+  socket.receive_ring = std::move(receive);
+  return 0;
+}
+
 // The process that has called pd_init() last.
 std::atomic<pid_t> initialized_by{0};
 
@@ -49,13 +59,18 @@ UniqueFd make_tcp(std::uint16_t family) {
 // Closes the socket in the driver, and gives its number back.
 int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> lock) {
   ControlRequest request;
+  Socket* accepted = nullptr;
   {
     const auto held = std::move(lock);
     request = request_of(pipe::Call::kClose, socket);
+    accepted = socket.accepted;
     program.settle(socket);
     socket.kind = Socket::Kind::kClosed;
     socket.wake_watches();
     program.clear(socket);
+  }
+  if (accepted != nullptr) {
+    close_socket(program, *accepted, std::unique_lock(accepted->mutex));
   }
   ControlReply reply;
   return program.ask(request, &reply);
@@ -141,6 +156,28 @@ int accept_tcp(Program& program, Socket& listener) {
   return static_cast<int>(socket.id.number);
 }
 
+// A connection of the pipe. Where there is no room for its rings, it waits on for the next call.
+int accept_pipe(Program& program, Socket& listener) {
+  if (listener.accepted == nullptr) {
+    ControlReply reply;
+    std::vector<UniqueFd> rings;
+    const int error = program.ask(request_of(pipe::Call::kAccept, listener), &reply, &rings);
+    if (error != 0) return fail(error);
+    listener.accepted = program.place(reply.socket, listener.family);
+    const std::lock_guard lock(listener.accepted->mutex);
+    listener.accepted->local = reply.local;
+    listener.accepted->peer = reply.peer;
+    take_rings(*listener.accepted, reply, rings);
+  }
+  Socket& socket = *listener.accepted;
+  const std::lock_guard lock(socket.mutex);
+  if (const int error = map_rings(program, socket)) return fail(error);
+  socket.kind = Socket::Kind::kPipe;
+  listener.accepted = nullptr;
+  ++listener.handed;
+  return static_cast<int>(socket.id.number);
+}
+
 int try_accept(const Call& call, sockaddr* address, socklen_t* size) {
   Program& program = *call.program;
   Socket& listener = *call.socket;
@@ -150,33 +187,11 @@ int try_accept(const Call& call, sockaddr* address, socklen_t* size) {
   if (listener.received == listener.handed) program.reap();
   int sid = -1;
   if (listener.received != listener.handed) {
-    ControlReply reply;
-    std::vector<UniqueFd> rings;
-    const int error = program.ask(request_of(pipe::Call::kAccept, listener), &reply, &rings);
-    if (error != 0) return fail(error);
-    ++listener.handed;
-    Socket& socket = *program.place(reply.socket, listener.family);
-    bool mapped = false;
-    {
-      const std::lock_guard accepted(socket.mutex);
-      socket.local = reply.local;
-      socket.peer = reply.peer;
-      if (rings.size() == 2) {
-        socket.send_ring = Mapping(rings[0].get(), reply.sizes[0], 1);
-        socket.receive_ring = Mapping(rings[1].get(), reply.sizes[1], 2);
-      }
-      mapped = socket.send_ring && socket.receive_ring;
-      socket.kind = Socket::Kind::kPipe;
-    }
-    if (!mapped) {
-      close_socket(program, socket, std::unique_lock(socket.mutex));
-      return fail(ENOBUFS);
-    }
-    sid = static_cast<int>(socket.id.number);
+    sid = accept_pipe(program, listener);
   } else {
     sid = accept_tcp(program, listener);
-    if (sid < 0) return -1;
   }
+  if (sid < 0) return -1;
   write_address(program.find(sid)->peer, address, size);
   set_current(sid);
   return sid;
@@ -211,12 +226,7 @@ int map_rings(Program& program, Socket& socket) {
   std::vector<UniqueFd> rings;
   const int error = program.ask(request_of(pipe::Call::kRings, socket), &reply, &rings);
   if (error != 0) return error;
-  if (rings.size() != 2) return ENOBUFS;
-  Mapping send(rings[0].get(), reply.sizes[0], 1), receive(rings[1].get(), reply.sizes[1], 2);
-  if (!send || !receive) return ENOBUFS;
-  socket.send_ring = std::move(send);
-  socket.receive_ring = std::move(receive);
-  return 0;
+  return take_rings(socket, reply, rings);
 }
 
 }  // namespace ferry::pd

@@ -39,6 +39,7 @@ void Socket::clear() {
   patience = kPatience;
   error = 0;
   tcp.reset();
+  accepted = nullptr;
   read_shut = write_shut = false;
   sent = handed = done = received = 0;
   given_back = told = last_position = 0;

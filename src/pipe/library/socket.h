@@ -50,6 +50,7 @@ struct Socket {
   int patience = kPatience;               // SO_BUSY_POLL
   int error = 0;                          // SO_ERROR
   UniqueFd tcp;                           // bound, listening, or what carries the bytes
+  Socket* accepted = nullptr;             // listening: it has no rings yet, and is nobody's
   bool read_shut = false;
   std::atomic<bool> write_shut{false};
 
