@@ -67,7 +67,7 @@ int pd_listen(int sid, int backlog);
 /* addr and addrlen may be NULL.
  *   EAGAIN      nobody has come
  *   EINVAL      the socket does not listen
- *   ENOBUFS     there is no memory for buffers, or the container's limit is reached: the connection waits on
+ *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached: the connection waits on
  *   EMFILE      as pd_socket(); or the program has too many descriptors */
 int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen);
 
@@ -75,7 +75,7 @@ int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen);
  * other side has accepted. Over TCP it is EINPROGRESS, and then PD_EPOLLOUT with SO_ERROR.
  *   ECONNREFUSED  nobody listens there, or its backlog is full
  *   EISCONN     it is connected; EALREADY: it is about to be; EOPNOTSUPP: it listens
- *   ENOBUFS     there is no memory for buffers, or the container's limit is reached
+ *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached
  *   EAFNOSUPPORT  the address is of another domain; EINVAL: it is too short
  *   and what connect(2) gives for TCP */
 int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen);
@@ -116,7 +116,7 @@ int pd_close(int sid);
 /* A buffer of the send ring of the socket that this thread has made, connected or accepted last.
  *   EBADF       it has not, or the socket is closed
  *   ENOMEM      the ring has no gap as large as this
- *   ENOBUFS     there is no memory for a ring, or the container's limit is reached
+ *   ENOBUFS     there is no memory for a ring, or a limit of the container or user is reached
  *   EINVAL      size is 0, or the socket listens */
 void* pd_malloc(size_t size);
 
