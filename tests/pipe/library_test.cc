@@ -1,127 +1,24 @@
 // PD Lib against a driver in the same process: its calls, their errors, and what becomes of sockets
 // when programs end.
 
-#include "ferry/pd.h"
-
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/failure.h"
+#include "pd_calls.h"
 #include "pipe/library/call.h"
-#include "running_pipe.h"
 
 namespace ferry::pipe {
 namespace {
-
-constexpr int kSoon =
-    20'000;  // milliseconds: long, for what comes at once unless the machine is busy
-
-sockaddr_in address_at(std::uint16_t port, const char* ip = "127.0.0.1") {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  ::inet_pton(AF_INET, ip, &address.sin_addr);
-  return address;
-}
-const sockaddr* pointer(const sockaddr_in& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-
-int listening_socket(int backlog, std::uint16_t* port) {
-  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in any = address_at(0);
-  EXPECT_EQ(pd_bind(sid, pointer(any), sizeof any), 0) << std::strerror(errno);
-  EXPECT_EQ(pd_listen(sid, backlog), 0) << std::strerror(errno);
-  sockaddr_in bound{};
-  socklen_t size = sizeof bound;
-  EXPECT_EQ(pd_getsockname(sid, reinterpret_cast<sockaddr*>(&bound), &size), 0);
-  *port = ntohs(bound.sin_port);
-  return sid;
-}
-
-struct Pair {
-  int listener, client, server;
-};
-
-Pair connected_pair() {
-  std::uint16_t port = 0;
-  Pair pair{};
-  pair.listener = listening_socket(8, &port);
-  pair.client = pd_socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in to = address_at(port);
-  EXPECT_EQ(pd_connect(pair.client, pointer(to), sizeof to), 0) << std::strerror(errno);
-  pair.server = pd_accept_timed(pair.listener, nullptr, nullptr, kSoon);
-  EXPECT_GE(pair.server, 0) << std::strerror(errno);
-  return pair;
-}
-
-int option(int sid, int level, int name) {
-  int value = -1;
-  socklen_t size = sizeof value;
-  EXPECT_EQ(pd_getsockopt(sid, level, name, &value, &size), 0) << std::strerror(errno);
-  return value;
-}
-
-void send_text(int sid, const std::string& text) {
-  void* buffer = pd_malloc_for(sid, text.size());
-  ASSERT_NE(buffer, nullptr) << std::strerror(errno);
-  std::memcpy(buffer, text.data(), text.size());
-  ASSERT_EQ(pd_send_timed(sid, buffer, text.size(), kSoon), static_cast<ssize_t>(text.size()))
-      << std::strerror(errno);
-  ASSERT_EQ(pd_free(buffer), 0) << std::strerror(errno);
-}
-
-std::string receive_text(int sid, std::size_t length) {
-  std::string text(length, '\0');
-  std::size_t got = 0;
-  while (got < length) {
-    const ssize_t more = pd_recv_into_timed(sid, text.data() + got, length - got, kSoon);
-    if (more <= 0) break;
-    got += static_cast<std::size_t>(more);
-  }
-  text.resize(got);
-  return text;
-}
-
-// The exit status of a child that does `work`; 255 if it was killed.
-int in_child(const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
-}
-
-bool becomes_true(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-class LibraryTest : public testing::Test {
- protected:
-  LibraryTest() { EXPECT_EQ(pd_init(nullptr, 0, 0), 0) << std::strerror(errno); }
-  ~LibraryTest() override { pd_release(); }
-
-  RunningPipe pipe_;
-};
 
 // Listing 1 of the paper, with both programs in one thread.
 TEST_F(LibraryTest, RunsListing1) {
@@ -596,95 +493,6 @@ TEST_F(LibraryTest, ACallKeepsToTheSocketThatItBeganWith) {
   waiter.join();
 }
 
-// The kernel's sockets stand for a program of another host.
-TEST_F(LibraryTest, ReachesForeignAddressesByTcp) {
-  const int kernels = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at = address_at(0);
-  socklen_t size = sizeof at;
-  ASSERT_EQ(::bind(kernels, pointer(at), sizeof at), 0);
-  ASSERT_EQ(::listen(kernels, 1), 0);
-  ::getsockname(kernels, reinterpret_cast<sockaddr*>(&at), &size);
-  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_EQ(pd_connect_timed(sid, pointer(at), sizeof at, kSoon), 0) << std::strerror(errno);
-  EXPECT_EQ(option(sid, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_TCP);
-  const int accepted = ::accept(kernels, nullptr, nullptr);
-  send_text(sid, "over TCP");
-  char text[9] = {};
-  EXPECT_EQ(::recv(accepted, text, 8, MSG_WAITALL), 8);
-  EXPECT_STREQ(text, "over TCP");
-  const int epoll = pd_epoll_create();
-  pd_epoll_event event{PD_EPOLLIN, {}};
-  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, sid, &event), 0);
-  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
-  EXPECT_EQ(::send(accepted, "answer", 6, 0), 6);
-  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1);
-  EXPECT_EQ(receive_text(sid, 6), "answer");
-  ::close(accepted);
-  void* buffer = nullptr;
-  EXPECT_EQ(pd_recv_timed(sid, 1, &buffer, kSoon), 0);
-  ::close(kernels);
-  const int refused = pd_socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(pd_connect_timed(refused, pointer(at), sizeof at, kSoon), -1);
-  EXPECT_EQ(errno, ECONNREFUSED);
-  pd_epoll_close(epoll);
-}
-
-TEST_F(LibraryTest, WhatTcpHasStillIsALevel) {
-  std::uint16_t port = 0;
-  const int listener = listening_socket(8, &port);
-  const UniqueFd kernels(::socket(AF_INET, SOCK_STREAM, 0));
-  const sockaddr_in at = address_at(port);
-  ASSERT_EQ(::connect(kernels.get(), pointer(at), sizeof at), 0);
-  const int sid = pd_accept_timed(listener, nullptr, nullptr, kSoon);
-  ASSERT_GE(sid, 0) << std::strerror(errno);
-  const int epoll = pd_epoll_create();
-  pd_epoll_event event{PD_EPOLLIN, {}};
-  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, sid, &event), 0);
-  EXPECT_EQ(::send(kernels.get(), "hello", 5, 0), 5);
-  for (const char* text : {"he", "llo"}) {
-    ASSERT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1) << text;
-    EXPECT_EQ(receive_text(sid, std::strlen(text)), text);
-  }
-  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
-  pd_epoll_close(epoll);
-}
-
-TEST_F(LibraryTest, AnEpollSeesTheConnectionAfterOneThatWasRefused) {
-  const UniqueFd kernels(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in at = address_at(0);
-  socklen_t size = sizeof at;
-  ASSERT_EQ(::bind(kernels.get(), pointer(at), sizeof at), 0);
-  ::getsockname(kernels.get(), reinterpret_cast<sockaddr*>(&at), &size);
-  const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
-  const int epoll = pd_epoll_create();
-  pd_epoll_event event{PD_EPOLLIN, {}};
-  ASSERT_EQ(pd_epoll_ctl(epoll, PD_EPOLL_CTL_ADD, sid, &event), 0);
-  EXPECT_EQ(pd_connect_timed(sid, pointer(at), sizeof at, kSoon), -1) << "nobody listens";
-  EXPECT_EQ(errno, ECONNREFUSED);
-  ASSERT_EQ(::listen(kernels.get(), 1), 0);
-  ASSERT_EQ(pd_connect_timed(sid, pointer(at), sizeof at, kSoon), 0) << std::strerror(errno);
-  const UniqueFd accepted(::accept(kernels.get(), nullptr, nullptr));
-  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, 0), 0);
-  EXPECT_EQ(::send(accepted.get(), "x", 1, 0), 1);
-  EXPECT_EQ(pd_epoll_wait(epoll, &event, 1, kSoon), 1);
-  EXPECT_EQ(receive_text(sid, 1), "x");
-  pd_epoll_close(epoll);
-}
-
-TEST_F(LibraryTest, AcceptsForeignProgramsByTcp) {
-  std::uint16_t port = 0;
-  const int listener = listening_socket(8, &port);
-  const int kernels = ::socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in at = address_at(port);
-  ASSERT_EQ(::connect(kernels, pointer(at), sizeof at), 0);
-  const int sid = pd_accept_timed(listener, nullptr, nullptr, kSoon);
-  ASSERT_GE(sid, 0) << std::strerror(errno);
-  EXPECT_EQ(option(sid, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_TCP);
-  EXPECT_EQ(::send(kernels, "hello", 5, 0), 5);
-  EXPECT_EQ(receive_text(sid, 5), "hello");
-  ::close(kernels);
-}
-
 TEST_F(LibraryTest, HasOptions) {
   const Pair pair = connected_pair();
   EXPECT_EQ(option(pair.client, PD_SOL_PIPE, PD_SO_CARRIER), PD_CARRIER_PIPE);
@@ -696,108 +504,6 @@ TEST_F(LibraryTest, HasOptions) {
   ASSERT_EQ(pd_setsockopt(sid, SOL_SOCKET, SO_SNDBUF, &size, sizeof size), 0);
   ASSERT_NE(pd_malloc_for(sid, 1), nullptr);
   EXPECT_EQ(option(sid, SOL_SOCKET, SO_SNDBUF), 4 << 20) << "rounded up to huge pages";
-}
-
-TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
-  RunningPipe::Settings settings;
-  settings.driver.container.memory = 17 << 20;  // with the queues
-  RunningPipe pipe(settings);
-  ASSERT_EQ(pd_init("software", 8, 8), 0);
-  const int first = pd_socket(AF_INET, SOCK_STREAM, 0), second = pd_socket(AF_INET, SOCK_STREAM, 0);
-  const int third = pd_socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_NE(pd_malloc_for(first, 1), nullptr);
-  EXPECT_NE(pd_malloc_for(second, 1), nullptr);
-  EXPECT_EQ(pd_malloc_for(third, 1), nullptr);
-  EXPECT_EQ(errno, ENOBUFS);
-  pd_close(first);
-  EXPECT_NE(pd_malloc_for(third, 1), nullptr);
-  pd_release();
-}
-
-TEST(LibraryLimitsTest, AConnectionForWhichThereIsNoRoomWaits) {
-  RunningPipe::Settings settings;
-  settings.driver.container.memory = 9 << 20;
-  RunningPipe pipe(settings);
-  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
-  std::uint16_t port = 0;
-  const int listener = listening_socket(8, &port), other = pd_socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_NE(pd_malloc_for(other, 1), nullptr);
-  const UniqueFd kernels(::socket(AF_INET, SOCK_STREAM, 0));
-  const sockaddr_in at = address_at(port);
-  ASSERT_EQ(::connect(kernels.get(), pointer(at), sizeof at), 0);
-  EXPECT_EQ(pd_accept_timed(listener, nullptr, nullptr, kSoon), -1);
-  EXPECT_EQ(errno, ENOBUFS);
-  pd_close(other);
-  const int sid = pd_accept_timed(listener, nullptr, nullptr, kSoon);
-  ASSERT_GE(sid, 0) << std::strerror(errno);
-  EXPECT_EQ(::send(kernels.get(), "hello", 5, 0), 5);
-  EXPECT_EQ(receive_text(sid, 5), "hello");
-  pd_release();
-}
-
-TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
-  const RunningPipe pipe;
-  int ports[2];
-  ASSERT_EQ(::pipe(ports), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(kSoon / 1000);
-    if (pd_init(nullptr, 0, 0) != 0) ::_exit(1);
-    std::uint16_t port = 0;
-    const int listener = listening_socket(8, &port);
-    const int free = ::dup(0);
-    ::close(free);
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    const rlimit few{static_cast<rlim_t>(free), limit.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(2);
-    // A call that waits would need a descriptor.
-    while (pd_accept(listener, nullptr, nullptr) == -1 && errno == EAGAIN) ::usleep(1000);
-    if (errno != ENOBUFS) ::_exit(3);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    const int sid = pd_accept(listener, nullptr, nullptr);
-    ::_exit(sid >= 0 && receive_text(sid, 5) == "hello" ? 0 : 4);
-  }
-  ::close(ports[1]);
-  std::uint16_t port = 0;
-  ASSERT_EQ(::read(ports[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
-  ::close(ports[0]);
-  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
-  const int client = pd_socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in to = address_at(port);
-  ASSERT_EQ(pd_connect(client, pointer(to), sizeof to), 0) << std::strerror(errno);
-  send_text(client, "hello");
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
-  pd_release();
-}
-
-TEST(LibraryLimitsTest, BatchesAreSentWhenTheProgramWaits) {
-  const RunningPipe pipe;
-  ASSERT_EQ(pd_init("software", 1024, 1024), 0);
-  const Pair pair = connected_pair();
-  send_text(pair.client, "one");
-  send_text(pair.client, "two");
-  EXPECT_EQ(receive_text(pair.server, 6), "onetwo");
-  pd_release();
-}
-
-TEST(LibraryLimitsTest, RefusesEnginesThatTheDriverHasNot) {
-  const RunningPipe pipe;
-  EXPECT_EQ(pd_init("fpga", 0, 0), -1);
-  EXPECT_EQ(errno, ENODEV);
-  EXPECT_EQ(pd_init(nullptr, 1025, 0), -1);
-  EXPECT_EQ(errno, EINVAL);
-}
-
-TEST(LibraryLimitsTest, SaysThatNoDriverRuns) {
-  ::setenv("FERRY_PIPE_SOCKET", "/nonexistent/pipe.sock", 1);
-  EXPECT_EQ(pd_init(nullptr, 0, 0), -1);
-  EXPECT_EQ(errno, ENODEV);
-  EXPECT_EQ(pd_socket(AF_INET, SOCK_STREAM, 0), -1);
-  EXPECT_EQ(errno, ENODEV);
 }
 
 }  // namespace
