@@ -1,5 +1,6 @@
 #include "pipe/errands.h"
 
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -16,11 +17,23 @@ struct Errands::State {
   // Of each party that has some; the first is under way, or the party is ready.
   std::map<Party, std::deque<std::function<void()>>> lanes;
   std::deque<Party> ready;
-  unsigned threads = 0;
+  std::condition_variable changed;
+  unsigned threads = 0, resting = 0;
+  bool is_over = false;
   std::size_t waiting = 0;
 };
 
-Errands::Errands(unsigned most_threads) : state_(std::make_shared<State>(most_threads)) {}
+Errands::Errands(unsigned most_threads) : state_(std::make_shared<State>(most_threads)) {
+  // One is always there: where there is no room for others, errands are slow, and not for ever.
+  state_->threads = 1;
+  std::thread([state = state_] { work(state, true); }).detach();
+}
+
+Errands::~Errands() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_over = true;
+  state_->changed.notify_all();
+}
 
 void Errands::run(Party party, std::function<void()> errand) {
   run_in(state_, party, std::move(errand));
@@ -56,18 +69,25 @@ void Errands::run_in(const std::shared_ptr<State>& state, Party party,
   lane.push_back(std::move(errand));
   ++state->waiting;
   if (lane.size() == 1) state->ready.push_back(party);
-  if (state->ready.empty() || state->threads == state->most_threads) return;
+  state->changed.notify_one();
+  if (state->ready.size() <= state->resting || state->threads == state->most_threads) return;
   try {
-    std::thread([state] { work(state); }).detach();
+    std::thread([state] { work(state, false); }).detach();
     ++state->threads;
   } catch (const std::system_error&) {
-    // There is no room for a thread now: another one does it, or the next errand brings one.
+    // There is no room for a thread now: another one does it.
   }
 }
 
-void Errands::work(const std::shared_ptr<State>& state) {
+void Errands::work(const std::shared_ptr<State>& state, bool stays) {
   std::unique_lock lock(state->mutex);
-  while (!state->ready.empty()) {
+  for (;;) {
+    if (state->ready.empty() && stays && !state->is_over) {
+      ++state->resting;
+      state->changed.wait(lock, [&] { return !state->ready.empty() || state->is_over; });
+      --state->resting;
+    }
+    if (state->ready.empty()) break;
     const Party party = state->ready.front();
     state->ready.pop_front();
     auto errand = std::move(state->lanes[party].front());

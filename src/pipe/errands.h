@@ -19,6 +19,8 @@ class Errands {
   using Party = std::pair<std::uint64_t, std::uint64_t>;
 
   explicit Errands(unsigned most_threads);
+  Errands(const Errands&) = delete;
+  ~Errands();
 
   void run(Party party, std::function<void()> errand);
   void close(Party party, UniqueFd descriptor);
@@ -32,7 +34,7 @@ class Errands {
   struct State;
   static void run_in(const std::shared_ptr<State>& state, Party party,
                      std::function<void()> errand);
-  static void work(const std::shared_ptr<State>& state);
+  static void work(const std::shared_ptr<State>& state, bool stays);
 
   // Of the threads as well: those that wait still outlive this.
   const std::shared_ptr<State> state_;

@@ -222,6 +222,8 @@ void Service::accept_program() {
 bool Service::answer(Client& client) {
   // Its next request is not looked at: it is the process or the connection that has ended.
   if (client.waits) return false;
+  // What it has sent stays unread, with all descriptors in it.
+  if (errands_.waiting(client.party) >= kMostErrandsOfParty) return false;
   ControlRequest request;
   iovec bytes{&request, sizeof request};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostGiven * sizeof(int))> control;
@@ -240,8 +242,8 @@ bool Service::answer(Client& client) {
     given.push_back(errands_.keep(client.party, std::move(descriptor)));
   }
   if (got != sizeof request || (message.msg_flags & MSG_TRUNC) != 0) return false;
-  if (!given.empty() && errands_.waiting(client.party) >= kMostErrandsOfParty) return false;
-  if (request.call != Call::kBind || given.empty()) return reply(client, request, nullptr);
+  if (given.empty()) return reply(client, request, nullptr);
+  if (request.call != Call::kBind || given.size() > 1) return false;  // no program of ours
   ask_about(client, request, std::move(given.front()));
   return true;
 }

@@ -475,6 +475,19 @@ TEST_F(LibraryTest, WhatComesBeforeAnAcceptedSocketIsKnownIsNotLost) {
   EXPECT_GE(accepted.received, 5U);
 }
 
+// The driver closes what it has of the TCP socket when it can.
+TEST_F(LibraryTest, APortIsFreeWhenItsListenerIsClosed) {
+  std::uint16_t port = 0;
+  ASSERT_EQ(pd_close(listening_socket(8, &port)), 0);
+  const sockaddr_in address = address_at(port);
+  for (int turn = 0; turn < 100; ++turn) {
+    const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(pd_bind(sid, pointer(address), sizeof address), 0) << std::strerror(errno);
+    ASSERT_EQ(pd_listen(sid, 8), 0) << std::strerror(errno);
+    ASSERT_EQ(pd_close(sid), 0);
+  }
+}
+
 // A number is used again at once.
 TEST_F(LibraryTest, ACallKeepsToTheSocketThatItBeganWith) {
   const Pair pair = connected_pair();
@@ -485,7 +498,11 @@ TEST_F(LibraryTest, ACallKeepsToTheSocketThatItBeganWith) {
     EXPECT_EQ(pd_recv_timed(pair.server, 1, &buffer, kSoon), -1);
     EXPECT_EQ(errno, EBADF);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  pd::Socket& socket = *pd::Program::get()->find(pair.server);
+  ASSERT_TRUE(becomes_true([&] {
+    const std::lock_guard lock(socket.watch_mutex);
+    return !socket.watches.empty();  // it waits
+  }));
   ASSERT_EQ(pd_close(pair.server), 0);
   ASSERT_EQ(pd_socket(AF_INET, SOCK_STREAM, 0), pair.server);
   EXPECT_FALSE(call.lock());

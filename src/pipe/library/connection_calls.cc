@@ -65,6 +65,8 @@ int close_socket(Program& program, Socket& socket, std::unique_lock<std::mutex> 
     request = request_of(pipe::Call::kClose, socket);
     accepted = socket.accepted;
     program.settle(socket);
+    socket.stop_listening();
+    forget_descriptor(socket);
     socket.kind = Socket::Kind::kClosed;
     socket.wake_watches();
     program.clear(socket);

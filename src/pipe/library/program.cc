@@ -151,6 +151,7 @@ Program::~Program() {
       ControlReply reply;
       request.call = pipe::Call::kClose;
       request.socket = socket->id;
+      socket->stop_listening();
       ask(request, &reply);
     }
     delete socket;

@@ -1,5 +1,7 @@
 #include "pipe/library/socket.h"
 
+#include <sys/socket.h>
+
 #include "ferry/pd.h"
 
 namespace ferry::pd {
@@ -27,6 +29,10 @@ int Socket::descriptor() const {
   const Kind now = kind;
   const bool tells = now == Kind::kListening || now == Kind::kConnecting || now == Kind::kTcp;
   return tells ? tcp.get() : -1;
+}
+
+void Socket::stop_listening() const {
+  if (kind == Kind::kListening) ::shutdown(tcp.get(), SHUT_RDWR);
 }
 
 void Socket::clear() {

@@ -74,6 +74,8 @@ struct Socket {
   std::uint32_t ready() const;
   // The kernel's descriptor that tells of the socket. -1: it has none, or one that only keeps its port.
   int descriptor() const;
+  // Its port is free for others from now on. The driver has the descriptor as well, and closes it when it can.
+  void stop_listening() const;
   // As it was before it was made. The caller has both mutexes that guard it (Program).
   void clear();
   void wake_watches();
