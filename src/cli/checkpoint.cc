@@ -5,17 +5,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
+#include "cli/json.h"
 #include "cli/size.h"
 #include "ferry.grpc.pb.h"
 
 namespace ferry::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 // ferryd has another working directory.
 std::string absolute(const std::string& directory) {
@@ -24,11 +22,6 @@ std::string absolute(const std::string& directory) {
   if (error)
     throw Failure(fmt::format("cannot read {}: {}", printable(directory), error.message()));
   return path;
-}
-
-template <typename Strings>
-ordered_json strings(const Strings& values) {
-  return std::vector<std::string>(values.begin(), values.end());
 }
 
 template <typename Report>
@@ -46,15 +39,7 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
   v1::CheckpointReport report;
   throw_unless_ok(ferryd->Checkpoint(ferryd.context(), request, &report));
   if (json) {
-    const ordered_json value{{"id", report.id()},
-                             {"host", report.host()},
-                             {"programs", strings(report.programs())},
-                             {"standstill_ms", report.standstill_ms()},
-                             {"store_ms", report.store_ms()},
-                             {"image_bytes", report.image_bytes()},
-                             {"stored_bytes", report.stored_bytes()},
-                             {"not_deleted", report.not_deleted()}};
-    fmt::print("{}\n", value.dump(2));
+    fmt::print("{}\n", to_json(report).dump(2));
     return 0;
   }
   fmt::print("checkpoint {} of {}: {}, image {}, stored {} after {:.1f} s\n", report.id(),
@@ -74,11 +59,7 @@ int restart(v1::RestartRequest request, bool json) {
   v1::RestartReport report;
   throw_unless_ok(ferryd->Restart(ferryd.context(), request, &report));
   if (json) {
-    const ordered_json value{{"id", report.id()},
-                             {"host", report.host()},
-                             {"programs", strings(report.programs())},
-                             {"kept_aside", strings(report.kept_aside())}};
-    fmt::print("{}\n", value.dump(2));
+    fmt::print("{}\n", to_json(report).dump(2));
     return 0;
   }
   fmt::print("{} of checkpoint {} goes on, on {}\n", names_of(report), report.id(), report.host());

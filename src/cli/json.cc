@@ -41,7 +41,11 @@ ordered_json to_json(const Message& message) {
     }
     ordered_json list = ordered_json::array();
     for (int k = 0; k < reflection.FieldSize(message, field); ++k) {
-      list.push_back(to_json(reflection.GetRepeatedMessage(message, field, k)));
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        list.push_back(reflection.GetRepeatedString(message, field, k));
+      } else {
+        list.push_back(to_json(reflection.GetRepeatedMessage(message, field, k)));
+      }
     }
     result[field->name()] = std::move(list);
   }
