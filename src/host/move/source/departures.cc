@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
@@ -97,13 +96,8 @@ double Departures::checkpoint(uid_t user, std::vector<MoveGroup::Program> progra
     forget(moves);
     throw;
   }
-  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
-  for (const auto& move : moves) {
-    stopped = std::min(stopped, move->outcome().stopped);
-    resumed = std::max(resumed, move->outcome().resumed);
-  }
   forget(moves);
-  return options.cut->ends_programs() ? 0 : milliseconds_between(stopped, resumed);
+  return options.cut->ends_programs() ? 0 : standstill_of(moves);
 }
 
 v1::GroupPlan Departures::plan(uid_t user, std::vector<MoveGroup::Program> programs,

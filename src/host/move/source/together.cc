@@ -44,6 +44,15 @@ void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::P
   }
 }
 
+double standstill_of(const std::vector<std::shared_ptr<Move>>& moves) {
+  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
+  for (const auto& move : moves) {
+    stopped = std::min(stopped, move->outcome().stopped);
+    resumed = std::max(resumed, move->outcome().resumed);
+  }
+  return milliseconds_between(stopped, resumed);
+}
+
 v1::GroupReport move_together(const std::string& host,
                               const std::vector<std::shared_ptr<Move>>& moves,
                               const Move::Progress& progress) {
@@ -56,13 +65,8 @@ v1::GroupReport move_together(const std::string& host,
   v1::GroupReport report;
   report.set_from(host);
   report.set_to(moves.front()->group().peer().name());
-  auto stopped = Move::Clock::time_point::max(), resumed = Move::Clock::time_point::min();
-  for (const auto& move : moves) {
-    *report.add_programs() = *move->outcome().report;
-    stopped = std::min(stopped, move->outcome().stopped);
-    resumed = std::max(resumed, move->outcome().resumed);
-  }
-  report.set_blackout_ms(milliseconds_between(stopped, resumed));
+  for (const auto& move : moves) *report.add_programs() = *move->outcome().report;
+  report.set_blackout_ms(standstill_of(moves));
   return report;
 }
 

@@ -11,6 +11,8 @@ namespace ferry::host {
 // Runs the moves of a whole group, each to its end. Throws Failure when a program has moved and does not go on, or when
 // this ferryd ends.
 void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress);
+// Milliseconds from the first QP of the programs that has stopped to the last program that went on.
+double standstill_of(const std::vector<std::shared_ptr<Move>>& moves);
 // As run_together(), and gives the report of a move. When it throws Failure all the programs go on where they were,
 // or the message says where they are.
 v1::GroupReport move_together(const std::string& host,
