@@ -33,8 +33,8 @@ bool is_at_home(const ContextSlots& context, const InterfaceAddresses& here) {
   });
 }
 
-v1::PrepareRequest prepare_request(const ThisHost& host, const std::vector<Facts>& programs,
-                                   std::size_t index) {
+v1::PrepareRequest prepare_request(const ThisHost& host, const InterfaceAddresses& here,
+                                   const std::vector<Facts>& programs, std::size_t index) {
   const Facts& facts = programs[index];
   v1::PrepareRequest request;
   request.set_move_id(facts.move_id);
@@ -43,7 +43,6 @@ v1::PrepareRequest prepare_request(const ThisHost& host, const std::vector<Facts
   request.set_source(host.address);
   request.set_kind(facts.check.kind());
   request.set_details(facts.check.details());
-  const auto here = addresses_of_interfaces();
   for (const auto& place : facts.places) {
     request.add_inner_pids(place.inner_pid);
     for (const auto& context : place.contexts) {
@@ -116,13 +115,14 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals,
     std::shared_ptr<Arrival> arrival;
   };
   std::vector<Part> parts;
+  const auto addresses = addresses_of_interfaces();
   const Peer here(host.address, host.credentials, host.name);
   v1::RestartReport report;
   report.set_id(checkpoint.manifest().id);
   report.set_host(host.name);
   try {
     for (std::size_t i = 0; i < programs.size(); ++i) {
-      parts.push_back({i, arrivals.prepare_restart(prepare_request(host, programs, i))});
+      parts.push_back({i, arrivals.prepare_restart(prepare_request(host, addresses, programs, i))});
       report.add_programs(programs[i].check.program());
     }
     in_parallel(parts, [&](const Part& part) {
