@@ -128,16 +128,18 @@ void DecisionLog::over(std::uint64_t move_id, Side side) {
 
 void DecisionLog::forget(std::uint64_t move_id, Side side) {
   std::lock_guard lock(mutex_);
-  if (journal_.find(move_id, side) == nullptr) return;
-  note_quietly(Journal::forgotten(move_id, side));
-  if (size_ > compact_above_) compact();
+  if (journal_.find(move_id, side) != nullptr) drop(move_id, side);
 }
 
 void DecisionLog::forget_ended_arrival(std::uint64_t move_id) {
   std::lock_guard lock(mutex_);
   const auto* entry = journal_.find(move_id, Side::kDestination);
-  if (entry == nullptr || !entry->over) return;
-  note_quietly(Journal::forgotten(move_id, Side::kDestination));
+  if (entry != nullptr && entry->over) drop(move_id, Side::kDestination);
+}
+
+// With the mutex.
+void DecisionLog::drop(std::uint64_t move_id, Side side) {
+  note_quietly(Journal::forgotten(move_id, side));
   if (size_ > compact_above_) compact();
 }
 

@@ -68,6 +68,7 @@ class DecisionLog {
  private:
   Written append(const std::string& line, bool sync, std::string* error);
   void note_quietly(const std::string& line);
+  void drop(std::uint64_t move_id, Side side);
   void compact();
 
   mutable std::mutex mutex_;
