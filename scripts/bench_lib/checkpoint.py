@@ -8,13 +8,12 @@ import subprocess
 import tempfile
 import time
 
-from demo_lib.failure import Failure
-
-from .contest import output_of
+from .contest import output_of, wait_until
 from .figures import median, plain, ratio, spread
 
 REWRITE = 5  # percent of the memory a second
 PORT = 18700
+PATIENCE = 60  # seconds for programs to start
 JOB, PLAIN = ("server", "client"), ("plain-1", "plain-2")
 
 
@@ -29,14 +28,15 @@ class _Programs:
 
     def start(self):
         self._start("server", [*self.check, "--listen", PORT])
-        _await(lambda: f":{PORT} " in self.host.run(["ss", "-Hltn"])[1], "stream_check does not listen")
+        wait_until(lambda: f":{PORT} " in self.host.run(["ss", "-Hltn"])[1], "stream_check does not listen", PATIENCE)
         self._start("client", [*self.check, "127.0.0.1", "--port", PORT, "--qps", 2, "--size", 4096, "--rate", 1000,
                                "--messages", 10**9])
         self.await_traffic()
         hold = f"import signal; memory = bytearray(b'x') * ({self.memory} << 20); print(flush=True); signal.pause()"
         for name in PLAIN:
             self._start(name, ["python3", "-c", hold])
-        _await(lambda: all(self.host.file(f"/tmp/{name}").read_text() for name in PLAIN), "python3 does not start")
+        wait_until(lambda: all(self.host.file(f"/tmp/{name}").read_text() for name in PLAIN), "python3 does not start",
+                   PATIENCE)
 
     def _start(self, name, command):
         """In a session of its own, with nothing open that is not the host's: CRIU restores no other."""
@@ -52,7 +52,7 @@ class _Programs:
 
     def await_traffic(self):
         before = self._received()
-        _await(lambda: self._received() > before, "stream_check sends nothing")
+        wait_until(lambda: self._received() > before, "stream_check sends nothing", PATIENCE)
 
     def await_end(self, names):
         """Nobody has their process ids after that. Those of a restart are children of ferryd."""
@@ -63,14 +63,6 @@ class _Programs:
         for process in self.processes.values():
             subprocess.run(["kill", "-KILL", str(process.pid)], check=False, stderr=subprocess.DEVNULL)
             process.wait()
-
-
-def _await(condition, failure):
-    deadline = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failure(failure)
-        time.sleep(0.05)
 
 
 def _seconds(step):

@@ -97,6 +97,15 @@ def output_of(host, command, timeout=60):
     return out
 
 
+def wait_until(condition, failure, seconds):
+    """Failure when it has not become true by then."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failure(failure)
+        time.sleep(0.02)
+
+
 def program_of(command):
     words = [str(word) for word in command]
     return words[words.index("--") + 1] if "--" in words else words[0]

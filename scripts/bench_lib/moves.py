@@ -10,8 +10,10 @@ from demo_lib.failure import Failure
 from demo_lib.lab import last_line
 from demo_lib.traffic import await_listener
 
+from .contest import wait_until
 from .figures import difference_interval, median, spread
 
+PATIENCE = 30  # seconds for programs to end
 QPS = (1, 16, 128, 1024, 4096)
 # The parts of rdma_share_ms in the report of `ferry move`.
 SHARE_PARTS = {"rdma_stop_ms": "stop: suspend, detach", "rdma_resume_ms": "resume: attach, resume"}
@@ -35,20 +37,12 @@ def _subject(contest, name, port, options):
     return subject, peer, json.loads(subject.log().splitlines()[0])
 
 
-def _await(condition, failure):
-    deadline = time.monotonic() + 30
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failure(failure)
-        time.sleep(0.02)
-
-
 def _stop(subject, peer):
     subject.signal(signal.SIGTERM)
-    _await(lambda: '"sent"' in subject.log(), f"{subject.name} does not end: {last_line(subject.log())}")
+    wait_until(lambda: '"sent"' in subject.log(), f"{subject.name} does not end: {last_line(subject.log())}", PATIENCE)
     if json.loads(last_line(subject.log()))["failed"] != 0:
         raise Failure(f"{subject.name} lost a message")
-    _await(lambda: peer.exit_status() is not None, f"{peer.name} does not end")
+    wait_until(lambda: peer.exit_status() is not None, f"{peer.name} does not end", PATIENCE)
 
 
 def _moved(contest, qps, repeats, port):
