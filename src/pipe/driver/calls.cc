@@ -41,8 +41,8 @@ class Domains {
   std::map<std::uint64_t, std::optional<Domain>> known_;
 };
 
-// The address that the server sees. Nothing: it is on another interface than the route, so that no answer would find
-// the way, and TCP would have no handshake either.
+// The address that the server sees. Nothing: it is of another layer-2 domain than the route. Whether the server may
+// see it, the network decides, by TCP.
 std::optional<SocketAddress> source_of(NetworkNamespace& network, const Socket& socket,
                                        const Route& route) {
   const bool chosen = socket.bound && !is_any(socket.local);
