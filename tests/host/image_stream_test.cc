@@ -58,8 +58,8 @@ TEST_F(ImageStream, AFileMayComeInPieces) {
   const std::string first = random_bytes(1 << 20), second = random_bytes(77);
   const auto token = receiver.expect(destination.path(), kNoLimit);
   ImageSender sender("127.0.0.1", receiver.port(), token);
-  sender.send_piece("archive", std::as_bytes(std::span(first)));
-  sender.send_piece("archive", std::as_bytes(std::span(second)));
+  sender.send_piece("archive", 0640, std::as_bytes(std::span(first)));
+  sender.send_piece("archive", 0640, std::as_bytes(std::span(second)));
   EXPECT_EQ(sender.send({}).bytes, first.size() + second.size());
   EXPECT_EQ(receiver.wait(token, 1000).bytes, first.size() + second.size());
   EXPECT_EQ(destination.read("archive"), first + second);

@@ -130,7 +130,7 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals,
                          host.credentials, host.name);
       const auto& files = checkpoint.manifest().programs[part.index].files;
       checkpoint.read_image(part.index, [&](std::size_t file, std::span<const std::byte> piece) {
-        sender.send_piece(files[file].name, piece);
+        sender.send_piece(files[file].name, files[file].mode, piece);
       });
       part.arrival->bind(programs[part.index].places);
       sender.send({});

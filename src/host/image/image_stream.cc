@@ -272,8 +272,9 @@ void ImageSender::end_rootfs() {
   receive_reply(stream_.send(frame.data(), frame.size()), 0, kRootfs);
 }
 
-void ImageSender::send_piece(const std::string& name, std::span<const std::byte> content) {
-  const auto head = file_head('A', name, 0600, content.size());
+void ImageSender::send_piece(const std::string& name, mode_t mode,
+                             std::span<const std::byte> content) {
+  const auto head = file_head('A', name, mode, content.size());
   const std::uint32_t crc = ~wire::crc32_update(wire::kCrc32Init, content);
   totals_.files += 1;
   totals_.bytes += content.size();

@@ -98,7 +98,7 @@ class ImageSender {
   void end_rootfs();
 
   // Sends a piece of a file that is still being written. Throws Failure.
-  void send_piece(const std::string& name, std::span<const std::byte> content);
+  void send_piece(const std::string& name, mode_t mode, std::span<const std::byte> content);
 
   // Sends the files and waits for the reply; called once. Throws Failure.
   ImageTotals send(const std::vector<ImageFile>& files);

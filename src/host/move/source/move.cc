@@ -256,7 +256,7 @@ std::string Move::run_criu() {
       dumped_ = Clock::now();
       tell("transfer");
     }
-    sender_->send_piece(name, piece);
+    sender_->send_piece(name, 0600, piece);
   };
   dump.written = [this] { return action("post-dump", unit_.root()); };
   return unit_.dump(side_.criu, std::move(dump), &criu_);
