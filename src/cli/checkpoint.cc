@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "base/failure.h"
@@ -24,11 +25,20 @@ std::string absolute(const std::string& directory) {
   return path;
 }
 
+// "a, b on h1; c on h2".
 template <typename Report>
 std::string names_of(const Report& report) {
-  std::string names;
-  for (const auto& program : report.programs()) names += (names.empty() ? "" : ", ") + program;
-  return names;
+  std::string text;
+  std::set<std::string> told;
+  for (const auto& host : report.hosts()) {
+    if (!told.insert(host).second) continue;
+    std::string names;
+    for (int i = 0; i < report.programs_size(); ++i) {
+      if (report.hosts(i) == host) names += (names.empty() ? "" : ", ") + report.programs(i);
+    }
+    text += fmt::format("{}{} on {}", text.empty() ? "" : "; ", names, host);
+  }
+  return text;
 }
 
 }  // namespace
@@ -62,7 +72,7 @@ int restart(v1::RestartRequest request, bool json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;
   }
-  fmt::print("{} of checkpoint {} goes on, on {}\n", names_of(report), report.id(), report.host());
+  fmt::print("checkpoint {} goes on: {}\n", report.id(), names_of(report));
   for (const auto& file : report.kept_aside()) {
     fmt::print("{} has what was written after the checkpoint\n", file);
   }

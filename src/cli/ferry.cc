@@ -283,7 +283,10 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<Options>();
   auto* checkpoint = app.add_subcommand(
       "checkpoint", "writes running programs to storage, all as of one moment; they go on");
-  checkpoint->add_option("PROGRAM", options->programs, "program name or pid")->required();
+  checkpoint
+      ->add_option("PROGRAM", options->programs,
+                   "program name or pid; of another host: PROGRAM@HOST")
+      ->required();
   checkpoint->add_option("--to", options->directory, "where checkpoints are")
       ->required()
       ->type_name("DIR");
@@ -307,19 +310,43 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
 void add_restart(CLI::App& app, Commands& commands) {
   struct Options {
     std::string directory, id;
-    bool json = false;
+    std::vector<std::string> hosts, map;
+    bool force = false, json = false;
   };
   const auto options = std::make_shared<Options>();
-  auto* restart =
-      app.add_subcommand("restart", "starts the programs of a checkpoint again, on this host");
+  auto* restart = app.add_subcommand("restart",
+                                     "starts the programs of a checkpoint again: on this host, or "
+                                     "each where it was if they were on several");
   restart->add_option("DIR", options->directory, "where checkpoints are")->required();
   restart->add_option("--checkpoint", options->id, "its id (default: the latest that is complete)")
       ->type_name("ID");
+  auto* on = restart
+                 ->add_option("--on", options->hosts,
+                              "the programs are dealt out to these hosts, by their size")
+                 ->delimiter(',')
+                 ->type_name("HOST,...");
+  restart
+      ->add_option("--map", options->map,
+                   "the programs that were on host OLD go on on NEW; may be repeated")
+      ->type_name("OLD=NEW")
+      ->excludes(on);
+  restart->add_flag("--force", options->force,
+                    "also when a host where they were does not say whether they still run there");
   restart->add_flag("--json", options->json, "print the report as JSON");
   commands.add(restart, [options] {
     ferry::v1::RestartRequest request;
     request.set_directory(options->directory);
     request.set_checkpoint(options->id);
+    request.mutable_hosts()->Assign(options->hosts.begin(), options->hosts.end());
+    for (const auto& pair : options->map) {
+      const std::size_t at = pair.find('=');
+      const bool is_pair = at != std::string::npos && at > 0 && at + 1 < pair.size();
+      if (!is_pair ||
+          !request.mutable_map()->insert({pair.substr(0, at), pair.substr(at + 1)}).second) {
+        throw ferry::Failure("--map is OLD=NEW, once for each OLD; not " + ferry::printable(pair));
+      }
+    }
+    request.set_force(options->force);
     return cli::restart(request, options->json);
   });
 }

@@ -22,8 +22,8 @@ class Checkpoint {
   void verify() const;
 
  private:
-  const std::string path_;
-  const UniqueFd folder_;
+  std::string path_;
+  UniqueFd folder_;
   Manifest manifest_;
 };
 

@@ -52,9 +52,10 @@ void ImageWriter::write(std::span<const std::byte> content) {
   }
 }
 
-void ImageWriter::end() {
+void ImageWriter::end(Program* program) {
   if (file_) end_shard();
-  has_ended_ = true;
+  program->files = std::move(files_);
+  program->shards = std::move(shards_);
 }
 
 void ImageWriter::begin_shard() {

@@ -28,12 +28,8 @@ class ImageWriter {
   // Throw Failure. After that the checkpoint cannot be completed.
   void begin_file(const std::string& name, mode_t mode);
   void write(std::span<const std::byte> content);  // of the file that was begun last
-  // All is there, and durable but for the folder.
-  void end();
-
-  const std::vector<ImageFile>& files() const { return files_; }
-  const std::vector<Shard>& shards() const { return shards_; }
-  bool has_ended() const { return has_ended_; }
+  // All is there, and durable but for the folder: notes the files and shards of the image in *program.
+  void end(Program* program);
 
  private:
   void begin_shard();
@@ -49,7 +45,6 @@ class ImageWriter {
   std::vector<Shard> shards_;
   UniqueFd file_;  // of the shard that is being written
   std::unique_ptr<Digest> digest_;
-  bool has_ended_ = false;
 };
 
 }  // namespace ferry::store

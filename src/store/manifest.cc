@@ -21,24 +21,6 @@ using nlohmann::json;
 constexpr int kIndent = 1;
 constexpr mode_t kModeBits = 07777;
 
-json to_json(const Program& program) {
-  json files = json::array(), shards = json::array();
-  for (const auto& file : program.files) {
-    files.push_back({{"name", file.name}, {"mode", file.mode}, {"bytes", file.bytes}});
-  }
-  for (const auto& shard : program.shards) {
-    shards.push_back({{"file", shard.file},
-                      {"stored_bytes", shard.stored},
-                      {"content_bytes", shard.content},
-                      {"sha256", shard.sha256}});
-  }
-  return {{"name", program.name},
-          {"host", program.host},
-          {"facts", program.facts},
-          {"files", std::move(files)},
-          {"shards", std::move(shards)}};
-}
-
 json to_json(const Manifest& manifest) {
   json programs = json::array();
   for (const auto& program : manifest.programs) programs.push_back(to_json(program));
@@ -116,6 +98,29 @@ Manifest manifest_of(const json& value) {
 }
 
 }  // namespace
+
+json to_json(const Program& program) {
+  json files = json::array(), shards = json::array();
+  for (const auto& file : program.files) {
+    files.push_back({{"name", file.name}, {"mode", file.mode}, {"bytes", file.bytes}});
+  }
+  for (const auto& shard : program.shards) {
+    shards.push_back({{"file", shard.file},
+                      {"stored_bytes", shard.stored},
+                      {"content_bytes", shard.content},
+                      {"sha256", shard.sha256}});
+  }
+  return {{"name", program.name},
+          {"host", program.host},
+          {"facts", program.facts},
+          {"files", std::move(files)},
+          {"shards", std::move(shards)}};
+}
+
+Program parse_program(const json& value) {
+  std::set<std::string> names_of_shards;
+  return program_of(value, &names_of_shards);
+}
 
 std::uint64_t Manifest::content() const {
   std::uint64_t sum = 0;

@@ -42,6 +42,9 @@ struct Program {
 
   bool operator==(const Program&) const = default;
 };
+// As it is in a manifest. parse_program() throws Failure, or nlohmann::json::exception.
+nlohmann::json to_json(const Program& program);
+Program parse_program(const nlohmann::json& value);
 
 struct Manifest {
   std::string id;       // that of the checkpoint

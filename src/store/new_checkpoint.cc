@@ -1,5 +1,6 @@
 #include "store/new_checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -28,14 +30,26 @@ Time time_after(const std::vector<Store::Entry>& stored) {
   return time;
 }
 
+// Those that another host has written may be on another file system.
+void need_shards(const UniqueFd& folder, const std::string& path, const Program& program,
+                 std::set<std::string>* names) {
+  for (const auto& shard : program.shards) {
+    struct stat facts {};
+    const bool is_there =
+        ::fstatat(folder.get(), shard.file.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
+    if (names->insert(shard.file).second && is_there && S_ISREG(facts.st_mode) &&
+        static_cast<std::uint64_t>(facts.st_size) == shard.stored)
+      continue;
+    throw Failure(fmt::format("{}/{} of '{}', which {} has written, is not there as it was written",
+                              printable(path), shard.file, printable(program.name),
+                              printable(program.host)));
+  }
+}
+
 }  // namespace
 
-NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
-                             std::uint64_t shard_bytes)
-    : directory_(std::move(directory)),
-      id_(id),
-      path_(partial_path(directory_, id)),
-      shard_bytes_(shard_bytes) {
+NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id)
+    : directory_(std::move(directory)), id_(id), path_(partial_path(directory_, id)) {
   if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
   if (::mkdir(path_.c_str(), 0700) != 0) throw cannot("cannot make " + printable(path_));
   folder_ = open_folder(path_);
@@ -46,26 +60,14 @@ NewCheckpoint::NewCheckpoint(std::string directory, const std::string& id,
 
 NewCheckpoint::~NewCheckpoint() {
   if (is_complete_) return;
-  images_.clear();
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
 
-ImageWriter& NewCheckpoint::add_image() {
-  images_.push_back(std::make_unique<ImageWriter>(
-      folder_, path_, fmt::format("{:04}", images_.size()), shard_bytes_));
-  return *images_.back();
-}
-
 Manifest NewCheckpoint::complete(const std::string& version, std::vector<Program> programs) {
-  if (programs.size() != images_.size())
-    throw Failure("the checkpoint has images of other programs");
   Manifest manifest{id_, {}, version, std::move(programs)};
-  for (std::size_t i = 0; i < images_.size(); ++i) {
-    if (!images_[i]->has_ended()) throw Failure("the image of a program has no end");
-    manifest.programs[i].files = images_[i]->files();
-    manifest.programs[i].shards = images_[i]->shards();
-  }
+  std::set<std::string> names;
+  for (const auto& program : manifest.programs) need_shards(folder_, path_, program, &names);
   manifest.made = time_text(time_after(Store(directory_).list()));
   const std::string text = to_text(manifest), file = path_ + "/" + kManifest;
   const UniqueFd written = make_file(folder_, file, kManifest);

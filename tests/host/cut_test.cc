@@ -24,7 +24,7 @@ Cut::Part part(std::uint64_t id) {
 void go_on() {}
 
 TEST(Cut, IsTakenWhenAllHaveJoined) {
-  Cut cut(2, {});
+  Cut cut(2, false, {});
   auto first = std::async(std::launch::async, [&] { cut.join(1, part(11), go_on); });
   EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   EXPECT_FALSE(cut.is_full());
@@ -38,7 +38,7 @@ TEST(Cut, IsTakenWhenAllHaveJoined) {
 }
 
 TEST(Cut, WhoWaitsHearsThatTheGroupIsGivenUp) {
-  Cut cut(2, {});
+  Cut cut(2, false, {});
   EXPECT_EQ(failure_of([&] {
               cut.join(0, part(10), [] { throw std::runtime_error("another program failed"); });
             }),
@@ -47,21 +47,48 @@ TEST(Cut, WhoWaitsHearsThatTheGroupIsGivenUp) {
 }
 
 TEST(Cut, NobodyIsDumpedBeforeAllAreFrozen) {
-  Cut cut(2, {});
+  Cut cut(2, false, {});
   auto first = std::async(std::launch::async, [&] { cut.freeze(1, go_on); });
   EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   cut.freeze(0, go_on);
   first.get();
-  EXPECT_EQ(failure_of([] {
-              Cut(2, {}).freeze(0, [] { throw std::runtime_error("another program failed"); });
-            }),
-            "another program failed");
+  EXPECT_EQ(
+      failure_of([] {
+        Cut(2, false, {}).freeze(0, [] { throw std::runtime_error("another program failed"); });
+      }),
+      "another program failed");
+}
+
+// Other hosts may have programs that still run.
+TEST(Cut, NobodyIsDumpedBeforeItsOwnerHasSaidSo) {
+  std::promise<void> others;
+  std::atomic<int> calls = 0;
+  Cut cut(2, false,
+          {[&](const Cut::NeedOpen&) {
+             ++calls;
+             others.get_future().wait();
+           },
+           {}});
+  auto first = std::async(std::launch::async, [&] { cut.freeze(1, go_on); });
+  auto last = std::async(std::launch::async, [&] { cut.freeze(0, go_on); });
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(last.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
+  others.set_value();
+  first.get();
+  last.get();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Cut, WhatItsOwnerThrowsGivesTheGroupUp) {
+  const auto given_up = [] { throw std::runtime_error("the checkpoint is given up"); };
+  Cut cut(1, false, {[&](const Cut::NeedOpen&) { given_up(); }, {}});
+  EXPECT_EQ(failure_of([&] { cut.freeze(0, go_on); }), "the checkpoint is given up");
 }
 
 // A program that has left goes on: what the others dump is not of the same moment.
 TEST(Cut, ThatOneHasLeftIsNotTaken) {
   bool is_carried = false;
-  Cut cut(2, [&](const std::vector<Cut::Part>&) { is_carried = true; });
+  Cut cut(2, true, {{}, [&] { is_carried = true; }});
   EXPECT_EQ(failure_of([&] {
               cut.join(0, part(10), [looks = 0]() mutable {
                 if (++looks > 1) throw std::runtime_error("its time has passed");
@@ -76,7 +103,7 @@ TEST(Cut, ThatOneHasLeftIsNotTaken) {
 // CRIU would restore the one and refuse the other.
 TEST(Cut, AFileHasOneLength) {
   bool is_carried = false;
-  Cut cut(2, [&](const std::vector<Cut::Part>&) { is_carried = true; });
+  Cut cut(2, true, {{}, [&] { is_carried = true; }});
   Cut::Part one = part(10), other = part(11);
   one.written = {{"/var/log/a", 10, 0}, {"/var/log/b", 5, 0}};
   other.written = {{"/var/log/a", 12, 0}};
@@ -93,10 +120,10 @@ TEST(Cut, AFileHasOneLength) {
 TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
   std::promise<void> carried;
   std::atomic<bool> is_given_up = false;
-  Cut cut(2, [&](const std::vector<Cut::Part>& parts) {
-    EXPECT_EQ(parts.size(), 2u);
-    carried.get_future().wait();
-  });
+  Cut cut(2, true, {{}, [&] {
+                      EXPECT_EQ(cut.parts().size(), 2u);
+                      carried.get_future().wait();
+                    }});
   const auto need_open = [&] {
     if (is_given_up) throw std::runtime_error("given up");
   };
@@ -114,7 +141,7 @@ TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
 }
 
 TEST(Cut, AllHearThatTheImagesCannotBeCarriedAway) {
-  Cut cut(2, [](const std::vector<Cut::Part>&) { throw std::runtime_error("the disk is full"); });
+  Cut cut(2, true, {{}, [] { throw std::runtime_error("the disk is full"); }});
   auto first = std::async(std::launch::async,
                           [&] { return failure_of([&] { cut.join(0, part(10), go_on); }); });
   EXPECT_EQ(failure_of([&] { cut.join(1, part(11), go_on); }), "the disk is full");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "store/new_checkpoint.h"
+#include "store/new_images.h"
 #include "store/store.h"
 
 namespace ferry::store::test {
@@ -28,27 +29,30 @@ inline std::string noise(std::size_t bytes, unsigned seed) {
   return text;
 }
 
-inline void write_image(ImageWriter& writer, const Files& files) {
-  for (const auto& [name, content] : files) {
-    writer.begin_file(name, 0600);
-    writer.write(bytes_of(content));
-  }
-  writer.end();
-}
-
 // One program, with what a restart is to know of it.
 inline Program program(const std::string& name) {
   return {name, "h1", {{"kind", "process"}}, {}, {}};
 }
 
+// Gives `program` with what was written.
+inline Program write_image(ImageWriter& writer, const Files& files, Program program) {
+  for (const auto& [name, content] : files) {
+    writer.begin_file(name, 0600);
+    writer.write(bytes_of(content));
+  }
+  writer.end(&program);
+  return program;
+}
+
 // A checkpoint with the images of so many programs.
 inline Manifest make(const std::string& directory, const std::string& id,
                      const std::vector<Files>& images, std::uint64_t shard_bytes) {
-  NewCheckpoint fresh(directory, id, shard_bytes);
+  NewCheckpoint fresh(directory, id);
+  NewImages written(directory, id, 0, shard_bytes);
   std::vector<Program> programs;
   for (const auto& files : images) {
-    write_image(fresh.add_image(), files);
-    programs.push_back(program("p" + std::to_string(programs.size())));
+    auto named = program("p" + std::to_string(programs.size()));
+    programs.push_back(write_image(written.add(), files, std::move(named)));
   }
   return fresh.complete("1.2.3", programs);
 }

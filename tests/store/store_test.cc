@@ -108,7 +108,7 @@ TEST(Store, WhatIsNotCompleteIsNoCheckpoint) {
   const Folder folder;
   {
     NewCheckpoint fresh(folder.path(), kId);
-    test::write_image(fresh.add_image(), {{"a", "a"}});
+    test::write_image(NewImages(folder.path(), kId, 0).add(), {{"a", "a"}}, test::program("p"));
     const auto entries = Store(folder.path()).list();
     ASSERT_EQ(entries.size(), 1u);
     EXPECT_TRUE(entries[0].is_partial);
@@ -120,13 +120,33 @@ TEST(Store, WhatIsNotCompleteIsNoCheckpoint) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(Store, AnImageWithoutEndIsNotCompleted) {
+// Another host may have written to a directory of the same name.
+TEST(Store, WithoutAShardItIsNotCompleted) {
   const Folder folder;
   NewCheckpoint fresh(folder.path(), kId);
-  fresh.add_image().begin_file("a", 0600);
-  EXPECT_EQ(failure_of([&] { fresh.complete("1", {test::program("p")}); }),
-            "the image of a program has no end");
-  EXPECT_THAT(failure_of([&] { fresh.complete("1", {}); }), HasSubstr("of other programs"));
+  const auto written =
+      test::write_image(NewImages(folder.path(), kId, 3).add(), {{"a", "a"}}, test::program("p"));
+  const std::string shard = folder.path(std::string(kId) + ".partial/0003-000000.zst");
+  const std::string missing =
+      shard + " of 'p', which h1 has written, is not there as it was written";
+  EXPECT_EQ(failure_of([&] {
+              fresh.complete("1", {written, written});
+            }),
+            missing);  // one of both is another's
+  std::filesystem::resize_file(shard, written.shards.at(0).stored - 1);
+  EXPECT_EQ(failure_of([&] { fresh.complete("1", {written}); }), missing);
+  std::filesystem::remove(shard);
+  EXPECT_EQ(failure_of([&] { fresh.complete("1", {written}); }), missing);
+  std::filesystem::create_symlink("/etc/hostname", shard);
+  EXPECT_EQ(failure_of([&] { fresh.complete("1", {written}); }), missing);
+}
+
+TEST(Store, ImagesBelongToACheckpointThatHasBegun) {
+  const Folder folder;
+  EXPECT_EQ(failure_of([&] { NewImages(folder.path(), kId, 0); }),
+            "cannot read " + folder.path(kId) + ".partial: No such file or directory");
+  EXPECT_EQ(failure_of([&] { NewImages(folder.path(), "../../etc", 0); }),
+            "'../../etc' is no id of a checkpoint");
 }
 
 // A process that ends in the middle leaves a partial checkpoint, which `rm` deletes.
@@ -135,8 +155,9 @@ TEST(Store, WhatAKilledWriterLeavesCanBeDeleted) {
   make(folder.path(), kOther, {{{"a", "a"}}}, 4096);
   const pid_t child = ::fork();
   if (child == 0) {
-    NewCheckpoint fresh(folder.path(), kId, 4096);
-    auto& image = fresh.add_image();
+    NewCheckpoint fresh(folder.path(), kId);
+    NewImages images(folder.path(), kId, 0, 4096);
+    auto& image = images.add();
     image.begin_file("a", 0600);
     image.write(test::bytes_of(noise(10000, 3)));
     ::kill(::getpid(), SIGKILL);
@@ -154,8 +175,8 @@ TEST(Store, WhatIsBeingWrittenIsNotDeleted) {
   NewCheckpoint fresh(folder.path(), kId);
   EXPECT_EQ(failure_of([&] { Store(folder.path()).remove(kId); }),
             folder.path(kId) + ".partial is being written; wait until that has ended");
-  test::write_image(fresh.add_image(), {{"a", "a"}});
-  fresh.complete("1", {test::program("p")});
+  fresh.complete("1", {test::write_image(NewImages(folder.path(), kId, 0).add(), {{"a", "a"}},
+                                         test::program("p"))});
   Store(folder.path()).open(kId).verify();
   Store(folder.path()).remove(kId);
   EXPECT_TRUE(ids(folder.path()).empty());

@@ -43,8 +43,9 @@ std::uint64_t parse_id(const std::string& text) {
 
 }  // namespace
 
-Facts facts_of(const Cut::Part& part) {
-  return {part.move_id, *part.check, part.places, stamp_now().boot, part.processes, part.written};
+Facts facts_of(const Cut::Part& part, const std::string& ferryd) {
+  return {part.move_id,   *part.check,  part.places, stamp_now().boot,
+          part.processes, part.written, ferryd};
 }
 
 json to_json(const Facts& facts) {
@@ -62,7 +63,8 @@ json to_json(const Facts& facts) {
           {"sockets", json_of_message(bind)},
           {"boot", facts.boot},
           {"processes", std::move(processes)},
-          {"written_files", std::move(written)}};
+          {"written_files", std::move(written)},
+          {"ferryd", facts.ferryd}};
 }
 
 Facts parse_facts(const json& value, const std::string& program) {
@@ -82,6 +84,7 @@ Facts parse_facts(const json& value, const std::string& program) {
                                file.at("bytes").get<std::uint64_t>(),
                                file.at("owner").get<uid_t>()});
     }
+    facts.ferryd = value.value("ferryd", std::string());
     return facts;
   } catch (const std::exception& failure) {
     throw Failure(fmt::format("what the checkpoint says of '{}' is malformed: {}",

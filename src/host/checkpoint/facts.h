@@ -23,9 +23,10 @@ struct Facts {
   std::uint64_t boot = 0;                    // of its host (journal/journal.h, Stamp)
   std::map<pid_t, std::uint64_t> processes;  // and their start_time() there
   std::vector<WrittenFile> written;
+  std::string ferryd;  // address:port of its host's
 };
 
-Facts facts_of(const Cut::Part& part);
+Facts facts_of(const Cut::Part& part, const std::string& ferryd);
 nlohmann::json to_json(const Facts& facts);
 // Throws Failure for what are no facts.
 Facts parse_facts(const nlohmann::json& value, const std::string& program);

@@ -14,6 +14,7 @@
 #include "host/move/destination/arrivals.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
+#include "host/peers/peer_record.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
 // somebody else's CRIU (a container runtime's). The daemon gives every message of the control protocol
@@ -22,6 +23,8 @@ namespace ferry::host {
 
 class Attestor;
 class Carrier;
+class LocalPart;
+class LocalRestart;
 class MovedNames;
 
 class Daemon : public ControlHandler {
@@ -68,6 +71,14 @@ class Daemon : public ControlHandler {
   Answer abort(std::uint64_t move_id, const std::string& from);
   Answer decision(std::uint64_t move_id);  // as the source, for a destination that asks
 
+  // For a checkpoint that the asking ferryd takes, or restarts.
+  std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
+  std::unique_ptr<LocalRestart> restart_part(const std::string& directory, const std::string& id,
+                                             const std::vector<std::uint32_t>& programs,
+                                             const std::vector<PeerRecord>& hosts);
+  // `facts`: of programs, as they are in a manifest. Which of them runs here, as what_runs() says it; empty: none.
+  std::string what_runs(const std::vector<std::string>& facts);
+
   // For checkpoints that are kept here. The asking ferryd's certificate has to agree with the
   // request's `host`.
   v1::ClaimReply claimed(const v1::ClaimRequest& request, const std::string& from);
@@ -98,6 +109,9 @@ class Daemon : public ControlHandler {
   std::vector<MoveGroup::Program> programs_to_move(uid_t user,
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options);
+  void check_restart(const v1::CheckRequest& request);
+  std::vector<MoveGroup::Program> programs_to_store(uid_t user,
+                                                    const std::vector<std::string>& programs);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,
                                              const MoveOptions& options);
   std::shared_ptr<Arrival> arrival(std::uint64_t move_id);     // null: none

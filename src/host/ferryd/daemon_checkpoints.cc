@@ -2,14 +2,20 @@
 
 #include <filesystem>
 
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "base/failure.h"
+#include "base/json_text.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/own_folder.h"
-#include "host/checkpoint/restart.h"
-#include "host/checkpoint/take.h"
+#include "host/checkpoint/restart/restart.h"
+#include "host/checkpoint/take/local_part.h"
+#include "host/checkpoint/take/remote_part.h"
+#include "host/checkpoint/take/take.h"
 #include "host/ferryd/daemon.h"
 #include "host/peers/this_host.h"
-#include "host/units/obstacles.h"
 #include "store/store.h"
 
 // The part of Daemon that takes checkpoints, and restarts programs from them.
@@ -39,21 +45,84 @@ std::string latest(const store::Store& store, const std::string& directory) {
   return id;
 }
 
+// The programs of each host, by the name that the user has given it; "": this host.
+std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequest& request) {
+  std::map<std::string, std::vector<std::string>> hosts;
+  for (const auto& program : request.programs()) {
+    const std::size_t at = program.rfind('@');
+    if (at == std::string::npos)
+      hosts[""].push_back(program);
+    else
+      hosts[program.substr(at + 1)].push_back(program.substr(0, at));
+  }
+  return hosts;
+}
+
+store::Checkpoint open_checkpoint(const store::Store& store, const std::string& directory,
+                                  const std::string& id) {
+  const std::string folder = directory + "/" + id;
+  if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
+  return store.open(id);
+}
+
 }  // namespace
+
+std::vector<MoveGroup::Program> Daemon::programs_to_store(
+    uid_t user, const std::vector<std::string>& programs) {
+  auto units = programs_to_move(user, programs, {});
+  for (const auto& program : units) {
+    if (!program.unit->is_checkpointed()) continue;
+    throw Failure(
+        fmt::format("'{}' is a container of {}'s, which makes checkpoints of it by itself: {} "
+                    "container checkpoint",
+                    program.unit->name(), program.unit->kind(), program.unit->kind()));
+  }
+  return units;
+}
+
+std::unique_ptr<LocalPart> Daemon::cut_part(const std::vector<std::string>& programs, bool stop) {
+  return std::make_unique<LocalPart>(host_, departures_, control_, 0,
+                                     programs_to_store(0, programs), stop);
+}
 
 v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request) {
   need_root(user);
-  auto programs =
-      programs_to_move(user, {request.programs().begin(), request.programs().end()}, {});
-  for (const auto& program : programs) {
-    if (program.unit->netns().empty() && !program.unit->is_checkpointed()) continue;
-    throw Failure(fmt::format(
-        "'{}' is a container of {}'s: only programs without a container have checkpoints",
-        program.unit->name(), program.unit->kind()));
-  }
   auto own = request;
   own.set_directory(need_own_folder(request.directory()));
-  return take_checkpoint(host_, departures_, user, std::move(programs), own);
+  std::vector<std::unique_ptr<HostPart>> parts;
+  for (const auto& [host, programs] : by_host(request)) {
+    if (host.empty() || host == host_.name) {
+      parts.push_back(cut_part(programs, request.stop()));
+    } else {
+      parts.push_back(std::make_unique<RemotePart>(host_, host, programs, request.stop()));
+    }
+  }
+  return take_checkpoint(host_, std::move(parts), own);
+}
+
+std::unique_ptr<LocalRestart> Daemon::restart_part(const std::string& directory,
+                                                   const std::string& id,
+                                                   const std::vector<std::uint32_t>& programs,
+                                                   const std::vector<PeerRecord>& hosts) {
+  await_recovery();
+  need_other_hosts(host_);
+  const std::string folder = need_own_folder(directory);
+  return std::make_unique<LocalRestart>(
+      host_, arrivals_, [this](const v1::CheckRequest& request) { check_restart(request); },
+      open_checkpoint(store::Store(folder), folder, id), programs, hosts);
+}
+
+void Daemon::check_restart(const v1::CheckRequest& request) {
+  v1::CheckReply ignored;
+  check(request, {}, &ignored);
+}
+
+std::string Daemon::what_runs(const std::vector<std::string>& facts) {
+  for (const auto& text : facts) {
+    auto running = host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_);
+    if (!running.empty()) return running;
+  }
+  return {};
 }
 
 v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request) {
@@ -64,32 +133,9 @@ v1::RestartReport Daemon::restart(uid_t user, const v1::RestartRequest& request)
   const store::Store store(directory);
   const std::string id =
       request.checkpoint().empty() ? latest(store, directory) : request.checkpoint();
-  const std::string folder = directory + "/" + id;
-  if (store::is_id(id) && std::filesystem::is_directory(folder)) need_own_contents(folder);
-  const store::Checkpoint checkpoint = store.open(id);
-  std::vector<Facts> programs;
-  for (const auto& program : checkpoint.manifest().programs) {
-    programs.push_back(parse_facts(program.facts, program.name));
-  }
-  for (auto& facts : programs) {
-    if (const auto running = what_runs(facts, arrivals_); !running.empty()) {
-      throw Failure(fmt::format("'{}' still runs here, as {}: end it before it is restarted",
-                                printable(facts.check.program()), running));
-    }
-    if (facts.check.version() != host_.version) {
-      throw Failure(fmt::format(
-          "checkpoint {} was made by Ferry {}, and {} has Ferry {}: restart it with that version",
-          id, printable(facts.check.version()), host_.name, host_.version));
-    }
-    facts.check.set_host("checkpoint " + id);
-    v1::CheckReply ignored;
-    check(facts.check, {}, &ignored);
-    const auto missing = missing_files({facts.check.files().begin(), facts.check.files().end()});
-    if (!missing.empty()) {
-      throw Failure(missing_file(host_.name, missing.front(), facts.check.program()));
-    }
-  }
-  return restart_programs(host_, arrivals_, checkpoint, programs);
+  return restart_programs(
+      host_, arrivals_, directory_, [this](const v1::CheckRequest& each) { check_restart(each); },
+      directory, open_checkpoint(store, directory, id), request);
 }
 
 }  // namespace ferry::host

@@ -123,6 +123,10 @@ class Served {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Other ferryds ask more often than gRPC likes whether this one is there (host/peers/peer.h).
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    // A host that has gone without a word has given up what it steers here.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kHostSilence.count() / 5);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                               kHostSilence.count() - kHostSilence.count() / 5);
     builder.AddListeningPort(address, std::move(credentials), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();

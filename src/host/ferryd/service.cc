@@ -10,6 +10,7 @@
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
+#include "host/ferryd/steps.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
 #include "host/move/slots_message.h"
@@ -92,6 +93,11 @@ class FerrydService final : public v1::Ferryd::Service {
                      grpc::ServerWriter<v1::WatchEvent>*) override;
   grpc::Status Decision(grpc::ServerContext*, const v1::DecisionRequest*,
                         v1::DecisionReply*) override;
+  grpc::Status Cut(grpc::ServerContext*,
+                   grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>*) override;
+  grpc::Status RestartPart(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>*) override;
 
  private:
   Daemon& daemon_;
@@ -269,6 +275,23 @@ grpc::Status FerrydService::Abort(grpc::ServerContext* context, const v1::AbortR
                                   v1::AbortReply*) {
   return answered(*context, [&](const std::string& from) {
     return abort_status(daemon_.abort(request->move_id(), from));
+  });
+}
+
+grpc::Status FerrydService::Cut(grpc::ServerContext* context,
+                                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) {
+  return answered(*context, [&](const std::string&) {
+    serve_cut(daemon_, host_, *stream);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FerrydService::RestartPart(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
+  return answered(*context, [&](const std::string&) {
+    serve_restart(daemon_, host_, *stream);
+    return grpc::Status::OK;
   });
 }
 

@@ -33,6 +33,14 @@ constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,     
                               &Stub::Restore,  &Stub::Commit,  &Stub::Abort,      &Stub::Decision,
                               &Stub::Probe,    &Stub::Letters, &Stub::MovedNames, &Stub::Attest};
 
+template <typename Step, typename Reply>
+using StepsOf =
+    std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> (Stub::*)(grpc::ClientContext*);
+
+constexpr std::tuple<StepsOf<v1::CutStep, v1::CutReply>,
+                     StepsOf<v1::RestartStep, v1::RestartStepReply>>
+    kConversations{&Stub::Cut, &Stub::RestartPart};
+
 }  // namespace
 
 struct Peer::Calls {
@@ -91,6 +99,42 @@ template grpc::Status Peer::try_call(const v1::CommitRequest&, v1::CommitReply*,
 template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::ProbeRequest&, v1::ProbeReply*, milliseconds);
+
+template <typename Step, typename Reply>
+class Peer::Talk final : public Conversation<Step, Reply> {
+ public:
+  Talk(const Peer& peer, StepsOf<Step, Reply> method)
+      : peer_(peer), stream_(((*peer.calls_->stub).*method)(&context_)) {}
+  ~Talk() override {
+    if (is_over_) return;
+    context_.TryCancel();
+    stream_->Finish();
+  }
+  Reply ask(const Step& step) override {
+    Reply reply;
+    if (!is_over_ && stream_->Write(step) && stream_->Read(&reply)) return reply;
+    if (is_over_) throw Failure(peer_.name() + " has given up before");
+    is_over_ = true;
+    const auto status = stream_->Finish();
+    peer_.throw_unless_ok(status);
+    throw Failure(
+        fmt::format("the ferryd of {} ({}) broke off; see its log", peer_.name_, peer_.target_));
+  }
+
+ private:
+  const Peer& peer_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<grpc::ClientReaderWriter<Step, Reply>> stream_;
+  bool is_over_ = false;
+};
+
+template <typename Step, typename Reply>
+std::unique_ptr<Conversation<Step, Reply>> Peer::converse() {
+  return std::make_unique<Talk<Step, Reply>>(*this, std::get<StepsOf<Step, Reply>>(kConversations));
+}
+
+template std::unique_ptr<Conversation<v1::CutStep, v1::CutReply>> Peer::converse();
+template std::unique_ptr<Conversation<v1::RestartStep, v1::RestartStepReply>> Peer::converse();
 
 grpc::Status Peer::watch(std::uint64_t move_id,
                          const std::function<void(const v1::WatchEvent&)>& handle,

@@ -17,6 +17,16 @@ class Credentials;
 
 inline constexpr std::uint16_t kFerrydPort = 4780;  // TCP
 
+// Steps that another host's ferryd carries out one after the other. It gives up what it has begun when this ends before
+// the last step.
+template <typename Step, typename Reply>
+class Conversation {
+ public:
+  virtual ~Conversation() = default;
+  // Throws Failure with the peer's one line, or that it does not answer; then no more steps follow.
+  virtual Reply ask(const Step& step) = 0;
+};
+
 // The ferryd of another host.
 class Peer {
  public:
@@ -45,6 +55,9 @@ class Peer {
   // Defined in peer.cc, for each method.
   template <typename Request, typename Reply>
   grpc::Status try_call(const Request& request, Reply* reply, std::chrono::milliseconds timeout);
+  // Begins the method that takes such steps. Lasts no longer than this object. Defined in peer.cc, for each method.
+  template <typename Step, typename Reply>
+  std::unique_ptr<Conversation<Step, Reply>> converse();
   // Gives `handle` each event of a move, until the peer has told all or `timeout` is over.
   grpc::Status watch(std::uint64_t move_id,
                      const std::function<void(const v1::WatchEvent&)>& handle,
@@ -52,6 +65,8 @@ class Peer {
 
  private:
   struct Calls;
+  template <typename Step, typename Reply>
+  class Talk;
 
   void throw_unless_ok(const grpc::Status& status) const;
   std::string why_unavailable() const;

@@ -97,7 +97,10 @@ std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const 
     group->need(programs, from);
   }
   directory_.met(request.source(), from);
-  for (const auto& partner : request.partners()) carrier_.met({partner.ferryd(), partner.host()});
+  for (const auto& partner : request.partners()) {
+    directory_.met(partner.ferryd(), partner.host());
+    carrier_.met({partner.ferryd(), partner.host()});
+  }
   auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
   auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
                                            accounts_, std::move(group), std::move(unit), request);

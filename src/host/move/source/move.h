@@ -130,7 +130,6 @@ class Move : public UnderWay {
   void in_group(const std::function<void()>& step);
   Clock::duration attempt(MoveMachine::Event event, const std::function<void()>& step);
   void check_here_and_there();
-  void need_closed(const std::vector<agent::ContextStatus>& contexts) const;
   std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   void await_peers();

@@ -114,7 +114,7 @@ void Move::check_here_and_there() {
   }
   if (options_.cut) {
     checked_ = std::make_shared<const v1::CheckRequest>(request);
-    return need_closed(contexts);
+    return;
   }
   v1::CheckReply reply;
   peer_.call(request, &reply, seconds(30));
@@ -126,32 +126,6 @@ void Move::check_here_and_there() {
   for (const auto& file : reply.missing_files()) {
     if (!files.contains(file)) continue;
     throw Failure(missing_file(peer_.name(), file, unit_.name()));
-  }
-}
-
-// Throws Failure unless all that the program's QPs are connected with is in the group. A checkpoint has both ends of a
-// connection, or none.
-void Move::need_closed(const std::vector<agent::ContextStatus>& contexts) const {
-  if (!partners_.devices().empty()) {
-    throw Failure(fmt::format(
-        "'{}' uses {}, a device of the kernel: only programs with Ferry's own devices have "
-        "checkpoints",
-        unit_.name(), printable(partners_.devices().begin()->first)));
-  }
-  std::set<port::Endpoint> inside;
-  for (const auto& program : group_->programs()) {
-    for (const auto& context : contexts_of(side_.control, program.processes)) {
-      for (const auto& qp : context.qps) inside.insert(qp.local);
-    }
-  }
-  for (const auto& context : contexts) {
-    for (const auto& qp : context.qps) {
-      if (qp.peer == port::Endpoint() || inside.contains(qp.peer)) continue;
-      throw Failure(fmt::format(
-          "QP 0x{:06x} of '{}' is connected with {}, which is not in the checkpoint; name "
-          "the program there as well",
-          qp.qpn, unit_.name(), to_string(qp.peer.address)));
-    }
   }
 }
 

@@ -31,12 +31,18 @@ void need_same_lengths(const std::vector<Cut::Part>& parts) {
 
 }  // namespace
 
-void Cut::freeze(std::size_t program, const std::function<void()>& need_open) {
+void Cut::freeze(std::size_t program, const NeedOpen& need_open) {
   std::unique_lock lock(mutex_);
-  frozen_.insert(program);
-  changed_.notify_all();
+  const bool is_last = frozen_.insert(program).second && frozen_.size() == programs_;
+  if (is_last) {
+    lock.unlock();
+    if (owner_.frozen) owner_.frozen(need_open);
+    lock.lock();
+    is_released_ = true;
+    changed_.notify_all();
+  }
   const auto until = std::chrono::steady_clock::now() + kFreezeLimit;
-  while (!changed_.wait_for(lock, kLook, [this] { return frozen_.size() == programs_; })) {
+  while (!changed_.wait_for(lock, kLook, [this] { return is_released_; })) {
     lock.unlock();
     need_open();
     lock.lock();
@@ -46,11 +52,11 @@ void Cut::freeze(std::size_t program, const std::function<void()>& need_open) {
   }
 }
 
-void Cut::join(std::size_t program, Part part, const std::function<void()>& need_open) {
+void Cut::join(std::size_t program, Part part, const NeedOpen& need_open) {
   need_open();
   std::unique_lock lock(mutex_);
   if (!is_over_) parts_.insert_or_assign(program, std::move(part));
-  if (!is_over_ && has_all()) carry_away(lock);
+  if (!is_over_ && has_all()) fill(lock);
   while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
     lock.unlock();
     std::string failure;
@@ -66,13 +72,12 @@ void Cut::join(std::size_t program, Part part, const std::function<void()>& need
   if (!failure_.empty()) throw Failure(failure_);
 }
 
-void Cut::carry_away(std::unique_lock<std::mutex>& lock) {
+void Cut::fill(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::string failure;
   try {
-    const auto all = parts();
-    need_same_lengths(all);
-    if (finish_) finish_(all);
+    need_same_lengths(parts());
+    if (owner_.dumped) owner_.dumped();
   } catch (const std::exception& thrown) {
     failure = thrown.what();
   }

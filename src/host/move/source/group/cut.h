@@ -33,37 +33,47 @@ class Cut {
     std::map<pid_t, std::uint64_t> processes;  // and their start_time()
     std::vector<WrittenFile> written;
   };
-  // Carries the images away, while all programs are frozen.
-  using Finish = std::function<void(const std::vector<Part>& parts)>;
+  // Throws when the group is given up.
+  using NeedOpen = std::function<void()>;
 
-  // `finish`: after it the programs end; empty: they go on at once, and the images stay. `programs`: of the group.
-  Cut(std::size_t programs, Finish finish) : programs_(programs), finish_(std::move(finish)) {}
+  // Whoever takes the checkpoint. Each is called once, by one of the programs, while all stand still, and may throw:
+  // then the group is given up.
+  struct Owner {
+    std::function<void(const NeedOpen& need_open)>
+        frozen;                    // all are frozen; when it returns they are dumped
+    std::function<void()> dumped;  // parts() are those of all; when it returns they go on, or end
+  };
+
+  // `programs`: of the group. `ends_programs`: they do not go on here.
+  Cut(std::size_t programs, bool ends_programs, Owner owner)
+      : programs_(programs), ends_programs_(ends_programs), owner_(std::move(owner)) {}
 
   // The program with this index is frozen, and not dumped yet. Returns when that holds for all: none is dumped while
-  // another one could still write to a file or a peer of it. Throws what `need_open` throws, which it does when the
-  // group is given up.
-  void freeze(std::size_t program, const std::function<void()>& need_open);
+  // another one could still write to a file or a peer of it. Throws what `need_open` throws, or the owner has.
+  void freeze(std::size_t program, const NeedOpen& need_open);
 
-  // The image of the program is complete. Returns when that holds for all, and `finish` has returned. That the group is
-  // given up has no effect any more once all have joined. Throws Failure to all of them, or to none.
-  void join(std::size_t program, Part part, const std::function<void()>& need_open);
+  // The image of the program is complete. Returns when that holds for all, and Owner::dumped has returned. That the
+  // group is given up has no effect any more once all have joined. Throws Failure to all of them, or to none.
+  void join(std::size_t program, Part part, const NeedOpen& need_open);
 
-  bool is_full() const;   // all have joined, and `finish` has not returned
+  bool is_full() const;   // all have joined, and Owner::dumped has not returned
   bool is_taken() const;  // it has
-  bool ends_programs() const { return finish_ != nullptr; }
-  std::vector<Part> parts() const;  // once it is taken: of all programs, in their order
+  bool ends_programs() const { return ends_programs_; }
+  std::vector<Part> parts() const;  // once it is full: of all programs, in their order
 
  private:
-  // These three with the mutex; carry_away() without it for as long as `finish` runs.
+  // These three with the mutex; fill() without it for as long as the owner is at work.
   bool has_all() const { return parts_.size() == programs_; }
-  void carry_away(std::unique_lock<std::mutex>& lock);
+  void fill(std::unique_lock<std::mutex>& lock);
   void end(const std::string& failure);
 
   const std::size_t programs_;
-  const Finish finish_;
+  const bool ends_programs_;
+  const Owner owner_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::set<std::size_t> frozen_;
+  bool is_released_ = false;  // they may be dumped
   std::map<std::size_t, Part> parts_;
   bool is_over_ = false;
   std::string failure_;  // when it is over: why it is not taken

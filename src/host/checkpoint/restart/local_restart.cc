@@ -1,0 +1,211 @@
+#include "host/checkpoint/restart/local_restart.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include "base/failure.h"
+#include "base/parallel.h"
+#include "ferry.pb.h"
+#include "host/checkpoint/own_folder.h"
+#include "host/image/image_stream.h"
+#include "host/journal/decision_log.h"
+#include "host/move/destination/arrivals.h"
+#include "host/move/slots_message.h"
+#include "host/peers/peer.h"
+#include "host/peers/this_host.h"
+#include "host/proc/addresses.h"
+#include "host/proc/process_tree.h"
+#include "host/units/obstacles.h"
+
+namespace ferry::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// True when this host has the addresses that the program had. Then it gets its places back, and its peers find it
+// there; in others it is found by the directory.
+bool is_at_home(const ContextSlots& context, const InterfaceAddresses& here) {
+  return std::all_of(context.slots.begin(), context.slots.end(), [&](const rnic::Slot& slot) {
+    return here.contains({context.netdev, slot.local.address});
+  });
+}
+
+// Waits until the program says that it goes on. Gives an empty string, or why it does not.
+std::string await_resumed(Arrival& arrival, Clock::time_point until) {
+  for (;;) {
+    const auto left = until - Clock::now();
+    const auto event =
+        arrival.next_event(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+    if (event && event->has_resumed()) return {};
+    if (event && event->failed().empty()) continue;
+    return fmt::format("'{}' is restored, and does not go on: {}", arrival.program(),
+                       event ? event->failed() : "no sign of it");
+  }
+}
+
+}  // namespace
+
+std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals) {
+  const auto runs = [&](const std::string& what) {
+    return fmt::format("'{}' still runs on {}, as {}:", printable(facts.check.program()), host.name,
+                       what);
+  };
+  const auto arrival = arrivals.find(facts.move_id);
+  if (arrival && !arrival->is_over()) {
+    return runs(arrival->root() == 0 ? "a restart" : fmt::format("process {}", arrival->root()));
+  }
+  if (facts.boot != stamp_now().boot) return {};
+  for (const auto& [pid, started] : facts.processes) {
+    if (start_time(pid) == started && is_alive(pid)) return runs(fmt::format("process {}", pid));
+  }
+  return {};
+}
+
+LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, Check check,
+                           store::Checkpoint checkpoint, const std::vector<std::uint32_t>& programs,
+                           std::vector<PeerRecord> hosts)
+    : host_(host),
+      arrivals_(arrivals),
+      check_(std::move(check)),
+      checkpoint_(std::move(checkpoint)),
+      hosts_(std::move(hosts)) {
+  const auto& all = checkpoint_.manifest().programs;
+  for (const auto number : programs) {
+    if (number >= all.size()) throw Failure("malformed request");
+    parts_.push_back({number, parse_facts(all[number].facts, all[number].name), nullptr});
+  }
+}
+
+LocalRestart::~LocalRestart() {
+  if (is_decided_) return;
+  for (const auto& part : parts_) {
+    if (part.arrival) part.arrival->abort("the restart is given up");
+  }
+}
+
+std::string LocalRestart::host() const {
+  return host_.name;
+}
+
+void LocalRestart::check() {
+  const std::string& id = checkpoint_.manifest().id;
+  for (const auto& part : parts_) {
+    auto request = part.facts.check;
+    if (const auto running = what_runs(host_, part.facts, arrivals_); !running.empty()) {
+      throw Failure(running + " end it before it is restarted");
+    }
+    if (request.version() != host_.version) {
+      throw Failure(fmt::format(
+          "checkpoint {} was made by Ferry {}, and {} has Ferry {}: restart it with that version",
+          id, printable(request.version()), host_.name, host_.version));
+    }
+    request.set_host("checkpoint " + id);
+    check_(request);
+    const auto missing = missing_files({request.files().begin(), request.files().end()});
+    if (!missing.empty()) {
+      throw Failure(missing_file(host_.name, missing.front(), request.program()));
+    }
+  }
+}
+
+v1::PrepareRequest LocalRestart::prepare_request(std::size_t index) const {
+  const Facts& facts = parts_[index].facts;
+  const auto here = addresses_of_interfaces();
+  v1::PrepareRequest request;
+  request.set_move_id(facts.move_id);
+  request.set_program(facts.check.program());
+  request.set_version(host_.version);
+  request.set_source(host_.address);
+  request.set_kind(facts.check.kind());
+  request.set_details(facts.check.details());
+  for (const auto& place : facts.places) {
+    request.add_inner_pids(place.inner_pid);
+    for (const auto& context : place.contexts) {
+      if (is_at_home(context, here)) to_message(context, request.add_kept());
+    }
+  }
+  for (const auto& host : hosts_) {
+    auto& partner = *request.add_partners();
+    partner.set_host(host.name);
+    partner.set_ferryd(host.address);
+  }
+  if (parts_.size() > 1) {
+    request.mutable_group()->set_id(parts_.front().facts.move_id);
+    request.mutable_group()->set_programs(static_cast<std::uint32_t>(parts_.size()));
+    request.mutable_group()->set_program(static_cast<std::uint32_t>(index));
+  }
+  return request;
+}
+
+void LocalRestart::send_image(const Part& part) const {
+  const Peer here(host_.address, host_.credentials, host_.name);
+  ImageSender sender(here.address(), arrivals_.image_port(), part.arrival->token(),
+                     host_.credentials, host_.name);
+  const auto& files = checkpoint_.manifest().programs[part.program].files;
+  checkpoint_.read_image(part.program, [&](std::size_t file, std::span<const std::byte> piece) {
+    sender.send_piece(files[file].name, files[file].mode, piece);
+  });
+  part.arrival->bind(part.facts.places);
+  sender.send({});
+}
+
+// The files that the programs write to, as long as they were. All are looked at before one is cut back.
+void LocalRestart::cut_back_files() {
+  std::vector<LaterFile> files;
+  for (const auto& part : parts_) {
+    for (const auto& written : part.facts.written) files.emplace_back(written);
+  }
+  for (const auto& file : files) {
+    if (auto kept = file.cut_back(".ferry-" + checkpoint_.manifest().id); !kept.empty()) {
+      kept_aside_.push_back(std::move(kept));
+    }
+  }
+}
+
+std::string LocalRestart::with_kept_aside(const std::string& failure) const {
+  std::string text;
+  for (const auto& file : kept_aside_) {
+    text += (text.empty() ? "; what was written after the checkpoint is in " : ", ") + file;
+  }
+  return failure + text;
+}
+
+std::vector<std::string> LocalRestart::restore() {
+  try {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].arrival = arrivals_.prepare_restart(prepare_request(i));
+    }
+    in_parallel(parts_, [&](const Part& part) { send_image(part); });
+    // CRIU looks at files when all is on this host, and nothing has begun.
+    cut_back_files();
+    in_parallel(parts_, [&](const Part& part) { part.arrival->restore(host_.limits.restore, {}); });
+  } catch (const std::exception& failure) {
+    for (const auto& part : parts_) {
+      if (part.arrival) part.arrival->abort(failure.what());
+    }
+    throw Failure(with_kept_aside(failure.what()));
+  }
+  return kept_aside_;
+}
+
+void LocalRestart::go_on() {
+  std::string reason;
+  if (parts_.front().arrival->commit(&reason) != Answer::kCommitted) {
+    throw Failure(with_kept_aside(reason));
+  }
+  is_decided_ = true;
+  std::string failures;
+  const auto until = Clock::now() + host_.limits.resume;
+  for (const auto& part : parts_) {
+    const std::string failure = await_resumed(*part.arrival, until);
+    if (!failure.empty()) failures += (failures.empty() ? "" : "; ") + failure;
+  }
+  if (!failures.empty()) throw Failure(with_kept_aside(failures));
+}
+
+}  // namespace ferry::host

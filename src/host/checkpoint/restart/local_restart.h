@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/checkpoint/facts.h"
+#include "host/checkpoint/restart/host_restart.h"
+#include "host/peers/messages.h"
+#include "host/peers/peer_record.h"
+#include "store/checkpoint.h"
+
+namespace ferry::host {
+
+class Arrival;
+class Arrivals;
+struct ThisHost;
+
+// "'p' still runs on h1, as process 17:", if a program does of which `facts` are; empty: nothing of it runs.
+std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals);
+
+// Restores programs of a checkpoint on this host, as arrivals of one group.
+class LocalRestart final : public HostRestart {
+ public:
+  // What a move's destination looks at. Throws Failure.
+  using Check = std::function<void(const v1::CheckRequest& request)>;
+
+  // `programs`: of the checkpoint, by their numbers. `hosts`: where others of it go on. Throws Failure.
+  LocalRestart(const ThisHost& host, Arrivals& arrivals, Check check, store::Checkpoint checkpoint,
+               const std::vector<std::uint32_t>& programs, std::vector<PeerRecord> hosts);
+  ~LocalRestart() override;
+
+  void check() override;
+  std::vector<std::string> restore() override;
+  void go_on() override;
+  std::string host() const override;
+
+ private:
+  struct Part {
+    std::size_t program;  // its number
+    Facts facts;
+    std::shared_ptr<Arrival> arrival;
+  };
+
+  v1::PrepareRequest prepare_request(std::size_t index) const;
+  void send_image(const Part& part) const;
+  void cut_back_files();
+  // `failure`, and where the ends of files are that were cut back.
+  std::string with_kept_aside(const std::string& failure) const;
+
+  const ThisHost& host_;
+  Arrivals& arrivals_;
+  const Check check_;
+  const store::Checkpoint checkpoint_;
+  const std::vector<PeerRecord> hosts_;
+  std::vector<Part> parts_;
+  std::vector<std::string> kept_aside_;
+  bool is_decided_ = false;
+};
+
+}  // namespace ferry::host

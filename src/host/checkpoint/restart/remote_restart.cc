@@ -1,0 +1,57 @@
+#include "host/checkpoint/restart/remote_restart.h"
+
+#include "ferry.pb.h"
+#include "host/peers/this_host.h"
+
+namespace ferry::host {
+namespace {
+
+v1::RestartStep restart_step(v1::RestartStep::Kind kind) {
+  v1::RestartStep step;
+  step.set_kind(kind);
+  return step;
+}
+
+}  // namespace
+
+RemoteRestart::RemoteRestart(const ThisHost& host, const std::string& to,
+                             const std::string& identity)
+    : peer_(to, host.credentials, identity),
+      steps_(peer_.converse<v1::RestartStep, v1::RestartStepReply>()),
+      first_(std::make_unique<v1::RestartStep>(restart_step(v1::RestartStep::CHECK))) {
+  host_ = steps_->ask(restart_step(v1::RestartStep::LOOK)).host();
+}
+
+std::string RemoteRestart::what_runs(const std::vector<std::string>& facts) {
+  auto step = restart_step(v1::RestartStep::LOOK);
+  for (const auto& each : facts) step.add_facts(each);
+  return steps_->ask(step).running();
+}
+
+void RemoteRestart::set_programs(const std::string& directory, const std::string& id,
+                                 const std::vector<std::uint32_t>& programs,
+                                 const std::vector<PeerRecord>& hosts) {
+  first_->set_directory(directory);
+  first_->set_id(id);
+  for (const auto program : programs) first_->add_programs(program);
+  for (const auto& host : hosts) {
+    auto& partner = *first_->add_hosts();
+    partner.set_host(host.name);
+    partner.set_ferryd(host.address);
+  }
+}
+
+void RemoteRestart::check() {
+  steps_->ask(*first_);
+}
+
+std::vector<std::string> RemoteRestart::restore() {
+  const auto reply = steps_->ask(restart_step(v1::RestartStep::RESTORE));
+  return {reply.kept_aside().begin(), reply.kept_aside().end()};
+}
+
+void RemoteRestart::go_on() {
+  steps_->ask(restart_step(v1::RestartStep::GO_ON));
+}
+
+}  // namespace ferry::host

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/checkpoint/restart/host_restart.h"
+#include "host/peers/peer.h"
+#include "host/peers/peer_record.h"
+
+namespace ferry::host {
+
+struct ThisHost;
+
+// The programs of a checkpoint that go on on another host: its ferryd takes the steps, with a LocalRestart.
+class RemoteRestart final : public HostRestart {
+ public:
+  // `to`, `identity`: as Peer has them. Throws Failure when it is not there.
+  RemoteRestart(const ThisHost& host, const std::string& to, const std::string& identity = {});
+
+  // Which of these programs runs there, in the words of host::what_runs(); empty: none. `facts`: as in the manifest.
+  std::string what_runs(const std::vector<std::string>& facts);
+  // What LocalRestart's constructor gets; before check().
+  void set_programs(const std::string& directory, const std::string& id,
+                    const std::vector<std::uint32_t>& programs,
+                    const std::vector<PeerRecord>& hosts);
+
+  void check() override;
+  std::vector<std::string> restore() override;
+  void go_on() override;
+  std::string host() const override { return host_; }
+  PeerRecord record() const { return {peer_.target(), host_}; }
+
+ private:
+  Peer peer_;
+  const std::unique_ptr<Conversation<v1::RestartStep, v1::RestartStepReply>> steps_;
+  std::string host_;  // its own name
+  const std::unique_ptr<v1::RestartStep> first_;
+};
+
+}  // namespace ferry::host

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "host/checkpoint/restart/local_restart.h"
+#include "host/peers/messages.h"
+#include "store/checkpoint.h"
+
+namespace ferry::host {
+
+class Directory;
+
+// Restores all programs of the checkpoint, which is in the store `directory`, and lets them go on together: here, and
+// on other hosts by their ferryds. `places`: where they may have gone on before. Throws Failure: then none of them
+// runs, unless the line says otherwise. The files that were cut back stay so; what was behind is in FILE.ferry-ID.
+v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Directory& places,
+                                   const LocalRestart::Check& check, const std::string& directory,
+                                   store::Checkpoint checkpoint, const v1::RestartRequest& request);
+
+}  // namespace ferry::host

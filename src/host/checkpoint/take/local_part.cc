@@ -1,0 +1,165 @@
+#include "host/checkpoint/take/local_part.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/failure.h"
+#include "base/parallel.h"
+#include "base/unique_fd.h"
+#include "host/checkpoint/facts.h"
+#include "host/move/source/departures.h"
+#include "host/peers/this_host.h"
+#include "store/new_images.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::size_t kPiece = 1 << 20;         // bytes that are read at once
+constexpr std::chrono::milliseconds kLook{20};  // between looks whether the group is given up
+
+void write_file(store::ImageWriter& writer, const ImageFile& file) {
+  const UniqueFd open(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!open || ::fstat(open.get(), &facts) != 0) {
+    throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+  }
+  writer.begin_file(file.name, facts.st_mode & 0777);
+  std::vector<std::byte> buffer(kPiece);
+  for (;;) {
+    const ssize_t size = ::read(open.get(), buffer.data(), buffer.size());
+    if (size == 0) return;
+    if (size < 0) throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+    writer.write(std::span(buffer).first(static_cast<std::size_t>(size)));
+  }
+}
+
+}  // namespace
+
+LocalPart::LocalPart(const ThisHost& host, Departures& departures, ControlServer& control,
+                     uid_t user, std::vector<MoveGroup::Program> programs, bool stop)
+    : host_(host),
+      departures_(departures),
+      control_(control),
+      user_(user),
+      programs_(std::move(programs)),
+      cut_(std::make_shared<Cut>(programs_.size(), stop, owner())) {}
+
+LocalPart::~LocalPart() {
+  {
+    std::lock_guard lock(mutex_);
+    is_given_up_ = true;
+    changed_.notify_all();
+  }
+  if (run_.valid()) run_.wait();
+  std::error_code ignored;
+  for (const auto& part : cut_->parts()) std::filesystem::remove_all(part.images, ignored);
+}
+
+std::string LocalPart::host() const {
+  return host_.name;
+}
+
+std::vector<Connection> LocalPart::connections() {
+  return connections_of(control_, programs_);
+}
+
+Cut::Owner LocalPart::owner() {
+  const auto frozen = [this](const Cut::NeedOpen& need_open) {
+    reach(Stage::kFrozen);
+    std::unique_lock lock(mutex_);
+    const auto may_go_on = [this] { return is_given_up_ || allowed_ >= Stage::kDumped; };
+    while (!changed_.wait_for(lock, kLook, may_go_on)) {
+      lock.unlock();
+      need_open();
+      lock.lock();
+    }
+    if (is_given_up_) throw Failure("the checkpoint is given up");
+  };
+  const auto dumped = [this] {
+    reach(Stage::kDumped);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_given_up_ || allowed_ >= Stage::kOver; });
+    if (allowed_ < Stage::kOver) throw Failure("the checkpoint is given up");
+  };
+  return {frozen, dumped};
+}
+
+void LocalPart::freeze() {
+  run_ = std::async(std::launch::async, [this] { run(); });
+  await(Stage::kFrozen);
+}
+
+void LocalPart::run() {
+  MoveOptions options;
+  options.cut = cut_;
+  try {
+    standstill_ms_ = departures_.checkpoint(user_, programs_, host_.address, options);
+  } catch (const std::exception& failure) {
+    failure_ = failure.what();
+  }
+  reach(Stage::kOver);
+}
+
+void LocalPart::reach(Stage stage) {
+  std::lock_guard lock(mutex_);
+  reached_ = stage;
+  changed_.notify_all();
+}
+
+void LocalPart::await(Stage stage) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return reached_ >= stage; });
+  if (reached_ == Stage::kOver && !failure_.empty()) throw Failure(failure_);
+}
+
+void LocalPart::allow(Stage stage) {
+  std::lock_guard lock(mutex_);
+  allowed_ = stage;
+  changed_.notify_all();
+}
+
+void LocalPart::dump() {
+  allow(Stage::kDumped);
+  await(Stage::kDumped);
+}
+
+double LocalPart::end() {
+  allow(Stage::kOver);
+  await(Stage::kOver);
+  return standstill_ms_;
+}
+
+// The images of all programs side by side.
+std::vector<store::Program> LocalPart::store(const std::string& directory, const std::string& id,
+                                             std::uint32_t first) {
+  struct Job {
+    const Cut::Part& part;
+    store::ImageWriter& writer;
+    store::Program& program;
+  };
+  const auto parts = cut_->parts();
+  store::NewImages images(directory, id, first);
+  std::vector<store::Program> programs(parts.size());
+  std::vector<Job> jobs;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    programs[i].name = parts[i].program;
+    programs[i].host = host_.name;
+    programs[i].facts = to_json(facts_of(parts[i], host_.address));
+    jobs.push_back({parts[i], images.add(), programs[i]});
+  }
+  in_parallel(jobs, [](const Job& job) {
+    for (const auto& file : job.part.files) write_file(job.writer, file);
+    job.writer.end(&job.program);
+  });
+  return programs;
+}
+
+}  // namespace ferry::host

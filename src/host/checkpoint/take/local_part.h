@@ -1,0 +1,64 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/checkpoint/take/host_part.h"
+#include "host/move/source/group/cut.h"
+
+namespace ferry::host {
+
+class Departures;
+struct ThisHost;
+
+// The programs of this host in a checkpoint: a move that is given up after its dump. It runs in a thread of its own,
+// and waits in its Cut for each step.
+class LocalPart final : public HostPart {
+ public:
+  LocalPart(const ThisHost& host, Departures& departures, ControlServer& control, uid_t user,
+            std::vector<MoveGroup::Program> programs, bool stop);
+  ~LocalPart() override;
+
+  std::string host() const override;
+  std::size_t programs() const override { return programs_.size(); }
+  std::vector<Connection> connections() override;
+  void freeze() override;
+  void dump() override;
+  double end() override;
+  std::vector<store::Program> store(const std::string& directory, const std::string& id,
+                                    std::uint32_t first) override;
+
+ private:
+  enum class Stage { kRunning, kFrozen, kDumped, kOver };
+
+  Cut::Owner owner();
+  void run();
+  void reach(Stage stage);
+  // Returns when the programs have come to this stage. Throws Failure when they go on without that.
+  void await(Stage stage);
+  void allow(Stage stage);
+
+  const ThisHost& host_;
+  Departures& departures_;
+  ControlServer& control_;
+  const uid_t user_;
+  const std::vector<MoveGroup::Program> programs_;
+  const std::shared_ptr<Cut> cut_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Stage reached_ = Stage::kRunning;
+  Stage allowed_ = Stage::kFrozen;  // the last one that the programs may come to
+  bool is_given_up_ = false;
+  std::string failure_;
+  double standstill_ms_ = 0;
+  std::future<void> run_;
+};
+
+}  // namespace ferry::host

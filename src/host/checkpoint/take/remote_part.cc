@@ -1,0 +1,90 @@
+#include "host/checkpoint/take/remote_part.h"
+
+#include <fmt/core.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "base/failure.h"
+#include "base/json_text.h"
+#include "ferry.pb.h"
+#include "host/peers/this_host.h"
+
+namespace ferry::host {
+namespace {
+
+Connection::End from_message(const v1::Connection::End& message) {
+  return {message.address(), static_cast<std::uint16_t>(message.port())};
+}
+
+v1::CutStep step_of(v1::CutStep::Kind kind) {
+  v1::CutStep step;
+  step.set_kind(kind);
+  return step;
+}
+
+}  // namespace
+
+RemotePart::RemotePart(const ThisHost& host, const std::string& to,
+                       std::vector<std::string> programs, bool stop)
+    : peer_(to, host.credentials),
+      version_(host.version),
+      programs_(std::move(programs)),
+      stop_(stop),
+      host_(peer_.name()),
+      steps_(peer_.converse<v1::CutStep, v1::CutReply>()) {}
+
+std::vector<Connection> RemotePart::connections() {
+  v1::CutStep step = step_of(v1::CutStep::LOOK);
+  for (const auto& program : programs_) step.add_programs(program);
+  step.set_stop(stop_);
+  const auto reply = steps_->ask(step);
+  if (reply.version() != version_) {
+    throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both",
+                              peer_.name(), printable(reply.version()), version_));
+  }
+  host_ = reply.host();
+  std::vector<Connection> connections;
+  for (const auto& one : reply.connections()) {
+    connections.push_back(
+        {one.program(), one.qpn(), from_message(one.local()), from_message(one.peer())});
+  }
+  return connections;
+}
+
+void RemotePart::freeze() {
+  steps_->ask(step_of(v1::CutStep::FREEZE));
+}
+
+void RemotePart::dump() {
+  steps_->ask(step_of(v1::CutStep::DUMP));
+}
+
+double RemotePart::end() {
+  return steps_->ask(step_of(v1::CutStep::END)).standstill_ms();
+}
+
+std::vector<store::Program> RemotePart::store(const std::string& directory, const std::string& id,
+                                              std::uint32_t first) {
+  v1::CutStep step = step_of(v1::CutStep::STORE);
+  step.set_directory(directory);
+  step.set_id(id);
+  step.set_first(first);
+  const auto reply = steps_->ask(step);
+  std::vector<store::Program> programs;
+  try {
+    for (const auto& text : reply.programs()) {
+      programs.push_back(store::parse_program(json_of(text)));
+      if (programs.back().host != host_) throw Failure("a program of another host");
+    }
+  } catch (const std::exception& failure) {
+    throw Failure(
+        fmt::format("{} gave a malformed answer: {}", peer_.name(), one_line(failure.what())));
+  }
+  if (programs.size() != programs_.size()) {
+    throw Failure(peer_.name() + " gave a malformed answer: images of other programs");
+  }
+  return programs;
+}
+
+}  // namespace ferry::host

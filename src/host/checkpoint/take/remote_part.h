@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/checkpoint/take/host_part.h"
+#include "host/peers/peer.h"
+
+namespace ferry::host {
+
+class Credentials;
+struct ThisHost;
+
+// The programs of another host in a checkpoint: its ferryd takes the steps, with a LocalPart.
+class RemotePart final : public HostPart {
+ public:
+  // `to`: as Peer has it. `programs`: their names there.
+  RemotePart(const ThisHost& host, const std::string& to, std::vector<std::string> programs,
+             bool stop);
+
+  std::string host() const override { return host_; }
+  std::size_t programs() const override { return programs_.size(); }
+  std::vector<Connection> connections() override;
+  void freeze() override;
+  void dump() override;
+  double end() override;
+  std::vector<store::Program> store(const std::string& directory, const std::string& id,
+                                    std::uint32_t first) override;
+
+ private:
+  Peer peer_;
+  const std::string version_;  // of both
+  const std::vector<std::string> programs_;
+  const bool stop_;
+  std::string host_;  // its own name, once it has said it
+  const std::unique_ptr<Conversation<v1::CutStep, v1::CutReply>> steps_;
+};
+
+}  // namespace ferry::host

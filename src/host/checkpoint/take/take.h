@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "host/checkpoint/take/host_part.h"
+#include "host/peers/messages.h"
+
+namespace ferry::host {
+
+struct ThisHost;
+
+// Takes a checkpoint of the programs of all parts, at one moment, and puts it into the store. Throws Failure: then all
+// programs go on, and the store has what it had, unless the line says otherwise.
+v1::CheckpointReport take_checkpoint(const ThisHost& host,
+                                     std::vector<std::unique_ptr<HostPart>> parts,
+                                     const v1::CheckpointRequest& request);
+
+}  // namespace ferry::host

@@ -1,0 +1,124 @@
+#include "host/ferryd/steps.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/failure.h"
+#include "base/json_text.h"
+#include "ferry.grpc.pb.h"
+#include "host/checkpoint/own_folder.h"
+#include "host/checkpoint/restart/local_restart.h"
+#include "host/checkpoint/take/local_part.h"
+#include "host/ferryd/daemon.h"
+#include "host/peers/this_host.h"
+
+namespace ferry::host {
+namespace {
+
+void to_message(const Connection::End& end, v1::Connection::End* message) {
+  message->set_address(end.address);
+  message->set_port(end.port);
+}
+
+void add(const std::vector<Connection>& connections, v1::CutReply* reply) {
+  for (const auto& one : connections) {
+    auto& message = *reply->add_connections();
+    message.set_program(one.program);
+    message.set_qpn(one.qpn);
+    to_message(one.local, message.mutable_local());
+    to_message(one.peer, message.mutable_peer());
+  }
+}
+
+// Each step comes once, behind the one that it needs.
+class StepOrder {
+ public:
+  // `before`: the step that it needs; -1: none. Throws Failure.
+  void need(int step, int before) {
+    if (before >= 0 && !done_.contains(before))
+      throw Failure("malformed request: a step is missing");
+    if (!done_.insert(step).second) throw Failure("malformed request: a step comes twice");
+  }
+
+ private:
+  std::set<int> done_;
+};
+
+}  // namespace
+
+void serve_cut(Daemon& daemon, const ThisHost& host,
+               grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
+  std::unique_ptr<LocalPart> part;
+  StepOrder order;
+  for (v1::CutStep step; stream.Read(&step);) {
+    v1::CutReply reply;
+    switch (step.kind()) {
+      case v1::CutStep::LOOK:
+        order.need(step.kind(), -1);
+        part = daemon.cut_part({step.programs().begin(), step.programs().end()}, step.stop());
+        reply.set_host(host.name);
+        reply.set_version(host.version);
+        add(part->connections(), &reply);
+        break;
+      case v1::CutStep::FREEZE:
+        order.need(step.kind(), v1::CutStep::LOOK);
+        part->freeze();
+        break;
+      case v1::CutStep::DUMP:
+        order.need(step.kind(), v1::CutStep::FREEZE);
+        part->dump();
+        break;
+      case v1::CutStep::STORE:
+        order.need(step.kind(), v1::CutStep::DUMP);
+        for (const auto& program :
+             part->store(need_own_folder(step.directory()), step.id(), step.first())) {
+          reply.add_programs(json_text(to_json(program)));
+        }
+        break;
+      case v1::CutStep::END:
+        order.need(step.kind(), v1::CutStep::DUMP);
+        reply.set_standstill_ms(part->end());
+        break;
+      default: throw Failure("malformed request");
+    }
+    if (!stream.Write(reply)) return;
+  }
+}
+
+void serve_restart(Daemon& daemon, const ThisHost& host,
+                   grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream) {
+  std::unique_ptr<LocalRestart> part;
+  StepOrder order;
+  for (v1::RestartStep step; stream.Read(&step);) {
+    v1::RestartStepReply reply;
+    reply.set_host(host.name);
+    switch (step.kind()) {
+      case v1::RestartStep::LOOK:
+        reply.set_running(daemon.what_runs({step.facts().begin(), step.facts().end()}));
+        break;
+      case v1::RestartStep::CHECK: {
+        order.need(step.kind(), -1);
+        std::vector<PeerRecord> hosts;
+        for (const auto& each : step.hosts()) hosts.push_back({each.ferryd(), each.host()});
+        part = daemon.restart_part(step.directory(), step.id(),
+                                   {step.programs().begin(), step.programs().end()}, hosts);
+        part->check();
+        break;
+      }
+      case v1::RestartStep::RESTORE:
+        order.need(step.kind(), v1::RestartStep::CHECK);
+        for (auto& file : part->restore()) reply.add_kept_aside(std::move(file));
+        break;
+      case v1::RestartStep::GO_ON:
+        order.need(step.kind(), v1::RestartStep::RESTORE);
+        part->go_on();
+        break;
+      default: throw Failure("malformed request");
+    }
+    if (!stream.Write(reply)) return;
+  }
+}
+
+}  // namespace ferry::host

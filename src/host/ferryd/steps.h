@@ -1,0 +1,21 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include "host/peers/messages.h"
+
+// What another host's ferryd, which takes a checkpoint or restarts one, has this ferryd do step by step (ferry.proto).
+namespace ferry::host {
+
+class Daemon;
+struct ThisHost;
+
+// Return when the stream has ended; what the steps have begun by then is given up, unless the last one is done. Throw
+// Failure.
+void serve_cut(Daemon& daemon, const ThisHost& host,
+               grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream);
+void serve_restart(Daemon& daemon, const ThisHost& host,
+                   grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream);
+
+}  // namespace ferry::host

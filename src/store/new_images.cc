@@ -1,0 +1,32 @@
+#include "store/new_images.h"
+
+#include <fmt/core.h>
+
+#include "base/failure.h"
+#include "store/files.h"
+#include "store/store.h"
+
+namespace ferry::store {
+namespace {
+
+std::string need_id(const std::string& id) {
+  if (!is_id(id)) throw Failure("'" + printable(id) + "' is no id of a checkpoint");
+  return id;
+}
+
+}  // namespace
+
+NewImages::NewImages(const std::string& directory, const std::string& id, std::size_t first,
+                     std::uint64_t shard_bytes)
+    : path_(partial_path(directory, need_id(id))),
+      first_(first),
+      shard_bytes_(shard_bytes),
+      folder_(open_folder(path_)) {}
+
+ImageWriter& NewImages::add() {
+  images_.push_back(std::make_unique<ImageWriter>(
+      folder_, path_, fmt::format("{:04}", first_ + images_.size()), shard_bytes_));
+  return *images_.back();
+}
+
+}  // namespace ferry::store
