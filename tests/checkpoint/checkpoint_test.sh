@@ -91,7 +91,7 @@ group_stopped() {
   for pid in $(pids s); do await "process $pid has ended" no_process "$pid"; done
   first=$(latest)
   on h1 "$ferry" restart /tmp/store --json >"$work/out" || fail "restart: $(<"$work/out")"
-  jq -e --arg id "$first" '.id == $id and .host == "h1" and .programs == ["stream_check", "stream_check"] and
+  jq -e --arg id "$first" '.id == $id and .hosts == ["h1", "h1"] and .programs == ["stream_check", "stream_check"] and
     .kept_aside == []' "$work/out" >/dev/null || fail "the report of a restart: $(<"$work/out")"
   await 'the job goes on' sends
   checkpoint s --stop --keep 1

@@ -74,6 +74,7 @@ remove_lab() { # [STATUS]
   exit "$status"
 }
 
+# use_lab NAME HOSTS PROGRAM...: with `shares` set, all hosts have one folder at /srv.
 use_lab() {
   local program
   ((EUID == 0)) || { echo 'skipped: the lab needs root'; exit 77; }
@@ -86,6 +87,10 @@ use_lab() {
   trap remove_lab EXIT
   trap 'exit 143' TERM
   trap 'exit 130' INT
+  if [[ -n ${shares:-} ]]; then
+    export FERRY_LAB_SHARED=$work/shared
+    mkdir -m 700 "$FERRY_LAB_SHARED"
+  fi
   "$lab" down
   "$lab" up "$hosts"
 }

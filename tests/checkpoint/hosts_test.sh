@@ -1,0 +1,223 @@
+#!/bin/bash
+# Takes checkpoints of containers on several hosts, which have connections of RDMA and of TCP with each other, and starts
+# them again, there and on other hosts. The store is in a folder that all hosts share. Needs root.
+#
+#   hosts_test.sh [GROUP...]     groups: pair refused killed mpich (default: all)
+# shellcheck source=tests/programs/lib.sh
+source "$(dirname "$0")/../programs/lib.sh"
+# shellcheck source=tests/programs/mpi.sh
+source "$(dirname "$0")/../programs/mpi.sh"
+
+## a pair: stream_check in a container on each of two hosts
+
+# begin MESSAGES [OPTION...]: `server` on h1, `client` on h2.
+begin() {
+  store=/srv/$group
+  on h1 mkdir -m 700 "$store"
+  start h1 server "$FERRY_BIN/stream_check" --json --listen 18700
+  await_listen h1 server 18700
+  start h2 client "$FERRY_BIN/stream_check" "$(address_of h1 server)" --port 18700 --json --events --qps 2 \
+    --size 4096 --messages "$1" --rate 1000 "${@:2}"
+  await 'the client sends' goes_on h2 client
+}
+packets() { # HOST CONTAINER
+  on "$1" "$ferry" ps --json | jq --arg name "$2" \
+    '[.programs[] | select(.container == $name) | .devices[].qps[].received_packets] | add // 0'
+}
+goes_on() { # HOST CONTAINER
+  local before
+  before=$(packets "$@") && sleep 0.1 && (($(packets "$@") > before))
+}
+
+# checkpoint_of HOST ARGUMENT...: taken by that host's ferryd.
+checkpoint_of() { on "$1" "$ferry" checkpoint "${@:2}" --to "$store" >"$work/out" 2>&1 || fail "$(<"$work/out")"; }
+# restart_from HOST ARGUMENT...
+restart_from() { on "$1" "$ferry" restart "$store" "${@:2}" >"$work/out" 2>&1 || fail "restart: $(<"$work/out")"; }
+
+# gone HOST CONTAINER: it ends, and the lab forgets it there, which would take that one for the one that goes on.
+gone() {
+  await "$2 on $1 has ended" container_ended "$@"
+  on "$1" rm -r "/run/ferry/containers/$2"
+}
+container_ended() { on "$1" test -e "/run/ferry/containers/$2/exit"; }
+# kill_container HOST CONTAINER: it may have ended by itself, because others have.
+kill_container() {
+  local pid
+  pid=$(on "$1" jq .pid "/run/ferry/containers/$2/config.json")
+  if ((pid > 0)); then
+    kill -KILL "$pid" 2>/dev/null || true
+    await "process $pid has ended" no_process "$pid"
+  fi
+  gone "$@"
+}
+
+# ends_well CONTAINER: stream_check has lost nothing.
+ends_well() {
+  "$lab" wait "$1" --timeout 120 >"$work/report" || fail "$1 ended with $?: $(<"$work/report")"
+  jq -e '.messages_lost == 0 and .messages_duplicated == 0 and .messages_corrupted == 0' "$work/report" >/dev/null ||
+    fail "$1: $(<"$work/report")"
+}
+
+# They go on after a checkpoint, from it where they were, on two other hosts, and on one.
+group_pair() {
+  begin 3000
+  checkpoint_of h1 server client@h2
+  says "$work/out" '^checkpoint [0-9a-f]{16} of server on h1; client on h2: standstill' || fail "$(<"$work/out")"
+  await 'the client goes on' goes_on h2 client
+  fails "still runs on h[12], as process [0-9]+: end it" on h3 "$ferry" restart "$store" --on h3,h4
+  kill_container h2 client
+  kill_container h1 server
+  restart_from h1
+  says "$work/out" '^checkpoint [0-9a-f]{16} goes on: server on h1; client on h2' || fail "$(<"$work/out")"
+  await 'the client goes on' goes_on h2 client
+
+  checkpoint_of h2 server@h1 client --stop --keep 1
+  gone h1 server
+  gone h2 client
+  [[ $(on h1 "$ferry" checkpoints "$store" --json | jq '.checkpoints | length') == 1 ]] || fail '--keep 1 keeps more'
+  restart_from h1 --map h1=h3 --map h2=h4
+  says "$work/out" 'server on h3' && says "$work/out" 'client on h4' || fail "$(<"$work/out")"
+  await 'the client goes on, on h4' goes_on h4 client
+  # h1 and h2 say that nothing runs there: h3 is known by the directory only.
+  fails "still runs on h[34], as process [0-9]+: end it" on h1 "$ferry" restart "$store"
+
+  checkpoint_of h1 server@h3 client@h4 --stop
+  gone h3 server
+  gone h4 client
+  restart_from h1 --on h2
+  says "$work/out" 'goes on: (server, client|client, server) on h2' || fail "$(<"$work/out")"
+  ends_well server
+  ends_well client
+  ok 'containers on two hosts go on from their checkpoints, on others and on one'
+}
+
+group_refused() {
+  local there
+  begin 1000000
+  fails "QP 0x[0-9a-f]+ of 'server' is connected with [0-9.]+, which is not in the checkpoint" \
+    on h1 "$ferry" checkpoint server --to "$store"
+  fails "h2: there is no program 'nobody'" on h1 "$ferry" checkpoint server nobody@h2 --to "$store"
+  fails "there is no ferryd on h9|cannot find h9|h9" on h1 "$ferry" checkpoint server client@h9 --to "$store"
+  # A folder of the same name that is another one on the other host.
+  on h1 mkdir -m 700 /tmp/own
+  fails 'h2: cannot read /tmp/own' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
+  on h2 mkdir -m 700 /tmp/own
+  fails 'h2: cannot read /tmp/own/[0-9a-f]+\.partial' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
+  on h1 test -z "$(on h1 ls /tmp/own)" || fail "what is not complete is left: $(on h1 ls -R /tmp/own)"
+  await 'the client goes on' goes_on h2 client
+  # The TCP connection of a third one, with a ferryd.
+  # shellcheck disable=SC2016 # expanded there
+  "$lab" run h1 third -d -- nice "$ferry" run --netdev rdma0 -- bash -c 'exec 3<>/dev/tcp/10.77.0.2/4780; exec "$@"' \
+    bash "$FERRY_BIN/stream_check" --listen 18701
+  await_listen h1 third 18701
+  fails "'third' has a TCP connection from [0-9.]+, port [0-9]+, to 10\.77\.0\.2, port 4780, which is not in" \
+    on h1 "$ferry" checkpoint server client@h2 third --to "$store"
+  kill_container h1 third
+
+  checkpoint_of h1 server client@h2
+  kill_container h1 server
+  kill_container h2 client
+  fails 'no program of checkpoint [0-9a-f]+ ran on h3' on h1 "$ferry" restart "$store" --map h3=h4
+  fails -- '--on names a host twice' on h1 "$ferry" restart "$store" --on h3,h3
+  fails -- '--map is OLD=NEW' on h1 "$ferry" restart "$store" --map h3
+  # A host that cannot be asked may run them yet.
+  kill_ferryd h2
+  fails "h2 does not say whether 'client' still runs there .*--force" on h1 "$ferry" restart "$store" --on h3,h4
+  restart_from h1 --on h3,h4 --force
+  start_ferryd h2
+  await 'the ferryd of h2 answers' answers h2
+  await 'the programs go on' pair_goes_on
+  there=$(name_on h4)
+  kill_container h3 "$(name_on h3)"
+  kill_container h4 "$there"
+  ok 'what cannot be is refused, and programs go on'
+}
+name_on() { on "$1" "$ferry" ps --json | jq -r '.programs[0].container'; }
+pair_goes_on() { goes_on h3 "$(name_on h3)"; }
+
+# One of the ferryds is killed while the programs of one host stand still and those of the other are being stopped. All
+# go on; so does the next ferryd.
+group_killed() {
+  local victim
+  begin 1000000
+  # shellcheck disable=SC2016 # expanded by the script
+  script /tmp/held-dump '[ "$1" = dump ] && {
+      touch /tmp/dumping
+      until [ -e /tmp/dump-now ]; do sleep 0.02; done
+    }
+    exec /opt/ferry/bin/criu "$@"' h2
+  for victim in h1 h2; do
+    on h2 rm -f /tmp/dumping /tmp/dump-now
+    ferryd_with h2 --criu /tmp/held-dump
+    await 'the client is known to the ferryd of h2' goes_on h2 client
+    on h1 "$ferry" checkpoint server client@h2 --to "$store" >"$work/out" 2>&1 &
+    await "h2 is about to dump" on h2 test -e /tmp/dumping
+    await 'the server stands still' stands_still h1 server
+    kill_ferryd "$victim"
+    wait $! && fail "it was too late to kill ferryd: $(<"$work/out")"
+    on h2 touch /tmp/dump-now
+    start_ferryd "$victim"
+    await "the ferryd of $victim answers" answers "$victim"
+    await 'the client goes on' goes_on h2 client
+    await 'the server goes on' goes_on h1 server
+    on h1 "$ferry" checkpoints "$store" --json | jq -e 'all(.checkpoints[]; .complete | not)' >/dev/null ||
+      fail 'what was not complete is taken for complete'
+    restart_ferryd h2
+    await 'the client is known to the ferryd of h2' goes_on h2 client
+  done
+  checkpoint_of h1 server client@h2
+  kill_container h1 server
+  kill_container h2 client
+  restart_from h2
+  await 'the client goes on' goes_on h2 client
+  kill_container h1 server
+  kill_container h2 client
+  ok 'programs go on when a ferryd of theirs is killed'
+}
+stands_still() { ! goes_on "$@"; }
+
+## a job: four ranks of MPI, each with its proxy in a container of its own; the launcher is in that of rank 0
+
+rank_container() { # HOST NAME CMD...
+  "$lab" run "$1" "$2" -d -- env -C /tmp "${@:3}"
+}
+is_told() { on h1 test -e "$told/$1"; }
+rounds() { "$lab" logs rank0 2>/dev/null | grep -c '^round ' || true; }
+have_done() { (($(rounds) >= $1)); }
+await_rounds() { await "$1 rounds more of the ranks" have_done $(($(rounds) + $1)); }
+
+have_verdict() { "$lab" logs rank0 | grep -E '^mpi_check: .* no errors'; }
+
+group_mpich() {
+  local told=/tmp/told rank host
+  store=/srv/$group
+  on h1 mkdir -m 700 "$store" "$told"
+  rank_container h1 rank0 env FOLDER="$told" OWN=rank0 mpiexec.hydra -launcher rsh -launcher-exec "$here/told_agent" \
+    -iface eth0 -hosts rank0:1,rank1:1,rank2:1,rank3:1 -genv LD_PRELOAD "$library" -genv FERRY_NETDEV rdma0 \
+    "${mpich_rdma[@]}" -genv UCX_TLS rc_verbs,ud_verbs,self -n 4 "$FERRY_BIN/mpi_check_mpich" 600
+  for rank in rank1:h1 rank2:h2 rank3:h2; do
+    host=${rank#*:} rank=${rank%:*}
+    await "the launcher wants $rank" is_told "$rank"
+    rank_container "$host" "$rank" sh -c "$(on h1 cat "$told/$rank")"
+  done
+  await_rounds 2
+  checkpoint_of h1 rank0 rank1 rank2@h2 rank3@h2
+  await_rounds 2
+  # Both hosts are lost.
+  for rank in rank0:h1 rank1:h1 rank2:h2 rank3:h2; do kill_container "${rank#*:}" "${rank%:*}"; done
+  restart_from h3 --map h1=h3 --map h2=h4
+  await_rounds 2
+  # Other numbers of ranks for each host.
+  checkpoint_of h4 rank0@h3 rank1@h3 rank2 rank3 --stop
+  for rank in rank0:h3 rank1:h3 rank2:h4 rank3:h4; do gone "${rank#*:}" "${rank%:*}"; done
+  restart_from h1 --map h3=h2 --map h4=h2
+  await_rounds 2
+  kill -USR1 "$(on h2 "$ferry" ps --json | jq '.programs[] | select(.container == "rank0") | .pid')"
+  await 'the ranks say what they have checked' have_verdict
+  ok 'four ranks of MPICH on two hosts go on from their checkpoints, on two others and on one'
+}
+
+shares=yes
+use_lab ckpts 4 jq mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
+if (($# == 0)); then set -- pair refused killed mpich; fi
+for group in "$@"; do "group_$group"; done
