@@ -71,7 +71,7 @@ group_goes_on() {
     fail 'the report is not as documented'
   await 'the job goes on' sends
   on h1 "$ferry" checkpoints /tmp/store verify >/dev/null || fail 'what was stored is damaged'
-  fails 'still runs here, as process' on h1 "$ferry" restart /tmp/store
+  fails 'still runs on h1, as process' on h1 "$ferry" restart /tmp/store
   ends a
   on h1 cp /tmp/a.client /tmp/first
   restart
@@ -203,7 +203,7 @@ group_slow() {
   checkpoint l --stop
   for pid in $(pids l); do await "process $pid has ended" no_process "$pid"; done
   begin_restart
-  fails 'still runs here, as|arrives on h1 already' on h1 "$ferry" restart /tmp/store
+  fails 'still runs on h1, as|arrives on h1 already' on h1 "$ferry" restart /tmp/store
   sleep 3
   on h1 touch /tmp/restore-now
   wait "$restart" || fail "restart: $(<"$work/out")"
