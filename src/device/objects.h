@@ -284,6 +284,9 @@ class Context {
   // pass on what the application gave.
   virtual bool checks_requests() const { return false; }
 
+  // How many threads that make objects at the same time make them sooner than one thread does.
+  virtual unsigned useful_threads() const { return 1; }
+
   // A free-running clock in nanoseconds, which completion timestamps and ibv_query_rt_values_ex
   // tell; 0: the device has none.
   virtual std::uint64_t clock() const { return 0; }

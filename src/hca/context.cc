@@ -1,13 +1,21 @@
 #include "hca/context.h"
 
 #include <endian.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "hca/completion_queue.h"
 #include "hca/queue_pair.h"
 
 namespace ferry::hca {
+namespace {
+
+// Beyond that, the kernel's locks and the hardware's command queue are what all wait for.
+constexpr unsigned kMostThreads = 4;
+
+}  // namespace
 
 Context::~Context() {
   ibv_close_device(real_);
@@ -162,6 +170,13 @@ void Context::acknowledge(const device::AsynchronousEvent& event) {
     return;  // the stock library counts events of objects alone
   }
   ibv_ack_async_event(&stock);
+}
+
+unsigned Context::useful_threads() const {
+  cpu_set_t processors;
+  // A machine with more processors than the set has room for has enough of them.
+  if (::sched_getaffinity(0, sizeof processors, &processors) != 0) return kMostThreads;
+  return std::clamp(static_cast<unsigned>(CPU_COUNT(&processors)), 1U, kMostThreads);
 }
 
 std::uint64_t Context::clock() const {

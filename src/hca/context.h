@@ -44,6 +44,9 @@ class Context final : public device::Context {
   void acknowledge(const device::AsynchronousEvent& event) override;
   int command_descriptor() const override { return real_->cmd_fd; }
   bool checks_requests() const override { return true; }
+  // The kernel pins the memory of MRs, and waits for the hardware at each QP. A thread that the one that has opened the
+  // device starts has the credentials of that thread, so that the kernel takes its write(2), too (doorbell.h).
+  unsigned useful_threads() const override;
   std::uint64_t clock() const override;
   int destroy(device::Object* object) override;
   bool survives_fork() const override { return true; }

@@ -149,6 +149,7 @@ class Context final : public device::MovableContext, private device::EventSink {
   int drain(Deadline deadline);
   int drive_out(Deadline deadline);
   int make_anew();
+  int make_mr_anew(Mr& mr);
   int make_memory_anew();
   int make_windows_anew();
   int make_queues_anew();

@@ -7,6 +7,7 @@
 #include "device/parcel.h"
 #include "virtual/context.h"
 #include "virtual/messages/needs.h"
+#include "virtual/stop/several_threads.h"
 
 // How a context leaves the device behind, and how its objects are made anew.
 //
@@ -259,21 +260,27 @@ int Context::park(device::Parcel* out) {
 
 // --- Entering
 
+int Context::make_mr_anew(Mr& mr) {
+  device::Mr* made = nullptr;
+  device::MrInit init = mr.init;
+  init.pd = behind(init.pd);
+  const int error = mr.is_null ? device_.context->alloc_null_mr(init.pd, &made)
+                               : device_.context->reg_mr(init, &made);
+  if (error == 0) mr.attach(*made);
+  return error;
+}
+
 int Context::make_memory_anew() {
   for (Pd* pd : shadows_.all<Pd>()) {
     device::Pd* made = nullptr;
     if (const int error = device_.context->alloc_pd(&made)) return error;
     pd->attach(*made);
   }
-  for (Mr* mr : shadows_.all<Mr>()) {
-    device::Mr* made = nullptr;
-    device::MrInit init = mr->init;
-    init.pd = behind(init.pd);
-    const int error = mr->is_null ? device_.context->alloc_null_mr(init.pd, &made)
-                                  : device_.context->reg_mr(init, &made);
-    if (error != 0) return error;
-    mr->attach(*made);
-  }
+  // Most of the time of a move that the device needs, where there is much memory: the kernel pins it.
+  const std::vector<Mr*> mrs = shadows_.all<Mr>();
+  const auto make = [&](std::size_t index) { return make_mr_anew(*mrs[index]); };
+  if (const int error = by_several_threads(device_.context->useful_threads(), mrs.size(), make))
+    return error;
   return make_windows_anew();
 }
 
@@ -348,9 +355,12 @@ int Context::make_anew() {
   number_anew();
   is_made_anew_ = true;
   const std::vector<Qp*> qps = talks_.made_anew();
-  for (Qp* qp : qps) {
-    if (const int error = qp->is_ud() ? qp->begin_to_connect() : qp->connect()) return error;
-  }
+  const auto connect = [&](std::size_t index) {
+    Qp& qp = *qps[index];
+    return qp.is_ud() ? qp.begin_to_connect() : qp.connect();
+  };
+  if (const int error = by_several_threads(device_.context->useful_threads(), qps.size(), connect))
+    return error;
   for (Qp* qp : qps) {
     if (!stops_.bind_windows(*qp)) qp->fail();
   }

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <new>
 
+#include "virtual/stop/several_threads.h"
+
 namespace ferry::virt {
 namespace {
 
@@ -12,16 +14,28 @@ constexpr std::chrono::milliseconds kRest{100};
 }  // namespace
 
 int LateQps::make(Qp& qp) {
-  device::Qp* made = nullptr;
-  device::QpInit init = qp.remade();
-  if (const int error = device_.context->create_qp(&init, &made)) return error;
-  if (!device_.numbers->enter_qp(qp.qpn(), made->qpn())) {
-    device_.context->destroy(made);
-    return ENOMEM;
+  return make(std::vector<Qp*>{&qp});
+}
+
+// The numbers are entered in order, by one thread. A QP that is not entered is destroyed.
+int LateQps::make(const std::vector<Qp*>& qps) {
+  std::vector<device::Qp*> made(qps.size());
+  const auto create = [&](std::size_t index) {
+    device::QpInit init = qps[index]->remade();
+    return device_.context->create_qp(&init, &made[index]);
+  };
+  int error = by_several_threads(device_.context->useful_threads(), qps.size(), create);
+  for (std::size_t i = 0; i < qps.size(); ++i) {
+    if (made[i] == nullptr) continue;
+    if (error == 0 && !device_.numbers->enter_qp(qps[i]->qpn(), made[i]->qpn())) error = ENOMEM;
+    if (error != 0) {
+      device_.context->destroy(made[i]);
+      continue;
+    }
+    qps[i]->enter_device(*made[i]);
+    forget(*qps[i]);
   }
-  qp.enter_device(*made);
-  forget(qp);
-  return 0;
+  return error;
 }
 
 // Notes that the QP's number is taken: the device may give it to another QP meanwhile, which the

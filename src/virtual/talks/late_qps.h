@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <set>
+#include <vector>
 
 #include "virtual/queues/queue_pair.h"
 #include "virtual/shadows/device_behind.h"
@@ -19,6 +20,8 @@ class LateQps {
 
   // The QP, late or not, gets its object. 0 or errno: then it has none.
   int make(Qp& qp);
+  // The same for all of these, by several threads where that pays. 0 or errno: then some have none.
+  int make(const std::vector<Qp*>& qps);
   // The QP is late.
   void add(Qp& qp);
   // The QP has got its object, or was reset or destroyed: it is not late any more.

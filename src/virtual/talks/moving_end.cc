@@ -104,14 +104,13 @@ bool Talks::can_be_late(Qp& qp) {
 
 int Talks::make_qps() {
   late_.clear();
-  for (Qp* qp : shadows_.all<Qp>()) {
-    if (can_be_late(*qp)) {
-      late_.add(*qp);
-    } else if (const int error = late_.make(*qp)) {
-      return error;
-    }
-  }
-  return 0;
+  std::vector<Qp*> needed = shadows_.all<Qp>();
+  std::erase_if(needed, [&](Qp* qp) {
+    if (!can_be_late(*qp)) return false;
+    late_.add(*qp);
+    return true;
+  });
+  return late_.make(needed);
 }
 
 // The QP now goes on like those of resume(); QpStops::connect() gives it the numbers of both devices.
