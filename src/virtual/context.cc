@@ -395,7 +395,7 @@ void Context::asynchronous(ibv_event_type type, device::Object* object) try {
   if (object != nullptr && shadow == nullptr) return;
   if (events_.descriptor() >= 0) {
     events_.keep({type, shadow, 1});
-  } else {
+  } else if (object == nullptr || !events_.are_dropped()) {
     sink_.asynchronous(type, shadow);
   }
 } catch (const std::bad_alloc&) {

@@ -142,6 +142,8 @@ class Context final : public device::MovableContext, private device::EventSink {
   void shut_gates();
   // Takes completions from all CQs of the device, and events from its channels. True: a completion came.
   bool sweep();
+  // Sweeps until nothing more comes.
+  void settle();
   // Sweeps until is_done(qp) is true of each of `qps`. 0 or ETIMEDOUT.
   template <typename IsDone>
   int await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done);

@@ -12,8 +12,9 @@ namespace ferry::virt {
 // --- Objects
 
 void Context::add_ud(Qp& qp) {
+  if (qp.init().srq != nullptr) static_cast<Srq*>(qp.init().srq)->find_receives();
   datagrams_.add(qp);
-  if (qp.init().srq == nullptr) static_cast<Cq*>(qp.init().recv_cq)->look_at(datagrams_);
+  static_cast<Cq*>(qp.init().recv_cq)->look_at(datagrams_);
   if (!datagrams_.are_used()) return;
   name_own_datagrams();
   qp.redirect();

@@ -26,8 +26,8 @@ using std::chrono::steady_clock;
 // How long park() waits for the receives of QPs in the error state, and of each SRQ. The device has
 // nothing to wait for.
 constexpr milliseconds kFlushLimit{5000};
-// How long drain() sweeps on after the last marker has come back: a device may give the completion of a
-// receive later than it has acknowledged the message.
+// How long settle() sweeps: a device may give the completion of a receive later than it has acknowledged the message,
+// or than a QP is in the error state.
 constexpr milliseconds kSettling{1};
 constexpr std::chrono::microseconds kBetweenSweeps{20};
 // What MRs of any device take; Needs has atomics and memory windows by themselves.
@@ -41,7 +41,6 @@ constexpr unsigned kPlainAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 
 const char* Context::obstacle_of(Qp& qp) {
   const ibv_qp_type type = qp.init().type;
-  if (type == IBV_QPT_UD && qp.init().srq != nullptr) return "a UD QP with an SRQ";
   if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD)
     return "a QP that is not RC, UC or UD";
   const ibv_qp_state state = qp.attributes().qp_state;
@@ -139,6 +138,11 @@ int Context::await(std::vector<Qp*> qps, Deadline deadline, IsDone is_done) {
   }
 }
 
+void Context::settle() {
+  const Deadline settled = steady_clock::now() + kSettling;
+  while (sweep() || steady_clock::now() < settled) std::this_thread::yield();
+}
+
 int Context::drain(Deadline deadline) {
   is_drained_ = true;
   for (Channel* channel : shadows_.all<Channel>()) channel->stop();
@@ -152,8 +156,7 @@ int Context::drain(Deadline deadline) {
   }
   for (Cq* cq : shadows_.all<Cq>()) cq->keep_use();
   const int error = await(sending, deadline, [](Qp& qp) { return qp.sends_are_done(); });
-  const Deadline settled = steady_clock::now() + kSettling;
-  while (error == 0 && (sweep() || steady_clock::now() < settled)) std::this_thread::yield();
+  if (error == 0) settle();
   for (Qp* qp : shadows_.all<Qp>()) {
     if (qp->has_object()) qp->settle();
   }
@@ -235,6 +238,7 @@ void Context::leave_device() {
 int Context::park(device::Parcel* out) {
   events_.drain(AsynchronousEvents::Use::kKeep);
   std::vector<Qp*> flushing;
+  bool takes_shared = false;
   int error = 0;
   // After a failure as well the other receives come back: a rollback posts them again.
   const auto note = [&](int failed) {
@@ -245,9 +249,11 @@ int Context::park(device::Parcel* out) {
     if (!qp->has_object()) continue;
     bool flushes = false;
     if (note(qp->flush(&flushes)) && flushes) flushing.push_back(qp);
+    takes_shared |= qp->is_ud() && !qp->has_receive_queue();
   }
   note(await(flushing, steady_clock::now() + kFlushLimit,
              [](Qp& qp) { return qp.receives_are_back(); }));
+  if (takes_shared) settle();
   for (Srq* srq : shadows_.all<Srq>())
     note(srq->empty(*device_.context, steady_clock::now() + kFlushLimit));
   events_.drain(AsynchronousEvents::Use::kDrop);  // the events of the flush

@@ -66,6 +66,11 @@ void AsynchronousEvents::keep(const device::AsynchronousEvent& event) {
   if (!drops_ || event.object == nullptr) events_.keep(event);
 }
 
+bool AsynchronousEvents::are_dropped() {
+  std::lock_guard lock(mutex_);
+  return drops_;
+}
+
 void AsynchronousEvents::drain(Use use) {
   std::lock_guard lock(mutex_);
   drops_ = true;

@@ -30,6 +30,8 @@ class AsynchronousEvents {
   // the device tells of from drain(kKeep) until leave() are dropped: they come from the flush of QPs.
   enum class Use { kKeep, kDrop };
   void drain(Use use);
+  // Whether events of objects are dropped now.
+  bool are_dropped();
   void leave();
   // 0 or errno.
   int enter(device::Context& device);

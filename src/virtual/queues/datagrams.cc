@@ -206,7 +206,7 @@ void Datagrams::arrived(ibv_wc* completion) const {
   std::shared_lock lock(mutex_);
   const auto found = qps_.find(completion->qp_num);
   if (found == qps_.end()) return;
-  const auto receive = found->second->posted_receive(taken_[completion->qp_num]);
+  const auto receive = found->second->posted_receive(taken_[completion->qp_num], completion->wr_id);
   if (!receive) return;
   const auto memory = [&](const ibv_sge& element, std::size_t length) {
     return memory_of(element, length);

@@ -60,6 +60,8 @@ class PostedReceives {
     ibv_sge* cell = &cells_[((posted - count + index) & mask_) * stride_];
     return {cell[0].addr, {cell + 1, cell[0].length}};
   }
+  // Gives how many receives stay noted.
+  std::uint32_t room() const { return static_cast<std::uint32_t>(mask_ + 1); }
   // Gives how many receives were noted, modulo 2^32.
   std::uint32_t posted() const {
     return static_cast<std::uint32_t>(posted_.load(std::memory_order_acquire));

@@ -8,6 +8,7 @@
 #include "device/gids.h"
 #include "port/slot.h"
 #include "virtual/queues/completion_queue.h"
+#include "virtual/queues/shared_receive_queue.h"
 
 namespace ferry::virt {
 namespace {
@@ -42,6 +43,12 @@ Qp::Qp(device::Qp& object, const device::QpInit& init, Calls& calls, Returns& re
       queue_(&object),
       send_marker_(returns),
       receives_(receives_of(init), init.cap.max_recv_sge, noted_receives_of(init), object) {}
+
+std::optional<PostedReceives::Receive> Qp::posted_receive(std::uint32_t index,
+                                                          std::uint64_t wr_id) {
+  if (init_.srq != nullptr) return static_cast<Srq*>(init_.srq)->posted_receive(wr_id);
+  return has_receive_queue() ? receives_.find(index) : std::nullopt;
+}
 
 void Qp::put_renamed() {
   const NumberTable* lkeys = numbers_ != nullptr ? &numbers_->lkeys : nullptr;
@@ -411,9 +418,11 @@ int Qp::flush(bool* flushes) {
     std::lock_guard lock(mutex_);
     left_in = left_in_;
   }
-  *flushes = left_in != IBV_QPS_RESET && left_in != IBV_QPS_ERR && has_receive_queue();
+  const bool receives = left_in != IBV_QPS_RESET && left_in != IBV_QPS_ERR;
+  *flushes = receives && has_receive_queue();
   receives_.wait(has_receive_queue() && left_in != IBV_QPS_RESET);
   flushed_ = 0;
+  if (receives && is_ud() && init_.srq != nullptr) return to_error_state();
   if (!*flushes) return 0;
   returns_.count_flushed(qpn_, &flushed_);
   return to_error_state();

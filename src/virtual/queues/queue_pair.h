@@ -61,10 +61,9 @@ class Qp final : public Shadow<device::Qp> {
   // about memory windows by windows_.
   void redirect();
   bool is_ud() const { return init_.type == IBV_QPT_UD; }
-  // Gives one of the latest receives that were posted to a UD QP (PostedReceives::find()).
-  std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index) {
-    return has_receive_queue() ? receives_.find(index) : std::nullopt;
-  }
+  // Gives the receive that a completion of a UD QP is about: by its wr_id if the QP has an SRQ, else by the number
+  // of those before it (PostedReceives::find()). std::nullopt: it is not known.
+  std::optional<PostedReceives::Receive> posted_receive(std::uint32_t index, std::uint64_t wr_id);
   // From now on the device's QPN, GID and keys of the peer are these. Both gates are shut, and their locks
   // are held, or nobody posts.
   void meet(const Introduction& peer);
@@ -151,7 +150,8 @@ class Qp final : public Shadow<device::Qp> {
   }
   // Brings the QP to the error state, which flushes its receives, and counts them. Threads that post
   // further receives wait until leave_device() or reset(). *flushes: the QP has a receive queue, and was
-  // in a state in which this queue need not be empty. 0 or errno.
+  // in a state in which this queue need not be empty. A UD QP with an SRQ goes to that state as well: other
+  // programs' datagrams would take receives out of the SRQ. 0 or errno.
   int flush(bool* flushes);
   // Whether all flushed receives have come back. False: not yet; the caller sweeps, and asks again.
   bool receives_are_back();

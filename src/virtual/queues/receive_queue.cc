@@ -35,10 +35,12 @@ int ReceiveQueue<Target>::post_slowly(ibv_recv_wr* list, ibv_recv_wr** bad) {
 }
 
 template <typename Target>
-void ReceiveQueue<Target>::resize(std::uint32_t max_wr) {
+void ReceiveQueue<Target>::resize(std::uint32_t max_wr, std::uint32_t noted) {
   const auto lock = gate_.lock();
-  noted_.resize(max_wr);
+  noted_.resize(noted);
   max_wr_ = max_wr;
+  // The thread that posts shall own the gate, not the caller.
+  if (!gate_.is_shut()) gate_.open();
 }
 
 template <typename Target>

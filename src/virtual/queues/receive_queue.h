@@ -8,6 +8,7 @@
 
 #include "device/objects.h"
 #include "virtual/queues/posted_receives.h"
+#include "virtual/queues/receive_index.h"
 #include "virtual/stop/gate.h"
 
 namespace ferry::virt {
@@ -36,8 +37,8 @@ class ReceiveQueue {
     return error;
   }
   Gate& gate() { return gate_; }
-  // The queue has room for another number of receives now. Throws std::bad_alloc.
-  void resize(std::uint32_t max_wr);
+  // The queue has room for another number of receives now; `noted` as above. Throws std::bad_alloc.
+  void resize(std::uint32_t max_wr, std::uint32_t noted);
   // From now on receives go to `target`: the object behind, or the object that gives them its numbers
   // (renamed_queues.h). The gate is shut, its lock is held, or nobody posts.
   void direct(Target& target) { target_ = &target; }
@@ -63,6 +64,10 @@ class ReceiveQueue {
   // As PostedReceives::posted() and find(), for a thread that has the completion of a receive.
   std::uint32_t posted() const { return noted_.posted(); }
   std::optional<PostedReceives::Receive> find(std::uint32_t index);
+  // As ReceiveIndex::find(), for such a thread.
+  std::optional<PostedReceives::Receive> find(ReceiveIndex& index, std::uint64_t wr_id) {
+    return index.find(noted_, wr_id);
+  }
 
  private:
   // What happens to receives that the program posts.

@@ -1,5 +1,6 @@
 #include "virtual/queues/shared_receive_queue.h"
 
+#include <new>
 #include <utility>
 
 #include "virtual/stop/self_sender.h"
@@ -17,16 +18,39 @@ void Srq::rename_by(const Numbers& numbers) {
   }
 }
 
+// Completions that wait in a CQ may be of receives before the latest `max_wr`; and the index sees half of them.
+std::uint32_t Srq::noted_for(std::uint32_t max_wr) const {
+  return index_ != nullptr ? 4 * max_wr : max_wr;
+}
+
+void Srq::resize(std::uint32_t max_wr) {
+  std::unique_lock<std::mutex> lock;
+  if (index_ != nullptr) lock = index_->lock();
+  receives_.resize(max_wr, noted_for(max_wr));
+}
+
+void Srq::find_receives() {
+  if (index_ != nullptr) return;
+  index_ = std::make_unique<ReceiveIndex>();
+  resize(init_.attributes.max_wr);
+}
+
+std::optional<PostedReceives::Receive> Srq::posted_receive(std::uint64_t wr_id) try {
+  return index_ != nullptr ? receives_.find(*index_, wr_id) : std::nullopt;
+} catch (const std::bad_alloc&) {
+  return std::nullopt;
+}
+
 int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   const Calls::Call call(calls_);
   // Makes room first: a thread may post more receives as soon as the device takes more.
   if ((mask & IBV_SRQ_MAX_WR) != 0 && attributes.max_wr > init_.attributes.max_wr)
-    receives_.resize(attributes.max_wr);
+    resize(attributes.max_wr);
   if (const int error = inner->modify(attributes, mask)) return error;
   if ((mask & IBV_SRQ_MAX_WR) == 0) return 0;
   ibv_srq_attr granted{};
   if (const int error = inner->query(&granted)) return error;
-  receives_.resize(granted.max_wr);
+  resize(granted.max_wr);
   init_.attributes.max_wr = granted.max_wr;
   return 0;
 }

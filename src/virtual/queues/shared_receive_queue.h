@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "virtual/messages/needs.h"
+#include "virtual/queues/receive_index.h"
 #include "virtual/queues/receive_queue.h"
 #include "virtual/queues/renamed_queues.h"
 #include "virtual/shadows/numbers.h"
@@ -34,6 +36,12 @@ class Srq final : public Shadow<device::Srq> {
   int query(ibv_srq_attr* attributes) const override;
   std::uint32_t number() const override { return number_; }
 
+  // A UD QP uses the SRQ: from now on posted_receive() finds its receives. Threads may be posting. Throws
+  // std::bad_alloc.
+  void find_receives();
+  // Gives the receive that a completion with this wr_id is about (ReceiveIndex).
+  std::optional<PostedReceives::Receive> posted_receive(std::uint64_t wr_id);
+
   Needs::Srq needs() const { return {init_.attributes.max_wr, init_.attributes.max_sge}; }
 
   // --- A stop of the device behind. The program's calls wait, and the gate is shut.
@@ -55,13 +63,17 @@ class Srq final : public Shadow<device::Srq> {
   int resume();
 
  private:
+  std::uint32_t noted_for(std::uint32_t max_wr) const;
+  void resize(std::uint32_t max_wr);
+
   device::SrqInit init_;
   Calls& calls_;
   const std::uint32_t number_;
   std::unique_ptr<RenamedSrq> renamed_;
   ReceiveQueue<device::Srq> receives_;
-  std::uint32_t waiting_ = 0;  // receives that empty() has taken out
-  std::uint32_t limit_ = 0;    // the limit that is to be set again; 0: none
+  std::unique_ptr<ReceiveIndex> index_;  // null: no UD QP has used the SRQ
+  std::uint32_t waiting_ = 0;            // receives that empty() has taken out
+  std::uint32_t limit_ = 0;              // the limit that is to be set again; 0: none
 };
 
 }  // namespace ferry::virt
