@@ -201,6 +201,17 @@ void Qp::stay_away() {
   apart_ = Apart::kAway;
 }
 
+void Qp::fail_away() {
+  {
+    const auto sends = send_gate_.lock();
+    std::lock_guard lock(mutex_);
+    ibv_qp_attr error{};
+    error.qp_state = left_in_ = IBV_QPS_ERR;
+    attributes_.merge(error, IBV_QP_STATE);
+  }
+  if (connect() != 0) fail();
+}
+
 // With mutex_ and the lock of send_gate_. The requests that are held are flushed.
 int Qp::fail_apart() {
   if (apart_ == Apart::kAway) return 0;  // connect() does it

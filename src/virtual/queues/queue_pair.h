@@ -83,6 +83,8 @@ class Qp final : public Shadow<device::Qp> {
   int keep_apart(const ibv_qp_attr& attributes, int mask);
   // Until connect(), the device's QP is not in the state that the program knows, or is missing.
   void stay_away();
+  // The QP will not be connected any more: it goes to the error state.
+  void fail_away();
   // The QP was reset, or has ended: nothing of it is held, kept or counted any more.
   void abandon();
 

@@ -93,6 +93,7 @@ void Talks::connect_alone(Qp& qp, Talk& talk) {
 // Connects alone, unless the peer has answered before, so that it is only on its way to another host, or
 // the peer needs the news of this end.
 void Talks::take_back(Qp& qp, Talk& talk) {
+  miss(qp, talk);
   if (!qp.is_apart() || is_stopped(qp) || talk.is_told || is_in_the_midst(qp)) return;
   if (!has_news(qp, qp.attributes().ah_attr)) connect_alone(qp, talk);
 }

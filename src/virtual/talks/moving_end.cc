@@ -162,9 +162,9 @@ void Talks::resume(bool is_made_anew) {
     if (found == talks_.end()) {
       stops_.resume(*qp);
     } else if (!has_remote_peer(*qp) && !found->second.peer.has_value()) {
-      // The program has set the QP to ERR.
-      if (found->second.is_told) write(*qp, LetterKind::kGoOn);
-      talks_.erase(found);
+      // The program has set the QP to ERR, or its peer is gone.
+      if (std::exchange(found->second.is_told, false)) write(*qp, LetterKind::kGoOn);
+      if (!found->second.is_alone) talks_.erase(found);
       stops_.resume(*qp);
       moves_.cm_news(device::CmNews::kPeerStays, qp->qpn());
     } else {

@@ -81,6 +81,18 @@ void Talks::go_on(Qp& qp, Talk& talk) {
   stops_.clear(qp);
 }
 
+// READY is the answer to SWITCHED also of a peer that has moved itself, and whose own SWITCHED was lost.
+void Talks::take_ready(Qp& qp, Talk& talk) {
+  if (talk.step == Talk::Step::kConnected) {
+    talk.step = Talk::Step::kNone;
+  } else if (talk.is_met && talk.asks_again) {
+    talk.is_met = false;
+  } else {
+    return;
+  }
+  let_go(qp, talk);
+}
+
 void Talks::let_go(Qp& qp, Talk& talk) {
   if (talk.awaits_peer || talk.is_met || talk.step != Talk::Step::kNone) return;
   stops_.resume(qp);
@@ -102,7 +114,7 @@ void Talks::take_introduction(Qp& qp, Talk& talk, LetterKind kind,
   }
   if (talk.awaits_peer) {
     // This end has a new QP, and perhaps the other end as well.
-    talk.awaits_peer = false;
+    talk.awaits_peer = talk.asks_again = false;
     talk.is_met = true;
     stops_.connect(qp, introduction);
   } else if (switches && qp.is_apart()) {

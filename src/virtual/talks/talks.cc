@@ -20,6 +20,8 @@ bool Talks::is_own(const ibv_qp_attr& attributes) {
 bool Talks::has_remote_peer(Qp& qp) {
   const ibv_qp_state state = qp.attributes().qp_state;
   if (qp.is_ud()) return false;
+  const auto talk = talks_.find(&qp);
+  if (talk != talks_.end() && talk->second.is_alone) return false;
   return (state == IBV_QPS_RTR || state == IBV_QPS_RTS) && !is_own(qp.attributes());
 }
 
@@ -131,6 +133,12 @@ int Talks::deliver(const device::Letter& letter) {
     take_back(qp, talk);
     return 0;
   }
+  const bool introduces = body.kind == LetterKind::kSwitch || body.kind == LetterKind::kSwitched;
+  if (introduces && talk.is_alone) return ENOENT;
+  if (body.kind != LetterKind::kDisconnected) {  // the peer has not ended
+    talk.missed = Talk::Missed::kNo;
+    talk.is_alone = false;
+  }
   switch (body.kind) {
     case LetterKind::kSuspend:
       if (talk.step != Talk::Step::kNone && talk.step != Talk::Step::kSuspended) break;
@@ -143,11 +151,7 @@ int Talks::deliver(const device::Letter& letter) {
     case LetterKind::kGoOn: go_on(qp, talk); break;
     case LetterKind::kSwitch:
     case LetterKind::kSwitched: take_introduction(qp, talk, body.kind, body.introduction); break;
-    case LetterKind::kReady:
-      if (talk.step != Talk::Step::kConnected) break;
-      talk.step = Talk::Step::kNone;
-      let_go(qp, talk);
-      break;
+    case LetterKind::kReady: take_ready(qp, talk); break;
     case LetterKind::kSeek: take_seek(qp, talk); break;
     case LetterKind::kDisconnected: moves_.cm_news(device::CmNews::kDisconnected, qp.qpn()); break;
   }
@@ -159,7 +163,7 @@ std::optional<LetterKind> Talks::unanswered(const Qp& qp, const Talk& talk) {
     return std::nullopt;  // make_late() will write the QP's letter
   if (talk.awaits_peer) return LetterKind::kSwitch;
   if (talk.is_meeting) return LetterKind::kSuspend;
-  if (talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
+  if (talk.is_met || talk.step == Talk::Step::kConnected) return LetterKind::kSwitched;
   if (talk.step != Talk::Step::kSuspended) return std::nullopt;
   return qp.is_apart() ? LetterKind::kSeek : LetterKind::kSuspended;
 }
@@ -177,6 +181,8 @@ void Talks::repeat_letters() {
   for (auto& [qp, talk] : talks_) {
     const auto kind = unanswered(*qp, talk);
     if (!kind) continue;
+    talk.asks_again = talk.is_met;
+    if (talk.missed == Talk::Missed::kOnce) talk.missed = Talk::Missed::kAgain;
     switch (*kind) {
       case LetterKind::kSuspend: write_suspend(*qp, talk); break;
       case LetterKind::kSuspended: write_suspended(*qp, talk); break;

@@ -93,6 +93,7 @@ class Talks final : public Introducer {
     bool is_meeting = false;         // this end has written SUSPEND: it was connected after a move
     bool awaits_peer = false;        // SWITCHED, or the peer's own SWITCH, is still to come
     bool is_met = false;             // the peer's SWITCH has come, SWITCHED has not
+    bool asks_again = false;         // and this end has repeated its own SWITCHED
     // When this end is about to move, and the QP is idle (idle_qps.cc): SUSPEND is written; then the steps by
     // which the QP leaves the device, in this order. kDrain: the peer has not suspended this end.
     enum class Leave : std::uint8_t { kNo, kAsked, kDrain, kFlush };
@@ -106,6 +107,11 @@ class Talks final : public Introducer {
         false;  // the peer's QP is in use, so that SWITCH comes as soon as it has moved
     bool is_in_use = false;  // whether the QP was in use when it was suspended
     std::optional<Introduction> peer;
+    // Letters come back, because nobody receives them: the peer is gone, or stands still. kOnce: this end writes
+    // again. kAgain: it has written again since.
+    enum class Missed : std::uint8_t { kNo, kOnce, kAgain };
+    Missed missed = Missed::kNo;
+    bool is_alone = false;  // the peer was taken for gone: its introduction would come too late
   };
 
   // Whether the peer that these attributes name is a QP of this context.
@@ -170,6 +176,7 @@ class Talks final : public Introducer {
   // The QP goes on, unless this end waits for its peer, or the peer has asked for its suspension.
   void let_go(Qp& qp, Talk& talk);
   void take_introduction(Qp& qp, Talk& talk, LetterKind kind, const Introduction& introduction);
+  void take_ready(Qp& qp, Talk& talk);
   // True: the step is not done.
   bool drain_step(Qp& qp, Talk& talk);
   bool flush_step(Qp& qp, Talk& talk);
@@ -189,6 +196,13 @@ class Talks final : public Introducer {
   void connect_alone(Qp& qp, Talk& talk);
   // A letter has come back: nobody receives what this end writes.
   void take_back(Qp& qp, Talk& talk);
+
+  // --- Peers that are gone (gone_peers.cc)
+
+  // A letter has come back to an end that waits for its peer.
+  void miss(Qp& qp, Talk& talk);
+  // The QP goes on without its peer.
+  void go_on_alone(Qp& qp, Talk& talk);
 
   ShadowTable& shadows_;
   DeviceBehind& device_;
