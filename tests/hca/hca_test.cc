@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -74,6 +76,19 @@ struct Requests {
 
 ibv_ah application_ah(const device::Ah& ah) {
   return {nullptr, nullptr, ah.handle()};
+}
+
+// As many as the process has processors, and few.
+TEST_F(Hca, SeveralThreadsAreUsefulOnSeveralProcessors) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(context->useful_threads(), static_cast<unsigned>(std::min(CPU_COUNT(&before), 4)));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(context->useful_threads(), 1u);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST_F(Hca, ShowsTheDeviceAsItIs) {
