@@ -6,6 +6,8 @@
 namespace ferry::virt {
 namespace {
 
+constexpr int kTries = 100;  // to find a receive that is not noted yet
+
 bool are_same(const PostedReceives::Receive& one, const PostedReceives::Receive& other) {
   return std::equal(one.elements.begin(), one.elements.end(), other.elements.begin(),
                     other.elements.end(), [](const ibv_sge& a, const ibv_sge& b) {
@@ -45,11 +47,10 @@ std::optional<PostedReceives::Receive> ReceiveIndex::find(PostedReceives& noted,
                                                           std::uint64_t wr_id) {
   std::lock_guard lock(mutex_);
   auto found = entries_.end();
-  for (int tries = 0; tries < 1000; ++tries) {
+  for (int tries = 0; found == entries_.end() && tries < kTries; ++tries) {
+    if (tries > 0) std::this_thread::yield();
     catch_up(noted);
     found = entries_.find(wr_id);
-    if (found != entries_.end() && recent(noted, found->second.at)) break;
-    std::this_thread::yield();
   }
   if (found == entries_.end()) return std::nullopt;
   const Entry& entry = found->second;
