@@ -1,5 +1,6 @@
 #include "store/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -36,6 +37,21 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path), folder_(open_fold
   if (const auto name = std::filesystem::path(path).filename().string(); name != manifest_.id) {
     throw Failure(fmt::format("{} is of the checkpoint {}", printable(file), manifest_.id));
   }
+}
+
+// A lock of bytes, which NFS has too; the kernel takes it away with the last descriptor of this opening.
+void Checkpoint::lock() {
+  const std::string file = path_ + "/" + kManifest;
+  lock_ = UniqueFd(::openat(folder_.get(), kManifest, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock_) throw cannot("cannot write " + printable(file));
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(lock_.get(), F_OFD_SETLK, &whole) == 0) return;
+  if (errno == EAGAIN || errno == EACCES) {
+    throw Failure(fmt::format("checkpoint {} is being restarted already", manifest_.id));
+  }
+  throw cannot("cannot lock " + printable(file));
 }
 
 void Checkpoint::read_image(std::size_t program, const TakesPiece& take) const {

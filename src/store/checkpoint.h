@@ -16,6 +16,8 @@ class Checkpoint {
   explicit Checkpoint(const std::string& path);
 
   const Manifest& manifest() const { return manifest_; }
+  // Throws Failure when another restart of it is under way, on whichever host; until this is destroyed, there is none.
+  void lock();
   // As the function of the same name.
   void read_image(std::size_t program, const TakesPiece& take) const;
   // Reads every byte. Throws Failure, which names the first file that is not as it was written.
@@ -24,6 +26,7 @@ class Checkpoint {
  private:
   std::string path_;
   UniqueFd folder_;
+  UniqueFd lock_;
   Manifest manifest_;
 };
 

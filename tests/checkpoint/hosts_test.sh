@@ -82,6 +82,12 @@ group_pair() {
   # h1 and h2 say that nothing runs there: h3 is known by the directory only.
   fails "still runs on h[34], as process [0-9]+: end it" on h1 "$ferry" restart "$store"
 
+  # Nor does it matter that one has moved on since.
+  on h3 "$ferry" move server --to h2 >/dev/null || fail 'the server does not move on'
+  fails "still runs on h[24], as" on h1 "$ferry" restart "$store" --map h1=h3 --map h2=h1
+  fails "'server' still runs on h2, as a program that has come here since" on h2 "$ferry" restart "$store" --on h1
+  on h2 "$ferry" move server --to h3 >/dev/null || fail 'the server does not move back'
+
   checkpoint_of h1 server@h3 client@h4 --stop
   gone h3 server
   gone h4 client
@@ -103,7 +109,7 @@ group_refused() {
   on h1 mkdir -m 700 /tmp/own
   fails 'h2: cannot read /tmp/own' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
   on h2 mkdir -m 700 /tmp/own
-  fails 'h2: cannot read /tmp/own/[0-9a-f]+\.partial' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
+  fails 'h2: /tmp/own is not the folder in which the checkpoint has begun' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
   on h1 test -z "$(on h1 ls /tmp/own)" || fail "what is not complete is left: $(on h1 ls -R /tmp/own)"
   await 'the client goes on' goes_on h2 client
   # The TCP connection of a third one, with a ferryd.

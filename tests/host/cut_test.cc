@@ -64,7 +64,8 @@ TEST(Cut, NobodyIsDumpedBeforeItsOwnerHasSaidSo) {
   std::promise<void> others;
   std::atomic<int> calls = 0;
   Cut cut(2, false,
-          {[&](const Cut::NeedOpen&) {
+          {{},
+           [&](const Cut::NeedOpen&) {
              ++calls;
              others.get_future().wait();
            },
@@ -81,14 +82,14 @@ TEST(Cut, NobodyIsDumpedBeforeItsOwnerHasSaidSo) {
 
 TEST(Cut, WhatItsOwnerThrowsGivesTheGroupUp) {
   const auto given_up = [] { throw std::runtime_error("the checkpoint is given up"); };
-  Cut cut(1, false, {[&](const Cut::NeedOpen&) { given_up(); }, {}});
+  Cut cut(1, false, {{}, [&](const Cut::NeedOpen&) { given_up(); }, {}});
   EXPECT_EQ(failure_of([&] { cut.freeze(0, go_on); }), "the checkpoint is given up");
 }
 
 // A program that has left goes on: what the others dump is not of the same moment.
 TEST(Cut, ThatOneHasLeftIsNotTaken) {
   bool is_carried = false;
-  Cut cut(2, true, {{}, [&] { is_carried = true; }});
+  Cut cut(2, true, {{}, {}, [&] { is_carried = true; }});
   EXPECT_EQ(failure_of([&] {
               cut.join(0, part(10), [looks = 0]() mutable {
                 if (++looks > 1) throw std::runtime_error("its time has passed");
@@ -103,7 +104,7 @@ TEST(Cut, ThatOneHasLeftIsNotTaken) {
 // CRIU would restore the one and refuse the other.
 TEST(Cut, AFileHasOneLength) {
   bool is_carried = false;
-  Cut cut(2, true, {{}, [&] { is_carried = true; }});
+  Cut cut(2, true, {{}, {}, [&] { is_carried = true; }});
   Cut::Part one = part(10), other = part(11);
   one.written = {{"/var/log/a", 10, 0}, {"/var/log/b", 5, 0}};
   other.written = {{"/var/log/a", 12, 0}};
@@ -120,7 +121,7 @@ TEST(Cut, AFileHasOneLength) {
 TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
   std::promise<void> carried;
   std::atomic<bool> is_given_up = false;
-  Cut cut(2, true, {{}, [&] {
+  Cut cut(2, true, {{}, {}, [&] {
                       EXPECT_EQ(cut.parts().size(), 2u);
                       carried.get_future().wait();
                     }});
@@ -141,7 +142,7 @@ TEST(Cut, OnceItIsFullOnlyItsEndCounts) {
 }
 
 TEST(Cut, AllHearThatTheImagesCannotBeCarriedAway) {
-  Cut cut(2, true, {{}, [] { throw std::runtime_error("the disk is full"); }});
+  Cut cut(2, true, {{}, {}, [] { throw std::runtime_error("the disk is full"); }});
   auto first = std::async(std::launch::async,
                           [&] { return failure_of([&] { cut.join(0, part(10), go_on); }); });
   EXPECT_EQ(failure_of([&] { cut.join(1, part(11), go_on); }), "the disk is full");

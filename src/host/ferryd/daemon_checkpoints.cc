@@ -45,15 +45,18 @@ std::string latest(const store::Store& store, const std::string& directory) {
   return id;
 }
 
-// The programs of each host, by the name that the user has given it; "": this host.
-std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequest& request) {
+// The programs of each host, by the name that the user has given it.
+std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequest& request,
+                                                        const std::string& here) {
+  if (request.programs().empty()) throw Failure("no program is named");
   std::map<std::string, std::vector<std::string>> hosts;
   for (const auto& program : request.programs()) {
     const std::size_t at = program.rfind('@');
-    if (at == std::string::npos)
-      hosts[""].push_back(program);
-    else
-      hosts[program.substr(at + 1)].push_back(program.substr(0, at));
+    const std::string host = at == std::string::npos ? here : program.substr(at + 1);
+    if (host.empty() || at == 0) {
+      throw Failure(fmt::format("'{}' is no program, nor PROGRAM@HOST", printable(program)));
+    }
+    hosts[host].push_back(program.substr(0, at));
   }
   return hosts;
 }
@@ -90,8 +93,8 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
   auto own = request;
   own.set_directory(need_own_folder(request.directory()));
   std::vector<std::unique_ptr<HostPart>> parts;
-  for (const auto& [host, programs] : by_host(request)) {
-    if (host.empty() || host == host_.name) {
+  for (const auto& [host, programs] : by_host(request, host_.name)) {
+    if (host == host_.name) {
       parts.push_back(cut_part(programs, request.stop()));
     } else {
       parts.push_back(std::make_unique<RemotePart>(host_, host, programs, request.stop()));
@@ -108,7 +111,8 @@ std::unique_ptr<LocalRestart> Daemon::restart_part(const std::string& directory,
   need_other_hosts(host_);
   const std::string folder = need_own_folder(directory);
   return std::make_unique<LocalRestart>(
-      host_, arrivals_, [this](const v1::CheckRequest& request) { check_restart(request); },
+      host_, arrivals_, directory_,
+      [this](const v1::CheckRequest& request) { check_restart(request); },
       open_checkpoint(store::Store(folder), folder, id), programs, hosts);
 }
 
@@ -118,8 +122,10 @@ void Daemon::check_restart(const v1::CheckRequest& request) {
 }
 
 std::string Daemon::what_runs(const std::vector<std::string>& facts) {
+  await_recovery();
   for (const auto& text : facts) {
-    auto running = host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_);
+    auto running =
+        host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_, directory_);
     if (!running.empty()) return running;
   }
   return {};

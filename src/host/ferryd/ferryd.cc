@@ -114,19 +114,22 @@ void log_grpc(gpr_log_func_args* entry) {
 // Serves a gRPC service as long as it lives.
 class Served {
  public:
-  // Throws Failure.
+  // `has_other_hosts`: as clients. Throws Failure.
   Served(const std::string& address, std::shared_ptr<grpc::Service> service,
-         std::shared_ptr<grpc::ServerCredentials> credentials)
+         std::shared_ptr<grpc::ServerCredentials> credentials, bool has_other_hosts)
       : service_(std::move(service)) {
     grpc::ServerBuilder builder;
     int port = -1;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Other ferryds ask more often than gRPC likes whether this one is there (host/peers/peer.h).
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    // A host that has gone without a word has given up what it steers here.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kHostSilence.count() / 5);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                               kHostSilence.count() - kHostSilence.count() / 5);
+    if (has_other_hosts) {
+      // One that has gone without a word has given up what it steers here.
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kHostSilence.count() / 5);
+      builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                                 kHostSilence.count() - kHostSilence.count() / 5);
+      builder.SetMaxReceiveMessageSize(kLargestMessage);
+    }
     builder.AddListeningPort(address, std::move(credentials), &port);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
@@ -361,7 +364,7 @@ void log_start(const ThisHost& host) {
     for_others.emplace(
         host.address,
         make_ferryd_service(daemon, host, *directory, whereabouts, attestor, *images, checkup),
-        credentials ? credentials->server() : grpc::InsecureServerCredentials());
+        credentials ? credentials->server() : grpc::InsecureServerCredentials(), true);
   }
   Metrics metrics(FERRY_RELEASE, history, move_counters, stand_ins, control);
   const auto page = [&metrics] { return metrics.text(); };
@@ -372,7 +375,7 @@ void log_start(const ThisHost& host) {
   const auto metrics_for_others = serve_metrics_to_others(options, host, page);
   ::unlink(options.api.c_str());
   Served for_commands("unix:" + options.api, make_local_service(daemon, control, checkup),
-                      grpc::InsecureServerCredentials());
+                      grpc::InsecureServerCredentials(), false);
   ::chmod(options.api.c_str(), 0666);  // LocalService knows who asks
   control.start(daemon);
   log_start(host);

@@ -281,7 +281,7 @@ grpc::Status FerrydService::Abort(grpc::ServerContext* context, const v1::AbortR
 grpc::Status FerrydService::Cut(grpc::ServerContext* context,
                                 grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_cut(daemon_, host_, *stream);
+    serve_cut(daemon_, host_, *context, *stream);
     return grpc::Status::OK;
   });
 }

@@ -1,8 +1,13 @@
 #include "host/ferryd/steps.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/failure.h"
@@ -32,6 +37,35 @@ void add(const std::vector<Connection>& connections, v1::CutReply* reply) {
   }
 }
 
+// Gives the part up as soon as the other ferryd has ended the stream, also in the middle of a step.
+class Watch {
+ public:
+  Watch(const grpc::ServerContext& context, LocalPart& part)
+      : thread_([this, &context, &part] {
+          std::unique_lock lock(mutex_);
+          while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
+            if (context.IsCancelled()) part.give_up();
+          }
+        }) {}
+  ~Watch() {
+    {
+      std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{100};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
 // Each step comes once, behind the one that it needs.
 class StepOrder {
  public:
@@ -48,9 +82,10 @@ class StepOrder {
 
 }  // namespace
 
-void serve_cut(Daemon& daemon, const ThisHost& host,
+void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
   std::unique_ptr<LocalPart> part;
+  std::optional<Watch> watch;  // ends before the part
   StepOrder order;
   for (v1::CutStep step; stream.Read(&step);) {
     v1::CutReply reply;
@@ -58,12 +93,17 @@ void serve_cut(Daemon& daemon, const ThisHost& host,
       case v1::CutStep::LOOK:
         order.need(step.kind(), -1);
         part = daemon.cut_part({step.programs().begin(), step.programs().end()}, step.stop());
+        watch.emplace(context, *part);
         reply.set_host(host.name);
         reply.set_version(host.version);
-        add(part->connections(), &reply);
+        add(part->look(need_own_folder(step.directory()), step.id(), step.first()), &reply);
+        break;
+      case v1::CutStep::CHECK:
+        order.need(step.kind(), v1::CutStep::LOOK);
+        part->check();
         break;
       case v1::CutStep::FREEZE:
-        order.need(step.kind(), v1::CutStep::LOOK);
+        order.need(step.kind(), v1::CutStep::CHECK);
         part->freeze();
         break;
       case v1::CutStep::DUMP:
@@ -72,8 +112,7 @@ void serve_cut(Daemon& daemon, const ThisHost& host,
         break;
       case v1::CutStep::STORE:
         order.need(step.kind(), v1::CutStep::DUMP);
-        for (const auto& program :
-             part->store(need_own_folder(step.directory()), step.id(), step.first())) {
+        for (const auto& program : part->store()) {
           reply.add_programs(json_text(to_json(program)));
         }
         break;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <grpcpp/support/status.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include "host/peers/messages.h"
@@ -13,7 +13,7 @@ struct ThisHost;
 
 // Return when the stream has ended; what the steps have begun by then is given up, unless the last one is done. Throw
 // Failure.
-void serve_cut(Daemon& daemon, const ThisHost& host,
+void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream);
 void serve_restart(Daemon& daemon, const ThisHost& host,
                    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream);

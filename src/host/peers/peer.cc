@@ -10,6 +10,7 @@
 #include "base/failure.h"
 #include "base/net.h"
 #include "ferry.grpc.pb.h"
+#include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/peers/peer_record.h"
 #include "host/peers/stream.h"
@@ -62,6 +63,7 @@ Peer::Peer(const std::string& host, const Credentials* credentials, const std::s
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kHostSilence.count() / 5);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kHostSilence.count() - kHostSilence.count() / 5);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as that takes
+  arguments.SetMaxReceiveMessageSize(kLargestMessage);
   if (credentials != nullptr) arguments.SetSslTargetNameOverride(identity_);
   calls_ = std::make_unique<Calls>(v1::Ferryd::NewStub(grpc::CreateCustomChannel(
       target_, credentials != nullptr ? credentials->channel() : grpc::InsecureChannelCredentials(),
@@ -110,6 +112,7 @@ class Peer::Talk final : public Conversation<Step, Reply> {
     context_.TryCancel();
     stream_->Finish();
   }
+  void cancel() override { context_.TryCancel(); }
   Reply ask(const Step& step) override {
     Reply reply;
     if (!is_over_ && stream_->Write(step) && stream_->Read(&reply)) return reply;

@@ -25,6 +25,8 @@ class Conversation {
   virtual ~Conversation() = default;
   // Throws Failure with the peer's one line, or that it does not answer; then no more steps follow.
   virtual Reply ask(const Step& step) = 0;
+  // Ends it, from any thread: who asks gets a Failure.
+  virtual void cancel() = 0;
 };
 
 // The ferryd of another host.

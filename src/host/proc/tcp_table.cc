@@ -58,7 +58,7 @@ std::string text_of(const in6_addr& address) {
 }  // namespace
 
 std::optional<TcpSocket> parse_tcp_socket(const std::string& line) {
-  constexpr int kListen = 10;
+  constexpr int kCloseWait = 8, kListen = 10;  // TCP_CLOSE_WAIT, TCP_LISTEN
   // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode
   std::array<std::string, 10> words;
   std::istringstream stream(line);
@@ -75,6 +75,7 @@ std::optional<TcpSocket> parse_tcp_socket(const std::string& line) {
   socket.peer_address = text_of(peer);
   socket.is_anywhere = is_anywhere(address);
   socket.listens = state == kListen;
+  socket.is_closed = state == kCloseWait;
   return socket;
 }
 

@@ -18,6 +18,7 @@ struct TcpSocket {
       false;  // its own address is on every host: the wildcard, or a loopback address
   int port = 0, peer_port = 0;
   bool listens = false;
+  bool is_closed = false;  // by its peer
 };
 std::optional<TcpSocket> parse_tcp_socket(const std::string& line);
 

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <thread>
 
 #include "base/failure.h"
 #include "base/parallel.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/own_folder.h"
+#include "host/directory/directory.h"
 #include "host/image/image_stream.h"
 #include "host/journal/decision_log.h"
 #include "host/move/destination/arrivals.h"
@@ -27,12 +29,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kNoticed{1500}, kLook{50};
+
 // True when this host has the addresses that the program had. Then it gets its places back, and its peers find it
 // there; in others it is found by the directory.
 bool is_at_home(const ContextSlots& context, const InterfaceAddresses& here) {
   return std::all_of(context.slots.begin(), context.slots.end(), [&](const rnic::Slot& slot) {
     return here.contains({context.netdev, slot.local.address});
   });
+}
+
+// True when an RNIC of the program is on this host, by what this host tells others. That one has ended is noticed a
+// moment later (Whereabouts).
+bool is_here(const ThisHost& host, const Facts& facts, const Directory& directory) {
+  const auto is_told = [&](const rnic::Slot& slot) {
+    const auto place = directory.told(slot.origin);
+    return place && !place->ended && place->ferryd == host.address;
+  };
+  const auto until = Clock::now() + kNoticed;
+  for (bool is_any = true; is_any && Clock::now() < until; std::this_thread::sleep_for(kLook)) {
+    is_any = false;
+    for (const auto& process : facts.places) {
+      for (const auto& context : process.contexts) {
+        is_any = is_any || std::any_of(context.slots.begin(), context.slots.end(), is_told);
+      }
+    }
+    if (!is_any) return false;
+  }
+  return true;
 }
 
 // Waits until the program says that it goes on. Gives an empty string, or why it does not.
@@ -50,7 +74,8 @@ std::string await_resumed(Arrival& arrival, Clock::time_point until) {
 
 }  // namespace
 
-std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals) {
+std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals,
+                      const Directory& directory) {
   const auto runs = [&](const std::string& what) {
     return fmt::format("'{}' still runs on {}, as {}:", printable(facts.check.program()), host.name,
                        what);
@@ -59,6 +84,8 @@ std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& 
   if (arrival && !arrival->is_over()) {
     return runs(arrival->root() == 0 ? "a restart" : fmt::format("process {}", arrival->root()));
   }
+  // It may have come here by a move, or from a later checkpoint.
+  if (is_here(host, facts, directory)) return runs("a program that has come here since");
   if (facts.boot != stamp_now().boot) return {};
   for (const auto& [pid, started] : facts.processes) {
     if (start_time(pid) == started && is_alive(pid)) return runs(fmt::format("process {}", pid));
@@ -66,15 +93,18 @@ std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& 
   return {};
 }
 
-LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, Check check,
-                           store::Checkpoint checkpoint, const std::vector<std::uint32_t>& programs,
+LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory,
+                           Check check, store::Checkpoint checkpoint,
+                           const std::vector<std::uint32_t>& programs,
                            std::vector<PeerRecord> hosts)
     : host_(host),
       arrivals_(arrivals),
+      directory_(directory),
       check_(std::move(check)),
       checkpoint_(std::move(checkpoint)),
       hosts_(std::move(hosts)) {
   const auto& all = checkpoint_.manifest().programs;
+  if (programs.empty()) throw Failure("malformed request");
   for (const auto number : programs) {
     if (number >= all.size()) throw Failure("malformed request");
     parts_.push_back({number, parse_facts(all[number].facts, all[number].name), nullptr});
@@ -96,7 +126,8 @@ void LocalRestart::check() {
   const std::string& id = checkpoint_.manifest().id;
   for (const auto& part : parts_) {
     auto request = part.facts.check;
-    if (const auto running = what_runs(host_, part.facts, arrivals_); !running.empty()) {
+    if (const auto running = what_runs(host_, part.facts, arrivals_, directory_);
+        !running.empty()) {
       throw Failure(running + " end it before it is restarted");
     }
     if (request.version() != host_.version) {

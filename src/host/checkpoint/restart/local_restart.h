@@ -17,10 +17,12 @@ namespace ferry::host {
 
 class Arrival;
 class Arrivals;
+class Directory;
 struct ThisHost;
 
 // "'p' still runs on h1, as process 17:", if a program does of which `facts` are; empty: nothing of it runs.
-std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals);
+std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals,
+                      const Directory& directory);
 
 // Restores programs of a checkpoint on this host, as arrivals of one group.
 class LocalRestart final : public HostRestart {
@@ -28,15 +30,17 @@ class LocalRestart final : public HostRestart {
   // What a move's destination looks at. Throws Failure.
   using Check = std::function<void(const v1::CheckRequest& request)>;
 
-  // `programs`: of the checkpoint, by their numbers. `hosts`: where others of it go on. Throws Failure.
-  LocalRestart(const ThisHost& host, Arrivals& arrivals, Check check, store::Checkpoint checkpoint,
-               const std::vector<std::uint32_t>& programs, std::vector<PeerRecord> hosts);
+  // `programs`: of the checkpoint, by their numbers. `hosts`: where programs of it go on. Throws Failure.
+  LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory, Check check,
+               store::Checkpoint checkpoint, const std::vector<std::uint32_t>& programs,
+               std::vector<PeerRecord> hosts);
   ~LocalRestart() override;
 
   void check() override;
   std::vector<std::string> restore() override;
   void go_on() override;
   std::string host() const override;
+  void give_up() override {}  // each step has an end of its own
 
  private:
   struct Part {
@@ -53,6 +57,7 @@ class LocalRestart final : public HostRestart {
 
   const ThisHost& host_;
   Arrivals& arrivals_;
+  const Directory& directory_;
   const Check check_;
   const store::Checkpoint checkpoint_;
   const std::vector<PeerRecord> hosts_;

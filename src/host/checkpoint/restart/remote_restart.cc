@@ -1,5 +1,6 @@
 #include "host/checkpoint/restart/remote_restart.h"
 
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/peers/this_host.h"
 
@@ -19,13 +20,13 @@ RemoteRestart::RemoteRestart(const ThisHost& host, const std::string& to,
     : peer_(to, host.credentials, identity),
       steps_(peer_.converse<v1::RestartStep, v1::RestartStepReply>()),
       first_(std::make_unique<v1::RestartStep>(restart_step(v1::RestartStep::CHECK))) {
-  host_ = steps_->ask(restart_step(v1::RestartStep::LOOK)).host();
+  host_ = printable(steps_->ask(restart_step(v1::RestartStep::LOOK)).host());
 }
 
 std::string RemoteRestart::what_runs(const std::vector<std::string>& facts) {
   auto step = restart_step(v1::RestartStep::LOOK);
   for (const auto& each : facts) step.add_facts(each);
-  return steps_->ask(step).running();
+  return printable(steps_->ask(step).running());
 }
 
 void RemoteRestart::set_programs(const std::string& directory, const std::string& id,
@@ -47,7 +48,9 @@ void RemoteRestart::check() {
 
 std::vector<std::string> RemoteRestart::restore() {
   const auto reply = steps_->ask(restart_step(v1::RestartStep::RESTORE));
-  return {reply.kept_aside().begin(), reply.kept_aside().end()};
+  std::vector<std::string> files;
+  for (const auto& file : reply.kept_aside()) files.push_back(printable(file));
+  return files;
 }
 
 void RemoteRestart::go_on() {

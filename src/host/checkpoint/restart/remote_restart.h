@@ -30,6 +30,7 @@ class RemoteRestart final : public HostRestart {
   std::vector<std::string> restore() override;
   void go_on() override;
   std::string host() const override { return host_; }
+  void give_up() override { steps_->cancel(); }
   PeerRecord record() const { return {peer_.target(), host_}; }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "base/failure.h"
 #include "device/parcel.h"
+#include "host/move/source/group/cut.h"
 #include "host/proc/tcp_table.h"
 #include "port/address_text.h"
 
@@ -22,10 +23,7 @@ void add_qps(ControlServer& control, const MoveGroup::Program& program,
              std::vector<Connection>* all) {
   for (const auto& context : contexts_of(control, program.processes)) {
     if (const auto device = device::device_behind(context.place); !device.empty()) {
-      throw Failure(fmt::format(
-          "'{}' uses {}, a device of the kernel: only programs with Ferry's own devices have "
-          "checkpoints",
-          program.unit->name(), printable(device)));
+      throw Failure(no_checkpoint(program.unit->name(), device));
     }
     for (const auto& qp : context.qps) {
       all->push_back({program.unit->name(), qp.qpn, end_of(qp.local), end_of(qp.peer)});
@@ -33,14 +31,19 @@ void add_qps(ControlServer& control, const MoveGroup::Program& program,
   }
 }
 
+// A connection over loopback has both ends in the program.
 void add_tcp(const MoveGroup::Program& program, std::vector<Connection>* all) {
+  std::vector<Connection> loopback;
   for (const auto& socket : tcp_sockets_of_tree(program.unit->root())) {
-    if (socket.listens || socket.is_anywhere || socket.peer_port == 0) continue;
-    all->push_back({program.unit->name(),
-                    0,
-                    {socket.address, static_cast<std::uint16_t>(socket.port)},
-                    {socket.peer_address, static_cast<std::uint16_t>(socket.peer_port)}});
+    // One whose peer has closed it leads nowhere.
+    if (socket.listens || socket.is_closed || socket.peer_port == 0) continue;
+    auto& where = socket.is_anywhere ? loopback : *all;
+    where.push_back({program.unit->name(),
+                     0,
+                     {socket.address, static_cast<std::uint16_t>(socket.port)},
+                     {socket.peer_address, static_cast<std::uint16_t>(socket.peer_port)}});
   }
+  need_closed(loopback);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct Connection {
   End peer;  // none: a QP that is not connected
 };
 
-// Throws Failure, also for a program with a device of the kernel. TCP connections over loopback are left out.
+// Throws Failure, also for a program with a device of the kernel, and for a connection over loopback that leads out of
+// its program. Those of loopback are left out.
 std::vector<Connection> connections_of(ControlServer& control,
                                        const std::vector<MoveGroup::Program>& programs);
 

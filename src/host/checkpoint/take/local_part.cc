@@ -17,29 +17,16 @@
 #include "host/checkpoint/facts.h"
 #include "host/move/source/departures.h"
 #include "host/peers/this_host.h"
-#include "store/new_images.h"
+#include "store/store.h"
 
 namespace ferry::host {
 namespace {
 
-constexpr std::size_t kPiece = 1 << 20;         // bytes that are read at once
-constexpr std::chrono::milliseconds kLook{20};  // between looks whether the group is given up
-
-void write_file(store::ImageWriter& writer, const ImageFile& file) {
-  const UniqueFd open(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
-  if (!open || ::fstat(open.get(), &facts) != 0) {
-    throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
-  }
-  writer.begin_file(file.name, facts.st_mode & 0777);
-  std::vector<std::byte> buffer(kPiece);
-  for (;;) {
-    const ssize_t size = ::read(open.get(), buffer.data(), buffer.size());
-    if (size == 0) return;
-    if (size < 0) throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
-    writer.write(std::span(buffer).first(static_cast<std::size_t>(size)));
-  }
-}
+constexpr std::size_t kPiece = 1 << 20;          // bytes that are read at once
+constexpr std::chrono::milliseconds kLook{20};   // between looks whether the group is given up
+constexpr std::chrono::seconds kFreezeTime{20};  // CRIU's plugin waits for 30
+constexpr std::chrono::hours kLongest{24};  // what an image may take to be stored on another host
+constexpr char kGivenUp[] = "the checkpoint is given up";
 
 }  // namespace
 
@@ -53,47 +40,69 @@ LocalPart::LocalPart(const ThisHost& host, Departures& departures, ControlServer
       cut_(std::make_shared<Cut>(programs_.size(), stop, owner())) {}
 
 LocalPart::~LocalPart() {
-  {
-    std::lock_guard lock(mutex_);
-    is_given_up_ = true;
-    changed_.notify_all();
-  }
+  give_up();
   if (run_.valid()) run_.wait();
   std::error_code ignored;
   for (const auto& part : cut_->parts()) std::filesystem::remove_all(part.images, ignored);
+}
+
+void LocalPart::give_up() {
+  std::lock_guard lock(mutex_);
+  is_given_up_ = true;
+  changed_.notify_all();
 }
 
 std::string LocalPart::host() const {
   return host_.name;
 }
 
-std::vector<Connection> LocalPart::connections() {
+std::vector<Connection> LocalPart::look(const std::string& directory, const std::string& id,
+                                        std::uint32_t first) {
+  if (!std::filesystem::exists(store::partial_path(directory, id))) {
+    throw Failure(fmt::format(
+        "{} is not the folder in which the checkpoint has begun; all hosts need the same one "
+        "there, on NFS for example",
+        printable(directory)));
+  }
+  images_.emplace(directory, id, first);
   return connections_of(control_, programs_);
 }
 
 Cut::Owner LocalPart::owner() {
+  const auto checked = [this](const Cut::NeedOpen& need_open) {
+    wait_for_all(Stage::kChecked, Stage::kFrozen, kLongest, need_open);
+  };
   const auto frozen = [this](const Cut::NeedOpen& need_open) {
-    reach(Stage::kFrozen);
-    std::unique_lock lock(mutex_);
-    const auto may_go_on = [this] { return is_given_up_ || allowed_ >= Stage::kDumped; };
-    while (!changed_.wait_for(lock, kLook, may_go_on)) {
-      lock.unlock();
-      need_open();
-      lock.lock();
-    }
-    if (is_given_up_) throw Failure("the checkpoint is given up");
+    wait_for_all(Stage::kFrozen, Stage::kDumped, kFreezeTime, need_open);
   };
-  const auto dumped = [this] {
-    reach(Stage::kDumped);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_given_up_ || allowed_ >= Stage::kOver; });
-    if (allowed_ < Stage::kOver) throw Failure("the checkpoint is given up");
-  };
-  return {frozen, dumped};
+  const auto dumped = [this] { wait_for_all(Stage::kDumped, Stage::kOver, kLongest, [] {}); };
+  return {checked, frozen, dumped};
+}
+
+// The programs have come to `here`. Returns when those of all hosts have, so that they may come to `next`.
+void LocalPart::wait_for_all(Stage here, Stage next, std::chrono::seconds limit,
+                             const Cut::NeedOpen& need_open) {
+  reach(here);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [&] { return is_given_up_ || allowed_ >= next; })) {
+    lock.unlock();
+    need_open();
+    lock.lock();
+    if (std::chrono::steady_clock::now() < until) continue;
+    throw Failure(
+        fmt::format("the programs of other hosts are not as far after {} s", limit.count()));
+  }
+  if (allowed_ < next) throw Failure(kGivenUp);
+}
+
+void LocalPart::check() {
+  run_ = std::async(std::launch::async, [this] { run(); });
+  await(Stage::kChecked);
 }
 
 void LocalPart::freeze() {
-  run_ = std::async(std::launch::async, [this] { run(); });
+  allow(Stage::kFrozen);
   await(Stage::kFrozen);
 }
 
@@ -137,25 +146,45 @@ double LocalPart::end() {
   return standstill_ms_;
 }
 
+void LocalPart::need_wanted() {
+  std::lock_guard lock(mutex_);
+  if (is_given_up_) throw Failure(kGivenUp);
+}
+
+void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file) {
+  const UniqueFd open(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!open || ::fstat(open.get(), &facts) != 0) {
+    throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+  }
+  writer.begin_file(file.name, facts.st_mode & 0777);
+  std::vector<std::byte> buffer(kPiece);
+  for (;;) {
+    need_wanted();
+    const ssize_t size = ::read(open.get(), buffer.data(), buffer.size());
+    if (size == 0) return;
+    if (size < 0) throw Failure(fmt::format("cannot read {}: {}", file.path, error_text(errno)));
+    writer.write(std::span(buffer).first(static_cast<std::size_t>(size)));
+  }
+}
+
 // The images of all programs side by side.
-std::vector<store::Program> LocalPart::store(const std::string& directory, const std::string& id,
-                                             std::uint32_t first) {
+std::vector<store::Program> LocalPart::store() {
   struct Job {
     const Cut::Part& part;
     store::ImageWriter& writer;
     store::Program& program;
   };
   const auto parts = cut_->parts();
-  store::NewImages images(directory, id, first);
   std::vector<store::Program> programs(parts.size());
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     programs[i].name = parts[i].program;
     programs[i].host = host_.name;
     programs[i].facts = to_json(facts_of(parts[i], host_.address));
-    jobs.push_back({parts[i], images.add(), programs[i]});
+    jobs.push_back({parts[i], images_->add(), programs[i]});
   }
-  in_parallel(jobs, [](const Job& job) {
+  in_parallel(jobs, [this](const Job& job) {
     for (const auto& file : job.part.files) write_file(job.writer, file);
     job.writer.end(&job.program);
   });

@@ -2,16 +2,19 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "host/checkpoint/take/host_part.h"
 #include "host/move/source/group/cut.h"
+#include "store/new_images.h"
 
 namespace ferry::host {
 
@@ -28,17 +31,23 @@ class LocalPart final : public HostPart {
 
   std::string host() const override;
   std::size_t programs() const override { return programs_.size(); }
-  std::vector<Connection> connections() override;
+  std::vector<Connection> look(const std::string& directory, const std::string& id,
+                               std::uint32_t first) override;
+  void check() override;
   void freeze() override;
   void dump() override;
   double end() override;
-  std::vector<store::Program> store(const std::string& directory, const std::string& id,
-                                    std::uint32_t first) override;
+  std::vector<store::Program> store() override;
+  void give_up() override;
 
  private:
-  enum class Stage { kRunning, kFrozen, kDumped, kOver };
+  enum class Stage { kRunning, kChecked, kFrozen, kDumped, kOver };
 
   Cut::Owner owner();
+  void wait_for_all(Stage here, Stage next, std::chrono::seconds limit,
+                    const Cut::NeedOpen& need_open);
+  void need_wanted();
+  void write_file(store::ImageWriter& writer, const ImageFile& file);
   void run();
   void reach(Stage stage);
   // Returns when the programs have come to this stage. Throws Failure when they go on without that.
@@ -51,10 +60,11 @@ class LocalPart final : public HostPart {
   const uid_t user_;
   const std::vector<MoveGroup::Program> programs_;
   const std::shared_ptr<Cut> cut_;
+  std::optional<store::NewImages> images_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Stage reached_ = Stage::kRunning;
-  Stage allowed_ = Stage::kFrozen;  // the last one that the programs may come to
+  Stage allowed_ = Stage::kChecked;  // the last one that the programs may come to
   bool is_given_up_ = false;
   std::string failure_;
   double standstill_ms_ = 0;

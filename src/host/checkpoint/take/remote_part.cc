@@ -14,7 +14,7 @@ namespace ferry::host {
 namespace {
 
 Connection::End from_message(const v1::Connection::End& message) {
-  return {message.address(), static_cast<std::uint16_t>(message.port())};
+  return {printable(message.address()), static_cast<std::uint16_t>(message.port())};
 }
 
 v1::CutStep step_of(v1::CutStep::Kind kind) {
@@ -34,8 +34,12 @@ RemotePart::RemotePart(const ThisHost& host, const std::string& to,
       host_(peer_.name()),
       steps_(peer_.converse<v1::CutStep, v1::CutReply>()) {}
 
-std::vector<Connection> RemotePart::connections() {
+std::vector<Connection> RemotePart::look(const std::string& directory, const std::string& id,
+                                         std::uint32_t first) {
   v1::CutStep step = step_of(v1::CutStep::LOOK);
+  step.set_directory(directory);
+  step.set_id(id);
+  step.set_first(first);
   for (const auto& program : programs_) step.add_programs(program);
   step.set_stop(stop_);
   const auto reply = steps_->ask(step);
@@ -43,13 +47,17 @@ std::vector<Connection> RemotePart::connections() {
     throw Failure(fmt::format("{} has Ferry {}, and this host {}; install the same on both",
                               peer_.name(), printable(reply.version()), version_));
   }
-  host_ = reply.host();
+  host_ = printable(reply.host());
   std::vector<Connection> connections;
   for (const auto& one : reply.connections()) {
     connections.push_back(
-        {one.program(), one.qpn(), from_message(one.local()), from_message(one.peer())});
+        {printable(one.program()), one.qpn(), from_message(one.local()), from_message(one.peer())});
   }
   return connections;
+}
+
+void RemotePart::check() {
+  steps_->ask(step_of(v1::CutStep::CHECK));
 }
 
 void RemotePart::freeze() {
@@ -64,13 +72,8 @@ double RemotePart::end() {
   return steps_->ask(step_of(v1::CutStep::END)).standstill_ms();
 }
 
-std::vector<store::Program> RemotePart::store(const std::string& directory, const std::string& id,
-                                              std::uint32_t first) {
-  v1::CutStep step = step_of(v1::CutStep::STORE);
-  step.set_directory(directory);
-  step.set_id(id);
-  step.set_first(first);
-  const auto reply = steps_->ask(step);
+std::vector<store::Program> RemotePart::store() {
+  const auto reply = steps_->ask(step_of(v1::CutStep::STORE));
   std::vector<store::Program> programs;
   try {
     for (const auto& text : reply.programs()) {

@@ -21,12 +21,14 @@ class RemotePart final : public HostPart {
 
   std::string host() const override { return host_; }
   std::size_t programs() const override { return programs_.size(); }
-  std::vector<Connection> connections() override;
+  std::vector<Connection> look(const std::string& directory, const std::string& id,
+                               std::uint32_t first) override;
+  void check() override;
   void freeze() override;
   void dump() override;
   double end() override;
-  std::vector<store::Program> store(const std::string& directory, const std::string& id,
-                                    std::uint32_t first) override;
+  std::vector<store::Program> store() override;
+  void give_up() override { steps_->cancel(); }
 
  private:
   Peer peer_;

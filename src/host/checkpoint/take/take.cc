@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 
 #include "base/clock.h"
 #include "base/failure.h"
-#include "base/parallel.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/together.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
 #include "store/new_checkpoint.h"
@@ -38,45 +39,48 @@ void keep_latest(const std::string& directory, const store::Manifest& latest, st
   for (std::size_t i = 0; i + keep < same.size(); ++i) store.remove(same[i]);
 }
 
+// What the steps of all parts give, in the order of the parts.
+template <typename Result, typename Step>
+std::vector<Result> all_of(const ThisHost& host, const Parts& parts, Step step) {
+  std::map<const HostPart*, Result> results;
+  for (const auto& part : parts) results[part.get()];
+  together(parts, host.stopping, [&](HostPart& part) { results.at(&part) = step(part); });
+  std::vector<Result> ordered;
+  for (const auto& part : parts) ordered.push_back(std::move(results.at(part.get())));
+  return ordered;
+}
+
+template <typename Each>
+std::vector<Each> joined(const std::vector<std::vector<Each>>& lists) {
+  std::vector<Each> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 // Before anything is stopped.
-void look(const Parts& parts) {
-  std::vector<std::vector<Connection>> found(parts.size());
-  std::vector<std::size_t> indexes;
-  for (std::size_t i = 0; i < parts.size(); ++i) indexes.push_back(i);
-  in_parallel(indexes, [&](std::size_t i) { found[i] = parts[i]->connections(); });
-  std::vector<Connection> all;
-  for (auto& some : found) all.insert(all.end(), some.begin(), some.end());
-  need_closed(all);
+void look(const ThisHost& host, const Parts& parts, const std::string& directory,
+          const std::string& id) {
+  std::map<const HostPart*, std::uint32_t> first;
+  std::uint32_t images = 0;
+  for (const auto& part : parts) {
+    first[part.get()] = images;
+    images += static_cast<std::uint32_t>(part->programs());
+  }
+  const auto connections = all_of<std::vector<Connection>>(
+      host, parts, [&](HostPart& part) { return part.look(directory, id, first.at(&part)); });
+  std::set<std::string> hosts;
+  for (const auto& part : parts) {
+    if (hosts.insert(part->host()).second) continue;
+    throw Failure(part->host() + " is named in two ways: name all programs there with the same");
+  }
+  need_closed(joined(connections));
+  together(parts, host.stopping, [](HostPart& part) { part.check(); });
 }
 
 // Gives the longest standstill.
-double end_all(const Parts& parts) {
-  std::vector<double> standstills(parts.size());
-  std::vector<std::size_t> indexes;
-  for (std::size_t i = 0; i < parts.size(); ++i) indexes.push_back(i);
-  in_parallel(indexes, [&](std::size_t i) { standstills[i] = parts[i]->end(); });
+double end_all(const ThisHost& host, const Parts& parts) {
+  const auto standstills = all_of<double>(host, parts, [](HostPart& part) { return part.end(); });
   return *std::max_element(standstills.begin(), standstills.end());
-}
-
-store::Manifest store_images(const ThisHost& host, const Parts& parts, const std::string& id,
-                             const std::string& directory, store::NewCheckpoint& fresh) {
-  struct Job {
-    HostPart& part;
-    std::uint32_t first;
-    std::vector<store::Program>& programs;
-  };
-  std::vector<std::vector<store::Program>> stored(parts.size());
-  std::vector<Job> jobs;
-  std::uint32_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    jobs.push_back({*parts[i], first, stored[i]});
-    first += static_cast<std::uint32_t>(parts[i]->programs());
-  }
-  in_parallel(jobs,
-              [&](const Job& job) { job.programs = job.part.store(directory, id, job.first); });
-  std::vector<store::Program> programs;
-  for (auto& some : stored) programs.insert(programs.end(), some.begin(), some.end());
-  return fresh.complete(host.version, std::move(programs));
 }
 
 }  // namespace
@@ -86,24 +90,28 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts parts,
   const std::string id = fmt::format("{:016x}", new_move_id());
   // Before anything is stopped: whether something can be written there at all.
   store::NewCheckpoint fresh(request.directory(), id);
-  const auto store = [&] { return store_images(host, parts, id, request.directory(), fresh); };
-  look(parts);
+  const auto store = [&] {
+    return fresh.complete(host.version,
+                          joined(all_of<std::vector<store::Program>>(
+                              host, parts, [](HostPart& part) { return part.store(); })));
+  };
+  look(host, parts, request.directory(), id);
   const auto began = std::chrono::steady_clock::now();
-  in_parallel(parts, [](const auto& part) { part->freeze(); });
-  in_parallel(parts, [](const auto& part) { part->dump(); });
+  together(parts, host.stopping, [](HostPart& part) { part.freeze(); });
+  together(parts, host.stopping, [](HostPart& part) { part.dump(); });
   v1::CheckpointReport report;
   store::Manifest manifest;
   if (request.stop()) {
     manifest = store();
     try {
-      end_all(parts);
+      end_all(host, parts);
     } catch (const Failure& failure) {
       throw Failure(fmt::format(
           "checkpoint {} is complete, but not all programs have ended, end those that go on: {}",
           id, failure.what()));
     }
   } else {
-    report.set_standstill_ms(end_all(parts));
+    report.set_standstill_ms(end_all(host, parts));
     manifest = store();
   }
   report.set_store_ms(milliseconds_between(began, std::chrono::steady_clock::now()));

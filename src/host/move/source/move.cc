@@ -124,6 +124,7 @@ void Move::run(const Progress& progress) {
           if (rootfs_) copy_rootfs();
           await_peers();
           if (ahead_) copy_memory();
+          if (options_.cut) options_.cut->check(index_, [this] { need_go_on(); });
         });
         break;
       case Action::kDump: in_group([this] { dump(); }); break;

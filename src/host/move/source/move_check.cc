@@ -113,6 +113,9 @@ void Move::check_here_and_there() {
     to_message({*file, {}}, request.mutable_stdio());
   }
   if (options_.cut) {
+    if (!partners_.devices().empty()) {
+      throw Failure(no_checkpoint(unit_.name(), partners_.devices().begin()->first));
+    }
     checked_ = std::make_shared<const v1::CheckRequest>(request);
     return;
   }

@@ -31,25 +31,43 @@ void need_same_lengths(const std::vector<Cut::Part>& parts) {
 
 }  // namespace
 
-void Cut::freeze(std::size_t program, const NeedOpen& need_open) {
+std::string no_checkpoint(const std::string& program, const std::string& device) {
+  return fmt::format(
+      "'{}' uses {}, a device of the kernel: only programs with Ferry's own devices have "
+      "checkpoints",
+      program, printable(device));
+}
+
+void Cut::meet(Meeting& meeting, std::size_t program, const Owner::Call& owner,
+               const NeedOpen& need_open) {
   std::unique_lock lock(mutex_);
-  const bool is_last = frozen_.insert(program).second && frozen_.size() == programs_;
+  const bool is_last = meeting.there.insert(program).second && meeting.there.size() == programs_;
   if (is_last) {
     lock.unlock();
-    if (owner_.frozen) owner_.frozen(need_open);
+    if (owner) owner(need_open);
     lock.lock();
-    is_released_ = true;
+    meeting.is_over = true;
     changed_.notify_all();
   }
-  const auto until = std::chrono::steady_clock::now() + kFreezeLimit;
-  while (!changed_.wait_for(lock, kLook, [this] { return is_released_; })) {
+  while (!changed_.wait_for(lock, kLook, [&] { return meeting.is_over; })) {
     lock.unlock();
     need_open();
     lock.lock();
-    if (std::chrono::steady_clock::now() < until) continue;
-    throw Failure(fmt::format("only {} of {} programs are frozen after {} s", frozen_.size(),
-                              programs_, kFreezeLimit.count()));
   }
+}
+
+void Cut::check(std::size_t program, const NeedOpen& need_open) {
+  meet(checked_, program, owner_.checked, need_open);
+}
+
+void Cut::freeze(std::size_t program, const NeedOpen& need_open) {
+  const auto until = std::chrono::steady_clock::now() + kFreezeLimit;
+  meet(frozen_, program, owner_.frozen, [&] {
+    need_open();
+    if (std::chrono::steady_clock::now() < until) return;
+    throw Failure(fmt::format("not all programs of the checkpoint stand still after {} s",
+                              kFreezeLimit.count()));
+  });
 }
 
 void Cut::join(std::size_t program, Part part, const NeedOpen& need_open) {

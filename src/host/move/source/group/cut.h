@@ -20,6 +20,9 @@
 // on here, or end.
 namespace ferry::host {
 
+// Why a program has no checkpoint that uses this device of the kernel.
+std::string no_checkpoint(const std::string& program, const std::string& device);
+
 class Cut {
  public:
   // What a program leaves in it.
@@ -36,17 +39,21 @@ class Cut {
   // Throws when the group is given up.
   using NeedOpen = std::function<void()>;
 
-  // Whoever takes the checkpoint. Each is called once, by one of the programs, while all stand still, and may throw:
-  // then the group is given up.
+  // Whoever takes the checkpoint. Each is called once, by one of the programs, while all wait, and may throw: then the
+  // group is given up.
   struct Owner {
-    std::function<void(const NeedOpen& need_open)>
-        frozen;                    // all are frozen; when it returns they are dumped
+    using Call = std::function<void(const NeedOpen& need_open)>;
+    Call checked;                  // nothing is in the way; when it returns they are stopped
+    Call frozen;                   // all are frozen; when it returns they are dumped
     std::function<void()> dumped;  // parts() are those of all; when it returns they go on, or end
   };
 
   // `programs`: of the group. `ends_programs`: they do not go on here.
   Cut(std::size_t programs, bool ends_programs, Owner owner)
       : programs_(programs), ends_programs_(ends_programs), owner_(std::move(owner)) {}
+
+  // The program with this index is checked, and all is prepared for its stop. Returns and throws as freeze().
+  void check(std::size_t program, const NeedOpen& need_open);
 
   // The program with this index is frozen, and not dumped yet. Returns when that holds for all: none is dumped while
   // another one could still write to a file or a peer of it. Throws what `need_open` throws, or the owner has.
@@ -62,6 +69,13 @@ class Cut {
   std::vector<Part> parts() const;  // once it is full: of all programs, in their order
 
  private:
+  struct Meeting {
+    std::set<std::size_t> there;
+    bool is_over = false;
+  };
+
+  void meet(Meeting& meeting, std::size_t program, const Owner::Call& owner,
+            const NeedOpen& need_open);
   // These three with the mutex; fill() without it for as long as the owner is at work.
   bool has_all() const { return parts_.size() == programs_; }
   void fill(std::unique_lock<std::mutex>& lock);
@@ -72,8 +86,7 @@ class Cut {
   const Owner owner_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::set<std::size_t> frozen_;
-  bool is_released_ = false;  // they may be dumped
+  Meeting checked_, frozen_;
   std::map<std::size_t, Part> parts_;
   bool is_over_ = false;
   std::string failure_;  // when it is over: why it is not taken

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "base/failure.h"
+
+namespace ferry::host {
+
+// Calls step(*part) for each, all at the same time. When one throws, or this ferryd is stopping, all are given up, so
+// that none waits for what will not come. Returns when all have ended, and throws what the first one has thrown.
+template <typename Part, typename Step>
+void together(const std::vector<std::unique_ptr<Part>>& parts, const std::atomic<bool>& stopping,
+              Step step) {
+  constexpr std::chrono::milliseconds kLook{5};
+  std::vector<std::future<void>> running;
+  for (const auto& part : parts) {
+    running.push_back(std::async(std::launch::async, [&step, &part] { step(*part); }));
+  }
+  std::exception_ptr failure;
+  const auto give_up = [&](std::exception_ptr reason) {
+    if (failure) return;
+    failure = std::move(reason);
+    for (const auto& part : parts) part->give_up();
+  };
+  for (std::size_t left = running.size(); left > 0;) {
+    for (auto& each : running) {
+      if (!each.valid() || each.wait_for(kLook) != std::future_status::ready) continue;
+      --left;
+      try {
+        each.get();
+      } catch (...) {
+        give_up(std::current_exception());
+      }
+    }
+    if (stopping) give_up(std::make_exception_ptr(Failure("this ferryd is ending")));
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace ferry::host
