@@ -134,7 +134,7 @@ struct Attested : testing::Test {
     std::ofstream(folder.path("trusted")) << known << "  libferry.so\n";
     for (auto* ferryd : {&here, &there}) {
       ferryd->stop();
-      ferryd->kernel.names_of = [this](pid_t) { return std::vector{m, p}; };
+      ferryd->kernel.names_of = every_process_has({m, p});
       ferryd->library_of = [this](pid_t) {
         std::unique_lock lock(mutex);
         Library found = library_;

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "host/attestation/attestor.h"
@@ -37,6 +43,15 @@ class Service;
 namespace ferry::test {
 
 using namespace host;
+
+// A kernel in which every process has QPs of these names.
+inline auto every_process_has(std::vector<device::Letter::End> names) {
+  return [names = std::move(names)](const std::set<pid_t>& pids) {
+    std::map<pid_t, std::vector<device::Letter::End>> all;
+    for (const pid_t pid : pids) all[pid] = names;
+    return all;
+  };
+}
 
 // A ferryd in this process, with a CRIU that only says its version. Its gRPC service is on a port
 // of the loopback interface.
@@ -78,7 +93,7 @@ struct FerrydHere {
   std::unique_ptr<Whereabouts> whereabouts;
   std::optional<KeptPeers> peers;
   // What the kernel says of QPs.
-  QpNames::Kernel kernel{[](pid_t) { return std::vector<device::Letter::End>(); },
+  QpNames::Kernel kernel{every_process_has({}),
                          [](const auto&) { return std::set<device::Letter::End>(); }};
   bool has_kernel_devices = false;
   std::optional<QpNames> qp_names;

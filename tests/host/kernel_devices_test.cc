@@ -145,7 +145,7 @@ TEST(KernelQps, TheKernelsOwnAreNone) {
 }
 
 TEST(KernelQps, OfAProcessWithoutAnyAreNone) {
-  EXPECT_TRUE(kernel_qps(::getpid()).empty());
+  EXPECT_TRUE(kernel_qps({::getpid()}).empty());
 }
 
 }  // namespace

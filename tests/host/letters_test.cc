@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "base/failure.h"
@@ -34,7 +36,9 @@ struct Letters : testing::Test {
   }
   void be_told(FerrydHere& ferryd, const Names& names) {
     ferryd.stop();
-    ferryd.kernel.names_of = [this, names](pid_t) { return is_known ? names : Names(); };
+    ferryd.kernel.names_of = [this, names](const std::set<pid_t>& pids) {
+      return every_process_has(is_known ? names : Names())(pids);
+    };
     ferryd.restart();
   }
   static void await(FerrydHere& ferryd, std::size_t processes) {
@@ -52,6 +56,45 @@ TEST_F(Letters, ReachTheOtherEndOnAnotherHost) {
   // The receiver's ferryd knows the way back.
   there.carrier->send(receiver.pid(), {{p, m, {std::byte{1}}}});
   EXPECT_TRUE(eventually([&] { return sender.seen().letters == 1; }));
+}
+
+// A peer of many processes must not cost its host more with the square of their number.
+TEST_F(Letters, ToSeveralProcessesAskTheKernelOnce) {
+  constexpr std::uint32_t kProcesses = 4;
+  Names peers;
+  for (std::uint32_t i = 0; i < kProcesses; ++i) peers.push_back(end_of(2, 20 + i));
+  std::atomic<int> questions{0};
+  there.stop();
+  there.kernel.names_of = [&](const std::set<pid_t>& pids) {
+    ++questions;
+    return every_process_has(peers)(pids);
+  };
+  there.restart();
+  std::vector<std::unique_ptr<PlayedProcess>> receivers;
+  std::vector<device::Letter> all;
+  for (std::uint32_t i = 0; i < kProcesses; ++i) {
+    receivers.push_back(
+        std::make_unique<PlayedProcess>(there.folder.path("sock"), has(peers[i], m, 2 + i)));
+    all.push_back({m, peers[i], {std::byte{1}}});
+  }
+  PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
+  await(here, 1);
+  await(there, kProcesses);
+  const auto have = [&](int letters) {
+    return eventually([&] {
+      return std::all_of(receivers.begin(), receivers.end(),
+                         [&](const auto& receiver) { return receiver->seen().letters == letters; });
+    });
+  };
+  here.carrier->send(sender.pid(), all);
+  EXPECT_TRUE(have(1));
+  EXPECT_EQ(questions, 1);
+  // By now their names are remembered, also as those of senders.
+  here.carrier->send(sender.pid(), all);
+  EXPECT_TRUE(have(2));
+  there.carrier->send(receivers.front()->pid(), {{peers.front(), m, {std::byte{1}}}});
+  EXPECT_EQ(questions, 1);
+  there.stop();  // before what the kernel's part uses goes away
 }
 
 TEST_F(Letters, ReachTheOtherEndOnTheSameHost) {
@@ -187,7 +230,7 @@ TEST_F(Letters, OfNoBytesAreFerrydsAlone) {
 TEST_F(Letters, GoOnToAReceiverWhoseNumberIsUsedAgainAtItsFormerHost) {
   here.stop();
   here.kernel.there_are = [this](const Names&) { return std::set<device::Letter::End>{p}; };
-  here.kernel.names_of = [this](pid_t) { return Names{m}; };
+  here.kernel.names_of = every_process_has({m});
   here.restart();
   here.carrier->met({there.host.address, "there"});
   PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
@@ -205,7 +248,7 @@ TEST_F(Letters, WithoutANumberAreDropped) {
   const device::Letter::End gid_of_host{m.gid, 0};
   here.stop();
   here.has_kernel_devices = true;
-  here.kernel.names_of = [=, this](pid_t) { return Names{m, gid_of_host}; };
+  here.kernel.names_of = every_process_has({m, gid_of_host});
   here.restart();
   here.carrier->met({there.host.address, "there"});
   PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));

@@ -156,9 +156,9 @@ struct MovedDatagrams : MovedNames {
     pid_t pid = 0;
   } moved;
   void SetUp() override {
-    here.kernel.names_of = [this](pid_t pid) {
-      std::vector<device::Letter::End> names;
-      if (pid == moved.pid) names = {{gid(9), 18}, {gid(9), 19}, {gid(9), 0}};
+    here.kernel.names_of = [this](const std::set<pid_t>& pids) {
+      std::map<pid_t, std::vector<device::Letter::End>> names;
+      if (pids.contains(moved.pid)) names[moved.pid] = {{gid(9), 18}, {gid(9), 19}, {gid(9), 0}};
       return names;
     };
     MovedNames::SetUp();

@@ -19,7 +19,7 @@ struct QpNamesOfSlots : testing::Test {
   Residents residents{folder.path("residents")};
   std::set<port::Address> gids_of_devices;
   QpNames names{residents,
-                {.names_of = [](pid_t) { return std::vector<device::Letter::End>(); },
+                {.names_of = [](const auto&) { return std::map<pid_t, QpNames::Kernel::Names>(); },
                  .there_are = [](const auto&) { return std::set<device::Letter::End>(); },
                  .gids = [this] { return gids_of_devices; },
                  .slots_of =

@@ -531,13 +531,20 @@ agent::StatusReply ControlServer::status(pid_t pid, std::chrono::milliseconds ti
 }
 
 std::map<pid_t, agent::StatusReply> ControlServer::statuses(std::chrono::milliseconds timeout) {
+  std::set<pid_t> all;
+  for (const auto& process : processes()) all.insert(process.pid);
+  return statuses(all, timeout);
+}
+
+std::map<pid_t, agent::StatusReply> ControlServer::statuses(const std::set<pid_t>& pids,
+                                                            std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   const auto answers = std::make_shared<Answers>();
   std::size_t asked = 0;
-  for (const auto& process : processes()) {
-    if (is_halted(process.pid)) continue;
+  for (const pid_t pid : pids) {
+    if (is_halted(pid)) continue;
     try {
-      ask_status(*find(process.pid), answers->taker(answers, process.pid));
+      ask_status(*find(pid), answers->taker(answers, pid));
       ++asked;
     } catch (const Failure&) {
       // The process has ended.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,6 +93,9 @@ class ControlServer {
   // Asks all processes at once, and gives the answers that come in time. Halted processes are not
   // asked.
   std::map<pid_t, agent::StatusReply> statuses(std::chrono::milliseconds timeout);
+  // Asks these of the processes only.
+  std::map<pid_t, agent::StatusReply> statuses(const std::set<pid_t>& pids,
+                                               std::chrono::milliseconds timeout);
   // Gets a userfaultfd from the process, which tracks what the process writes. Throws Failure.
   UniqueFd track(pid_t pid, std::chrono::milliseconds timeout);
   // Sends SUSPEND: true when all peers of the process are suspended. Throws Failure.

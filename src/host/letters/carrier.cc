@@ -71,10 +71,13 @@ Carrier::~Carrier() {
 }
 
 void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
-  QpNames::Own own = names_.of(pid);
-  if (!std::all_of(letters.begin(), letters.end(),
-                   [&](const device::Letter& letter) { return own.has(letter.from); }))
-    own = names_.of_again(pid);
+  QpNames::Own own = names_.remembered(pid);
+  const auto are_own = [&] {
+    return std::all_of(letters.begin(), letters.end(),
+                       [&](const device::Letter& letter) { return own.has(letter.from); });
+  };
+  if (!are_own()) own = names_.of(pid);
+  if (!are_own()) own = names_.of_again(pid);
   std::erase_if(letters, [&](const device::Letter& letter) {
     const bool is_own = own.has(letter.from);
     if (!is_own) {
@@ -87,7 +90,9 @@ void Carrier::send(pid_t pid, std::vector<device::Letter> letters) {
            letter.bytes.size() > kMostBytes;
   });
   if (letters.empty()) return;
-  for (const auto& letter : letters) names_.remember(pid, letter.from);
+  std::set<device::Letter::End> senders;
+  for (const auto& letter : letters) senders.insert(letter.from);
+  names_.remember({{pid, senders}});
   std::lock_guard lock(mutex_);
   if (stopping_) return;
   const auto [box, is_new] = boxes_.try_emplace(pid);
@@ -306,28 +311,62 @@ std::optional<Carrier::Errors> Carrier::ask_at_once(const Ferryd& ferryd,
 }
 
 // Programs tell their QPs and the QPs' peers. A letter goes to a program only if the receiving QP is the program's own
-// (QpNames).
+// (QpNames). Those that have got letters for these QPs before are asked first: a host may have many programs.
 std::vector<pid_t> Carrier::owners_of(const std::vector<Connection>& connections) {
   std::vector<pid_t> owners(connections.size(), 0);
-  for (const auto& [pid, status] : control_.statuses(kOfProgram)) {
-    std::map<device::Letter::End, device::Letter::End> peers;  // by own name
+  std::set<device::Letter::End> wanted;
+  for (const auto& connection : connections) wanted.insert(connection.own);
+  const auto likely = names_.who_had(wanted);
+  look_for_owners(likely, connections, &owners);
+  if (std::find(owners.begin(), owners.end(), 0) == owners.end()) return owners;
+  std::set<pid_t> others;
+  for (const auto& process : control_.processes()) {
+    if (!likely.contains(process.pid)) others.insert(process.pid);
+  }
+  look_for_owners(others, connections, &owners);
+  return owners;
+}
+
+// Sets those that are not known yet and are among `pids`.
+void Carrier::look_for_owners(const std::set<pid_t>& pids,
+                              const std::vector<Connection>& connections,
+                              std::vector<pid_t>* owners) {
+  if (pids.empty()) return;
+  std::multimap<std::pair<device::Letter::End, device::Letter::End>, std::size_t> wanted;
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    if ((*owners)[i] == 0) wanted.insert({{connections[i].own, connections[i].peer}, i});
+  }
+  std::map<pid_t, std::set<std::size_t>> claims;
+  for (const auto& [pid, status] : control_.statuses(pids, kOfProgram)) {
     for (const auto& context : status.contexts) {
       if (device::device_behind(context.place).empty()) continue;
-      for (const auto& qp : context.qps)
-        peers[{qp.local.address, qp.qpn}] = {qp.peer.address, qp.peer_qpn};
-    }
-    if (peers.empty()) continue;
-    const QpNames::Own own = names_.of(pid);
-    for (std::size_t i = 0; i < connections.size(); ++i) {
-      const auto& connection = connections[i];
-      const auto found = peers.find(connection.own);
-      if (found == peers.end() || found->second != connection.peer || !own.has(connection.own))
-        continue;
-      owners[i] = pid;
-      names_.remember(pid, connection.own);
+      for (const auto& qp : context.qps) {
+        const auto [begin, end] =
+            wanted.equal_range({{qp.local.address, qp.qpn}, {qp.peer.address, qp.peer_qpn}});
+        for (auto each = begin; each != end; ++each) claims[pid].insert(each->second);
+      }
     }
   }
-  return owners;
+  std::map<pid_t, QpNames::Own> own;
+  std::set<pid_t> unknown;
+  for (const auto& [pid, indexes] : claims) {
+    own[pid] = names_.remembered(pid);
+    if (std::any_of(indexes.begin(), indexes.end(),
+                    [&](auto i) { return !own[pid].has(connections[i].own); }))
+      unknown.insert(pid);
+  }
+  if (!unknown.empty()) {
+    for (auto& [pid, names] : names_.of(unknown)) own[pid] = std::move(names);
+  }
+  std::map<pid_t, std::set<device::Letter::End>> found;
+  for (const auto& [pid, indexes] : claims) {
+    for (const std::size_t i : indexes) {
+      if (!own[pid].has(connections[i].own)) continue;
+      (*owners)[i] = pid;
+      found[pid].insert(connections[i].own);
+    }
+  }
+  names_.remember(found);
 }
 
 // Sets EOPNOTSUPP for letters whose receiving QP belongs to a program of this host that runs without Ferry.
@@ -340,12 +379,14 @@ void Carrier::note_others(const Letters& letters, const std::vector<pid_t>& owne
   if (names.empty() || Clock::now() - began_ < kAllHaveRegistered) return;
   const auto there_are = names_.there_are(names);
   if (there_are.empty()) return;
-  std::vector<QpNames::Own> ferrys;
-  for (const auto& process : control_.processes()) ferrys.push_back(names_.of(process.pid));
+  std::set<pid_t> pids;
+  for (const auto& process : control_.processes()) pids.insert(process.pid);
+  const auto ferrys = names_.of(pids);
   for (std::size_t i = 0; i < letters.size(); ++i) {
     if (owners[i] != 0 || !there_are.contains(letters[i].to)) continue;
-    const bool is_ferrys = std::any_of(ferrys.begin(), ferrys.end(),
-                                       [&](const auto& own) { return own.has(letters[i].to); });
+    const bool is_ferrys = std::any_of(ferrys.begin(), ferrys.end(), [&](const auto& each) {
+      return each.second.has(letters[i].to);
+    });
     if (!is_ferrys) (*errors)[i] = EOPNOTSUPP;
   }
 }

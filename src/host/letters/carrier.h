@@ -96,8 +96,9 @@ class Carrier {
   Errors ask(const Ferryd& ferryd, const Letters& letters, Task task);
   std::optional<Errors> ask_at_once(const Ferryd& ferryd, v1::LettersRequest request, Task task);
   Errors ask_all(const Letters& letters, Task task, std::set<std::string>* silent);
+  void look_for_owners(const std::set<pid_t>& pids, const std::vector<Connection>& connections,
+                       std::vector<pid_t>* owners);
   void note_others(const Letters& letters, const std::vector<pid_t>& owners, Errors* errors);
-  // For each letter, the process of this host whose QP is the receiver, connected with the sender; 0: there is none.
 
   const ThisHost& host_;
   ControlServer& control_;

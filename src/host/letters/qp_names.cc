@@ -1,5 +1,7 @@
 #include "host/letters/qp_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -17,13 +19,17 @@ namespace {
 
 using Names = std::vector<device::Letter::End>;
 
-Names names_by_kernel(pid_t pid, KernelGids* gids) {
-  Names names;
-  for (const KernelQp& qp : kernel_qps(pid)) {
-    for (const port::Address& gid : gids->of(qp.device)) names.push_back({gid, qp.qpn});
+std::map<pid_t, Names> names_by_kernel(const std::set<pid_t>& pids, KernelGids* gids) {
+  std::map<pid_t, Names> names;
+  for (const auto& [pid, qps] : kernel_qps(pids)) {
+    for (const KernelQp& qp : qps) {
+      for (const port::Address& gid : gids->of(qp.device)) names[pid].push_back({gid, qp.qpn});
+    }
   }
-  for (const std::string& device : opened_kernel_devices(pid)) {
-    for (const port::Address& gid : gids->of(device)) names.push_back({gid, 0});
+  for (const pid_t pid : pids) {
+    for (const std::string& device : opened_kernel_devices(pid)) {
+      for (const port::Address& gid : gids->of(device)) names[pid].push_back({gid, 0});
+    }
   }
   return names;
 }
@@ -45,7 +51,7 @@ std::set<device::Letter::End> there_are_by_kernel(const Names& names, KernelGids
 
 QpNames::Kernel QpNames::this_kernel() {
   const auto gids = std::make_shared<KernelGids>();
-  return {[gids](pid_t pid) { return names_by_kernel(pid, gids.get()); },
+  return {[gids](const std::set<pid_t>& pids) { return names_by_kernel(pids, gids.get()); },
           [gids](const Kernel::Names& names) { return there_are_by_kernel(names, gids.get()); },
           [gids] { gids->forget(); },
           [gids] {
@@ -86,31 +92,46 @@ std::set<port::Address> QpNames::Own::gids() const {
   return gids;
 }
 
-QpNames::Own QpNames::of(pid_t pid) const {
+std::map<pid_t, QpNames::Own> QpNames::of(const std::set<pid_t>& pids) const {
+  std::map<pid_t, Kernel::Names> by_kernel;
+  try {
+    by_kernel = kernel_.names_of(pids);
+  } catch (const Failure& failure) {
+    log::warn("cannot see which QPs process {} has: {}", fmt::join(pids, ", "), failure.what());
+  }
+  std::map<pid_t, Own> all;
+  for (const pid_t pid : pids) all[pid] = with_slots(residents_.of(pid), by_kernel[pid]);
+  return all;
+}
+
+QpNames::Own QpNames::with_slots(const Residents::Resident& resident,
+                                 const Kernel::Names& by_kernel) const {
   Own own;
-  const auto resident = residents_.of(pid);
   own.names_.insert(resident.names.begin(), resident.names.end());
   std::set<port::Address> brought_gids;
   for (const auto& old : resident.names) brought_gids.insert(old.gid);
   if (resident.has_fallen_back) {
     // Where a device of the kernel has the address as well, a number can be that of anybody's QP.
     const auto of_devices = kernel_.gids();
-    own.slots_ = kernel_.slots_of(pid);
+    own.slots_ = kernel_.slots_of(resident.pid);
     std::erase_if(own.slots_,
                   [&](const UdpSlot& slot) { return of_devices.contains(slot.address); });
     own.gids_of_slots_ = brought_gids;
     std::erase_if(own.gids_of_slots_,
                   [&](const port::Address& gid) { return of_devices.contains(gid); });
   }
-  try {
-    for (const auto& name : kernel_.names_of(pid)) {
-      own.names_.insert(name);
-      // After a move the program uses the addresses of the place where it began.
-      for (const port::Address& gid : brought_gids) own.names_.insert({gid, name.qpn});
-    }
-  } catch (const Failure& failure) {
-    log::warn("cannot see which QPs process {} has: {}", pid, failure.what());
+  for (const auto& name : by_kernel) {
+    own.names_.insert(name);
+    // After a move the program uses the addresses of the place where it began.
+    for (const port::Address& gid : brought_gids) own.names_.insert({gid, name.qpn});
   }
+  return own;
+}
+
+QpNames::Own QpNames::remembered(pid_t pid) const {
+  Own own;
+  const auto resident = residents_.of(pid);
+  own.names_.insert(resident.names.begin(), resident.names.end());
   return own;
 }
 

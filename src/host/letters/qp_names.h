@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,10 +37,11 @@ class QpNames {
 
   // What the kernel tells. Each throws Failure.
   struct Kernel {
-    // The names of a process's QPs, and for each GID of the devices that it has opened a name without a QPN.
-    std::function<std::vector<device::Letter::End>(pid_t)> names_of;
-    // The subset of the names given that are QPs of any process of this host.
     using Names = std::vector<device::Letter::End>;
+    // For each of the processes the names of its QPs, and for each GID of the devices that it has opened a name without
+    // a QPN.
+    std::function<std::map<pid_t, Names>(const std::set<pid_t>&)> names_of;
+    // The subset of the names given that are QPs of any process of this host.
     std::function<std::set<device::Letter::End>(const Names&)> there_are;
     // Has the next calls look at GIDs again, since those seen before may be old.
     std::function<void()> look_again = [] {};
@@ -57,7 +59,11 @@ class QpNames {
   QpNames(Residents& residents, Kernel kernel)
       : residents_(residents), kernel_(std::move(kernel)) {}
 
-  Own of(pid_t pid) const;
+  Own of(pid_t pid) const { return of(std::set{pid}).at(pid); }
+  // The same of several processes, for which the kernel is asked once.
+  std::map<pid_t, Own> of(const std::set<pid_t>& pids) const;
+  // Those that the process has brought, or for which it has written or got letters: the kernel is not asked.
+  Own remembered(pid_t pid) const;
   // The same as of(), for a caller that has missed a name: the device may have got a GID since.
   Own of_again(pid_t pid) const {
     kernel_.look_again();
@@ -66,11 +72,18 @@ class QpNames {
   void look_ahead() const { kernel_.look_ahead(); }
   // The subset of `names` that are QPs of any process of this host; none when the kernel cannot be asked.
   std::set<device::Letter::End> there_are(const std::vector<device::Letter::End>& names) const;
-  // Remembers that a letter goes to or comes from the QP `name`, which is the process's own.
-  void remember(pid_t pid, const device::Letter::End& name) { residents_.know(pid, name); }
+  // Remembers that letters go to or come from QPs of these names, which are the processes' own.
+  void remember(const std::map<pid_t, std::set<device::Letter::End>>& names) {
+    residents_.know(names);
+  }
+  // The processes of which one of the names is remembered.
+  std::set<pid_t> who_had(const std::set<device::Letter::End>& names) const {
+    return residents_.who_had(names);
+  }
 
  private:
   static Kernel this_kernel();
+  Own with_slots(const Residents::Resident& resident, const Kernel::Names& by_kernel) const;
 
   Residents& residents_;
   const Kernel kernel_;

@@ -1,19 +1,18 @@
 #include "host/proc/kernel_qps.h"
 
-#include <fmt/core.h>
 #include <linux/netlink.h>
 #include <netlink/attr.h>
 #include <netlink/errno.h>
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
 #include <rdma/rdma_netlink.h>
-#include <unistd.h>
 
 #include <functional>
 #include <memory>
 #include <set>
 
 #include "base/failure.h"
+#include "host/proc/process_facts.h"
 
 namespace ferry::host {
 namespace {
@@ -122,8 +121,79 @@ std::vector<std::pair<std::uint32_t, std::string>> devices_of(RdmaNetlink* kerne
   return devices;
 }
 
-bool is_thread_of(pid_t pid, pid_t thread) {
-  return thread != 0 && ::access(fmt::format("/proc/{}/task/{}", pid, thread).c_str(), F_OK) == 0;
+// The process of each thread of these processes.
+std::map<pid_t, pid_t> processes_of_threads(const std::set<pid_t>& pids) {
+  std::map<pid_t, pid_t> processes;
+  for (const pid_t pid : pids) {
+    for (const pid_t thread : threads_of(pid)) processes[thread] = pid;
+  }
+  return processes;
+}
+
+// An object of a device as the kernel tells of it.
+struct KernelObject {
+  std::uint32_t number = 0;
+  pid_t thread = 0;  // 0: it has ended
+  std::optional<std::uint32_t> context = {};
+};
+
+// The PDs and QPs of a device, with the contexts that these belong to.
+struct KernelObjects {
+  std::string device;
+  std::vector<KernelObject> contexts, pds;
+  std::vector<KernelQp> qps;
+};
+
+KernelObjects objects_of(RdmaNetlink* kernel, std::uint32_t index, const std::string& device) {
+  KernelObjects objects{device, {}, {}, {}};
+  kernel->try_dump_entries(RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, index,
+                           [&](nlattr** entry) {
+                             const auto context = number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN);
+                             if (context) objects.contexts.push_back({*context, thread_in(entry)});
+                           });
+  kernel->dump_entries(RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, index,
+                       [&](nlattr** entry) {
+                         const auto pd = number_in(entry, RDMA_NLDEV_ATTR_RES_PDN);
+                         if (pd)
+                           objects.pds.push_back(
+                               {*pd, thread_in(entry), number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN)});
+                       });
+  kernel->dump_entries(RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, index,
+                       [&](nlattr** entry) {
+                         auto qp = qp_of(entry);
+                         if (!qp) return;
+                         qp->device = device;
+                         objects.qps.push_back(std::move(*qp));
+                       });
+  return objects;
+}
+
+pid_t found_in(const std::map<pid_t, pid_t>& processes, pid_t thread) {
+  const auto found = processes.find(thread);
+  return thread != 0 && found != processes.end() ? found->second : 0;
+}
+
+pid_t found_in(const std::map<std::uint32_t, pid_t>& processes,
+               const std::optional<std::uint32_t>& number) {
+  const auto found = number ? processes.find(*number) : processes.end();
+  return found != processes.end() ? found->second : 0;
+}
+
+void add_qps(KernelObjects&& objects, const std::map<pid_t, pid_t>& of_threads,
+             std::map<pid_t, std::vector<KernelQp>>* qps) {
+  std::map<std::uint32_t, pid_t> of_contexts, of_pds;
+  for (const auto& context : objects.contexts) {
+    if (const pid_t pid = found_in(of_threads, context.thread)) of_contexts[context.number] = pid;
+  }
+  for (const auto& pd : objects.pds) {
+    pid_t pid = found_in(of_threads, pd.thread);
+    if (pid == 0) pid = found_in(of_contexts, pd.context);
+    if (pid != 0) of_pds[pd.number] = pid;
+  }
+  for (auto& qp : objects.qps) {
+    const pid_t pid = qp.thread != 0 ? found_in(of_threads, qp.thread) : found_in(of_pds, qp.pd);
+    if (pid != 0) (*qps)[pid].push_back(std::move(qp));
+  }
 }
 
 }  // namespace
@@ -150,35 +220,15 @@ std::map<std::string, std::set<std::uint32_t>> all_kernel_qpns() {
   return all;
 }
 
-std::vector<KernelQp> kernel_qps(pid_t pid) {
+std::map<pid_t, std::vector<KernelQp>> kernel_qps(const std::set<pid_t>& pids) {
   RdmaNetlink kernel;
-  std::vector<KernelQp> qps;
-  for (const auto& [index, name] : devices_of(&kernel)) {
-    std::set<std::uint32_t> contexts, pds;
-    kernel.try_dump_entries(RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, index,
-                            [&](nlattr** entry) {
-                              const auto context = number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN);
-                              if (context && is_thread_of(pid, thread_in(entry)))
-                                contexts.insert(*context);
-                            });
-    kernel.dump_entries(
-        RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, index, [&](nlattr** entry) {
-          const auto pd = number_in(entry, RDMA_NLDEV_ATTR_RES_PDN);
-          const auto context = number_in(entry, RDMA_NLDEV_ATTR_RES_CTXN);
-          if (pd && (is_thread_of(pid, thread_in(entry)) || (context && contexts.count(*context))))
-            pds.insert(*pd);
-        });
-    kernel.dump_entries(
-        RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, index, [&](nlattr** entry) {
-          auto qp = qp_of(entry);
-          if (!qp) return;
-          const bool is_own =
-              qp->thread != 0 ? is_thread_of(pid, qp->thread) : qp->pd && pds.count(*qp->pd) > 0;
-          if (!is_own) return;
-          qp->device = name;
-          qps.push_back(std::move(*qp));
-        });
-  }
+  std::vector<KernelObjects> all;
+  for (const auto& [index, name] : devices_of(&kernel))
+    all.push_back(objects_of(&kernel, index, name));
+  std::map<pid_t, std::vector<KernelQp>> qps;
+  if (all.empty()) return qps;
+  const auto of_threads = processes_of_threads(pids);
+  for (auto& objects : all) add_qps(std::move(objects), of_threads, &qps);
   return qps;
 }
 

@@ -24,8 +24,9 @@ struct KernelQp {
   std::optional<std::uint32_t> pd = {};
 };
 
-// The QPs of process `pid`; none where the kernel has no RDMA. Throws Failure.
-std::vector<KernelQp> kernel_qps(pid_t pid);
+// The QPs of each of these processes that has any; none where the kernel has no RDMA. The kernel is asked once: it
+// tells of all QPs of the host each time. Throws Failure.
+std::map<pid_t, std::vector<KernelQp>> kernel_qps(const std::set<pid_t>& pids);
 
 // The QPNs of all processes, by the device's name. Throws Failure.
 std::map<std::string, std::set<std::uint32_t>> all_kernel_qpns();

@@ -188,8 +188,18 @@ std::vector<std::string> places_of(pid_t pid) {
   return places;
 }
 
+std::vector<pid_t> threads_of(pid_t pid) {
+  std::vector<pid_t> threads;
+  for (const auto& name : names_in(fmt::format("/proc/{}/task", pid))) {
+    pid_t thread = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc())
+      threads.push_back(thread);
+  }
+  return threads;
+}
+
 pid_t tracer_of(pid_t pid) {
-  for (const auto& thread : names_in(fmt::format("/proc/{}/task", pid))) {
+  for (const pid_t thread : threads_of(pid)) {
     std::ifstream file(fmt::format("/proc/{}/task/{}/status", pid, thread));
     for (std::string line; std::getline(file, line);) {
       if (!line.starts_with("TracerPid:")) continue;
@@ -203,7 +213,7 @@ pid_t tracer_of(pid_t pid) {
 }
 
 bool is_headless(pid_t pid) {
-  return !is_alive(pid) && names_in(fmt::format("/proc/{}/task", pid)).size() > 1;
+  return !is_alive(pid) && threads_of(pid).size() > 1;
 }
 
 UnixSockets unix_sockets(pid_t pid) {

@@ -47,6 +47,8 @@ std::set<int> mount_ids(pid_t pid);
 // Where the links exe, cwd and root of the process lead.
 std::vector<std::string> places_of(pid_t pid);
 
+std::vector<pid_t> threads_of(pid_t pid);
+
 // The process that traces one of its threads; 0: none.
 pid_t tracer_of(pid_t pid);
 

@@ -100,22 +100,34 @@ void Residents::save() const {
   log::warn("cannot write {}: {}", path_, error_text(errno));
 }
 
-void Residents::settle(const Resident& resident) {
-  std::lock_guard lock(mutex_);
+bool Residents::enter(const Resident& resident) {
   Entry entry{resident, start_time(resident.pid), UniqueFd(::pidfd_open(resident.pid, 0))};
-  if (!entry.process) return;  // the process has ended
+  if (!entry.process) return false;  // the process has ended
   Entry& known = entries_[resident.pid];
   const bool is_news = known.started != entry.started || known.resident != resident;
   known = std::move(entry);
-  if (is_news) save();
+  return is_news;
 }
 
-void Residents::know(pid_t pid, const device::Letter::End& name) {
-  Resident resident = of(pid);
-  auto& names = resident.names;
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  names.push_back(name);
-  settle(resident);
+void Residents::settle(const Resident& resident) {
+  std::lock_guard lock(mutex_);
+  if (enter(resident)) save();
+}
+
+void Residents::know(const std::map<pid_t, std::set<device::Letter::End>>& names) {
+  std::lock_guard lock(mutex_);
+  bool is_news = false;
+  for (const auto& [pid, of_process] : names) {
+    const auto found = entries_.find(pid);
+    const bool is_there = found != entries_.end() && !has_ended(found->second.process);
+    Resident resident = is_there ? found->second.resident : Resident{pid, 0, {}};
+    std::set<device::Letter::End> fresh = of_process;
+    for (const auto& known : resident.names) fresh.erase(known);
+    if (fresh.empty()) continue;
+    resident.names.insert(resident.names.end(), fresh.begin(), fresh.end());
+    is_news |= enter(resident);
+  }
+  if (is_news) save();
 }
 
 void Residents::forget(pid_t pid) {
@@ -137,6 +149,19 @@ std::vector<Residents::Resident> Residents::all() const {
     if (!has_ended(entry.process)) all.push_back(entry.resident);
   }
   return all;
+}
+
+std::set<pid_t> Residents::who_had(const std::set<device::Letter::End>& names) const {
+  std::lock_guard lock(mutex_);
+  std::set<pid_t> processes;
+  for (const auto& [pid, entry] : entries_) {
+    const auto& of_process = entry.resident.names;
+    if (std::any_of(of_process.begin(), of_process.end(),
+                    [&](const auto& name) { return names.contains(name); }) &&
+        !has_ended(entry.process))
+      processes.insert(pid);
+  }
+  return processes;
 }
 
 std::vector<Place> Residents::take_ended() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,8 @@ class Residents {
   // one line in the log each time; the next ferryd then does not know the residents.
   explicit Residents(std::string path);
 
-  // Notes that the process has, or had, a QP of this name.
-  void know(pid_t pid, const device::Letter::End& name);
+  // Notes that the processes have, or had, QPs of these names.
+  void know(const std::map<pid_t, std::set<device::Letter::End>>& names);
   // Notes the places and names that the process has from now on.
   void settle(const Resident& resident);
   // Forgets a process, which has moved on.
@@ -45,6 +46,8 @@ class Residents {
   // Gives a Resident without places when ferryd has given the process nothing.
   Resident of(pid_t pid) const;
   std::vector<Resident> all() const;
+  // The processes that have, or had, a QP of one of these names.
+  std::set<pid_t> who_had(const std::set<device::Letter::End>& names) const;
   // Takes out the processes that have ended, and gives their places.
   std::vector<Place> take_ended();
 
@@ -55,6 +58,8 @@ class Residents {
     UniqueFd process;  // pidfd
   };
   void load();
+  // Called with mutex_ held. True: it is news.
+  bool enter(const Resident& resident);
   void save() const;
 
   const std::string path_;

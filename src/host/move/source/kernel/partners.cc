@@ -195,15 +195,17 @@ std::unique_ptr<Suspension> Partners::suspend(const std::vector<FerryProcess>& p
   if (devices_.empty()) return nullptr;
   std::vector<pid_t> pids;
   for (const auto& process : processes) pids.push_back(process.pid);
+  // A stop that is given up can leave a process with other QPs, which nobody else has named.
+  std::map<pid_t, std::set<device::Letter::End>> of_datagrams;
   for (const pid_t pid : pids) {
     own_[pid] = names_.of_again(pid);
-    // A stop that is given up can leave the process with other QPs, which nobody else has named.
     for (const port::Address& gid : own_[pid].gids()) {
       for (const std::uint32_t qpn : ud_qpns_[pid]) {
-        if (own_[pid].has({gid, qpn})) names_.remember(pid, {gid, qpn});
+        if (own_[pid].has({gid, qpn})) of_datagrams[pid].insert({gid, qpn});
       }
     }
   }
+  names_.remember(of_datagrams);
   return std::make_unique<Suspension>(control_, std::move(pids), move_id, limit);
 }
 
