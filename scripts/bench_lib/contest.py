@@ -28,6 +28,7 @@ class Contest:
     def __init__(self, lab, progress, quick, unmovable):
         self.lab, self.progress, self.quick = lab, progress, quick
         self.report, self.headlines = [], []  # tables, and lines of the summary
+        self.failures = []  # what could not be measured, and why
         self.unmovable = unmovable  # libferry.so of a build that cannot be moved; None: not asked for
         self.server_host, self.client_host = lab.host(1), lab.host(2)
         self.seconds = 2 if quick else 4
@@ -75,6 +76,14 @@ class Contest:
                 self.progress.step(f"{what}, round {turn + 1} of {count}: {name}")
                 results[name].append(contestants[name]())
         return results
+
+    def attempt(self, what, measurement):
+        """What `measurement` gives. Nothing: it has failed, which is noted, and the contest goes on."""
+        try:
+            return measurement()
+        except Failure as failure:
+            self.failures.append(f"{what}: {failure}")
+            return None
 
     def headline(self, what, unit, ours, peer, theirs, more_is_better=False):
         """A line of the summary."""

@@ -2,6 +2,7 @@
 
 QEMU computes the machines' instructions (TCG): only ratios of a run mean something."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -24,6 +25,7 @@ IDLE = (0, 48, 112)
 PEERS = (1, 4, 16, 64)
 DELAY = 50  # milliseconds one way: 64 peers without a pause take the processor that ferryd needs
 MEMORY = 128  # MiB of a program that is copied ahead
+LIMIT = 300  # seconds of a command
 BEFORE = 3  # seconds that its throughput is measured before a move
 
 
@@ -64,17 +66,25 @@ class Machines:
         for host in HOSTS:
             self.run(host, f"tc qdisc replace dev eth0 root netem delay {milliseconds}ms")
 
-    def end(self, name):
-        for host in HOSTS:
-            self.run(host, f"pkill -KILL -x {name[:15]} || true; tc qdisc delete dev eth0 root 2>/dev/null || true")
+    @contextlib.contextmanager
+    def ending(self, name):
+        """Ends these programs behind the block, and the delay as well."""
+        try:
+            yield
+        finally:
+            for host in HOSTS:
+                self.run(host, f"pkill -KILL -x {name[:15]} || true; tc qdisc delete dev eth0 root 2>/dev/null || true")
 
     def await_port(self, host, port):
         self.run(host, f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.1; done")
 
 
 def _run(*command):
-    result = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=300)
+    try:
+        result = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True,
+                                text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as error:
+        raise Failure(f"{command[0]} {command[1]} does not end within {LIMIT} s: {command[-1]}") from error
     if result.returncode != 0:
         raise Failure(f"{command[0]} {command[1]} failed: {(result.stderr or result.stdout).strip()[-300:]}")
     return result.stdout
@@ -104,16 +114,18 @@ def _moves_with_idle(machines, idle, count):
 
 def _shares(machines, programs, qps, count):
     server, port, client = programs
-    machines.start("h2", f"{' '.join(DEVICE)} {server}")
-    machines.await_port("h2", port)
-    machines.start("h1", f"{' '.join(DEVICE)} {client}")
-    # A pingpong without a pause takes the processors that ferryd needs.
-    machines.delay(3)
-    return _shares_between(machines, server.split()[0].rsplit("/", 1)[-1], qps, count)
+    name = server.split()[0].rsplit("/", 1)[-1]
+    with machines.ending(name):
+        machines.start("h2", f"{' '.join(DEVICE)} {server}")
+        machines.await_port("h2", port)
+        machines.start("h1", f"{' '.join(DEVICE)} {client}")
+        # A pingpong without a pause takes the processors that ferryd needs.
+        machines.delay(3)
+        return _shares_between(machines, name, qps, count)
 
 
 def _shares_between(machines, name, qps, count):
-    """Of moves between h1, where the program is, and h3. Its peers are on h2, and end with it."""
+    """Of moves between h1, where the program is, and h3. Its peers are on h2."""
     machines.run("h1", f"until ferry ps --json | jq -e '[.programs[].devices[].qps[]] | length == {qps}'; "
                        "do sleep 0.2; done >/dev/null")
     time.sleep(2)
@@ -122,7 +134,6 @@ def _shares_between(machines, name, qps, count):
         here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
         moved = json.loads(machines.run(here, f"ferry move {name} --to {there} --json"))
         shares.append(moved["rdma_share_ms"])
-    machines.end(name)
     return shares
 
 
@@ -130,79 +141,93 @@ def _moves_with_peers(machines, peers, count):
     """RDMA shares of moves of rping's server, each of whose peers is a process of its own."""
     for host in HOSTS:
         machines.run(host, "modprobe rdma_ucm")
-    machines.delay(DELAY)
-    machines.start("h1", f"{' '.join(DEVICE)} rping -s -P -a 0.0.0.0")
-    machines.run("h1", "until rdma resource show cm_id | grep -q 'state LISTEN .*comm rping'; do sleep 0.2; done")
-    # One after the other: of two requests at the same moment rping's server loses one.
-    machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & "
-                         'until test "$(rdma resource show qp | grep -c "RTS .*comm rping")" -ge "$i"; '
-                         "do sleep 0.1; done; done; wait'")
-    return _shares_between(machines, "rping", peers, count)
+    with machines.ending("rping"):
+        machines.delay(DELAY)
+        machines.start("h1", f"{' '.join(DEVICE)} rping -s -P -a 0.0.0.0")
+        machines.run("h1", "until rdma resource show cm_id | grep -q 'state LISTEN .*comm rping'; do sleep 0.2; done")
+        # One after the other: of two requests at the same moment rping's server loses one.
+        machines.start("h2", f"sh -c 'for i in $(seq {peers}); do {' '.join(DEVICE)} rping -c -a 10.79.0.1 & "
+                             'until test "$(rdma resource show qp | grep -c "RTS .*comm rping")" -ge "$i"; '
+                             "do sleep 0.1; done; done; wait'")
+        return _shares_between(machines, "rping", peers, count)
 
 
 def _left_ahead(machines, count):
     """Shares of its throughput, as its peer sees it, that a program keeps from a move's beginning to its stop."""
     check = f"{FOLDER}/stream_check --gid-index 1 --timeout 18 --apart"
-    machines.start("h2", f"{' '.join(DEVICE)} {check} --series /tmp/series")
-    machines.await_port("h2", 18600)
-    machines.start("h1", f"{' '.join(DEVICE)} {check} h2 --size 4096 --ops send --messages 1000000000 "
-                         f"--memory {MEMORY}")
-    machines.run("h2", "until test -s /tmp/series; do sleep 0.2; done")
-    left = []
-    for turn in range(count):
-        here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
-        time.sleep(BEFORE + 1)
-        began, report = machines.run(
-            here, f"date +%s.%N; ferry move stream_check --to {there} --copy-ahead --json").split("\n", 1)
-        moved, begin = json.loads(report), float(began)
-        lasted = sum(moved[part] for part in ("check_ms", "prepare_ms", "ahead_ms")) / 1e3
-        points = [line.split() for line in machines.run("h2", "cat /tmp/series").splitlines()]
-        before, during = (sum(int(size) for moment, _, size in points if first <= float(moment) < first + seconds)
-                          / seconds for first, seconds in ((begin - BEFORE, BEFORE), (begin, lasted)))
-        left.append(during / before)
-    machines.end("stream_check")
-    return left
+    with machines.ending("stream_check"):
+        machines.start("h2", f"{' '.join(DEVICE)} {check} --series /tmp/series")
+        machines.await_port("h2", 18600)
+        machines.start("h1", f"{' '.join(DEVICE)} {check} h2 --size 4096 --ops send --messages 1000000000 "
+                             f"--memory {MEMORY}")
+        machines.run("h2", "until test -s /tmp/series; do sleep 0.2; done")
+        left = []
+        for turn in range(count):
+            here, there = (("h1", "h3"), ("h3", "h1"))[turn % 2]
+            time.sleep(BEFORE + 1)
+            began, report = machines.run(
+                here, f"date +%s.%N; ferry move stream_check --to {there} --copy-ahead --json").split("\n", 1)
+            moved, begin = json.loads(report), float(began)
+            lasted = sum(moved[part] for part in ("check_ms", "prepare_ms", "ahead_ms")) / 1e3
+            points = [line.split() for line in machines.run("h2", "cat /tmp/series").splitlines()]
+            before, during = (sum(int(size) for moment, _, size in points if first <= float(moment) < first + seconds)
+                              / seconds for first, seconds in ((begin - BEFORE, BEFORE), (begin, lasted)))
+            left.append(during / before)
+        return left
+
+
+def _attempts(contest, what, ways):
+    """({name: figures} of the `ways` that could be measured, a note that says why the others could not)."""
+    known = len(contest.failures)
+    results = {}
+    for name, way in ways.items():
+        contest.progress.step(f"device: {what}, {name}")
+        results[name] = contest.attempt(f"{what}, {name}", way)
+    return {name: figures for name, figures in results.items() if figures}, "; ".join(contest.failures[known:])
+
+
+def _table(contest, title, head, attempts, first=None, bars=None):
+    """`first`: the way beside which a last column shows the others, if that one could be measured."""
+    figures, note = attempts
+    base = figures.get(first)
+    contest.table(title, head,
+                  [[name, plain(median(each)), spread(each)] +
+                   ([] if first is None else [f"{ratio(each, base):.2f}" if base else "–"])
+                   for name, each in figures.items()], note, bars and figures and (bars, figures))
+
+
+def _measured(contest, machines, rounds, messages, moves):
+    def latencies():
+        return contest.rounds("device: ibv_rc_pingpong -e", rounds, {
+            "the stock library": lambda: _latency(machines, (), messages),
+            "ferry run --device": lambda: _latency(machines, DEVICE, messages)})
+
+    known = len(contest.failures)
+    latency = contest.attempt("ibv_rc_pingpong -e", latencies) or {}
+    yield "latency", (latency, "; ".join(contest.failures[known:]))
+    yield "moves", _attempts(contest, "moves with QPs", {
+        str(qps): lambda qps=qps: _moves(machines, qps, moves) for qps in QPS})
+    yield "idle", _attempts(contest, f"moves with {IN_USE} QPs in use and idle ones", {
+        str(idle): lambda idle=idle: _moves_with_idle(machines, idle, moves) for idle in IDLE})
+    yield "peers", _attempts(contest, "moves with peers", {
+        str(peers): lambda peers=peers: _moves_with_peers(machines, peers, moves) for peers in PEERS})
+    yield "left", _attempts(contest, "throughput while memory is copied ahead", {
+        f"{MEMORY} MiB": lambda: _left_ahead(machines, moves)})
 
 
 def measure(contest):
     rounds, messages, moves = (3, 300, 2) if contest.quick else (9, 2000, 6)
     contest.progress.step("device: booting three machines")
     with Machines(contest.lab.binaries) as machines:
-        latencies = contest.rounds("device: ibv_rc_pingpong -e", rounds, {
-            "the stock library": lambda: _latency(machines, (), messages),
-            "ferry run --device": lambda: _latency(machines, DEVICE, messages)})
-        shares = {}
-        for qps in QPS:
-            contest.progress.step(f"device: moves with {qps} QPs")
-            shares[f"{qps} QP{'s' if qps > 1 else ''}"] = _moves(machines, qps, moves)
-        idle_shares = {}
-        for idle in IDLE:
-            contest.progress.step(f"device: moves with {IN_USE} QPs in use and {idle} idle")
-            idle_shares[f"{idle} idle"] = _moves_with_idle(machines, idle, moves)
-        peer_shares = {}
-        for peers in PEERS:
-            contest.progress.step(f"device: moves with {peers} peers")
-            peer_shares[f"{peers}"] = _moves_with_peers(machines, peers, moves)
-        contest.progress.step("device: throughput while memory is copied ahead")
-        left = _left_ahead(machines, moves)
-    stock = latencies["the stock library"]
-    contest.table("A message there and back with events over rdma_rxe, microseconds",
-                  ["", "median", "rounds", "/ stock"],
-                  [[way, plain(median(times)), spread(times), f"{ratio(times, stock):.2f}"]
-                   for way, times in latencies.items()], bars=("us", latencies))
-    contest.table("RDMA share of a move over rdma_rxe, all QPs in use, milliseconds", ["", "median", "moves"],
-                  [[name, plain(median(times)), spread(times)] for name, times in shares.items()])
-    none = idle_shares[f"{IDLE[0]} idle"]
-    contest.table(f"RDMA share of a move over rdma_rxe with {IN_USE} QPs in use, milliseconds",
-                  ["QPs beside them", "median", "moves", "/ none"],
-                  [[name, plain(median(times)), spread(times), f"{ratio(times, none):.2f}"]
-                   for name, times in idle_shares.items()])
-    one = peer_shares[f"{PEERS[0]}"]
-    contest.table(f"RDMA share of a move over rdma_rxe, peers {2 * DELAY} ms away and back, milliseconds",
-                  ["peers", "median", "moves", "/ one"],
-                  [[name, plain(median(times)), spread(times), f"{ratio(times, one):.2f}"]
-                   for name, times in peer_shares.items()])
-    contest.table(f"Throughput over rdma_rxe while {MEMORY} MiB are copied ahead, beside that before",
-                  ["median", "moves"],
-                  [[f"{median(left):.2f}", spread(left)]])
-    return {"latency": latencies, "moves": shares, "idle": idle_shares, "peers": peer_shares, "left": left}
+        attempts = dict(_measured(contest, machines, rounds, messages, moves))
+    _table(contest, "A message there and back with events over rdma_rxe, microseconds",
+           ["", "median", "rounds", "/ stock"], attempts["latency"], "the stock library", "us")
+    _table(contest, "RDMA share of a move over rdma_rxe, all QPs in use, milliseconds", ["QPs", "median", "moves"],
+           attempts["moves"])
+    _table(contest, f"RDMA share of a move over rdma_rxe with {IN_USE} QPs in use, milliseconds",
+           ["QPs beside them", "median", "moves", "/ none"], attempts["idle"], str(IDLE[0]))
+    _table(contest, f"RDMA share of a move over rdma_rxe, peers {2 * DELAY} ms away and back, milliseconds",
+           ["peers", "median", "moves", "/ one"], attempts["peers"], str(PEERS[0]))
+    _table(contest, "Throughput over rdma_rxe while memory is copied ahead, beside that before",
+           ["", "median", "moves"], attempts["left"])
+    return {name: figures for name, (figures, _) in attempts.items()}
