@@ -109,7 +109,8 @@ group_refused() {
   on h1 mkdir -m 700 /tmp/own
   fails 'h2: cannot read /tmp/own' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
   on h2 mkdir -m 700 /tmp/own
-  fails 'h2: /tmp/own is not the folder in which the checkpoint has begun' on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
+  fails 'h2: /tmp/own is not the folder in which the checkpoint has begun' \
+    on h1 "$ferry" checkpoint server client@h2 --to /tmp/own
   on h1 test -z "$(on h1 ls /tmp/own)" || fail "what is not complete is left: $(on h1 ls -R /tmp/own)"
   await 'the client goes on' goes_on h2 client
   # The TCP connection of a third one, with a ferryd.
