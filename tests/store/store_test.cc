@@ -206,6 +206,22 @@ TEST(Store, AFullDiskFailsAndLeavesTheOthers) {
   }
 }
 
+TEST(Store, OneAtATimeRestartsIt) {
+  const Folder folder;
+  make(folder.path(), kId, {{{"a", "a"}}}, 4096);
+  const Store store(folder.path());
+  {
+    auto first = store.open(kId);
+    first.lock();
+    auto second = store.open(kId);
+    EXPECT_EQ(failure_of([&] { second.lock(); }),
+              "checkpoint 00000000000000aa is being restarted already");
+    auto same = std::move(first);
+    EXPECT_NE(failure_of([&] { second.lock(); }), "");
+  }
+  store.open(kId).lock();
+}
+
 TEST(Store, DeletesWholeCheckpoints) {
   const Folder folder;
   make(folder.path(), kId, {{{"a", "a"}}}, 4096);
