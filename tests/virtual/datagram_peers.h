@@ -1,11 +1,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "device/gids.h"
 #include "two_programs.h"
@@ -169,6 +173,57 @@ struct DatagramPeers : ::testing::Test {
         sender.know(receiver);
       }
     }
+  }
+  // One thread sends, another one posts receives and polls, and a third one does `beside` again and again, while both
+  // programs move.
+  void use_while_both_move(const std::function<void()>& beside) {
+    std::atomic<bool> ends{false};
+    std::atomic<int> arrived{0};
+    const std::uint32_t from = a.qp->qpn();
+    const port::Address source = device::address_of(a.gid()),
+                        destination = device::address_of(b.gid());
+    std::thread sender([&] {
+      for (std::uint64_t id = 0; !ends; ++id) {
+        a.send_datagram(id, id);  // its queue may be full
+        ibv_wc wc[16];
+        a.cq->poll(16, wc);
+        std::this_thread::yield();
+      }
+    });
+    std::thread receiver([&] {
+      std::uint64_t posted = 0, consumed = 0;
+      while (!ends) {
+        if (posted - consumed < 16) {
+          EXPECT_EQ(b.receive_datagram(posted % 32, posted % 32), 0);
+          ++posted;
+        }
+        ibv_wc wc{};
+        if (b.cq->poll(1, &wc) == 0) continue;
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(wc.src_qp, from);
+        EXPECT_EQ(wc.wr_id, consumed % 32);
+        EXPECT_EQ(b.addresses_in(wc.wr_id).source, source);
+        EXPECT_EQ(b.addresses_in(wc.wr_id).destination, destination);
+        ++consumed;
+        ++arrived;
+      }
+    });
+    std::thread third([&] {
+      while (!ends) {
+        beside();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    for (int i = 0; i < 10; ++i) {
+      move(a, i % 2 == 0 ? kSecond : kFirst, &b);
+      move(b, i % 2 == 0 ? kFourth : kThird, &a);
+      const int before = arrived;
+      while (arrived < before + 20 && !HasFailure()) std::this_thread::yield();
+    }
+    ends = true;
+    sender.join();
+    receiver.join();
+    third.join();
   }
 };
 

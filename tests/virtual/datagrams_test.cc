@@ -244,55 +244,13 @@ TEST_F(Datagrams, WhateverMovesWhenEachIsFilledInOrderAndFromWhomItIs) {
   go_at_random();
 }
 
-// One thread sends, another one posts receives and polls, and a third one makes AHs, while both programs move.
+// A thread makes AHs beside those that send and receive.
 TEST_F(Datagrams, ThreadsGoOnWhileBothMove) {
-  std::atomic<bool> ends{false};
-  std::atomic<int> arrived{0};
-  const std::uint32_t from = a.qp->qpn();
-  const port::Address source = device::address_of(a.gid()),
-                      destination = device::address_of(b.gid());
-  std::thread sender([&] {
-    for (std::uint64_t id = 0; !ends; ++id) {
-      a.send_datagram(id, id);  // its queue may be full
-      ibv_wc wc[16];
-      a.cq->poll(16, wc);
-      std::this_thread::yield();
-    }
+  const ibv_gid gid = device::gid_of(device::address_of(b.gid()));
+  use_while_both_move([&] {
+    device::Ah* ah = a.ah_to(gid);
+    EXPECT_EQ(a.context->destroy(ah), 0);
   });
-  std::thread receiver([&] {
-    std::uint64_t posted = 0, consumed = 0;
-    while (!ends) {
-      if (posted - consumed < 16) {
-        EXPECT_EQ(b.receive_datagram(posted++ % 32, 1), 0);
-      }
-      ibv_wc wc{};
-      if (b.cq->poll(1, &wc) == 0) continue;
-      EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-      EXPECT_EQ(wc.src_qp, from);
-      const std::size_t slot = consumed++ % 32;
-      EXPECT_EQ(b.addresses_in(slot).source, source);
-      EXPECT_EQ(b.addresses_in(slot).destination, destination);
-      ++arrived;
-    }
-  });
-  std::thread maker([&] {
-    const ibv_gid gid = device::gid_of(destination);
-    while (!ends) {
-      device::Ah* ah = a.ah_to(gid);
-      EXPECT_EQ(a.context->destroy(ah), 0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  });
-  for (int i = 0; i < 10; ++i) {
-    move(a, i % 2 == 0 ? kSecond : kFirst, &b);
-    move(b, i % 2 == 0 ? kFourth : kThird, &a);
-    const int before = arrived;
-    while (arrived < before + 20 && !HasFailure()) std::this_thread::yield();
-  }
-  ends = true;
-  sender.join();
-  receiver.join();
-  maker.join();
 }
 
 }  // namespace
