@@ -107,8 +107,8 @@ class Unit {
   // (agent/protocol.h).
   virtual std::string dump(CriuRunner& criu, CriuRunner::Dump dump,
                            std::atomic<pid_t>* pid) const = 0;
-  // Called after the commit, when its processes have ended: takes away what must not stay without
-  // them.
+  // Called after the commit, or when it ended with its checkpoint, when its processes have ended:
+  // takes away what must not stay without them.
   virtual void left() const {}
   // Called after the abort, when the destination has been told, if is_checkpointed(): restores it
   // from its checkpoint, unless it runs. Gives an empty string, or what failed; `killed`: because

@@ -59,7 +59,11 @@ void Move::roll_back() {
   }
   if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);
   const bool has_ended = is_cut() && options_.cut->ends_programs();
-  if (has_ended) await_end();
+  if (has_ended) {
+    await_end();
+    // It goes on from its checkpoint at the same addresses, wherever that is: nothing may answer at them here.
+    report_failure([&] { unit_.left(); });
+  }
   std::unique_lock lock(mutex_);
   if (not_back_.empty() && !has_ended &&
       !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
