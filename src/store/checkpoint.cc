@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -15,16 +18,15 @@
 namespace ferry::store {
 namespace {
 
-constexpr std::size_t kMostManifest = 64 << 20;  // bytes
+constexpr std::size_t kMost = 64 << 20;  // bytes of a file that is read as a whole
 
-std::string read_manifest(const UniqueFd& folder, const std::string& path) {
-  const UniqueFd file = open_file(folder, path, kManifest);
+std::string read_whole(const UniqueFd& folder, const std::string& path, const std::string& name) {
+  const UniqueFd file = open_file(folder, path, name);
   std::string text;
   std::vector<std::byte> piece(64 << 10);
   while (const std::size_t read = read_some(file, piece, path)) {
     text.append(reinterpret_cast<const char*>(piece.data()), read);
-    if (text.size() > kMostManifest)
-      throw Failure(printable(path) + " is damaged: it is too large");
+    if (text.size() > kMost) throw Failure(printable(path) + " is damaged: it is too large");
   }
   return text;
 }
@@ -33,25 +35,55 @@ std::string read_manifest(const UniqueFd& folder, const std::string& path) {
 
 Checkpoint::Checkpoint(const std::string& path) : path_(path), folder_(open_folder(path)) {
   const std::string file = path + "/" + kManifest;
-  manifest_ = parse_manifest(read_manifest(folder_, file), file);
+  manifest_ = parse_manifest(read_whole(folder_, file, kManifest), file);
   if (const auto name = std::filesystem::path(path).filename().string(); name != manifest_.id) {
     throw Failure(fmt::format("{} is of the checkpoint {}", printable(file), manifest_.id));
   }
 }
 
 // A lock of bytes, which NFS has too; the kernel takes it away with the last descriptor of this opening.
-void Checkpoint::lock() {
+bool Checkpoint::lock() {
   const std::string file = path_ + "/" + kManifest;
   lock_ = UniqueFd(::openat(folder_.get(), kManifest, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock_ && errno == EROFS) return false;
   if (!lock_) throw cannot("cannot write " + printable(file));
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  if (::fcntl(lock_.get(), F_OFD_SETLK, &whole) == 0) return;
+  if (::fcntl(lock_.get(), F_OFD_SETLK, &whole) == 0) return true;
   if (errno == EAGAIN || errno == EACCES) {
     throw Failure(fmt::format("checkpoint {} is being restarted already", manifest_.id));
   }
+  if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP) return false;
   throw cannot("cannot lock " + printable(file));
+}
+
+std::vector<std::string> Checkpoint::hosts_of_latest_restart() const {
+  const std::string name = manifest_.id + kRestarted;
+  const UniqueFd folder = open_folder(std::filesystem::path(path_).parent_path());
+  if (::faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
+    return {};
+  const std::string text = read_whole(folder, path_ + kRestarted, name);
+  std::vector<std::string> hosts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) hosts.push_back(line);
+  return hosts;
+}
+
+void Checkpoint::note_restart(const std::vector<std::string>& hosts) const {
+  std::string text;
+  for (const auto& host : hosts) text += host + "\n";
+  const std::string name = manifest_.id + kRestarted, fresh = name + ".new";
+  const std::string path = path_ + kRestarted, fresh_path = path + ".new";
+  const UniqueFd folder = open_folder(std::filesystem::path(path_).parent_path());
+  ::unlinkat(folder.get(), fresh.c_str(), 0);
+  const UniqueFd file = make_file(folder, fresh_path, fresh);
+  write_all(file, std::as_bytes(std::span(text)), fresh_path);
+  sync(file, fresh_path);
+  if (::renameat(folder.get(), fresh.c_str(), folder.get(), name.c_str()) != 0) {
+    throw cannot("cannot write " + printable(path));
+  }
+  sync(folder, path);
 }
 
 void Checkpoint::read_image(std::size_t program, const TakesPiece& take) const {

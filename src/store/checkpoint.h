@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "store/image_reader.h"
@@ -17,7 +18,13 @@ class Checkpoint {
 
   const Manifest& manifest() const { return manifest_; }
   // Throws Failure when another restart of it is under way, on whichever host; until this is destroyed, there is none.
-  void lock();
+  // False: its file system has no locks, or cannot be written.
+  bool lock();
+
+  // The hosts where its latest restart has put programs, as that has noted them in a file beside the folder. These
+  // throw Failure.
+  std::vector<std::string> hosts_of_latest_restart() const;
+  void note_restart(const std::vector<std::string>& hosts) const;
   // As the function of the same name.
   void read_image(std::size_t program, const TakesPiece& take) const;
   // Reads every byte. Throws Failure, which names the first file that is not as it was written.

@@ -12,6 +12,8 @@
 namespace ferry::store {
 
 inline constexpr char kManifest[] = "manifest.json";
+inline constexpr char kRestarted[] =
+    ".restarted";  // end of the name of the file that its restarts write, beside it
 inline constexpr unsigned kFormat = 1;
 
 // A file of the folder: one zstd frame, with a part of the image of a program.

@@ -81,6 +81,7 @@ void Store::remove(const std::string& id) const {
     }
     sync(open_folder(directory_), directory_);
     std::filesystem::remove_all(partial, error);
+    std::filesystem::remove(path + kRestarted, error);
   }
   if (error) {
     throw Failure(fmt::format("cannot delete {}: {}", printable(partial), error.message()));

@@ -42,6 +42,15 @@ TEST(Connections, OneOfTcpThatLeadsElsewhereIsNamed) {
             "");
 }
 
+// One end has said that it sends no more, and is named as well; or it has gone.
+TEST(Connections, OneThatIsHalfClosedIsNoObstacle) {
+  EXPECT_EQ(failure_of([] {
+              need_closed({{"client", 0, kClient, kServer, true}, {"server", 0, kServer, kClient}});
+              need_closed({{"client", 0, kClient, kServer, true}});
+            }),
+            "");
+}
+
 TEST(Connections, AQpThatIsConnectedElsewhereIsNamed) {
   EXPECT_EQ(failure_of([] {
               need_closed({{"client", 0x11, kClient, kServer}});

@@ -359,6 +359,17 @@ TEST_P(DirectoryTest, BelievesARestart) {
   EXPECT_TRUE(finds(*h3, again.origin, again));
 }
 
+// Two restarts of one checkpoint have the same epoch. That it has ended on one host is no news of the other one.
+TEST_P(DirectoryTest, BelievesARestartElsewhere) {
+  const Place before = cluster->place("h1", 2), again = cluster->place("h3", 2);
+  h1->renew(before);
+  h1->remove(before);
+  ASSERT_TRUE(finds(*h1, before.origin, std::nullopt));
+  h3->renew(again);
+  EXPECT_TRUE(finds(*h1, again.origin, again));
+  EXPECT_TRUE(finds(*h2, again.origin, again));
+}
+
 TEST_P(DirectoryTest, WatchesFromHostToHost) {
   const Place first = cluster->place("h2", 1), second = cluster->place("h3", 2);
   h2->put(first);

@@ -50,9 +50,10 @@ class Steps : public ::testing::Test {
     facts.processes = {{pid, started}};
     return facts;
   }
-  std::string running(const Facts& facts) {
+  std::string running(const Facts& facts, bool force = false) {
     auto step = of_kind(v1::RestartStep::LOOK);
     step.add_facts(json_text(to_json(facts)));
+    step.set_force(force);
     return peer.converse<v1::RestartStep, v1::RestartStepReply>()->ask(step).running();
   }
 
@@ -104,6 +105,7 @@ TEST_F(Steps, AProgramThatHasComeHereSinceIsNamed) {
   Place place{slot.origin, slot.local, "there", there.host.address, 3};
   there.directory->put(place);
   EXPECT_EQ(running(moved), "'p' still runs on there, as a program that has come here since:");
+  EXPECT_EQ(running(moved, /*force=*/true), "");  // it is another one, by what the user says
   place.ferryd = "192.0.2.7:4780";
   place.epoch = 4;
   there.directory->left(place);

@@ -212,14 +212,30 @@ TEST(Store, OneAtATimeRestartsIt) {
   const Store store(folder.path());
   {
     auto first = store.open(kId);
-    first.lock();
+    EXPECT_TRUE(first.lock());
     auto second = store.open(kId);
     EXPECT_EQ(failure_of([&] { second.lock(); }),
               "checkpoint 00000000000000aa is being restarted already");
     auto same = std::move(first);
     EXPECT_NE(failure_of([&] { second.lock(); }), "");
   }
-  store.open(kId).lock();
+  EXPECT_TRUE(store.open(kId).lock());
+}
+
+TEST(Store, ARestartIsNotedBesideIt) {
+  const Folder folder;
+  make(folder.path(), kId, {{{"a", "a"}}}, 4096);
+  const Store store(folder.path());
+  const auto checkpoint = store.open(kId);
+  EXPECT_TRUE(checkpoint.hosts_of_latest_restart().empty());
+  checkpoint.note_restart({"h1@10.0.0.1:4780", "h2@10.0.0.2:4780"});
+  checkpoint.note_restart({"h3@10.0.0.3:4780"});
+  EXPECT_EQ(store.open(kId).hosts_of_latest_restart(),
+            std::vector<std::string>{"h3@10.0.0.3:4780"});
+  checkpoint.verify();
+  EXPECT_EQ(ids(folder.path()), std::vector<std::string>{kId});
+  store.remove(kId);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Store, DeletesWholeCheckpoints) {

@@ -136,7 +136,10 @@ HostsDirectory::Answers HostsDirectory::ask(const port::Endpoint& origin) {
       round->answers.heard |= heard;
       if (const auto place = from_message(reply.place())) {
         round->answers.places.push_back(*place);
-        round->enough |= place->host == reply.host() && !place->ended;
+        if (place->host == reply.host() && !place->ended) {
+          round->answers.living = *place;
+          round->enough = true;
+        }
       }
       round->changed.notify_all();
     }).detach();
@@ -158,6 +161,11 @@ std::optional<Place> HostsDirectory::latest(const port::Endpoint& origin) {
     return a.epoch != b.epoch ? a.epoch < b.epoch : a.ended < b.ended;
   });
   if (latest == places.end() || latest->origin != origin) return std::nullopt;
+  // It may have ended somewhere else and been restarted from the same checkpoint, which has its epoch.
+  const auto& living = answers.living;
+  if (latest->ended && living && living->origin == origin && living->epoch == latest->epoch) {
+    return living;
+  }
   return *latest;
 }
 

@@ -49,6 +49,7 @@ class HostsDirectory : public Directory {
   // The answers of all hosts, or those until one host says that the RNIC is on it.
   struct Answers {
     std::vector<Place> places;
+    std::optional<Place> living;  // what the host of that place tells itself
     bool asked = false, heard = false;
   };
   // The latest place that anybody tells, also of an RNIC that has ended.

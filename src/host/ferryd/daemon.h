@@ -75,9 +75,9 @@ class Daemon : public ControlHandler {
   std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
   std::unique_ptr<LocalRestart> restart_part(const std::string& directory, const std::string& id,
                                              const std::vector<std::uint32_t>& programs,
-                                             const std::vector<PeerRecord>& hosts);
+                                             const std::vector<PeerRecord>& hosts, bool force);
   // `facts`: of programs, as they are in a manifest. Which of them runs here, as what_runs() says it; empty: none.
-  std::string what_runs(const std::vector<std::string>& facts);
+  std::string what_runs(const std::vector<std::string>& facts, bool force);
 
   // For checkpoints that are kept here. The asking ferryd's certificate has to agree with the
   // request's `host`.

@@ -106,14 +106,15 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
 std::unique_ptr<LocalRestart> Daemon::restart_part(const std::string& directory,
                                                    const std::string& id,
                                                    const std::vector<std::uint32_t>& programs,
-                                                   const std::vector<PeerRecord>& hosts) {
+                                                   const std::vector<PeerRecord>& hosts,
+                                                   bool force) {
   await_recovery();
   need_other_hosts(host_);
   const std::string folder = need_own_folder(directory);
   return std::make_unique<LocalRestart>(
       host_, arrivals_, directory_,
       [this](const v1::CheckRequest& request) { check_restart(request); },
-      open_checkpoint(store::Store(folder), folder, id), programs, hosts);
+      open_checkpoint(store::Store(folder), folder, id), programs, hosts, force);
 }
 
 void Daemon::check_restart(const v1::CheckRequest& request) {
@@ -121,11 +122,11 @@ void Daemon::check_restart(const v1::CheckRequest& request) {
   check(request, {}, &ignored);
 }
 
-std::string Daemon::what_runs(const std::vector<std::string>& facts) {
+std::string Daemon::what_runs(const std::vector<std::string>& facts, bool force) {
   await_recovery();
   for (const auto& text : facts) {
-    auto running =
-        host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_, directory_);
+    auto running = host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_,
+                                   directory_, force);
     if (!running.empty()) return running;
   }
   return {};

@@ -290,7 +290,7 @@ grpc::Status FerrydService::RestartPart(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_restart(daemon_, host_, *stream);
+    serve_restart(daemon_, host_, *context, *stream);
     return grpc::Status::OK;
   });
 }

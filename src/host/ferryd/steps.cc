@@ -34,13 +34,15 @@ void add(const std::vector<Connection>& connections, v1::CutReply* reply) {
     message.set_qpn(one.qpn);
     to_message(one.local, message.mutable_local());
     to_message(one.peer, message.mutable_peer());
+    message.set_is_closed(one.is_closed);
   }
 }
 
 // Gives the part up as soon as the other ferryd has ended the stream, also in the middle of a step.
+template <typename Part>
 class Watch {
  public:
-  Watch(const grpc::ServerContext& context, LocalPart& part)
+  Watch(const grpc::ServerContext& context, Part& part)
       : thread_([this, &context, &part] {
           std::unique_lock lock(mutex_);
           while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
@@ -85,7 +87,7 @@ class StepOrder {
 void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream) {
   std::unique_ptr<LocalPart> part;
-  std::optional<Watch> watch;  // ends before the part
+  std::optional<Watch<LocalPart>> watch;  // ends before the part
   StepOrder order;
   for (v1::CutStep step; stream.Read(&step);) {
     v1::CutReply reply;
@@ -126,23 +128,27 @@ void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& 
   }
 }
 
-void serve_restart(Daemon& daemon, const ThisHost& host,
+void serve_restart(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream) {
   std::unique_ptr<LocalRestart> part;
+  std::optional<Watch<LocalRestart>> watch;  // ends before the part
   StepOrder order;
   for (v1::RestartStep step; stream.Read(&step);) {
     v1::RestartStepReply reply;
     reply.set_host(host.name);
     switch (step.kind()) {
       case v1::RestartStep::LOOK:
-        reply.set_running(daemon.what_runs({step.facts().begin(), step.facts().end()}));
+        reply.set_running(
+            daemon.what_runs({step.facts().begin(), step.facts().end()}, step.force()));
         break;
       case v1::RestartStep::CHECK: {
         order.need(step.kind(), -1);
         std::vector<PeerRecord> hosts;
         for (const auto& each : step.hosts()) hosts.push_back({each.ferryd(), each.host()});
         part = daemon.restart_part(step.directory(), step.id(),
-                                   {step.programs().begin(), step.programs().end()}, hosts);
+                                   {step.programs().begin(), step.programs().end()}, hosts,
+                                   step.force());
+        watch.emplace(context, *part);
         part->check();
         break;
       }

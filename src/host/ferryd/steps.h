@@ -15,7 +15,7 @@ struct ThisHost;
 // Failure.
 void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>& stream);
-void serve_restart(Daemon& daemon, const ThisHost& host,
+void serve_restart(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& context,
                    grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>& stream);
 
 }  // namespace ferry::host

@@ -38,7 +38,8 @@ class PostedReceives {
     for (std::uint64_t at = posted - latest; at < posted; ++at)
       std::copy_n(&cells_[(at & mask_) * stride_], stride_, &cells[(at & mask) * stride_]);
     mask_ = mask;
-    cells_ = std::move(cells);
+    first_ = posted - latest;
+    former_ = std::exchange(cells_, std::move(cells));
   }
 
   // Data path. Notes a request that the queue has taken.
@@ -70,7 +71,8 @@ class PostedReceives {
   // post. std::nullopt: it is not noted yet, or a newer receive has its cell by now.
   std::optional<Receive> find(std::uint32_t index) {
     const std::uint32_t since = posted() - index;
-    if (since == 0 || since > mask_ + 1) return std::nullopt;
+    if (since == 0 || since > std::min(mask_ + 1, posted_.load(std::memory_order_relaxed) - first_))
+      return std::nullopt;
     ibv_sge* cell = &cells_[(index & mask_) * stride_];
     return Receive{cell[0].addr, {cell + 1, cell[0].length}};
   }
@@ -81,11 +83,13 @@ class PostedReceives {
   }
 
   std::uint64_t mask_;
+  std::uint64_t first_ = 0;  // receive that is noted
   const std::uint64_t stride_;
   std::atomic<std::uint64_t> posted_{0};
   // Each receive has a cell in the form of an element, with its wr_id and the number of its elements, and
   // behind that the elements themselves.
   std::vector<ibv_sge> cells_;
+  std::vector<ibv_sge> former_;  // cells that others may still look at
 };
 
 }  // namespace ferry::virt

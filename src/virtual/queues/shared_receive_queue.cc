@@ -18,18 +18,15 @@ void Srq::rename_by(const Numbers& numbers) {
   }
 }
 
-// Completions that wait in a CQ may be of receives before the latest `max_wr`; and the index sees half of them.
-std::uint32_t Srq::noted_for(std::uint32_t max_wr) const {
-  return index_ != nullptr ? 4 * max_wr : max_wr;
-}
-
 void Srq::resize(std::uint32_t max_wr) {
-  std::unique_lock<std::mutex> lock;
-  if (index_ != nullptr) lock = index_->lock();
-  receives_.resize(max_wr, noted_for(max_wr));
+  if (index_ == nullptr) return receives_.resize(max_wr, max_wr);
+  const auto lock = index_->lock();
+  // Completions that wait in a CQ may be of receives before the latest `max_wr`; and the index sees half of them.
+  receives_.resize(max_wr, 4 * max_wr);
 }
 
 void Srq::find_receives() {
+  std::lock_guard lock(resizing_);
   if (index_ != nullptr) return;
   index_ = std::make_unique<ReceiveIndex>();
   resize(init_.attributes.max_wr);
@@ -43,6 +40,7 @@ std::optional<PostedReceives::Receive> Srq::posted_receive(std::uint64_t wr_id) 
 
 int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   const Calls::Call call(calls_);
+  std::lock_guard lock(resizing_);
   // Makes room first: a thread may post more receives as soon as the device takes more.
   if ((mask & IBV_SRQ_MAX_WR) != 0 && attributes.max_wr > init_.attributes.max_wr)
     resize(attributes.max_wr);

@@ -63,9 +63,9 @@ class Srq final : public Shadow<device::Srq> {
   int resume();
 
  private:
-  std::uint32_t noted_for(std::uint32_t max_wr) const;
   void resize(std::uint32_t max_wr);
 
+  std::mutex resizing_;  // held while the room for receives changes, or the index is made
   device::SrqInit init_;
   Calls& calls_;
   const std::uint32_t number_;

@@ -21,7 +21,7 @@ class HostRestart {
   virtual void go_on() = 0;
 
   virtual std::string host() const = 0;  // its name
-  // Ends the step that is under way in another thread, if it would wait for another host; no others follow.
+  // Ends the step that is under way in another thread soon, which throws; no others follow.
   virtual void give_up() = 0;
 };
 

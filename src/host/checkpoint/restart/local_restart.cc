@@ -75,7 +75,7 @@ std::string await_resumed(Arrival& arrival, Clock::time_point until) {
 }  // namespace
 
 std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals,
-                      const Directory& directory) {
+                      const Directory& directory, bool force) {
   const auto runs = [&](const std::string& what) {
     return fmt::format("'{}' still runs on {}, as {}:", printable(facts.check.program()), host.name,
                        what);
@@ -85,7 +85,7 @@ std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& 
     return runs(arrival->root() == 0 ? "a restart" : fmt::format("process {}", arrival->root()));
   }
   // It may have come here by a move, or from a later checkpoint.
-  if (is_here(host, facts, directory)) return runs("a program that has come here since");
+  if (!force && is_here(host, facts, directory)) return runs("a program that has come here since");
   if (facts.boot != stamp_now().boot) return {};
   for (const auto& [pid, started] : facts.processes) {
     if (start_time(pid) == started && is_alive(pid)) return runs(fmt::format("process {}", pid));
@@ -96,13 +96,14 @@ std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& 
 LocalRestart::LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory,
                            Check check, store::Checkpoint checkpoint,
                            const std::vector<std::uint32_t>& programs,
-                           std::vector<PeerRecord> hosts)
+                           std::vector<PeerRecord> hosts, bool force)
     : host_(host),
       arrivals_(arrivals),
       directory_(directory),
       check_(std::move(check)),
       checkpoint_(std::move(checkpoint)),
-      hosts_(std::move(hosts)) {
+      hosts_(std::move(hosts)),
+      force_(force) {
   const auto& all = checkpoint_.manifest().programs;
   if (programs.empty()) throw Failure("malformed request");
   for (const auto number : programs) {
@@ -126,7 +127,7 @@ void LocalRestart::check() {
   const std::string& id = checkpoint_.manifest().id;
   for (const auto& part : parts_) {
     auto request = part.facts.check;
-    if (const auto running = what_runs(host_, part.facts, arrivals_, directory_);
+    if (const auto running = what_runs(host_, part.facts, arrivals_, directory_, force_);
         !running.empty()) {
       throw Failure(running + " end it before it is restarted");
     }
@@ -173,12 +174,17 @@ v1::PrepareRequest LocalRestart::prepare_request(std::size_t index) const {
   return request;
 }
 
+void LocalRestart::need_wanted() const {
+  if (is_given_up_) throw Failure("the restart is given up");
+}
+
 void LocalRestart::send_image(const Part& part) const {
   const Peer here(host_.address, host_.credentials, host_.name);
   ImageSender sender(here.address(), arrivals_.image_port(), part.arrival->token(),
                      host_.credentials, host_.name);
   const auto& files = checkpoint_.manifest().programs[part.program].files;
   checkpoint_.read_image(part.program, [&](std::size_t file, std::span<const std::byte> piece) {
+    need_wanted();
     sender.send_piece(files[file].name, files[file].mode, piece);
   });
   part.arrival->bind(part.facts.places);
@@ -212,6 +218,7 @@ std::vector<std::string> LocalRestart::restore() {
       parts_[i].arrival = arrivals_.prepare_restart(prepare_request(i));
     }
     in_parallel(parts_, [&](const Part& part) { send_image(part); });
+    need_wanted();
     // CRIU looks at files when all is on this host, and nothing has begun.
     cut_back_files();
     in_parallel(parts_, [&](const Part& part) { part.arrival->restore(host_.limits.restore, {}); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,9 +21,10 @@ class Arrivals;
 class Directory;
 struct ThisHost;
 
-// "'p' still runs on h1, as process 17:", if a program does of which `facts` are; empty: nothing of it runs.
+// Says "'p' still runs on h1, as process 17:" when the program that `facts` are about runs on this host, and nothing
+// when it does not. `force`: a program is no other one's successor because it has the name of an RNIC of the other one.
 std::string what_runs(const ThisHost& host, const Facts& facts, const Arrivals& arrivals,
-                      const Directory& directory);
+                      const Directory& directory, bool force);
 
 // Restores programs of a checkpoint on this host, as arrivals of one group.
 class LocalRestart final : public HostRestart {
@@ -33,14 +35,14 @@ class LocalRestart final : public HostRestart {
   // `programs`: of the checkpoint, by their numbers. `hosts`: where programs of it go on. Throws Failure.
   LocalRestart(const ThisHost& host, Arrivals& arrivals, const Directory& directory, Check check,
                store::Checkpoint checkpoint, const std::vector<std::uint32_t>& programs,
-               std::vector<PeerRecord> hosts);
+               std::vector<PeerRecord> hosts, bool force);
   ~LocalRestart() override;
 
   void check() override;
   std::vector<std::string> restore() override;
   void go_on() override;
   std::string host() const override;
-  void give_up() override {}  // each step has an end of its own
+  void give_up() override { is_given_up_ = true; }
 
  private:
   struct Part {
@@ -50,6 +52,7 @@ class LocalRestart final : public HostRestart {
   };
 
   v1::PrepareRequest prepare_request(std::size_t index) const;
+  void need_wanted() const;
   void send_image(const Part& part) const;
   void cut_back_files();
   // `failure`, and where the ends of files are that were cut back.
@@ -63,7 +66,9 @@ class LocalRestart final : public HostRestart {
   const std::vector<PeerRecord> hosts_;
   std::vector<Part> parts_;
   std::vector<std::string> kept_aside_;
+  const bool force_;
   bool is_decided_ = false;
+  std::atomic<bool> is_given_up_{false};
 };
 
 }  // namespace ferry::host

@@ -23,15 +23,17 @@ RemoteRestart::RemoteRestart(const ThisHost& host, const std::string& to,
   host_ = printable(steps_->ask(restart_step(v1::RestartStep::LOOK)).host());
 }
 
-std::string RemoteRestart::what_runs(const std::vector<std::string>& facts) {
+std::string RemoteRestart::what_runs(const std::vector<std::string>& facts, bool force) {
   auto step = restart_step(v1::RestartStep::LOOK);
+  step.set_force(force);
   for (const auto& each : facts) step.add_facts(each);
   return printable(steps_->ask(step).running());
 }
 
 void RemoteRestart::set_programs(const std::string& directory, const std::string& id,
                                  const std::vector<std::uint32_t>& programs,
-                                 const std::vector<PeerRecord>& hosts) {
+                                 const std::vector<PeerRecord>& hosts, bool force) {
+  first_->set_force(force);
   first_->set_directory(directory);
   first_->set_id(id);
   for (const auto program : programs) first_->add_programs(program);

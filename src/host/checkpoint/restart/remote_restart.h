@@ -20,11 +20,11 @@ class RemoteRestart final : public HostRestart {
   RemoteRestart(const ThisHost& host, const std::string& to, const std::string& identity = {});
 
   // Which of these programs runs there, in the words of host::what_runs(); empty: none. `facts`: as in the manifest.
-  std::string what_runs(const std::vector<std::string>& facts);
+  std::string what_runs(const std::vector<std::string>& facts, bool force);
   // What LocalRestart's constructor gets; before check().
   void set_programs(const std::string& directory, const std::string& id,
                     const std::vector<std::uint32_t>& programs,
-                    const std::vector<PeerRecord>& hosts);
+                    const std::vector<PeerRecord>& hosts, bool force);
 
   void check() override;
   std::vector<std::string> restore() override;

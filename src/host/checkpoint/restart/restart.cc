@@ -7,10 +7,12 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/failure.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/restart/placement.h"
@@ -45,10 +47,11 @@ std::optional<Place> place_of(const Facts& facts, Directory& directory) {
   return std::nullopt;
 }
 
-// By name: those where the programs were, and those where they have gone on since. `force`: also when the directory
-// cannot be asked.
-std::map<std::string, Former> formers_of(const store::Manifest& manifest, Directory& directory,
+// By name: those where the programs were, those where the latest restart has put them, and those where they have gone
+// on since by what the directory knows. `force`: also when that cannot be asked.
+std::map<std::string, Former> formers_of(const store::Checkpoint& checkpoint, Directory& directory,
                                          bool force) {
+  const auto& manifest = checkpoint.manifest();
   std::map<std::string, Former> formers;
   std::mutex mutex;
   const auto add = [&](const std::string& host, const std::string& ferryd,
@@ -65,6 +68,12 @@ std::map<std::string, Former> formers_of(const store::Manifest& manifest, Direct
     add(program.host, facts.ferryd, program);
     directory.met(facts.ferryd, program.host);
   }
+  for (const auto& record : checkpoint.hosts_of_latest_restart()) {
+    const auto host = parse_peer(record);
+    if (formers.contains(host.name)) continue;
+    for (const auto& program : manifest.programs) add(host.name, host.address, program);
+    directory.met(host.address, host.name);
+  }
   in_parallel(manifest.programs, [&](const store::Program& program) {
     std::optional<Place> place;
     try {
@@ -79,19 +88,19 @@ std::map<std::string, Former> formers_of(const store::Manifest& manifest, Direct
 }
 
 // Asks each host where programs may still run whether they do.
-void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Manifest& manifest,
+void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Checkpoint& checkpoint,
                 Directory& directory, bool force) {
-  in_parallel(formers_of(manifest, directory, force), [&](const auto& entry) {
+  in_parallel(formers_of(checkpoint, directory, force), [&](const auto& entry) {
     const auto& [name, former] = entry;
     std::string running;
     if (name == host.name) {
       for (std::size_t i = 0; running.empty() && i < former.facts.size(); ++i) {
         running = what_runs(host, parse_facts(json_of(former.facts[i]), former.names[i]), arrivals,
-                            directory);
+                            directory, force);
       }
     } else {
       try {
-        running = RemoteRestart(host, former.ferryd, name).what_runs(former.facts);
+        running = RemoteRestart(host, former.ferryd, name).what_runs(former.facts, force);
       } catch (const Failure& failure) {
         if (force) return;
         throw not_said(name, former.names.front(), failure.what());
@@ -110,6 +119,46 @@ std::string hosts_of(const Parts& parts) {
   return names;
 }
 
+// The ferryd of a host that the placement names: by that name if the user has given it, else where the programs were.
+std::unique_ptr<RemoteRestart> remote_part(const ThisHost& host, const store::Manifest& manifest,
+                                           const v1::RestartRequest& request,
+                                           const std::string& name) {
+  bool is_given = !request.hosts().empty();
+  for (const auto& [from, to] : request.map()) is_given = is_given || to == name;
+  for (const auto& program : manifest.programs) {
+    if (is_given || program.host != name) continue;
+    const auto ferryd = parse_facts(program.facts, program.name).ferryd;
+    if (!ferryd.empty()) return std::make_unique<RemoteRestart>(host, ferryd, name);
+  }
+  return std::make_unique<RemoteRestart>(host, name);
+}
+
+void need_different(const ThisHost& host, const Parts& parts) {
+  std::set<std::string> names{host.name};
+  for (const auto& part : parts) {
+    if (names.insert(part->host()).second) continue;
+    throw Failure(part->host() + " is named in two ways: name it once");
+  }
+}
+
+// For the next restart, which asks these hosts.
+void note_restart(const store::Checkpoint& checkpoint, const std::vector<Placed>& placement,
+                  const ThisHost& host, const std::map<std::string, RemoteRestart*>& others) {
+  std::vector<std::string> records;
+  for (const auto& placed : placement) {
+    const auto other = others.find(placed.host);
+    const PeerRecord record =
+        other == others.end() ? PeerRecord{host.address, host.name} : other->second->record();
+    records.push_back(fmt::format("{}@{}", record.name, record.address));
+  }
+  try {
+    checkpoint.note_restart(records);
+  } catch (const Failure& failure) {
+    log::warn("{}; the next restart of checkpoint {} may not ask the hosts of this one",
+              failure.what(), checkpoint.manifest().id);
+  }
+}
+
 }  // namespace
 
 v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Directory& places,
@@ -118,25 +167,26 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
                                    const v1::RestartRequest& request) {
   const store::Manifest manifest = checkpoint.manifest();
   const auto placement = placement_of(manifest, request, host.name);
-  checkpoint.lock();
-  need_ended(host, arrivals, manifest, places, request.force());
-  std::map<std::string, std::string> ferryds;  // of the hosts where the programs were
-  for (const auto& program : manifest.programs) {
-    ferryds[program.host] = parse_facts(program.facts, program.name).ferryd;
+  if (!checkpoint.lock()) {
+    log::warn(
+        "the file system of {} has no locks: see to it that nobody else restarts checkpoint {} "
+        "meanwhile",
+        printable(directory), manifest.id);
   }
+  need_ended(host, arrivals, checkpoint, places, request.force());
   Parts parts;
   std::map<std::string, RemoteRestart*> others;  // as the placement calls them
   std::vector<PeerRecord> hosts{{host.address, host.name}};
   for (const auto& placed : placement) {
     if (placed.host == host.name) continue;
-    const auto former = ferryds.find(placed.host);
-    auto other = former == ferryds.end() || former->second.empty()
-                     ? std::make_unique<RemoteRestart>(host, placed.host)
-                     : std::make_unique<RemoteRestart>(host, former->second, placed.host);
+    auto other = remote_part(host, manifest, request, placed.host);
+    places.met(other->record().address, other->record().name);
     hosts.push_back(other->record());
     others[placed.host] = other.get();
     parts.push_back(std::move(other));
   }
+  need_different(host, parts);
+  note_restart(checkpoint, placement, host, others);
   v1::RestartReport report;
   report.set_id(manifest.id);
   for (const auto& program : manifest.programs) {
@@ -145,19 +195,19 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
   }
   for (const auto& placed : placement) {
     if (placed.host == host.name) {
-      parts.push_back(std::make_unique<LocalRestart>(
-          host, arrivals, places, check, std::move(checkpoint), placed.programs, hosts));
+      parts.push_back(std::make_unique<LocalRestart>(host, arrivals, places, check,
+                                                     std::move(checkpoint), placed.programs, hosts,
+                                                     request.force()));
       continue;
     }
     RemoteRestart& other = *others.at(placed.host);
-    other.set_programs(directory, manifest.id, placed.programs, hosts);
+    other.set_programs(directory, manifest.id, placed.programs, hosts, request.force());
     for (const auto program : placed.programs) {
       report.set_hosts(static_cast<int>(program), other.host());
     }
   }
   together(parts, host.stopping, [](HostRestart& part) { part.check(); });
   std::mutex mutex;
-  std::string kept_aside;
   try {
     together(parts, host.stopping, [&](HostRestart& part) {
       const auto kept = part.restore();
@@ -168,12 +218,10 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
       }
     });
   } catch (const Failure& failure) {
-    // The failure names those of its own host.
-    for (const auto& file : report.kept_aside()) {
-      kept_aside +=
-          (kept_aside.empty() ? "; what was written after the checkpoint is in " : ", ") + file;
-    }
-    throw Failure(failure.what() + kept_aside);
+    if (parts.size() == 1) throw;
+    throw Failure(fmt::format(
+        "{}; files that were cut back on other hosts have their ends in FILE.ferry-{} there",
+        failure.what(), manifest.id));
   }
   try {
     together(parts, host.stopping, [](HostRestart& part) { part.go_on(); });

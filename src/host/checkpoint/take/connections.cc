@@ -35,13 +35,13 @@ void add_qps(ControlServer& control, const MoveGroup::Program& program,
 void add_tcp(const MoveGroup::Program& program, std::vector<Connection>* all) {
   std::vector<Connection> loopback;
   for (const auto& socket : tcp_sockets_of_tree(program.unit->root())) {
-    // One whose peer has closed it leads nowhere.
-    if (socket.listens || socket.is_closed || socket.peer_port == 0) continue;
+    if (socket.listens || socket.peer_port == 0) continue;
     auto& where = socket.is_anywhere ? loopback : *all;
     where.push_back({program.unit->name(),
                      0,
                      {socket.address, static_cast<std::uint16_t>(socket.port)},
-                     {socket.peer_address, static_cast<std::uint16_t>(socket.peer_port)}});
+                     {socket.peer_address, static_cast<std::uint16_t>(socket.peer_port)},
+                     socket.is_closed});
   }
   need_closed(loopback);
 }
@@ -76,7 +76,8 @@ void need_closed(const std::vector<Connection>& all) {
           "program there as well",
           one.qpn, one.program, one.peer.address));
     }
-    if (tcp.contains({one.peer, one.local})) continue;
+    // The peer of one that is closed may have ended: then nothing is lost but what would have come to nobody.
+    if (one.is_closed || tcp.contains({one.peer, one.local})) continue;
     throw Failure(fmt::format(
         "'{}' has a TCP connection from {}, port {}, to {}, port {}, which is not in the "
         "checkpoint; name the program there as well, or end the connection",

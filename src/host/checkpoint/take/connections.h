@@ -20,7 +20,8 @@ struct Connection {
   std::string program;
   std::uint32_t qpn = 0;  // 0: of TCP
   End local;
-  End peer;  // none: a QP that is not connected
+  End peer;                // none: a QP that is not connected
+  bool is_closed = false;  // by its peer, for what comes from there
 };
 
 // Throws Failure, also for a program with a device of the kernel, and for a connection over loopback that leads out of

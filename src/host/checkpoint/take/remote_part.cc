@@ -50,8 +50,8 @@ std::vector<Connection> RemotePart::look(const std::string& directory, const std
   host_ = printable(reply.host());
   std::vector<Connection> connections;
   for (const auto& one : reply.connections()) {
-    connections.push_back(
-        {printable(one.program()), one.qpn(), from_message(one.local()), from_message(one.peer())});
+    connections.push_back({printable(one.program()), one.qpn(), from_message(one.local()),
+                           from_message(one.peer()), one.is_closed()});
   }
   return connections;
 }

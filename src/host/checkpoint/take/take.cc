@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/failure.h"
@@ -85,11 +86,13 @@ double end_all(const ThisHost& host, const Parts& parts) {
 
 }  // namespace
 
-v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts parts,
+v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
                                      const v1::CheckpointRequest& request) {
   const std::string id = fmt::format("{:016x}", new_move_id());
   // Before anything is stopped: whether something can be written there at all.
   store::NewCheckpoint fresh(request.directory(), id);
+  const Parts parts =
+      std::move(given);  // ends before that, which takes away what the parts have written
   const auto store = [&] {
     return fresh.complete(host.version,
                           joined(all_of<std::vector<store::Program>>(
