@@ -145,9 +145,9 @@ void LocalRestart::check() {
   }
 }
 
-v1::PrepareRequest LocalRestart::prepare_request(std::size_t index) const {
+v1::PrepareRequest LocalRestart::prepare_request(std::size_t index,
+                                                 const InterfaceAddresses& here) const {
   const Facts& facts = parts_[index].facts;
-  const auto here = addresses_of_interfaces();
   v1::PrepareRequest request;
   request.set_move_id(facts.move_id);
   request.set_program(facts.check.program());
@@ -214,8 +214,9 @@ std::string LocalRestart::with_kept_aside(const std::string& failure) const {
 
 std::vector<std::string> LocalRestart::restore() {
   try {
+    const auto here = addresses_of_interfaces();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].arrival = arrivals_.prepare_restart(prepare_request(i));
+      parts_[i].arrival = arrivals_.prepare_restart(prepare_request(i, here));
     }
     in_parallel(parts_, [&](const Part& part) { send_image(part); });
     need_wanted();

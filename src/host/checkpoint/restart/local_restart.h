@@ -12,6 +12,7 @@
 #include "host/checkpoint/restart/host_restart.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer_record.h"
+#include "host/proc/addresses.h"
 #include "store/checkpoint.h"
 
 namespace ferry::host {
@@ -51,7 +52,7 @@ class LocalRestart final : public HostRestart {
     std::shared_ptr<Arrival> arrival;
   };
 
-  v1::PrepareRequest prepare_request(std::size_t index) const;
+  v1::PrepareRequest prepare_request(std::size_t index, const InterfaceAddresses& here) const;
   void need_wanted() const;
   void send_image(const Part& part) const;
   void cut_back_files();

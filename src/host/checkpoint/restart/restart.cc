@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <vector>
@@ -26,8 +27,8 @@ namespace {
 
 // A host where programs of the checkpoint may still run.
 struct Former {
-  std::string ferryd;  // address:port
-  std::vector<std::string> facts, names;
+  std::string ferryd;                 // address:port
+  std::vector<std::size_t> programs;  // their numbers in the checkpoint
 };
 
 Failure not_said(const std::string& host, const std::string& program, const std::string& reason) {
@@ -49,61 +50,65 @@ std::optional<Place> place_of(const Facts& facts, Directory& directory) {
 
 // By name: those where the programs were, those where the latest restart has put them, and those where they have gone
 // on since by what the directory knows. `force`: also when that cannot be asked.
-std::map<std::string, Former> formers_of(const store::Checkpoint& checkpoint, Directory& directory,
+std::map<std::string, Former> formers_of(const store::Checkpoint& checkpoint,
+                                         const std::vector<Facts>& facts, Directory& directory,
                                          bool force) {
-  const auto& manifest = checkpoint.manifest();
+  const auto& programs = checkpoint.manifest().programs;
+  std::vector<std::size_t> numbers(programs.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
   std::map<std::string, Former> formers;
   std::mutex mutex;
-  const auto add = [&](const std::string& host, const std::string& ferryd,
-                       const store::Program& program) {
+  const auto add = [&](const std::string& host, const std::string& ferryd, std::size_t program) {
     std::lock_guard lock(mutex);
     Former& former = formers[host];
     former.ferryd = ferryd;
-    former.facts.push_back(json_text(program.facts));
-    former.names.push_back(program.name);
+    former.programs.push_back(program);
   };
-  for (const auto& program : manifest.programs) {
-    const auto facts = parse_facts(program.facts, program.name);
-    if (facts.ferryd.empty()) continue;
-    add(program.host, facts.ferryd, program);
-    directory.met(facts.ferryd, program.host);
+  for (const auto number : numbers) {
+    const auto& ferryd = facts[number].ferryd;
+    if (ferryd.empty()) continue;
+    add(programs[number].host, ferryd, number);
+    directory.met(ferryd, programs[number].host);
   }
   for (const auto& record : checkpoint.hosts_of_latest_restart()) {
     const auto host = parse_peer(record);
     if (formers.contains(host.name)) continue;
-    for (const auto& program : manifest.programs) add(host.name, host.address, program);
+    for (const auto number : numbers) add(host.name, host.address, number);
     directory.met(host.address, host.name);
   }
-  in_parallel(manifest.programs, [&](const store::Program& program) {
+  in_parallel(numbers, [&](std::size_t number) {
+    const auto& program = programs[number];
     std::optional<Place> place;
     try {
-      place = place_of(parse_facts(program.facts, program.name), directory);
+      place = place_of(facts[number], directory);
     } catch (const Failure& failure) {
       if (force) return;
       throw not_said("the directory", program.name, failure.what());
     }
-    if (place && place->host != program.host) add(place->host, place->ferryd, program);
+    if (place && place->host != program.host) add(place->host, place->ferryd, number);
   });
   return formers;
 }
 
 // Asks each host where programs may still run whether they do.
 void need_ended(const ThisHost& host, const Arrivals& arrivals, const store::Checkpoint& checkpoint,
-                Directory& directory, bool force) {
-  in_parallel(formers_of(checkpoint, directory, force), [&](const auto& entry) {
+                const std::vector<Facts>& facts, Directory& directory, bool force) {
+  const auto& programs = checkpoint.manifest().programs;
+  in_parallel(formers_of(checkpoint, facts, directory, force), [&](const auto& entry) {
     const auto& [name, former] = entry;
     std::string running;
     if (name == host.name) {
-      for (std::size_t i = 0; running.empty() && i < former.facts.size(); ++i) {
-        running = what_runs(host, parse_facts(json_of(former.facts[i]), former.names[i]), arrivals,
-                            directory, force);
+      for (const auto number : former.programs) {
+        if (running.empty()) running = what_runs(host, facts[number], arrivals, directory, force);
       }
     } else {
+      std::vector<std::string> texts;
+      for (const auto number : former.programs) texts.push_back(json_text(programs[number].facts));
       try {
-        running = RemoteRestart(host, former.ferryd, name).what_runs(former.facts, force);
+        running = RemoteRestart(host, former.ferryd, name).what_runs(texts, force);
       } catch (const Failure& failure) {
         if (force) return;
-        throw not_said(name, former.names.front(), failure.what());
+        throw not_said(name, programs[former.programs.front()].name, failure.what());
       }
     }
     if (!running.empty()) throw Failure(running + " end it before it is restarted");
@@ -121,14 +126,14 @@ std::string hosts_of(const Parts& parts) {
 
 // The ferryd of a host that the placement names: by that name if the user has given it, else where the programs were.
 std::unique_ptr<RemoteRestart> remote_part(const ThisHost& host, const store::Manifest& manifest,
+                                           const std::vector<Facts>& facts,
                                            const v1::RestartRequest& request,
                                            const std::string& name) {
   bool is_given = !request.hosts().empty();
   for (const auto& [from, to] : request.map()) is_given = is_given || to == name;
-  for (const auto& program : manifest.programs) {
-    if (is_given || program.host != name) continue;
-    const auto ferryd = parse_facts(program.facts, program.name).ferryd;
-    if (!ferryd.empty()) return std::make_unique<RemoteRestart>(host, ferryd, name);
+  for (std::size_t i = 0; !is_given && i < facts.size(); ++i) {
+    if (manifest.programs[i].host != name || facts[i].ferryd.empty()) continue;
+    return std::make_unique<RemoteRestart>(host, facts[i].ferryd, name);
   }
   return std::make_unique<RemoteRestart>(host, name);
 }
@@ -173,13 +178,17 @@ v1::RestartReport restart_programs(const ThisHost& host, Arrivals& arrivals, Dir
         "meanwhile",
         printable(directory), manifest.id);
   }
-  need_ended(host, arrivals, checkpoint, places, request.force());
+  std::vector<Facts> facts;
+  for (const auto& program : manifest.programs) {
+    facts.push_back(parse_facts(program.facts, program.name));
+  }
+  need_ended(host, arrivals, checkpoint, facts, places, request.force());
   Parts parts;
   std::map<std::string, RemoteRestart*> others;  // as the placement calls them
   std::vector<PeerRecord> hosts{{host.address, host.name}};
   for (const auto& placed : placement) {
     if (placed.host == host.name) continue;
-    auto other = remote_part(host, manifest, request, placed.host);
+    auto other = remote_part(host, manifest, facts, request, placed.host);
     places.met(other->record().address, other->record().name);
     hosts.push_back(other->record());
     others[placed.host] = other.get();
