@@ -86,6 +86,14 @@ void PageStore::keep(std::int32_t process, const PageRanges& memory) {
   bytes_ -= gone.bytes();
 }
 
+std::map<std::int32_t, PageRanges> PageStore::pages() const {
+  std::map<std::int32_t, PageRanges> all;
+  for (const auto& [process, space] : spaces_) {
+    if (!space.pages.empty()) all.emplace(process, space.pages);
+  }
+  return all;
+}
+
 bool PageStore::has(std::int32_t process, std::uint64_t start, std::uint64_t end) const {
   const auto found = spaces_.find(process);
   return found != spaces_.end() && found->second.pages.contains(start, end);

@@ -30,6 +30,8 @@ class PageStore {
   // Forgets the pages that are not in `memory`.
   void keep(std::int32_t process, const PageRanges& memory);
 
+  std::map<std::int32_t, PageRanges> pages() const;  // that are there, by process
+
   bool has(std::int32_t process, std::uint64_t start, std::uint64_t end) const;
   std::uint64_t bytes() const { return bytes_; }
 

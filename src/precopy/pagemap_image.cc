@@ -8,11 +8,14 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ferry::precopy {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54564319, kPagemapMagic = 0x56084025;
+constexpr std::uint64_t kOneByte = 127;  // the most that a varint of one byte says
 constexpr std::uint64_t kLazy = 1 << 1, kPresent = 1 << 2;  // PE_LAZY, PE_PRESENT
 
 [[noreturn]] void malformed(const std::string& path) {
@@ -23,6 +26,7 @@ class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
   bool empty() const { return bytes_.empty(); }
+  const char* position() const { return bytes_.data(); }
   std::optional<std::uint32_t> word() {
     std::uint32_t value = 0;
     if (bytes_.size() < sizeof value) return std::nullopt;
@@ -51,18 +55,29 @@ class Reader {
   std::string_view bytes_;
 };
 
-PageRanges lazy_pages(const std::string& path) {
+struct Entry {
+  std::uint64_t start = 0, end = 0, flags = 0;
+  std::size_t flags_end = 0;  // behind them in the file
+};
+
+std::string content_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(in), {}};
+  std::string content{std::istreambuf_iterator<char>(in), {}};
+  if (!in) malformed(path);
+  return content;
+}
+
+std::vector<Entry> entries_of(const std::string& path, const std::string& content) {
   Reader file(content);
-  if (!in || file.word() != kMagic || file.word() != kPagemapMagic) malformed(path);
-  PageRanges pages;
+  if (file.word() != kMagic || file.word() != kPagemapMagic) malformed(path);
+  std::vector<Entry> entries;
   for (bool head = true; !file.empty(); head = false) {
     const auto length = file.word();
     const auto message = length ? file.take(*length) : std::nullopt;
     if (!message) malformed(path);
     if (head) continue;
-    std::uint64_t address = 0, old_count = 0, count = 0, flags = 0;
+    Entry entry;
+    std::uint64_t address = 0, old_count = 0, count = 0;
     for (Reader fields(*message); !fields.empty();) {
       const auto key = fields.varint();
       const auto value = key && (*key & 7) == 0 ? fields.varint() : std::nullopt;
@@ -70,7 +85,10 @@ PageRanges lazy_pages(const std::string& path) {
       switch (*key >> 3) {
         case 1: address = *value; break;
         case 2: old_count = *value; break;
-        case 4: flags = *value; break;
+        case 4:
+          entry.flags = *value;
+          entry.flags_end = static_cast<std::size_t>(fields.position() - content.data());
+          break;
         case 5: count = *value; break;
         default: break;
       }
@@ -79,17 +97,17 @@ PageRanges lazy_pages(const std::string& path) {
     if (address % kPage != 0 || address >= kAddressEnd || count > (kAddressEnd - address) / kPage) {
       malformed(path);
     }
-    if ((flags & kLazy) != 0 && (flags & kPresent) == 0)
-      pages.add(address, address + count * kPage);
+    entry.start = address;
+    entry.end = address + count * kPage;
+    entries.push_back(entry);
   }
-  return pages;
+  return entries;
 }
 
-}  // namespace
-
-std::map<std::int32_t, PageRanges> pages_left_out(const std::string& directory) {
+// The images of private memory, by process.
+std::map<std::int32_t, std::string> pagemaps_in(const std::string& directory) {
   constexpr std::string_view kPrefix = "pagemap-", kSuffix = ".img";
-  std::map<std::int32_t, PageRanges> all;
+  std::map<std::int32_t, std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
@@ -97,10 +115,42 @@ std::map<std::int32_t, PageRanges> pages_left_out(const std::string& directory) 
     std::int32_t process = 0;
     const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, process);
     if (error != std::errc() || end != last) continue;  // of shared memory: always complete
-    auto pages = lazy_pages(entry.path());
+    all.emplace(process, entry.path());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::map<std::int32_t, PageRanges> pages_left_out(const std::string& directory) {
+  std::map<std::int32_t, PageRanges> all;
+  for (const auto& [process, path] : pagemaps_in(directory)) {
+    PageRanges pages;
+    for (const auto& entry : entries_of(path, content_of(path))) {
+      const bool is_out = (entry.flags & kLazy) != 0 && (entry.flags & kPresent) == 0;
+      if (is_out) pages.add(entry.start, entry.end);
+    }
     if (!pages.empty()) all.emplace(process, std::move(pages));
   }
   return all;
+}
+
+void let_criu_restore(const std::string& directory) {
+  for (const auto& [process, path] : pagemaps_in(directory)) {
+    std::string content = content_of(path);
+    bool has_changed = false;
+    for (const auto& entry : entries_of(path, content)) {
+      if ((entry.flags & kLazy) == 0 || (entry.flags & kPresent) == 0) continue;
+      if (entry.flags > kOneByte) malformed(path);
+      content[entry.flags_end - 1] = static_cast<char>(entry.flags & ~kLazy);
+      has_changed = true;
+    }
+    if (!has_changed) continue;
+    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    out << content;
+    out.close();
+    if (!out) throw std::runtime_error("cannot write " + path);
+  }
 }
 
 }  // namespace ferry::precopy

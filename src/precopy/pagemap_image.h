@@ -17,4 +17,9 @@ namespace ferry::precopy {
 //   4
 std::map<std::int32_t, PageRanges> pages_left_out(const std::string& directory);
 
+// Changes an image so that CRIU restores all pages that are in it (criu restore --lazy-pages). A dump marks the pages
+// that could be left out, also when it has not left them out, and a restore then asks the server for them. Throws as
+// pages_left_out().
+void let_criu_restore(const std::string& directory);
+
 }  // namespace ferry::precopy

@@ -15,18 +15,11 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "precopy/pagemap_scan.h"
+
 namespace ferry::precopy {
 namespace {
 
-// <linux/fs.h> of 6.7, which Debian 12 does not have.
-struct PageRegion {
-  std::uint64_t start, end, categories;
-};
-struct ScanArgument {
-  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-  std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanArgument);
 constexpr std::uint64_t kTracked = 1 << 0, kWritten = 1 << 1, kPresent = 1 << 3, kSwapped = 1 << 4,
                         kZeroPage = 1 << 5;
 constexpr std::uint64_t kProtectMatching = 1 << 0;
@@ -101,6 +94,30 @@ PageRanges private_memory(pid_t pid) {
   return memory;
 }
 
+PageRanges locked_memory(pid_t pid) {
+  PageRanges locked;
+  std::ifstream status(proc(pid, "status"));
+  bool is_any = false;
+  for (std::string word; status >> word;) {
+    std::uint64_t kib = 0;
+    if (word == "VmLck:" && status >> kib) is_any = kib > 0;
+  }
+  if (!is_any) return locked;
+  std::ifstream mappings(proc(pid, "smaps"));
+  if (!mappings) fail("cannot read the mappings of process " + std::to_string(pid), errno);
+  std::uint64_t start = 0, end = 0;
+  for (std::string line; std::getline(mappings, line);) {
+    std::uint64_t from = 0, to = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2) {
+      start = from;
+      end = to;
+    } else if (line.starts_with("VmFlags:") && line.find(" lo") != std::string::npos) {
+      locked.add(start, end);
+    }
+  }
+  return locked;
+}
+
 bool writes_unseen(pid_t pid) {
   std::ifstream maps(proc(pid, "maps"));
   for (std::string line; std::getline(maps, line);) {
@@ -150,6 +167,16 @@ Tracker::Look Tracker::take() {
     scan(pagemap.get(), start, end, kProtectMatching, kTracked | kWritten, kZeroPage, &look.dirty);
   }
   return look;
+}
+
+PageRanges Tracker::clean() const {
+  PageRanges clean;
+  if (!tracks()) return clean;
+  const Pagemap pagemap(pid_);
+  for (const auto& [start, end] : private_memory(pid_)) {
+    scan(pagemap.get(), start, end, 0, kTracked, kWritten | kZeroPage, &clean);
+  }
+  return clean;
 }
 
 Tracker::Look Tracker::look() const {

@@ -21,6 +21,9 @@ PageRanges private_memory(pid_t pid);
 // protected.
 bool writes_unseen(pid_t pid);
 
+// The mappings of a process that mlock() keeps in memory. Throws std::runtime_error.
+PageRanges locked_memory(pid_t pid);
+
 class Tracker {
  public:
   // Takes the userfaultfd; -1: nothing can be tracked, and all memory is always dirty.
@@ -39,6 +42,8 @@ class Tracker {
   Look take();
   // What is dirty now.
   Look look() const;
+  // The pages that are there and not dirty. Throws std::runtime_error.
+  PageRanges clean() const;
 
   pid_t pid() const { return pid_; }
   bool tracks() const { return userfaultfd_ >= 0; }

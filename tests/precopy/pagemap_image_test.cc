@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 namespace ferry::precopy {
@@ -16,6 +17,10 @@ struct PagemapImage : testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder); }
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
+  }
+  std::string read(const std::string& name) {
+    std::ifstream in(folder + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
   }
 };
 
@@ -43,6 +48,24 @@ TEST_F(PagemapImage, ThePagesWithoutContentAreThoseLeftOut) {
   PageRanges expected;
   expected.add(140244066238464, 140244066238464 + 1024 * kPage);
   EXPECT_EQ(pages_left_out(folder), (std::map<std::int32_t, PageRanges>{{7, expected}}));
+}
+
+// In an image of a dump that has left out nothing by itself, pages that could be left out are marked nevertheless.
+TEST_F(PagemapImage, CriuRestoresWhatIsPresent) {
+  const auto image = [](unsigned char first, unsigned char second) {
+    return kHead + kPagesId +
+           bytes({0x0e, 0, 0, 0, 0x08, 0x80, 0x80, 0xbf, 0xf2, 0xd1, 0xf1, 0x1f, 0x10, 0x00, 0x20,
+                  first, 0x28, 0x02}) +
+           bytes({0x0f, 0, 0, 0, 0x08, 0x80, 0x80, 0x80, 0xee, 0xd1, 0xf1, 0x1f, 0x10, 0x00, 0x20,
+                  second, 0x28, 0x80, 0x08});
+  };
+  write("pagemap-7.img", image(6, 4));
+  write("pagemap-8.img", image(2, 6));
+  let_criu_restore(folder);
+  EXPECT_EQ(read("pagemap-7.img"), image(4, 4));
+  EXPECT_EQ(read("pagemap-8.img"), image(2, 4)) << "what is not there stays left out";
+  write("pagemap-7.img", "no image");
+  EXPECT_THROW(let_criu_restore(folder), std::runtime_error);
 }
 
 TEST_F(PagemapImage, WhatIsCutOffIsRefused) {

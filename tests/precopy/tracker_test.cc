@@ -161,6 +161,57 @@ TEST(Tracker, FindsWhatIsWritten) {
   EXPECT_FALSE(tracker.take().dirty.contains(start + 5 * kPage, start + 6 * kPage));
 }
 
+// Only such pages may be taken from what was read before.
+TEST(Tracker, WhatIsThereAsItWasIsClean) {
+  enum : unsigned long { kMap, kWrite, kDrop, kDropAndRead, kMapAnew };
+  char* memory = nullptr;
+  TrackedProcess process([&](unsigned long what) -> unsigned long {
+    char* const page = memory + what * kPage;
+    switch (what) {
+      case kMap:
+        memory = map(8 * kPage);
+        std::memset(memory, 1, 8 * kPage);
+        break;
+      case kWrite: ++*page; break;
+      case kDrop: ::madvise(page, kPage, MADV_DONTNEED); break;
+      case kDropAndRead: return ::madvise(page, kPage, MADV_DONTNEED) == 0 && *page == 0;
+      default:
+        ::mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        *page = 1;
+    }
+    return number(memory);
+  });
+  NEED_TRACKING(process);
+  const auto start = process.step(kMap);
+  Tracker tracker(process.pid(), process.userfaultfd());
+  EXPECT_FALSE(tracker.clean().contains(start, start + kPage)) << "it was not read yet";
+  tracker.take();
+  EXPECT_TRUE(tracker.clean().contains(start, start + 8 * kPage));
+  for (const auto what : {kWrite, kDrop, kDropAndRead, kMapAnew}) process.step(what);
+  const auto clean = tracker.clean();
+  PageRanges mine;
+  mine.add(start, start + 8 * kPage);
+  PageRanges expected = mine;
+  expected.remove(start + kWrite * kPage, start + (kMapAnew + 1) * kPage);
+  EXPECT_EQ(clean.within(mine), expected);
+}
+
+TEST(Tracker, FindsLockedMemory) {
+  TrackedProcess process([](unsigned long is_locked) -> unsigned long {
+    char* const memory = map(4 * kPage);
+    // The address sanitizer makes mlock() do nothing.
+    if (is_locked != 0 && ::syscall(SYS_mlock, memory, 4 * kPage) != 0) return 0;
+    return number(memory);
+  });
+  const auto free = process.step(0);
+  EXPECT_TRUE(locked_memory(process.pid()).empty());
+  const auto locked = process.step(1);
+  if (process.userfaultfd() >= 0) ::close(process.userfaultfd());
+  ASSERT_NE(locked, 0u);
+  EXPECT_TRUE(locked_memory(process.pid()).contains(locked, locked + 4 * kPage));
+  EXPECT_FALSE(locked_memory(process.pid()).contains(free, free + kPage));
+}
+
 TEST(Tracker, WithoutAUserfaultfdEverythingIsDirty) {
   char* memory = nullptr;
   TrackedProcess process([&](unsigned long) -> unsigned long {

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 
 #include "base/failure.h"
 #include "base/log.h"
@@ -50,13 +52,29 @@ bool read_pages(pid_t pid, const PageRanges& pages, std::byte* to) {
   return true;
 }
 
+void make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return;
+  throw Failure(fmt::format("cannot make {}: {}", path, error_text(errno)));
+}
+
+// For criu/left_out.cc.
+void write_ranges(const std::string& path, const PageRanges& pages) {
+  std::vector<std::uint64_t> bounds;
+  for (const auto& [start, end] : pages) bounds.insert(bounds.end(), {start, end});
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bounds.data()),
+             static_cast<std::streamsize>(bounds.size() * sizeof bounds.front()));
+  file.close();
+  if (!file) throw Failure("cannot write " + path);
+}
+
 }  // namespace
 
 CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerSettings& settings)
     : control_(control),
       root_(root),
       planner_(settings),
-      buffer_(ImageSender::kMostPages * kPage) {}
+      buffer_(precopy::PageSink::kMostPages * kPage) {}
 
 CopyAhead::~CopyAhead() = default;
 
@@ -87,14 +105,14 @@ void CopyAhead::find_processes() {
 }
 
 // Sends the pages in frames. `all`: a page that cannot be read is a failure; else it is owed.
-std::uint64_t CopyAhead::send(ImageSender& sender, Process& process, const PageRanges& pages,
+std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const PageRanges& pages,
                               bool all) {
   std::uint64_t sent = 0;
   PageRanges frame;
   const auto flush = [&] {
     if (frame.empty()) return;
     if (read_pages(process.tracker->pid(), frame, buffer_.data())) {
-      sender.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
+      sink.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
       sent += frame.bytes();
       process.sent.add(frame);
     } else if (all) {
@@ -106,11 +124,11 @@ std::uint64_t CopyAhead::send(ImageSender& sender, Process& process, const PageR
   };
   for (const auto& [start, end] : pages) {
     for (std::uint64_t at = start; at < end;) {
-      const std::uint64_t room = ImageSender::kMostPages * kPage - frame.bytes();
+      const std::uint64_t room = precopy::PageSink::kMostPages * kPage - frame.bytes();
       const std::uint64_t to = std::min(end, at + room);
       frame.add(at, to);
       at = to;
-      if (frame.bytes() == ImageSender::kMostPages * kPage) flush();
+      if (frame.bytes() == precopy::PageSink::kMostPages * kPage) flush();
     }
   }
   flush();
@@ -118,7 +136,7 @@ std::uint64_t CopyAhead::send(ImageSender& sender, Process& process, const PageR
   return sent;
 }
 
-std::uint64_t CopyAhead::send_round(ImageSender& sender) {
+std::uint64_t CopyAhead::send_round(precopy::PageSink& sink) {
   std::uint64_t sent = 0;
   for (auto& [pid, process] : processes_) {
     if (!process.tracker) continue;
@@ -133,14 +151,14 @@ std::uint64_t CopyAhead::send_round(ImageSender& sender) {
     pages.add(look.dirty);
     process.owed = {};
     process.sent = process.sent.within(look.memory);
-    sender.send_kept(process.inner_pid, look.memory);
-    sent += send(sender, process, pages, false);
+    sink.send_kept(process.inner_pid, look.memory);
+    sent += send(sink, process, pages, false);
   }
-  sender.end_round();
+  sink.end_round();
   return sent;
 }
 
-void CopyAhead::run(ImageSender& sender, const std::function<void(const Progress&)>& tell,
+void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
                     const std::function<void()>& go_on) {
   using Clock = std::chrono::steady_clock;
   const MakesWay nice;
@@ -149,7 +167,7 @@ void CopyAhead::run(ImageSender& sender, const std::function<void(const Progress
     find_processes();
     precopy::Round round;
     const auto began = Clock::now();
-    round.sent = send_round(sender);
+    round.sent = send_round(sink);
     round.time = Clock::now() - began;
     for (auto& [pid, process] : processes_) {
       if (!process.tracker || !is_alive(pid)) continue;
@@ -190,6 +208,29 @@ void CopyAhead::send_last(ImageSender& sender) {
     process.sent = process.sent.within(look.memory);
     send(sender, process, pages, true);
   }
+}
+
+std::map<std::int32_t, PageRanges> CopyAhead::leave_out(const precopy::PageStore& store,
+                                                        const std::string& folder) {
+  std::map<std::int32_t, PageRanges> all;
+  make_folder(folder);
+  for (auto& [pid, process] : processes_) {
+    if (!process.tracker || start_time(pid) != process.started || precopy::writes_unseen(pid)) {
+      continue;
+    }
+    PageRanges pages = process.sent.within(process.tracker->clean());
+    pages.remove(process.owed);
+    // A restore cannot fill these in later.
+    pages.remove(precopy::locked_memory(pid));
+    if (pages.empty()) continue;
+    for (const auto& [start, end] : pages) {
+      if (store.has(process.inner_pid, start, end)) continue;
+      throw Failure(fmt::format("memory of process {} is missing that was copied ahead", pid));
+    }
+    write_ranges(fmt::format("{}/{}", folder, pid), pages);
+    all[process.inner_pid] = std::move(pages);
+  }
+  return all;
 }
 
 void CopyAhead::send_rest(ImageSender& sender, const std::string& images) {

@@ -14,6 +14,8 @@
 
 #include "host/control/control_server.h"
 #include "host/image/image_stream.h"
+#include "precopy/page_sink.h"
+#include "precopy/page_store.h"
 #include "precopy/planner.h"
 #include "precopy/tracker.h"
 
@@ -37,11 +39,16 @@ class CopyAhead {
 
   // Sends rounds until the program had better be stopped. `go_on` throws when the copy is not
   // wanted any more. Throws Failure: the stop would take longer than wanted, or something failed.
-  void run(ImageSender& sender, const std::function<void(const Progress&)>& tell,
+  void run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
            const std::function<void()>& go_on);
   // When all is frozen and nothing else is about to change the memory: sends what was written since
   // the last round. Throws.
   void send_last(ImageSender& sender);
+  // In place of send_last() and send_rest(), when `store` has what was sent: gives its pages, by process, that are as
+  // the program has them now. CRIU leaves these out of its image, because they are named in `folder`, which is made
+  // (criu/left_out.cc). Throws.
+  std::map<std::int32_t, precopy::PageRanges> leave_out(const precopy::PageStore& store,
+                                                        const std::string& folder);
   // Sends those of the pages that CRIU has left out of its image which nobody has sent. Throws.
   void send_rest(ImageSender& sender, const std::string& images);
 
@@ -59,8 +66,8 @@ class CopyAhead {
   };
 
   void find_processes();
-  std::uint64_t send_round(ImageSender& sender);
-  std::uint64_t send(ImageSender& sender, Process& process, const precopy::PageRanges& pages,
+  std::uint64_t send_round(precopy::PageSink& sink);
+  std::uint64_t send(precopy::PageSink& sink, Process& process, const precopy::PageRanges& pages,
                      bool all);
 
   ControlServer& control_;

@@ -16,7 +16,7 @@
 #include "base/unique_fd.h"
 #include "host/image/rootfs_helper.h"
 #include "host/peers/stream.h"
-#include "precopy/page_ranges.h"
+#include "precopy/page_sink.h"
 #include "precopy/page_store.h"
 
 // Carries the files of an image from memory (tmpfs) to memory over a TCP connection beside gRPC's,
@@ -73,21 +73,18 @@ std::vector<ImageFile> image_files(const std::string& directory);
 
 // One transfer. The constructor connects (and shows and demands certificates) before anything is
 // frozen, so that the blackout has nothing but the image itself.
-class ImageSender {
+class ImageSender : public precopy::PageSink {
  public:
   // `address` as for connect_tcp(); `host`: the name that the receiver's certificate must have.
   // Throws Failure.
   ImageSender(const std::string& address, std::uint16_t port, const ImageToken& token,
               const Credentials* credentials = nullptr, const std::string& host = {});
 
-  // Send memory, before send(). `content` has the pages of the ranges, one after the other,
-  // kMostPages at most. Throw Failure.
-  static constexpr std::size_t kMostPages = 256;
+  // Send memory, before send(). Throw Failure.
   void send_pages(std::int32_t process, const precopy::PageRanges& ranges,
-                  std::span<const std::byte> content);
-  void send_kept(std::int32_t process, const precopy::PageRanges& memory);
-  // Returns when the receiver has all that was sent so far.
-  void end_round();
+                  std::span<const std::byte> content) override;
+  void send_kept(std::int32_t process, const precopy::PageRanges& memory) override;
+  void end_round() override;
   void tell_stop();
   std::uint64_t stream_bytes() const { return totals_.stream_bytes; }
 

@@ -1,0 +1,116 @@
+#include "precopy/pages_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+
+namespace ferry::precopy {
+namespace {
+
+constexpr std::string_view kPrefix = "ferry-pages-";
+
+struct Head {
+  std::uint32_t magic, version;
+  std::uint64_t ranges;
+};
+struct Range {
+  std::uint64_t start, end;
+};
+
+}  // namespace
+
+std::string pages_file(std::int32_t process) {
+  return std::string(kPrefix) + std::to_string(process);
+}
+
+std::optional<std::int32_t> process_of_pages_file(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const char* last = name.data() + name.size();
+  std::int32_t process = 0;
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, process);
+  if (error != std::errc() || end != last || process <= 0) return std::nullopt;
+  return process;
+}
+
+void write_pages(const PageStore& store, std::int32_t process, const PageRanges& pages,
+                 const std::function<void(std::span<const std::byte>)>& write) {
+  const Head head{kPagesMagic, kPagesVersion, pages.count()};
+  write(std::as_bytes(std::span(&head, 1)));
+  std::vector<Range> ranges;
+  ranges.reserve(pages.count());
+  for (const auto& [start, end] : pages) ranges.push_back({start, end});
+  write(std::as_bytes(std::span(ranges)));
+  for (const auto& [start, end] : pages) {
+    for (std::uint64_t at = start; at < end;) {
+      const auto content = store.get(process, at, std::min(end, at + PageSink::kMostPages * kPage));
+      write(content);
+      at += content.size();
+    }
+  }
+}
+
+bool PagesReader::read_head() {
+  Head head;
+  if (has_head_ || buffer_.size() - used_ < sizeof head) return false;
+  std::memcpy(&head, buffer_.data() + used_, sizeof head);
+  used_ += sizeof head;
+  if (head.magic != kPagesMagic || head.version != kPagesVersion) {
+    throw std::runtime_error(pages_file(process_) + " is no file of pages that this Ferry reads");
+  }
+  ranges_to_come_ = head.ranges;
+  has_head_ = true;
+  return true;
+}
+
+bool PagesReader::read_range() {
+  Range range;
+  if (ranges_to_come_ == 0 || buffer_.size() - used_ < sizeof range) return false;
+  std::memcpy(&range, buffer_.data() + used_, sizeof range);
+  used_ += sizeof range;
+  if (range.start < last_ || range.start >= range.end || range.end > kAddressEnd ||
+      range.start % kPage != 0 || range.end % kPage != 0) {
+    throw std::runtime_error(pages_file(process_) + " has a malformed range of pages");
+  }
+  pages_.add(range.start, range.end);
+  last_ = range.end;
+  --ranges_to_come_;
+  return true;
+}
+
+// Hands on as many pages as may go together, if their content has come.
+bool PagesReader::send_frame() {
+  if (!has_head_ || ranges_to_come_ > 0 || pages_.empty()) return false;
+  const std::uint64_t wanted =
+      std::min<std::uint64_t>(pages_.bytes(), PageSink::kMostPages * kPage);
+  if (buffer_.size() - used_ < wanted) return false;
+  PageRanges frame;
+  for (const auto& [start, end] : pages_) {
+    if (frame.bytes() == wanted) break;
+    frame.add(start, std::min(end, start + (wanted - frame.bytes())));
+  }
+  to_.send_pages(process_, frame, std::span(buffer_).subspan(used_, wanted));
+  used_ += wanted;
+  pages_.remove(frame);
+  return true;
+}
+
+void PagesReader::add(std::span<const std::byte> piece) {
+  buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+  while (read_head() || read_range() || send_frame()) {
+  }
+  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(used_));
+  used_ = 0;
+  if (has_head_ && ranges_to_come_ == 0 && pages_.empty() && !buffer_.empty()) {
+    throw std::runtime_error(pages_file(process_) + " has more than its pages");
+  }
+}
+
+void PagesReader::end() const {
+  if (!has_head_ || ranges_to_come_ > 0 || !pages_.empty()) {
+    throw std::runtime_error(pages_file(process_) + " ends too early");
+  }
+}
+
+}  // namespace ferry::precopy

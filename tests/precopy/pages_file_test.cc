@@ -1,0 +1,105 @@
+#include "precopy/pages_file.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "precopy/page_keeper.h"
+
+namespace ferry::precopy {
+namespace {
+
+constexpr std::uint64_t kHere = 0x7f0000000000, kLimit = 64 << 20;
+
+// Pages whose bytes tell their number.
+void put(PageStore& store, std::int32_t process, std::uint64_t start, std::uint64_t pages) {
+  for (std::uint64_t i = 0; i < pages; ++i) {
+    const auto place = store.put(process, start + i * kPage, start + (i + 1) * kPage);
+    std::memset(place.data(), static_cast<int>(i % 251 + 1), place.size());
+  }
+}
+
+std::vector<std::byte> file_of(const PageStore& store, std::int32_t process) {
+  std::vector<std::byte> file;
+  write_pages(store, process, store.pages().at(process), [&](std::span<const std::byte> piece) {
+    file.insert(file.end(), piece.begin(), piece.end());
+  });
+  return file;
+}
+
+// Reads a file in pieces of this size into the store.
+void read(std::span<const std::byte> file, std::size_t piece, PageStore& store) {
+  PageKeeper keeper(store);
+  PagesReader reader(7, keeper);
+  for (; !file.empty(); file = file.subspan(std::min(piece, file.size()))) {
+    reader.add(file.first(std::min(piece, file.size())));
+  }
+  reader.end();
+}
+
+struct Words {
+  std::uint32_t magic = kPagesMagic, version = kPagesVersion;
+  std::uint64_t ranges = 0;
+  std::array<std::uint64_t, 4> bounds{};
+};
+
+void read(const Words& words, std::size_t pages) {
+  std::vector<std::byte> file(sizeof words + pages * kPage);
+  std::memcpy(file.data(), &words, sizeof words);
+  PageStore store(kLimit);
+  read(file, file.size(), store);
+}
+
+TEST(PagesFile, ComesBackInPiecesOfAnySize) {
+  PageStore store(kLimit);
+  put(store, 7, kHere, 3);
+  put(store, 7, kHere + 100 * kPage, 700);  // more than go together
+  put(store, 7, kHere + (256 << 20) - 2 * kPage, 4);
+  put(store, 8, kHere, 1);
+  const auto file = file_of(store, 7);
+  for (const std::size_t piece :
+       {std::size_t{5}, std::size_t{4096}, std::size_t{131072}, file.size()}) {
+    PageStore there(kLimit);
+    read(file, piece, there);
+    EXPECT_EQ(there.pages().at(7), store.pages().at(7)) << piece;
+    EXPECT_EQ(file_of(there, 7), file) << piece;
+    EXPECT_EQ(there.pages().size(), 1u);
+  }
+}
+
+TEST(PagesFile, HasAProcessInItsName) {
+  EXPECT_EQ(pages_file(12), "ferry-pages-12");
+  EXPECT_EQ(process_of_pages_file("ferry-pages-12"), 12);
+  for (const char* other : {"pages-12.img", "ferry-pages-", "ferry-pages-0", "ferry-pages--1",
+                            "ferry-pages-1x", "ferry-pages-99999999999"}) {
+    EXPECT_EQ(process_of_pages_file(other), std::nullopt) << other;
+  }
+}
+
+TEST(PagesFile, AMalformedOneIsRefused) {
+  Words good;
+  good.ranges = 2;
+  good.bounds = {kHere, kHere + kPage, kHere + 2 * kPage, kHere + 3 * kPage};
+  EXPECT_NO_THROW(read(good, 2));
+  EXPECT_THROW(read(good, 1), std::runtime_error) << "too short";
+  EXPECT_THROW(read(good, 3), std::runtime_error) << "too long";
+  const auto refused = [&](auto change) {
+    Words bad = good;
+    change(bad);
+    EXPECT_THROW(read(bad, 2), std::runtime_error);
+  };
+  refused([](Words& words) { words.magic = 1; });
+  refused([](Words& words) { words.version = 2; });
+  refused([](Words& words) { words.ranges = 3; });
+  refused([](Words& words) { words.bounds[2] = kHere; });      // not sorted
+  refused([](Words& words) { words.bounds[1] = kHere; });      // empty
+  refused([](Words& words) { words.bounds[0] = kHere + 1; });  // no page
+  refused([](Words& words) { words.bounds[3] = kAddressEnd + kPage; });
+}
+
+}  // namespace
+}  // namespace ferry::precopy
