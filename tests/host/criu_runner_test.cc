@@ -45,7 +45,9 @@ TEST(CriuRunner, FindsTheCauseInALog) {
 struct Unusable : testing::Test {
   Folder folder;
   std::string problem_of(const std::string& criu) {
-    return CriuRunner({criu, folder.path("plugins"), folder.path("action"), "/x"}).unusable();
+    return CriuRunner(
+               {criu, folder.path("plugins"), folder.path("action"), folder.path("left-out"), "/x"})
+        .unusable();
   }
 };
 
@@ -60,6 +62,8 @@ TEST_F(Unusable, SaysWhy) {
   std::filesystem::create_directory(folder.path("plugins"));
   folder.write("plugins/ferry_plugin.so", "");
   folder.write("action", "");
+  EXPECT_NE(problem_of(good).find("left-out is missing"), std::string::npos);
+  folder.write("left-out", "");
   EXPECT_EQ(problem_of(good), "");
   const auto sick = folder.script(
       "sick", "echo Version: 4.2.1; [ $1 != check ] || { echo 'no kcmp' >&2; exit 1; }");
@@ -72,11 +76,25 @@ while [ "$1" != --images-dir ]; do shift; done
 echo "(00.000001) Error (criu/a.c:1): the cause" >"$2/dump.log"
 env >"$2/env"
 exit 1)");
-  CriuRunner runner({criu, "", "", "/the/socket"});
+  CriuRunner runner({criu, "", "", "/left-out.so", "/the/socket"});
   std::atomic<pid_t> pid{0};
   EXPECT_EQ(runner.dump({1, folder.path(), 77, ""}, &pid), "the cause");
   EXPECT_NE(folder.read("env").find("FERRY_MOVE_ID=77\n"), std::string::npos);
   EXPECT_NE(folder.read("env").find("FERRYD_SOCKET=/the/socket\n"), std::string::npos);
+  EXPECT_EQ(folder.read("env").find("LD_PRELOAD="), std::string::npos);
+}
+
+TEST_F(Unusable, ADumpHearsWhatIsLeftOut) {
+  const auto criu = folder.script("criu", R"(
+while [ "$1" != --images-dir ]; do shift; done
+echo "$LD_PRELOAD $FERRY_LEFT_OUT" >"$2/env")");
+  CriuRunner runner({criu, "", "", "/left-out.so", "/the/socket"});
+  CriuRunner::Dump dump;
+  dump.images = folder.path();
+  dump.left_out = "/the/folder";
+  std::atomic<pid_t> pid{0};
+  EXPECT_EQ(runner.dump(dump, &pid), "");
+  EXPECT_EQ(folder.read("env"), "/left-out.so /the/folder\n");
 }
 
 // A CRIU that fails with a line of its log so many times, and then restores.
@@ -94,7 +112,7 @@ exit 1)");
 TEST_F(Unusable, ARestoreWhoseSessionIsTakenIsTriedAgain) {
   std::atomic<pid_t> pid{0};
   const std::string taken = "Current sid 458 intersects with pid (129) in images";
-  CriuRunner runner({fails_first(folder, 3, taken), "", "", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 3, taken), "", "", "/left-out.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "");
   EXPECT_EQ(folder.read("runs"), "\n\n\n\n");
 }
@@ -102,13 +120,13 @@ TEST_F(Unusable, ARestoreWhoseSessionIsTakenIsTriedAgain) {
 TEST_F(Unusable, ARestoreWhoseSessionIsAlwaysTakenFails) {
   std::atomic<pid_t> pid{0};
   const std::string taken = "Current sid 458 intersects with pid (129) in images";
-  CriuRunner runner({fails_first(folder, 9, taken), "", "", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 9, taken), "", "", "/left-out.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), taken);
 }
 
 TEST_F(Unusable, ARestoreThatFailsOtherwiseIsNotTriedAgain) {
   std::atomic<pid_t> pid{0};
-  CriuRunner runner({fails_first(folder, 1, "the cause"), "", "", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 1, "the cause"), "", "", "/left-out.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "the cause");
   EXPECT_EQ(folder.read("runs"), "\n");
 }

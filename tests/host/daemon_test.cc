@@ -194,7 +194,7 @@ TEST_F(DaemonTest, ChecksBeforeAnythingMoves) {
   request.set_kind("lab");
   EXPECT_NE(check(request).find("no --network-hook"), std::string::npos);
   there.folder.script("criu", "echo Version: 3.17");
-  there.criu.emplace(CriuRunner::Paths{there.criu_path, "", "", ""});
+  there.criu.emplace(CriuRunner::Paths{there.criu_path, "", "", "", ""});
   EXPECT_NE(check(good_check()).find("CRIU 3.17"), std::string::npos);
 }
 

@@ -134,7 +134,7 @@ struct KilledRuncTest : RuncTest {
     source.update(more);
     const Container container = killed.receive("a", source.dump());
     std::filesystem::create_directories(folder.path("images"));
-    CriuRunner criu({"criu", "", "", ""});
+    CriuRunner criu({"criu", "", "", "", ""});
     std::atomic<pid_t> pid = 0;
     EXPECT_EQ(killed.restore(criu, {folder.path("images"), 1, "", false, {}}, container, &pid),
               "runc restore ended with status 137");

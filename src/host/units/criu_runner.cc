@@ -80,7 +80,7 @@ std::string CriuRunner::missing() const {
         number == 0 ? "no CRIU" : fmt::format("CRIU {}.{}", number / 10000, number / 100 % 100));
   }
   const std::string plugin = paths_.plugin_folder + "/ferry_plugin.so";
-  for (const auto& file : {plugin, paths_.action_script}) {
+  for (const auto& file : {plugin, paths_.action_script, paths_.left_out}) {
     if (::access(file.c_str(), R_OK) != 0) {
       return fmt::format("{} is missing; build or install Ferry again", file);
     }
@@ -104,6 +104,11 @@ std::string CriuRunner::page_socket_variable() {
   return fmt::format("{}={}", agent::kPageSocketVariable, kPageSocket);
 }
 
+std::vector<std::string> CriuRunner::left_out_variables(const std::string& folder) const {
+  if (folder.empty()) return {};
+  return {"LD_PRELOAD=" + paths_.left_out, "FERRY_LEFT_OUT=" + folder};
+}
+
 std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
                    dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
@@ -125,6 +130,9 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   if (dump.without_memory) {
     command.environment.push_back(page_socket_variable());
     command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", kPageSocket});
+  }
+  for (auto& variable : left_out_variables(dump.left_out)) {
+    command.environment.push_back(std::move(variable));
   }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start {}: {}", paths_.criu, error_text(-pid));

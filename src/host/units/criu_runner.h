@@ -20,6 +20,7 @@ class CriuRunner {
     std::string criu;            // name in PATH, or path
     std::string plugin_folder;   // has ferry_plugin.so and nothing else
     std::string action_script;   // ferry-criu-action
+    std::string left_out;        // ferry-left-out.so
     std::string control_socket;  // the plugin and the script connect to it
   };
   explicit CriuRunner(Paths paths);
@@ -36,8 +37,9 @@ class CriuRunner {
     pid_t root = 0;
     std::string images;  // directory
     std::uint64_t move_id = 0;
-    std::string netns;                  // path of the tree's own network namespace; empty: none
-    bool without_memory = false;        // private anonymous pages are left out (precopy/)
+    std::string netns;            // path of the tree's own network namespace; empty: none
+    bool without_memory = false;  // private anonymous pages are left out (precopy/)
+    std::string left_out;  // folder of the pages that are left out (criu/left_out.cc); empty: none
     std::vector<std::string> external;  // files that stay here, as --external takes them
     // For a unit that gives its image away as it is written (Unit::is_checkpointed()). `send`: the
     // next piece of the file of this name; throws Failure. `written`: all pieces are sent; gives
@@ -71,6 +73,8 @@ class CriuRunner {
   // plugin makes the descriptor with this number when the environment names it.
   static constexpr char kPageSocket[] = "100";
   static std::string page_socket_variable();
+  // Variables for a dump that leaves out the pages which `folder` names.
+  std::vector<std::string> left_out_variables(const std::string& folder) const;
 
   static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
 

@@ -441,6 +441,9 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
     command.argv.insert(command.argv.end() - 1, "--lazy-pages");
     command.environment.push_back(CriuRunner::page_socket_variable());
   }
+  for (auto& variable : criu.left_out_variables(dump.left_out)) {
+    command.environment.push_back(std::move(variable));
+  }
   const pid_t pid = start(command, dump.images + "/criu.out");
   if (pid < 0) return fmt::format("cannot start runc: {}", error_text(-pid));
   *runc = pid;
