@@ -2,7 +2,7 @@
 # Takes checkpoints of two programs of one host that are connected with each other, and starts them again, there and on
 # another host. Needs root.
 #
-#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere (default: all)
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -227,6 +227,31 @@ group_elsewhere() {
   ok 'a job goes on from its checkpoint on another host'
 }
 
+# The memory of a large program is copied while it runs, and what is stored last is what it had at the stop: also of
+# pages that it has dropped, mapped anew or moved since they were copied.
+group_ahead() {
+  local id pid
+  job m 6000 --memory 96 --rewrite 20 --storm
+  checkpoint m
+  id=$(latest)
+  jq -e '[.checkpoint.programs[].files[]] | (map(select(.name | startswith("ferry-pages-")).bytes) | add) > 64e6 and
+    (map(select(.name | startswith("pages-")).bytes) | add) < 64e6' <(on h1 cat "/tmp/store/$id/manifest.json") \
+    >/dev/null || fail "its memory was not copied ahead: $(on h1 cat "/tmp/store/$id/manifest.json")"
+  await 'the job goes on' sends
+  for pid in $(pids m); do ! grep '^VmFlags:.* uw' "/proc/$pid/smaps" >&2 || fail 'its memory is still tracked'; done
+  on h1 ls /run/ferry/images | grep . && fail 'there is an image left'
+  checkpoint m --stop
+  for pid in $(pids m); do await "process $pid has ended" no_process "$pid"; done
+  restart
+  await 'the job goes on from its checkpoint' sends
+  checkpoint m
+  end_job m
+  restart
+  ends m
+  on h1 jq -e '.pages_corrupted == 0' /tmp/m.client >/dev/null || fail "$(on h1 cat /tmp/m.client)"
+  ok 'memory that was copied ahead comes back as it was at the stop'
+}
+
 use_lab ckpt 2 jq
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead; fi
 for group in "$@"; do "group_$group"; done

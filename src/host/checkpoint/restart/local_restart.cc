@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <thread>
 
@@ -23,6 +24,7 @@
 #include "host/proc/addresses.h"
 #include "host/proc/process_tree.h"
 #include "host/units/obstacles.h"
+#include "precopy/pages_file.h"
 
 namespace ferry::host {
 namespace {
@@ -155,6 +157,10 @@ v1::PrepareRequest LocalRestart::prepare_request(std::size_t index,
   request.set_source(host_.address);
   request.set_kind(facts.check.kind());
   request.set_details(facts.check.details());
+  const auto& files = files_of(parts_[index]);
+  request.set_copy_ahead(std::any_of(files.begin(), files.end(), [](const store::ImageFile& file) {
+    return precopy::process_of_pages_file(file.name).has_value();
+  }));
   for (const auto& place : facts.places) {
     request.add_inner_pids(place.inner_pid);
     for (const auto& context : place.contexts) {
@@ -178,15 +184,28 @@ void LocalRestart::need_wanted() const {
   if (is_given_up_) throw Failure("the restart is given up");
 }
 
+const std::vector<store::ImageFile>& LocalRestart::files_of(const Part& part) const {
+  return checkpoint_.manifest().programs[part.program].files;
+}
+
 void LocalRestart::send_image(const Part& part) const {
   const Peer here(host_.address, host_.credentials, host_.name);
   ImageSender sender(here.address(), arrivals_.image_port(), part.arrival->token(),
                      host_.credentials, host_.name);
-  const auto& files = checkpoint_.manifest().programs[part.program].files;
+  const auto& files = files_of(part);
+  std::map<std::size_t, precopy::PagesReader> memory;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (const auto process = precopy::process_of_pages_file(files[i].name)) {
+      memory.try_emplace(i, *process, sender);
+    }
+  }
   checkpoint_.read_image(part.program, [&](std::size_t file, std::span<const std::byte> piece) {
     need_wanted();
+    const auto pages = memory.find(file);
+    if (pages != memory.end()) return pages->second.add(piece);
     sender.send_piece(files[file].name, files[file].mode, piece);
   });
+  for (const auto& [file, pages] : memory) pages.end();
   part.arrival->bind(part.facts.places);
   sender.send({});
 }

@@ -54,6 +54,7 @@ class LocalRestart final : public HostRestart {
 
   v1::PrepareRequest prepare_request(std::size_t index, const InterfaceAddresses& here) const;
   void need_wanted() const;
+  const std::vector<store::ImageFile>& files_of(const Part& part) const;
   void send_image(const Part& part) const;
   void cut_back_files();
   // `failure`, and where the ends of files are that were cut back.

@@ -17,6 +17,7 @@
 #include "host/checkpoint/facts.h"
 #include "host/move/source/departures.h"
 #include "host/peers/this_host.h"
+#include "precopy/pages_file.h"
 #include "store/store.h"
 
 namespace ferry::host {
@@ -168,6 +169,17 @@ void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file) {
   }
 }
 
+// What was copied ahead, which a restart needs first.
+void LocalPart::write_memory(store::ImageWriter& writer, const Cut::Part& part) {
+  for (const auto& [process, pages] : part.left_out) {
+    writer.begin_file(precopy::pages_file(process), 0600);
+    precopy::write_pages(*part.memory, process, pages, [&](std::span<const std::byte> piece) {
+      need_wanted();
+      writer.write(piece);
+    });
+  }
+}
+
 // The images of all programs side by side.
 std::vector<store::Program> LocalPart::store() {
   struct Job {
@@ -185,6 +197,7 @@ std::vector<store::Program> LocalPart::store() {
     jobs.push_back({parts[i], images_->add(), programs[i]});
   }
   in_parallel(jobs, [this](const Job& job) {
+    write_memory(job.writer, job.part);
     for (const auto& file : job.part.files) write_file(job.writer, file);
     job.writer.end(&job.program);
   });

@@ -47,6 +47,7 @@ class LocalPart final : public HostPart {
   void wait_for_all(Stage here, Stage next, std::chrono::seconds limit,
                     const Cut::NeedOpen& need_open);
   void need_wanted();
+  void write_memory(store::ImageWriter& writer, const Cut::Part& part);
   void write_file(store::ImageWriter& writer, const ImageFile& file);
   void run();
   void reach(Stage stage);

@@ -254,7 +254,15 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
     throw Failure(group_->failure());
   }
   whole_ = std::chrono::steady_clock::now();
-  if (memory_) pages_.emplace(images_, *memory_, precopy::pages_left_out(images_));
+  if (memory_) {
+    auto lacking = memory_->pages();
+    if (group_->has_source()) {
+      lacking = precopy::pages_left_out(images_);
+    } else {
+      precopy::let_criu_restore(images_);
+    }
+    pages_.emplace(images_, *memory_, std::move(lacking));
+  }
   filling.unlock();
   if (group_->next(index_) == ArrivalGroup::Action::kRestore) {
     criu_ = std::thread([this] { run_criu(); });

@@ -194,7 +194,8 @@ void Move::copy_memory() {
   tell("copy ahead");
   const auto began = Clock::now();
   ahead_->run(
-      *sender_, [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+      keeper_ ? static_cast<precopy::PageSink&>(*keeper_) : *sender_,
+      [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
       [this] { need_go_on(); });
   ahead_time_ = Clock::now() - began;
 }
@@ -245,7 +246,12 @@ std::string Move::run_criu() {
   Alarm killed(host_.limits.standstill + kScriptGrace + kCriuGrace, [this] {
     if (is_given_up()) kill_dump(criu_, unit_.root());
   });
-  CriuRunner::Dump dump{unit_.root(), images_, move_id_, {}, ahead_.has_value(), {}};
+  CriuRunner::Dump dump{};
+  dump.root = unit_.root();
+  dump.images = images_;
+  dump.move_id = move_id_;
+  dump.without_memory = ahead_ && !keeper_;
+  if (ahead_ && keeper_) dump.left_out = left_out_folder();
   if (unit_.redirects_to(user_)) {
     streams_ = outer_streams(unit_.root());
     for (const auto& stream : streams_) {

@@ -32,6 +32,7 @@
 #include "host/units/dump_turn.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
+#include "precopy/page_keeper.h"
 
 // The source's side of the move of one program (docs/protocol.md, "A move decides once"): carries
 // out the actions that the group's MoveMachine gives for it. CRIU's plugin and action scripts call
@@ -139,6 +140,10 @@ class Move : public UnderWay {
   void copy_memory();
   void need_go_on() const;
   void dump();
+  std::string left_out_folder() const {
+    return images_ + "/left-out";
+  }  // the folder (criu/left_out.cc)
+  void begin_copy_ahead();
   std::string run_criu();
   void give_up_standstill();
   bool is_given_up() const;
@@ -197,6 +202,10 @@ class Move : public UnderWay {
   std::optional<CopyRootfs> rootfs_;   // as long as ahead_
   Clock::duration rootfs_time_{};
   std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
+  // For a checkpoint, in place of sender_: the memory that is copied ahead stays here.
+  std::shared_ptr<precopy::PageStore> kept_memory_;
+  std::map<std::int32_t, precopy::PageRanges> pages_left_out_;  // which the image has not
+  std::optional<precopy::PageKeeper> keeper_;
   std::optional<CopyAhead> ahead_;  // from prepare_there() until the program has gone or goes on
   Clock::duration ahead_time_{};
   unsigned ahead_rounds_ = 0;

@@ -49,12 +49,13 @@ bool can_leave_out(std::uint64_t bytes) {
 }  // namespace
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
-  if (unit_.is_checkpointed() || options_.cut) return false;
+  if (unit_.is_checkpointed()) return false;
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
     default:
-      return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && can_leave_out(bytes));
+      return options_.max_blackout_ms > 0 ||
+             (bytes >= kWorthCopying && (options_.cut || can_leave_out(bytes)));
   }
 }
 
@@ -148,12 +149,13 @@ v1::MovePlan Move::plan() {
   return plan;
 }
 
-// The bytes of all memory that goes into images: that of the programs that are not copied ahead.
+// The bytes of all memory that goes into images: that of the programs that are not copied ahead. What a checkpoint
+// copies ahead stays here.
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
     const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
-    if (copies_ahead(bytes)) continue;
+    if (!options_.cut && copies_ahead(bytes)) continue;
     if (program.unit->is_checkpointed()) {
       sum += bytes;  // the runtime adds files of its own
       continue;
@@ -213,7 +215,14 @@ void Move::make_folder() const {
 
 void Move::prepare_there() {
   make_folder();
-  if (options_.cut) return unit_.leave();
+  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root()));
+  if (options_.cut) {
+    unit_.leave();
+    if (!ahead) return;
+    kept_memory_ = std::make_shared<precopy::PageStore>(side_.room.available());
+    keeper_.emplace(*kept_memory_);
+    return begin_copy_ahead();
+  }
   v1::PrepareRequest request;
   request.set_move_id(move_id_);
   request.set_program(unit_.name());
@@ -240,7 +249,6 @@ void Move::prepare_there() {
     request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
     request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
   }
-  const bool ahead = copies_ahead(resident_bytes_of_tree(unit_.root()));
   request.set_copy_ahead(ahead);
   unit_.leave();
   is_prepared_ = true;  // also when the answer gets lost
@@ -250,7 +258,10 @@ void Move::prepare_there() {
   if (const auto rootfs = unit_.copied_rootfs()) {
     rootfs_.emplace(host_.rootfs_helper, unit_.root(), *rootfs, images_ + "/" + kRootfsLog);
   }
-  if (!ahead) return;
+  if (ahead) begin_copy_ahead();
+}
+
+void Move::begin_copy_ahead() {
   precopy::PlannerSettings settings;
   if (options_.max_blackout_ms > 0) {
     settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);

@@ -124,7 +124,11 @@ void Move::frozen() {
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
-  if (ahead_) ahead_->send_last(*sender_);
+  if (ahead_ && keeper_) {
+    pages_left_out_ = ahead_->leave_out(*kept_memory_, left_out_folder());
+  } else if (ahead_) {
+    ahead_->send_last(*sender_);
+  }
   // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
   // Without a turn: all the others come here too before the first of them is dumped.
@@ -225,8 +229,16 @@ int Move::join_cut() {
   needs->mutable_ids()->Assign(ids.begin(), ids.end());
   auto written = written_files(root);
   std::erase_if(written, [&](const WrittenFile& file) { return !needed.contains(file.path); });
-  Cut::Part part{move_id_, unit_.name(),  images_, files(),
-                 needs,    places_.get(), {},      std::move(written)};
+  Cut::Part part;
+  part.move_id = move_id_;
+  part.program = unit_.name();
+  part.images = images_;
+  part.files = files();
+  part.check = needs;
+  part.places = places_.get();
+  part.written = std::move(written);
+  part.left_out = std::move(pages_left_out_);
+  part.memory = kept_memory_;
   const auto tree = process_tree(root);
   for (const pid_t pid : tree) part.processes[pid] = start_time(pid);
   options_.cut->join(index_, std::move(part), [this] { group_->need_open(); });

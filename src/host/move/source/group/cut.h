@@ -14,6 +14,7 @@
 #include "host/journal/process_slots.h"
 #include "host/peers/messages.h"
 #include "host/proc/written_files.h"
+#include "precopy/page_store.h"
 
 // The moment of which a checkpoint is: all programs of a group are frozen, and then dumped, before one of them goes on.
 // Their images stay where they were dumped to, and the group is given up, as a move that fails is: then the programs go
@@ -35,6 +36,9 @@ class Cut {
     std::vector<ProcessSlots> places;          // of its RNICs
     std::map<pid_t, std::uint64_t> processes;  // and their start_time()
     std::vector<WrittenFile> written;
+    // Pages that the image has not, by process, and where they are; null: it has all.
+    std::map<std::int32_t, precopy::PageRanges> left_out;
+    std::shared_ptr<const precopy::PageStore> memory;
   };
   // Throws when the group is given up.
   using NeedOpen = std::function<void()>;
