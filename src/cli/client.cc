@@ -236,10 +236,12 @@ int cancel(const std::vector<std::string>& programs) {
   return 0;
 }
 
-int ps(bool json, bool queue_pairs) {
+int ps(bool json, bool queue_pairs, const std::optional<std::string>& job) {
   LocalFerryd ferryd;
   v1::PsReply reply;
   throw_unless_ok(ferryd->Ps(ferryd.context(), {}, &reply));
+  const bool is_one_job = job && !job->empty();
+  if (is_one_job) keep_job(*job, &reply);
   if (json) {
     auto output = to_json(reply);
     for (auto& program : output["programs"]) {
@@ -250,13 +252,15 @@ int ps(bool json, bool queue_pairs) {
     fmt::print("{}\n", output.dump(2));
     return 0;
   }
-  if (reply.programs().empty()) {
+  if (!reply.programs().empty()) {
+    fmt::print("{}", queue_pairs ? queue_pairs_text(reply) : programs_text(reply, job.has_value()));
+  } else if (is_one_job) {
+    fmt::print("no program of job '{}' on {}; see: ferry ps --job\n", printable(*job),
+               reply.host());
+  } else {
     fmt::print(
         "nothing on {} uses an RDMA device of Ferry's; start programs with: ferry run -- PROGRAM\n",
         reply.host());
-  }
-  if (!reply.programs().empty()) {
-    fmt::print("{}", queue_pairs ? queue_pairs_text(reply) : programs_text(reply));
   }
   return 0;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace ferry::cli {
 int move(const v1::MoveRequest& request, bool json, bool events);
 // Gives up the moves of these programs.
 int cancel(const std::vector<std::string>& programs);
-int ps(bool json, bool queue_pairs);
+// `job`: with the job of each program; not empty: only those of this job.
+int ps(bool json, bool queue_pairs, const std::optional<std::string>& job);
 int resolve(const std::string& move_id, bool commit);
 
 }  // namespace ferry::cli

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,12 +136,20 @@ void add_move(CLI::App& app, Commands& commands) {
 void add_ps(CLI::App& app, Commands& commands) {
   struct Options {
     bool queue_pairs = false, json = false;
+    std::string job;
   };
   const auto options = std::make_shared<Options>();
   auto* ps = app.add_subcommand("ps", "lists programs that use RDMA devices of Ferry's");
   ps->add_flag("--qps", options->queue_pairs, "a line for each queue pair")
       ->excludes(ps->add_flag("--json", options->json, "print as JSON"));
-  commands.add(ps, [options] { return cli::ps(options->json, options->queue_pairs); });
+  const auto* job =
+      ps->add_option("--job", options->job, "the job of each program; NAME: only those of this job")
+          ->expected(0, 1)
+          ->type_name("[NAME]");
+  commands.add(ps, [options, job] {
+    const auto wanted = *job ? std::optional(options->job) : std::nullopt;
+    return cli::ps(options->json, options->queue_pairs, wanted);
+  });
 }
 
 void add_history(CLI::App& app, Commands& commands) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "cli/size.h"
 #include "cli/table.h"
@@ -33,12 +34,20 @@ std::string state_of(const v1::QueuePair& qp) {
 
 }  // namespace
 
-std::string programs_text(const v1::PsReply& reply) {
-  Table table({"PROGRAM", "PID", "CONTAINER", "DEVICE", "ON", "QPS", "SENT", "RECEIVED", "STATE"});
+std::string programs_text(const v1::PsReply& reply, bool jobs) {
+  std::vector<std::string> heads{"PROGRAM", "PID",  "CONTAINER", "DEVICE", "ON",
+                                 "QPS",     "SENT", "RECEIVED",  "STATE"};
+  if (jobs) heads.insert(heads.begin(), "JOB");
+  Table table(heads);
+  const auto add = [&](const v1::Program& program, std::vector<std::string> cells) {
+    if (jobs) cells.insert(cells.begin(), program.job());
+    table.add(std::move(cells));
+  };
   for (const auto& program : reply.programs()) {
     const std::string pid = std::to_string(program.pid());
     if (program.devices().empty()) {
-      table.add({program.name(), pid, program.container(), "", "", "", "", "", state_of(program)});
+      add(program,
+          {program.name(), pid, program.container(), "", "", "", "", "", state_of(program)});
     }
     for (const auto& device : program.devices()) {
       std::uint64_t sent = 0, received = 0;
@@ -46,9 +55,9 @@ std::string programs_text(const v1::PsReply& reply) {
         sent += qp.sent_bytes();
         received += qp.received_bytes();
       }
-      table.add({program.name(), pid, program.container(), device.name(), device.netdev(),
-                 std::to_string(device.qps_size()), size_text(sent), size_text(received),
-                 state_of(program)});
+      add(program, {program.name(), pid, program.container(), device.name(), device.netdev(),
+                    std::to_string(device.qps_size()), size_text(sent), size_text(received),
+                    state_of(program)});
     }
   }
   return table.text();
@@ -86,6 +95,15 @@ std::string queue_pairs_text(const v1::PsReply& reply) {
     }
   }
   return table.text();
+}
+
+void keep_job(const std::string& job, v1::PsReply* reply) {
+  v1::PsReply kept = *reply;
+  kept.clear_programs();
+  for (const auto& program : reply->programs()) {
+    if (program.job() == job) *kept.add_programs() = program;
+  }
+  *reply = std::move(kept);
 }
 
 }  // namespace ferry::cli

@@ -19,6 +19,7 @@
 
 #include "base/companion.h"
 #include "base/failure.h"
+#include "base/job_name.h"
 #include "base/kept_library.h"
 #include "launch/become.h"
 #include "launch/kernel_devices.h"
@@ -28,7 +29,8 @@ namespace {
 
 constexpr std::string_view kAuto = "auto";
 constexpr char kRunUsage[] =
-    "Usage: ferry run [--netdev DEV] [--device NAME] [--verbose] [--] PROGRAM [ARGS...]\n\n"
+    "Usage: ferry run [--netdev DEV] [--device NAME] [--job NAME] [--verbose] [--] PROGRAM "
+    "[ARGS...]\n\n"
     "Runs a program with Ferry's RDMA devices.\n"
     "  --netdev DEV[,DEV]    network interfaces that become RDMA devices (default: all that are "
     "up)\n"
@@ -37,6 +39,9 @@ constexpr char kRunUsage[] =
     "                        auto: those of the kernel that the program can use, or Ferry's own "
     "where there are none\n"
     "                        (default: auto; with --netdev, Ferry's own)\n"
+    "  --job NAME            the job that the program belongs to, for ferry checkpoint --job "
+    "(default: "
+    "the batch system's)\n"
     "  --verbose             says on stderr which device the program opens, and what auto means "
     "here\n";
 
@@ -56,14 +61,13 @@ std::string find_program(const std::string& name) {
   throw Failure("there is no program '" + name + "' in PATH");
 }
 
-// Calls `check` for each name of `list`, NAME[,NAME]..., and gives the list.
-std::string checked(const std::string& list, void (*check)(const std::string& name)) {
+// Calls `check` for each name of `list`, NAME[,NAME]...
+void check_each(const std::string& list, void (*check)(const std::string& name)) {
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     check(list.substr(begin, end - begin));
     begin = end + 1;
   }
-  return list;
 }
 
 void check_netdev(const std::string& name) {
@@ -82,6 +86,20 @@ void check_device(const std::string& name) {
   throw Failure("there is no RDMA device '" + name +
                 "' here; those of the kernel are in /sys/class/infiniband, Ferry's own are called "
                 "ferry0, ferry1, ...");
+}
+
+void check_job(const std::string& name) {
+  if (is_job_name(name)) return;
+  throw Failure("'" + printable(name) +
+                "' is no name of a job: 1 to 128 letters, digits and characters of ._-+:@");
+}
+
+void check_netdevs(const std::string& list) {
+  check_each(list, check_netdev);
+}
+
+void check_devices(const std::string& list) {
+  if (list != kAuto) check_each(list, check_device);
 }
 
 // The dynamic linker that an ELF file asks for; empty when it asks for none.
@@ -156,11 +174,12 @@ int run(const std::vector<std::string>& arguments) {
   std::size_t next = 0;
   struct Option {
     const char *name, *variable, *wanted;
-    void (*check)(const std::string& name);
+    void (*check)(const std::string& value);
   };
   constexpr std::array kOptions = {
-      Option{"--netdev", "FERRY_NETDEV", "a network interface", check_netdev},
-      Option{"--device", "FERRY_DEVICE", "an RDMA device", check_device}};
+      Option{"--netdev", "FERRY_NETDEV", "a network interface", check_netdevs},
+      Option{"--device", "FERRY_DEVICE", "an RDMA device", check_devices},
+      Option{"--job", kJobVariable, "a job", check_job}};
   Variables variables;
   for (; next < arguments.size(); ++next) {
     const std::string& argument = arguments[next];
@@ -188,8 +207,8 @@ int run(const std::vector<std::string>& arguments) {
     }
     const std::string value =
         name == argument ? arguments[++next] : argument.substr(name.size() + 1);
-    const bool is_auto = option->check == check_device && value == kAuto;
-    variables[option->variable] = is_auto ? value : checked(value, option->check);
+    option->check(value);
+    variables[option->variable] = value;
   }
   if (next >= arguments.size()) throw Failure("run needs a program; see: ferry run --help");
   const std::vector<std::string> command(arguments.begin() + static_cast<std::ptrdiff_t>(next),

@@ -32,14 +32,29 @@ v1::PsReply reply() {
   moving->set_pid(7);
   moving->set_name("db");
   moving->set_container("web");
+  moving->set_job("lu.C");
   moving->set_state("in doubt");
   moving->set_move_id(0xab);
   moving->set_group(0xcd);
   return reply;
 }
 
+TEST(Ps, HasTheJobsOfPrograms) {
+  auto all = reply();
+  EXPECT_EQ(programs_text(all, true),
+            "JOB   PROGRAM  PID  CONTAINER  DEVICE  ON    QPS      SENT  RECEIVED  STATE\n"
+            "-     client   446  -          ferry0  eth0    1  211.0 MB     999 B  running\n"
+            "lu.C  db         7  web        -       -       -         -         -  in doubt move "
+            "00000000000000ab of group 00000000000000cd\n");
+  keep_job("lu.C", &all);
+  ASSERT_EQ(all.programs_size(), 1);
+  EXPECT_EQ(all.programs(0).name(), "db");
+  keep_job("lu", &all);
+  EXPECT_EQ(all.programs_size(), 0);
+}
+
 TEST(Ps, HasALineForEachDevice) {
-  EXPECT_EQ(programs_text(reply()),
+  EXPECT_EQ(programs_text(reply(), false),
             "PROGRAM  PID  CONTAINER  DEVICE  ON    QPS      SENT  RECEIVED  STATE\n"
             "client   446  -          ferry0  eth0    1  211.0 MB     999 B  running\n"
             "db         7  web        -       -       -         -         -  in doubt move "

@@ -135,6 +135,7 @@ v1::PsReply Daemon::ps(uid_t user) {
       program->set_runtime(name->kind);
       program->set_container_id(name->id);
     }
+    program->set_job(job_of(process.pid));
     if (is_halted(process.pid)) {
       program->set_state("stopped");  // it could not answer
       continue;
