@@ -1,11 +1,14 @@
 #include "cli/checkpoint.h"
 
 #include <fmt/core.h>
+#include <pwd.h>
 
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
@@ -57,10 +60,27 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
              request.stop() ? "ended" : fmt::format("standstill {:.1f} ms", report.standstill_ms()),
              size_text(report.image_bytes()), size_text(report.stored_bytes()),
              report.store_ms() / 1e3);
+  for (const auto& host : report.silent()) {
+    fmt::print(
+        stderr,
+        "ferry: {} does not answer: programs there that are connected with none of these are "
+        "not in the checkpoint\n",
+        host);
+  }
   if (!report.not_deleted().empty()) {
     fmt::print(stderr, "ferry: older checkpoints are still there: {}\n", report.not_deleted());
   }
   return 0;
+}
+
+uid_t user_number(const std::string& user) {
+  uid_t number = 0;
+  const char* const end = user.data() + user.size();
+  const auto [rest, error] = std::from_chars(user.data(), end, number);
+  if (error == std::errc() && rest == end) return number;
+  const passwd* const entry = ::getpwnam(user.c_str());
+  if (entry == nullptr) throw Failure(fmt::format("there is no user '{}' here", printable(user)));
+  return entry->pw_uid;
 }
 
 int restart(v1::RestartRequest request, bool json) {

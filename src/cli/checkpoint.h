@@ -1,5 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <string>
+
 #include "host/peers/messages.h"
 
 // Has the ferryd of this host take checkpoints, and restart programs.
@@ -9,5 +13,8 @@ namespace ferry::cli {
 // Failure.
 int checkpoint(v1::CheckpointRequest request, bool json);
 int restart(v1::RestartRequest request, bool json);
+
+// The user of this name, or with this number. Throws Failure.
+uid_t user_number(const std::string& user);
 
 }  // namespace ferry::cli

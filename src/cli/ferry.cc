@@ -284,18 +284,40 @@ void add_host(CLI::App& app, Commands& commands) {
 
 void add_checkpoint(CLI::App& app, Commands& commands) {
   struct Options {
-    std::vector<std::string> programs;
-    std::string directory;
+    std::vector<std::string> programs, hosts;
+    std::string directory, job, user, connected_to;
     bool stop = false, json = false;
     std::uint32_t keep = 0;
   };
   const auto options = std::make_shared<Options>();
   auto* checkpoint = app.add_subcommand(
       "checkpoint", "writes running programs to storage, all as of one moment; they go on");
+  auto* programs = checkpoint->add_option("PROGRAM", options->programs,
+                                          "program name or pid; of another host: PROGRAM@HOST");
+  auto* job = checkpoint
+                  ->add_option("--job", options->job,
+                               "all programs of the job, on all hosts (ferry ps --job)")
+                  ->excludes(programs)
+                  ->type_name("NAME");
+  auto* connected =
+      checkpoint
+          ->add_option("--connected-to", options->connected_to,
+                       "this program, as above, and all that are connected with it, on all hosts")
+          ->excludes(programs)
+          ->excludes(job)
+          ->type_name("PROGRAM");
   checkpoint
-      ->add_option("PROGRAM", options->programs,
-                   "program name or pid; of another host: PROGRAM@HOST")
-      ->required();
+      ->add_option("--hosts", options->hosts,
+                   "the other hosts that are asked for programs (default: those that ferryd knows, "
+                   "and those where peers are)")
+      ->delimiter(',')
+      ->excludes(programs)
+      ->type_name("HOST,...");
+  checkpoint
+      ->add_option("--user", options->user,
+                   "whose job it is, by name or number (default: the only one who has such a job)")
+      ->needs(job)
+      ->type_name("USER");
   checkpoint->add_option("--to", options->directory, "where checkpoints are")
       ->required()
       ->type_name("DIR");
@@ -306,8 +328,16 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
       ->check(CLI::Range(1u, 1000000u))
       ->type_name("N");
   checkpoint->add_flag("--json", options->json, "print the report as JSON");
-  commands.add(checkpoint, [options] {
+  commands.add(checkpoint, [=] {
+    if (!*programs && !*job && !*connected) {
+      throw ferry::Failure(
+          "PROGRAM, --job or --connected-to is required; see: ferry checkpoint --help");
+    }
     ferry::v1::CheckpointRequest request;
+    request.set_job(options->job);
+    if (!options->user.empty()) request.set_user(cli::user_number(options->user));
+    request.set_connected_to(options->connected_to);
+    request.mutable_hosts()->Assign(options->hosts.begin(), options->hosts.end());
     request.mutable_programs()->Assign(options->programs.begin(), options->programs.end());
     request.set_directory(options->directory);
     request.set_stop(options->stop);

@@ -2,7 +2,7 @@
 # Takes checkpoints of containers on several hosts, which have connections of RDMA and of TCP with each other, and
 # starts them again, there and on other hosts. The store is in a folder that all hosts share. Needs root.
 #
-#   hosts_test.sh [GROUP...]     groups: pair refused killed mpich (default: all)
+#   hosts_test.sh [GROUP...]     groups: pair refused killed job mpich (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 # shellcheck source=tests/programs/mpi.sh
@@ -184,6 +184,81 @@ group_killed() {
 }
 stands_still() { ! goes_on "$@"; }
 
+## a job: programs that nobody names one by one
+
+# start_of_job JOB HOST NAME CMD...: empty: of no job.
+start_of_job() { "$lab" run "$2" "$3" -d -- nice "$ferry" run --netdev rdma0 ${1:+--job "$1"} -- "${@:4}"; }
+jobs_on() { on "$1" "$ferry" ps --json | jq -c '[.programs[] | {(.container): .job}] | add // {}'; }
+
+# Two pairs over two hosts: the job `even`, and one whose server is of the job `odd` and whose client of none.
+begin_job() {
+  store=/srv/$group
+  on h1 mkdir -m 700 "$store"
+  local server port job
+  for server in even:18700:even odd:18702:odd; do
+    IFS=: read -r server port job <<<"$server"
+    start_of_job "$job" h1 "$server-server" "$FERRY_BIN/stream_check" --json --listen "$port"
+    await_listen h1 "$server-server" "$port"
+    [[ $job == even ]] || job=
+    start_of_job "$job" h2 "$server-client" "$FERRY_BIN/stream_check" "$(address_of h1 "$server-server")" \
+      --port "$port" --json --events --size 4096 --seconds 0 --rate 500
+    await "the client of $server sends" goes_on h2 "$server-client"
+  done
+}
+
+group_job() {
+  local each
+  begin_job
+  [[ $(jobs_on h1) == '{"even-server":"even","odd-server":"odd"}' ]] || fail "jobs of h1: $(jobs_on h1)"
+  [[ $(jobs_on h2) == '{"even-client":"even","odd-client":""}' ]] || fail "jobs of h2: $(jobs_on h2)"
+  shows '^even +[^ ]+ +[0-9]+ +even-server ' on h1 "$ferry" ps --job even || fail 'ps --job shows no job'
+  if shows 'odd' on h1 "$ferry" ps --job even; then fail 'ps --job even shows another job'; fi
+  fails "no program of job 'none' on h1, h2, h3, h4; see: ferry ps --job" \
+    on h1 "$ferry" checkpoint --job none --to "$store"
+  fails "'odd-client' on h2 is of no job, not of job 'odd', and connected with 'odd-server' on h1" \
+    on h1 "$ferry" checkpoint --job odd --to "$store"
+  fails "there is no user 'nobody-else' here" on h1 "$ferry" checkpoint --job odd --user nobody-else --to "$store"
+  fails "no program of job 'even' of user 65534 on" on h1 "$ferry" checkpoint --job even --user nobody --to "$store"
+  fails "QP .* of 'even-server' on h1 is connected with .*, which no program has on the hosts that were asked; name" \
+    on h1 "$ferry" checkpoint --job even --hosts h3 --to "$store"
+  fails "unknown host 'h9'" on h1 "$ferry" checkpoint --job even --hosts h3,h9 --to "$store"
+
+  # By a host that has none of it, which names programs of both.
+  checkpoint_of h3 --job even --stop
+  says "$work/out" ' of even-server on h1; even-client on h2: ended' || fail "$(<"$work/out")"
+  gone h1 even-server
+  gone h2 even-client
+  restart_from h1 --map h1=h3 --map h2=h4
+  await 'the client goes on, on h4' goes_on h4 even-client
+  # They are still of it, after a restart too.
+  [[ $(jobs_on h4) == '{"even-client":"even"}' ]] || fail "jobs of h4: $(jobs_on h4)"
+
+  # A host that is silent, and has no peer.
+  kill_ferryd h2
+  checkpoint_of h4 --connected-to even-client --keep 1
+  says "$work/out" ' of even-server on h3; even-client on h4: standstill' || fail "$(<"$work/out")"
+  says "$work/out" '^ferry: h2 does not answer: programs there' || fail "$(<"$work/out")"
+  fails "QP .* of 'odd-server' on h1 is connected with .* \(h2 does not answer\)" \
+    on h1 "$ferry" checkpoint --connected-to odd-server --to "$store"
+  fails 'ferryd.* h2' on h3 "$ferry" checkpoint --job even --hosts h1,h2,h4 --to "$store"
+  start_ferryd h2
+  await 'the client of odd goes on' goes_on h2 odd-client
+  kill_container h3 even-server
+  kill_container h4 even-client
+  restart_from h1 --on h3
+  checkpoint_of h3 --connected-to odd-client@h2 --stop
+  gone h1 odd-server
+  gone h2 odd-client
+  restart_from h2 --on h4
+  for each in h3:even h4:odd; do
+    await "${each#*:} goes on" goes_on "${each%:*}" "${each#*:}-client"
+    interrupt "${each%:*}" "${each#*:}-client"
+    ends_well "${each#*:}-client"
+    ends_well "${each#*:}-server"
+  done
+  ok 'jobs that are named, or found by their connections, go on from their checkpoints'
+}
+
 ## a job: four ranks of MPI, each with its proxy in a container of its own; the launcher is in that of rank 0
 
 rank_container() { # HOST NAME CMD...
@@ -227,5 +302,5 @@ group_mpich() {
 
 shares=yes
 use_lab ckpts 4 jq mpiexec.hydra "$FERRY_BIN/mpi_check_mpich"
-if (($# == 0)); then set -- pair refused killed mpich; fi
+if (($# == 0)); then set -- pair refused killed job mpich; fi
 for group in "$@"; do "group_$group"; done

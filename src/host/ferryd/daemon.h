@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@ namespace ferry::host {
 
 class Attestor;
 class Carrier;
+class HostPart;
 class LocalPart;
 class LocalRestart;
 class MovedNames;
@@ -71,6 +73,8 @@ class Daemon : public ControlHandler {
   Answer abort(std::uint64_t move_id, const std::string& from);
   Answer decision(std::uint64_t move_id);  // as the source, for a destination that asks
 
+  // The programs of this host for which a ferryd asks that looks for those of a checkpoint.
+  v1::FindReply find(const v1::FindRequest& request);
   // For a checkpoint that the asking ferryd takes, or restarts.
   std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
   std::unique_ptr<LocalRestart> restart_part(const std::string& directory, const std::string& id,
@@ -110,6 +114,10 @@ class Daemon : public ControlHandler {
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options);
   void check_restart(const v1::CheckRequest& request);
+  std::vector<std::unique_ptr<HostPart>> named_parts(const v1::CheckpointRequest& request);
+  // Those that are not named one by one. Adds to *silent the hosts that have not answered.
+  std::vector<std::unique_ptr<HostPart>> found_parts(const v1::CheckpointRequest& request,
+                                                     std::set<std::string>* silent);
   std::vector<MoveGroup::Program> programs_to_store(uid_t user,
                                                     const std::vector<std::string>& programs);
   std::vector<MoveGroup::Program> find_units(uid_t user, const std::vector<std::string>& programs,

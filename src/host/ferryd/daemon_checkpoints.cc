@@ -4,11 +4,16 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/find/ferryd_hosts.h"
+#include "host/checkpoint/find/find_message.h"
+#include "host/checkpoint/find/programs_here.h"
 #include "host/checkpoint/own_folder.h"
 #include "host/checkpoint/restart/restart.h"
 #include "host/checkpoint/take/local_part.h"
@@ -48,7 +53,6 @@ std::string latest(const store::Store& store, const std::string& directory) {
 // The programs of each host, by the name that the user has given it.
 std::map<std::string, std::vector<std::string>> by_host(const v1::CheckpointRequest& request,
                                                         const std::string& here) {
-  if (request.programs().empty()) throw Failure("no program is named");
   std::map<std::string, std::vector<std::string>> hosts;
   for (const auto& program : request.programs()) {
     const std::size_t at = program.rfind('@');
@@ -88,10 +92,18 @@ std::unique_ptr<LocalPart> Daemon::cut_part(const std::vector<std::string>& prog
                                      programs_to_store(0, programs), stop);
 }
 
-v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request) {
-  need_root(user);
-  auto own = request;
-  own.set_directory(need_own_folder(request.directory()));
+v1::FindReply Daemon::find(const v1::FindRequest& request) {
+  await_recovery();
+  v1::FindReply reply;
+  reply.set_host(host_.name);
+  reply.set_version(host_.version);
+  for (const auto& each : programs_here(control_, units_, from_message(request))) {
+    to_message(each, reply.add_programs());
+  }
+  return reply;
+}
+
+std::vector<std::unique_ptr<HostPart>> Daemon::named_parts(const v1::CheckpointRequest& request) {
   std::vector<std::unique_ptr<HostPart>> parts;
   for (const auto& [host, programs] : by_host(request, host_.name)) {
     if (host == host_.name) {
@@ -100,7 +112,46 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
       parts.push_back(std::make_unique<RemotePart>(host_, host, programs, request.stop()));
     }
   }
-  return take_checkpoint(host_, std::move(parts), own);
+  return parts;
+}
+
+std::vector<std::unique_ptr<HostPart>> Daemon::found_parts(const v1::CheckpointRequest& request,
+                                                           std::set<std::string>* silent) {
+  await_recovery();
+  FerrydHosts hosts(
+      host_, [this](const Question& question) { return programs_here(control_, units_, question); },
+      carrier_, directory_, {request.hosts().begin(), request.hosts().end()});
+  const auto user = request.has_user() ? std::optional<uid_t>(request.user()) : std::nullopt;
+  std::vector<std::unique_ptr<HostPart>> parts;
+  for (const auto& answer : find_closure(hosts, {request.job(), user, request.connected_to()})) {
+    std::vector<std::string> programs;
+    for (const auto& program : answer.programs) programs.push_back(std::to_string(program.pid));
+    const auto& [address, identity] = answer.ferryd;
+    if (address.empty()) {
+      parts.push_back(cut_part(programs, request.stop()));
+    } else {
+      parts.push_back(std::make_unique<RemotePart>(host_, address, std::move(programs),
+                                                   request.stop(), identity));
+    }
+  }
+  *silent = hosts.silent();
+  return parts;
+}
+
+v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest& request) {
+  need_root(user);
+  const int ways = (request.programs().empty() ? 0 : 1) + (request.job().empty() ? 0 : 1) +
+                   (request.connected_to().empty() ? 0 : 1);
+  if (ways == 0) throw Failure("no program is named, and no job");
+  if (ways > 1) throw Failure("name programs, or a job, or what they are connected with");
+  auto own = request;
+  own.set_directory(need_own_folder(request.directory()));
+  std::set<std::string> silent;
+  auto report = take_checkpoint(
+      host_, request.programs().empty() ? found_parts(request, &silent) : named_parts(request),
+      own);
+  report.mutable_silent()->Assign(silent.begin(), silent.end());
+  return report;
 }
 
 std::unique_ptr<LocalRestart> Daemon::restart_part(const std::string& directory,

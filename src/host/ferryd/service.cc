@@ -93,6 +93,8 @@ class FerrydService final : public v1::Ferryd::Service {
                      grpc::ServerWriter<v1::WatchEvent>*) override;
   grpc::Status Decision(grpc::ServerContext*, const v1::DecisionRequest*,
                         v1::DecisionReply*) override;
+  grpc::Status Find(grpc::ServerContext* context, const v1::FindRequest* request,
+                    v1::FindReply* reply) override;
   grpc::Status Cut(grpc::ServerContext*,
                    grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>*) override;
   grpc::Status RestartPart(
@@ -275,6 +277,14 @@ grpc::Status FerrydService::Abort(grpc::ServerContext* context, const v1::AbortR
                                   v1::AbortReply*) {
   return answered(*context, [&](const std::string& from) {
     return abort_status(daemon_.abort(request->move_id(), from));
+  });
+}
+
+grpc::Status FerrydService::Find(grpc::ServerContext* context, const v1::FindRequest* request,
+                                 v1::FindReply* reply) {
+  return answered(*context, [&](const std::string&) {
+    *reply = daemon_.find(*request);
+    return grpc::Status::OK;
   });
 }
 

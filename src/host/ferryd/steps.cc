@@ -15,28 +15,13 @@
 #include "ferry.grpc.pb.h"
 #include "host/checkpoint/own_folder.h"
 #include "host/checkpoint/restart/local_restart.h"
+#include "host/checkpoint/take/connection_message.h"
 #include "host/checkpoint/take/local_part.h"
 #include "host/ferryd/daemon.h"
 #include "host/peers/this_host.h"
 
 namespace ferry::host {
 namespace {
-
-void to_message(const Connection::End& end, v1::Connection::End* message) {
-  message->set_address(end.address);
-  message->set_port(end.port);
-}
-
-void add(const std::vector<Connection>& connections, v1::CutReply* reply) {
-  for (const auto& one : connections) {
-    auto& message = *reply->add_connections();
-    message.set_program(one.program);
-    message.set_qpn(one.qpn);
-    to_message(one.local, message.mutable_local());
-    to_message(one.peer, message.mutable_peer());
-    message.set_is_closed(one.is_closed);
-  }
-}
 
 // Gives the part up as soon as the other ferryd has ended the stream, also in the middle of a step.
 template <typename Part>
@@ -98,7 +83,10 @@ void serve_cut(Daemon& daemon, const ThisHost& host, const grpc::ServerContext& 
         watch.emplace(context, *part);
         reply.set_host(host.name);
         reply.set_version(host.version);
-        add(part->look(need_own_folder(step.directory()), step.id(), step.first()), &reply);
+        for (const auto& each :
+             part->look(need_own_folder(step.directory()), step.id(), step.first())) {
+          to_message(each, reply.add_connections());
+        }
         break;
       case v1::CutStep::CHECK:
         order.need(step.kind(), v1::CutStep::LOOK);

@@ -32,7 +32,8 @@ using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Repl
 constexpr std::tuple kMethods{&Stub::Claim,    &Stub::Unclaim, &Stub::Take,       &Stub::Locate,
                               &Stub::Listener, &Stub::Check,   &Stub::Prepare,    &Stub::Bind,
                               &Stub::Restore,  &Stub::Commit,  &Stub::Abort,      &Stub::Decision,
-                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames, &Stub::Attest};
+                              &Stub::Probe,    &Stub::Letters, &Stub::MovedNames, &Stub::Attest,
+                              &Stub::Find};
 
 template <typename Step, typename Reply>
 using StepsOf =
@@ -101,6 +102,7 @@ template grpc::Status Peer::try_call(const v1::CommitRequest&, v1::CommitReply*,
 template grpc::Status Peer::try_call(const v1::AbortRequest&, v1::AbortReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::DecisionRequest&, v1::DecisionReply*, milliseconds);
 template grpc::Status Peer::try_call(const v1::ProbeRequest&, v1::ProbeReply*, milliseconds);
+template grpc::Status Peer::try_call(const v1::FindRequest&, v1::FindReply*, milliseconds);
 
 template <typename Step, typename Reply>
 class Peer::Talk final : public Conversation<Step, Reply> {

@@ -8,14 +8,11 @@
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "ferry.pb.h"
+#include "host/checkpoint/take/connection_message.h"
 #include "host/peers/this_host.h"
 
 namespace ferry::host {
 namespace {
-
-Connection::End from_message(const v1::Connection::End& message) {
-  return {printable(message.address()), static_cast<std::uint16_t>(message.port())};
-}
 
 v1::CutStep step_of(v1::CutStep::Kind kind) {
   v1::CutStep step;
@@ -26,8 +23,8 @@ v1::CutStep step_of(v1::CutStep::Kind kind) {
 }  // namespace
 
 RemotePart::RemotePart(const ThisHost& host, const std::string& to,
-                       std::vector<std::string> programs, bool stop)
-    : peer_(to, host.credentials),
+                       std::vector<std::string> programs, bool stop, const std::string& identity)
+    : peer_(to, host.credentials, identity),
       version_(host.version),
       programs_(std::move(programs)),
       stop_(stop),
@@ -49,10 +46,7 @@ std::vector<Connection> RemotePart::look(const std::string& directory, const std
   }
   host_ = printable(reply.host());
   std::vector<Connection> connections;
-  for (const auto& one : reply.connections()) {
-    connections.push_back({printable(one.program()), one.qpn(), from_message(one.local()),
-                           from_message(one.peer()), one.is_closed()});
-  }
+  for (const auto& one : reply.connections()) connections.push_back(from_message(one));
   return connections;
 }
 

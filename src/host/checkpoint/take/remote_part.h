@@ -15,9 +15,9 @@ struct ThisHost;
 // The programs of another host in a checkpoint: its ferryd takes the steps, with a LocalPart.
 class RemotePart final : public HostPart {
  public:
-  // `to`: as Peer has it. `programs`: their names there.
+  // `to`, `identity`: as Peer has them. `programs`: their names there.
   RemotePart(const ThisHost& host, const std::string& to, std::vector<std::string> programs,
-             bool stop);
+             bool stop, const std::string& identity = {});
 
   std::string host() const override { return host_; }
   std::size_t programs() const override { return programs_.size(); }

@@ -1,0 +1,140 @@
+#include "host/checkpoint/find/programs_here.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <map>
+
+#include "device/parcel.h"
+#include "host/control/control_server.h"
+#include "host/proc/process_tree.h"
+#include "host/proc/tcp_table.h"
+#include "host/units/units.h"
+#include "port/address_text.h"
+
+namespace ferry::host {
+namespace {
+
+constexpr std::chrono::seconds kStatusOfAll{2};
+
+// A program that is asked for, or may be.
+struct Candidate {
+  Units::Found found;
+  pid_t process = 0;  // the first one that is asked for; 0: none
+};
+
+bool is_below_number(pid_t pid, const std::string& text) {
+  pid_t root = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, root);
+  return error == std::errc() && rest == end && root > 0 && is_below(pid, root);
+}
+
+class Search {
+ public:
+  Search(ControlServer& control, const Units& units, const Question& question)
+      : control_(control), units_(units), question_(question) {
+    const auto is_of_tcp = [](const ConnectionEnd& end) { return end.second != Connection::End(); };
+    asks_for_tcp_ = std::any_of(question.ends.begin(), question.ends.end(), is_of_tcp);
+    const bool asks_for_qps = !std::all_of(question.ends.begin(), question.ends.end(), is_of_tcp);
+    if (asks_for_qps) statuses_ = control.statuses(kStatusOfAll);
+  }
+
+  std::vector<FoundProgram> run() {
+    for (const auto& process : control_.processes()) look_at(process.pid);
+    std::vector<FoundProgram> programs;
+    for (auto& [root, candidate] : candidates_) {
+      if (candidate.process == 0 && has_tcp(*candidate.found.unit)) {
+        candidate.process = candidate.found.processes.front().pid;
+      }
+      if (candidate.process != 0) programs.push_back(described(candidate));
+    }
+    return programs;
+  }
+
+ private:
+  void look_at(pid_t pid) {
+    const bool is_wanted = is_of_job(pid) || is_named(pid) || has_qp(pid);
+    if (!is_wanted && !asks_for_tcp_) return;
+    Candidate* candidate = candidate_of(pid, is_wanted);
+    if (is_wanted && candidate != nullptr && candidate->process == 0) candidate->process = pid;
+  }
+
+  // Null: it has ended, or is none and need not be one.
+  Candidate* candidate_of(pid_t pid, bool is_wanted) {
+    for (auto& [root, candidate] : candidates_) {
+      if (is_below(pid, root)) return &candidate;
+    }
+    try {
+      Units::Found found = units_.find(control_, 0, std::to_string(pid));
+      const pid_t root = found.unit->root();
+      return &candidates_.emplace(root, Candidate{std::move(found)}).first->second;
+    } catch (const Failure&) {
+      if (is_wanted && is_alive(pid)) throw;
+      return nullptr;
+    }
+  }
+
+  bool is_of_job(pid_t pid) const {
+    return !question_.job.empty() && job_of(pid) == question_.job &&
+           (!question_.user || user_of(pid) == question_.user);
+  }
+
+  bool is_named(pid_t pid) const {
+    const std::string& name = question_.program;
+    if (name.empty()) return false;
+    const auto unit = units_.name_of(pid);
+    return (unit && unit->name == name) || program_name(pid) == name.substr(0, 15) ||
+           is_below_number(pid, name);
+  }
+
+  bool has_qp(pid_t pid) const {
+    const auto status = statuses_.find(pid);
+    if (status == statuses_.end()) return false;
+    for (const auto& context : status->second.contexts) {
+      if (!device::device_behind(context.place).empty()) continue;
+      for (const auto& qp : context.qps) {
+        const Connection::End local{port::to_string(qp.local.address), qp.local.udp_port};
+        if (question_.ends.contains({local, {}})) return true;
+      }
+    }
+    return false;
+  }
+
+  // TCP connections lead to containers only (docs/checkpoint.md).
+  bool has_tcp(const Unit& unit) const {
+    if (unit.netns().empty()) return false;
+    const auto sockets = tcp_sockets_of_tree(unit.root());
+    return std::any_of(sockets.begin(), sockets.end(), [&](const TcpSocket& socket) {
+      const Connection connection{
+          {},
+          0,
+          {socket.address, static_cast<std::uint16_t>(socket.port)},
+          {socket.peer_address, static_cast<std::uint16_t>(socket.peer_port)}};
+      return question_.ends.contains(own_end(connection));
+    });
+  }
+
+  FoundProgram described(const Candidate& candidate) const {
+    const auto& [unit, processes] = candidate.found;
+    return {unit->root(), unit->name(), job_of(candidate.process),
+            user_of(candidate.process).value_or(0),
+            connections_of(control_, {{0, unit, processes}})};
+  }
+
+  ControlServer& control_;
+  const Units& units_;
+  const Question& question_;
+  bool asks_for_tcp_ = false;
+  std::map<pid_t, agent::StatusReply> statuses_;
+  std::map<pid_t, Candidate> candidates_;  // by root
+};
+
+}  // namespace
+
+std::vector<FoundProgram> programs_here(ControlServer& control, const Units& units,
+                                        const Question& question) {
+  return Search(control, units, question).run();
+}
+
+}  // namespace ferry::host
