@@ -255,13 +255,9 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
   }
   whole_ = std::chrono::steady_clock::now();
   if (memory_) {
-    auto lacking = memory_->pages();
-    if (group_->has_source()) {
-      lacking = precopy::pages_left_out(images_);
-    } else {
-      precopy::let_criu_restore(images_);
-    }
-    pages_.emplace(images_, *memory_, std::move(lacking));
+    if (!group_->has_source()) precopy::let_criu_restore(images_);
+    pages_.emplace(images_, *memory_,
+                   group_->has_source() ? precopy::pages_left_out(images_) : memory_->pages());
   }
   filling.unlock();
   if (group_->next(index_) == ArrivalGroup::Action::kRestore) {

@@ -251,7 +251,7 @@ std::string Move::run_criu() {
   dump.images = images_;
   dump.move_id = move_id_;
   dump.without_memory = ahead_ && !keeper_;
-  if (ahead_ && keeper_) dump.left_out = left_out_folder();
+  if (keeper_) dump.left_out = left_out_folder();
   if (unit_.redirects_to(user_)) {
     streams_ = outer_streams(unit_.root());
     for (const auto& stream : streams_) {

@@ -140,9 +140,8 @@ class Move : public UnderWay {
   void copy_memory();
   void need_go_on() const;
   void dump();
-  std::string left_out_folder() const {
-    return images_ + "/left-out";
-  }  // the folder (criu/left_out.cc)
+  // Which pages CRIU does not see (criu/left_out.cc).
+  std::string left_out_folder() const { return images_ + "/left-out"; }
   void begin_copy_ahead();
   std::string run_criu();
   void give_up_standstill();

@@ -124,7 +124,7 @@ void Move::frozen() {
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
-  if (ahead_ && keeper_) {
+  if (keeper_) {
     pages_left_out_ = ahead_->leave_out(*kept_memory_, left_out_folder());
   } else if (ahead_) {
     ahead_->send_last(*sender_);
