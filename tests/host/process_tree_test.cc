@@ -149,42 +149,6 @@ TEST(ProcessTree, FindsThePidInsideANamespace) {
   EXPECT_EQ(innermost_pid(::getpid()).has_value(), true);
 }
 
-// A process that was started with this environment, as env(1) takes it, for as long as the object lives.
-class Started {
- public:
-  explicit Started(std::vector<std::string> environment) : pid_(::fork()) {
-    if (pid_ != 0) {
-      EXPECT_TRUE(eventually([&] { return program_name(pid_) == "sleep"; }));
-      return;
-    }
-    std::vector<char*> variables;
-    for (auto& each : environment) variables.push_back(each.data());
-    variables.push_back(nullptr);
-    const char* const command[] = {"sleep", "60", nullptr};
-    ::execve("/bin/sleep", const_cast<char**>(command), variables.data());
-    ::_exit(1);
-  }
-  ~Started() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Started(const Started&) = delete;
-  pid_t pid() const { return pid_; }
-
- private:
-  const pid_t pid_;
-};
-
-TEST(ProcessTree, ReadsTheJobOfAProcess) {
-  EXPECT_EQ(job_of(Started({"A=1", "XFERRY_JOB=no", "FERRY_JOB=lu.C@1", "SLURM_JOB_ID=7"}).pid()),
-            "lu.C@1");
-  EXPECT_EQ(job_of(Started({"PMIX_NAMESPACE=n", "SLURM_JOB_ID=7", "FERRY_JOBS=no"}).pid()),
-            "slurm-7");
-  EXPECT_EQ(job_of(Started({"FERRY_JOB=two words", "SLURM_JOB_ID=7"}).pid()), "");
-  EXPECT_EQ(job_of(Started({}).pid()), "");
-  EXPECT_EQ(job_of(0x7FFFFFFF), "");
-}
-
 TEST(ProcessTree, KnowsWhoIsHalted) {
   EXPECT_FALSE(is_halted(::getpid()));
   const pid_t child = ::fork();

@@ -9,6 +9,7 @@
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/ps.h"
 #include "host/peers/this_host.h"
+#include "host/proc/environment.h"
 #include "host/proc/process_tree.h"
 #include "host/units/units.h"
 

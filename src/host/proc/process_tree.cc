@@ -21,7 +21,6 @@
 #include <thread>
 
 #include "base/failure.h"
-#include "base/job_name.h"
 
 namespace ferry::host {
 namespace {
@@ -173,25 +172,6 @@ int controlling_pseudoterminal(pid_t pid) {
   constexpr unsigned kPseudoterminal = 136;  // major number
   const dev_t device = stat_of(pid).terminal;
   return major(device) == kPseudoterminal ? static_cast<int>(minor(device)) : -1;
-}
-
-std::string job_of(pid_t pid) {
-  constexpr std::size_t kMost = 1 << 20;  // of its environment, which may have any size
-  std::ifstream file(proc_path(pid, "environ"), std::ios::binary);
-  std::string text(kMost, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return job_in([&](std::string_view name) -> std::optional<std::string_view> {
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\0', begin), text.size());
-      const std::string_view entry(text.data() + begin, end - begin);
-      if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
-        return entry.substr(name.size() + 1);
-      }
-      begin = end + 1;
-    }
-    return std::nullopt;
-  });
 }
 
 bool is_halted(pid_t pid) {

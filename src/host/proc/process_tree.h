@@ -67,10 +67,6 @@ std::optional<uid_t> owner_of(pid_t pid);
 // Whether the process has a capability (CAP_NET_BIND_SERVICE and the like) in effect, and in ferryd's user namespace.
 bool has_capability(pid_t pid, unsigned capability);
 
-// The job that the process says it belongs to, by the environment that it was started with (base/job_name.h); empty:
-// none. Nobody else vouches for it: it may name any job.
-std::string job_of(pid_t pid);
-
 // Resident bytes.
 std::uint64_t resident_bytes(pid_t pid);
 std::uint64_t resident_bytes_of_tree(pid_t root);

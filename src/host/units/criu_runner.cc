@@ -18,6 +18,7 @@
 #include "agent/protocol.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
+#include "host/proc/environment.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/subprocess.h"
 
@@ -184,10 +185,7 @@ std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu
 
 void kill_scripts(pid_t criu) {
   for (const pid_t pid : process_tree(criu)) {
-    std::ifstream variables(fmt::format("/proc/{}/environ", pid));
-    for (std::string variable; std::getline(variables, variable, '\0');) {
-      if (variable.starts_with("CRTOOLS_SCRIPT_ACTION=")) ::kill(pid, SIGKILL);
-    }
+    if (Environment(pid).get("CRTOOLS_SCRIPT_ACTION")) ::kill(pid, SIGKILL);
   }
 }
 

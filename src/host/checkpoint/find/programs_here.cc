@@ -7,6 +7,7 @@
 
 #include "device/parcel.h"
 #include "host/control/control_server.h"
+#include "host/proc/environment.h"
 #include "host/proc/process_tree.h"
 #include "host/proc/tcp_table.h"
 #include "host/units/units.h"
