@@ -1,11 +1,17 @@
 #include "host/units/units.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/failure.h"
 #include "host/units/process/process_unit.h"
+#include "started.h"
 #include "temporary.h"
 
 namespace ferry::host {
@@ -13,6 +19,7 @@ namespace {
 
 using test::failure_of;
 using test::Folder;
+using test::Started;
 
 // A kind whose units have all left.
 class Boxes : public ProcessKind {
@@ -80,6 +87,29 @@ TEST_F(UnitsTest, SaySoToWhomItBelongedOnly) {
   EXPECT_EQ(refusal(0), kLeft);
   EXPECT_EQ(refusal(kOwner + 1), kNone);
   EXPECT_EQ(refusal(kOwner + 1, "box"), "there is no box 'db' on h1");
+}
+
+TEST_F(UnitsTest, FindProgramsThatUseNoRdma) {
+  // A name that nobody else has.
+  const std::string name = "f" + std::to_string(::getpid());
+  std::filesystem::copy_file("/bin/sleep", folder.path(name));
+  std::optional<Started> program(std::in_place, std::vector<std::string>(),
+                                 std::vector<std::string>{folder.path(name), "60"});
+  const Units units("h1", {&boxes, &processes}, *history);
+  for (const auto& text : {name, std::to_string(program->pid())}) {
+    const auto found = units.find(control, kOwner, text);
+    EXPECT_EQ(found.unit->root(), program->pid());
+    EXPECT_TRUE(found.processes.empty());
+    EXPECT_EQ(units.in_words(*found.unit),
+              "'" + name + "' (process " + std::to_string(program->pid()) + ")");
+  }
+  const Started other({}, {folder.path(name), "60"});
+  EXPECT_EQ(failure_of([&] { units.find(control, kOwner, name); }),
+            "'" + name + "' is ambiguous on h1; give one of: " +
+                std::to_string(std::min(program->pid(), other.pid())) + ", " +
+                std::to_string(std::max(program->pid(), other.pid())));
+  program.reset();
+  EXPECT_EQ(units.find(control, kOwner, name).unit->root(), other.pid());
 }
 
 }  // namespace

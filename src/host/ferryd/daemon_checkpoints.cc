@@ -76,7 +76,7 @@ store::Checkpoint open_checkpoint(const store::Store& store, const std::string& 
 
 std::vector<MoveGroup::Program> Daemon::programs_to_store(
     uid_t user, const std::vector<std::string>& programs) {
-  auto units = programs_to_move(user, programs, {});
+  auto units = find_units(user, programs, {});
   for (const auto& program : units) {
     if (!program.unit->is_checkpointed()) continue;
     throw Failure(

@@ -29,10 +29,14 @@ static void need_possible(const Unit& unit, std::size_t programs, const MoveOpti
   }
 }
 
-// The units that the user means: on this host, the user's own, and no program twice.
+// The units that the user means: on this host, the user's own, and no program twice. Throws Failure.
 std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
                                                    const std::vector<std::string>& programs,
                                                    const MoveOptions& options) {
+  await_recovery();
+  if (host_.stopping) throw Failure("this ferryd is ending");
+  need_other_hosts(host_);
+  if (programs.empty()) throw Failure("no program is named");
   std::vector<MoveGroup::Program> group;
   for (const auto& program : programs) {
     Units::Found found;
@@ -63,14 +67,14 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
 std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
                                                          const std::vector<std::string>& programs,
                                                          const MoveOptions& options) {
-  await_recovery();
-  if (host_.stopping) throw Failure("this ferryd is ending");
-  need_other_hosts(host_);
-  if (programs.empty()) throw Failure("no program is named");
   if (programs.size() > 1 && !options.extras.stdio.empty()) {
     throw Failure("--stdio is for the output of one program");
   }
-  return find_units(user, programs, options);
+  auto units = find_units(user, programs, options);
+  for (const auto& [move_id, unit, processes] : units) {
+    if (processes.empty()) throw Failure(unit->without_rdma(units_.in_words(*unit)));
+  }
+  return units;
 }
 
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,

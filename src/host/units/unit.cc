@@ -21,7 +21,10 @@ void Unit::need_mover(uid_t user) const {
 }
 
 std::string Unit::without_rdma(const std::string& what) const {
-  return not_ferry(what);
+  return fmt::format(
+      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
+      "PROGRAM",
+      what);
 }
 
 std::string has_moved(const std::string& program, const std::string& from, const std::string& to) {
@@ -31,13 +34,6 @@ std::string has_moved(const std::string& program, const std::string& from, const
 
 std::string is_moving(const std::string& program) {
   return fmt::format("'{}' is being moved already; wait until that has ended", printable(program));
-}
-
-std::string not_ferry(const std::string& what) {
-  return fmt::format(
-      "{} was not started with Ferry, or uses no RDMA device yet: start it with: ferry run -- "
-      "PROGRAM",
-      what);
 }
 
 std::vector<FerryProcess> ferry_processes(const ControlServer& control, pid_t root) {

@@ -195,9 +195,6 @@ class UnitKind {
   virtual void join_network_again([[maybe_unused]] pid_t root) {}
 };
 
-// Why something does not move that uses no RDMA device of Ferry's.
-std::string not_ferry(const std::string& what);
-
 // Throws Failure, one line, unless `user` is root or owns every process of the tree.
 void need_owner(uid_t user, const std::string& name, pid_t root);
 bool is_owner(uid_t user, pid_t root);

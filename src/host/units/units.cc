@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <ranges>
@@ -22,25 +23,19 @@ std::optional<pid_t> pid_in(const std::string& text) {
 
 }  // namespace
 
-Units::Found Units::found(const ControlServer& control, std::shared_ptr<Unit> unit,
-                          const std::string& what) const {
+Units::Found Units::found(const ControlServer& control, std::shared_ptr<Unit> unit) const {
   Found found{std::move(unit), {}};
   found.processes = ferry_processes(control, found.unit->root());
-  if (found.processes.empty()) {
-    // The record of whoever runs it may tell its end later.
-    if (!is_alive(found.unit->root())) throw Failure(fmt::format("{} has ended", what));
-    throw Failure(found.unit->without_rdma(what));
+  // The record of whoever runs it may tell its end later.
+  if (found.processes.empty() && !is_alive(found.unit->root())) {
+    throw Failure(fmt::format("{} has ended", in_words(*found.unit)));
   }
   return found;
 }
 
 Units::Found Units::of_process(const ControlServer& control, pid_t pid) const {
   for (auto* kind : kinds_) {
-    auto unit = kind->of_process(host_, pid);
-    if (!unit) continue;
-    const std::string what = name_of(pid) ? fmt::format("'{}'", unit->name())
-                                          : fmt::format("process {} ({})", pid, unit->name());
-    return found(control, std::move(unit), what);
+    if (auto unit = kind->of_process(host_, pid)) return found(control, std::move(unit));
   }
   throw Failure(fmt::format("there is no process {} on {}", pid, host_));
 }
@@ -71,29 +66,40 @@ void Units::need_not_left(uid_t user, const std::string& program) const {
 
 Units::Found Units::find(const ControlServer& control, uid_t user, const std::string& program,
                          const std::string& wanted) const {
-  const std::string quoted = fmt::format("'{}'", program);
   if (!wanted.empty()) {
     UnitKind& asked = kind(wanted);
     if (!asked.has(program) && asked.name_is_free(program)) need_not_left(user, program);
-    return found(control, asked.named(host_, program), quoted);
+    return found(control, asked.named(host_, program));
   }
   if (auto* of_name = kind_with(control, program)) {
-    return found(control, of_name->named(host_, program), quoted);
+    return found(control, of_name->named(host_, program));
   }
   // Containers in which nobody uses RDMA, or that do not run. podman, which is asked last, takes longest to answer.
   for (auto* kind : kinds_ | std::views::reverse) {
-    if (kind->has(program)) return found(control, kind->named(host_, program), quoted);
+    if (kind->has(program)) return found(control, kind->named(host_, program));
   }
   if (const auto pid = pid_in(program)) return of_process(control, *pid);
   std::map<pid_t, Found> units;  // by root
   std::string refusal;
-  for (const auto& process : control.processes()) {
-    if (program_name(process.pid) != program.substr(0, 15)) continue;
+  const auto look_at = [&](pid_t pid) {
     try {
-      Found unit = of_process(control, process.pid);
+      Found unit = of_process(control, pid);
       units.emplace(unit.unit->root(), std::move(unit));
     } catch (const Failure& failure) {
-      if (is_alive(process.pid)) refusal = failure.what();  // else it has just ended
+      if (is_alive(pid)) refusal = failure.what();  // else it has just ended
+    }
+  };
+  for (const auto& process : control.processes()) {
+    if (program_name(process.pid) != program.substr(0, 15)) continue;
+    look_at(process.pid);
+  }
+  // A program that uses no RDMA is meant when none of this name does, and none has left.
+  if (units.empty() && refusal.empty()) {
+    need_not_left(user, program);
+    const auto others = processes_named(program);
+    for (const pid_t pid : others) {
+      const auto is_parent = [&](pid_t other) { return other != pid && is_below(pid, other); };
+      if (std::none_of(others.begin(), others.end(), is_parent)) look_at(pid);
     }
   }
   if (units.size() == 1) return std::move(units.begin()->second);
@@ -108,13 +114,14 @@ Units::Found Units::find(const ControlServer& control, uid_t user, const std::st
         fmt::format("'{}' is ambiguous on {}; give one of: {}", program, host_, candidates));
   }
   if (!refusal.empty()) throw Failure(refusal);
-  need_not_left(user, program);
-  const auto others = processes_named(program);
-  if (!others.empty()) {
-    throw Failure(not_ferry(fmt::format("'{}' (process {})", program, others.front())));
-  }
   throw Failure(
       fmt::format("there is no program '{}' on {}; see: ferry ps, and podman ps", program, host_));
+}
+
+std::string Units::in_words(const Unit& unit) const {
+  const pid_t root = unit.root();
+  if (root == 0 || name_of(root)) return fmt::format("'{}'", unit.name());
+  return fmt::format("'{}' (process {})", unit.name(), root);
 }
 
 std::optional<UnitName> Units::name_of(pid_t pid) const {

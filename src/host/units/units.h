@@ -18,7 +18,7 @@ class Units {
  public:
   struct Found {
     std::shared_ptr<Unit> unit;
-    std::vector<FerryProcess> processes;  // at least one
+    std::vector<FerryProcess> processes;  // none: it uses no RDMA device of Ferry's
   };
 
   // `kinds`: in the order in which they are asked whether a process, or an instance, is theirs.
@@ -31,10 +31,13 @@ class Units {
   // `program`: the name of a container, a program's name, or a pid. The pid or name of a program in a
   // container means the container. `kind`: the unit's; empty: any. `user`: who asks, and is told of
   // the moves of her own programs only.
-  // Throws Failure when there is no such unit, or there are several, or it was not started with
-  // Ferry.
+  // Throws Failure when there is no such unit, or there are several.
   Found find(const ControlServer& control, uid_t user, const std::string& program,
              const std::string& kind = {}) const;
+  // The unit that a process belongs to. Throws Failure.
+  Found of_process(const ControlServer& control, pid_t pid) const;
+  // "'db'", or "'stress' (process 17)" of one that is no container.
+  std::string in_words(const Unit& unit) const;
   // The name of the unit that a process belongs to; nothing: that has no name.
   std::optional<UnitName> name_of(pid_t pid) const;
 
@@ -49,9 +52,7 @@ class Units {
   void join_network_again(pid_t root) const;
 
  private:
-  Found found(const ControlServer& control, std::shared_ptr<Unit> unit,
-              const std::string& what) const;
-  Found of_process(const ControlServer& control, pid_t pid) const;
+  Found found(const ControlServer& control, std::shared_ptr<Unit> unit) const;
   // The kind of the containers of this name in which processes use RDMA; null: there is none. Throws
   // Failure when two kinds have some.
   UnitKind* kind_with(const ControlServer& control, const std::string& name) const;

@@ -135,7 +135,10 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
     if (is_checkpointed()) NetworkRules::end(root_, NetworkRules::Effect::kSilence);
   }
   group_->take_up(*this);
-  criu_ = std::thread([this] { watch_by_pidfd(); });
+  criu_ = std::thread([this] {
+    if (processes_.empty() && start_time(root_) == started_) tell_here();
+    watch_by_pidfd();
+  });
 }
 
 Arrival::~Arrival() {
@@ -308,16 +311,19 @@ void Arrival::run_criu() {
     event.set_failed(error);
     push(std::move(event));
     tell_lost(error);
+  } else if (processes_.empty()) {
+    all_go_on(0);
   }
   watch_program();
 }
 
 // CRIU failed after the commit and left processes behind. Either they go on all the same, or they
-// never will: then they are killed, because watch_program() would wait for them in vain.
+// never will: then they are killed, because watch_program() would wait for them in vain. Processes
+// without RDMA are killed too: nobody knows whether they go on.
 void Arrival::end_remains() {
   std::unique_lock lock(mutex_);
   if (!is_checkpointed()) adopt_child(root_);
-  const bool goes_on = changed_.wait_for(lock, kRemainsLimit, [this] {
+  const bool goes_on = !processes_.empty() && changed_.wait_for(lock, kRemainsLimit, [this] {
     return std::all_of(processes_.begin(), processes_.end(),
                        [](const Process& process) { return process.back; });
   });
@@ -556,11 +562,10 @@ std::optional<ResumeSlots> Arrival::wake(pid_t inner_pid) {
 }
 
 void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
-  v1::WatchEvent event;
+  std::uint64_t rdma_ns = 0;
   {
     std::lock_guard lock(mutex_);
     bool all = true;
-    std::uint64_t rdma_ns = 0;
     for (auto& process : processes_) {
       if (process.inner_pid == inner_pid) {
         close_slots(process.contexts);
@@ -571,22 +576,23 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
       all = all && process.back;
       rdma_ns = std::max(rdma_ns, process.rdma_ns);
     }
-    if (resumed.error > 0) {
-      event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
-                                   program_, error_text(resumed.error)));
-    } else if (all) {
-      event.mutable_resumed()->set_rdma_ns(rdma_ns);
-    } else {
-      return;
-    }
+    if (resumed.error <= 0 && !all) return;
   }
+  if (resumed.error <= 0) return all_go_on(rdma_ns);
+  v1::WatchEvent event;
+  event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
+                               program_, error_text(resumed.error)));
   const std::string failed = event.failed();
   push(std::move(event));
-  if (failed.empty()) {
-    tell_here();
-  } else {
-    tell_lost(failed);
-  }
+  tell_lost(failed);
+}
+
+// `rdma_ns`: the longest that a process took to attach to its sockets and to resume its QPs.
+void Arrival::all_go_on(std::uint64_t rdma_ns) {
+  v1::WatchEvent event;
+  event.mutable_resumed()->set_rdma_ns(rdma_ns);
+  push(std::move(event));
+  tell_here();
 }
 
 void Arrival::registered(pid_t inner_pid) {

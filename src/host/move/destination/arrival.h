@@ -124,6 +124,7 @@ class Arrival : public UnderWay {
   ContextSlots bind_context(const ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
+  void all_go_on(std::uint64_t rdma_ns);
   std::string fill();
   std::vector<ProcessSlots> bind_all(const std::vector<ProcessSlots>& wanted);
   std::vector<ProcessSlots> restore_here(std::chrono::milliseconds limit, const Redirection& stdio);

@@ -38,7 +38,8 @@ class MoveGroup {
   struct Program {
     std::uint64_t move_id = 0;
     std::shared_ptr<const Unit> unit;
-    std::vector<FerryProcess> processes;
+    std::vector<FerryProcess>
+        processes;  // none: it uses no RDMA, and is stored with others that do
   };
 
   // `standstill`: the most that a program may be under CRIU before it is promised. `stopping`: this
