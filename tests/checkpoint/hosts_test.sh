@@ -259,45 +259,60 @@ group_job() {
   ok 'jobs that are named, or found by their connections, go on from their checkpoints'
 }
 
-## a job: four ranks of MPI, each with its proxy in a container of its own; the launcher is in that of rank 0
+## a job: four ranks of MPI, each with its proxy in a container of its own, as the launcher, which uses no RDMA
 
 rank_container() { # HOST NAME CMD...
   "$lab" run "$1" "$2" -d -- env -C /tmp "${@:3}"
 }
 is_told() { on h1 test -e "$told/$1"; }
-rounds() { "$lab" logs rank0 2>/dev/null | grep -c '^round ' || true; }
+rounds() { "$lab" logs launcher 2>/dev/null | grep -c '^round ' || true; }
 have_done() { (($(rounds) >= $1)); }
 await_rounds() { await "$1 rounds more of the ranks" have_done $(($(rounds) + $1)); }
 
-have_verdict() { "$lab" logs rank0 | grep -E '^mpi_check: .* no errors'; }
-
 group_mpich() {
-  local told=/tmp/told rank host
+  local told=/srv/$group-told rank host
   store=/srv/$group
   on h1 mkdir -m 700 "$store" "$told"
-  rank_container h1 rank0 env FOLDER="$told" OWN=rank0 mpiexec.hydra -launcher rsh -launcher-exec "$here/told_agent" \
-    -iface eth0 -hosts rank0:1,rank1:1,rank2:1,rank3:1 -genv LD_PRELOAD "$library" -genv FERRY_NETDEV rdma0 \
+  rank_container h1 launcher env FOLDER="$told" "$ferry" run --netdev rdma0 --job lu -- \
+    mpiexec.hydra -launcher rsh -launcher-exec "$here/told_agent" \
+    -iface eth0 -hosts rank0:1,rank1:1,rank2:1,rank3:1 \
     "${mpich_rdma[@]}" -genv UCX_TLS rc_verbs,ud_verbs,self -n 4 "$FERRY_BIN/mpi_check_mpich" 600
-  for rank in rank1:h1 rank2:h2 rank3:h2; do
+  for rank in rank0:h1 rank1:h1 rank2:h2 rank3:h2; do
     host=${rank#*:} rank=${rank%:*}
     await "the launcher wants $rank" is_told "$rank"
     rank_container "$host" "$rank" sh -c "$(on h1 cat "$told/$rank")"
   done
   await_rounds 2
-  checkpoint_of h1 rank0 rank1 rank2@h2 rank3@h2
+  fails "'launcher' was not started with Ferry, or uses no RDMA device yet" on h1 "$ferry" move launcher --to h3
+  fails "'rank0' has a TCP connection from .*, which is not in the checkpoint" \
+    on h1 "$ferry" checkpoint rank0 rank1 rank2@h2 rank3@h2 --to "$store"
+  # Those that are found: the ranks by their job, and the launcher with them.
+  checkpoint_of h2 --job lu
+  for rank in launcher rank0 rank1; do
+    says "$work/out" "[ ,]${rank}[ ,].*on h1" || fail "no $rank: $(<"$work/out")"
+  done
   await_rounds 2
   # Both hosts are lost.
-  for rank in rank0:h1 rank1:h1 rank2:h2 rank3:h2; do kill_container "${rank#*:}" "${rank%:*}"; done
+  for rank in launcher:h1 rank0:h1 rank1:h1 rank2:h2 rank3:h2; do kill_container "${rank#*:}" "${rank%:*}"; done
   restart_from h3 --map h1=h3 --map h2=h4
   await_rounds 2
-  # Other numbers of ranks for each host.
-  checkpoint_of h4 rank0@h3 rank1@h3 rank2 rank3 --stop
-  for rank in rank0:h3 rank1:h3 rank2:h4 rank3:h4; do gone "${rank#*:}" "${rank%:*}"; done
+  fails "'launcher' still runs on h3, as process [0-9]+: end it" on h1 "$ferry" restart "$store" --on h1,h2
+  # The next ferryd knows the launcher as well.
+  restart_ferryd h3
+  await 'the ranks are known to the ferryd of h3' goes_on h3 rank0
+  # Other numbers of ranks for each host; all are connected with the launcher by TCP.
+  checkpoint_of h4 --connected-to launcher@h3 --stop
+  for rank in launcher:h3 rank0:h3 rank1:h3 rank2:h4 rank3:h4; do gone "${rank#*:}" "${rank%:*}"; done
   restart_from h1 --map h3=h2 --map h4=h2
   await_rounds 2
   kill -USR1 "$(on h2 "$ferry" ps --json | jq '.programs[] | select(.container == "rank0") | .pid')"
-  await 'the ranks say what they have checked' have_verdict
-  ok 'four ranks of MPICH on two hosts go on from their checkpoints, on two others and on one'
+  for rank in rank0 rank1 rank2 rank3; do
+    "$lab" wait "$rank" --timeout 60 >/dev/null || fail "$rank ended with $?"
+    on h2 touch "$told/$rank.over"
+  done
+  "$lab" wait launcher --timeout 60 >"$work/report" || fail "the launcher ended with $?: $(tail -n 10 "$work/report")"
+  grep -E '^mpi_check: .* no errors' "$work/report" || fail 'the ranks do not say what they have checked'
+  ok 'four ranks of MPICH and their launcher on two hosts go on from their checkpoints, on two others and on one'
 }
 
 shares=yes

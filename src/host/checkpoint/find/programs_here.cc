@@ -1,10 +1,16 @@
 #include "host/checkpoint/find/programs_here.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <map>
+#include <set>
 
+#include "base/failure.h"
+#include "base/job_name.h"
 #include "device/parcel.h"
 #include "host/control/control_server.h"
 #include "host/proc/environment.h"
@@ -21,7 +27,7 @@ constexpr std::chrono::seconds kStatusOfAll{2};
 // A program that is asked for, or may be.
 struct Candidate {
   Units::Found found;
-  pid_t process = 0;  // the first one that is asked for; 0: none
+  pid_t process = 0;  // the first of it that is asked for; 0: none
 };
 
 bool is_below_number(pid_t pid, const std::string& text) {
@@ -43,12 +49,14 @@ class Search {
 
   std::vector<FoundProgram> run() {
     for (const auto& process : control_.processes()) look_at(process.pid);
-    std::vector<FoundProgram> programs;
+    look_at_others();
     for (auto& [root, candidate] : candidates_) {
-      if (candidate.process == 0 && has_tcp(*candidate.found.unit)) {
-        candidate.process = candidate.found.processes.front().pid;
-      }
-      if (candidate.process != 0) programs.push_back(described(candidate));
+      if (candidate.process == 0 && has_tcp(*candidate.found.unit)) candidate.process = root;
+    }
+    std::erase_if(candidates_, [](const auto& entry) { return entry.second.process == 0; });
+    std::vector<FoundProgram> programs;
+    for (const auto& [root, candidate] : candidates_) {
+      if (units_.name_of(root) || !is_below_another(root)) programs.push_back(described(candidate));
     }
     return programs;
   }
@@ -57,23 +65,67 @@ class Search {
   void look_at(pid_t pid) {
     const bool is_wanted = is_of_job(pid) || is_named(pid) || has_qp(pid);
     if (!is_wanted && !asks_for_tcp_) return;
-    Candidate* candidate = candidate_of(pid, is_wanted);
-    if (is_wanted && candidate != nullptr && candidate->process == 0) candidate->process = pid;
-  }
-
-  // Null: it has ended, or is none and need not be one.
-  Candidate* candidate_of(pid_t pid, bool is_wanted) {
-    for (auto& [root, candidate] : candidates_) {
-      if (is_below(pid, root)) return &candidate;
-    }
     try {
-      Units::Found found = units_.find(control_, 0, std::to_string(pid));
-      const pid_t root = found.unit->root();
-      return &candidates_.emplace(root, Candidate{std::move(found)}).first->second;
+      note(candidate_of(pid), is_wanted ? pid : 0);
     } catch (const Failure&) {
       if (is_wanted && is_alive(pid)) throw;
-      return nullptr;
     }
+  }
+
+  // Processes that use no RDMA: what `ferry run --job` has started, the program that is named if none that uses RDMA
+  // has that name, and those of the containers. A batch system's shell, which has the job's id too, is none of these.
+  void look_at_others() {
+    const bool is_name_open =
+        !question_.program.empty() &&
+        std::none_of(candidates_.begin(), candidates_.end(),
+                     [](const auto& entry) { return entry.second.process != 0; });
+    if (question_.job.empty() && !is_name_open && !asks_for_tcp_) return;
+    const std::uint64_t network = namespace_inode(::getpid(), "net");
+    std::set<std::uint64_t> done{0, network};  // networks
+    for (const pid_t pid : all_processes()) {
+      const bool is_wanted = is_started_for_job(pid) || (is_name_open && is_named(pid));
+      if (!is_wanted && (!asks_for_tcp_ || done.contains(namespace_inode(pid, "net")))) continue;
+      try {
+        Candidate& candidate = candidate_of(pid);
+        const Unit& unit = *candidate.found.unit;
+        if (!unit.netns().empty()) done.insert(namespace_inode(pid, "net"));
+        if (is_of_this_host(unit)) note(candidate, is_wanted ? pid : 0);
+      } catch (const Failure&) {
+        // It has ended, or a runtime runs it that is not known: then its connections name it, if it has some.
+      }
+    }
+  }
+
+  // `process`: of the candidate, asked for; 0: none.
+  static void note(Candidate& candidate, pid_t process) {
+    if (candidate.process == 0) candidate.process = process;
+  }
+
+  Candidate& candidate_of(pid_t pid) {
+    for (auto& [root, candidate] : candidates_) {
+      if (is_below(pid, root)) return candidate;
+    }
+    Units::Found found = units_.of_process(control_, pid);
+    const pid_t root = found.unit->root();
+    return candidates_.emplace(root, Candidate{std::move(found)}).first->second;
+  }
+
+  // Not so of a process without a container that shares its process ids with this host, and is another one's.
+  bool is_of_this_host(const Unit& unit) const {
+    return units_.name_of(unit.root()) ||
+           namespace_inode(unit.root(), "mnt") == namespace_inode(::getpid(), "mnt");
+  }
+
+  // Whether it is below another one that is asked for: ranks without containers are below their mpiexec.
+  bool is_below_another(pid_t root) const {
+    return std::any_of(candidates_.begin(), candidates_.end(), [&](const auto& other) {
+      return other.first != root && is_below(root, other.first);
+    });
+  }
+
+  bool is_started_for_job(pid_t pid) const {
+    return !question_.job.empty() && Environment(pid).get(kJobVariable) == question_.job &&
+           (!question_.user || user_of(pid) == question_.user);
   }
 
   bool is_of_job(pid_t pid) const {
