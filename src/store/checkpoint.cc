@@ -90,6 +90,29 @@ void Checkpoint::read_image(std::size_t program, const TakesPiece& take) const {
   store::read_image(folder_, path_, manifest_.programs.at(program), take);
 }
 
+void Checkpoint::read_file(
+    std::size_t program, std::size_t file,
+    const std::function<void(std::span<const std::byte> piece)>& take) const {
+  const Program& whole = manifest_.programs.at(program);
+  const auto shards = shards_of(whole, file);
+  if (!shards) {
+    throw Failure(fmt::format("{} of '{}' has no shards of its own", whole.files.at(file).name,
+                              printable(whole.name)));
+  }
+  Program part;
+  part.files.push_back(whole.files[file]);
+  const auto first = whole.shards.begin();
+  part.shards.assign(first + static_cast<std::ptrdiff_t>(shards->first),
+                     first + static_cast<std::ptrdiff_t>(shards->second));
+  store::read_image(folder_, path_, part,
+                    [&](std::size_t, std::span<const std::byte> piece) { take(piece); });
+}
+
+bool Checkpoint::link_shard(const Shard& shard, const UniqueFd& folder,
+                            const std::string& name) const {
+  return ::linkat(folder_.get(), shard.file.c_str(), folder.get(), name.c_str(), 0) == 0;
+}
+
 void Checkpoint::verify() const {
   std::set<std::string> known{kManifest};
   for (std::size_t i = 0; i < manifest_.programs.size(); ++i) {

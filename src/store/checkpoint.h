@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,11 @@ class Checkpoint {
   void note_restart(const std::vector<std::string>& hosts) const;
   // As the function of the same name.
   void read_image(std::size_t program, const TakesPiece& take) const;
+  // One file of an image, which has shards of its own. Throws Failure.
+  void read_file(std::size_t program, std::size_t file,
+                 const std::function<void(std::span<const std::byte> piece)>& take) const;
+  // Gives a shard of this checkpoint one more name, in another folder of its file system. False: that cannot be.
+  bool link_shard(const Shard& shard, const UniqueFd& folder, const std::string& name) const;
   // Reads every byte. Throws Failure, which names the first file that is not as it was written.
   void verify() const;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 
@@ -22,6 +23,17 @@ std::string Digest::text() {
   unsigned length = 0;
   ::EVP_DigestFinal_ex(sum_.get(), bytes.data(), &length);
   return fmt::format("{:02x}", fmt::join(std::span(bytes).first(length), ""));
+}
+
+ShortDigest short_digest_of(std::span<const std::byte> bytes) {
+  std::array<std::byte, 32> whole{};
+  if (::EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(whole.data()),
+                   nullptr, ::EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();
+  }
+  ShortDigest digest;
+  std::copy_n(whole.begin(), digest.size(), digest.begin());
+  return digest;
 }
 
 std::string digest_of(std::string_view text) {

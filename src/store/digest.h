@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -22,5 +23,9 @@ class Digest {
 };
 
 std::string digest_of(std::string_view text);
+
+// The first 128 bits of SHA-256.
+using ShortDigest = std::array<std::byte, 16>;
+ShortDigest short_digest_of(std::span<const std::byte> bytes);
 
 }  // namespace ferry::store

@@ -1,6 +1,8 @@
 #include "store/image_writer.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "store/checkpoint.h"
 #include "store/files.h"
 
 namespace ferry::store {
@@ -52,17 +55,49 @@ void ImageWriter::write(std::span<const std::byte> content) {
   }
 }
 
-void ImageWriter::end(Program* program) {
+void ImageWriter::begin_shards() {
   if (file_) end_shard();
+}
+
+bool ImageWriter::link_file(const std::string& name, const Checkpoint& from, std::size_t program,
+                            std::size_t file) {
+  const Program& there = from.manifest().programs.at(program);
+  const auto shards = shards_of(there, file);
+  if (!shards) return false;
+  begin_shards();
+  const std::size_t known = shards_.size();
+  for (std::size_t i = shards->first; i < shards->second; ++i) {
+    const std::string linked = name_of_next();
+    if (!from.link_shard(there.shards[i], folder_, linked)) {
+      for (; shards_.size() > known; shards_.pop_back()) {
+        ::unlinkat(folder_.get(), shards_.back().file.c_str(), 0);
+      }
+      return false;
+    }
+    shards_.push_back(there.shards[i]);
+    shards_.back().file = linked;
+    if (shards_.back().from.empty()) shards_.back().from = from.manifest().id;
+  }
+  begin_file(name, there.files[file].mode);
+  files_.back().bytes = there.files[file].bytes;
+  return true;
+}
+
+void ImageWriter::end(Program* program) {
+  begin_shards();
   program->files = std::move(files_);
   program->shards = std::move(shards_);
 }
 
+std::string ImageWriter::name_of_next() const {
+  return fmt::format("{}-{:06}.zst", prefix_, shards_.size());
+}
+
 void ImageWriter::begin_shard() {
-  const std::string name = fmt::format("{}-{:06}.zst", prefix_, shards_.size());
+  const std::string name = name_of_next();
   file_ = make_file(folder_, path_ + "/" + name, name);
   digest_ = std::make_unique<Digest>();
-  shards_.push_back({name, 0, 0, {}});
+  shards_.push_back({name, 0, 0, {}, {}});
 }
 
 void ImageWriter::compress(std::span<const std::byte> content, bool is_end) {

@@ -15,6 +15,8 @@ struct ZSTD_CCtx_s;
 
 namespace ferry::store {
 
+class Checkpoint;
+
 // Writes the image of a program into shards, as it comes: nothing is kept in memory but a buffer. One thread; the
 // images of several programs may be written at the same time.
 class ImageWriter {
@@ -28,10 +30,17 @@ class ImageWriter {
   // Throw Failure. After that the checkpoint cannot be completed.
   void begin_file(const std::string& name, mode_t mode);
   void write(std::span<const std::byte> content);  // of the file that was begun last
+  // What follows is in other shards than what was written so far.
+  void begin_shards();
+  // Adds a file of the image of a program in another checkpoint of this store, without a copy: its shards get one more
+  // name each. False: the file has no shards of its own, or they cannot be linked; then nothing is added.
+  bool link_file(const std::string& name, const Checkpoint& from, std::size_t program,
+                 std::size_t file);
   // All is there, and durable but for the folder: notes the files and shards of the image in *program.
   void end(Program* program);
 
  private:
+  std::string name_of_next() const;
   void begin_shard();
   void compress(std::span<const std::byte> content, bool is_end);
   void end_shard();

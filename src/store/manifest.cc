@@ -71,8 +71,12 @@ Program program_of(const json& value, std::set<std::string>* names_of_shards) {
   for (const auto& shard : value.at("shards")) {
     program.shards.push_back({shard.at("file").get<std::string>(), number(shard.at("stored_bytes")),
                               number(shard.at("content_bytes")),
-                              shard.at("sha256").get<std::string>()});
+                              shard.at("sha256").get<std::string>(),
+                              shard.value("from", std::string())});
     const std::string& name = program.shards.back().file;
+    if (const auto& from = program.shards.back().from; !from.empty() && !is_id(from)) {
+      throw Failure("a shard is of no checkpoint");
+    }
     if (!is_plain_name(name) || name == kManifest || !names_of_shards->insert(name).second) {
       throw Failure("a shard has no name that can be");
     }
@@ -109,6 +113,7 @@ json to_json(const Program& program) {
                       {"stored_bytes", shard.stored},
                       {"content_bytes", shard.content},
                       {"sha256", shard.sha256}});
+    if (!shard.from.empty()) shards.back()["from"] = shard.from;
   }
   return {{"name", program.name},
           {"host", program.host},
@@ -132,6 +137,28 @@ std::uint64_t Manifest::stored() const {
   std::uint64_t sum = 0;
   for (const auto& program : programs) sum += sum_of(program.shards, &Shard::stored);
   return sum;
+}
+
+std::uint64_t Manifest::written() const {
+  std::uint64_t sum = 0;
+  for (const auto& program : programs) {
+    for (const auto& shard : program.shards) sum += shard.from.empty() ? shard.stored : 0;
+  }
+  return sum;
+}
+
+std::optional<std::pair<std::size_t, std::size_t>> shards_of(const Program& program,
+                                                             std::size_t file) {
+  std::uint64_t begin = 0, at = 0;
+  for (std::size_t i = 0; i < file; ++i) begin += program.files.at(i).bytes;
+  const std::uint64_t end = begin + program.files.at(file).bytes;
+  std::size_t first = 0;
+  for (; first < program.shards.size() && at < begin; ++first) at += program.shards[first].content;
+  if (at != begin) return std::nullopt;
+  std::size_t last = first;
+  for (; last < program.shards.size() && at < end; ++last) at += program.shards[last].content;
+  if (at != end) return std::nullopt;
+  return std::pair(first, last);
 }
 
 std::string to_text(const Manifest& manifest) {

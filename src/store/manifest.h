@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // What a checkpoint consists of: the file manifest.json of its folder, the last that is written (docs/checkpoint.md).
@@ -22,6 +24,7 @@ struct Shard {
   std::uint64_t stored = 0;   // bytes of the file
   std::uint64_t content = 0;  // bytes that it decompresses to
   std::string sha256;         // of the file
+  std::string from;           // id of the checkpoint that has written it; empty: this one
 
   bool operator==(const Shard&) const = default;
 };
@@ -58,7 +61,13 @@ struct Manifest {
 
   std::uint64_t content() const;  // bytes of all images
   std::uint64_t stored() const;   // bytes of all shards
+  std::uint64_t written() const;  // bytes of those that this checkpoint has written
 };
+
+// The shards that have a file of the image and nothing else, as [first, behind the last); nothing: a shard has other
+// content too.
+std::optional<std::pair<std::size_t, std::size_t>> shards_of(const Program& program,
+                                                             std::size_t file);
 
 // With a digest of itself. Throws Failure for names that are not UTF-8.
 std::string to_text(const Manifest& manifest);

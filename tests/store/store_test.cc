@@ -70,6 +70,77 @@ TEST(Store, FilesEndAnywhereInShards) {
   }
 }
 
+// A checkpoint that has files of another one does without that one.
+TEST(Store, FilesOfAnotherCheckpointAreNotWrittenAgain) {
+  const Folder folder;
+  const std::string large = noise(10'000, 1), small = noise(500, 2);
+  {
+    NewCheckpoint fresh(folder.path(), kId);
+    NewImages images(folder.path(), kId, 0, 4096);
+    ImageWriter& writer = images.add();
+    for (const auto& [name, content] : Files{{"large", large}, {"small", small}, {"more", "m"}}) {
+      writer.begin_file(name, 0640);
+      writer.write(test::bytes_of(content));
+      if (name == "large") writer.begin_shards();
+    }
+    Program program = test::program("p");
+    writer.end(&program);
+    fresh.complete("1", {program});
+  }
+  std::uint64_t written = 0;
+  {
+    const Checkpoint former = Store(folder.path()).open(kId);
+    written = former.manifest().written();
+    NewCheckpoint fresh(folder.path(), kOther);
+    NewImages images(folder.path(), kOther, 0, 4096);
+    ImageWriter& writer = images.add();
+    EXPECT_FALSE(writer.link_file("s", former, 0, 1)) << "it shares a shard";
+    writer.begin_file("before", 0600);
+    writer.write(test::bytes_of("b"));
+    EXPECT_TRUE(writer.link_file("l", former, 0, 0));
+    writer.begin_file("behind", 0600);
+    writer.write(test::bytes_of("a"));
+    Program program = test::program("p");
+    writer.end(&program);
+    EXPECT_EQ(program.shards.size(), 5u);
+    fresh.complete("1", {program});
+  }
+  Store(folder.path()).remove(kId);
+  const Checkpoint checkpoint = Store(folder.path()).open(kOther);
+  checkpoint.verify();
+  EXPECT_EQ(read(checkpoint, 0), (Files{{"before", "b"}, {"l", large}, {"behind", "a"}}));
+  EXPECT_EQ(checkpoint.manifest().programs[0].files[1].mode, 0640u);
+  EXPECT_LT(checkpoint.manifest().written(), 100u);
+  EXPECT_GT(checkpoint.manifest().stored(), written - 600);
+  std::string one;
+  checkpoint.read_file(0, 1, [&](std::span<const std::byte> piece) {
+    one.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  EXPECT_EQ(one, large);
+  for (const auto& shard : checkpoint.manifest().programs[0].shards) {
+    EXPECT_TRUE(shard.from.empty() || shard.from == kId) << shard.from;
+  }
+}
+
+// The shards that were linked before one could not be are taken back.
+TEST(Store, WhatCannotBeLinkedIsNotAdded) {
+  const Folder folder;
+  make(folder.path(), kId, {{{"a", noise(10'000, 1)}}}, 4096);
+  const Checkpoint former = Store(folder.path()).open(kId);
+  std::filesystem::remove(folder.path(std::string(kId) + "/0000-000002.zst"));
+  NewCheckpoint fresh(folder.path(), kOther);
+  NewImages images(folder.path(), kOther, 0, 4096);
+  ImageWriter& writer = images.add();
+  EXPECT_FALSE(writer.link_file("a", former, 0, 0));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path(std::string(kOther) + ".partial")));
+  writer.begin_file("b", 0600);
+  writer.write(test::bytes_of("b"));
+  Program program = test::program("p");
+  writer.end(&program);
+  fresh.complete("1", {program});
+  EXPECT_EQ(read(Store(folder.path()).open(kOther), 0), (Files{{"b", "b"}}));
+}
+
 TEST(Store, NobodyElseMayRead) {
   const Folder folder;
   const mode_t mask = ::umask(0);
