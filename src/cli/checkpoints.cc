@@ -63,6 +63,7 @@ ordered_json json_of(const Store::Entry& entry) {
           {"problem", entry.problem},
           {"image_bytes", manifest.content()},
           {"stored_bytes", manifest.stored()},
+          {"written_bytes", manifest.written()},
           {"programs", std::move(programs)}};
 }
 

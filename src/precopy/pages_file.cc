@@ -21,17 +21,19 @@ struct Range {
 
 }  // namespace
 
-std::string pages_file(std::int32_t process) {
-  return std::string(kPrefix) + std::to_string(process);
+std::string pages_file(const Layer& layer) {
+  return std::string(kPrefix) + std::to_string(layer.process) + '-' + std::to_string(layer.number);
 }
 
-std::optional<std::int32_t> process_of_pages_file(const std::string& name) {
+std::optional<Layer> layer_of_pages_file(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const char* last = name.data() + name.size();
-  std::int32_t process = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, process);
-  if (error != std::errc() || end != last || process <= 0) return std::nullopt;
-  return process;
+  Layer layer;
+  const auto [dash, error] = std::from_chars(name.data() + kPrefix.size(), last, layer.process);
+  if (error != std::errc() || dash == last || *dash != '-') return std::nullopt;
+  std::from_chars(dash + 1, last, layer.number);
+  if (layer.process <= 0 || name != pages_file(layer)) return std::nullopt;
+  return layer;
 }
 
 void write_pages(const PageStore& store, std::int32_t process, const PageRanges& pages,
@@ -57,7 +59,7 @@ bool PagesReader::read_head() {
   std::memcpy(&head, buffer_.data() + used_, sizeof head);
   used_ += sizeof head;
   if (head.magic != kPagesMagic || head.version != kPagesVersion) {
-    throw std::runtime_error(pages_file(process_) + " is no file of pages that this Ferry reads");
+    throw std::runtime_error(pages_file(layer_) + " is no file of pages that this Ferry reads");
   }
   ranges_to_come_ = head.ranges;
   has_head_ = true;
@@ -71,7 +73,7 @@ bool PagesReader::read_range() {
   used_ += sizeof range;
   if (range.start < last_ || range.start >= range.end || range.end > kAddressEnd ||
       range.start % kPage != 0 || range.end % kPage != 0) {
-    throw std::runtime_error(pages_file(process_) + " has a malformed range of pages");
+    throw std::runtime_error(pages_file(layer_) + " has a malformed range of pages");
   }
   pages_.add(range.start, range.end);
   last_ = range.end;
@@ -90,10 +92,28 @@ bool PagesReader::send_frame() {
     if (frame.bytes() == wanted) break;
     frame.add(start, std::min(end, start + (wanted - frame.bytes())));
   }
-  to_.send_pages(process_, frame, std::span(buffer_).subspan(used_, wanted));
+  send(frame, std::span(buffer_).subspan(used_, wanted));
   used_ += wanted;
   pages_.remove(frame);
   return true;
+}
+
+// `content`: of all pages of the frame.
+void PagesReader::send(const PageRanges& frame, std::span<const std::byte> content) {
+  const PageRanges pages = frame.within(wanted_);
+  if (pages.empty()) return;
+  wanted_.remove(pages);
+  if (pages == frame) return to_.send_pages(layer_.process, pages, content);
+  std::vector<std::byte> some;
+  some.reserve(pages.bytes());
+  auto range = frame.begin();
+  std::uint64_t offset = 0;  // of the range in `content`
+  for (const auto& [start, end] : pages) {
+    for (; range->second <= start; ++range) offset += range->second - range->first;
+    const auto piece = content.subspan(offset + start - range->first, end - start);
+    some.insert(some.end(), piece.begin(), piece.end());
+  }
+  to_.send_pages(layer_.process, pages, some);
 }
 
 void PagesReader::add(std::span<const std::byte> piece) {
@@ -103,13 +123,16 @@ void PagesReader::add(std::span<const std::byte> piece) {
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(used_));
   used_ = 0;
   if (has_head_ && ranges_to_come_ == 0 && pages_.empty() && !buffer_.empty()) {
-    throw std::runtime_error(pages_file(process_) + " has more than its pages");
+    throw std::runtime_error(pages_file(layer_) + " has more than its pages");
   }
 }
 
 void PagesReader::end() const {
   if (!has_head_ || ranges_to_come_ > 0 || !pages_.empty()) {
-    throw std::runtime_error(pages_file(process_) + " ends too early");
+    throw std::runtime_error(pages_file(layer_) + " ends too early");
+  }
+  if (!wanted_.empty()) {
+    throw std::runtime_error(pages_file(layer_) + " lacks pages that should be in it");
   }
 }
 

@@ -1,40 +1,50 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "precopy/page_sink.h"
 #include "precopy/page_store.h"
 
-// The pages of a process that CRIU has left out of its image, as a file beside those of the image:
+// Pages of a process that CRIU has left out of its image, as a file beside those of the image. There may be several of
+// a process, its layers: pages_index.h says which page is in which.
 //
-//   ferry-pages-PID = magic:32 version:32 ranges:64 { start:64 end:64 } content    little-endian; ranges: sorted, and
-//                     disjoint; content: the pages of all ranges, one after the other
+//   ferry-pages-PID-LAYER = magic:32 version:32 ranges:64 { start:64 end:64 } content    little-endian; ranges: sorted,
+//                           and disjoint; content: the pages of all ranges, one after the other
 namespace ferry::precopy {
 
 inline constexpr std::uint32_t kPagesMagic = 0x47415046;  // "FPAG"
 inline constexpr std::uint32_t kPagesVersion = 1;
 
-// The name of the file. `process`: its pid in its own pid namespace.
-std::string pages_file(std::int32_t process);
+struct Layer {
+  std::int32_t process = 0;  // its pid in its own pid namespace
+  std::uint32_t number = 0;
+
+  auto operator<=>(const Layer&) const = default;
+};
+// The name of the file.
+std::string pages_file(const Layer& layer);
 // Nothing: the file of this name is another one.
-std::optional<std::int32_t> process_of_pages_file(const std::string& name);
+std::optional<Layer> layer_of_pages_file(const std::string& name);
 
 // Gives the file with these pages, all of which are in the store, to `write`, piece by piece.
 void write_pages(const PageStore& store, std::int32_t process, const PageRanges& pages,
                  const std::function<void(std::span<const std::byte>)>& write);
 
-// Takes such a file piece by piece, and hands the pages on.
+// Takes such a file piece by piece, and hands those of its pages on that are wanted.
 class PagesReader {
  public:
-  PagesReader(std::int32_t process, PageSink& to) : process_(process), to_(to) {}
+  PagesReader(const Layer& layer, PageRanges wanted, PageSink& to)
+      : layer_(layer), wanted_(std::move(wanted)), to_(to) {}
 
-  // Throw std::runtime_error: it is no such file. add() throws what the sink throws as well.
+  // Throw std::runtime_error: it is no such file, or lacks pages. add() throws what the sink throws as well.
   void add(std::span<const std::byte> piece);
   void end() const;  // no piece follows
 
@@ -42,8 +52,10 @@ class PagesReader {
   bool read_head();
   bool read_range();
   bool send_frame();
+  void send(const PageRanges& frame, std::span<const std::byte> content);
 
-  const std::int32_t process_;
+  const Layer layer_;
+  PageRanges wanted_;  // and not handed on yet
   PageSink& to_;
   std::vector<std::byte> buffer_;
   std::size_t used_ = 0;  // of the buffer

@@ -2,7 +2,8 @@
 # Takes checkpoints of two programs of one host that are connected with each other, and starts them again, there and on
 # another host. Needs root.
 #
-#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead (default: all)
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again
+#                                    (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -252,6 +253,38 @@ group_ahead() {
   ok 'memory that was copied ahead comes back as it was at the stop'
 }
 
+# A later checkpoint writes what has changed since the last one, and needs no other one.
+group_again() {
+  local first second id
+  job g 3000 --memory 96 --rewrite 1
+  checkpoint g --json
+  first=$(jq .stored_bytes "$work/out") id=$(jq -r .id "$work/out")
+  await 'the job goes on' sends
+  checkpoint g --json
+  second=$(jq .stored_bytes "$work/out")
+  ((second * 5 <= first)) || fail "the first checkpoint has written $first bytes, and the next one $second"
+  on h1 "$ferry" checkpoints /tmp/store rm "$id" || fail 'the first one cannot be deleted'
+  on h1 "$ferry" checkpoints /tmp/store verify >/dev/null || fail 'the second one needs the first one'
+  await 'the job goes on' sends
+  checkpoint g --keep 1
+  end_job g
+  restart
+  await 'the job goes on from its checkpoint' sends
+  # A damaged one in the way is of no use.
+  id=$(latest)
+  on h1 jq -er '.checkpoint.programs[].shards[].from // empty' "/tmp/store/$id/manifest.json" >/dev/null ||
+    fail 'it has no files of the first one'
+  on h1 find "/tmp/store/$id" -name '*.zst' -exec truncate -s -1 {} +
+  checkpoint g --json
+  (($(jq .stored_bytes "$work/out") * 2 > first)) || fail "what is damaged was used: $(<"$work/out")"
+  checkpoint g --stop --json
+  (($(jq .stored_bytes "$work/out") * 5 <= first)) || fail "all was written again: $(<"$work/out")"
+  restart
+  ends g
+  on h1 jq -e '.pages_corrupted == 0' /tmp/g.client >/dev/null || fail "$(on h1 cat /tmp/g.client)"
+  ok 'checkpoints after the first one write what has changed'
+}
+
 use_lab ckpt 2 jq
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again; fi
 for group in "$@"; do "group_$group"; done

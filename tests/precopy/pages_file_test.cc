@@ -31,10 +31,11 @@ std::vector<std::byte> file_of(const PageStore& store, std::int32_t process) {
   return file;
 }
 
-// Reads a file in pieces of this size into the store.
-void read(std::span<const std::byte> file, std::size_t piece, PageStore& store) {
+// Reads pages of a file, which comes in pieces of this size, into the store.
+void read(std::span<const std::byte> file, std::size_t piece, PageStore& store,
+          const PageRanges& wanted) {
   PageKeeper keeper(store);
-  PagesReader reader(7, keeper);
+  PagesReader reader({7, 0}, wanted, keeper);
   for (; !file.empty(); file = file.subspan(std::min(piece, file.size()))) {
     reader.add(file.first(std::min(piece, file.size())));
   }
@@ -51,7 +52,7 @@ void read(const Words& words, std::size_t pages) {
   std::vector<std::byte> file(sizeof words + pages * kPage);
   std::memcpy(file.data(), &words, sizeof words);
   PageStore store(kLimit);
-  read(file, file.size(), store);
+  read(file, file.size(), store, {});
 }
 
 TEST(PagesFile, ComesBackInPiecesOfAnySize) {
@@ -64,19 +65,42 @@ TEST(PagesFile, ComesBackInPiecesOfAnySize) {
   for (const std::size_t piece :
        {std::size_t{5}, std::size_t{4096}, std::size_t{131072}, file.size()}) {
     PageStore there(kLimit);
-    read(file, piece, there);
+    read(file, piece, there, store.pages().at(7));
     EXPECT_EQ(there.pages().at(7), store.pages().at(7)) << piece;
     EXPECT_EQ(file_of(there, 7), file) << piece;
     EXPECT_EQ(there.pages().size(), 1u);
   }
 }
 
-TEST(PagesFile, HasAProcessInItsName) {
-  EXPECT_EQ(pages_file(12), "ferry-pages-12");
-  EXPECT_EQ(process_of_pages_file("ferry-pages-12"), 12);
-  for (const char* other : {"pages-12.img", "ferry-pages-", "ferry-pages-0", "ferry-pages--1",
-                            "ferry-pages-1x", "ferry-pages-99999999999"}) {
-    EXPECT_EQ(process_of_pages_file(other), std::nullopt) << other;
+TEST(PagesFile, GivesThePagesThatAreWanted) {
+  PageStore store(kLimit);
+  put(store, 7, kHere, 700);  // more than go together
+  put(store, 7, kHere + 1000 * kPage, 3);
+  const auto file = file_of(store, 7);
+  PageRanges wanted;
+  wanted.add(kHere + 5 * kPage, kHere + 6 * kPage);
+  wanted.add(kHere + 250 * kPage, kHere + 260 * kPage);  // of two that go one after the other
+  wanted.add(kHere + 1002 * kPage, kHere + 1003 * kPage);
+  PageStore there(kLimit);
+  read(file, 10'000, there, wanted);
+  ASSERT_EQ(there.pages().at(7), wanted);
+  for (const auto& [start, end] : wanted) {
+    for (std::uint64_t at = start; at < end; at += kPage) {
+      const auto mine = store.get(7, at, at + kPage), theirs = there.get(7, at, at + kPage);
+      EXPECT_TRUE(std::ranges::equal(mine, theirs)) << (at - kHere) / kPage;
+    }
+  }
+  wanted.add(kHere + 800 * kPage, kHere + 801 * kPage);
+  EXPECT_THROW(read(file, 10'000, there, wanted), std::runtime_error) << "which it has not";
+}
+
+TEST(PagesFile, HasAProcessAndALayerInItsName) {
+  EXPECT_EQ(pages_file({12, 3}), "ferry-pages-12-3");
+  EXPECT_EQ(layer_of_pages_file("ferry-pages-12-3"), (Layer{12, 3}));
+  for (const char* other :
+       {"pages-12.img", "ferry-pages-", "ferry-pages-0-1", "ferry-pages--1-1", "ferry-pages-1",
+        "ferry-pages-1-", "ferry-pages-1-x", "ferry-pages-1-01", "ferry-pages-99999999999-1"}) {
+    EXPECT_EQ(layer_of_pages_file(other), std::nullopt) << other;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "base/failure.h"
 #include "base/parallel.h"
@@ -24,7 +25,7 @@
 #include "host/proc/addresses.h"
 #include "host/proc/process_tree.h"
 #include "host/units/obstacles.h"
-#include "precopy/pages_file.h"
+#include "precopy/pages_index.h"
 
 namespace ferry::host {
 namespace {
@@ -159,7 +160,7 @@ v1::PrepareRequest LocalRestart::prepare_request(std::size_t index,
   request.set_details(facts.check.details());
   const auto& files = files_of(parts_[index]);
   request.set_copy_ahead(std::any_of(files.begin(), files.end(), [](const store::ImageFile& file) {
-    return precopy::process_of_pages_file(file.name).has_value();
+    return precopy::process_of_index_file(file.name).has_value();
   }));
   for (const auto& place : facts.places) {
     request.add_inner_pids(place.inner_pid);
@@ -188,21 +189,52 @@ const std::vector<store::ImageFile>& LocalRestart::files_of(const Part& part) co
   return checkpoint_.manifest().programs[part.program].files;
 }
 
+Failure LocalRestart::damaged(const Part& part, const std::string& how) const {
+  return Failure(fmt::format("the image of '{}' in checkpoint {} is damaged: {}",
+                             printable(part.facts.check.program()), checkpoint_.manifest().id,
+                             printable(how)));
+}
+
+// The pages that the program had, by the files that have them.
+std::map<precopy::Layer, precopy::PageRanges> LocalRestart::wanted_pages(const Part& part) const {
+  std::map<precopy::Layer, precopy::PageRanges> wanted;
+  const auto& files = files_of(part);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const auto process = precopy::process_of_index_file(files[i].name);
+    if (!process) continue;
+    std::vector<std::byte> content;
+    checkpoint_.read_file(part.program, i, [&](std::span<const std::byte> piece) {
+      content.insert(content.end(), piece.begin(), piece.end());
+    });
+    const auto index = precopy::PagesIndex::parse(content, files[i].name);
+    if (index.layers() > files.size()) throw damaged(part, "it lacks files with memory");
+    for (std::uint32_t layer = 0; layer < index.layers(); ++layer) {
+      wanted[{*process, layer}] = index.of_layer(layer);
+    }
+  }
+  return wanted;
+}
+
 void LocalRestart::send_image(const Part& part) const {
   const Peer here(host_.address, host_.credentials, host_.name);
   ImageSender sender(here.address(), arrivals_.image_port(), part.arrival->token(),
                      host_.credentials, host_.name);
   const auto& files = files_of(part);
   std::map<std::size_t, precopy::PagesReader> memory;
+  const auto wanted = wanted_pages(part);
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (const auto process = precopy::process_of_pages_file(files[i].name)) {
-      memory.try_emplace(i, *process, sender);
-    }
+    const auto layer = precopy::layer_of_pages_file(files[i].name);
+    if (!layer) continue;
+    const auto pages = wanted.find(*layer);
+    if (pages == wanted.end()) throw damaged(part, files[i].name + " is in no index");
+    memory.try_emplace(i, *layer, pages->second, sender);
   }
+  if (memory.size() != wanted.size()) throw damaged(part, "it lacks files with memory");
   checkpoint_.read_image(part.program, [&](std::size_t file, std::span<const std::byte> piece) {
     need_wanted();
     const auto pages = memory.find(file);
     if (pages != memory.end()) return pages->second.add(piece);
+    if (precopy::process_of_index_file(files[file].name)) return;
     sender.send_piece(files[file].name, files[file].mode, piece);
   });
   for (const auto& [file, pages] : memory) pages.end();

@@ -3,16 +3,20 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/failure.h"
 #include "host/checkpoint/facts.h"
 #include "host/checkpoint/restart/host_restart.h"
 #include "host/peers/messages.h"
 #include "host/peers/peer_record.h"
 #include "host/proc/addresses.h"
+#include "precopy/page_ranges.h"
+#include "precopy/pages_file.h"
 #include "store/checkpoint.h"
 
 namespace ferry::host {
@@ -55,6 +59,8 @@ class LocalRestart final : public HostRestart {
   v1::PrepareRequest prepare_request(std::size_t index, const InterfaceAddresses& here) const;
   void need_wanted() const;
   const std::vector<store::ImageFile>& files_of(const Part& part) const;
+  Failure damaged(const Part& part, const std::string& how) const;
+  std::map<precopy::Layer, precopy::PageRanges> wanted_pages(const Part& part) const;
   void send_image(const Part& part) const;
   void cut_back_files();
   // `failure`, and where the ends of files are that were cut back.

@@ -15,9 +15,9 @@
 #include "base/parallel.h"
 #include "base/unique_fd.h"
 #include "host/checkpoint/facts.h"
+#include "host/checkpoint/take/stored_memory.h"
 #include "host/move/source/departures.h"
 #include "host/peers/this_host.h"
-#include "precopy/pages_file.h"
 #include "store/store.h"
 
 namespace ferry::host {
@@ -65,6 +65,7 @@ std::vector<Connection> LocalPart::look(const std::string& directory, const std:
         "there, on NFS for example",
         printable(directory)));
   }
+  directory_ = directory;
   images_.emplace(directory, id, first);
   return connections_of(control_, programs_);
 }
@@ -169,17 +170,6 @@ void LocalPart::write_file(store::ImageWriter& writer, const ImageFile& file) {
   }
 }
 
-// What was copied ahead, which a restart needs first.
-void LocalPart::write_memory(store::ImageWriter& writer, const Cut::Part& part) {
-  for (const auto& [process, pages] : part.left_out) {
-    writer.begin_file(precopy::pages_file(process), 0600);
-    precopy::write_pages(*part.memory, process, pages, [&](std::span<const std::byte> piece) {
-      need_wanted();
-      writer.write(piece);
-    });
-  }
-}
-
 // The images of all programs side by side.
 std::vector<store::Program> LocalPart::store() {
   struct Job {
@@ -196,8 +186,10 @@ std::vector<store::Program> LocalPart::store() {
     programs[i].facts = to_json(facts_of(parts[i], host_.address));
     jobs.push_back({parts[i], images_->add(), programs[i]});
   }
-  in_parallel(jobs, [this](const Job& job) {
-    write_memory(job.writer, job.part);
+  const auto known = store::Store(directory_).list();
+  in_parallel(jobs, [&](const Job& job) {
+    const FormerMemory former(directory_, known, job.part, host_.name);
+    write_memory(job.writer, job.part, former, [this] { need_wanted(); });
     for (const auto& file : job.part.files) write_file(job.writer, file);
     job.writer.end(&job.program);
   });

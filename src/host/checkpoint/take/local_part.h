@@ -47,7 +47,6 @@ class LocalPart final : public HostPart {
   void wait_for_all(Stage here, Stage next, std::chrono::seconds limit,
                     const Cut::NeedOpen& need_open);
   void need_wanted();
-  void write_memory(store::ImageWriter& writer, const Cut::Part& part);
   void write_file(store::ImageWriter& writer, const ImageFile& file);
   void run();
   void reach(Stage stage);
@@ -61,6 +60,7 @@ class LocalPart final : public HostPart {
   const uid_t user_;
   const std::vector<MoveGroup::Program> programs_;
   const std::shared_ptr<Cut> cut_;
+  std::string directory_;  // of the store
   std::optional<store::NewImages> images_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -124,7 +124,7 @@ v1::CheckpointReport take_checkpoint(const ThisHost& host, Parts given,
     report.add_hosts(program.host);
   }
   report.set_image_bytes(manifest.content());
-  report.set_stored_bytes(manifest.stored());
+  report.set_stored_bytes(manifest.written());
   try {
     if (request.keep() > 0) keep_latest(request.directory(), manifest, request.keep());
   } catch (const Failure& failure) {
