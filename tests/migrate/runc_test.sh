@@ -406,7 +406,7 @@ group_killed() {
   on h1 "$ferry" move --runc rk --to h3:4787 >"$work/killed" 2>&1 &
   runner=$!
   await 'h3 restores' on h3 test -e /tmp/restoring
-  restart_ferryd h1
+  ferryd_with h1
   if wait "$runner"; then fail 'moved by a ferryd that was killed'; fi
   on h3 touch /tmp/go
   still rk
