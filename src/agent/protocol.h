@@ -77,8 +77,6 @@ namespace ferry::agent {
 
 inline constexpr char kSocketPath[] = "/run/ferry/ferryd.sock";
 inline constexpr char kSocketVariable[] = "FERRYD_SOCKET";
-// For CRIU's plugin: the descriptor that CRIU is told to serve pages on.
-inline constexpr char kPageSocketVariable[] = "FERRY_PAGE_SOCKET";
 inline constexpr char kCheckpointFile[] = "ferry.img";  // in CRIU's image
 inline constexpr char kOfMove[] = "move";               // DONE's note to a CLAIM
 inline constexpr std::uint32_t kMagic = 0x59525246;     // "FRRY"

@@ -5,13 +5,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -170,26 +168,8 @@ int resume_devices_late(int pid) {
   return -1;
 }
 
-// Makes the socket on which CRIU would serve the pages that a dump has left out. Its other end is
-// closed at once: nobody asks. It is made here because runtimes hand no descriptors down. Gives 0;
-// or -1, and CRIU gives up.
-int make_page_socket() {
-  const char* const number = std::getenv(ferry::agent::kPageSocketVariable);
-  if (number == nullptr) return 0;
-  const int wanted = std::atoi(number);
-  int ends[2] = {-1, -1};
-  const bool made = ::fcntl(wanted, F_GETFD) < 0 && errno == EBADF &&
-                    ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 &&
-                    ::dup3(ends[0], wanted, O_CLOEXEC) == wanted;
-  for (const int end : ends) ::close(end);
-  if (made) return 0;
-  print_on_level(kError, "Error (ferry): cannot make descriptor %d\n", wanted);
-  return -1;
-}
-
 int init(int at) {
   stage = at;
-  if (stage == CR_PLUGIN_STAGE__DUMP) return make_page_socket();
   return stage == CR_PLUGIN_STAGE__RESTORE ? claim() : 0;
 }
 

@@ -72,13 +72,7 @@ int receive_descriptor(int connection) {
 PageServer::PageServer(const std::string& directory, const PageStore& store,
                        std::map<std::int32_t, PageRanges> pages)
     : store_(store), pages_(std::move(pages)) {
-  for (const auto& [process, ranges] : pages_) {
-    for (const auto& [start, end] : ranges) {
-      if (store_.has(process, start, end)) continue;
-      throw std::runtime_error("pages of process " + std::to_string(process) +
-                               " are missing that were to be copied ahead");
-    }
-  }
+  store_.need(pages_);
   listener_ = listen_in(directory);
   wake_ = ::eventfd(0, EFD_CLOEXEC);
   server_ = std::thread([this] { serve(); });

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <stdexcept>
+#include <string>
 #include <system_error>
 
 namespace ferry::precopy {
@@ -97,6 +99,16 @@ std::map<std::int32_t, PageRanges> PageStore::pages() const {
 bool PageStore::has(std::int32_t process, std::uint64_t start, std::uint64_t end) const {
   const auto found = spaces_.find(process);
   return found != spaces_.end() && found->second.pages.contains(start, end);
+}
+
+void PageStore::need(const std::map<std::int32_t, PageRanges>& pages) const {
+  for (const auto& [process, ranges] : pages) {
+    for (const auto& [start, end] : ranges) {
+      if (has(process, start, end)) continue;
+      throw std::runtime_error("pages of process " + std::to_string(process) +
+                               " are missing that were to be copied ahead");
+    }
+  }
 }
 
 }  // namespace ferry::precopy

@@ -33,6 +33,8 @@ class PageStore {
   std::map<std::int32_t, PageRanges> pages() const;  // that are there, by process
 
   bool has(std::int32_t process, std::uint64_t start, std::uint64_t end) const;
+  // Throws std::runtime_error unless all these pages, by process, are there.
+  void need(const std::map<std::int32_t, PageRanges>& pages) const;
   std::uint64_t bytes() const { return bytes_; }
 
  private:

@@ -8,8 +8,9 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "precopy/page_ranges.h"
 
 namespace ferry::precopy {
 namespace {
@@ -56,7 +57,7 @@ class Reader {
 };
 
 struct Entry {
-  std::uint64_t start = 0, end = 0, flags = 0;
+  std::uint64_t flags = 0;
   std::size_t flags_end = 0;  // behind them in the file
 };
 
@@ -97,17 +98,15 @@ std::vector<Entry> entries_of(const std::string& path, const std::string& conten
     if (address % kPage != 0 || address >= kAddressEnd || count > (kAddressEnd - address) / kPage) {
       malformed(path);
     }
-    entry.start = address;
-    entry.end = address + count * kPage;
     entries.push_back(entry);
   }
   return entries;
 }
 
-// The images of private memory, by process.
-std::map<std::int32_t, std::string> pagemaps_in(const std::string& directory) {
+// The images of private memory.
+std::vector<std::string> pagemaps_in(const std::string& directory) {
   constexpr std::string_view kPrefix = "pagemap-", kSuffix = ".img";
-  std::map<std::int32_t, std::string> all;
+  std::vector<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
@@ -115,32 +114,20 @@ std::map<std::int32_t, std::string> pagemaps_in(const std::string& directory) {
     std::int32_t process = 0;
     const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, process);
     if (error != std::errc() || end != last) continue;  // of shared memory: always complete
-    all.emplace(process, entry.path());
+    all.push_back(entry.path());
   }
   return all;
 }
 
 }  // namespace
 
-std::map<std::int32_t, PageRanges> pages_left_out(const std::string& directory) {
-  std::map<std::int32_t, PageRanges> all;
-  for (const auto& [process, path] : pagemaps_in(directory)) {
-    PageRanges pages;
-    for (const auto& entry : entries_of(path, content_of(path))) {
-      const bool is_out = (entry.flags & kLazy) != 0 && (entry.flags & kPresent) == 0;
-      if (is_out) pages.add(entry.start, entry.end);
-    }
-    if (!pages.empty()) all.emplace(process, std::move(pages));
-  }
-  return all;
-}
-
 void let_criu_restore(const std::string& directory) {
-  for (const auto& [process, path] : pagemaps_in(directory)) {
+  for (const auto& path : pagemaps_in(directory)) {
     std::string content = content_of(path);
     bool has_changed = false;
     for (const auto& entry : entries_of(path, content)) {
-      if ((entry.flags & kLazy) == 0 || (entry.flags & kPresent) == 0) continue;
+      if ((entry.flags & kLazy) == 0) continue;
+      if ((entry.flags & kPresent) == 0) throw std::runtime_error(path + " leaves out pages");
       if (entry.flags > kOneByte) malformed(path);
       content[entry.flags_end - 1] = static_cast<char>(entry.flags & ~kLazy);
       has_changed = true;

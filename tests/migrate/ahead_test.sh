@@ -32,13 +32,18 @@ ahead() {
   was_ahead "$1"
 }
 
-# was_ahead NAME: in the last move.
+# was_ahead NAME: in the last move. CRIU's image has less than `most_image` bytes.
+most_image=4000000
 was_ahead() {
   jq -e '.ahead_rounds > 0 and .ahead_bytes > 0 and .blackout_ms > 0' >/dev/null <<<"$last_report" ||
     fail "$1 was not copied ahead: $last_report"
+  # CRIU has left out what was copied.
+  jq -e --argjson most "$most_image" '.image_bytes - .ahead_bytes - .last_bytes < $most' >/dev/null \
+    <<<"$last_report" || fail "$1 has an image with its memory: $last_report"
   jq -r '"     \(.program) \(.from) -> \(.to): \(.blackout_ms | round) ms, " +
     "ahead \(.ahead_bytes / 1e6 | round) MB in \(.ahead_rounds) rounds, " +
-    "last \(.last_bytes / 1e6 | round) MB"' <<<"$last_report"
+    "last \(.last_bytes / 1e6 | round) MB, " +
+    "image \((.image_bytes - .ahead_bytes - .last_bytes) / 1e6 * 10 | round / 10) MB"' <<<"$last_report"
 }
 
 # untouched HOST NAME: nobody tracks what a program writes there, and nothing of its images is left.
@@ -82,6 +87,7 @@ group_storm() {
 
 # Processes without the library, and every kind of memory.
 group_kinds() {
+  local most_image=12000000 # with shared memory, and private pages of files
   serve kis
   "$lab" run h1 kic -d -- sh -c '"$@" & exec '"$repository"'/tests/migrate/hold_memory.py' sh \
     "$ferry" run --netdev rdma0 -- "$FERRY_BIN/stream_check" "$(address_of h2 kis)" --seconds 0 --qps 1 --memory 16 \

@@ -171,6 +171,8 @@ moves_ahead() {
   report=$(on "$2" "$ferry" move --runc "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
   jq -e '.ahead_rounds > 0 and .ahead_bytes > 90000000 and .last_bytes * 2 < .ahead_bytes' >/dev/null <<<"$report" ||
     fail "$1 was not copied ahead: $report"
+  jq -e '.image_bytes - .ahead_bytes - .last_bytes < 4e6' >/dev/null <<<"$report" ||
+    fail "$1 has an image with its memory: $report"
   pid=$(pid_of "$3" "$1")
   goes_on "$3" "$pid"
   if grep '^VmFlags:.* uw' "/proc/$pid/smaps" >&2; then fail "memory of $1 is still tracked on $3"; fi

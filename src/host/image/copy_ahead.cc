@@ -13,8 +13,9 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "base/unique_fd.h"
+#include "host/image/image_stream.h"
 #include "host/proc/process_tree.h"
-#include "precopy/pagemap_image.h"
 
 namespace ferry::host {
 namespace {
@@ -78,28 +79,33 @@ CopyAhead::CopyAhead(ControlServer& control, pid_t root, const precopy::PlannerS
 
 CopyAhead::~CopyAhead() = default;
 
+CopyAhead::Process::Process(pid_t pid_here)
+    : pid(pid_here), inner_pid(innermost_pid(pid).value_or(pid)), started(start_time(pid)) {}
+
+// What is known of the process that has this pid now.
+CopyAhead::Process& CopyAhead::process(pid_t pid) {
+  const auto found = processes_.find(pid);
+  if (found != processes_.end() && found->second.started == start_time(pid)) return found->second;
+  processes_.erase(pid);
+  return processes_.try_emplace(pid, pid).first->second;
+}
+
 // Finds the processes of the tree that can be tracked: they have the library.
 void CopyAhead::find_processes() {
   const auto tree = process_tree(root_);
   const auto known = control_.processes();
   for (const pid_t pid : tree) {
-    const auto started = start_time(pid);
     const auto found = processes_.find(pid);
-    if (found != processes_.end() && found->second.started == started) continue;
-    if (found != processes_.end()) processes_.erase(found);
+    if (found != processes_.end() && found->second.started == start_time(pid)) continue;
     const bool has_library = std::any_of(known.begin(), known.end(),
                                          [&](const FerryProcess& each) { return each.pid == pid; });
     if (!has_library || precopy::writes_unseen(pid)) continue;
+    Process& process = this->process(pid);  // if it cannot be tracked it is not asked again
     try {
-      Process process;
-      process.inner_pid = innermost_pid(pid).value_or(pid);
-      process.started = started;
       process.tracker =
           std::make_unique<precopy::Tracker>(pid, control_.track(pid, kTrackLimit).release());
-      processes_.emplace(pid, std::move(process));
     } catch (const Failure& failure) {
       log::warn("{}: its memory is not copied ahead", failure.what());
-      processes_[pid].started = started;  // not asked again
     }
   }
 }
@@ -111,12 +117,12 @@ std::uint64_t CopyAhead::send(precopy::PageSink& sink, Process& process, const P
   PageRanges frame;
   const auto flush = [&] {
     if (frame.empty()) return;
-    if (read_pages(process.tracker->pid(), frame, buffer_.data())) {
+    if (read_pages(process.pid, frame, buffer_.data())) {
       sink.send_pages(process.inner_pid, frame, {buffer_.data(), frame.bytes()});
       sent += frame.bytes();
       process.sent.add(frame);
     } else if (all) {
-      throw Failure(fmt::format("cannot read the memory of process {}", process.tracker->pid()));
+      throw Failure(fmt::format("cannot read the memory of process {}", process.pid));
     } else {
       process.owed.add(frame);
     }
@@ -194,63 +200,30 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
   }
 }
 
-void CopyAhead::send_last(ImageSender& sender) {
-  sender.tell_stop();
-  for (auto& [pid, process] : processes_) {
-    if (!process.tracker || start_time(pid) != process.started) continue;
-    if (precopy::writes_unseen(pid)) {
-      process.sent = {};  // send_rest() sends all of it
-      continue;
-    }
-    const auto look = process.tracker->look();
-    PageRanges pages = process.owed.within(look.memory);
-    pages.add(look.dirty);
-    process.sent = process.sent.within(look.memory);
-    send(sender, process, pages, true);
-  }
-}
-
-std::map<std::int32_t, PageRanges> CopyAhead::leave_out(const precopy::PageStore& store,
+std::map<std::int32_t, PageRanges> CopyAhead::leave_out(precopy::PageSink& sink,
                                                         const std::string& folder) {
   std::map<std::int32_t, PageRanges> all;
   make_folder(folder);
-  for (auto& [pid, process] : processes_) {
-    if (!process.tracker || start_time(pid) != process.started || precopy::writes_unseen(pid)) {
-      continue;
-    }
-    PageRanges pages = process.sent.within(process.tracker->clean());
-    pages.remove(process.owed);
-    // A restore cannot fill these in later.
+  for (const pid_t pid : process_tree(root_)) {
+    if (!is_alive(pid)) continue;
+    Process& process = this->process(pid);
+    const bool is_tracked = process.tracker && !precopy::writes_unseen(pid);
+    const precopy::Tracker untracked(pid, -1);
+    const precopy::Tracker& tracker = is_tracked ? *process.tracker : untracked;
+    PageRanges pages = tracker.clean();
+    PageRanges there = process.sent.within(pages);
+    there.remove(process.owed);
+    pages.add(tracker.look().dirty);
+    // A restore cannot fill these in later: CRIU dumps them.
     pages.remove(precopy::locked_memory(pid));
     if (pages.empty()) continue;
-    for (const auto& [start, end] : pages) {
-      if (store.has(process.inner_pid, start, end)) continue;
-      throw Failure(fmt::format("memory of process {} is missing that was copied ahead", pid));
-    }
+    PageRanges missing = pages;
+    missing.remove(there);
+    send(sink, process, missing, true);
     write_ranges(fmt::format("{}/{}", folder, pid), pages);
     all[process.inner_pid] = std::move(pages);
   }
   return all;
-}
-
-void CopyAhead::send_rest(ImageSender& sender, const std::string& images) {
-  auto wanted = precopy::pages_left_out(images);
-  if (wanted.empty()) return;
-  for (const pid_t pid : process_tree(root_)) {
-    const auto found = wanted.find(innermost_pid(pid).value_or(pid));
-    if (found == wanted.end()) continue;
-    Process& process = processes_[pid];
-    if (!process.tracker || process.started != start_time(pid)) {
-      process = {};
-      process.tracker = std::make_unique<precopy::Tracker>(pid, -1);
-      process.inner_pid = found->first;
-    }
-    PageRanges rest = found->second;
-    rest.remove(process.sent);
-    send(sender, process, rest, true);
-    wanted.erase(found);
-  }
-  if (!wanted.empty()) throw Failure("CRIU has dumped a process that is not of the program");
 }
 
 }  // namespace ferry::host

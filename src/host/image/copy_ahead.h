@@ -13,16 +13,15 @@
 #include <vector>
 
 #include "host/control/control_server.h"
-#include "host/image/image_stream.h"
+#include "precopy/page_ranges.h"
 #include "precopy/page_sink.h"
-#include "precopy/page_store.h"
 #include "precopy/planner.h"
 #include "precopy/tracker.h"
 
 namespace ferry::host {
 
-// Sends the memory of a process tree ahead of its move, while the tree runs (precopy/). Memory that
-// cannot be tracked is dumped by CRIU, or sent by send_rest() when all is frozen. From the
+// Sends the private memory of a process tree ahead of its move, while the tree runs (precopy/). Memory
+// that cannot be tracked is sent by leave_out(), when all is frozen. CRIU dumps the rest. From the
 // destruction of this object on the tree is slowed down no more.
 class CopyAhead {
  public:
@@ -41,16 +40,11 @@ class CopyAhead {
   // wanted any more. Throws Failure: the stop would take longer than wanted, or something failed.
   void run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
            const std::function<void()>& go_on);
-  // When all is frozen and nothing else is about to change the memory: sends what was written since
-  // the last round. Throws.
-  void send_last(ImageSender& sender);
-  // In place of send_last() and send_rest(), when `store` has what was sent: gives its pages, by process, that are as
-  // the program has them now. CRIU leaves these out of its image, because they are named in `folder`, which is made
-  // (criu/left_out.cc). Throws.
-  std::map<std::int32_t, precopy::PageRanges> leave_out(const precopy::PageStore& store,
+  // When all is frozen and nothing else is about to change the memory: sends what was written since the last round, and
+  // what was not sent at all. Gives the pages, by process, that the other side has then as the program has them. CRIU
+  // leaves these out of its image, because they are named in `folder`, which is made (criu/left_out.cc). Throws.
+  std::map<std::int32_t, precopy::PageRanges> leave_out(precopy::PageSink& sink,
                                                         const std::string& folder);
-  // Sends those of the pages that CRIU has left out of its image which nobody has sent. Throws.
-  void send_rest(ImageSender& sender, const std::string& images);
 
   std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes, in all rounds
   std::uint64_t sent_last() const { return sent_ - sent_ahead_; }
@@ -58,14 +52,18 @@ class CopyAhead {
 
  private:
   struct Process {
-    std::int32_t inner_pid = 0;
-    std::uint64_t started = 0;
-    std::unique_ptr<precopy::Tracker> tracker;
-    precopy::PageRanges sent;  // pages that were sent, and not unmapped since
-    precopy::PageRanges owed;  // pages that could not be read yet
+    explicit Process(pid_t pid_here);
+
+    const pid_t pid;
+    const std::int32_t inner_pid;
+    const std::uint64_t started;
+    std::unique_ptr<precopy::Tracker> tracker;  // null: it cannot be tracked
+    precopy::PageRanges sent;                   // pages that were sent, and not unmapped since
+    precopy::PageRanges owed;                   // pages that could not be read yet
   };
 
   void find_processes();
+  Process& process(pid_t pid);
   std::uint64_t send_round(precopy::PageSink& sink);
   std::uint64_t send(precopy::PageSink& sink, Process& process, const precopy::PageRanges& pages,
                      bool all);

@@ -101,10 +101,6 @@ std::vector<std::string> CriuRunner::environment(std::uint64_t move_id) const {
   return {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", move_id)};
 }
 
-std::string CriuRunner::page_socket_variable() {
-  return fmt::format("{}={}", agent::kPageSocketVariable, kPageSocket);
-}
-
 std::vector<std::string> CriuRunner::left_out_variables(const std::string& folder) const {
   if (folder.empty()) return {};
   return {"LD_PRELOAD=" + paths_.left_out, "FERRY_LEFT_OUT=" + folder};
@@ -127,10 +123,6 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   }
   for (const auto& name : dump.external) {
     command.argv.insert(command.argv.end(), {"--external", name});
-  }
-  if (dump.without_memory) {
-    command.environment.push_back(page_socket_variable());
-    command.argv.insert(command.argv.end(), {"--lazy-pages", "--ps-socket", kPageSocket});
   }
   for (auto& variable : left_out_variables(dump.left_out)) {
     command.environment.push_back(std::move(variable));

@@ -37,8 +37,7 @@ class CriuRunner {
     pid_t root = 0;
     std::string images;  // directory
     std::uint64_t move_id = 0;
-    std::string netns;            // path of the tree's own network namespace; empty: none
-    bool without_memory = false;  // private anonymous pages are left out (precopy/)
+    std::string netns;     // path of the tree's own network namespace; empty: none
     std::string left_out;  // folder of the pages that are left out (criu/left_out.cc); empty: none
     std::vector<std::string> external;  // files that stay here, as --external takes them
     // For a unit that gives its image away as it is written (Unit::is_checkpointed()). `send`: the
@@ -69,10 +68,6 @@ class CriuRunner {
   const Paths& paths() const { return paths_; }
   // Variables by which the plugin and the action script find this ferryd, and the move.
   std::vector<std::string> environment(std::uint64_t move_id) const;
-  // After a dump without memory CRIU serves the pages on --ps-socket, for which nobody asks. The
-  // plugin makes the descriptor with this number when the environment names it.
-  static constexpr char kPageSocket[] = "100";
-  static std::string page_socket_variable();
   // Variables for a dump that leaves out the pages which `folder` names.
   std::vector<std::string> left_out_variables(const std::string& folder) const;
 

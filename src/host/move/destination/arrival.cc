@@ -27,6 +27,7 @@ extern "C" {
 #include "host/standin/whereabouts.h"
 #include "host/units/criu_runner.h"
 #include "host/units/tty_image.h"
+#include "precopy/left_out_file.h"
 #include "precopy/pagemap_image.h"
 
 namespace ferry::host {
@@ -258,9 +259,10 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
   }
   whole_ = std::chrono::steady_clock::now();
   if (memory_) {
-    if (!group_->has_source()) precopy::let_criu_restore(images_);
+    precopy::let_criu_restore(images_);
     pages_.emplace(images_, *memory_,
-                   group_->has_source() ? precopy::pages_left_out(images_) : memory_->pages());
+                   group_->has_source() ? precopy::read_left_out(images_, memory_->bytes())
+                                        : memory_->pages());
   }
   filling.unlock();
   if (group_->next(index_) == ArrivalGroup::Action::kRestore) {

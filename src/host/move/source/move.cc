@@ -188,14 +188,19 @@ void Move::copy_rootfs() {
   rootfs_time_ = Clock::now() - began;
 }
 
+// Where memory is copied to.
+precopy::PageSink& Move::memory_sink() {
+  if (keeper_) return *keeper_;
+  return *sender_;
+}
+
 void Move::copy_memory() {
   group_->need_open();
   const BreaksOff breaks_off(*this);
   tell("copy ahead");
   const auto began = Clock::now();
   ahead_->run(
-      keeper_ ? static_cast<precopy::PageSink&>(*keeper_) : *sender_,
-      [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+      memory_sink(), [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
       [this] { need_go_on(); });
   ahead_time_ = Clock::now() - began;
 }
@@ -250,8 +255,7 @@ std::string Move::run_criu() {
   dump.root = unit_.root();
   dump.images = images_;
   dump.move_id = move_id_;
-  dump.without_memory = ahead_ && !keeper_;
-  if (keeper_) dump.left_out = left_out_folder();
+  if (ahead_) dump.left_out = left_out_folder();
   if (unit_.redirects_to(user_)) {
     streams_ = outer_streams(unit_.root());
     for (const auto& stream : streams_) {

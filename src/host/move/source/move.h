@@ -138,6 +138,7 @@ class Move : public UnderWay {
   void prepare_there();
   void copy_rootfs();
   void copy_memory();
+  precopy::PageSink& memory_sink();
   void need_go_on() const;
   void dump();
   // Which pages CRIU does not see (criu/left_out.cc).
@@ -152,6 +153,7 @@ class Move : public UnderWay {
   std::vector<pid_t> pids() const;
   void note_held(const std::vector<HeldProcess>& processes);
   void stop_rdma();
+  void leave_out();
   int after_dump();
   int go_on();
   int join_cut();
@@ -203,7 +205,7 @@ class Move : public UnderWay {
   std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
   // For a checkpoint, in place of sender_: the memory that is copied ahead stays here.
   std::shared_ptr<precopy::PageStore> kept_memory_;
-  std::map<std::int32_t, precopy::PageRanges> pages_left_out_;  // which the image has not
+  std::map<std::int32_t, precopy::PageRanges> pages_left_out_;  // of kept_memory_
   std::optional<precopy::PageKeeper> keeper_;
   std::optional<CopyAhead> ahead_;  // from prepare_there() until the program has gone or goes on
   Clock::duration ahead_time_{};

@@ -1,11 +1,9 @@
 #include "host/move/source/move.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "base/failure.h"
@@ -36,16 +34,6 @@ constexpr seconds kHelloLimit{5};                  // for a new peer to say of w
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
                                                    // shorten the stop
 
-// CRIU holds the pages that it leaves out in pipes, whose descriptors are limited.
-bool can_leave_out(std::uint64_t bytes) {
-  constexpr std::uint64_t kOthers = 1024;  // descriptors for all else, and pipes that are not full
-  std::uint64_t pipe = 64 << 10;           // bytes of pages; a page takes a slot of 4 KiB
-  std::ifstream("/proc/sys/fs/pipe-max-size") >> pipe;
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || pipe == 0) return false;
-  return files.rlim_cur >= 2 * (bytes / pipe) + kOthers;
-}
-
 }  // namespace
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
@@ -53,9 +41,7 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
-    default:
-      return options_.max_blackout_ms > 0 ||
-             (bytes >= kWorthCopying && (options_.cut || can_leave_out(bytes)));
+    default: return options_.max_blackout_ms > 0 || bytes >= kWorthCopying;
   }
 }
 

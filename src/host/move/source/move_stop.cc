@@ -25,6 +25,7 @@ extern "C" {
 #include "host/standin/stand_in_host.h"
 #include "host/standin/whereabouts.h"
 #include "host/units/outward.h"
+#include "precopy/left_out_file.h"
 
 // The part of Move that CRIU calls: from the stop until the program has left, or goes on where it was.
 namespace ferry::host {
@@ -124,11 +125,7 @@ void Move::frozen() {
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
-  if (keeper_) {
-    pages_left_out_ = ahead_->leave_out(*kept_memory_, left_out_folder());
-  } else if (ahead_) {
-    ahead_->send_last(*sender_);
-  }
+  if (ahead_) leave_out();
   // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
   // Without a turn: all the others come here too before the first of them is dumped.
@@ -137,6 +134,15 @@ void Move::frozen() {
   group_->happened(index_, MoveMachine::Event::kFrozen);
   std::lock_guard lock(mutex_);
   dump_turn_ = std::move(turn);
+}
+
+// Sends the memory that is not where it is copied to yet. CRIU dumps none of what is there.
+void Move::leave_out() {
+  if (sender_) sender_->tell_stop();
+  auto pages = ahead_->leave_out(memory_sink(), left_out_folder());
+  if (!keeper_) return precopy::write_left_out(images_, pages);
+  kept_memory_->need(pages);
+  pages_left_out_ = std::move(pages);
 }
 
 void Move::end_dump_turn() {
@@ -256,7 +262,6 @@ void Move::transfer() {
     tell("transfer");
     take_places(std::move(places));
   }
-  if (ahead_) ahead_->send_rest(*sender_, images_);
   image_ = sender_->send(files());
   transferred_ = Clock::now();
 }

@@ -223,9 +223,8 @@ void remove_flat_folder(const std::string& folder) {
 std::vector<std::string> environment(const CriuRunner& criu, const std::string& images,
                                      std::uint64_t move_id) {
   const std::string file = images + "/criu.conf";
-  write_file(file, fmt::format("libdir {}\naction-script {}\nnetwork-lock skip\nps-socket {}\n",
-                               criu.paths().plugin_folder, criu.paths().action_script,
-                               CriuRunner::kPageSocket));
+  write_file(file, fmt::format("libdir {}\naction-script {}\nnetwork-lock skip\n",
+                               criu.paths().plugin_folder, criu.paths().action_script));
   auto variables = criu.environment(move_id);
   variables.push_back("CRIU_CONFIG_FILE=" + file);
   return variables;
@@ -437,10 +436,6 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
        "--image-path", dump.images, "--work-path", dump.images, container.name},
       environment(criu, dump.images, dump.move_id),
       {}};
-  if (dump.without_memory) {
-    command.argv.insert(command.argv.end() - 1, "--lazy-pages");
-    command.environment.push_back(CriuRunner::page_socket_variable());
-  }
   for (auto& variable : criu.left_out_variables(dump.left_out)) {
     command.environment.push_back(std::move(variable));
   }
