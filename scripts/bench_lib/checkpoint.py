@@ -71,6 +71,12 @@ def _seconds(step):
     return time.monotonic() - began
 
 
+def _taken(host, command):
+    """The report of a checkpoint, and when its programs stood still."""
+    report = json.loads(output_of(host, [*command, "--json"], 300))
+    return report, time.monotonic() - report["store_ms"] / 1e3
+
+
 def _copied(store, report):
     """Seconds that dd takes for the shards of a checkpoint, into one file that is then on the disk."""
     shards = sorted(str(shard) for shard in (store / report["id"]).glob("*.zst"))
@@ -98,7 +104,7 @@ def _rounds(contest, memory, count):
     host = programs.host
     store = pathlib.Path(tempfile.mkdtemp(prefix="ferry-bench-", dir="/var/lib"))
     result = {name: [] for name in ("standstill", "plain", "store", "dd", "image", "stored", "again",
-                                  "restart", "reading")}
+                                  "rewritten", "restart", "reading")}
     try:
         # A lab's hosts may write to memory only, and read the disk.
         output_of(host, ["sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,rw "$1"', "sh", store])
@@ -108,17 +114,19 @@ def _rounds(contest, memory, count):
             # A directory of its own: without an earlier checkpoint all memory is written.
             fresh = store / str(turn)
             fresh.mkdir(mode=0o700)
-            checkpoint = ["ferry", "checkpoint", *programs.pids(JOB), "--to", fresh, "--keep", 1]
-            report = json.loads(output_of(host, [*checkpoint, "--json"], 300))
+            checkpoint = ["ferry", "checkpoint", *programs.pids(JOB), "--to", fresh]
+            report, cut = _taken(host, checkpoint)
             programs.await_traffic()
+            following, next_cut = _taken(host, checkpoint)
+            result["again"].append(following["stored_bytes"])
+            result["rewritten"].append(min(100, REWRITE * (next_cut - cut)))
             result["standstill"].append(report["standstill_ms"])
             result["plain"].append(_plain_dump(host, programs.pids(PLAIN)))
             result["store"].append(report["store_ms"] / 1e3)
             result["dd"].append(_copied(fresh, report))
             result["image"].append(report["image_bytes"])
             result["stored"].append(report["stored_bytes"])
-            result["again"].append(json.loads(output_of(host, [*checkpoint, "--json"], 300))["stored_bytes"])
-            output_of(host, [*checkpoint, "--stop"], 300)
+            output_of(host, [*checkpoint, "--stop", "--keep", 1], 300)
             programs.await_end(JOB)
             verify, restart = ["ferry", "checkpoints", fresh, "verify"], ["ferry", "restart", fresh]
             result["reading"].append(_seconds(lambda command=verify: output_of(host, command, 300)))
@@ -152,9 +160,10 @@ def measure(contest):
                     plain(median(result["store"])), plain(median(result["dd"])),
                     f"{ratio(result['store'], result['dd']):.1f}"] for memory, result in results.items()])
     contest.table("What the next checkpoint writes, MB; beside the first one",
-                  ["each has", "first", "next", "/ first"],
+                  ["each has", "first", "next", "/ first", "rewritten between, %"],
                   [[f"{memory} MiB", *(f"{median(result[part]) / 1e6:,.0f}" for part in ("stored", "again")),
-                    f"{ratio(result['again'], result['stored']):.2f}"] for memory, result in results.items()],
+                    f"{ratio(result['again'], result['stored']):.2f}", f"{median(result['rewritten']):.0f}"]
+                   for memory, result in results.items()],
                   f"{REWRITE} % of the memory rewritten a second. Less than 64 MiB are written as a whole.")
     contest.table("Restart, seconds; beside reading all images (ferry checkpoints verify)",
                   ["each has", "median", "reading", "/ reading"],
