@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "store/digest.h"
 #include "store/files.h"
 
 namespace ferry::store {
@@ -110,7 +111,22 @@ void Checkpoint::read_file(
 
 bool Checkpoint::link_shard(const Shard& shard, const UniqueFd& folder,
                             const std::string& name) const {
-  return ::linkat(folder_.get(), shard.file.c_str(), folder.get(), name.c_str(), 0) == 0;
+  try {
+    const std::string path = path_ + "/" + shard.file;
+    const UniqueFd file = open_file(folder_, path, shard.file);
+    Digest digest;
+    std::vector<std::byte> piece(1 << 20);
+    while (const std::size_t read = read_some(file, piece, path)) {
+      digest.add(std::span(std::as_const(piece)).first(read));
+    }
+    if (digest.text() != shard.sha256) return false;
+  } catch (const Failure&) {
+    return false;
+  }
+  if (::linkat(folder_.get(), shard.file.c_str(), folder.get(), name.c_str(), 0) == 0) return true;
+  // NFS may say that the name is there already, which an answer that was lost has made.
+  ::unlinkat(folder.get(), name.c_str(), 0);
+  return false;
 }
 
 void Checkpoint::verify() const {

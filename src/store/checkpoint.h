@@ -32,7 +32,8 @@ class Checkpoint {
   // One file of an image, which has shards of its own. Throws Failure.
   void read_file(std::size_t program, std::size_t file,
                  const std::function<void(std::span<const std::byte> piece)>& take) const;
-  // Gives a shard of this checkpoint one more name, in another folder of its file system. False: that cannot be.
+  // Gives a shard of this checkpoint one more name, in another folder of its file system. False: that cannot be, or the
+  // shard is not as it was written.
   bool link_shard(const Shard& shard, const UniqueFd& folder, const std::string& name) const;
   // Reads every byte. Throws Failure, which names the first file that is not as it was written.
   void verify() const;

@@ -127,10 +127,16 @@ TEST(Store, WhatCannotBeLinkedIsNotAdded) {
   const Folder folder;
   make(folder.path(), kId, {{{"a", noise(10'000, 1)}}}, 4096);
   const Checkpoint former = Store(folder.path()).open(kId);
-  std::filesystem::remove(folder.path(std::string(kId) + "/0000-000002.zst"));
+  const std::string last = std::string(kId) + "/0000-000002.zst";
   NewCheckpoint fresh(folder.path(), kOther);
   NewImages images(folder.path(), kOther, 0, 4096);
   ImageWriter& writer = images.add();
+  const std::string whole = folder.read(last);
+  for (const auto& damaged : {whole.substr(1) + whole[0], whole.substr(1), whole + "x"}) {
+    folder.write(last, damaged);
+    EXPECT_FALSE(writer.link_file("a", former, 0, 0)) << damaged.size();
+  }
+  std::filesystem::remove(folder.path(last));
   EXPECT_FALSE(writer.link_file("a", former, 0, 0));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path(std::string(kOther) + ".partial")));
   writer.begin_file("b", 0600);

@@ -224,6 +224,9 @@ void LocalRestart::send_image(const Part& part) const {
   const auto wanted = wanted_pages(part);
   for (std::size_t i = 0; i < files.size(); ++i) {
     const auto layer = precopy::layer_of_pages_file(files[i].name);
+    if (!layer && files[i].name.starts_with("ferry-pages-")) {
+      throw damaged(part, files[i].name + " has no layer");
+    }
     if (!layer) continue;
     const auto pages = wanted.find(*layer);
     if (pages == wanted.end()) throw damaged(part, files[i].name + " is in no index");
