@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +73,25 @@ TEST_F(ProgramsHere, AreWholeTrees) {
   const Started launcher({"FERRY_JOB=" + job}, {"/bin/sh", "-c", "sleep 60 & sleep 60 & wait"});
   ASSERT_TRUE(test::eventually([&] { return process_tree(launcher.pid()).size() == 3; }));
   EXPECT_EQ(found(of_job()), std::vector{launcher.pid()});
+}
+
+// A script of the job may ask for the checkpoint: it would wait for its own end.
+TEST_F(ProgramsHere, AreNotWhatCallsTheFerryCommand) {
+  std::filesystem::copy_file("/bin/sleep", folder.path("ferry"));
+  const Started script({"FERRY_JOB=" + job},
+                       {"/bin/sh", "-c", folder.path("ferry") + " 60 & wait"});
+  const Started launcher({"FERRY_JOB=" + job});
+  ASSERT_TRUE(test::eventually([&] {
+    const auto tree = process_tree(script.pid());
+    return tree.size() == 2 && program_name(tree.back()) == "ferry";
+  }));
+  EXPECT_EQ(found(of_job()), std::vector{launcher.pid()});
+}
+
+// Programs of one name are many, and this one may be of nobody's job.
+TEST_F(ProgramsHere, AreNotFoundByTheirProgramsName) {
+  const Started program({});
+  EXPECT_EQ(found({{}, {}, "sleep", {}}), std::vector<pid_t>());
 }
 
 TEST_F(ProgramsHere, AreFoundByPid) {

@@ -56,7 +56,7 @@ class Search {
     std::erase_if(candidates_, [](const auto& entry) { return entry.second.process == 0; });
     std::vector<FoundProgram> programs;
     for (const auto& [root, candidate] : candidates_) {
-      if (units_.name_of(root) || !is_below_another(root)) programs.push_back(described(candidate));
+      if (is_whole(root)) programs.push_back(described(candidate));
     }
     return programs;
   }
@@ -72,8 +72,9 @@ class Search {
     }
   }
 
-  // Processes that use no RDMA: what `ferry run --job` has started, the program that is named if none that uses RDMA
-  // has that name, and those of the containers. A batch system's shell, which has the job's id too, is none of these.
+  // Processes that use no RDMA: what `ferry run --job` has started, the container or pid that is named, and those of
+  // the containers. A batch system's shell, which has the job's id too, is none of these, nor is a script that calls
+  // `ferry checkpoint`.
   void look_at_others() {
     const bool is_name_open =
         !question_.program.empty() &&
@@ -82,8 +83,11 @@ class Search {
     if (question_.job.empty() && !is_name_open && !asks_for_tcp_) return;
     const std::uint64_t network = namespace_inode(::getpid(), "net");
     std::set<std::uint64_t> done{0, network};  // networks
-    for (const pid_t pid : all_processes()) {
-      const bool is_wanted = is_started_for_job(pid) || (is_name_open && is_named(pid));
+    const auto processes = all_processes();
+    const auto asking = asking_processes(processes);
+    for (const pid_t pid : processes) {
+      if (asking.contains(pid)) continue;
+      const bool is_wanted = is_started_for_job(pid) || (is_name_open && is_unit_named(pid));
       if (!is_wanted && (!asks_for_tcp_ || done.contains(namespace_inode(pid, "net")))) continue;
       try {
         Candidate& candidate = candidate_of(pid);
@@ -92,6 +96,7 @@ class Search {
         if (is_of_this_host(unit)) note(candidate, is_wanted ? pid : 0);
       } catch (const Failure&) {
         // It has ended, or a runtime runs it that is not known: then its connections name it, if it has some.
+        if (!is_wanted) done.insert(namespace_inode(pid, "net"));
       }
     }
   }
@@ -102,8 +107,9 @@ class Search {
   }
 
   Candidate& candidate_of(pid_t pid) {
+    const bool has_name = units_.name_of(pid).has_value();
     for (auto& [root, candidate] : candidates_) {
-      if (is_below(pid, root)) return candidate;
+      if (is_below(pid, root) && units_.name_of(root).has_value() == has_name) return candidate;
     }
     Units::Found found = units_.of_process(control_, pid);
     const pid_t root = found.unit->root();
@@ -116,11 +122,26 @@ class Search {
            namespace_inode(unit.root(), "mnt") == namespace_inode(::getpid(), "mnt");
   }
 
-  // Whether it is below another one that is asked for: ranks without containers are below their mpiexec.
-  bool is_below_another(pid_t root) const {
-    return std::any_of(candidates_.begin(), candidates_.end(), [&](const auto& other) {
-      return other.first != root && is_below(root, other.first);
+  // Ranks without containers are part of their mpiexec; what has started containers is no program beside these.
+  bool is_whole(pid_t root) const {
+    const bool has_name = units_.name_of(root).has_value();
+    return std::none_of(candidates_.begin(), candidates_.end(), [&](const auto& other) {
+      if (has_name || other.first == root) return false;
+      if (units_.name_of(other.first)) return is_below(other.first, root);
+      return is_below(root, other.first);
     });
+  }
+
+  // Those that run the ferry command, which may be the one that asks, and what has started them.
+  static std::set<pid_t> asking_processes(const std::vector<pid_t>& processes) {
+    std::set<pid_t> asking;
+    for (const pid_t pid : processes) {
+      const auto name = program_name(pid);
+      if (name != "ferry" && name != "ferry-client") continue;
+      asking.insert(pid);
+      for (const pid_t above : ancestors(pid)) asking.insert(above);
+    }
+    return asking;
   }
 
   bool is_started_for_job(pid_t pid) const {
@@ -135,10 +156,12 @@ class Search {
 
   bool is_named(pid_t pid) const {
     const std::string& name = question_.program;
-    if (name.empty()) return false;
+    return !name.empty() && (is_unit_named(pid) || program_name(pid) == name.substr(0, 15));
+  }
+  // By the name of its container, or a pid.
+  bool is_unit_named(pid_t pid) const {
     const auto unit = units_.name_of(pid);
-    return (unit && unit->name == name) || program_name(pid) == name.substr(0, 15) ||
-           is_below_number(pid, name);
+    return (unit && unit->name == question_.program) || is_below_number(pid, question_.program);
   }
 
   bool has_qp(pid_t pid) const {
