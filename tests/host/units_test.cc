@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "ferryd_here.h"
+#include "host/proc/process_tree.h"
 #include "host/units/process/process_unit.h"
+#include "played_process.h"
 #include "started.h"
 #include "temporary.h"
 
@@ -24,6 +27,12 @@ using test::Started;
 // A kind whose units have all left.
 class Boxes : public ProcessKind {
  public:
+  int asked = 0;  // whether it has a unit of some name, with or without RDMA
+
+  bool has(const std::string& name) override {
+    ++asked;
+    return ProcessKind::has(name);
+  }
   std::string kind() const override { return "box"; }
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override {
     throw Failure("there is no box '" + name + "' on " + host);
@@ -110,6 +119,24 @@ TEST_F(UnitsTest, FindProgramsThatUseNoRdma) {
                 std::to_string(std::max(program->pid(), other.pid())));
   program.reset();
   EXPECT_EQ(units.find(control, kOwner, name).unit->root(), other.pid());
+}
+
+// podman takes long to answer, and is asked for containers that use no RDMA.
+TEST_F(UnitsTest, AskForContainersOnlyWhenNoProgramOfTheNameUsesRdma) {
+  test::FerrydHere here("h1");
+  const test::PlayedProcess program(here.folder.path("sock"), {.slot = 97});
+  ASSERT_TRUE(test::eventually([&] { return here.control->processes().size() == 1; }));
+  const std::string name = program_name(program.pid()).value_or("");
+  const Units units("h1", {&boxes, &processes}, *history);
+  for (const auto& text : {name, std::to_string(program.pid())}) {
+    const auto found = units.find(*here.control, kOwner, text);
+    EXPECT_EQ(found.unit->root(), program.pid());
+    ASSERT_EQ(found.processes.size(), 1u);
+    EXPECT_EQ(found.processes[0].pid, program.pid());
+  }
+  EXPECT_EQ(boxes.asked, 0);
+  EXPECT_EQ(refusal(), kNone);
+  EXPECT_EQ(boxes.asked, 1);
 }
 
 }  // namespace

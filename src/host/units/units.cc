@@ -74,10 +74,6 @@ Units::Found Units::find(const ControlServer& control, uid_t user, const std::st
   if (auto* of_name = kind_with(control, program)) {
     return found(control, of_name->named(host_, program));
   }
-  // Containers in which nobody uses RDMA, or that do not run. podman, which is asked last, takes longest to answer.
-  for (auto* kind : kinds_ | std::views::reverse) {
-    if (kind->has(program)) return found(control, kind->named(host_, program));
-  }
   if (const auto pid = pid_in(program)) return of_process(control, *pid);
   std::map<pid_t, Found> units;  // by root
   std::string refusal;
@@ -93,8 +89,12 @@ Units::Found Units::find(const ControlServer& control, uid_t user, const std::st
     if (program_name(process.pid) != program.substr(0, 15)) continue;
     look_at(process.pid);
   }
-  // A program that uses no RDMA is meant when none of this name does, and none has left.
+  // What uses no RDMA is meant when nothing of this name does: containers, whether they run or not, and programs, if
+  // none of this name has left. podman, which is asked last, takes long to answer.
   if (units.empty() && refusal.empty()) {
+    for (auto* kind : kinds_ | std::views::reverse) {
+      if (kind->has(program)) return found(control, kind->named(host_, program));
+    }
     need_not_left(user, program);
     const auto others = processes_named(program);
     for (const pid_t pid : others) {
