@@ -11,7 +11,7 @@ set -euo pipefail
 
 repository=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
 readonly repository vmlab=$repository/scripts/vmlab
-readonly patience=240
+readonly patience=600
 # shellcheck source=tests/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 work=
