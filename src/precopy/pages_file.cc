@@ -25,8 +25,12 @@ std::string pages_file(const Layer& layer) {
   return std::string(kPrefix) + std::to_string(layer.process) + '-' + std::to_string(layer.number);
 }
 
+bool has_name_of_pages(const std::string& name) {
+  return name.starts_with(kPrefix);
+}
+
 std::optional<Layer> layer_of_pages_file(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
+  if (!has_name_of_pages(name)) return std::nullopt;
   const char* last = name.data() + name.size();
   Layer layer;
   const auto [dash, error] = std::from_chars(name.data() + kPrefix.size(), last, layer.process);

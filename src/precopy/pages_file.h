@@ -31,6 +31,8 @@ struct Layer {
 };
 // The name of the file.
 std::string pages_file(const Layer& layer);
+// Whether it begins like that of such a file. No other file of an image has such a name.
+bool has_name_of_pages(const std::string& name);
 // Nothing: the file of this name is another one.
 std::optional<Layer> layer_of_pages_file(const std::string& name);
 

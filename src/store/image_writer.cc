@@ -55,16 +55,12 @@ void ImageWriter::write(std::span<const std::byte> content) {
   }
 }
 
-void ImageWriter::begin_shards() {
-  if (file_) end_shard();
-}
-
 bool ImageWriter::link_file(const std::string& name, const Checkpoint& from, std::size_t program,
                             std::size_t file) {
   const Program& there = from.manifest().programs.at(program);
   const auto shards = shards_of(there, file);
   if (!shards) return false;
-  begin_shards();
+  end_shard();
   const std::size_t known = shards_.size();
   for (std::size_t i = shards->first; i < shards->second; ++i) {
     const std::string linked = name_of_next();
@@ -84,7 +80,7 @@ bool ImageWriter::link_file(const std::string& name, const Checkpoint& from, std
 }
 
 void ImageWriter::end(Program* program) {
-  begin_shards();
+  end_shard();
   program->files = std::move(files_);
   program->shards = std::move(shards_);
 }
@@ -119,6 +115,7 @@ void ImageWriter::compress(std::span<const std::byte> content, bool is_end) {
 }
 
 void ImageWriter::end_shard() {
+  if (!file_) return;
   compress({}, true);
   Shard& shard = shards_.back();
   sync(file_, path_ + "/" + shard.file);

@@ -31,7 +31,7 @@ class ImageWriter {
   void begin_file(const std::string& name, mode_t mode);
   void write(std::span<const std::byte> content);  // of the file that was begun last
   // What follows is in other shards than what was written so far.
-  void begin_shards();
+  void end_shard();
   // Adds a file of the image of a program in another checkpoint of this store, without a copy: its shards get one more
   // name each. False: the file has no shards of its own, or they cannot be linked; then nothing is added.
   bool link_file(const std::string& name, const Checkpoint& from, std::size_t program,
@@ -43,7 +43,6 @@ class ImageWriter {
   std::string name_of_next() const;
   void begin_shard();
   void compress(std::span<const std::byte> content, bool is_end);
-  void end_shard();
 
   const UniqueFd& folder_;
   const std::string path_, prefix_;

@@ -27,6 +27,7 @@ constexpr std::chrono::seconds kStatusOfAll{2};
 // A program that is asked for, or may be.
 struct Candidate {
   Units::Found found;
+  bool is_container = false;
   pid_t process = 0;  // the first of it that is asked for; 0: none
 };
 
@@ -56,7 +57,7 @@ class Search {
     std::erase_if(candidates_, [](const auto& entry) { return entry.second.process == 0; });
     std::vector<FoundProgram> programs;
     for (const auto& [root, candidate] : candidates_) {
-      if (is_whole(root)) programs.push_back(described(candidate));
+      if (is_whole(root, candidate)) programs.push_back(described(candidate));
     }
     return programs;
   }
@@ -91,9 +92,8 @@ class Search {
       if (!is_wanted && (!asks_for_tcp_ || done.contains(namespace_inode(pid, "net")))) continue;
       try {
         Candidate& candidate = candidate_of(pid);
-        const Unit& unit = *candidate.found.unit;
-        if (!unit.netns().empty()) done.insert(namespace_inode(pid, "net"));
-        if (is_of_this_host(unit)) note(candidate, is_wanted ? pid : 0);
+        if (!candidate.found.unit->netns().empty()) done.insert(namespace_inode(pid, "net"));
+        if (is_of_this_host(candidate)) note(candidate, is_wanted ? pid : 0);
       } catch (const Failure&) {
         // It has ended, or a runtime runs it that is not known: then its connections name it, if it has some.
         if (!is_wanted) done.insert(namespace_inode(pid, "net"));
@@ -107,29 +107,30 @@ class Search {
   }
 
   Candidate& candidate_of(pid_t pid) {
-    const bool has_name = units_.name_of(pid).has_value();
+    const bool has_container = units_.name_of(pid).has_value();
     for (auto& [root, candidate] : candidates_) {
-      if (is_below(pid, root) && units_.name_of(root).has_value() == has_name) return candidate;
+      if (candidate.is_container == has_container && is_below(pid, root)) return candidate;
     }
     Units::Found found = units_.of_process(control_, pid);
     const pid_t root = found.unit->root();
-    return candidates_.emplace(root, Candidate{std::move(found)}).first->second;
+    const bool is_container = units_.name_of(root).has_value();
+    return candidates_.emplace(root, Candidate{std::move(found), is_container}).first->second;
   }
 
   // Not so of a process without a container that shares its process ids with this host, and is another one's.
-  bool is_of_this_host(const Unit& unit) const {
-    return units_.name_of(unit.root()) ||
-           namespace_inode(unit.root(), "mnt") == namespace_inode(::getpid(), "mnt");
+  static bool is_of_this_host(const Candidate& candidate) {
+    return candidate.is_container || namespace_inode(candidate.found.unit->root(), "mnt") ==
+                                         namespace_inode(::getpid(), "mnt");
   }
 
   // Ranks without containers are part of their mpiexec; what has started containers is no program beside these.
-  bool is_whole(pid_t root) const {
-    const bool has_name = units_.name_of(root).has_value();
-    return std::none_of(candidates_.begin(), candidates_.end(), [&](const auto& other) {
-      if (has_name || other.first == root) return false;
-      if (units_.name_of(other.first)) return is_below(other.first, root);
-      return is_below(root, other.first);
-    });
+  bool is_whole(pid_t root, const Candidate& candidate) const {
+    return candidate.is_container ||
+           std::none_of(candidates_.begin(), candidates_.end(), [&](const auto& other) {
+             if (other.first == root) return false;
+             return other.second.is_container ? is_below(other.first, root)
+                                              : is_below(root, other.first);
+           });
   }
 
   // Those that run the ferry command, which may be the one that asks, and what has started them.
@@ -146,13 +147,12 @@ class Search {
 
   bool is_started_for_job(pid_t pid) const {
     return !question_.job.empty() && Environment(pid).get(kJobVariable) == question_.job &&
-           (!question_.user || user_of(pid) == question_.user);
+           is_of_user(pid);
   }
-
   bool is_of_job(pid_t pid) const {
-    return !question_.job.empty() && job_of(pid) == question_.job &&
-           (!question_.user || user_of(pid) == question_.user);
+    return !question_.job.empty() && job_of(pid) == question_.job && is_of_user(pid);
   }
+  bool is_of_user(pid_t pid) const { return !question_.user || user_of(pid) == question_.user; }
 
   bool is_named(pid_t pid) const {
     const std::string& name = question_.program;

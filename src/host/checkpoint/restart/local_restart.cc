@@ -224,7 +224,7 @@ void LocalRestart::send_image(const Part& part) const {
   const auto wanted = wanted_pages(part);
   for (std::size_t i = 0; i < files.size(); ++i) {
     const auto layer = precopy::layer_of_pages_file(files[i].name);
-    if (!layer && files[i].name.starts_with("ferry-pages-")) {
+    if (!layer && precopy::has_name_of_pages(files[i].name)) {
       throw damaged(part, files[i].name + " has no layer");
     }
     if (!layer) continue;

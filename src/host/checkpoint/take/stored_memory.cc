@@ -126,13 +126,13 @@ class Process {
       if (!linked_layer(page)) fresh.add(page.address, page.address + kPage);
     }
     if (fresh.empty()) return;
-    writer_.begin_shards();
+    writer_.end_shard();
     writer_.begin_file(precopy::pages_file({process_, fresh_layer()}), 0600);
     precopy::write_pages(memory_, process_, fresh, [this](std::span<const std::byte> piece) {
       need_wanted_();
       writer_.write(piece);
     });
-    writer_.begin_shards();
+    writer_.end_shard();
   }
 
   void write_index() {
@@ -140,10 +140,10 @@ class Process {
     for (const auto& page : pages_) {
       index.add(page.address, {linked_layer(page).value_or(fresh_layer()), page.digest});
     }
-    writer_.begin_shards();
+    writer_.end_shard();
     writer_.begin_file(precopy::index_file(process_), 0600);
     writer_.write(index.file());
-    writer_.begin_shards();
+    writer_.end_shard();
   }
 
   std::uint32_t fresh_layer() const { return static_cast<std::uint32_t>(linked_.size()); }
