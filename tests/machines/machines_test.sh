@@ -356,7 +356,7 @@ connections_of_rdma_cm() {
   start_of_kernel h2 'rping -s -a 0.0.0.0' # ends with its only client
   await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
   on_all 'rm -f /tmp/client'
-  start_of_kernel h1 'sh -c "rping -c -C 3000 -a 10.79.0.2; echo \$? >/tmp/client"'
+  start_of_kernel h1 'sh -c "rping -c -C 1000 -a 10.79.0.2; echo \$? >/tmp/client"'
   await 'the client runs' packets_go_on h1
   shell=$(vm h1 'ps -o ppid= -p "$(pgrep -x rping)"')
   move_of_kernel h1 h3 rping "${shell// /}" # with the shell, which tells how the client ends
