@@ -201,7 +201,7 @@ end_of_kernel() { on_all "pkill -x ${1:0:15} || true; while pgrep -x ${1:0:15} >
 end_of_kernel_on() { vm "$1" "pkill -x $2; while pgrep -x $2 >/dev/null; do sleep 0.1; done"; }
 # Nothing is sent again on UC: it goes on if no message was lost.
 unreliable_connection() {
-  local server moving
+  local server
   start_of_kernel h2 'ibv_uc_pingpong -g 1 -e -n 2000000000'
   await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
   start_of_kernel h1 'ibv_uc_pingpong -g 1 -e -n 2000000000 h2'
@@ -209,10 +209,7 @@ unreliable_connection() {
   server=$(vm h2 'pgrep -x ibv_uc_pingpong')
   move_of_kernel h1 h3 ibv_uc_pingpong
   move_of_kernel h2 h1 ibv_uc_pingpong
-  vm h3 'ferry move ibv_uc_pingpong --to h2' &
-  moving=$!
-  vm h1 "ferry move $server --to h3" || fail 'the server does not move while the client does'
-  wait "$moving" || fail 'the client does not move while the server does'
+  move_both h3 ibv_uc_pingpong h2 h1 "$server" h3
   await 'both go on' packets_go_on h3
   end_of_kernel ibv_uc_pingpong
 }
@@ -248,14 +245,7 @@ counted_messages() {
   delay
   bring h3 h1 stream_check # beside its peer
   vm h1 "ferry move $client $server --to h3" || fail 'no move of both as a group'
-  vm h3 "ferry move $client --to h1" &
-  moving=$!
-  # On a slow machine the client may stand still for longer than the server's move waits for it.
-  until vm h3 "ferry move $server --to h1" 2>"$work/refused"; do
-    grep -q 'a peer of process [0-9]* does not stop within' "$work/refused" ||
-      fail "the server does not move while the client does: $(<"$work/refused")"
-  done
-  wait "$moving" || fail 'the client does not move while the server does'
+  move_both h3 "$client" h1 h3 "$server" h1
   for side in client server; do
     await "the $side reports" vm h1 "jq -e .result /tmp/$side"
     vm h1 "cat /tmp/$side" | jq -e ".result == \"ok\" and .operations.read.received == 3 * $messages" >/dev/null ||
@@ -332,7 +322,7 @@ report_is() {
 # Connections by the stock librdmacm. A persistent server (-P) listens where it goes; a client that counts disconnects.
 # shellcheck disable=SC2016 # the machines' shells expand
 connections_of_rdma_cm() {
-  local moving shell status
+  local shell status
   on_all 'modprobe rdma_ucm'
   start_of_kernel h2 'rping -s -P -a 0.0.0.0'
   await 'the server listens' vm h2 'rdma resource show cm_id | grep -q "state LISTEN .*comm rping"'
@@ -346,10 +336,7 @@ connections_of_rdma_cm() {
   await 'the client runs' packets_go_on h1
   move_of_kernel h1 h2 rping
   move_of_kernel h3 h1 rping
-  vm h2 'ferry move rping --to h3' &
-  moving=$!
-  vm h1 'ferry move rping --to h2' || fail 'the server does not move while the client does'
-  wait "$moving" || fail 'the client does not move while the server does'
+  move_both h2 rping h3 h1 rping h2
   await 'both go on' packets_go_on h3
   end_of_kernel rping
 
@@ -375,6 +362,21 @@ start_pair_of_kernel() {
   await 'the server listens' vm h2 'ss -Hltn "sport = :18515" | grep -q .'
   vm h1 "cd /tmp; setsid nohup $run ibv_rc_pingpong -g 1 $1 h2 >/dev/null 2>&1 </dev/null &"
   await 'the client runs' packets_go_on h1
+}
+# move_both FROM PROGRAM TO FROM PROGRAM TO: two peers, each by itself, at the same time. On a slow machine one may
+# stand still for longer than the other one's move waits for it; that move is tried again.
+move_both() {
+  local moving
+  move_beside "${@:1:3}" &
+  moving=$!
+  move_beside "${@:4}"
+  wait "$moving" || fail "$2 does not move from $1 to $3 while its peer does"
+}
+move_beside() {
+  until vm "$1" "ferry move $2 --to $3" 2>"$work/refused.$1.$2"; do
+    grep -q 'a peer of process [0-9]* does not stop within' "$work/refused.$1.$2" ||
+      fail "$2 does not move from $1 to $3 while its peer does: $(<"$work/refused.$1.$2")"
+  done
 }
 # packets_go_on HOST: its rxe0 receives some.
 # shellcheck disable=SC2016 # the machine's shell expands
