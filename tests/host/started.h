@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,14 @@ class Started {
                    std::vector<std::string> command = {"/bin/sleep", "60"})
       : pid_(begin(pointers(&command), pointers(&environment))) {
     const std::string name = command[0].substr(command[0].rfind('/') + 1);
-    EXPECT_TRUE(eventually([&] { return host::program_name(pid_) == name; })) << command[0];
+    std::string variables;
+    for (const auto& variable : environment) variables += variable + '\0';
+    // A process has the name of the program that it executes before it has its environment.
+    EXPECT_TRUE(eventually([&] {
+      std::ifstream there("/proc/" + std::to_string(pid_) + "/environ", std::ios::binary);
+      const std::string content((std::istreambuf_iterator<char>(there)), {});
+      return host::program_name(pid_) == name && content == variables;
+    })) << command[0];
   }
   ~Started() {
     for (const pid_t pid : host::process_tree(pid_)) ::kill(pid, SIGKILL);
