@@ -46,12 +46,13 @@ function(ferry_unit_test target)
   endforeach()
 endfunction()
 
-# ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [TIMEOUT SECONDS] [ENVIRONMENT NAME=VALUE...]
+# ferry_e2e_test(NAME COMMAND WORD... [ALONE REASON] [LONG] [TIMEOUT SECONDS] [ENVIRONMENT NAME=VALUE...]
 #                [COST SECONDS] [LOCK NAME] [NEEDS FILE...])
 # registers a test with real programs, which runs as root. The test finds the binaries in FERRY_BIN, and names its lab
 # FERRY_LAB, as no other test does; several tests run at the same time. A test exits with 77 when it lacks something:
 # then it is skipped, and its last line says why.
 #   ALONE    nothing else may run meanwhile, and why
+#   LONG     it is run on request only (scripts/test --only long): it takes long, and is about what seldom changes
 #   TIMEOUT  900 unless given: three on a busy machine
 #   LOCK     of tests with the same NAME one runs at a time
 #   COST     about how long it takes, if long: ctest starts with such tests, so that nobody waits for them at the end
@@ -61,7 +62,7 @@ function(ferry_e2e_test name)
   if(FERRY_SANITIZE)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 e2e "" "ALONE;TIMEOUT;COST;LOCK" "COMMAND;ENVIRONMENT;NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 e2e "LONG" "ALONE;TIMEOUT;COST;LOCK" "COMMAND;ENVIRONMENT;NEEDS")
   if(NOT e2e_TIMEOUT)
     set(e2e_TIMEOUT 900)
   endif()
@@ -86,6 +87,9 @@ function(ferry_e2e_test name)
   endif()
   if(e2e_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(e2e_LONG)
+    set_tests_properties(${name} PROPERTIES LABELS "e2e;long")
   endif()
 endfunction()
 

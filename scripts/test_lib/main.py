@@ -24,12 +24,14 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def parse_arguments():
-    known = [part.name for part in parts.PARTS]
+    known = [part.name for part in parts.PARTS + parts.ON_REQUEST]
     parser = argparse.ArgumentParser(prog="scripts/test", description=__doc__.split("\n\n")[0],
                                      epilog="\n\n".join(__doc__.split("\n\n")[1:]),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="lint and the unit tests of the release build only")
-    parser.add_argument("--only", metavar="PART[,PART...]", help="these parts only: " + ", ".join(known))
+    on_request = ", ".join(part.name for part in parts.ON_REQUEST)
+    parser.add_argument("--only", metavar="PART[,PART...]",
+                        help=f"these parts only: {', '.join(known)}; without it all run but: {on_request}")
     parser.add_argument("--match", metavar="REGEX", help="only tests with such a name")
     parser.add_argument("--changed", action="store_true",
                         help="only tests that have not passed with the inputs that they have now: their binaries "
@@ -46,7 +48,7 @@ def parse_arguments():
         unknown = [name for name in wanted if name not in known]
         if unknown:
             parser.error(f"there is no part '{unknown[0]}': use one of {', '.join(known)}")
-        arguments.parts = [part for part in parts.PARTS if part.name in wanted]
+        arguments.parts = [part for part in parts.PARTS + parts.ON_REQUEST if part.name in wanted]
     if arguments.repeat < 1:
         parser.error(f"--repeat {arguments.repeat}: give a number from 1 on")
     return arguments

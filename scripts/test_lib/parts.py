@@ -111,9 +111,10 @@ NOT_END_TO_END = ["-LE", "e2e"]
 PARTS = [
     Lint(),
     Suite("unit", "release", NOT_END_TO_END, quick=True),
-    Suite("end-to-end", "release", ["-L", "e2e"], END_TO_END_JOBS, end_to_end=True),
+    Suite("end-to-end", "release", ["-L", "e2e", "-LE", "long"], END_TO_END_JOBS, end_to_end=True),
     Suite("asan+ubsan", "asan+ubsan", NOT_END_TO_END),
     Suite("tsan", "tsan", NOT_END_TO_END),
     Suite("moves under tsan", "tsan", ["-L", "e2e"], END_TO_END_JOBS, needs=["release"]),
     Suite("corpus", "fuzz", ["-L", "corpus"]),
 ]
+ON_REQUEST = [Suite("long", "release", ["-L", "long"], END_TO_END_JOBS, end_to_end=True)]

@@ -2,7 +2,7 @@
 # Ferry as its users have it: from Debian packages, with systemd, on machines of their own (scripts/vmlab). Three of
 # them are made hosts that belong together as README says, and programs move between them. Needs root.
 #
-#   machines_test.sh [GROUP...]     groups: plain users clocks device firewall reboot upgrade runc podman
+#   machines_test.sh [GROUP...]     groups: plain users clocks device verbs firewall reboot upgrade runc podman
 #                                   containers removal (default: all); each begins with the packages installed and the
 #                                   hosts joined
 #
@@ -162,6 +162,21 @@ group_device() {
   counted_messages
   ok 'each SEND, WRITE and READ is done once: either end moves, both do, packets are lost, ferryds are killed'
 
+  start_pair_of_kernel '-n 2000000000' # its server is without Ferry
+  fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
+  packets_go_on h1
+  end_pair
+  unload_rxe
+  ok 'a peer without Ferry is named, and nothing is stopped'
+}
+
+# More of what programs do with such a device.
+group_verbs() {
+  local host
+  for host in "${machines[@]}"; do "$vmlab" copy "$FERRY_BIN"/{stream_check,datagram_check} "$host:/usr/bin"; done
+  load_rxe
+  on_all 'rdma link add rxe0 type rxe netdev eth0'
+
   datagrams
   ok 'datagrams reach UD QPs that have moved, and come from whom their receivers know'
 
@@ -174,12 +189,7 @@ group_device() {
   other_devices
   ok "a program goes on with a device of another name, and with Ferry's own RNIC where the kernel has none"
 
-  start_pair_of_kernel '-n 2000000000' # its server is without Ferry
-  fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
-  packets_go_on h1
-  end_pair
   unload_rxe
-  ok 'a peer without Ferry is named, and nothing is stopped'
 }
 # shellcheck disable=SC2016 # the machines' shells expand
 load_rxe() {
@@ -289,10 +299,7 @@ later_connections() {
 # Each receiver tells what it has got from whom it knows. It has lost something as often as it has been moved itself.
 datagrams() {
   local host client server
-  for host in "${machines[@]}"; do
-    "$vmlab" copy "$FERRY_BIN/datagram_check" "$host:/usr/bin"
-    vm "$host" ': >/tmp/client; : >/tmp/server'
-  done
+  for host in "${machines[@]}"; do vm "$host" ': >/tmp/client; : >/tmp/server'; done
   vm h2 'cd /tmp; setsid nohup ferry run --device rxe0 -- datagram_check --json >/tmp/server 2>&1 </dev/null &'
   await 'the server listens' vm h2 'ss -Hltn "sport = :18700" | grep -q .'
   vm h1 'cd /tmp; setsid nohup ferry run --device rxe0 -- datagram_check h2 --apart --json --rate 60 --seconds 600 \
@@ -632,7 +639,7 @@ group_removal() {
 
 use_machines machines 3
 install_packages
-if (($# == 0)); then set -- plain users clocks device firewall reboot upgrade runc podman containers removal; fi
+if (($# == 0)); then set -- plain users clocks device verbs firewall reboot upgrade runc podman containers removal; fi
 for group in "$@"; do
   echo "group $group"
   [[ $group == plain ]] || delay # `plain` is under full load

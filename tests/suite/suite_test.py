@@ -94,10 +94,10 @@ class Project(unittest.TestCase):
         self.lines += [f"add_test(NAME {name} COMMAND ${{CMAKE_CURRENT_SOURCE_DIR}}/{name}_test.sh)",
                        f"set_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77 {properties})"]
 
-    def run_part(self, end_to_end, progress=None, **options):
+    def run_part(self, end_to_end, progress=None, labels=("-L", "e2e"), **options):
         (self.tests / "CMakeLists.txt").write_text("\n".join(self.lines) + "\n")
         subprocess.run(["cmake", "-S", self.root, "-B", self.root / "build/played"], check=True, capture_output=True)
-        part = parts.Suite("played", "played", ["-L", "e2e"], 2, end_to_end)
+        part = parts.Suite("played", "played", list(labels), 2, end_to_end)
         arguments = argparse.Namespace(**({"match": None, "changed": False} | options))
         return part.run(self.root, self.root, progress or Progress(), arguments)
 
@@ -120,6 +120,13 @@ class Project(unittest.TestCase):
         outcome = self.run_part(end_to_end=False)
         self.assertEqual([name for name, _ in outcome.failures], ["shy"])
         self.assertEqual((outcome.passed, outcome.flaky), (0, []))
+
+    def test_a_long_test_is_run_on_request_only(self):
+        self.add("short", "true")
+        self.add("long", "true", 'LABELS "e2e;long"')
+        for part, name in (("end-to-end", "short"), ("long", "long")):
+            labels, = (each.labels for each in parts.PARTS + parts.ON_REQUEST if each.name == part)
+            self.assertEqual([name for _, name in self.run_part(True, labels=labels).times], [name])
 
     def test_a_test_that_takes_too_long_fails(self):
         self.add("slow", "sleep 60", "LABELS e2e TIMEOUT 1")
