@@ -50,6 +50,7 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/ferry/ferry-library
 /usr/lib/ferry/ferry-oci-hook
 /usr/lib/ferry/ferry-placeholder.so
+/usr/lib/ferry/ferry-pages
 /usr/lib/ferry/ferry-rootfs
 /usr/lib/ferry/libferry.so
 /usr/lib/libferry-pipe.so
