@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -25,6 +27,10 @@ constexpr char kSocket[] = "lazy-pages.socket";  // CRIU's name for it
 constexpr std::uint32_t kRestored = 0x52535446;  // LAZY_PAGES_RESTORE_FINISHED
 constexpr std::uint64_t kChunk = 2ull << 20;     // bytes copied by one call
 constexpr unsigned kMostThreads = 4;
+constexpr std::uint64_t kLong =
+    1ull << 20;  // bytes of a range that may be filled in later: stacks, and the
+                 // program's own structures, mostly are not so long
+constexpr std::uint64_t kWorthLater = 16ull << 20;  // less takes some 8 ms at once
 
 [[noreturn]] void raise(const std::string& what, int error) {
   throw std::runtime_error(what + ": " + std::strerror(error));
@@ -48,6 +54,21 @@ int listen_in(const std::string& directory) {
   if (listens) return listener;
   if (listener >= 0) ::close(listener);
   raise("cannot listen for criu restore in " + directory, error);
+}
+
+// Whether the userfaultfd tells of what its process does to its memory, besides of faults.
+bool tells_of_all(int userfaultfd) {
+  constexpr std::uint64_t kEvents = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
+                                    UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
+  // "API:\taa:FEATURES:IOCTLS"
+  std::ifstream facts("/proc/self/fdinfo/" + std::to_string(userfaultfd));
+  for (std::string line; std::getline(facts, line);) {
+    if (!line.starts_with("API:")) continue;
+    const auto colon = line.find(':', 4);
+    if (colon == std::string::npos) return false;
+    return (std::strtoull(line.c_str() + colon + 1, nullptr, 16) & kEvents) == kEvents;
+  }
+  return false;
 }
 
 int receive_descriptor(int connection) {
@@ -187,35 +208,82 @@ void PageServer::copy(std::int32_t process, int userfaultfd, std::uint64_t start
   }
 }
 
-void PageServer::fill(std::chrono::milliseconds limit) {
-  struct Work {
-    std::int32_t process;
-    int userfaultfd;
-    std::uint64_t start, end;
-  };
-  std::vector<Work> work;
-  {
-    std::unique_lock lock(mutex_);
-    const bool all = changed_.wait_for(lock, limit, [this] {
-      return !failure_.empty() ||
-             std::all_of(pages_.begin(), pages_.end(),
-                         [this](const auto& entry) { return userfaultfds_.contains(entry.first); });
-    });
-    if (!failure_.empty()) throw std::runtime_error(failure_);
-    if (!all) throw std::runtime_error("criu restore does not ask for the pages of each process");
-    for (const auto& [process, ranges] : pages_) {
-      for (const auto& [start, end] : ranges) {
-        for (std::uint64_t at = start; at < end; at += kChunk) {
-          work.push_back({process, userfaultfds_.at(process), at, std::min(end, at + kChunk)});
-        }
-      }
+// Gives the userfaultfds by process.
+std::map<std::int32_t, int> PageServer::wait_for_processes(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const bool all = changed_.wait_for(lock, limit, [this] {
+    return !failure_.empty() ||
+           std::all_of(pages_.begin(), pages_.end(),
+                       [this](const auto& entry) { return userfaultfds_.contains(entry.first); });
+  });
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+  if (!all) throw std::runtime_error("criu restore does not ask for the pages of each process");
+  return userfaultfds_;
+}
+
+// The long ranges.
+PageRanges PageServer::later_of(std::int32_t process, int userfaultfd) const {
+  PageRanges later;
+  if (!tells_of_all(userfaultfd)) return later;
+  for (const auto& [start, end] : pages_.at(process)) {
+    if (end - start >= kLong) later.add(start, end);
+  }
+  return later;
+}
+
+std::vector<PageServer::Later> PageServer::fill(std::chrono::milliseconds limit) {
+  const auto userfaultfds = wait_for_processes(limit);
+  std::map<std::int32_t, PageRanges> later;
+  std::uint64_t bytes = 0;
+  for (const auto& [process, ranges] : pages_) {
+    bytes +=
+        later.emplace(process, later_of(process, userfaultfds.at(process))).first->second.bytes();
+  }
+  if (bytes < kWorthLater) later.clear();
+  std::vector<Piece> pieces;
+  std::vector<Later> owed;
+  for (const auto& [process, ranges] : pages_) {
+    PageRanges now = ranges;
+    const auto left = later.find(process);
+    if (left != later.end() && !left->second.empty()) {
+      now.remove(left->second);
+      owed.push_back(
+          {process, UniqueFd(::fcntl(userfaultfds.at(process), F_DUPFD_CLOEXEC, 0)), left->second});
+    }
+    cut(process, userfaultfds.at(process), now, &pieces);
+  }
+  copy_all(pieces);
+  end();
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+  return owed;
+}
+
+void PageServer::fill_now(const std::vector<Later>& later) {
+  std::vector<Piece> pieces;
+  for (const auto& [process, userfaultfd, pages] : later)
+    cut(process, userfaultfd.get(), pages, &pieces);
+  copy_all(pieces);
+  std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+void PageServer::cut(std::int32_t process, int userfaultfd, const PageRanges& pages,
+                     std::vector<Piece>* pieces) {
+  for (const auto& [start, end] : pages) {
+    for (std::uint64_t at = start; at < end; at += kChunk) {
+      pieces->push_back({process, userfaultfd, at, std::min(end, at + kChunk)});
     }
   }
+}
+
+// By several threads.
+void PageServer::copy_all(const std::vector<Piece>& pieces) {
   std::atomic<std::size_t> next{0};
   const auto run = [&] {
     try {
-      for (std::size_t i; (i = next++) < work.size();) {
-        copy(work[i].process, work[i].userfaultfd, work[i].start, work[i].end);
+      for (std::size_t i; (i = next++) < pieces.size();) {
+        copy(pieces[i].process, pieces[i].userfaultfd, pieces[i].start, pieces[i].end);
       }
     } catch (const std::exception& failure) {
       fail(failure.what());
@@ -223,12 +291,9 @@ void PageServer::fill(std::chrono::milliseconds limit) {
   };
   std::vector<std::thread> helpers;
   const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
-  for (unsigned i = 1; i < threads && i < work.size(); ++i) helpers.emplace_back(run);
+  for (unsigned i = 1; i < threads && i < pieces.size(); ++i) helpers.emplace_back(run);
   run();
   for (auto& helper : helpers) helper.join();
-  end();
-  std::lock_guard lock(mutex_);
-  if (!failure_.empty()) throw std::runtime_error(failure_);
 }
 
 }  // namespace ferry::precopy

@@ -96,6 +96,11 @@ std::map<std::int32_t, PageRanges> PageStore::pages() const {
   return all;
 }
 
+int PageStore::file_of(std::int32_t process) const {
+  const auto found = spaces_.find(process);
+  return found == spaces_.end() ? -1 : found->second.file;
+}
+
 bool PageStore::has(std::int32_t process, std::uint64_t start, std::uint64_t end) const {
   const auto found = spaces_.find(process);
   return found != spaces_.end() && found->second.pages.contains(start, end);

@@ -32,6 +32,9 @@ class PageStore {
 
   std::map<std::int32_t, PageRanges> pages() const;  // that are there, by process
 
+  // The file of this process's pages, whose offsets are their addresses; -1: it has none.
+  int file_of(std::int32_t process) const;
+
   bool has(std::int32_t process, std::uint64_t start, std::uint64_t end) const;
   // Throws std::runtime_error unless all these pages, by process, are there.
   void need(const std::map<std::int32_t, PageRanges>& pages) const;

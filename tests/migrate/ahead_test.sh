@@ -1,7 +1,7 @@
 #!/bin/bash
 # Copies memory ahead of moves, and compares it afterwards. Needs root.
 #
-#   ahead_test.sh [GROUP...]    groups: rounds storm kinds killed failures (default: all)
+#   ahead_test.sh [GROUP...]    groups: rounds storm kinds killed late failures (default: all)
 #
 # Prints one line per check; exits non-zero when one fails.
 # shellcheck source=tests/programs/lib.sh
@@ -138,6 +138,59 @@ goes_on() {
       jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
 }
 
+# The processes of ferry-pages that a host's ferryd has started, while a program there has not got all of its memory:
+# the one that fills in, and its guard. (The hosts of all labs see each other's processes.)
+late_pages_on() {
+  local pid network
+  network=$(on "$1" stat -Lc %i /proc/self/ns/net)
+  for pid in $(pgrep -x ferry-pages); do
+    [[ $(stat -Lc %i "/proc/$pid/ns/net" 2>/dev/null) != "$network" ]] || printf '%s\n' "$pid"
+  done
+}
+no_late_pages() { [[ -z $(late_pages_on "$1") ]]; }
+# kill_late_pages HOST WHILE: kills those that fill in, which are the older ones of each two, while the process WHILE
+# runs.
+kill_late_pages() {
+  local pids
+  while kill -0 "$2" 2>/dev/null; do
+    mapfile -t pids < <(late_pages_on "$1")
+    ((${#pids[@]} != 2)) || kill -KILL "${pids[0]}" 2>/dev/null || true
+  done
+}
+
+# Memory comes after the program goes on: the next move waits for it, the ferryd is not needed, and ferry-pages is.
+group_late() {
+  local moving attempt
+  serve las
+  check lac las 256 --rewrite 10
+  ahead lac h1 h3
+  ahead lac h3 h1
+  on_event h1 lac h3 '"phase":"resume"' kill_ferryd h3
+  start_ferryd h3
+  await 'the ferryd of h3 answers' answers h3
+  await_traffic h3 lac
+  await 'all memory is there' no_late_pages h3
+  [[ -z $(on h3 ls /var/tmp/ferry/late-pages) ]] || fail 'h3 has notes of memory that has come'
+  intact lac las
+  ok 'memory arrived as it was after the program went on, also without a ferryd'
+  # On a quick machine all may be there before it is killed: then the program goes on, and moves again.
+  for ((attempt = 0; attempt < 10; attempt++)); do
+    serve "lks$attempt"
+    check "lkc$attempt" "lks$attempt" 512
+    on h1 "$ferry" move "lkc$attempt" --to h3 >"$work/moved" 2>&1 &
+    moving=$!
+    kill_late_pages h3 "$moving"
+    wait "$moving" || true
+    await 'the memory is there, or nobody has it' no_late_pages h3
+    ! on h3 grep -q 'ferry-pages: killed processes' /run/ferry/ferryd.log || break
+    intact "lkc$attempt" "lks$attempt"
+  done
+  on h3 grep -q 'ferry-pages: killed processes' /run/ferry/ferryd.log || fail 'ferry-pages was never killed in time'
+  await 'the program has ended' has_ended "lkc$attempt"
+  ok 'a program ends whose ferry-pages is killed, and the log says why'
+}
+has_ended() { ! "$lab" ps | awk -v name="$1" '$1 == name' | grep -q running; }
+
 # How often a program of h1 has been stopped.
 epoch_of() {
   on h1 "$ferry" ps --json |
@@ -174,5 +227,5 @@ group_failures() {
 
 use_lab aheadt 3
 groups=("$@")
-((${#groups[@]})) || groups=(rounds storm kinds killed failures)
+((${#groups[@]})) || groups=(rounds storm kinds killed late failures)
 for group in "${groups[@]}"; do "group_$group"; done

@@ -22,30 +22,42 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kPages = 64;
+constexpr std::uint64_t kManyPages = 20 << 8;  // 20 MiB
 
 // What criu restore does: memory of a process, a userfaultfd of it, and the words at the socket.
 struct PageServerTest : testing::Test {
   std::string folder = "/tmp/ferry-pages-XXXXXX";
-  PageStore store{1 << 24};
+  PageStore store{1 << 26};
   char* memory = nullptr;
+  std::uint64_t mapped = 0;  // bytes of it
   int userfaultfd = -1, connection = -1;
 
   void SetUp() override {
     ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-    memory = static_cast<char*>(::mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    make_memory(kPages, 0);
+  }
+  // `features`: what the userfaultfd tells of.
+  void make_memory(std::uint64_t count, std::uint64_t features) {
+    drop_memory();
+    mapped = count * kPage;
+    memory = static_cast<char*>(
+        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     userfaultfd = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
     if (userfaultfd < 0) GTEST_SKIP() << "no userfaultfd here";
     uffdio_api api{};
     api.api = UFFD_API;
+    api.features = features;
     ASSERT_EQ(::ioctl(userfaultfd, UFFDIO_API, &api), 0);
-    uffdio_register request{{start(), kPages * kPage}, UFFDIO_REGISTER_MODE_MISSING, 0};
+    uffdio_register request{{start(), mapped}, UFFDIO_REGISTER_MODE_MISSING, 0};
     ASSERT_EQ(::ioctl(userfaultfd, UFFDIO_REGISTER, &request), 0);
   }
+  void drop_memory() {
+    if (userfaultfd >= 0) ::close(std::exchange(userfaultfd, -1));
+    if (memory != nullptr) ::munmap(std::exchange(memory, nullptr), mapped);
+  }
   void TearDown() override {
-    if (userfaultfd >= 0) ::close(userfaultfd);
+    drop_memory();
     if (connection >= 0) ::close(connection);
-    ::munmap(memory, kPages * kPage);
     std::filesystem::remove_all(folder);
   }
 
@@ -120,6 +132,39 @@ TEST_F(PageServerTest, WhatIsTouchedBeforeIsServedAtOnce) {
   server.fill(10s);
   EXPECT_EQ(memory[2 * kPage], 6);  // not overwritten
   EXPECT_EQ(memory[3 * kPage], 5);
+}
+
+constexpr std::uint64_t kAllEvents = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
+                                     UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP;
+
+TEST_F(PageServerTest, LongRangesAreLeftToSomebodyElse) {
+  make_memory(kManyPages + 8, kAllEvents);
+  copy_ahead(0, 2, 4);
+  copy_ahead(4, kManyPages, 5);
+  auto lacks = pages(0, 2);
+  lacks.at(7).add(pages(4, kManyPages).at(7));
+  PageServer server(folder, store, lacks);
+  connect();
+  say(7);
+  send_userfaultfd();
+  const auto later = server.fill(10s);
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later[0].process, 7);
+  EXPECT_EQ(later[0].pages, pages(4, kManyPages).at(7));
+  EXPECT_EQ(memory[kPage], 4);  // would hang for ever
+  server.fill_now(later);
+  for (std::uint64_t page = 0; page < kManyPages; ++page) ASSERT_EQ(memory[(4 + page) * kPage], 5);
+}
+
+TEST_F(PageServerTest, NothingIsLeftIfTheKernelDoesNotTellOfAll) {
+  make_memory(kManyPages, kAllEvents & ~UFFD_FEATURE_EVENT_REMOVE);
+  copy_ahead(0, kManyPages, 5);
+  PageServer server(folder, store, pages(0, kManyPages));
+  connect();
+  say(7);
+  send_userfaultfd();
+  EXPECT_TRUE(server.fill(10s).empty());
+  EXPECT_EQ(memory[kPage], 5);
 }
 
 TEST_F(PageServerTest, APageThatIsMissingIsRefusedBeforeAnythingIsRestored) {

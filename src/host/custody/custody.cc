@@ -15,6 +15,7 @@ extern "C" {
 #include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/control/caused_lines.h"
+#include "host/image/late_pages.h"
 #include "host/journal/decision_log.h"
 #include "host/move/destination/arrivals.h"
 #include "host/move/slots_message.h"
@@ -92,6 +93,7 @@ Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stan
 // --- the dump
 
 std::string Custody::stop(pid_t root) {
+  LatePages(host_).wait(program_name(root).value_or("?"), root, kAnswerLimit);
   const auto processes = ferry_processes(control_, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();

@@ -37,6 +37,8 @@
 #include "host/history/accounts.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
+#include "host/image/image_room.h"
+#include "host/image/late_pages.h"
 #include "host/letters/carrier.h"
 #include "host/letters/moved_names.h"
 #include "host/letters/qp_names.h"
@@ -221,6 +223,7 @@ ThisHost this_host(const Options& options, const std::optional<Credentials>& cre
           .credentials = credentials ? &*credentials : nullptr,
           .state_directory = options.state,
           .rootfs_helper = companion("ferry-rootfs"),
+          .pages_helper = companion("ferry-pages"),
           .limits = limits};
 }
 
@@ -327,6 +330,7 @@ void log_start(const ThisHost& host) {
   const Departed departed(units, decisions, origins, host.stopping);
   // The lock of its socket keeps a second ferryd from everything below.
   ControlServer control(options.socket);
+  LatePages(host).tidy();
   Residents residents(host.state_directory + "/residents");
   Whereabouts whereabouts(host.name, host.address, control, *directory, residents);
   KeptPeers peers(host.credentials);

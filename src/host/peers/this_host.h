@@ -18,6 +18,7 @@ struct ThisHost {
   const Credentials* credentials = nullptr;  // null: nothing is checked (--insecure)
   std::string state_directory;               // survives a restart
   std::string rootfs_helper;                 // ferry-rootfs
+  std::string pages_helper;                  // ferry-pages
   Limits limits;
   IsTaken is_taken = is_taken_here;   // process ids
   std::atomic<bool> stopping{false};  // this ferryd ends

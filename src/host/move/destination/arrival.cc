@@ -16,6 +16,7 @@ extern "C" {
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/image/late_pages.h"
 #include "host/move/destination/device_choice.h"
 #include "host/move/slots_message.h"
 #include "host/peers/this_host.h"
@@ -394,7 +395,7 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   auto tree = process_tree(root);  // all is frozen: no process comes or goes
-  const std::string lacks = fill();
+  const std::string lacks = fill(root, tree);
   std::unique_lock lock(mutex_);
   if (is_committed()) return 0;  // by a former ferryd, which could not answer any more
   if (group_->state(index_) == State::kRestoring) {
@@ -468,12 +469,22 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   return {};
 }
 
-// Puts the memory that was copied ahead into the program, before anything is decided. Gives an
-// empty string, or what failed.
-std::string Arrival::fill() {
+// Puts the memory that was copied ahead into the program, before anything is decided: a part at once, the rest by way
+// of ferry-pages, while the program runs. Gives an empty string, or what failed.
+std::string Arrival::fill(pid_t root, const std::vector<pid_t>& tree) {
   std::lock_guard lock(filling_);
   try {
-    if (pages_) pages_->fill(kFillLimit);
+    if (!pages_) return {};
+    const auto later = pages_->fill(kFillLimit);
+    if (later.empty()) return {};
+    std::map<std::int32_t, pid_t> pids;
+    for (const pid_t pid : tree) pids.emplace(innermost_pid(pid).value_or(pid), pid);
+    try {
+      LatePages(host_).hand_over(root, pids, later, *memory_);
+    } catch (const std::exception& failure) {
+      log::warn("'{}' gets all of its memory before it goes on: {}", program_, failure.what());
+      pages_->fill_now(later);
+    }
   } catch (const std::exception& failure) {
     return failure.what();
   }

@@ -125,7 +125,7 @@ class Arrival : public UnderWay {
   void undo(const std::string& reason);
   void run_criu();
   void all_go_on(std::uint64_t rdma_ns);
-  std::string fill();
+  std::string fill(pid_t root, const std::vector<pid_t>& tree);
   std::vector<ProcessSlots> bind_all(const std::vector<ProcessSlots>& wanted);
   std::vector<ProcessSlots> restore_here(std::chrono::milliseconds limit, const Redirection& stdio);
   void tell_begin() const;

@@ -12,6 +12,7 @@
 #include "device/parcel.h"
 #include "ferry.pb.h"
 #include "host/image/image_room.h"
+#include "host/image/late_pages.h"
 #include "host/move/slots_message.h"
 #include "host/move/source/image_way.h"
 #include "host/move/source/kernel/wanted_devices.h"
@@ -30,7 +31,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kHelloLimit{5};                  // for a new peer to say of what kind it is
+constexpr seconds kLatePagesLimit{60};  // for a program that has come to have all of its pages
+constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it is
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
                                                    // shorten the stop
 
@@ -50,6 +52,9 @@ void Move::check_here_and_there() {
     throw Failure(problem);
   }
   unit_.need_movable();
+  for (const auto& program : group_->programs()) {
+    LatePages(host_).wait(program.unit->name(), program.unit->root(), kLatePagesLimit);
+  }
   v1::CheckRequest request;
   request.set_version(host_.version);
   request.set_host(host_.name);
