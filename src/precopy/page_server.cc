@@ -23,9 +23,7 @@
 namespace ferry::precopy {
 namespace {
 
-constexpr char kSocket[] = "lazy-pages.socket";  // CRIU's name for it
-constexpr std::uint32_t kRestored = 0x52535446;  // LAZY_PAGES_RESTORE_FINISHED
-constexpr std::uint64_t kChunk = 2ull << 20;     // bytes copied by one call
+constexpr std::uint64_t kChunk = 2ull << 20;  // bytes copied by one call
 constexpr unsigned kMostThreads = 4;
 constexpr std::uint64_t kLong =
     1ull << 20;  // bytes of a range that may be filled in later: stacks, and the
@@ -34,26 +32,6 @@ constexpr std::uint64_t kWorthLater = 16ull << 20;  // less takes some 8 ms at o
 
 [[noreturn]] void raise(const std::string& what, int error) {
   throw std::runtime_error(what + ": " + std::strerror(error));
-}
-
-// Listens by the descriptor of the folder: the path of a socket has at most 107 bytes.
-int listen_in(const std::string& directory) {
-  const int folder = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) raise("cannot open " + directory, errno);
-  const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + kSocket;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool listens =
-      listener >= 0 &&
-      ::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      ::listen(listener, 4) == 0;
-  const int error = errno;
-  ::close(folder);
-  if (listens) return listener;
-  if (listener >= 0) ::close(listener);
-  raise("cannot listen for criu restore in " + directory, error);
 }
 
 // Whether the userfaultfd tells of what its process does to its memory, besides of faults.
@@ -71,39 +49,19 @@ bool tells_of_all(int userfaultfd) {
   return false;
 }
 
-int receive_descriptor(int connection) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) < 0) return -1;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return -1;
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
-}
-
 }  // namespace
 
 PageServer::PageServer(const std::string& directory, const PageStore& store,
                        std::map<std::int32_t, PageRanges> pages)
-    : store_(store), pages_(std::move(pages)) {
+    : store_(store), pages_(std::move(pages)), socket_(directory) {
   store_.need(pages_);
-  listener_ = listen_in(directory);
   wake_ = ::eventfd(0, EFD_CLOEXEC);
   server_ = std::thread([this] { serve(); });
 }
 
 PageServer::~PageServer() {
   end();
-  if (connection_ >= 0) ::close(connection_);
   ::close(wake_);
-  ::close(listener_);
 }
 
 // Serves nothing any more: pages that were not filled in would be zero.
@@ -112,7 +70,6 @@ void PageServer::end() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof one);
   server_.join();
-  for (const auto& [process, userfaultfd] : userfaultfds_) ::close(userfaultfd);
   userfaultfds_.clear();
 }
 
@@ -122,46 +79,31 @@ void PageServer::fail(const std::string& why) {
   changed_.notify_all();
 }
 
-// False when no more processes come.
-bool PageServer::take_process() {
-  std::uint32_t word = 0;
-  if (::recv(connection_, &word, sizeof word, MSG_WAITALL) != sizeof word || word == kRestored) {
-    return false;
-  }
-  const auto process = static_cast<std::int32_t>(word);
-  if (process == -1) return true;  // a zombie has no memory
-  const int userfaultfd = receive_descriptor(connection_);
-  if (userfaultfd < 0) return false;
+void PageServer::take_process() {
+  auto process = socket_.take();
+  if (!process) return;
   std::lock_guard lock(mutex_);
-  if (!userfaultfds_.emplace(process, userfaultfd).second) ::close(userfaultfd);
+  userfaultfds_.emplace(process->pid, std::move(process->userfaultfd));
   changed_.notify_all();
-  return true;
 }
 
 void PageServer::serve() {
-  bool more = true;
   for (;;) {
-    const int source = connection_ < 0 ? listener_ : more ? connection_ : -1;
-    std::vector<pollfd> descriptors{{wake_, POLLIN, 0}, {source, POLLIN, 0}};
+    std::vector<pollfd> descriptors{{wake_, POLLIN, 0}, {socket_.descriptor(), POLLIN, 0}};
     std::vector<std::int32_t> processes;
     for (const auto& [process, userfaultfd] : userfaultfds_) {
-      descriptors.push_back({userfaultfd, POLLIN, 0});
+      descriptors.push_back({userfaultfd.get(), POLLIN, 0});
       processes.push_back(process);
     }
     if (::poll(descriptors.data(), descriptors.size(), -1) < 0) continue;
     if (descriptors[0].revents != 0) return;
-    if (descriptors[1].revents != 0 && connection_ < 0) {
-      connection_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    } else if (descriptors[1].revents != 0) {
-      more = take_process();
-    }
-    for (std::size_t i = 2; i < descriptors.size(); ++i) {
-      if (descriptors[i].revents == 0) continue;
-      try {
-        serve_fault(processes[i - 2], descriptors[i].fd);
-      } catch (const std::exception& failure) {
-        fail(failure.what());
+    try {
+      if (descriptors[1].revents != 0) take_process();
+      for (std::size_t i = 2; i < descriptors.size(); ++i) {
+        if (descriptors[i].revents != 0) serve_fault(processes[i - 2], descriptors[i].fd);
       }
+    } catch (const std::exception& failure) {
+      fail(failure.what());
     }
   }
 }
@@ -218,7 +160,11 @@ std::map<std::int32_t, int> PageServer::wait_for_processes(std::chrono::millisec
   });
   if (!failure_.empty()) throw std::runtime_error(failure_);
   if (!all) throw std::runtime_error("criu restore does not ask for the pages of each process");
-  return userfaultfds_;
+  std::map<std::int32_t, int> userfaultfds;
+  for (const auto& [process, userfaultfd] : userfaultfds_) {
+    userfaultfds.emplace(process, userfaultfd.get());
+  }
+  return userfaultfds;
 }
 
 // The long ranges.

@@ -10,16 +10,13 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "precopy/lazy_socket.h"
 #include "precopy/page_ranges.h"
 #include "precopy/page_store.h"
 
 namespace ferry::precopy {
 
-// Gives a program that CRIU restores (criu restore --lazy-pages) the pages that its image leaves
-// out. CRIU connects to a UNIX socket in the image's folder and sends, for each process, its pid
-// and a userfaultfd:
-//
-//   { pid:32 descriptor (SCM_RIGHTS, with a byte of its own) | -1:32 (none) } "RSTF":32
+// Gives a program that CRIU restores (lazy_socket.h) the pages that its image leaves out.
 //
 // What the restore itself touches is served at once. The other pages are filled in while the program is held, but for
 // long ranges, which somebody else may fill in while the program runs (src/late_pages).
@@ -53,7 +50,7 @@ class PageServer {
   };
 
   void serve();
-  bool take_process();
+  void take_process();
   void serve_fault(std::int32_t process, int userfaultfd);
   void copy(std::int32_t process, int userfaultfd, std::uint64_t start, std::uint64_t end) const;
   void fail(const std::string& why);
@@ -66,11 +63,11 @@ class PageServer {
 
   const PageStore& store_;
   const std::map<std::int32_t, PageRanges> pages_;
-  int listener_ = -1, wake_ = -1;
-  int connection_ = -1;  // until CRIU has ended: it says goodbye there
+  LazySocket socket_;  // until CRIU has ended: it says goodbye there
+  int wake_ = -1;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::int32_t, int> userfaultfds_;
+  std::map<std::int32_t, UniqueFd> userfaultfds_;
   std::string failure_;
   std::thread server_;
 };

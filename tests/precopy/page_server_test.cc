@@ -9,10 +9,12 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <stdexcept>
 #include <thread>
 
@@ -132,6 +134,41 @@ TEST_F(PageServerTest, WhatIsTouchedBeforeIsServedAtOnce) {
   server.fill(10s);
   EXPECT_EQ(memory[2 * kPage], 6);  // not overwritten
   EXPECT_EQ(memory[3 * kPage], 5);
+}
+
+// Another process, with the connection: says these words.
+void says(int connection, std::initializer_list<std::int32_t> words) {
+  const pid_t other = ::fork();
+  if (other == 0) {
+    for (const std::int32_t word : words) {
+      if (::send(connection, &word, sizeof word, MSG_NOSIGNAL) != 4) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  ASSERT_EQ(status, 0);
+}
+
+// Each process says its pid and sends its userfaultfd by itself, at the same time as others do.
+TEST_F(PageServerTest, ProcessesAreToldApartAlthoughTheySpeakAtTheSameTime) {
+  copy_ahead(0, 4, 5);
+  PageServer server(folder, store, pages(0, 4));
+  connect();
+  say(7);
+  says(connection, {-1, 8});
+  send_userfaultfd();
+  server.fill(10s);
+  for (std::uint64_t page = 0; page < 4; ++page) EXPECT_EQ(memory[page * kPage], 5);
+}
+
+TEST_F(PageServerTest, MemoryOfAProcessThatHasNotSaidItsPidIsRefused) {
+  copy_ahead(0, 4, 5);
+  PageServer server(folder, store, pages(0, 4));
+  connect();
+  says(connection, {7});
+  send_userfaultfd();
+  EXPECT_THROW(server.fill(10s), std::runtime_error);
 }
 
 constexpr std::uint64_t kAllEvents = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
