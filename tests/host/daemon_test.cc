@@ -253,6 +253,41 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   EXPECT_NE(::kill(root, 0), 0);
 }
 
+// It still is at its source.
+TEST_F(DaemonTest, AProgramThatIsKilledWhileItIsHeldIsNotCommitted) {
+  const std::string undo = there.folder.path("undo");
+  there.folder.script("criu",
+                      "[ $1 != --version ] || echo Version: 4.2.1\n"
+                      "[ $1 = restore ] || exit 0\n"
+                      "until [ -e " +
+                          undo + " ]; do sleep 0.01; done; exit 1\n");
+  const pid_t root = ::fork();
+  if (root == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::pause();
+    ::_exit(0);
+  }
+  Folder image;
+  image.write("x.img", "x");
+  send_image(prepare(18), image);
+  std::atomic<bool> restored{false};
+  std::thread post_restore([&] {
+    do ::usleep(1000);
+    while (there.daemon->action({"post-restore", root, 18}).code != 0 && !restored);
+    std::ofstream(undo).close();
+  });
+  EXPECT_EQ(step(restore(), v1::RestoreReply{}, 18), "");
+  restored = true;
+  ::kill(root, SIGKILL);
+  siginfo_t end{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(root), &end, WEXITED | WNOWAIT), 0);
+  const std::string reason = step(v1::CommitRequest{}, v1::CommitReply{}, 18);
+  EXPECT_NE(reason.find("was killed before it went on"), std::string::npos) << reason;
+  EXPECT_FALSE(there.decisions.decision(18, Side::kDestination));
+  post_restore.join();
+  ::waitpid(root, nullptr, 0);
+}
+
 // Nobody has to ask for it: its source may be waiting for the others of its group.
 TEST_F(DaemonTest, WhatIsHeldIsGoneWithItsCriu) {
   const std::string die = there.folder.path("die");

@@ -465,6 +465,7 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   started_ = start_time(root);
   held_ = std::chrono::steady_clock::now();
   tree_ = std::move(tree);
+  std::copy_if(tree_.begin(), tree_.end(), std::back_inserter(living_), is_alive);
   group_->happened(index_, ArrivalGroup::Event::kHeld);
   return {};
 }
@@ -492,6 +493,12 @@ std::string Arrival::fill(pid_t root, const std::vector<pid_t>& tree) {
 }
 
 void Arrival::stage() const {
+  for (const pid_t pid : living_) {
+    if (!is_alive(pid)) {
+      throw Failure(
+          fmt::format("process {} of '{}' was killed before it went on; try again", pid, program_));
+    }
+  }
   unit_->stage(Unit::State::kRunning, root_, {});
 }
 

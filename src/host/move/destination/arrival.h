@@ -194,6 +194,7 @@ class Arrival : public UnderWay {
   pid_t root_ = 0;             // once it is held
   std::uint64_t started_ = 0;  // the root's start_time()
   std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace
+  std::vector<pid_t> living_;  // those of them that had not ended when they were held
   std::atomic<pid_t> criu_pid_{0};
   std::thread criu_;
 };
