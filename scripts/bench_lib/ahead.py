@@ -1,6 +1,7 @@
 """Blackout of a program with much memory, copied ahead and not, beside a plain CRIU move of an equal process; and what
 copying ahead costs the program meanwhile."""
 
+import itertools
 import re
 import signal
 import time
@@ -13,7 +14,7 @@ from .figures import median, ratio, spread
 
 MEMORY = 1024  # MiB
 REWRITE = 5  # percent a second
-BEFORE = 3  # seconds that throughput is measured before a move
+BEFORE, AFTER = 3, 5  # seconds that throughput is measured before a move, and after the program goes on
 SMALL = {"memory": 16, "qps": 8}
 WAYS = {"copied ahead": ["--copy-ahead"], "stop and copy": ["--no-copy-ahead"]}
 
@@ -43,15 +44,20 @@ class _Stream:
             time.sleep(0.1)
 
     def move(self, to, *options):
-        """The report, with what is left of the throughput while memory is copied."""
+        """The report, with what is left of the throughput while memory is copied, and after the program goes on."""
         time.sleep(BEFORE)
         report = self.subject.move(to, *options, timeout=300)
-        end = report["began"] + report["ahead_ms"] / 1e3
-        points = self._points()
-        before = sum(count for moment, count in points if report["began"] - BEFORE <= moment < report["began"]) / BEFORE
-        during = sum(count for moment, count in points if report["began"] <= moment < end)
-        left = during / (end - report["began"]) / before if report["ahead_ms"] > 0 and before > 0 else None
-        return report | {"throughput_left": left}
+        time.sleep(AFTER)
+        began, points = report["began"], self._points()
+        moments = [moment for moment, count in points if moment >= began and count > 0]
+        stood, resumed = max(((after - before) * 1e3, after) for before, after in itertools.pairwise(moments))
+
+        def rate(first, last):
+            return sum(count for moment, count in points if first <= moment < last) / (last - first)
+
+        before, copied = rate(began - BEFORE, began), began + report["ahead_ms"] / 1e3
+        return report | {"stood_ms": stood, "throughput_after": rate(resumed, resumed + AFTER) / before,
+                         "throughput_left": rate(began, copied) / before if copied > began else None}
 
     def stop(self):
         self.subject.signal(signal.SIGTERM)
@@ -119,6 +125,8 @@ def measure(contest):
         rows.append([name, f"{median(blackouts[name]):.0f}", spread(blackouts[name]), *parts,
                      f"{ratio(blackouts['copied ahead'], blackouts[name]):.2f}"])
     left = [run["throughput_left"] for run in runs["copied ahead"]]
+    after = [run["throughput_after"] for run in runs["copied ahead"]]
+    stood = [run["stood_ms"] for run in runs["copied ahead"]]
     sent = [f"{median(run[part] for run in runs['copied ahead']) / scale:,.0f}"
             for part, scale in (("ahead_rounds", 1), ("ahead_bytes", 1e6), ("last_bytes", 1e6), ("ahead_ms", 1))]
     contest.headline(f"blackout of a move, {MEMORY:,} MiB under load, copied ahead", "ms", blackouts["copied ahead"],
@@ -128,7 +136,9 @@ def measure(contest):
         "milliseconds",
         ["", "median", "moves", "dump", "transfer", "restore", "copied ahead / this"], rows,
         f"Copied ahead: {sent[0]} rounds of {sent[1]} MB in {sent[3]} ms, {sent[2]} MB in the stop; throughput "
-        f"meanwhile {median(left):.2f} ({spread(left)}) of before.", ("ms", blackouts))
+        f"meanwhile {median(left):.2f} ({spread(left)}) of before, and {median(after):.2f} ({spread(after)}) in the "
+        f"{AFTER} s after the program went on, whose memory came then. Without any message: {median(stood):.0f} ms "
+        f"({spread(stood)}), in steps of 10.", ("ms", blackouts))
     shares = [report["rdma_share_ms"] for report in small]
     whole = [report["blackout_ms"] for report in small]
     contest.table(f"A program with {SMALL['memory']} MiB and {SMALL['qps']} QPs under full load, milliseconds",
