@@ -24,7 +24,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def parse_arguments():
-    known = [part.name for part in parts.PARTS + parts.ON_REQUEST]
+    known = [part.name for part in parts.ALL]
     parser = argparse.ArgumentParser(prog="scripts/test", description=__doc__.split("\n\n")[0],
                                      epilog="\n\n".join(__doc__.split("\n\n")[1:]),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,7 +48,7 @@ def parse_arguments():
         unknown = [name for name in wanted if name not in known]
         if unknown:
             parser.error(f"there is no part '{unknown[0]}': use one of {', '.join(known)}")
-        arguments.parts = [part for part in parts.PARTS + parts.ON_REQUEST if part.name in wanted]
+        arguments.parts = [part for part in parts.ALL if part.name in wanted]
     if arguments.repeat < 1:
         parser.error(f"--repeat {arguments.repeat}: give a number from 1 on")
     return arguments
@@ -134,7 +134,8 @@ def once(arguments):
 def main():
     arguments = parse_arguments()
     os.chdir(REPOSITORY)
-    if arguments.changed and tree.has_passed(REPOSITORY):
+    asks_for_more = any(part in parts.ON_REQUEST for part in arguments.parts)  # than a whole run
+    if arguments.changed and not asks_for_more and tree.has_passed(REPOSITORY):
         print(f"this tree has passed as a whole ({tree.passed_file(REPOSITORY)}): nothing to run")
         return 0
     counts = []

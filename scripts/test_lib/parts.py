@@ -118,3 +118,4 @@ PARTS = [
     Suite("corpus", "fuzz", ["-L", "corpus"]),
 ]
 ON_REQUEST = [Suite("long", "release", ["-L", "long"], END_TO_END_JOBS, end_to_end=True)]
+ALL = PARTS + ON_REQUEST

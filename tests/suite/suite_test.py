@@ -125,7 +125,7 @@ class Project(unittest.TestCase):
         self.add("short", "true")
         self.add("long", "true", 'LABELS "e2e;long"')
         for part, name in (("end-to-end", "short"), ("long", "long")):
-            labels, = (each.labels for each in parts.PARTS + parts.ON_REQUEST if each.name == part)
+            labels, = (each.labels for each in parts.ALL if each.name == part)
             self.assertEqual([name for _, name in self.run_part(True, labels=labels).times], [name])
 
     def test_a_test_that_takes_too_long_fails(self):
