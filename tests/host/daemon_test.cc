@@ -52,6 +52,15 @@ pid_t fork_idle() {
   return child;
 }
 
+// A program that CRIU would have restored.
+pid_t paused_child() {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::pause();
+  ::_exit(0);
+}
+
 struct DaemonTest : testing::Test {
   FerrydHere here{"here"}, there{"there"};
   Peer peer{there.host.address, nullptr};
@@ -71,6 +80,14 @@ struct DaemonTest : testing::Test {
     there.stop();
     there.host.limits.*limit = milliseconds(50);
     there.restart();
+  }
+  // A CRIU whose restore waits until the file is there, and fails then.
+  void restore_fails_after(const std::string& file) {
+    there.folder.script("criu",
+                        "[ $1 != --version ] || echo Version: 4.2.1\n"
+                        "[ $1 = restore ] || exit 0\n"
+                        "until [ -e " +
+                            file + " ]; do sleep 0.01; done; exit 1\n");
   }
   // Without gRPC: a test changes the host between two checks.
   std::string check(const v1::CheckRequest& request) {
@@ -217,11 +234,7 @@ TEST_F(DaemonTest, AnArrivalThatItsSourceHasForgottenGoesAway) {
 // that it has ended.
 TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
   const std::string die = there.folder.path("die");
-  there.folder.script("criu",
-                      "[ $1 != --version ] || echo Version: 4.2.1\n"
-                      "[ $1 = restore ] || exit 0\n"
-                      "until [ -e " +
-                          die + " ]; do sleep 0.01; done; exit 1\n");
+  restore_fails_after(die);
   const std::string hook =
       there.folder.script("hook",
                           "[ $1 != prepare ] || cat >/dev/null\n[ $1 != prepare ] || echo "
@@ -229,12 +242,7 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
                           "[ $1 != activate ] || { touch " +
                               die + "; sleep 0.5; }\n");
   there.containers = LabRuntime(there.folder.path("containers"), hook);
-  const pid_t root = ::fork();
-  if (root == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::pause();
-    ::_exit(0);
-  }
+  const pid_t root = paused_child();
   Folder image;
   image.write("x.img", "x");
   const auto reply = prepare(16, "127.0.0.1:1", "{}");
@@ -256,17 +264,8 @@ TEST_F(DaemonTest, AProgramWhoseCriuDiesInTheCommitHasEnded) {
 // It still is at its source.
 TEST_F(DaemonTest, AProgramThatIsKilledWhileItIsHeldIsNotCommitted) {
   const std::string undo = there.folder.path("undo");
-  there.folder.script("criu",
-                      "[ $1 != --version ] || echo Version: 4.2.1\n"
-                      "[ $1 = restore ] || exit 0\n"
-                      "until [ -e " +
-                          undo + " ]; do sleep 0.01; done; exit 1\n");
-  const pid_t root = ::fork();
-  if (root == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::pause();
-    ::_exit(0);
-  }
+  restore_fails_after(undo);
+  const pid_t root = paused_child();
   Folder image;
   image.write("x.img", "x");
   send_image(prepare(18), image);
@@ -291,11 +290,7 @@ TEST_F(DaemonTest, AProgramThatIsKilledWhileItIsHeldIsNotCommitted) {
 // Nobody has to ask for it: its source may be waiting for the others of its group.
 TEST_F(DaemonTest, WhatIsHeldIsGoneWithItsCriu) {
   const std::string die = there.folder.path("die");
-  there.folder.script("criu",
-                      "[ $1 != --version ] || echo Version: 4.2.1\n"
-                      "[ $1 = restore ] || exit 0\n"
-                      "until [ -e " +
-                          die + " ]; do sleep 0.01; done; exit 1\n");
+  restore_fails_after(die);
   Folder image;
   image.write("x.img", "x");
   send_image(prepare(17), image);
