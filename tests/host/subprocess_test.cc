@@ -38,6 +38,12 @@ TEST(Subprocess, EndsAfterItsTime) {
 }
 
 // In their order, also where their own numbers are among those that they get.
+TEST(Subprocess, EndsAfterItsTimeAlsoWithoutOutput) {
+  const auto outcome =
+      run({{"sh", "-c", "exec >&- 2>&-; exec sleep 1000"}, {}, {}}, milliseconds(300));
+  EXPECT_EQ(outcome.status, 128 + SIGKILL);
+}
+
 TEST(Subprocess, HandsDownTheDescriptorsThatItShallOnly) {
   Folder folder;
   const int first = ::open(folder.write("first", "one").c_str(), O_RDONLY);

@@ -11,6 +11,10 @@
 #include <mutex>
 #include <set>
 
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgets that C++ includes it
+}
+
 #include "base/failure.h"
 #include "base/unique_fd.h"
 
@@ -173,6 +177,15 @@ Outcome run(const Command& command, std::chrono::milliseconds timeout,
         in_write.reset();
       }
     }
+  }
+  // It may have closed its output, and run on.
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  pollfd end{-1, POLLIN, 0};
+  const UniqueFd process(::pidfd_open(pid, 0));
+  end.fd = process.get();
+  if (left.count() > 0 && process && ::poll(&end, 1, static_cast<int>(left.count())) == 0) {
+    kill(pid);
   }
   outcome.status = wait_for(pid);
   if (command.pid != nullptr) *command.pid = 0;
