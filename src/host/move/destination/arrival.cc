@@ -41,6 +41,13 @@ constexpr auto kUndoLimit = std::chrono::seconds(10);    // for CRIU to undo wha
 constexpr auto kFillLimit = std::chrono::seconds(10);    // for CRIU to ask for the pages
 constexpr int kGlanceMs = 200;                           // between looks at ThisHost::stopping
 
+// A process of a checkpoint may have ended before, and wait for its parent to notice.
+std::vector<pid_t> living_of(const std::vector<pid_t>& tree) {
+  std::vector<pid_t> living;
+  std::copy_if(tree.begin(), tree.end(), std::back_inserter(living), is_alive);
+  return living;
+}
+
 }  // namespace
 
 Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& whereabouts,
@@ -395,12 +402,13 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
 int Arrival::action(const std::string& name, pid_t root) {
   if (name != "post-restore") return 0;
   auto tree = process_tree(root);  // all is frozen: no process comes or goes
+  const auto living = living_of(tree);
   const std::string lacks = fill(root, tree);
   std::unique_lock lock(mutex_);
   if (is_committed()) return 0;  // by a former ferryd, which could not answer any more
   if (group_->state(index_) == State::kRestoring) {
     if (error_.empty()) error_ = lacks;
-    if (error_.empty()) error_ = hold(root, std::move(tree));
+    if (error_.empty()) error_ = hold(root, std::move(tree), living);
     if (!error_.empty()) return 1;
   } else if (group_->state(index_) != State::kHeld || root != root_) {
     return 1;
@@ -438,7 +446,8 @@ int Arrival::restored(pid_t pid) {
   int answer = 1;
   if (group_->state(index_) == State::kRestoring) {
     // The first process: all are there, and none runs.
-    if (error_.empty()) error_ = hold(pid, process_tree(pid));
+    const auto tree = process_tree(pid);
+    if (error_.empty()) error_ = hold(pid, tree, living_of(tree));
     if (error_.empty()) answer = answer_to_criu(lock);
   } else if (group_->state(index_) == State::kHeld &&
              std::count(tree_.begin(), tree_.end(), pid) > 0) {
@@ -451,7 +460,7 @@ int Arrival::restored(pid_t pid) {
 }
 
 // With mutex_. Gives an empty string, or what failed.
-std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
+std::string Arrival::hold(pid_t root, std::vector<pid_t> tree, std::vector<pid_t> living) {
   try {
     if (is_checkpointed()) {
       silence_.emplace(root, NetworkRules::Effect::kSilence);
@@ -465,7 +474,7 @@ std::string Arrival::hold(pid_t root, std::vector<pid_t> tree) {
   started_ = start_time(root);
   held_ = std::chrono::steady_clock::now();
   tree_ = std::move(tree);
-  std::copy_if(tree_.begin(), tree_.end(), std::back_inserter(living_), is_alive);
+  living_ = std::move(living);
   group_->happened(index_, ArrivalGroup::Event::kHeld);
   return {};
 }

@@ -138,7 +138,7 @@ class Arrival : public UnderWay {
   void end_remains();
   void watch_program();
   void watch_by_pidfd();
-  std::string hold(pid_t root, std::vector<pid_t> tree);
+  std::string hold(pid_t root, std::vector<pid_t> tree, std::vector<pid_t> living);
   int answer_to_criu(std::unique_lock<std::mutex>& lock);
   void bind_late(pid_t root);
   void note_held(pid_t root, const std::vector<pid_t>& tree);
@@ -194,7 +194,7 @@ class Arrival : public UnderWay {
   pid_t root_ = 0;             // once it is held
   std::uint64_t started_ = 0;  // the root's start_time()
   std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace
-  std::vector<pid_t> living_;  // those of them that had not ended when they were held
+  std::vector<pid_t> living_;  // those of them that had not ended when CRIU had restored them
   std::atomic<pid_t> criu_pid_{0};
   std::thread criu_;
 };
