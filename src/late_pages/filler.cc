@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -62,17 +60,6 @@ int when_settled(int userfaultfd, unsigned long what, Request* request) {
   }
 }
 
-// By /proc/PID/maps: the userfaultfd says nothing while an event is outstanding.
-bool is_mapped_in(pid_t pid, std::uint64_t page) {
-  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-  for (std::string line; std::getline(maps, line);) {
-    char* rest = nullptr;
-    const std::uint64_t start = std::strtoull(line.c_str(), &rest, 16);
-    if (*rest == '-' && start <= page && page < std::strtoull(rest + 1, nullptr, 16)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Filler::Filler(std::list<Process> processes, std::function<void(int userfaultfd)> forked)
@@ -114,11 +101,30 @@ void Filler::read_events(int timeout_ms) {
     if (descriptors[i].revents == 0) continue;
     std::array<uffd_msg, 16> messages;
     const ssize_t read = ::read(descriptors[i].fd, messages.data(), sizeof messages);
+    if (read < 0 && (errno == EMFILE || errno == ENFILE)) {
+      drop_ended();  // the event of a child stays, and so its parent waits, until there is a descriptor for it
+      continue;
+    }
     if (read < 0 && errno != EAGAIN && errno != EINTR) fail("read what a process does");
     for (ssize_t k = 0; k < read / static_cast<ssize_t>(sizeof messages[0]); ++k) {
       take(*works[i], messages[static_cast<std::size_t>(k)]);
     }
   }
+}
+
+void Filler::drop_ended() {
+  for (auto& work : works_) {
+    if (work.is_child && probe(work.process.userfaultfd.get(), kAnywhere) == Probed::kNoMemory)
+      end(work);
+  }
+}
+
+// The process has ended, or executes another program.
+void Filler::end(Work& work) {
+  settle(work);
+  work.process.lacking = {};
+  work.awaited.clear();
+  work.is_over = true;
 }
 
 void Filler::take(Work& work, const uffd_msg& message) {
@@ -135,7 +141,7 @@ void Filler::take(Work& work, const uffd_msg& message) {
       const std::uint64_t length = message.arg.remap.len;
       work.has_unmapped = true;
       process.lacking.moved(from, to, length, [&](std::uint64_t page) {
-        return process.pid != 0 && is_mapped_in(process.pid, page);
+        return process.pid != 0 && is_registered_in(process.pid, page);
       });
       for (auto* child : work.children) {
         child->process.lacking.parent_moved(from, to, length, [&](std::uint64_t page) {
@@ -190,8 +196,8 @@ Filler::Step Filler::fill_some(Work& work, bool all) {
   if (!work.is_open) return Step::kNothing;
   const Probed probed = probe(work.process.userfaultfd.get(), work.at);
   if (probed == Probed::kOutstanding) return Step::kHeldUp;
-  if (probed == Probed::kNoMemory) work.is_over = true;
   settle(work);
+  if (probed == Probed::kNoMemory) end(work);
   return Step::kDone;
 }
 
@@ -234,11 +240,7 @@ Filler::Step Filler::copy(Work& work, const Range& range, std::uint64_t most) {
         errno = error;
         if (Clock::now() - *work.out_of_memory > kOutOfMemory) fail("fill in a page");
         return Step::kHeldUp;
-      case ESRCH:  // the process has ended, or executes another program
-        lacking = {};
-        work.awaited.clear();
-        work.is_over = true;
-        return Step::kDone;
+      case ESRCH: end(work); return Step::kDone;
       case EEXIST:  // it was touched before the process went on, or by who holds the memory
         wake(userfaultfd.get(), range.start, range.start + kPage);
         return is_there(range.start + kPage);
@@ -267,11 +269,7 @@ Filler::Step Filler::fill_with_zeros(Work& work, std::uint64_t page) {
     case 0: return Step::kDone;
     case EAGAIN:
     case ENOMEM: return Step::kHeldUp;
-    case ESRCH:
-      work.process.lacking = {};
-      work.awaited.clear();
-      work.is_over = true;
-      return Step::kDone;
+    case ESRCH: end(work); return Step::kDone;
     case EEXIST:
     case ENOENT: wake(userfaultfd, page, page + kPage); return Step::kDone;
     default: errno = error; fail("fill in an empty page");

@@ -65,6 +65,8 @@ class Filler {
   void read_events(int timeout_ms);
   void take(Work& work, const uffd_msg& message);
   void add_child(Work& work, UniqueFd userfaultfd);
+  void drop_ended();
+  static void end(Work& work);
   static void settle(Work& work);
   static Step fill_some(Work& work, bool all);
   static Step fill_awaited(Work& work);

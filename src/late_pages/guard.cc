@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{20};  // between looks whether the program is gone
 constexpr char kChild = 'c', kDone = 'd';
-constexpr std::uint64_t kAnywhere = 1 << 20;  // a page to ask for, whether it is mapped or not
+constexpr std::size_t kFewChildren = 16;
 
 // A message with one byte, and with room for a descriptor.
 struct Message {
@@ -114,10 +115,12 @@ Guard::Heard Guard::receive() {
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return Heard::kChild;
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  of_children_.emplace_back(descriptor);
+  if (of_children_.size() < look_at_) return Heard::kChild;
   std::erase_if(of_children_, [](const UniqueFd& userfaultfd) {
     return probe(userfaultfd.get(), kAnywhere) == Probed::kNoMemory;
   });
-  of_children_.emplace_back(descriptor);
+  look_at_ = 2 * of_children_.size() + kFewChildren;
   return Heard::kChild;
 }
 

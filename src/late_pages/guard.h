@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -14,8 +15,9 @@ struct Guarded {
   UniqueFd pidfd;  // of the process that had this pid when it was restored
 };
 
-// Holds the userfaultfds of the filler too. Without any that is open a page that is lacking would be empty for who
-// reads it: if the filler is killed this kills the program, and closes them when nobody is left to read.
+// Holds duplicates of the filler's userfaultfds: the kernel gives a process empty pages, in place of those that it
+// lacks, when the last one is closed. If the filler is killed, the guard kills the program, and closes its duplicates
+// when the program has ended.
 class Guard {
  public:
   // `filler`: a socket, at whose other end the filler calls send_descriptor() for the userfaultfds of children of the
@@ -33,6 +35,7 @@ class Guard {
 
   const UniqueFd filler_;  // closed last: the filler waits for that
   std::vector<UniqueFd> userfaultfds_, of_children_;
+  std::size_t look_at_ = 0;  // so many children: look which of them have ended
   std::vector<Guarded> processes_;
 };
 

@@ -5,6 +5,7 @@
 //   ferry-pages LOCK    takes what ferryd hands to it (handover.h), and removes the file LOCK at the end
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -33,6 +34,8 @@ namespace ferry::late_pages {
 namespace {
 
 constexpr int kNice = -10;  // threads of the program wait for it
+constexpr int kReadyLimitMs =
+    4'000;  // for both processes to be there; ferryd waits a little longer
 
 int report(const std::function<void()>& work) {
   try {
@@ -100,16 +103,34 @@ void watch(UniqueFd filler, std::vector<UniqueFd> userfaultfds, std::vector<Guar
   guard.wait_for_children();
 }
 
+// What asks processes to end, or tells them that nobody reads their words, must not end these two.
+void ignore_signals() {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
+}
+
 // A process that does this work, and has all that the work has been given. It says on `ready` that it is there.
-pid_t start(const UniqueFd& ready, const std::function<void()>& work) {
+pid_t start(UniqueFd& ready, const std::function<void()>& work) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
   if (pid > 0) return pid;
   ::_exit(report([&] {
+    ignore_signals();
     keep_alive();
     if (::write(ready.get(), "", 1) != 1) throw std::runtime_error("who has started it has ended");
+    ready.reset();
     work();
   }));
+}
+
+// Throws std::runtime_error: one of the two has ended, or is not there in time.
+void wait_for_both(const UniqueFd& heard) {
+  char byte = 0;
+  for (int i = 0; i < 2; ++i) {
+    pollfd word{heard.get(), POLLIN, 0};
+    if (::poll(&word, 1, kReadyLimitMs) <= 0 || ::read(heard.get(), &byte, 1) != 1) {
+      throw std::runtime_error("it does not start");
+    }
+  }
 }
 
 // The kernel's word that all that a process lacks can be filled in later, and is not to be wiped in children.
@@ -173,11 +194,11 @@ void run(const char* lock) {
       heard.reset();
       watch(std::move(of_guard), std::move(userfaultfds), std::move(guarded), lock);
     });
+    // They are the children's: each sees by them that the other has ended.
     ready.reset();
-    char both[2];
-    for (char& byte : both) {
-      if (::read(heard.get(), &byte, 1) != 1) throw std::runtime_error("it ended at once");
-    }
+    of_guard.reset();
+    of_filler.reset();
+    wait_for_both(heard);
   } catch (const std::exception&) {
     if (guard != 0) ::kill(guard, SIGKILL);  // first: it would kill the program
     ::kill(filler, SIGKILL);

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include "precopy/page_ranges.h"
 
@@ -31,6 +34,18 @@ Probed probe(int userfaultfd, std::uint64_t page) {
     case EBADF: return Probed::kNoMemory;
     default: return Probed::kMapped;
   }
+}
+
+bool is_registered_in(pid_t pid, std::uint64_t page) {
+  std::ifstream mappings("/proc/" + std::to_string(pid) + "/smaps");
+  bool is_here = false;
+  for (std::string line; std::getline(mappings, line);) {
+    char* rest = nullptr;
+    const std::uint64_t start = std::strtoull(line.c_str(), &rest, 16);
+    if (*rest == '-') is_here = start <= page && page < std::strtoull(rest + 1, nullptr, 16);
+    if (is_here && line.starts_with("VmFlags:")) return (line + ' ').find(" um ") != line.npos;
+  }
+  return false;
 }
 
 }  // namespace ferry::late_pages

@@ -6,7 +6,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "base/failure.h"
@@ -34,6 +37,16 @@ struct LatePagesTest : testing::Test {
     EXPECT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
     return lock;
   }
+  // Gives an empty string, or why it cannot be moved.
+  std::string wait(
+      milliseconds limit, const std::function<void()>& go_on = [] {}) const {
+    try {
+      LatePages(host).wait("job", ::getpid(), std::chrono::steady_clock::now() + limit, go_on);
+      return {};
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+  }
   bool is_there() const { return std::filesystem::exists(path); }
 
   const test::Folder folder;
@@ -43,7 +56,7 @@ struct LatePagesTest : testing::Test {
 };
 
 TEST_F(LatePagesTest, AProgramWithAllOfItsMemoryIsNotWaitedFor) {
-  EXPECT_NO_THROW(LatePages(host).wait("job", ::getpid(), milliseconds(0)));
+  EXPECT_EQ(wait({}), "");
 }
 
 TEST_F(LatePagesTest, AProgramIsWaitedForUntilItHasAllOfItsMemory) {
@@ -53,35 +66,37 @@ TEST_F(LatePagesTest, AProgramIsWaitedForUntilItHasAllOfItsMemory) {
     ::unlink(path.c_str());
     lock.reset();
   });
-  EXPECT_NO_THROW(LatePages(host).wait("job", ::getpid(), std::chrono::minutes(5)));
+  EXPECT_EQ(wait(std::chrono::minutes(5)), "");
   EXPECT_FALSE(is_there());
   filling.join();
 }
 
 TEST_F(LatePagesTest, AProgramWhoseMemoryDoesNotComeIsNotMoved) {
   const UniqueFd lock = locked();
-  try {
-    LatePages(host).wait("job", ::getpid(), milliseconds(10));
-    FAIL() << "it was not waited for";
-  } catch (const Failure& failure) {
-    EXPECT_STREQ(failure.what(), "the memory of 'job' is still being filled in; try again");
-  }
+  EXPECT_EQ(wait(milliseconds(10)), "the memory of 'job' is still being filled in; try again");
   EXPECT_TRUE(is_there());
 }
 
-TEST_F(LatePagesTest, AFerryPagesThatWasKilledIsNotWaitedFor) {
-  locked().reset();
-  EXPECT_NO_THROW(LatePages(host).wait("job", ::getpid(), milliseconds(0)));
-  EXPECT_FALSE(is_there());
-}
-
-TEST_F(LatePagesTest, WhatAKilledFerryPagesHasLeftIsRemovedLater) {
+TEST_F(LatePagesTest, WhoeverIsNotToMoveAnyMoreDoesNotWait) {
   const UniqueFd lock = locked();
+  EXPECT_EQ(wait(std::chrono::minutes(5), [] { throw Failure("given up"); }), "given up");
+}
+
+TEST_F(LatePagesTest, AProgramThatHasLostMemoryIsNotMoved) {
+  locked().reset();  // and nobody has removed it
+  EXPECT_NE(wait(std::chrono::minutes(5)).find("'job' has lost memory"), std::string::npos);
   LatePages(host).tidy();
   EXPECT_TRUE(is_there());
-  ::flock(lock.get(), LOCK_UN);
+}
+
+TEST_F(LatePagesTest, WhatIsLeftOfAProgramThatHasEndedIsRemoved) {
+  const std::string ended = folder.path("late-pages/1-1"), works = folder.path("late-pages/2-1");
+  folder.write("late-pages/1-1", {});
+  const UniqueFd lock(::open(works.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
   LatePages(host).tidy();
-  EXPECT_FALSE(is_there());
+  EXPECT_FALSE(std::filesystem::exists(ended));
+  EXPECT_TRUE(std::filesystem::exists(works));
 }
 
 TEST_F(LatePagesTest, AFerryPagesThatCannotStartLeavesNothing) {

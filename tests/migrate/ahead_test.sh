@@ -138,42 +138,59 @@ goes_on() {
       jq '.programs[] | select(.container == "klc" and .state == "running" and (.devices | length > 0)) | .pid') ]]
 }
 
-# The processes of ferry-pages that a host's ferryd has started, while a program there has not got all of its memory:
-# the one that fills in, and its guard. (The hosts of all labs see each other's processes.)
+# The processes of ferry-pages on a host, while a program there has not got all of its memory: the one that fills in,
+# and its guard, which is younger. (The hosts of all labs see each other's processes.)
 late_pages_on() {
   local pid network
   network=$(on "$1" stat -Lc %i /proc/self/ns/net)
   for pid in $(pgrep -x ferry-pages); do
-    [[ $(stat -Lc %i "/proc/$pid/ns/net" 2>/dev/null) != "$network" ]] || printf '%s\n' "$pid"
+    [[ $(stat -Lc %i "/proc/$pid/ns/net" 2>/dev/null) == "$network" ]] || continue
+    pgrep -x -P "$pid" ferry-pages >/dev/null || printf '%s\n' "$pid" # else it is about to end
   done
 }
 no_late_pages() { [[ -z $(late_pages_on "$1") ]]; }
-# kill_late_pages HOST WHILE: kills the one that fills in, the older one of the two, if there is one before the process
-# WHILE ends.
+
+# kill_late_pages: kills the one that fills in on h3. It may have done so before.
 kill_late_pages() {
-  local pids
-  while kill -0 "$2" 2>/dev/null; do
-    mapfile -t pids < <(late_pages_on "$1")
-    ((${#pids[@]} == 2)) || continue
-    kill -KILL "${pids[0]}" 2>/dev/null || true
-    return
+  local pids deadline=$((SECONDS + 5))
+  while ((SECONDS < deadline)); do
+    mapfile -t pids < <(late_pages_on h3)
+    if ((${#pids[@]} == 2)); then
+      kill -KILL "${pids[0]}" 2>/dev/null || true
+      break
+    fi
+    sleep 0.005
   done
+  await 'the guard has killed the program, or all memory is there' no_late_pages h3
 }
 
-# The source's ferryd stands still until those that fill in are killed on h3.
+# The source's ferryd, which has to make the commit, stands still meanwhile.
 kill_before_commit() {
   local ferryd
   ferryd=$(on h1 cat /run/ferry/ferryd.pid)
   kill -STOP "$ferryd"
-  sleep 4 &
-  kill_late_pages h3 $!
-  sleep 0.2 # the guard kills the program meanwhile
+  kill_late_pages
   kill -CONT "$ferryd"
+}
+
+# kill_until WORDS HOST PHASE CMD NAME: moves programs of 512 MiB from h1 to h3, and runs CMD in this phase, until the
+# log of HOST says WORDS of one. All may be too late on a quick machine. The last program is NAMEc$attempt.
+kill_until() {
+  for ((attempt = 0; attempt < 10; attempt++)); do
+    serve "$5s$attempt"
+    check "$5c$attempt" "$5s$attempt" 512
+    on_event h1 "$5c$attempt" h3 "\"phase\":\"$3\"" "$4"
+    sleep 0.2
+    ! on "$2" grep -q "'$5c$attempt' $1" /run/ferry/ferryd.log || return 0
+    hit KILL "$5c$attempt" || true
+    hit KILL "$5s$attempt" || true
+  done
+  fail "ferry-pages was killed ten times in the phase $3, each time too late"
 }
 
 # Memory comes after the program goes on: the next move waits for it, the ferryd is not needed, and ferry-pages is.
 group_late() {
-  local moving attempt
+  local attempt
   serve las
   check lac las 256 --rewrite 10
   ahead lac h1 h3
@@ -199,33 +216,14 @@ group_late() {
   finishes lfs
   "$lab" logs lfc | grep -q 'all memory as it was written' || fail "lfc: $("$lab" logs lfc)"
   ok 'a program forked, executed and dropped memory while its memory came'
-  # Before the commit, which the source's ferryd cannot make meanwhile; unless it was quicker.
-  for ((attempt = 0; attempt < 10; attempt++)); do
-    serve "lhs$attempt"
-    check "lhc$attempt" "lhs$attempt" 512
-    on_event h1 "lhc$attempt" h3 '"phase":"restore"' kill_before_commit
-    ! on h1 grep -q "of 'lhc$attempt' was killed before it went on" /run/ferry/ferryd.log || break
-  done
+  kill_until 'was killed before it went on' h1 restore kill_before_commit lh
   await_traffic h1 "lhc$attempt"
   intact "lhc$attempt" "lhs$attempt"
   ok 'a program goes on where it was when its ferry-pages is killed before the commit'
-  # After the commit. On a quick machine all may be there before: then the program goes on, and moves again.
-  for ((attempt = 0; attempt < 10; attempt++)); do
-    serve "lks$attempt"
-    check "lkc$attempt" "lks$attempt" 512
-    on h1 "$ferry" move "lkc$attempt" --to h3 >"$work/moved" 2>&1 &
-    moving=$!
-    kill_late_pages h3 "$moving"
-    wait "$moving" || true
-    await 'the memory is there, or nobody has it' no_late_pages h3
-    ! on h3 grep -q "'lkc$attempt' (process .*has ended with status 137" /run/ferry/ferryd.log || break
-    intact "lkc$attempt" "lks$attempt"
-  done
-  await 'the program has ended' has_ended "lkc$attempt"
+  kill_until '(process [0-9]*) has ended with status 137' h3 resume kill_late_pages lk
   on h3 grep -q 'ferry-pages: killed processes' /run/ferry/ferryd.log || fail 'nobody says why the program was killed'
   ok 'a program ends whose ferry-pages is killed, and the log says why'
 }
-has_ended() { ! "$lab" ps | awk -v name="$1" '$1 == name' | grep -q running; }
 
 # How often a program of h1 has been stopped.
 epoch_of() {

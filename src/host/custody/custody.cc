@@ -93,7 +93,8 @@ Custody::Custody(const ThisHost& host, ControlServer& control, StandInHost& stan
 // --- the dump
 
 std::string Custody::stop(pid_t root) {
-  LatePages(host_).wait(program_name(root).value_or("?"), root, kAnswerLimit);
+  LatePages(host_).wait(program_name(root).value_or("?"), root,
+                        std::chrono::steady_clock::now() + kAnswerLimit, [] {});
   const auto processes = ferry_processes(control_, root);
   if (processes.empty()) return {};
   auto kept = std::make_shared<Kept>();

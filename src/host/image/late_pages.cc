@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -18,6 +19,7 @@ extern "C" {
 }
 
 #include "base/failure.h"
+#include "base/log.h"
 #include "base/unique_fd.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
@@ -46,6 +48,19 @@ UniqueFd description_of(const std::vector<late_pages::Described>& processes) {
   return file;
 }
 
+// By ferry-pages, at its end: it removes the file before it unlocks it.
+bool is_removed(const UniqueFd& lock) {
+  struct stat facts {};
+  return ::fstat(lock.get(), &facts) == 0 && facts.st_nlink == 0;
+}
+
+std::string lost_memory(const std::string& program) {
+  return fmt::format(
+      "'{}' has lost memory, because both processes of its ferry-pages were killed; end it, and "
+      "start it again",
+      program);
+}
+
 }  // namespace
 
 LatePages::LatePages(const ThisHost& host)
@@ -63,6 +78,17 @@ void LatePages::hand_over(pid_t root, const std::map<std::int32_t, pid_t>& pids,
   const std::string path = lock_of(root);
   const UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) throw cannot("lock " + path);
+  try {
+    start(path, lock.get(), pids, later, store);
+  } catch (const Failure&) {
+    ::unlink(path.c_str());
+    throw;
+  }
+}
+
+void LatePages::start(const std::string& path, int lock, const std::map<std::int32_t, pid_t>& pids,
+                      const std::vector<precopy::PageServer::Later>& later,
+                      const precopy::PageStore& store) const {
   std::vector<late_pages::Described> described;
   std::vector<UniqueFd> pidfds;
   Command command;
@@ -76,20 +102,21 @@ void LatePages::hand_over(pid_t root, const std::map<std::int32_t, pid_t>& pids,
     if (!pidfds.back()) throw cannot(fmt::format("open process {}", pid->second));
   }
   const UniqueFd description = description_of(described);
-  command.descriptors = {description.get(), STDERR_FILENO, lock.get()};
+  command.descriptors = {description.get(), STDERR_FILENO, lock};
   for (std::size_t i = 0; i < later.size(); ++i) {
     command.descriptors.push_back(later[i].userfaultfd.get());
     command.descriptors.push_back(store.file_of(later[i].process));
     command.descriptors.push_back(pidfds[i].get());
   }
   const Outcome outcome = run(command, kStartLimit);
-  if (outcome.ok()) return;
-  ::unlink(path.c_str());
-  throw Failure(fmt::format("{} has ended with status {}", helper_, outcome.status));
+  if (!outcome.ok()) {
+    throw Failure(fmt::format("{} has ended with status {}", helper_, outcome.status));
+  }
 }
 
 void LatePages::wait_for(const std::string& program, pid_t root,
-                         std::chrono::steady_clock::time_point deadline) const {
+                         std::chrono::steady_clock::time_point deadline,
+                         const std::function<void()>& go_on) const {
   const std::string path = lock_of(root);
   const UniqueFd lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!lock && errno == ENOENT) return;
@@ -98,24 +125,31 @@ void LatePages::wait_for(const std::string& program, pid_t root,
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Failure(fmt::format("the memory of '{}' is still being filled in; try again", program));
     }
+    go_on();
     std::this_thread::sleep_for(kGlance);
   }
-  ::unlink(path.c_str());  // of a ferry-pages that was killed
+  if (!is_removed(lock) && path == lock_of(root)) throw Failure(lost_memory(program));
 }
 
 void LatePages::wait(const std::string& program, pid_t root,
-                     std::chrono::milliseconds limit) const {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+                     std::chrono::steady_clock::time_point deadline,
+                     const std::function<void()>& go_on) const {
   // A process may be the root of what has come here, or below it, or above.
-  for (const pid_t pid : process_tree(root)) wait_for(program, pid, deadline);
-  for (const pid_t pid : ancestors(root)) wait_for(program, pid, deadline);
+  for (const pid_t pid : process_tree(root)) wait_for(program, pid, deadline, go_on);
+  for (const pid_t pid : ancestors(root)) wait_for(program, pid, deadline, go_on);
 }
 
 void LatePages::tidy() const {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, none)) {
     const UniqueFd lock(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || is_removed(lock)) continue;
+    const pid_t root = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
+    if (entry.path() != lock_of(root) || !is_alive(root)) {
+      ::unlink(entry.path().c_str());
+      continue;
+    }
+    log::error("{}", lost_memory(program_name(root).value_or(fmt::format("process {}", root))));
   }
 }
 

@@ -31,7 +31,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kLatePagesLimit{60};  // for a program that has come to have all of its pages
+constexpr seconds kLatePagesLimit{60};  // for programs that have come to have all of their pages
 constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it is
 constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
                                                    // shorten the stop
@@ -52,8 +52,10 @@ void Move::check_here_and_there() {
     throw Failure(problem);
   }
   unit_.need_movable();
+  const auto deadline = Clock::now() + kLatePagesLimit;
   for (const auto& program : group_->programs()) {
-    LatePages(host_).wait(program.unit->name(), program.unit->root(), kLatePagesLimit);
+    LatePages(host_).wait(program.unit->name(), program.unit->root(), deadline,
+                          [this] { need_go_on(); });
   }
   v1::CheckRequest request;
   request.set_version(host_.version);
