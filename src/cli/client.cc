@@ -19,6 +19,7 @@
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
 #include "cli/ps.h"
+#include "cli/timeline.h"
 #include "ferry.grpc.pb.h"
 
 namespace ferry::cli {
@@ -66,6 +67,12 @@ void print_json(const Group& group) {
 }
 
 void print(const v1::GroupReport& group, bool json) {
+  if (json && group.programs_size() > 1) {
+    auto report = to_json(group);
+    report.erase("timeline");  // it has a file of its own
+    fmt::print("{}\n", report.dump(2));
+    return;
+  }
   if (json) return print_json(group);
   for (const auto& report : group.programs()) print(report);
   if (group.programs_size() == 1) return;
@@ -176,8 +183,9 @@ class Interrupts {
 
 }  // namespace
 
-int move(const v1::MoveRequest& request, bool json, bool events) {
+int move(const v1::MoveRequest& request, bool json, bool events, const std::string& timeline) {
   const std::string& to = request.to();
+  if (!timeline.empty()) need_place_for_timeline(timeline);
   for (const auto& program : request.programs()) {
     if (printable(program) != program) {
       throw Failure("such a name cannot be passed on; give the program's pid, from ferry ps");
@@ -210,6 +218,7 @@ int move(const v1::MoveRequest& request, bool json, bool events) {
     if (event.has_report()) {
       if (terminal) fmt::print(stderr, "\r\033[K");
       print(event.report(), json);
+      if (!timeline.empty()) write_timeline(timeline, event.report().timeline());
     }
   }
   const auto status = reader->Finish();

@@ -61,7 +61,7 @@ std::string complaint_of_milliseconds(const std::string& text) {
 
 struct MoveOptions {
   std::vector<std::string> programs, to_devices;
-  std::string to, stdio;
+  std::string to, stdio, timeline;
   bool abort = false, force = false, runc = false, rootfs = false, always = false, never = false;
   bool dry_run = false, json = false, events = false;
   double max_blackout = 0;
@@ -84,7 +84,8 @@ int run_move(const MoveOptions& options) {
   request.set_max_blackout_ms(options.max_blackout);
   request.set_dry_run(options.dry_run);
   request.mutable_to_devices()->Assign(options.to_devices.begin(), options.to_devices.end());
-  return cli::move(request, options.json, options.events);
+  request.set_timeline(!options.timeline.empty());
+  return cli::move(request, options.json, options.events, options.timeline);
 }
 
 void add_move(CLI::App& app, Commands& commands) {
@@ -124,9 +125,14 @@ void add_move(CLI::App& app, Commands& commands) {
       ->check(complaint_of_milliseconds)
       ->excludes(not_ahead)
       ->type_name("MS");
+  auto* timeline = move->add_option("--timeline", options->timeline,
+                                    "write what both hosts do, and when, to a file that Perfetto "
+                                    "(ui.perfetto.dev) shows; takes a few milliseconds")
+                       ->type_name("FILE");
   move->add_flag("--dry-run", options->dry_run,
                  "only look, here and there, whether they could move, and for how long they would "
-                 "stand still");
+                 "stand still")
+      ->excludes(timeline);
   move->add_flag("--json", options->json, "print the report as JSON");
   move->add_flag("--events", options->events,
                  "print each step, and how the move ended, as a line of JSON on stderr");

@@ -138,7 +138,7 @@ TEST_F(Interrupts, BeforeTheMoveHasAnIdGiveItUpLater) {
   };
   serve();
   try {
-    move(request, false, false);
+    move(request, false, false, {});
     ADD_FAILURE() << "it was not given up";
   } catch (const Failure& failure) {
     EXPECT_STREQ(failure.what(), "it was given up");
@@ -149,10 +149,10 @@ TEST_F(Interrupts, EndAnInquiryAtOnce) {
   std::atomic<bool> is_blocked{false};
   ferryd.when_it_begins = [&] { is_blocked = blocks_interrupts(); };
   serve();
-  EXPECT_EQ(move(request, false, false), 0);
+  EXPECT_EQ(move(request, false, false, {}), 0);
   EXPECT_TRUE(is_blocked);
   request.set_dry_run(true);
-  EXPECT_EQ(move(request, false, false), 0);
+  EXPECT_EQ(move(request, false, false, {}), 0);
   EXPECT_FALSE(is_blocked);
 }
 

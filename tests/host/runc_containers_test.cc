@@ -136,8 +136,9 @@ struct KilledRuncTest : RuncTest {
     std::filesystem::create_directories(folder.path("images"));
     CriuRunner criu({"criu", "", "", "", ""});
     std::atomic<pid_t> pid = 0;
-    EXPECT_EQ(killed.restore(criu, {folder.path("images"), 1, "", false, {}}, container, &pid),
-              "runc restore ended with status 137");
+    EXPECT_EQ(
+        killed.restore(criu, {folder.path("images"), 1, "", false, false, {}}, container, &pid),
+        "runc restore ended with status 137");
     EXPECT_EQ(targets_below(folder.path("runc")), std::vector<std::string>());
     EXPECT_EQ(targets_below(folder.path("images")), std::vector<std::string>());
     killed.forget(container);

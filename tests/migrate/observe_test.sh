@@ -1,7 +1,7 @@
 #!/bin/bash
 # What ferryd tells of its moves: history, metrics, log. Needs root.
 #
-#   observe_test.sh [GROUP...]     groups: history metrics top json (default: all)
+#   observe_test.sh [GROUP...]     groups: history timeline metrics top json (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
 
@@ -169,6 +169,26 @@ scraper() {
   fails '^ferry: the certificate of prometheus is a scraper' "$ferry" host join "$work/as-host" --tls-dir "$work/odd"
 }
 
+group_timeline() {
+  serves h2 ts
+  asks h1 tc ts h2
+  fails 'cannot write into /none' on h1 "$ferry" move tc --to h3 --timeline /none/trace
+  on h1 "$ferry" move tc --to h3 --timeline /tmp/trace.json --json >"$work/report" || fail 'cannot move tc'
+  on h1 cat /tmp/trace.json >"$work/trace"
+  # Both hosts, all steps, CRIU and its log, on both.
+  jq -e --slurpfile report "$work/report" '[.traceEvents[] | select(.ph == "M") | .args.name] as $names |
+    [.traceEvents[] | select(.ph == "X")] as $spans |
+    (["h1", "h3", "steps", "CRIU", "ferryd"] - $names == []) and
+    ([$names[] | select(. == "CRIU\u0027s log")] | length == 2) and
+    (["check", "prepare", "stop", "dump", "transfer", "restore", "commit", "resume", "criu dump", "criu restore",
+      "post-dump", "post-restore", "Restore", "RDMA goes on"] - [$spans[].name] == []) and
+    all($spans[]; .ts >= 0 and .dur >= 0) and
+    (([$spans[] | select(.name == "stop" or .name == "dump" or .name == "transfer" or .name == "restore" or
+      .name == "commit" or .name == "resume") | .dur] | add) / 1000 - $report[0].blackout_ms | fabs < 1)' \
+    "$work/trace" >/dev/null || fail "the timeline is not as it should be: $(head -c 3000 "$work/trace")"
+  ok 'the timeline of a move has the steps of both hosts'
+}
+
 group_metrics() {
   local tls=/run/ferry/tls url=https://10.77.0.1:4789/metrics certified
   metrics h1
@@ -327,7 +347,7 @@ group_json() {
 }
 
 use_lab observe 3 jq curl openssl python3
-if (($# == 0)); then set -- history metrics top json; fi
+if (($# == 0)); then set -- history timeline metrics top json; fi
 for group in "$@"; do
   if [[ $group != "$1" ]]; then # each begins without a history
     "$lab" down

@@ -257,7 +257,8 @@ grpc::Status FerrydService::Restore(grpc::ServerContext* context, const v1::Rest
   return answered(*context, [&](const std::string& from) {
     const std::chrono::milliseconds limit(request->limit_ms());
     const auto arrival = known(daemon_, request->move_id(), from);
-    for (const auto& place : arrival->restore(limit, from_message(request->stdio()))) {
+    for (const auto& place :
+         arrival->restore(limit, from_message(request->stdio()), request->timeline())) {
       to_message(place, reply->add_processes());
     }
     return grpc::Status::OK;
@@ -324,7 +325,7 @@ grpc::Status FerrydService::Watch(grpc::ServerContext* context, const v1::WatchR
     const auto event = arrival->next_event(std::chrono::milliseconds(500));
     if (event) {
       if (!tell(*event)) break;
-    } else if (all_know || arrival->is_over()) {
+    } else if ((all_know && !arrival->owes_timeline()) || arrival->is_over()) {
       break;
     }
   }
@@ -355,7 +356,8 @@ MoveOptions options_of(const v1::MoveRequest& request) {
           .max_blackout_ms = request.max_blackout_ms(),
           .kind = request.runtime(),
           .to_devices = {request.to_devices().begin(), request.to_devices().end()},
-          .extras = {request.copy_rootfs(), request.stdio()}};
+          .extras = {request.copy_rootfs(), request.stdio()},
+          .timeline = request.timeline()};
 }
 
 // The user who asks, by the ticket that the user's connection to the control socket was given.

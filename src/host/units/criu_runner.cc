@@ -31,6 +31,8 @@ constexpr unsigned kNoRoom = 2;  // blocks: a file system with so few of them is
 // another process id.
 constexpr char kSessionTaken[] = "intersects with pid";
 constexpr int kRestoreTries = 4;
+// How much CRIU writes to its log: errors and warnings, or all that it does, with the time.
+constexpr char kTellsTroubles[] = "-v2", kTellsAll[] = "-v4";
 
 // What a line of CRIU's log says, if it is about an error:
 //   (00.012345)  123: Error (criu/files-reg.c:2222): File /x has bad size
@@ -107,12 +109,13 @@ std::vector<std::string> CriuRunner::left_out_variables(const std::string& folde
 }
 
 std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
-  Command command{{paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir",
-                   dump.images, "--tcp-established", "--manage-cgroups=ignore", "--network-lock",
-                   "skip", "--shell-job", "--libdir", paths_.plugin_folder, "--action-script",
-                   paths_.action_script, "-v2", "--log-file", "dump.log"},
-                  environment(dump.move_id),
-                  {}};
+  Command command{
+      {paths_.criu, "dump", "--tree", std::to_string(dump.root), "--images-dir", dump.images,
+       "--tcp-established", "--manage-cgroups=ignore", "--network-lock", "skip", "--shell-job",
+       "--libdir", paths_.plugin_folder, "--action-script", paths_.action_script,
+       dump.tells_all ? kTellsAll : kTellsTroubles, "--log-file", "dump.log"},
+      environment(dump.move_id),
+      {}};
   if (!dump.netns.empty()) {
     struct stat status {};
     if (::stat(dump.netns.c_str(), &status) != 0) {
@@ -137,12 +140,13 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
 }
 
 std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu) {
-  Command command{{paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached",
-                   "--pidfile", "init.pid", "--shell-job", "--tcp-established",
-                   "--manage-cgroups=ignore", "--libdir", paths_.plugin_folder, "--action-script",
-                   paths_.action_script, "-v2", "--log-file", "restore.log"},
-                  environment(restore.move_id),
-                  {}};
+  Command command{
+      {paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached", "--pidfile",
+       "init.pid", "--shell-job", "--tcp-established", "--manage-cgroups=ignore", "--libdir",
+       paths_.plugin_folder, "--action-script", paths_.action_script,
+       restore.tells_all ? kTellsAll : kTellsTroubles, "--log-file", "restore.log"},
+      environment(restore.move_id),
+      {}};
   // A program whose session leader, a shell, stayed behind is in CRIU's session afterwards.
   command.own_session = true;
   if (restore.without_memory) command.argv.push_back("--lazy-pages");

@@ -40,6 +40,7 @@ class CriuRunner {
     std::string netns;     // path of the tree's own network namespace; empty: none
     std::string left_out;  // folder of the pages that are left out (criu/left_out.cc); empty: none
     std::vector<std::string> external;  // files that stay here, as --external takes them
+    bool tells_all = false;             // its log has all that it does
     // For a unit that gives its image away as it is written (Unit::is_checkpointed()). `send`: the
     // next piece of the file of this name; throws Failure. `written`: all pieces are sent; gives
     // what the action post-dump does, EAGAIN included.
@@ -55,6 +56,7 @@ class CriuRunner {
     std::uint64_t move_id = 0;
     std::string netns;
     bool without_memory = false;  // a precopy::PageServer has what the dump has left out
+    bool tells_all = false;       // its log has all that it does
     struct Inherited {
       std::string id;  // as --inherit-fd takes it
       int descriptor = -1;

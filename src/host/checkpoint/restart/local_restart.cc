@@ -276,7 +276,8 @@ std::vector<std::string> LocalRestart::restore() {
     need_wanted();
     // CRIU looks at files when all is on this host, and nothing has begun.
     cut_back_files();
-    in_parallel(parts_, [&](const Part& part) { part.arrival->restore(host_.limits.restore, {}); });
+    in_parallel(parts_,
+                [&](const Part& part) { part.arrival->restore(host_.limits.restore, {}, false); });
   } catch (const std::exception& failure) {
     for (const auto& part : parts_) {
       if (part.arrival) part.arrival->abort(failure.what());

@@ -266,6 +266,7 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
     throw Failure(group_->failure());
   }
   whole_ = std::chrono::steady_clock::now();
+  timeline_.add({kFerrydLane, "the image is whole", whole_, whole_});
   if (memory_) {
     precopy::let_criu_restore(images_);
     pages_.emplace(images_, *memory_,
@@ -290,11 +291,16 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
 }
 
 void Arrival::run_criu() {
-  CriuRunner::Restore restore{images_, move_id_, {}, memory_.has_value(), {}};
+  CriuRunner::Restore restore{images_, move_id_, {}, memory_.has_value(), tells_timeline_, {}};
   for (const auto& end : stream_ends_) {
     restore.inherited.push_back({end.id, end.descriptor.get()});
   }
-  const std::string error = unit_->restore(criu_runner_, std::move(restore), &criu_pid_);
+  std::string error;
+  {
+    const auto step = timeline_.step(kCriuLane, "criu restore");
+    error = unit_->restore(criu_runner_, std::move(restore), &criu_pid_);
+  }
+  add_criu_log();
   stream_ends_.clear();  // the program has them now
   {
     std::lock_guard lock(filling_);
@@ -323,6 +329,8 @@ void Arrival::run_criu() {
     tell_lost(error);
   } else if (processes_.empty()) {
     all_go_on(0);
+  } else {
+    tell_timeline();
   }
   watch_program();
 }
@@ -400,7 +408,8 @@ void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
 }
 
 int Arrival::action(const std::string& name, pid_t root) {
-  if (name != "post-restore") return 0;
+  if (name != kPostRestore) return 0;
+  const auto step = timeline_.step(kScriptLane, kPostRestore);
   auto tree = process_tree(root);  // all is frozen: no process comes or goes
   const auto living = living_of(tree);
   const std::string lacks = fill(root, tree);
@@ -485,11 +494,13 @@ std::string Arrival::fill(pid_t root, const std::vector<pid_t>& tree) {
   std::lock_guard lock(filling_);
   try {
     if (!pages_) return {};
+    const auto step = timeline_.step(kScriptLane, "memory is filled in");
     const auto later = pages_->fill(kFillLimit);
     if (later.empty()) return {};
     std::map<std::int32_t, pid_t> pids;
     for (const pid_t pid : tree) pids.emplace(innermost_pid(pid).value_or(pid), pid);
     try {
+      const auto handed = timeline_.step(kScriptLane, "memory is handed to ferry-pages");
       LatePages(host_).hand_over(root, pids, later, *memory_);
     } catch (const std::exception& failure) {
       log::warn("'{}' gets all of its memory before it goes on: {}", program_, failure.what());
@@ -524,8 +535,11 @@ void Arrival::connect() {
       }
     }
   }
-  report_failure([&] { unit_->publish(); });
-  report_failure([&] { unit_->switch_network("activate"); });
+  {
+    const auto step = timeline_.step(kFerrydLane, "the network is switched");
+    report_failure([&] { unit_->publish(); });
+    report_failure([&] { unit_->switch_network("activate"); });
+  }
   silence_.reset();
   if (!netns_.empty()) announcer_.emplace(netns_);
 }
@@ -600,6 +614,9 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
         close_slots(process.contexts);
         process.back = true;
         process.rdma_ns = resumed.attach_ns + resumed.resume_ns;
+        const auto now = std::chrono::steady_clock::now();
+        timeline_.add({fmt::format("process {}", inner_pid), "RDMA goes on",
+                       now - std::chrono::nanoseconds(process.rdma_ns), now});
         changed_.notify_all();
       }
       all = all && process.back;
@@ -622,6 +639,7 @@ void Arrival::all_go_on(std::uint64_t rdma_ns) {
   event.mutable_resumed()->set_rdma_ns(rdma_ns);
   push(std::move(event));
   tell_here();
+  tell_timeline();
 }
 
 void Arrival::registered(pid_t inner_pid) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -24,6 +25,7 @@
 #include "host/standin/announcer.h"
 #include "host/standin/network_rules.h"
 #include "host/standin/stopped_tree.h"
+#include "host/timeline/timeline.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
 #include "precopy/page_server.h"
@@ -65,7 +67,9 @@ class Arrival : public UnderWay {
   // that it has bound.
   std::vector<ProcessSlots> bind(const std::vector<ProcessSlots>& wanted);
   // `limit`: what is left of the source's standstill.
-  std::vector<ProcessSlots> restore(std::chrono::milliseconds limit, const Redirection& stdio);
+  // `timeline`: the source wants one.
+  std::vector<ProcessSlots> restore(std::chrono::milliseconds limit, const Redirection& stdio,
+                                    bool timeline);
   // These three act on the whole group.
   Answer commit(std::string* reason) { return group_->commit(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
@@ -97,6 +101,7 @@ class Arrival : public UnderWay {
 
   bool is_held() const;  // waits for the decision
   bool in_doubt() const { return group_->in_doubt(); }
+  bool owes_timeline() const;
   bool is_over() const;  // aborted; or committed, and the program has ended or moved on
   pid_t root() const;
   const std::string& from() const {
@@ -104,6 +109,7 @@ class Arrival : public UnderWay {
   }  // the source's name in its certificate
 
  private:
+  static constexpr char kPostRestore[] = "post-restore";
   struct Process {
     pid_t inner_pid = 0;
     pid_t pid = 0;  // in ferryd's pid namespace, once it is restored
@@ -126,6 +132,8 @@ class Arrival : public UnderWay {
   void run_criu();
   void all_go_on(std::uint64_t rdma_ns);
   std::string fill(pid_t root, const std::vector<pid_t>& tree);
+  void add_criu_log();
+  void tell_timeline();
   std::vector<ProcessSlots> bind_all(const std::vector<ProcessSlots>& wanted);
   std::vector<ProcessSlots> restore_here(std::chrono::milliseconds limit, const Redirection& stdio);
   void tell_begin() const;
@@ -195,6 +203,9 @@ class Arrival : public UnderWay {
   std::uint64_t started_ = 0;  // the root's start_time()
   std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace
   std::vector<pid_t> living_;  // those of them that had not ended when CRIU had restored them
+  Timeline timeline_;
+  std::atomic<bool> tells_timeline_{false};  // the source has asked for it
+  bool told_timeline_ = false;
   std::atomic<pid_t> criu_pid_{0};
   std::thread criu_;
 };

@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <fstream>
+
 #include "base/clock.h"
 #include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/move/destination/arrival.h"
 #include "host/peers/this_host.h"
+#include "host/timeline/criu_log.h"
+#include "host/timeline/timeline_message.h"
 
 // The part of Arrival that tells how it went.
 namespace ferry::host {
@@ -28,13 +33,44 @@ std::vector<ProcessSlots> Arrival::bind(const std::vector<ProcessSlots>& wanted)
 }
 
 std::vector<ProcessSlots> Arrival::restore(std::chrono::milliseconds limit,
-                                           const Redirection& stdio) {
+                                           const Redirection& stdio, bool timeline) {
+  const auto step = timeline_.step(kCallLane, kRestoreCall);
+  tells_timeline_ = timeline;
   try {
     return restore_here(limit, stdio);
   } catch (const Failure& failure) {
     note_failure(failure.what());
     throw;
   }
+}
+
+// When CRIU has ended.
+void Arrival::add_criu_log() {
+  if (!tells_timeline_) return;
+  auto spans = timeline_.spans();
+  const auto known = spans.size();
+  std::ifstream log(images_ + "/restore.log");
+  add_log(log, kPostRestore, &spans);
+  for (auto span = known; span < spans.size(); ++span) timeline_.add(std::move(spans[span]));
+}
+
+// Once, when CRIU has ended and all go on.
+void Arrival::tell_timeline() {
+  {
+    std::lock_guard lock(mutex_);
+    const bool all = std::all_of(processes_.begin(), processes_.end(),
+                                 [](const Process& process) { return process.back; });
+    if (!tells_timeline_ || told_timeline_ || !criu_ended_ || !all) return;
+    told_timeline_ = true;
+  }
+  v1::WatchEvent event;
+  to_message(timeline_.spans(), host_.name, event.mutable_timeline()->mutable_spans());
+  push(std::move(event));
+}
+
+bool Arrival::owes_timeline() const {
+  std::lock_guard lock(mutex_);
+  return tells_timeline_ && !told_timeline_;
 }
 
 // With mutex_. The step to which it has come, as users know the steps.

@@ -107,12 +107,14 @@ void Move::run(const Progress& progress) {
     switch (group_->next(index_, MoveGroup::Worker::kMove)) {
       case Action::kCheck:
         before_stop_.check = attempt(Event::kChecked, [this] {
+          const auto step = timeline_.step(kStepLane, "check");
           tell("check");
           check_here_and_there();
         });
         break;
       case Action::kPrepare:
         before_stop_.prepare = attempt(Event::kPrepared, [this] {
+          const auto step = timeline_.step(kStepLane, "prepare");
           tell("prepare");
           await_peers();
           prepare_there();
@@ -181,6 +183,7 @@ class Move::BreaksOff {
 
 void Move::copy_rootfs() {
   const BreaksOff breaks_off(*this);
+  const auto step = timeline_.step(kStepLane, "copy rootfs");
   const auto began = Clock::now();
   tell_rootfs(0);
   rootfs_->run(
@@ -198,6 +201,7 @@ void Move::copy_memory() {
   group_->need_open();
   const BreaksOff breaks_off(*this);
   tell("copy ahead");
+  const auto step = timeline_.step(kStepLane, "copy ahead");
   const auto began = Clock::now();
   ahead_->run(
       memory_sink(), [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
@@ -256,6 +260,7 @@ std::string Move::run_criu() {
   dump.images = images_;
   dump.move_id = move_id_;
   if (ahead_) dump.left_out = left_out_folder();
+  dump.tells_all = options_.timeline;
   if (unit_.redirects_to(user_)) {
     streams_ = outer_streams(unit_.root());
     for (const auto& stream : streams_) {
@@ -270,6 +275,7 @@ std::string Move::run_criu() {
     sender_->send_piece(name, 0600, piece);
   };
   dump.written = [this] { return action("post-dump", unit_.root()); };
+  const auto step = timeline_.step(kCriuLane, "criu dump");
   return unit_.dump(side_.criu, std::move(dump), &criu_);
 }
 

@@ -29,6 +29,8 @@
 #include "host/standin/network_rules.h"
 #include "host/standin/standard_peers.h"
 #include "host/standin/stopped_tree.h"
+#include "host/timeline/timeline.h"
+#include "host/timeline/timeline_message.h"
 #include "host/units/dump_turn.h"
 #include "host/units/stdio_file.h"
 #include "host/units/unit.h"
@@ -63,6 +65,7 @@ struct MoveOptions {
   std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
   std::vector<std::string> to_devices;  // wanted_devices.h
   Extras extras;
+  bool timeline = false;     // the report has one
   std::shared_ptr<Cut> cut;  // in place of a move: the programs are dumped for a checkpoint
 };
 
@@ -97,6 +100,8 @@ class Move : public UnderWay {
   void run(const Progress& progress);
   // When committed; after a checkpoint, and then without a report.
   const Outcome& outcome() const { return outcome_; }
+  // When committed: what was done, here and there. Empty unless the options ask for it.
+  const TimelineMessage& timeline() const { return told_timeline_; }
   // These two are for the history. tell_end(): how run() has ended: it has thrown `failure`, or
   // nothing if that is empty.
   void tell_begin() const;
@@ -123,6 +128,8 @@ class Move : public UnderWay {
 
  private:
   static constexpr char kRootfsLog[] = "rootfs.out";
+  static constexpr char kStepLane[] = "steps";  // of the timeline
+  static constexpr char kPostDump[] = "post-dump";
 
   void tell(const std::string& phase, const CopyAhead::Progress* ahead = nullptr);
   void tell_rootfs(std::uint64_t bytes);
@@ -174,6 +181,7 @@ class Move : public UnderWay {
   void finish();
   v1::MoveReport report() const;
   void add_before_stop(v1::MoveReport* report) const;
+  void tell_timeline();
   std::vector<ImageFile> files() const;
 
   const SourceSide& side_;
@@ -214,11 +222,13 @@ class Move : public UnderWay {
   bool is_prepared_ = false;
   std::size_t qps_ = 0, standard_peers_ = 0;  // as of the check
   DumpTurns::Turn dump_turn_;                 // with mutex_; from the freeze to the end of the dump
+  Timeline timeline_;                         // before what has threads that tell it
   std::future<std::vector<ProcessSlots>> places_;
   std::vector<ProcessSlots> there_;             // the result of places_
   std::vector<UniqueFd> pidfds_;                // of the whole tree, as of the stop
   std::optional<NetworkRules> lock_exception_;  // while its runtime's CRIU dumps it
   BeforeStop before_stop_;
+  TimelineMessage timeline_there_, told_timeline_;
   std::string not_back_;  // why it does not go on here, after the abort
 
   std::atomic<pid_t> criu_{0};  // set when CRIU starts

@@ -1,7 +1,10 @@
+#include <fstream>
+
 #include "ferry.pb.h"
 #include "host/journal/decision.h"
 #include "host/move/source/move.h"
 #include "host/peers/this_host.h"
+#include "host/timeline/criu_log.h"
 
 // The part of Move that tells how it went.
 namespace ferry::host {
@@ -31,6 +34,25 @@ void Move::add_before_stop(v1::MoveReport* report) const {
   report->set_prepare_ms(ms(before_stop_.prepare));
   report->set_ahead_ms(ms(ahead_time_));
   report->set_rootfs_ms(ms(rootfs_time_));
+}
+
+// With mutex_.
+void Move::tell_timeline() {
+  const auto& timing = tree_.timing();
+  const auto add = [this](const char* name, Clock::time_point begin, Clock::time_point end) {
+    timeline_.add({kStepLane, name, begin, end});
+  };
+  add("stop", timing.began, stopped_);
+  add("dump", stopped_, dumped_);
+  add("transfer", dumped_, transferred_);
+  add("restore", transferred_, restored_);
+  add("commit", restored_, committed_at_);
+  add("resume", committed_at_, resumed_);
+  auto spans = timeline_.spans();
+  std::ifstream log(images_ + "/dump.log");
+  add_log(log, kPostDump, &spans);
+  to_message(spans, host_.name, &told_timeline_);
+  add_theirs(spans, timeline_there_, peer_.name(), &told_timeline_);
 }
 
 void Move::tell_begin() const {

@@ -30,7 +30,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kPeersSettle{120};
-constexpr seconds kEndLimit{10};  // for a killed process to be gone
+constexpr seconds kEndLimit{10};       // for a killed process to be gone
+constexpr seconds kTimelineLimit{10};  // for the destination's CRIU to end
 
 }  // namespace
 
@@ -160,6 +161,8 @@ void Move::handle(const v1::WatchEvent& event) {
     remaining_ = event.peers_know().remaining();
     retransmitted_ = event.peers_know().retransmitted_packets();
     for (const auto qpn : event.peers_know().qpns()) tree_.peer_knows(qpn);
+  } else if (event.has_timeline()) {
+    timeline_there_ = event.timeline().spans();
   } else if (!event.failed().empty()) {
     failed_there_ = event.failed();
   }
@@ -183,6 +186,10 @@ void Move::finish() {
       return heard_peers_ && remaining_ == 0 && Clock::now() - last_news_ > kPeersSettle;
     };
     while (!settled() && Clock::now() < limit) changed_.wait_for(lock, milliseconds(10));
+  }
+  if (options_.timeline) {
+    changed_.wait_for(lock, kTimelineLimit, [this] { return !timeline_there_.empty(); });
+    tell_timeline();
   }
   outcome_ = {std::make_shared<v1::MoveReport>(report()), tree_.timing().began, resumed_};
   lock.unlock();

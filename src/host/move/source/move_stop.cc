@@ -62,6 +62,7 @@ void Move::await_work() {
 
 std::string Move::pause_tree() {
   const AtWork at_work(*this);
+  const auto step = timeline_.step(kScriptLane, "RDMA stops");
   group_->need_open();
   for (const pid_t pid : process_tree(unit_.root())) {
     pidfds_.emplace_back(::pidfd_open(pid, 0));
@@ -83,6 +84,7 @@ std::string Move::pause_tree() {
   }
   // While CRIU dumps, the destination binds the new sockets.
   places_ = std::async(std::launch::async, [this] {
+    const auto call = timeline_.step(kCallLane, "Bind");
     v1::BindRequest request;
     v1::BindReply reply;
     request.set_move_id(move_id_);
@@ -122,6 +124,7 @@ void Move::note_held(const std::vector<HeldProcess>& processes) {
 
 void Move::frozen() {
   const AtWork at_work(*this);
+  const auto step = timeline_.step(kScriptLane, "all is frozen");
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
@@ -138,6 +141,7 @@ void Move::frozen() {
 
 // Sends the memory that is not where it is copied to yet. CRIU dumps none of what is there.
 void Move::leave_out() {
+  const auto step = timeline_.step(kScriptLane, "memory is sent that was written last");
   if (sender_) sender_->tell_stop();
   auto pages = ahead_->leave_out(memory_sink(), left_out_folder());
   if (!keeper_) return precopy::write_left_out(images_, pages);
@@ -157,6 +161,7 @@ void Move::dump_failed() {
 
 int Move::action(const std::string& name, pid_t) {
   const AtWork at_work(*this);
+  const auto step = timeline_.step(kScriptLane, name);
   try {
     if (name == "network-lock") {
       left_network_ = true;
@@ -164,7 +169,7 @@ int Move::action(const std::string& name, pid_t) {
     } else if (name == "network-unlock") {
       unit_.switch_network("activate");
       left_network_ = false;
-    } else if (name == "post-dump") {
+    } else if (name == kPostDump) {
       if (dumped_ == Clock::time_point()) dumped_ = Clock::now();
       end_dump_turn();
       return after_dump();
@@ -262,7 +267,10 @@ void Move::transfer() {
     tell("transfer");
     take_places(std::move(places));
   }
-  image_ = sender_->send(files());
+  {
+    const auto step = timeline_.step(kScriptLane, "the image is sent");
+    image_ = sender_->send(files());
+  }
   transferred_ = Clock::now();
 }
 
@@ -282,12 +290,17 @@ void Move::restore() {
   if (const auto file = unit_.redirects_to(user_)) {
     to_message({*file, streams_}, restore.mutable_stdio());
   }
-  peer_.call(restore, &restored, limit);
+  restore.set_timeline(options_.timeline);
+  {
+    const auto step = timeline_.step(kCallLane, kRestoreCall);
+    peer_.call(restore, &restored, limit);
+  }
   restored_ = Clock::now();
   if (unit_.is_checkpointed()) take_places(from_messages(restored.processes()));
 
   side_.decisions.note(Journal::going(move_id_, {host_there_, there_}));
   tell("commit");
+  timeline_.add({kFerrydLane, "the promise is durable", restored_, Clock::now()});
   watcher_ = std::thread([this] { watch(); });
   // The supervisor of a container sees its program killed, and must find the reason. The part of
   // writing it that can fail comes before the decision.

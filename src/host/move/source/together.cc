@@ -65,7 +65,14 @@ v1::GroupReport move_together(const std::string& host,
   v1::GroupReport report;
   report.set_from(host);
   report.set_to(moves.front()->group().peer().name());
-  for (const auto& move : moves) *report.add_programs() = *move->outcome().report;
+  for (const auto& move : moves) {
+    *report.add_programs() = *move->outcome().report;
+    for (auto span : move->timeline()) {
+      // Those of several programs overlap.
+      if (!group.is_alone()) span.set_lane(move->unit().name() + ": " + span.lane());
+      if (report.timeline_size() < kMostTold) *report.add_timeline() = std::move(span);
+    }
+  }
   report.set_blackout_ms(standstill_of(moves));
   return report;
 }
