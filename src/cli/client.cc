@@ -84,12 +84,19 @@ void print(const v1::GroupPlan& group, bool json) {
   if (json) return print_json(group);
   for (const auto& plan : group.programs()) {
     fmt::print(
-        "{} could move {} -> {}: {}{}, {:.1f} MB of memory{}, a blackout of less than {:.0f} ms\n",
+        "{} could move {} -> {}: {}{}, {:.1f} MB of memory{}, a blackout of {}less than {:.0f} "
+        "ms\n",
         plan.program(), plan.from(), plan.to(), counted(plan.qps(), "QP"),
         plan.standard_peers() == 0
             ? std::string()
             : fmt::format(" ({})", counted(plan.standard_peers(), "standard peer")),
         static_cast<double>(plan.memory_bytes()) / 1e6, plan.copies_ahead() ? ", copied ahead" : "",
+        plan.expected_ms() > 0
+            ? fmt::format("about {:.0f} ms ({}), ", plan.expected_ms(),
+                          plan.measured_moves() == 0
+                              ? std::string("a guess")
+                              : "as in " + counted(plan.measured_moves(), "earlier move"))
+            : std::string(),
         plan.blackout_ms());
   }
 }
@@ -198,6 +205,7 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
   const auto reader = ferryd->Move(ferryd.context(), request);
   const bool terminal = ::isatty(STDERR_FILENO) == 1 && !events;
   v1::MoveEvent event;
+  Timeline spans;
   std::map<std::string, std::string> phases;  // by program
   const auto progress = [&] {
     std::string text;
@@ -218,7 +226,7 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
     if (event.has_report()) {
       if (terminal) fmt::print(stderr, "\r\033[K");
       print(event.report(), json);
-      if (!timeline.empty()) write_timeline(timeline, event.report().timeline());
+      spans = event.report().timeline();
     }
   }
   const auto status = reader->Finish();
@@ -235,6 +243,12 @@ int move(const v1::MoveRequest& request, bool json, bool events, const std::stri
                     progress(), to));
   }
   throw_unless_ok(status);
+  try {
+    if (!timeline.empty()) write_timeline(timeline, spans);
+  } catch (const Failure& failure) {
+    throw Failure(
+        fmt::format("it has moved to {}, but its timeline is lost: {}", to, failure.what()));
+  }
   return 0;
 }
 

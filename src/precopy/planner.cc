@@ -19,9 +19,7 @@ Planner::Next Planner::after(const Round& round) {
   if (rate_ == 0 || round.sent >= kMeasurable)
     rate_ = static_cast<double>(round.sent) / seconds(round.time);
   dirty_rate_ = static_cast<double>(round.left) / seconds(round.time);
-  const double gib = static_cast<double>(round.total) / (1ull << 30);
-  const auto stop = settings_.fixed + gib * settings_.per_gib;
-  blackout_ = stop;
+  blackout_ = settings_.stop;
   if (rate_ > 0)
     blackout_ += std::chrono::duration<double>(static_cast<double>(round.left) / rate_);
 
@@ -40,7 +38,7 @@ Planner::Next Planner::after(const Round& round) {
 
   if (settings_.blackout) {
     if (blackout_ <= *settings_.blackout) return Next::kStop;
-    if (stop > *settings_.blackout) return Next::kGiveUp;  // however little is left
+    if (settings_.stop > *settings_.blackout) return Next::kGiveUp;  // however little is left
     return time_ - best_at_ >= settings_.wait || time_ >= settings_.longest ? Next::kGiveUp
                                                                             : Next::kRound;
   }

@@ -19,15 +19,13 @@ struct PlannerSettings {
   std::optional<Milliseconds> blackout;
   std::chrono::nanoseconds wait{std::chrono::seconds(30)};
 
-  // How long a stop takes beside sending the last pages: for any program, and for each GiB of it.
-  Milliseconds fixed{120};
-  Milliseconds per_gib{500};
+  // How long a stop takes beside sending the last pages.
+  Milliseconds stop{200};
 };
 
 struct Round {
-  std::uint64_t sent = 0;   // bytes of this round
-  std::uint64_t left = 0;   // at its end: bytes written since they were sent
-  std::uint64_t total = 0;  // bytes that the program has
+  std::uint64_t sent = 0;  // bytes of this round
+  std::uint64_t left = 0;  // at its end: bytes written since they were sent
   std::chrono::nanoseconds time{0};
 };
 

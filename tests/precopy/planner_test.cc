@@ -15,7 +15,6 @@ struct Played {
   explicit Played(const PlannerSettings& settings = {}) : planner(settings) {}
   Next round(std::uint64_t dirty) {
     Round round;
-    round.total = 1000 * MB;
     round.sent = left;
     round.time = std::chrono::milliseconds(left / MB * 2);
     left = dirty * static_cast<std::uint64_t>(round.time.count()) / 1'000'000'000;
@@ -52,9 +51,7 @@ TEST(Planner, ARoundThatHelpsGivesNewPatience) {
   PlannerSettings settings;
   settings.patience = 2;
   Planner planner(settings);
-  const auto after = [&](std::uint64_t left) {
-    return planner.after({100 * MB, left, 1000 * MB, 100ms});
-  };
+  const auto after = [&](std::uint64_t left) { return planner.after({100 * MB, left, 100ms}); };
   EXPECT_EQ(after(100 * MB), Next::kRound);
   EXPECT_EQ(after(99 * MB), Next::kRound);  // in vain
   EXPECT_EQ(after(50 * MB), Next::kRound);  // helped
@@ -72,22 +69,19 @@ TEST(Planner, TheTimeOfAllRoundsIsLimited) {
 
 TEST(Planner, TheEstimateIsTheStopAndTheLastSet) {
   PlannerSettings settings;
-  settings.fixed = PlannerSettings::Milliseconds(100);
-  settings.per_gib = PlannerSettings::Milliseconds(1000);
+  settings.stop = PlannerSettings::Milliseconds(100);
   Planner planner(settings);
-  planner.after({1000 * MB, 50 * MB, 1ull << 30, 2s});  // 500 MB/s
-  EXPECT_NEAR(planner.blackout().count(), 100 + 1000 + 100, 0.1);
+  planner.after({1000 * MB, 50 * MB, 2s});  // 500 MB/s
+  EXPECT_NEAR(planner.blackout().count(), 100 + 100, 0.1);
 }
 
 TEST(Planner, ABlackoutThatIsWantedIsWaitedFor) {
   PlannerSettings settings;
-  settings.fixed = PlannerSettings::Milliseconds(100);
-  settings.per_gib = PlannerSettings::Milliseconds(0);
+  settings.stop = PlannerSettings::Milliseconds(100);
   settings.blackout = PlannerSettings::Milliseconds(200);
   Planner planner(settings);
   const auto after = [&](std::uint64_t left, std::chrono::seconds time) {
-    return planner.after(
-        {500 * MB * static_cast<std::uint64_t>(time.count()), left, 1000 * MB, time});
+    return planner.after({500 * MB * static_cast<std::uint64_t>(time.count()), left, time});
   };
   EXPECT_EQ(after(200 * MB, 1s), Next::kRound);  // 500 ms
   EXPECT_EQ(after(200 * MB, 10s), Next::kRound);
@@ -97,23 +91,22 @@ TEST(Planner, ABlackoutThatIsWantedIsWaitedFor) {
 
 TEST(Planner, ABlackoutThatDoesNotComeIsGivenUp) {
   PlannerSettings settings;
-  settings.fixed = PlannerSettings::Milliseconds(100);
-  settings.per_gib = PlannerSettings::Milliseconds(0);
+  settings.stop = PlannerSettings::Milliseconds(100);
   settings.blackout = PlannerSettings::Milliseconds(200);
   settings.wait = 5s;
   Planner planner(settings);
-  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 1000 * MB, 2s}), Next::kRound);  // 500 ms
-  EXPECT_EQ(planner.after({1000 * MB, 150 * MB, 1000 * MB, 2s}), Next::kRound);  // 400 ms: better
-  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 1000 * MB, 2s}), Next::kRound);
-  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 1000 * MB, 2s}), Next::kRound);
-  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 1000 * MB, 2s}), Next::kGiveUp);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 2s}), Next::kRound);  // 500 ms
+  EXPECT_EQ(planner.after({1000 * MB, 150 * MB, 2s}), Next::kRound);  // 400 ms: better
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 2s}), Next::kRound);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 2s}), Next::kRound);
+  EXPECT_EQ(planner.after({1000 * MB, 200 * MB, 2s}), Next::kGiveUp);
 }
 
 TEST(Planner, ABlackoutThatCannotBeIsGivenUpAtOnce) {
   PlannerSettings settings;
   settings.blackout = PlannerSettings::Milliseconds(10);
   Planner planner(settings);
-  EXPECT_EQ(planner.after({100 * MB, 0, 1000 * MB, 2s}), Next::kGiveUp);
+  EXPECT_EQ(planner.after({100 * MB, 0, 2s}), Next::kGiveUp);
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ fast_rdma() {
 # move NAME FROM TO: moves and checks the report, which stays in last_report.
 move() {
   local report
-  report=$(on "$2" "$ferry" move "$1" --to "$3" --json) || fail "cannot move $1 from $2 to $3"
+  report=$(on "$2" "$ferry" move "$1" --to "$3" --json "${@:4}") || fail "cannot move $1 from $2 to $3"
   jq -er --arg to "$3" 'select(.to == $to and .blackout_ms > 0 and .qps > 0 and .image_bytes > 100000 and
     .rdma_share_ms > 0 and .rdma_share_ms < .blackout_ms and
     ((.stop_ms + .dump_ms + .transfer_ms + .restore_ms + .commit_ms + .resume_ms - .blackout_ms) | fabs) < 0.01 and

@@ -102,6 +102,10 @@ void Accounts::ended(Side side, std::uint64_t move_id, const MoveEnd& end) {
   log::info("{}{}", sentence(*move), fields(*move));
 }
 
+ExpectedStop Accounts::expected_stop(const std::string& program, const std::string& to) const {
+  return host::expected_stop(history_.moves(), program, to);
+}
+
 void Accounts::end_forgotten(const IsKnown& is_known) {
   for (const auto& move : history_.under_way()) {
     const Side side =

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "host/history/expected_stop.h"
 #include "host/journal/decision.h"
 #include "host/peers/messages.h"
 
@@ -41,6 +42,9 @@ class Accounts {
   void begun(Side side, v1::PastMove move);
   // A move that is not under way, because it has ended already, is left as it is.
   void ended(Side side, std::uint64_t move_id, const MoveEnd& end);
+
+  // What earlier moves tell of one of this program to this host.
+  ExpectedStop expected_stop(const std::string& program, const std::string& to) const;
 
   // Ends, as failed, the moves under way for which `is_known` says no: the ferryd that led them has ended, so nobody
   // else will tell how they ended.

@@ -180,11 +180,9 @@ void CopyAhead::run(precopy::PageSink& sink, const std::function<void(const Prog
       round.left += process.tracker->look().dirty.bytes();
     }
     for (const pid_t pid : process_tree(root_)) {
-      const std::uint64_t bytes = resident_bytes(pid);
       const auto found = processes_.find(pid);
-      round.total += bytes;
-      // These bytes are sent in the stop, all of them.
-      if (found == processes_.end() || !found->second.tracker) round.left += bytes;
+      if (found != processes_.end() && found->second.tracker) continue;
+      round.left += resident_bytes(pid);  // all of them are sent in the stop
     }
     const auto next = planner_.after(round);
     sent_ahead_ = sent_;

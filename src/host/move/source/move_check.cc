@@ -33,8 +33,8 @@ using std::chrono::seconds;
 
 constexpr seconds kLatePagesLimit{60};  // for programs that have come to have all of their pages
 constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it is
-constexpr std::uint64_t kWorthCopying = 64 << 20;  // bytes; with less, copying ahead does not
-                                                   // shorten the stop
+// Bytes; with less, copying ahead does not shorten the stop.
+constexpr std::uint64_t kWorthCopying = 64 << 20;
 
 }  // namespace
 
@@ -136,6 +136,11 @@ v1::MovePlan Move::plan() {
   plan.set_copies_ahead(copies_ahead(bytes));
   const auto waiting = expected_waiting(plan.copies_ahead() ? 0 : bytes);
   plan.set_blackout_ms(static_cast<double>(waiting.blackout.count()));
+  if (plan.copies_ahead() || bytes < kWorthCopying) {
+    const auto expected = side_.accounts.expected_stop(unit_.name(), host_there_);
+    plan.set_expected_ms(std::min(expected.time.count(), plan.blackout_ms()));
+    plan.set_measured_moves(static_cast<std::uint32_t>(expected.moves));
+  }
   plan.set_memory_bytes(bytes);
   plan.set_qps(static_cast<std::uint32_t>(qps_));
   plan.set_standard_peers(static_cast<std::uint32_t>(standard_peers_));
@@ -256,6 +261,7 @@ void Move::prepare_there() {
 
 void Move::begin_copy_ahead() {
   precopy::PlannerSettings settings;
+  settings.stop = side_.accounts.expected_stop(unit_.name(), host_there_).time;
   if (options_.max_blackout_ms > 0) {
     settings.blackout = precopy::PlannerSettings::Milliseconds(options_.max_blackout_ms);
   }
