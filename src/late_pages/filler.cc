@@ -28,6 +28,7 @@ constexpr int kPauseMs = 1;                  // when nothing can be filled in
 // A thread whose event was read goes on, and may begin the next operation at once: in between is the time to fill in.
 constexpr std::chrono::microseconds kBetween{200};
 constexpr std::chrono::seconds kOutOfMemory{60};
+constexpr std::chrono::milliseconds kUntouched{200};
 
 [[noreturn]] void fail(const char* what) {
   throw std::runtime_error(std::string("cannot ") + what + ": " + std::strerror(errno));
@@ -75,15 +76,17 @@ bool Filler::is_done() const {
 // A process that has all of its pages is served until all processes have: others have its userfaultfd as well, so that
 // it would wait for ever.
 void Filler::run() {
+  const auto begin = Clock::now() + kUntouched;
   for (int pause = 0; !is_done();) {
     read_events(pause);
     pause = kPauseMs;
     const bool is_child_next = std::all_of(works_.begin(), works_.end(), [](const Work& work) {
       return work.is_child || work.process.lacking.empty();
     });
+    const bool fills_all = is_touched_ || Clock::now() >= begin;
     for (auto& work : works_) {
-      if (!work.waits_for_parent && fill_some(work, !work.is_child || is_child_next) == Step::kDone)
-        pause = 0;
+      const bool all = fills_all && (!work.is_child || is_child_next);
+      if (!work.waits_for_parent && fill_some(work, all) == Step::kDone) pause = 0;
     }
     works_.remove_if([](const Work& work) { return work.is_over && work.children.empty(); });
   }
@@ -130,6 +133,7 @@ void Filler::end(Work& work) {
 void Filler::take(Work& work, const uffd_msg& message) {
   auto& process = work.process;
   if (message.event == UFFD_EVENT_PAGEFAULT) {
+    is_touched_ = true;
     work.awaited.push_back(message.arg.pagefault.address / kPage * kPage);
     return;
   }

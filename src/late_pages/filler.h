@@ -28,8 +28,9 @@ struct Process {
   Lacking lacking;
 };
 
-// Fills in what restored processes lack while they run: first what they wait for, then all else. What their children
-// lack, which have been made meanwhile, comes after that, unless they wait for it.
+// Fills in what restored processes lack while they run: first what they wait for, then all else. Until one waits, for a
+// moment at most, nothing is filled in: CRIU needs the processors to let them go on. What their children lack, which
+// have been made meanwhile, comes after that, unless they wait for it.
 class Filler {
  public:
   // `forked`: is told of the userfaultfd of each such child.
@@ -74,6 +75,7 @@ class Filler {
   static Step fill_with_zeros(Work& work, std::uint64_t page);
 
   const std::function<void(int userfaultfd)> forked_;
+  bool is_touched_ = false;  // a thread has waited for a page
   std::list<Work> works_;
 };
 
