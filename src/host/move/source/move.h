@@ -161,6 +161,7 @@ class Move : public UnderWay {
   void note_held(const std::vector<HeldProcess>& processes);
   void stop_rdma();
   void leave_out();
+  void leave_network();
   int after_dump();
   int go_on();
   int join_cut();
@@ -239,6 +240,7 @@ class Move : public UnderWay {
   unsigned at_work_ = 0;                   // calls of CRIU's plugin and action scripts that have
                                            // not ended
   std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
+  std::future<void> leaving_;              // leave_network(), from the freeze to network-lock
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;

@@ -55,6 +55,7 @@ void Move::roll_back() {
   ahead_.reset();
   rootfs_.reset();
   sender_.reset();
+  if (leaving_.valid()) leaving_.wait();
   if (left_network_) {
     report_failure([&] { unit_.switch_network("activate"); });
   }

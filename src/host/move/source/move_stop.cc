@@ -128,6 +128,10 @@ void Move::frozen() {
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
+  // While memory is sent, for which CRIU waits. In a checkpoint all freeze before the first leaves its network.
+  if (ahead_ && !options_.cut) {
+    leaving_ = std::async(std::launch::async, [this] { leave_network(); });
+  }
   if (ahead_) leave_out();
   // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
@@ -149,6 +153,12 @@ void Move::leave_out() {
   pages_left_out_ = std::move(pages);
 }
 
+void Move::leave_network() {
+  const auto step = timeline_.step(kFerrydLane, "the network is left");
+  left_network_ = true;
+  unit_.switch_network("hold");
+}
+
 void Move::end_dump_turn() {
   std::lock_guard lock(mutex_);
   dump_turn_ = nullptr;
@@ -164,8 +174,11 @@ int Move::action(const std::string& name, pid_t) {
   const auto step = timeline_.step(kScriptLane, name);
   try {
     if (name == "network-lock") {
-      left_network_ = true;
-      unit_.switch_network("hold");
+      if (leaving_.valid()) {
+        leaving_.get();
+      } else {
+        leave_network();
+      }
     } else if (name == "network-unlock") {
       unit_.switch_network("activate");
       left_network_ = false;
