@@ -146,11 +146,11 @@ TEST_F(DaemonTest, AProgramGetsTheDeviceThatTheCheckHasChosen) {
   chosen->set_there("rxe7");
   prepare(request, 21, "127.0.0.1:1", {});
   const auto bind = [&](const std::string& device) {
-    v1::BindRequest bind;
-    auto* process = bind.add_processes();
+    v1::BindRequest request_to_bind;
+    auto* process = request_to_bind.add_processes();
     process->set_inner_pid(5);
     process->add_contexts()->set_device_behind(device);
-    return step(bind, v1::BindReply(), 21);
+    return step(request_to_bind, v1::BindReply(), 21);
   };
   EXPECT_NE(bind("rxe0").find("there is no RDMA device rxe7"), std::string::npos);
   EXPECT_NE(bind("rxe1").find("'p' has opened rxe1 since"), std::string::npos);
