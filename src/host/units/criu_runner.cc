@@ -140,13 +140,12 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
 }
 
 std::string CriuRunner::restore(const Restore& restore, std::atomic<pid_t>* criu) {
-  Command command{
-      {paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached", "--pidfile",
-       "init.pid", "--shell-job", "--tcp-established", "--manage-cgroups=ignore", "--libdir",
-       paths_.plugin_folder, "--action-script", paths_.action_script,
-       restore.tells_all ? kTellsAll : kTellsTroubles, "--log-file", "restore.log"},
-      environment(restore.move_id),
-      {}};
+  Command command{{paths_.criu, "restore", "--images-dir", restore.images, "--restore-detached",
+                   "--shell-job", "--tcp-established", "--manage-cgroups=ignore", "--libdir",
+                   paths_.plugin_folder, "--action-script", paths_.action_script,
+                   restore.tells_all ? kTellsAll : kTellsTroubles, "--log-file", "restore.log"},
+                  environment(restore.move_id),
+                  {}};
   // A program whose session leader, a shell, stayed behind is in CRIU's session afterwards.
   command.own_session = true;
   if (restore.without_memory) command.argv.push_back("--lazy-pages");
