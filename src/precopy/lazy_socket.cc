@@ -70,6 +70,25 @@ UniqueFd listen_in(const std::string& directory) {
   return listener;
 }
 
+// At the end CRIU says goodbye, and kills what it has restored if nobody listens any more. So the message that CRIU has
+// waiting, and never reads, has our end of the connection: that stays open for as long as CRIU's own, also without us.
+void leave_open(int connection) {
+  char byte = 0;
+  iovec data{&byte, sizeof byte};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof connection)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  auto* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof connection);
+  std::memcpy(CMSG_DATA(header), &connection, sizeof connection);
+  ::sendmsg(connection, &message, MSG_NOSIGNAL);  // where it fails, CRIU has ended
+}
+
 }  // namespace
 
 LazySocket::LazySocket(const std::string& directory) : listener_(listen_in(directory)) {}
@@ -84,6 +103,7 @@ std::optional<LazySocket::Process> LazySocket::take() {
     connection_.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const int on = 1;
     ::setsockopt(connection_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    leave_open(connection_.get());
     return std::nullopt;
   }
   Message message = receive(connection_.get());

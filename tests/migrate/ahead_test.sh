@@ -55,6 +55,8 @@ untouched() {
   no_image_on "$1" || fail "$1 keeps an image"
 }
 
+no_ferryd() { no_process "$(on "$1" cat /run/ferry/ferryd.pid)"; }
+
 no_image_on() { [[ -z $(on "$1" ls /run/ferry/images) ]]; }
 
 group_rounds() {
@@ -190,7 +192,7 @@ kill_until() {
 
 # Memory comes after the program goes on: the next move waits for it, the ferryd is not needed, and ferry-pages is.
 group_late() {
-  local attempt
+  local attempt runner how
   serve las
   check lac las 256 --rewrite 10
   ahead lac h1 h3
@@ -203,6 +205,27 @@ group_late() {
   [[ -z $(on h3 ls /var/tmp/ferry/late-pages) ]] || fail 'h3 has notes of memory that has come'
   intact lac las
   ok 'memory arrived as it was after the program went on, also without a ferryd'
+  # ferryd dies when it has let CRIU go on, which has not ended yet: with memory that was copied ahead, and without.
+  # shellcheck disable=SC2016 # expanded by the scripts
+  script /tmp/last-action "$FERRY_BIN"'/ferry-criu-action || exit
+    [ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || kill -9 "$(cat /run/ferry/ferryd.pid)"'
+  # shellcheck disable=SC2016
+  script /tmp/last-criu '[ "$1" != restore ] || set -- "$@" --action-script /tmp/last-action
+    exec /opt/ferry/bin/criu "$@"'
+  for how in --copy-ahead --no-copy-ahead; do
+    ferryd_with h3 --criu /tmp/last-criu
+    serve "lds$how"
+    check "ldc$how" "lds$how" 64
+    on h1 "$ferry" move "ldc$how" --to h3 "$how" >"$work/word" 2>&1 &
+    runner=$!
+    await 'the ferryd of h3 dies' no_ferryd h3
+    start_ferryd h3 --criu /opt/ferry/bin/criu
+    await 'the ferryd of h3 answers' answers h3
+    wait "$runner" || fail "ldc$how: $(cat "$work/word")"
+    await_traffic h3 "ldc$how"
+    intact "ldc$how" "lds$how"
+  done
+  ok 'a program goes on whose ferryd died while CRIU let it go on'
   # A program that forks, executes, maps and drops memory all the time.
   serve lfs
   "$lab" run h1 lfc -d -- sh -c '"$@" & exec '"$repository"'/tests/migrate/use_memory.py 192' sh \

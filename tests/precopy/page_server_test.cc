@@ -122,6 +122,19 @@ TEST_F(PageServerTest, AllPagesAreThereAndTheServerIsNoLongerNeeded) {
   }
 }
 
+// CRIU says at last that it is done, and kills what it has restored if it cannot: the server may have died meanwhile.
+TEST_F(PageServerTest, GoodbyeCanBeSaidToAServerThatIsNotThereAnyMore) {
+  copy_ahead(0, kPages, 5);
+  {
+    PageServer server(folder, store, pages(0, kPages));
+    connect();
+    say(7);
+    send_userfaultfd();
+    server.fill(10s);
+  }
+  say(0x52535446);
+}
+
 TEST_F(PageServerTest, WhatIsTouchedBeforeIsServedAtOnce) {
   copy_ahead(0, 4, 5);
   PageServer server(folder, store, pages(0, 4));
