@@ -1,16 +1,12 @@
 #pragma once
 
-#include <google/protobuf/repeated_ptr_field.h>
-
 #include <string>
 
-namespace ferry::v1 {
-class TimelineSpan;
-}  // namespace ferry::v1
+#include "host/timeline/timeline_message.h"
 
 namespace ferry::cli {
 
-using Timeline = google::protobuf::RepeatedPtrField<v1::TimelineSpan>;
+using Timeline = host::TimelineMessage;
 
 // As JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open: the "Trace Event Format", with a process for each
 // host and a thread for each lane. Times are microseconds from the earliest span on.
