@@ -88,7 +88,9 @@ void Filler::run() {
       const bool all = fills_all && (!work.is_child || is_child_next);
       if (!work.waits_for_parent && fill_some(work, all) == Step::kDone) pause = 0;
     }
-    works_.remove_if([](const Work& work) { return work.is_over && work.children.empty(); });
+    works_.remove_if([](const Work& work) {
+      return work.is_over && work.children.empty() && !work.waits_for_parent;
+    });
   }
 }
 
@@ -117,8 +119,10 @@ void Filler::read_events(int timeout_ms) {
 
 void Filler::drop_ended() {
   for (auto& work : works_) {
-    if (work.is_child && probe(work.process.userfaultfd.get(), kAnywhere) == Probed::kNoMemory)
-      end(work);
+    if (!work.is_child || work.is_over) continue;
+    if (probe(work.process.userfaultfd.get(), kAnywhere) != Probed::kNoMemory) continue;
+    end(work);
+    work.process.userfaultfd.reset();
   }
 }
 
