@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "passing_context.h"
 #include "rig.h"
@@ -35,18 +36,29 @@ class Pipe {
     EXPECT_EQ(::write(ends_[1], "", 1), 1);
   }
   int take(Event* out) {
-    char byte = 0;
-    if (::read(ends_[0], &byte, 1) != 1) return errno;
+    for (;;) {
+      char byte = 0;
+      if (::read(ends_[0], &byte, 1) != 1) return errno;
+      std::lock_guard lock(mutex_);
+      const std::optional<Event> event = events_.front();
+      events_.pop_front();
+      if (!event) continue;
+      *out = *event;
+      return 0;
+    }
+  }
+  // Readers pass over these events.
+  void drop(const Event& dropped) {
     std::lock_guard lock(mutex_);
-    *out = events_.front();
-    events_.pop_front();
-    return 0;
+    for (auto& event : events_) {
+      if (event == dropped) event.reset();
+    }
   }
 
  private:
   int ends_[2];
   std::mutex mutex_;
-  std::deque<Event> events_;
+  std::deque<std::optional<Event>> events_;
 };
 
 class PipeChannel final : public device::Channel {
@@ -96,7 +108,11 @@ class ChannelContext final : public PassingContext, private device::EventSink {
         own_.erase(object);
         return 0;
       }
-      channels_.erase(dynamic_cast<device::Cq*>(object));
+      if (auto* cq = dynamic_cast<device::Cq*>(object)) {
+        const auto found = channels_.find(cq);
+        if (found != channels_.end() && found->second != nullptr) found->second->events.drop(cq);
+        channels_.erase(cq);
+      }
     }
     return inner_->destroy(object);  // which may raise events
   }
@@ -106,13 +122,9 @@ class ChannelContext final : public PassingContext, private device::EventSink {
 
  private:
   void completion(device::Cq& cq) override {
-    PipeChannel* channel = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      const auto found = channels_.find(&cq);
-      if (found != channels_.end()) channel = found->second;
-    }
-    if (channel != nullptr) channel->events.push(&cq);
+    std::lock_guard lock(mutex_);
+    const auto found = channels_.find(&cq);
+    if (found != channels_.end() && found->second != nullptr) found->second->events.push(&cq);
   }
   void asynchronous(ibv_event_type, device::Object*) override {}
 
