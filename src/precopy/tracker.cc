@@ -58,7 +58,7 @@ void scan(int pagemap, std::uint64_t start, std::uint64_t end, std::uint64_t fla
       argument.walk_end = argument.start;
       continue;
     }
-    if (count < 0) fail("cannot look for written pages (Linux 6.7 or later can)", errno);
+    if (count < 0) fail("cannot look for written pages", errno);
     for (int i = 0; i < count; ++i) found->add(regions[i].start, regions[i].end);
     if (argument.walk_end <= argument.start) return;
   }
@@ -139,6 +139,22 @@ bool writes_unseen(pid_t pid) {
   }
   ::closedir(entries);
   return found;
+}
+
+bool can_track() {
+  static const bool can = [] {
+    const Pagemap pagemap(::getpid());
+    PageRegion found{};
+    ScanArgument argument{};
+    argument.size = sizeof argument;
+    argument.vec = reinterpret_cast<std::uint64_t>(&found);
+    argument.start = argument.vec / kPage * kPage;  // any page
+    argument.end = argument.start + kPage;
+    argument.vec_len = 1;
+    argument.category_mask = argument.return_mask = kPresent;
+    return ::ioctl(pagemap.get(), kPagemapScan, &argument) >= 0;
+  }();
+  return can;
 }
 
 Tracker::~Tracker() {

@@ -24,6 +24,9 @@ bool writes_unseen(pid_t pid);
 // The mappings of a process that mlock() keeps in memory. Throws std::runtime_error.
 PageRanges locked_memory(pid_t pid);
 
+// False: the kernel cannot tell which pages have been written (Linux before 6.7).
+bool can_track();
+
 class Tracker {
  public:
   // Takes the userfaultfd; -1: nothing can be tracked, and all memory is always dirty.

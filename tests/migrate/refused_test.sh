@@ -106,7 +106,8 @@ group_room() {
   another h3 4791 --memory-limit 1M
   fails "^ferry: 'held' was not moved: .*not enough memory on h3-4791" on h1 "$ferry" move held --to h3:4791
   on h1 mount -t tmpfs -o size=16m none /run/ferry/images
-  fails "^ferry: 'held' was not moved: not enough room in /run/ferry/images on h1: " on h1 "$ferry" move held --to h3
+  fails "^ferry: 'held' was not moved: not enough room in /run/ferry/images on h1: " on h1 "$ferry" move held --to h3 \
+    --no-copy-ahead
   on h1 umount /run/ferry/images
   runs_on held
   fails "^ferry: 'held' is on h1 already|'held' was not moved: .*'held' is on h1 already" on h1 "$ferry" move held \

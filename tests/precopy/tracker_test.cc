@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -210,6 +211,15 @@ TEST(Tracker, FindsLockedMemory) {
   ASSERT_NE(locked, 0u);
   EXPECT_TRUE(locked_memory(process.pid()).contains(locked, locked + 4 * kPage));
   EXPECT_FALSE(locked_memory(process.pid()).contains(free, free + kPage));
+}
+
+TEST(Tracker, IsOfUseWhereTheKernelCanLookForWrittenPages) {
+  std::array<std::uint64_t, 12> argument{96};
+  const int pagemap = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  const bool can =
+      ::ioctl(pagemap, _IOWR('f', 16, argument), argument.data()) == 0 || errno != ENOTTY;
+  ::close(pagemap);
+  EXPECT_EQ(can_track(), can);
 }
 
 TEST(Tracker, WithoutAUserfaultfdEverythingIsDirty) {

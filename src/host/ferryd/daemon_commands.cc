@@ -12,18 +12,27 @@
 #include "host/proc/environment.h"
 #include "host/proc/process_tree.h"
 #include "host/units/units.h"
+#include "precopy/tracker.h"
 
 // The part of Daemon that the ferry command asks.
 namespace ferry::host {
 
-// Refuses what cannot be done with a program whose runtime makes the checkpoint.
+// Refuses what this kernel cannot do, and what cannot be done with a program whose runtime makes the checkpoint.
 static void need_possible(const Unit& unit, std::size_t programs, const MoveOptions& options) {
+  const bool must_copy_ahead =
+      options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0;
+  if (must_copy_ahead && !precopy::can_track()) {
+    throw Failure(fmt::format(
+        "cannot copy the memory of '{}' ahead: this kernel does not tell which pages a program "
+        "writes; use Linux 6.7 or later, or move it without --copy-ahead and --max-blackout",
+        unit.name()));
+  }
   if (!unit.is_checkpointed()) return;
   if (programs > 1) {
     throw Failure(
         fmt::format("'{}' is a container of {}'s, which moves alone", unit.name(), unit.kind()));
   }
-  if (options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0) {
+  if (must_copy_ahead) {
     throw Failure(fmt::format("'{}' is a container of {}'s, whose memory cannot be copied ahead",
                               unit.name(), unit.kind()));
   }

@@ -23,6 +23,7 @@
 #include "host/units/obstacles.h"
 #include "host/units/rdma_cm_trial.h"
 #include "port/address_text.h"
+#include "precopy/tracker.h"
 
 // The part of Move before the stop: whether the program could move, and what the destination makes ready.
 namespace ferry::host {
@@ -34,7 +35,7 @@ using std::chrono::seconds;
 constexpr seconds kLatePagesLimit{60};  // for programs that have come to have all of their pages
 constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it is
 // Bytes; with less, copying ahead does not shorten the stop.
-constexpr std::uint64_t kWorthCopying = 64 << 20;
+constexpr std::uint64_t kWorthCopying = 16 << 20;
 
 }  // namespace
 
@@ -43,7 +44,8 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
-    default: return options_.max_blackout_ms > 0 || bytes >= kWorthCopying;
+    default:
+      return options_.max_blackout_ms > 0 || (bytes >= kWorthCopying && precopy::can_track());
   }
 }
 
