@@ -76,9 +76,9 @@ class Pagemap {
   const int fd_;
 };
 
-}  // namespace
-
-PageRanges private_memory(pid_t pid) {
+// Those whose permissions `wanted` accepts.
+template <typename Wanted>
+PageRanges private_memory_if(pid_t pid, Wanted wanted) {
   std::ifstream maps(proc(pid, "maps"));
   if (!maps) fail("cannot read the mappings of process " + std::to_string(pid), errno);
   PageRanges memory;
@@ -89,9 +89,19 @@ PageRanges private_memory(pid_t pid) {
     std::getline(fields, name);
     std::uint64_t start = 0, end = 0;
     if (std::sscanf(range.c_str(), "%lx-%lx", &start, &end) != 2 || end > kAddressEnd) continue;
-    if (is_private_memory(permissions, inode, name)) memory.add(start, end);
+    if (is_private_memory(permissions, inode, name) && wanted(permissions)) memory.add(start, end);
   }
   return memory;
+}
+
+}  // namespace
+
+PageRanges private_memory(pid_t pid) {
+  return private_memory_if(pid, [](std::string_view) { return true; });
+}
+
+PageRanges executable_memory(pid_t pid) {
+  return private_memory_if(pid, [](std::string_view permissions) { return permissions[2] == 'x'; });
 }
 
 PageRanges locked_memory(pid_t pid) {

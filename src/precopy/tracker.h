@@ -16,6 +16,10 @@ namespace ferry::precopy {
 // std::runtime_error.
 PageRanges private_memory(pid_t pid);
 
+// Those of them that can be executed. CRIU has the process execute system calls in its first executable mapping while
+// it dumps, for which it writes them there.
+PageRanges executable_memory(pid_t pid);
+
 // True when something writes to the process's memory without the kernel noticing which page: I/O by
 // DMA (O_DIRECT, the old asynchronous I/O) into pages that were looked up before they were
 // protected.

@@ -40,14 +40,17 @@ std::byte* private_pages(int flags = 0) {
 struct CopyAheadTest : testing::Test {
   std::byte* written = private_pages();
   std::byte* untouched = private_pages();
-  std::byte* locked = nullptr;  // in the process only
+  std::byte* code = private_pages();  // can be executed
+  std::byte* locked = nullptr;        // in the process only
   pid_t pid = 0;
   Folder folder;
   precopy::PageStore store{1 << 30};
 
   void SetUp() override {
-    ASSERT_TRUE(written != nullptr && untouched != nullptr);
+    ASSERT_TRUE(written != nullptr && untouched != nullptr && code != nullptr);
     for (std::size_t i = 0; i < kPages; ++i) written[i * kPage] = std::byte(i + 1);
+    std::memset(code, 9, kSize);
+    ASSERT_EQ(::mprotect(code, kSize, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
     int ready[2];
     ASSERT_EQ(::pipe(ready), 0);
     pid = ::fork();
@@ -65,7 +68,7 @@ struct CopyAheadTest : testing::Test {
   void TearDown() override {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
-    for (std::byte* pages : {written, untouched}) ::munmap(pages, kSize);
+    for (std::byte* pages : {written, untouched, code}) ::munmap(pages, kSize);
   }
 
   static std::uint64_t address(const std::byte* page) {
@@ -78,6 +81,10 @@ TEST_F(CopyAheadTest, AllThatCriuLeavesOutIsThere) {
   CopyAhead ahead(control, pid, {});
   precopy::PageKeeper keeper(store);
   const auto all = ahead.leave_out(keeper, folder.path("left-out"));
+  // While CRIU dumps, what can be executed may change, and so is there before.
+  EXPECT_TRUE(store.has(pid, address(code), address(code) + kSize));
+  EXPECT_FALSE(store.has(pid, address(written), address(written) + kPage));
+  ahead.send_last(keeper);
   ASSERT_EQ(all.size(), 1u);
   ASSERT_TRUE(all.contains(pid));
   const PageRanges& pages = all.at(pid);
@@ -104,13 +111,14 @@ TEST_F(CopyAheadTest, AllThatCriuLeavesOutIsThere) {
   EXPECT_EQ(these, pages);
 }
 
-// Then CRIU does not dump.
+// Then the program goes on where it is.
 TEST_F(CopyAheadTest, MemoryThatNobodyCanTakeEndsIt) {
   ControlServer control(folder.path("ferryd.sock"));
   CopyAhead ahead(control, pid, {});
   precopy::PageStore small(kSize);
   precopy::PageKeeper keeper(small);
-  EXPECT_THROW(ahead.leave_out(keeper, folder.path("left-out")), std::exception);
+  ahead.leave_out(keeper, folder.path("left-out"));
+  EXPECT_THROW(ahead.send_last(keeper), std::exception);
 }
 
 }  // namespace

@@ -71,6 +71,11 @@ TEST(ExpectedStop, IsWithoutWhatTheMemoryHasTaken) {
   move.mutable_parts()->set_ahead_bytes(1000 << 20);
   move.mutable_parts()->set_ahead_ms(2000);
   move.mutable_parts()->set_last_bytes(25 << 20);  // 50 ms
+  EXPECT_EQ(expected_stop({move, move, move}, "p", "h2").time.count(), 150) << "CRIU took longer";
+  move.mutable_parts()->set_transfer_ms(30);
+  EXPECT_EQ(expected_stop({move, move, move}, "p", "h2").time.count(), 120)
+      << "30 ms beyond the dump";
+  move.mutable_parts()->set_transfer_ms(90);
   EXPECT_NEAR(expected_stop({move, move, move}, "p", "h2").time.count(), 100, 0.001);
 }
 

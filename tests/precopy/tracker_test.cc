@@ -222,6 +222,19 @@ TEST(Tracker, IsOfUseWhereTheKernelCanLookForWrittenPages) {
   EXPECT_EQ(can_track(), can);
 }
 
+TEST(Tracker, MemoryThatCanBeExecutedIsKnown) {
+  char* const memory = map(4 * kPage);
+  ASSERT_EQ(::mprotect(memory + kPage, kPage, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
+  const auto executable = executable_memory(::getpid());
+  EXPECT_TRUE(executable.contains(number(memory) + kPage, number(memory) + 2 * kPage));
+  EXPECT_EQ(executable.within(private_memory(::getpid())).bytes(), executable.bytes());
+  EXPECT_FALSE(executable.contains(number(memory), number(memory) + kPage));
+  EXPECT_FALSE(executable.contains(number(memory) + 2 * kPage, number(memory) + 3 * kPage));
+  const auto code = number(reinterpret_cast<const void*>(&map)) / kPage * kPage;
+  EXPECT_FALSE(executable.contains(code, code + kPage)) << "it is of a file";
+  ::munmap(memory, 4 * kPage);
+}
+
 TEST(Tracker, WithoutAUserfaultfdEverythingIsDirty) {
   char* memory = nullptr;
   TrackedProcess process([&](unsigned long) -> unsigned long {

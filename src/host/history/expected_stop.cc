@@ -31,7 +31,9 @@ std::optional<Milliseconds> own_time(const v1::PastMove& move) {
   }
   if (parts.ahead_bytes() == 0 || !(parts.ahead_ms() > 0)) return std::nullopt;
   const double bytes_per_ms = static_cast<double>(parts.ahead_bytes()) / parts.ahead_ms();
-  return Milliseconds(std::max(parts.blackout_ms() - sent_then / bytes_per_ms, 0.0));
+  // CRIU dumps while the memory is sent: what that took beyond the dump is a part of the transfer.
+  const double beyond = std::min(sent_then / bytes_per_ms, parts.transfer_ms());
+  return Milliseconds(std::max(parts.blackout_ms() - beyond, 0.0));
 }
 
 }  // namespace

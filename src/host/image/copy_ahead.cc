@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <utility>
 
 #include "base/failure.h"
 #include "base/log.h"
@@ -215,13 +216,20 @@ std::map<std::int32_t, PageRanges> CopyAhead::leave_out(precopy::PageSink& sink,
     // A restore cannot fill these in later: CRIU dumps them.
     pages.remove(precopy::locked_memory(pid));
     if (pages.empty()) continue;
-    PageRanges missing = pages;
-    missing.remove(there);
-    send(sink, process, missing, true);
+    process.last = pages;
+    process.last.remove(there);
+    const PageRanges executable = process.last.within(precopy::executable_memory(pid));
+    send(sink, process, executable, true);
+    process.last.remove(executable);
     write_ranges(fmt::format("{}/{}", folder, pid), pages);
     all[process.inner_pid] = std::move(pages);
   }
   return all;
+}
+
+void CopyAhead::send_last(precopy::PageSink& sink) {
+  for (auto& [pid, process] : processes_)
+    send(sink, process, std::exchange(process.last, {}), true);
 }
 
 }  // namespace ferry::host

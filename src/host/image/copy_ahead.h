@@ -40,11 +40,13 @@ class CopyAhead {
   // wanted any more. Throws Failure: the stop would take longer than wanted, or something failed.
   void run(precopy::PageSink& sink, const std::function<void(const Progress&)>& tell,
            const std::function<void()>& go_on);
-  // When all is frozen and nothing else is about to change the memory: sends what was written since the last round, and
-  // what was not sent at all. Gives the pages, by process, that the other side has then as the program has them. CRIU
-  // leaves these out of its image, because they are named in `folder`, which is made (criu/left_out.cc). Throws.
+  // When all is frozen and nothing else is about to change the memory: gives the pages, by process, that the other side
+  // has as the program has them once send_last() has returned. CRIU leaves these out of its image, because they are
+  // named in `folder`, which is made (criu/left_out.cc). Sends those already that change while CRIU dumps. Throws.
   std::map<std::int32_t, precopy::PageRanges> leave_out(precopy::PageSink& sink,
                                                         const std::string& folder);
+  // While CRIU dumps: sends what was written since the last round, and what was not sent at all. Throws.
+  void send_last(precopy::PageSink& sink);
 
   std::uint64_t sent_ahead() const { return sent_ahead_; }  // bytes, in all rounds
   std::uint64_t sent_last() const { return sent_ - sent_ahead_; }
@@ -60,6 +62,7 @@ class CopyAhead {
     std::unique_ptr<precopy::Tracker> tracker;  // null: it cannot be tracked
     precopy::PageRanges sent;                   // pages that were sent, and not unmapped since
     precopy::PageRanges owed;                   // pages that could not be read yet
+    precopy::PageRanges last;                   // pages for send_last()
   };
 
   void find_processes();

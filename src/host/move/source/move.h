@@ -214,7 +214,7 @@ class Move : public UnderWay {
   std::uint64_t rootfs_ahead_ = 0, rootfs_last_ = 0;
   // For a checkpoint, in place of sender_: the memory that is copied ahead stays here.
   std::shared_ptr<precopy::PageStore> kept_memory_;
-  std::map<std::int32_t, precopy::PageRanges> pages_left_out_;  // of kept_memory_
+  std::map<std::int32_t, precopy::PageRanges> pages_left_out_;  // CRIU does not dump them
   std::optional<precopy::PageKeeper> keeper_;
   std::optional<CopyAhead> ahead_;  // from prepare_there() until the program has gone or goes on
   Clock::duration ahead_time_{};
@@ -241,6 +241,7 @@ class Move : public UnderWay {
                                            // not ended
   std::atomic<bool> left_network_{false};  // threads of CRIU's scripts change it
   std::future<void> leaving_;              // leave_network(), from the freeze to network-lock
+  std::future<void> sending_;              // the memory that was written last, while CRIU dumps
   Clock::time_point stopped_, dumped_, transferred_, restored_, committed_at_, resumed_, last_news_;
   ImageTotals image_;
   bool is_resumed_ = false, heard_peers_ = false;

@@ -52,6 +52,7 @@ void Move::roll_back() {
   if (is_prepared_) tell_of_abort(peer_, move_id_, unit_);
   if (sender_) sender_->break_off();
   await_work();
+  if (sending_.valid()) sending_.wait();
   ahead_.reset();
   rootfs_.reset();
   sender_.reset();

@@ -128,13 +128,19 @@ void Move::frozen() {
   // Since the move began the program may have executed another one: a set-user-ID one.
   need_owner(user_, unit_.name(), unit_.root());
   tree_.mark_frozen();
-  // While memory is sent, for which CRIU waits. In a checkpoint all freeze before the first leaves its network.
+  // While ferryd looks for memory, and CRIU waits. In a checkpoint all freeze before the first leaves its network.
   if (ahead_ && !options_.cut) {
     leaving_ = std::async(std::launch::async, [this] { leave_network(); });
   }
   if (ahead_) leave_out();
   // Before CRIU makes folders of its own in the root filesystem.
   if (rootfs_) rootfs_->send_last(*sender_);
+  if (ahead_) {
+    sending_ = std::async(std::launch::async, [this] {
+      const auto sends = timeline_.step(kFerrydLane, "memory is sent that was written last");
+      ahead_->send_last(memory_sink());
+    });
+  }
   // Without a turn: all the others come here too before the first of them is dumped.
   if (options_.cut) options_.cut->freeze(index_, [this] { group_->need_open(); });
   auto turn = side_.dump_turns.take(unit_.root());
@@ -143,14 +149,12 @@ void Move::frozen() {
   dump_turn_ = std::move(turn);
 }
 
-// Sends the memory that is not where it is copied to yet. CRIU dumps none of what is there.
+// CRIU dumps none of the memory that is where it is copied to, or is sent there while CRIU dumps the rest.
 void Move::leave_out() {
-  const auto step = timeline_.step(kScriptLane, "memory is sent that was written last");
+  const auto step = timeline_.step(kScriptLane, "memory is looked for that was written last");
   if (sender_) sender_->tell_stop();
-  auto pages = ahead_->leave_out(memory_sink(), left_out_folder());
-  if (!keeper_) return precopy::write_left_out(images_, pages);
-  kept_memory_->need(pages);
-  pages_left_out_ = std::move(pages);
+  pages_left_out_ = ahead_->leave_out(memory_sink(), left_out_folder());
+  if (!keeper_) precopy::write_left_out(images_, pages_left_out_);
 }
 
 void Move::leave_network() {
@@ -245,6 +249,10 @@ int Move::go_on() {
 // any more if it is to end.
 int Move::join_cut() {
   const pid_t root = unit_.root();
+  if (sending_.valid()) {
+    sending_.get();
+    kept_memory_->need(pages_left_out_);
+  }
   // What it has open now, not what it had open at the check.
   auto needs = std::make_shared<v1::CheckRequest>(*checked_);
   const auto needed = unit_.needed_files();
@@ -279,6 +287,10 @@ void Move::transfer() {
   if (!unit_.is_checkpointed()) {
     tell("transfer");
     take_places(std::move(places));
+  }
+  if (sending_.valid()) {
+    const auto step = timeline_.step(kScriptLane, "memory is awaited that was written last");
+    sending_.get();
   }
   {
     const auto step = timeline_.step(kScriptLane, "the image is sent");
