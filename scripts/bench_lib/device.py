@@ -15,7 +15,7 @@ from .figures import median, plain, ratio, spread
 
 VMLAB = REPOSITORY / "scripts" / "vmlab"
 NEEDED = ("ferry", "ferry-client", "ferryd", "ferry-append", "ferry-device-trial", "ferry-rootfs", "ferry-pages",
-          "libferry.so", "criu-plugins", "ferry-criu-action", "ferry-left-out.so", "stream_check")
+          "libferry.so", "criu-plugins", "ferry-criu-action", "ferry-criu-dump.so", "stream_check")
 FOLDER = "/root/ferry"
 HOSTS = ("h1", "h2", "h3")
 DEVICE = ("ferry", "run", "--device", "rxe0", "--")

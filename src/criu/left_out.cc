@@ -1,6 +1,6 @@
-// ferry-left-out.so, preloaded into `criu dump`: pages whose content ferryd has already are not there for CRIU, which
-// finds pages by PAGEMAP_SCAN. CRIU has no hook for that. It could leave pages to `criu lazy-pages`, but then it pins
-// each of them in a pipe while the program stands still, and that takes longer the more memory the program has.
+// In ferry-criu-dump.so, preloaded into `criu dump`: pages whose content ferryd has already are not there for CRIU,
+// which finds pages by PAGEMAP_SCAN. CRIU has no hook for that. It could leave pages to `criu lazy-pages`, but then it
+// pins each of them in a pipe while the program stands still, and that takes longer the more memory the program has.
 //
 // FERRY_LEFT_OUT names a folder. Its file PID has the pages of that process: { start:64 end:64 }, in the byte order of
 // the host, sorted and disjoint. A process without a file is dumped as a whole. So are all processes when CRIU looks

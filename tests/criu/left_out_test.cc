@@ -23,14 +23,14 @@ using ferry::precopy::ScanArgument;
 
 constexpr std::uint64_t kPage = 4096, kPresent = 1 << 3, kPages = 16;
 
-// ferry-left-out.so as CRIU has it, and pages of this process in place of a program's.
+// ferry-criu-dump.so as CRIU has it, and pages of this process in place of a program's.
 struct LeftOut : testing::Test {
   using Ioctl = int (*)(int, unsigned long, ...);
 
   void SetUp() override {
     ASSERT_NE(::mkdtemp(folder.data()), nullptr);
     ::setenv("FERRY_LEFT_OUT", folder.c_str(), 1);
-    library = ::dlopen(LEFT_OUT, RTLD_NOW | RTLD_LOCAL);
+    library = ::dlopen(DUMP_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << ::dlerror();
     ioctl = reinterpret_cast<Ioctl>(::dlsym(library, "ioctl"));
     ASSERT_NE(ioctl, nullptr);

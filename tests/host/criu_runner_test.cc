@@ -46,7 +46,7 @@ struct Unusable : testing::Test {
   Folder folder;
   std::string problem_of(const std::string& criu) {
     return CriuRunner(
-               {criu, folder.path("plugins"), folder.path("action"), folder.path("left-out"), "/x"})
+               {criu, folder.path("plugins"), folder.path("action"), folder.path("library"), "/x"})
         .unusable();
   }
 };
@@ -62,8 +62,8 @@ TEST_F(Unusable, SaysWhy) {
   std::filesystem::create_directory(folder.path("plugins"));
   folder.write("plugins/ferry_plugin.so", "");
   folder.write("action", "");
-  EXPECT_NE(problem_of(good).find("left-out is missing"), std::string::npos);
-  folder.write("left-out", "");
+  EXPECT_NE(problem_of(good).find("library is missing"), std::string::npos);
+  folder.write("library", "");
   EXPECT_EQ(problem_of(good), "");
   const auto sick = folder.script(
       "sick", "echo Version: 4.2.1; [ $1 != check ] || { echo 'no kcmp' >&2; exit 1; }");
@@ -76,25 +76,26 @@ while [ "$1" != --images-dir ]; do shift; done
 echo "(00.000001) Error (criu/a.c:1): the cause" >"$2/dump.log"
 env >"$2/env"
 exit 1)");
-  CriuRunner runner({criu, "", "", "/left-out.so", "/the/socket"});
+  CriuRunner runner({criu, "", "", "/library.so", "/the/socket"});
   std::atomic<pid_t> pid{0};
   EXPECT_EQ(runner.dump({1, folder.path(), 77, ""}, &pid), "the cause");
   EXPECT_NE(folder.read("env").find("FERRY_MOVE_ID=77\n"), std::string::npos);
   EXPECT_NE(folder.read("env").find("FERRYD_SOCKET=/the/socket\n"), std::string::npos);
-  EXPECT_EQ(folder.read("env").find("LD_PRELOAD="), std::string::npos);
+  EXPECT_NE(folder.read("env").find("LD_PRELOAD=/library.so\n"), std::string::npos);
+  EXPECT_EQ(folder.read("env").find("FERRY_LEFT_OUT="), std::string::npos);
 }
 
 TEST_F(Unusable, ADumpHearsWhatIsLeftOut) {
   const auto criu = folder.script("criu", R"(
 while [ "$1" != --images-dir ]; do shift; done
 echo "$LD_PRELOAD $FERRY_LEFT_OUT" >"$2/env")");
-  CriuRunner runner({criu, "", "", "/left-out.so", "/the/socket"});
+  CriuRunner runner({criu, "", "", "/library.so", "/the/socket"});
   CriuRunner::Dump dump;
   dump.images = folder.path();
   dump.left_out = "/the/folder";
   std::atomic<pid_t> pid{0};
   EXPECT_EQ(runner.dump(dump, &pid), "");
-  EXPECT_EQ(folder.read("env"), "/left-out.so /the/folder\n");
+  EXPECT_EQ(folder.read("env"), "/library.so /the/folder\n");
 }
 
 // A CRIU that fails with a line of its log so many times, and then restores.
@@ -112,7 +113,7 @@ exit 1)");
 TEST_F(Unusable, ARestoreWhoseSessionIsTakenIsTriedAgain) {
   std::atomic<pid_t> pid{0};
   const std::string taken = "Current sid 458 intersects with pid (129) in images";
-  CriuRunner runner({fails_first(folder, 3, taken), "", "", "/left-out.so", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 3, taken), "", "", "/library.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "");
   EXPECT_EQ(folder.read("runs"), "\n\n\n\n");
 }
@@ -120,13 +121,13 @@ TEST_F(Unusable, ARestoreWhoseSessionIsTakenIsTriedAgain) {
 TEST_F(Unusable, ARestoreWhoseSessionIsAlwaysTakenFails) {
   std::atomic<pid_t> pid{0};
   const std::string taken = "Current sid 458 intersects with pid (129) in images";
-  CriuRunner runner({fails_first(folder, 9, taken), "", "", "/left-out.so", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 9, taken), "", "", "/library.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), taken);
 }
 
 TEST_F(Unusable, ARestoreThatFailsOtherwiseIsNotTriedAgain) {
   std::atomic<pid_t> pid{0};
-  CriuRunner runner({fails_first(folder, 1, "the cause"), "", "", "/left-out.so", "/the/socket"});
+  CriuRunner runner({fails_first(folder, 1, "the cause"), "", "", "/library.so", "/the/socket"});
   EXPECT_EQ(runner.restore({folder.path(), 77, "", false, {}}, &pid), "the cause");
   EXPECT_EQ(folder.read("runs"), "\n");
 }

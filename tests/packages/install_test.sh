@@ -46,7 +46,7 @@ sort >"$work/expected" <<'FILES'
 /usr/lib/ferry/ferry-device-trial
 /usr/lib/ferry/ferry-client
 /usr/lib/ferry/ferry-criu-action
-/usr/lib/ferry/ferry-left-out.so
+/usr/lib/ferry/ferry-criu-dump.so
 /usr/lib/ferry/ferry-library
 /usr/lib/ferry/ferry-oci-hook
 /usr/lib/ferry/ferry-placeholder.so

@@ -176,7 +176,7 @@ std::string criu_problem(bool is_root) {
     host::CriuRunner criu({host::CriuRunner::find("criu"),
                            need_companion("criu-plugins"),
                            need_companion("ferry-criu-action"),
-                           need_companion("ferry-left-out.so"),
+                           need_companion("ferry-criu-dump.so"),
                            {}});
     return is_root ? criu.unusable() : criu.missing();
   } catch (const Failure& failure) {

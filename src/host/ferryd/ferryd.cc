@@ -320,7 +320,8 @@ void log_start(const ThisHost& host) {
   PodmanKind podman(options.podman, host);
   const Units units(host.name, {&podman, &runc, &lab, &processes}, history);
   CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
-                   companion("ferry-criu-action"), companion("ferry-left-out.so"), options.socket});
+                   companion("ferry-criu-action"), companion("ferry-criu-dump.so"),
+                   options.socket});
   std::optional<Credentials> for_etcd;
   if (!options.etcd_tls.empty()) for_etcd = Credentials::load(options.etcd_tls);
   const auto directory =

@@ -83,7 +83,7 @@ std::string CriuRunner::missing() const {
         number == 0 ? "no CRIU" : fmt::format("CRIU {}.{}", number / 10000, number / 100 % 100));
   }
   const std::string plugin = paths_.plugin_folder + "/ferry_plugin.so";
-  for (const auto& file : {plugin, paths_.action_script, paths_.left_out}) {
+  for (const auto& file : {plugin, paths_.action_script, paths_.dump_library}) {
     if (::access(file.c_str(), R_OK) != 0) {
       return fmt::format("{} is missing; build or install Ferry again", file);
     }
@@ -103,9 +103,10 @@ std::vector<std::string> CriuRunner::environment(std::uint64_t move_id) const {
   return {"FERRYD_SOCKET=" + paths_.control_socket, fmt::format("FERRY_MOVE_ID={}", move_id)};
 }
 
-std::vector<std::string> CriuRunner::left_out_variables(const std::string& folder) const {
-  if (folder.empty()) return {};
-  return {"LD_PRELOAD=" + paths_.left_out, "FERRY_LEFT_OUT=" + folder};
+std::vector<std::string> CriuRunner::dump_variables(const std::string& left_out) const {
+  std::vector<std::string> variables{"LD_PRELOAD=" + paths_.dump_library};
+  if (!left_out.empty()) variables.push_back("FERRY_LEFT_OUT=" + left_out);
+  return variables;
 }
 
 std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
@@ -127,7 +128,7 @@ std::string CriuRunner::dump(const Dump& dump, std::atomic<pid_t>* criu) {
   for (const auto& name : dump.external) {
     command.argv.insert(command.argv.end(), {"--external", name});
   }
-  for (auto& variable : left_out_variables(dump.left_out)) {
+  for (auto& variable : dump_variables(dump.left_out)) {
     command.environment.push_back(std::move(variable));
   }
   const pid_t pid = start(command, dump.images + "/criu.out");

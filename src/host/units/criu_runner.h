@@ -20,7 +20,7 @@ class CriuRunner {
     std::string criu;            // name in PATH, or path
     std::string plugin_folder;   // has ferry_plugin.so and nothing else
     std::string action_script;   // ferry-criu-action
-    std::string left_out;        // ferry-left-out.so
+    std::string dump_library;    // ferry-criu-dump.so
     std::string control_socket;  // the plugin and the script connect to it
   };
   explicit CriuRunner(Paths paths);
@@ -70,8 +70,8 @@ class CriuRunner {
   const Paths& paths() const { return paths_; }
   // Variables by which the plugin and the action script find this ferryd, and the move.
   std::vector<std::string> environment(std::uint64_t move_id) const;
-  // Variables for a dump that leaves out the pages which `folder` names.
-  std::vector<std::string> left_out_variables(const std::string& folder) const;
+  // Variables for a dump, which leaves out the pages that `left_out` names if it is not empty.
+  std::vector<std::string> dump_variables(const std::string& left_out) const;
 
   static constexpr int kMinimumVersion = 40200;  // 4.2: AF_INET sockets on kernels since 6.18
 

@@ -436,7 +436,7 @@ std::string Runc::dump(CriuRunner& criu, const CriuRunner::Dump& dump, const Con
        "--image-path", dump.images, "--work-path", dump.images, container.name},
       environment(criu, dump.images, dump.move_id),
       {}};
-  for (auto& variable : criu.left_out_variables(dump.left_out)) {
+  for (auto& variable : criu.dump_variables(dump.left_out)) {
     command.environment.push_back(std::move(variable));
   }
   const pid_t pid = start(command, dump.images + "/criu.out");
