@@ -16,7 +16,6 @@ namespace ferry::precopy {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54564319, kPagemapMagic = 0x56084025;
-constexpr std::uint64_t kOneByte = 127;  // the most that a varint of one byte says
 constexpr std::uint64_t kLazy = 1 << 1, kPresent = 1 << 2;  // PE_LAZY, PE_PRESENT
 
 [[noreturn]] void malformed(const std::string& path) {
@@ -128,8 +127,10 @@ void let_criu_restore(const std::string& directory) {
     for (const auto& entry : entries_of(path, content)) {
       if ((entry.flags & kLazy) == 0) continue;
       if ((entry.flags & kPresent) == 0) throw std::runtime_error(path + " leaves out pages");
-      if (entry.flags > kOneByte) malformed(path);
-      content[entry.flags_end - 1] = static_cast<char>(entry.flags & ~kLazy);
+      char& flags = content[entry.flags_end - 1];
+      // In one byte, the last of what may be several.
+      if (static_cast<unsigned char>(flags) != entry.flags) malformed(path);
+      flags = static_cast<char>(entry.flags & ~kLazy);
       has_changed = true;
     }
     if (!has_changed) continue;

@@ -65,6 +65,14 @@ TEST_F(PagemapImage, WhatIsNoImageIsRefused) {
   EXPECT_THROW(let_criu_restore(folder), std::runtime_error);
 }
 
+// Their last byte alone is not all that they say.
+TEST_F(PagemapImage, FlagsInSeveralBytesAreRefused) {
+  write("pagemap-7.img", kHead + kPagesId +
+                             bytes({0x0f, 0, 0, 0, 0x08, 0x80, 0x80, 0xbf, 0xf2, 0xd1, 0xf1, 0x1f,
+                                    0x10, 0x00, 0x20, 0x80 | kLazy | kPresent, 0x00, 0x28, 0x02}));
+  EXPECT_THROW(let_criu_restore(folder), std::runtime_error);
+}
+
 TEST_F(PagemapImage, AddressesOutsideOfUserSpaceAreRefused) {
   // vaddr 4096, lazy and present, 2^56 pages
   write("pagemap-7.img", kHead + kPagesId +
