@@ -7,6 +7,10 @@
 #include "cm/script.h"
 #include "pipe/protocol/control.h"
 #include "pipe/protocol/entry.h"
+#include "precopy/left_out_file.h"
+#include "precopy/page_store.h"
+#include "precopy/pages_file.h"
+#include "precopy/pages_index.h"
 #include "rnic/image.h"
 #include "virtual/messages/letters.h"
 
@@ -494,6 +498,48 @@ void make_pipe_control() {
   write("pipe_control", "full_backlog", alone.put({240}));
 }
 
+// --- memory
+void make_memory() {
+  using precopy::kPage;
+  precopy::PageRanges wanted, two;
+  two.add(0, kPage);
+  two.add(5 * kPage, 6 * kPage);
+  for (std::uint64_t page = 0; page < 8; page += 2) wanted.add(page * kPage, (page + 1) * kPage);
+
+  const auto made = std::filesystem::temp_directory_path() / "ferry-make-corpus";
+  std::filesystem::create_directories(made);
+  precopy::write_left_out(made, {{7, two}, {9, two}});
+  std::ifstream file(made / precopy::kLeftOutFile, std::ios::binary);
+  const std::string left_out{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove_all(made);
+  write("memory", "left_out", Tape().put({0, 0}).put(std::as_bytes(std::span(left_out))));
+
+  precopy::PageStore store(1 << 20);
+  for (const auto& [start, end] : wanted) store.put(7, start, end);
+  for (const auto& [name, pages] : {std::pair("pages", wanted), std::pair("pages_missing", two)}) {
+    Tape bytes;
+    bytes.put({1, 200});
+    precopy::write_pages(store, 7, pages,
+                         [&](std::span<const std::byte> piece) { bytes.put(piece); });
+    write("memory", name, bytes);
+  }
+
+  precopy::PagesIndex index;
+  index.add(kPage, {0, {std::byte{1}}});
+  index.add(2 * kPage, {2, {std::byte{2}}});
+  index.add(7 * kPage, {0, {std::byte{1}}});
+  write("memory", "index", Tape().put({2, 0}).put(index.file()));
+
+  // Two pages that are there and could be left out, and two that could not, as CRIU 4.2.1 writes them.
+  Tape pagemap;
+  pagemap.put({3, 0, 0x19, 0x43, 0x56, 0x54, 0x25, 0x40, 0x08, 0x56, 2, 0, 0, 0, 0x08, 1});
+  for (const unsigned flags : {6, 4}) {
+    pagemap.put({14, 0, 0, 0, 0x08, 0x80, 0x80, 0xbf, 0xf2, 0xd1, 0xf1, 0x1f, 0x10, 0, 0x20, flags,
+                 0x28, 2});
+  }
+  write("memory", "pagemap", pagemap);
+}
+
 }  // namespace
 }  // namespace ferry::fuzz
 
@@ -510,5 +556,6 @@ int main(int argc, char** argv) {
   ferry::fuzz::make_transfer();
   ferry::fuzz::make_pipe_queue();
   ferry::fuzz::make_pipe_control();
+  ferry::fuzz::make_memory();
   return 0;
 }
