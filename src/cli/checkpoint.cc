@@ -4,11 +4,13 @@
 #include <pwd.h>
 
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
@@ -18,6 +20,8 @@
 
 namespace ferry::cli {
 namespace {
+
+constexpr int kMostInVain = 3;  // of periodic checkpoints that fail one after the other
 
 // ferryd has another working directory.
 std::string absolute(const std::string& directory) {
@@ -44,17 +48,14 @@ std::string names_of(const Report& report) {
   return text;
 }
 
-}  // namespace
-
-int checkpoint(v1::CheckpointRequest request, bool json) {
-  request.set_directory(absolute(request.directory()));
+v1::CheckpointReport take(const v1::CheckpointRequest& request) {
   LocalFerryd ferryd;
   v1::CheckpointReport report;
   throw_unless_ok(ferryd->Checkpoint(ferryd.context(), request, &report));
-  if (json) {
-    fmt::print("{}\n", to_json(report).dump(2));
-    return 0;
-  }
+  return report;
+}
+
+void print(const v1::CheckpointRequest& request, const v1::CheckpointReport& report) {
   fmt::print("checkpoint {} of {}: {}, image {}, stored {} after {:.1f} s\n", report.id(),
              names_of(report),
              request.stop() ? "ended" : fmt::format("standstill {:.1f} ms", report.standstill_ms()),
@@ -70,7 +71,42 @@ int checkpoint(v1::CheckpointRequest request, bool json) {
   if (!report.not_deleted().empty()) {
     fmt::print(stderr, "ferry: older checkpoints are still there: {}\n", report.not_deleted());
   }
+}
+
+}  // namespace
+
+int checkpoint(v1::CheckpointRequest request, bool json) {
+  request.set_directory(absolute(request.directory()));
+  const auto report = take(request);
+  if (json) {
+    fmt::print("{}\n", to_json(report).dump(2));
+  } else {
+    print(request, report);
+  }
   return 0;
+}
+
+int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interval, bool json) {
+  request.set_directory(absolute(request.directory()));
+  bool is_first = true;
+  for (int in_vain = 0;; is_first = false) {
+    const auto next = std::chrono::steady_clock::now() + interval;
+    try {
+      const auto report = take(request);
+      in_vain = 0;
+      if (json) {
+        fmt::print("{}\n", to_json(report).dump());
+      } else {
+        print(request, report);
+      }
+      std::fflush(stdout);
+    } catch (const Failure& failure) {
+      if (is_first || ++in_vain == kMostInVain) throw;
+      fmt::print(stderr, "ferry: {}; the next checkpoint is tried {} s after this one\n",
+                 failure.what(), interval.count());
+    }
+    std::this_thread::sleep_until(next);
+  }
 }
 
 uid_t user_number(const std::string& user) {

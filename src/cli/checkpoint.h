@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 
 #include "host/peers/messages.h"
@@ -12,6 +13,10 @@ namespace ferry::cli {
 // The directories of the requests may be relative ones. `json`: prints the report as JSON. Give the exit status; throw
 // Failure.
 int checkpoint(v1::CheckpointRequest request, bool json);
+// Takes one now, and then one each time that `interval` has passed since the last one began, without end. Says on
+// stderr if one fails, and tries again at its time. Throws Failure: the first one fails, or three do one after the
+// other. `json`: prints each report as a line.
+int checkpoint_every(v1::CheckpointRequest request, std::chrono::seconds interval, bool json);
 int restart(v1::RestartRequest request, bool json);
 
 // The user of this name, or with this number. Throws Failure.

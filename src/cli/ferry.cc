@@ -293,7 +293,7 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
     std::vector<std::string> programs, hosts;
     std::string directory, job, user, connected_to;
     bool stop = false, json = false;
-    std::uint32_t keep = 0;
+    std::uint32_t keep = 0, every = 0;
   };
   const auto options = std::make_shared<Options>();
   auto* checkpoint = app.add_subcommand(
@@ -327,7 +327,17 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
   checkpoint->add_option("--to", options->directory, "where checkpoints are")
       ->required()
       ->type_name("DIR");
-  checkpoint->add_flag("--stop", options->stop, "the programs end when they are stored");
+  auto* stop =
+      checkpoint->add_flag("--stop", options->stop, "the programs end when they are stored");
+  checkpoint
+      ->add_option("--every", options->every,
+                   "another one each time that this time has passed (s, m or h), until it is ended")
+      ->transform(CLI::AsNumberWithUnit(
+          std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
+          CLI::AsNumberWithUnit::UNIT_REQUIRED))
+      ->check(CLI::Range(1u, 31u * 24 * 3600))
+      ->excludes(stop)
+      ->type_name("TIME");
   checkpoint
       ->add_option("--keep", options->keep,
                    "delete older checkpoints of these programs but for so many, this one included")
@@ -348,7 +358,8 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
     request.set_directory(options->directory);
     request.set_stop(options->stop);
     request.set_keep(options->keep);
-    return cli::checkpoint(request, options->json);
+    if (options->every == 0) return cli::checkpoint(request, options->json);
+    return cli::checkpoint_every(request, std::chrono::seconds(options->every), options->json);
   });
 }
 

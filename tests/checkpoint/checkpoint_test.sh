@@ -2,7 +2,7 @@
 # Takes checkpoints of two programs of one host that are connected with each other, and starts them again, there and on
 # another host. Needs root.
 #
-#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again
+#   checkpoint_test.sh [GROUP...]     groups: goes_on stopped refused killed slow elsewhere ahead again every
 #                                    (default: all)
 # shellcheck source=tests/programs/lib.sh
 source "$(dirname "$0")/../programs/lib.sh"
@@ -285,6 +285,38 @@ group_again() {
   ok 'checkpoints after the first one write what has changed'
 }
 
+# Periodic checkpoints go on after one that fails, and end when the programs have ended.
+group_every() {
+  local runner
+  fails '--every: Missing mandatory unit' on h1 "$ferry" checkpoint x --to /tmp --every 5
+  fails '--stop excludes --every' on h1 "$ferry" checkpoint x --to /tmp --every 5s --stop
+  job p 1000000
+  : >"$work/reports"
+  # shellcheck disable=SC2046 # two words
+  on h1 "$ferry" checkpoint $(pids p) --to /tmp/store --every 3s --keep 2 --json >"$work/reports" 2>"$work/said" &
+  runner=$!
+  await 'there are two checkpoints' has_lines 2 "$work/reports"
+  on h1 mv /tmp/store /tmp/away
+  await 'it says that one has failed' says "$work/said" \
+    '^ferry: .*/tmp/store.*; the next checkpoint is tried 3 s after this one$'
+  on h1 mv /tmp/away /tmp/store
+  await 'the next one succeeds' has_lines $(($(wc -l <"$work/reports") + 1)) "$work/reports"
+  await 'the job goes on' sends
+  end_job p
+  if wait "$runner"; then fail 'it has ended without an error'; fi
+  [[ $(tail -n 1 "$work/said") == 'ferry: '*p* ]] || fail "it does not say why it has ended: $(<"$work/said")"
+  jq -es 'length >= 3 and (map(.id) | unique | length) == length' <"$work/reports" >/dev/null ||
+    fail "$(<"$work/reports")"
+  on h1 "$ferry" checkpoints /tmp/store --json | jq -e --slurpfile reports "$work/reports" \
+    '[.checkpoints[] | select(.complete) | .id] == [$reports[-2:][].id]' >/dev/null ||
+    fail "the last two are not there: $(on h1 "$ferry" checkpoints /tmp/store)"
+  restart
+  await 'the job goes on from the last one' sends
+  end_job p
+  ok 'periodic checkpoints'
+}
+has_lines() { (($(wc -l <"$2") >= $1)); }
+
 use_lab ckpt 2 jq
-if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again; fi
+if (($# == 0)); then set -- goes_on stopped refused killed slow elsewhere ahead again every; fi
 for group in "$@"; do "group_$group"; done
