@@ -18,7 +18,7 @@
 #include "base/command_line.h"
 #include "base/failure.h"
 #include "base/log.h"
-#include "pipe/engine/software_engine.h"
+#include "pipe/engine/engines.h"
 #include "pipe/service.h"
 
 namespace {
@@ -57,7 +57,7 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
       ->transform(size);
   app.add_flag("!--no-huge-pages", options->pool.huge_pages, "Use ordinary pages only");
   app.add_option("--engine", options->engine, "What copies")
-      ->check(CLI::IsMember({"software"}))
+      ->check(CLI::IsMember(engine_names()))
       ->capture_default_str();
   app.add_option("--threads", options->service.threads, "How many threads copy")
       ->check(CLI::Range(1, 256))
@@ -94,16 +94,16 @@ int run(int argc, char** argv) {
     log::warn("the kernel has fewer huge pages than --reserve asks for; ordinary pages do as well");
   }
   Pool pool(options.pool);
-  SoftwareEngine engine;
-  Driver driver(options.driver, pool, engine);
-  Service service(options.service, driver, engine);
+  const auto engine = make_engine(options.engine);
+  Driver driver(options.driver, pool, *engine);
+  Service service(options.service, driver, *engine);
   std::thread waits_for_the_end([&] {
     int signal = 0;
     ::sigwait(&ends, &signal);
     service.stop();
   });
   log::info("ferry-piped {} serves at {}, with the {} engine", FERRY_RELEASE,
-            options.service.socket, engine.name());
+            options.service.socket, engine->name());
   ::sd_notify(1, "READY=1");
   service.run();
   waits_for_the_end.join();

@@ -25,7 +25,7 @@ class Engine {
   // Gives back up to `done.size()`, and says how many.
   virtual std::size_t reap(std::span<Entry> done) = 0;
   // A descriptor that is readable when there is something to reap that was not there when submit()
-  // returned; -1 for engines that copy in submit().
+  // returned; -1 for engines that copy in submit() or reap().
   virtual int descriptor() const = 0;
 };
 
