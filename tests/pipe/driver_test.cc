@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "chosen_engine.h"
 #include "pipe/engine/software_engine.h"
 #include "played.h"
 
@@ -50,8 +51,8 @@ class DriverTest : public testing::Test {
   }
 
   Pool pool_{{}};
-  SoftwareEngine engine_;
-  Driver driver_{{}, pool_, engine_};
+  const std::unique_ptr<Engine> engine_ = chosen_engine();
+  Driver driver_{{}, pool_, *engine_};
   SocketId listener_, client_, server_;
   std::uint32_t block_ = 0;
   std::shared_ptr<Ring> send_ring_, receive_ring_;
@@ -312,7 +313,7 @@ TEST_F(DriverTest, ANetworkIsAskedOnceForEachConnection) {
 TEST_F(DriverTest, ContainersThatShareANetworkHaveLimitsOfTheirOwn) {
   Driver::Settings settings;
   settings.container.memory = 9 << 20;  // with the queues
-  Driver driver(settings, pool_, engine_);
+  Driver driver(settings, pool_, *engine_);
   const auto shared = network(1, 1);
   PlayedProgram first(driver, shared, 1), again(driver, shared, 1), second(driver, shared, 2);
   EXPECT_EQ(first.ask(Call::kRings, first.socket()).error, 0);
@@ -325,7 +326,7 @@ TEST_F(DriverTest, AUserHasNoMoreByMoreContainers) {
   settings.user.memory = 9 << 20;
   settings.user.sockets = 3;
   settings.user.sessions = 3;
-  Driver driver(settings, pool_, engine_);
+  Driver driver(settings, pool_, *engine_);
   constexpr std::uint32_t kUser = 1000;
   PlayedProgram first(driver, network(1, 1), 1, kUser), second(driver, network(2, 2), 2, kUser),
       root(driver, network(3, 3), 3), other(driver, network(4, 4), 4, kUser + 1);
@@ -350,7 +351,7 @@ TEST_F(DriverTest, AUserHasNoMoreByMoreContainers) {
 TEST_F(DriverTest, QueuesAreMemoryOfTheirContainer) {
   Driver::Settings settings;
   settings.container.memory = 2 * QueueMemory::size(1);
-  Driver driver(settings, pool_, engine_);
+  Driver driver(settings, pool_, *engine_);
   const auto shared = network(1, 1);
   ControlRequest hello;
   hello.call = Call::kHello;
@@ -407,7 +408,7 @@ TEST_F(DriverTest, AnAddressHasOneListenerOfANetwork) {
 TEST_F(DriverTest, AContainerHasSoManySockets) {
   Driver::Settings settings;
   settings.container.sockets = 3;
-  Driver driver(settings, pool_, engine_);
+  Driver driver(settings, pool_, *engine_);
   const auto shared = network(1, 1);
   PlayedProgram first(driver, shared), second(driver, shared), other(driver, network(2, 2));
   const SocketId id = first.socket();
@@ -424,7 +425,7 @@ TEST_F(DriverTest, AContainerHasSoManySockets) {
 TEST_F(DriverTest, ABacklogKeepsAContainersShareOfConnections) {
   Driver::Settings settings;
   settings.container.waiting = 2;
-  Driver driver(settings, pool_, engine_);
+  Driver driver(settings, pool_, *engine_);
   PlayedProgram server(driver, network(1, 1)), client(driver, network(2, 2));
   const SocketId one = server.listening(address_of(1, 80)),
                  two = server.listening(address_of(1, 81));

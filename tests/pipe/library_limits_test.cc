@@ -18,7 +18,7 @@ TEST(LibraryLimitsTest, AContainerGetsNoMoreThanItsShare) {
   RunningPipe::Settings settings;
   settings.driver.container.memory = 17 << 20;  // with the queues
   RunningPipe pipe(settings);
-  ASSERT_EQ(pd_init("software", 8, 8), 0);
+  ASSERT_EQ(pd_init(chosen_engine_name().c_str(), 8, 8), 0);
   const int first = pd_socket(AF_INET, SOCK_STREAM, 0), second = pd_socket(AF_INET, SOCK_STREAM, 0);
   const int third = pd_socket(AF_INET, SOCK_STREAM, 0);
   EXPECT_NE(pd_malloc_for(first, 1), nullptr);
@@ -92,7 +92,7 @@ TEST(LibraryLimitsTest, AConnectionForWhichThereAreNoDescriptorsWaits) {
 
 TEST(LibraryLimitsTest, BatchesAreSentWhenTheProgramWaits) {
   const RunningPipe pipe;
-  ASSERT_EQ(pd_init("software", 1024, 1024), 0);
+  ASSERT_EQ(pd_init(chosen_engine_name().c_str(), 1024, 1024), 0);
   const Pair pair = connected_pair();
   send_text(pair.client, "one");
   send_text(pair.client, "two");

@@ -99,7 +99,8 @@ class PlayedEngine : public Engine {
 };
 
 // After the last program has ended: the engine's last pieces, and what nobody is told of any more.
-inline void finish(Driver& driver, const PlayedEngine& engine) {
+template <typename PlayedOrReal>
+void finish(Driver& driver, const PlayedOrReal& engine) {
   for (int round = 0; round < 2000 && !engine.is_idle(); ++round) driver.pump();
   driver.announce();
 }

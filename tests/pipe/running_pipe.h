@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "pipe/engine/software_engine.h"
+#include "chosen_engine.h"
 #include "pipe/service.h"
 
 namespace ferry::pipe {
@@ -26,11 +26,11 @@ class RunningPipe {
     if (::mkdtemp(folder.data()) == nullptr) throw Failure("no temporary folder");
     folder_ = folder;
     settings.driver.queues = 2;
-    driver_ = std::make_unique<Driver>(settings.driver, pool_, engine_);
+    driver_ = std::make_unique<Driver>(settings.driver, pool_, *engine_);
     Service::Settings service;
     service.socket = folder + "/pipe.sock";
     service.threads = settings.threads;
-    service_ = std::make_unique<Service>(service, *driver_, engine_);
+    service_ = std::make_unique<Service>(service, *driver_, *engine_);
     if (settings.serves) serve();
     ::setenv("FERRY_PIPE_SOCKET", service.socket.c_str(), 1);
   }
@@ -56,7 +56,7 @@ class RunningPipe {
  private:
   std::string folder_;
   Pool pool_;
-  SoftwareEngine engine_;
+  const std::unique_ptr<Engine> engine_ = chosen_engine();
   std::unique_ptr<Driver> driver_;
   std::unique_ptr<Service> service_;
   std::thread thread_;

@@ -1,5 +1,6 @@
 // Programs that connect, send, read and end in any order, and an engine that copies when it likes: what
-// arrives is what was sent, and nothing is left. A seed is a schedule: FERRY_PIPE_SEED=N runs it alone.
+// arrives is what was sent, and nothing is left. A seed is a schedule: FERRY_PIPE_SEED=N runs it alone. With
+// FERRY_PIPE_ENGINE=rtl it is PD Stack that copies.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,11 @@
 #include <random>
 #include <vector>
 
+#include "chosen_engine.h"
 #include "played.h"
+#ifdef FERRY_PIPE_RTL
+#include "pipe/engine/rtl_engine.h"
+#endif
 
 namespace ferry::pipe {
 namespace {
@@ -36,10 +41,12 @@ struct End {
   bool shut = false, accepted = true;
 };
 
+template <typename SlowEngine>
 class Simulation {
  public:
-  explicit Simulation(unsigned seed)
-      : random_(seed), engine_(seed, 1 + seed % 40, seed % 2 ? 4096 : 65536) {
+  template <typename... EngineSettings>
+  explicit Simulation(unsigned seed, const EngineSettings&... settings_of_engine)
+      : random_(seed), engine_(settings_of_engine...) {
     Driver::Settings settings;
     settings.queues = 2;
     driver_ = std::make_unique<Driver>(settings, pool_, engine_);
@@ -245,7 +252,7 @@ class Simulation {
 
   std::minstd_rand random_;
   Pool pool_{{}};
-  PlayedEngine engine_;
+  SlowEngine engine_;
   std::unique_ptr<Driver> driver_;
   std::vector<std::unique_ptr<PlayedProgram>> programs_;
   std::map<PlayedProgram*, std::pair<std::uint8_t, SocketId>> listeners_;
@@ -257,22 +264,48 @@ class Simulation {
   int killed_ = 0;
 };
 
-TEST(PipeSimulationTest, WhatArrivesIsWhatWasSent) {
-  const char* only = ::getenv("FERRY_PIPE_SEED");
-  const unsigned first = only ? static_cast<unsigned>(std::atoi(only)) : 1, count = only ? 1 : 40;
+struct Outcome {
   std::uint64_t bytes = 0;
   int killed = 0;
+};
+
+template <typename SlowEngine, typename... EngineSettings>
+void run(unsigned seed, Outcome* outcome, const EngineSettings&... settings_of_engine) {
+  Simulation<SlowEngine> simulation(seed, settings_of_engine...);
+  simulation.run(600);
+  outcome->bytes += simulation.bytes_read();
+  outcome->killed += simulation.killed();
+}
+
+void run_with_chosen_engine(unsigned seed, Outcome* outcome) {
+#ifdef FERRY_PIPE_RTL
+  if (chosen_engine_name() == "rtl") {
+    RtlEngine::Settings settings;
+    settings.cycles_per_reap = 300 + seed * 37 % 1000;
+    settings.queues = 1 + seed % 3;
+    settings.model.seed = seed;
+    settings.model.stalls = seed % 4 * 20;
+    settings.model.jitter = seed % 5 * 100;
+    settings.model.shuffled = seed % 2 == 0;
+    return run<RtlEngine>(seed, outcome, settings);
+  }
+#endif
+  run<PlayedEngine>(seed, outcome, seed, 1 + seed % 40, seed % 2 ? 4096 : 65536);
+}
+
+TEST(PipeSimulationTest, WhatArrivesIsWhatWasSent) {
+  const char* only = ::getenv("FERRY_PIPE_SEED");
+  const unsigned all = chosen_engine_name() == "rtl" ? 15 : 40;  // it takes longer
+  const unsigned first = only ? static_cast<unsigned>(std::atoi(only)) : 1, count = only ? 1 : all;
+  Outcome outcome;
   for (unsigned seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("FERRY_PIPE_SEED=" + std::to_string(seed));
-    Simulation simulation(seed);
-    simulation.run(600);
-    bytes += simulation.bytes_read();
-    killed += simulation.killed();
+    run_with_chosen_engine(seed, &outcome);
     if (HasFailure()) return;
   }
   if (only) return;
-  EXPECT_GT(bytes, 10'000'000U) << "the schedules do nothing";
-  EXPECT_GT(killed, 20);
+  EXPECT_GT(outcome.bytes, count * 250'000) << "the schedules do nothing";
+  EXPECT_GT(outcome.killed, static_cast<int>(count / 2));
 }
 
 }  // namespace
