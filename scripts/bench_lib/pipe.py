@@ -25,6 +25,9 @@ PERCENTILES = ("average", "median", "p75", "p90", "p99")
 CONNECTIONS = (1, 16, 128, 512)
 RING = 2 << 20  # of each of many connections
 SERVER = "10.99.0.1"
+# Of the paper's FPGA: Gbit/s (figure 10), and microseconds by PERCENTILES (tables 5 and 6).
+PAPER_THROUGHPUT = {4096: 85, 65536: 85}
+PAPER_LATENCIES = {64: (8.27, 7.39, 8.11, 13.82, 23.13), 8192: (9.85, 9.54, 9.78, 11.68, 18.84)}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -204,8 +207,27 @@ def _connections(contest, spaces, rounds):
     return results
 
 
+def _rtl(contest, spaces):
+    """The engine in hardware, in its own cycles, which are the same in each run. None: this build does not have it."""
+    if not (spaces.bin / "pipe_rtl").exists():
+        return None
+    results = json.loads(output_of(contest.client_host, ["pipe_rtl", "--json"]))
+    contest.table("The pipe's rtl engine at 250 MHz behind PCIe 3.0 x16, Gbit/s",
+                  ["message, bytes", "as aligned", "other alignment", "the paper's FPGA"],
+                  [[f"{row['message']}", f"{row['aligned']:.1f}", f"{row['unaligned']:.1f}",
+                    f"{PAPER_THROUGHPUT.get(row['message'], '')}"] for row in results["throughput"]])
+    rows = []
+    for row in results["latency"]:
+        rows.append([f"{row['message']}", *(f"{row[key]:.2f}" for key in PERCENTILES)])
+        rows.append([f"{row['message']}, the paper's FPGA",
+                     *(f"{latency:.2f}" for latency in PAPER_LATENCIES[row["message"]])])
+    contest.table("The pipe's rtl engine: latency, µs", ["message, bytes", *PERCENTILES], rows,
+                  "From the doorbell until the interrupt; the paper's with the software.")
+    return results
+
+
 def measure(contest):
     rounds = 1 if contest.quick else 5
     with Namespaces(contest.lab, contest.quick) as spaces:
         return {"streams": _streams(contest, spaces, rounds), "latency": _latencies(contest, spaces, rounds),
-                "connections": _connections(contest, spaces, rounds)}
+                "connections": _connections(contest, spaces, rounds), "rtl": _rtl(contest, spaces)}
