@@ -7,10 +7,7 @@
 // WHERE is ADDRESS:PORT, or the path of a Unix socket. Both print JSON: the server of all that it has
 // received, the client of what it has sent after the warm-up.
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -19,12 +16,20 @@
 #include <string>
 #include <utility>
 
-#include "channel.h"
+#include "../carriers/channel.h"
+#include "../carriers/failure.h"
+#include "../carriers/usage.h"
 
 namespace pd_perf {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using carriers::Carrier;
+using carriers::Channel;
+using carriers::Clock;
+using carriers::give_up;
+using carriers::Poller;
+using carriers::processor_seconds;
+using carriers::seconds_since;
 
 struct Options {
   std::string command, over = "pipe", at;
@@ -38,19 +43,6 @@ struct Options {
 struct Plan {
   std::uint64_t is_latency, size, connections, count;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double processor_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](timeval time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 using Channels = std::vector<std::unique_ptr<Channel>>;
 
@@ -269,8 +261,9 @@ Options parse_options(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace pd_perf;
   const Options options = parse_options(argc, argv);
-  const auto carrier = options.over == "pipe" ? make_pipe(options.ring)
-                                              : make_sockets(options.command != "bandwidth");
+  const auto carrier = options.over == "pipe"
+                           ? carriers::make_pipe(options.ring, 0)
+                           : carriers::make_sockets(options.command != "bandwidth", 0);
   if (options.command == "serve") {
     serve(*carrier, options);
   } else if (options.command == "bandwidth") {

@@ -1,7 +1,6 @@
 // The pipe, by libferry-pipe.so.
 
 #include <ferry/pd.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +9,10 @@
 
 #include "channel.h"
 #include "events.h"
+#include "failure.h"
+#include "pipe_calls.h"
 
-namespace pd_perf {
+namespace carriers {
 namespace {
 
 constexpr int kForEver = -1;
@@ -35,6 +36,8 @@ class PipeChannel : public Channel {
       give_up("pd_send");
     ++at_;
   }
+
+  void* buffer() override { return next(true); }
 
   std::size_t try_send(std::size_t size) override {
     void* buffer = next(false);
@@ -62,20 +65,22 @@ class PipeChannel : public Channel {
     return true;
   }
 
+  std::size_t read_some(void* data, std::size_t most) override {
+    const ssize_t got = pd_recv_into_timed(sid_, data, most, kForEver);
+    if (got < 0) give_up("pd_recv_into");
+    return static_cast<std::size_t>(got);
+  }
+
   void write(const void* data, std::size_t size) override {
-    void* buffer = next(true);
-    std::memcpy(buffer, data, size);
-    if (pd_send_timed(sid_, buffer, size, kForEver) != static_cast<ssize_t>(size))
-      give_up("pd_send");
-    ++at_;
+    std::memcpy(next(true), data, size);
+    send(size);
   }
 
   void read(void* data, std::size_t size) override {
     for (std::size_t at = 0; at < size;) {
-      const ssize_t got =
-          pd_recv_into_timed(sid_, static_cast<char*>(data) + at, size - at, kForEver);
-      if (got <= 0) give_up("pd_recv_into");
-      at += static_cast<std::size_t>(got);
+      const std::size_t got = read_some(static_cast<char*>(data) + at, size - at);
+      if (got == 0) give_up_plainly("the peer has ended");
+      at += got;
     }
   }
 
@@ -134,60 +139,37 @@ class PipePoller : public Poller {
 
 class Pipe : public Carrier {
  public:
-  explicit Pipe(int ring) : ring_(ring) {
-    if (pd_init(nullptr, 0, 0) != 0) give_up("pd_init (is ferry-piped running?)");
-  }
+  Pipe(int ring, int patience) : ring_(ring), patience_(patience) { begin_pipe(); }
   ~Pipe() override { pd_release(); }
 
   void listen(const std::string& where, int backlog) override {
-    const sockaddr_in address = parse(where);
-    listener_ = make_socket();
-    if (pd_bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        pd_listen(listener_, backlog) != 0) {
-      give_up("pd_listen");
-    }
+    listener_ = listen_by_pipe(where, backlog, ring_);
   }
   std::unique_ptr<Channel> accept(std::size_t message) override {
-    const int sid = pd_accept_timed(listener_, nullptr, nullptr, kForEver);
-    if (sid < 0) give_up("pd_accept");
-    return std::make_unique<PipeChannel>(sid, message, static_cast<std::size_t>(ring_));
+    int sid = accept_by_pipe(listener_);
+    while (patience_ != 0 && !is_over_pipe(sid)) {
+      pd_close(sid);
+      sid = accept_by_pipe(listener_);
+    }
+    return make(sid, message);
   }
   std::unique_ptr<Channel> connect(const std::string& where, std::size_t message) override {
-    const sockaddr_in address = parse(where);
-    const int sid = make_socket();
-    if (pd_connect_timed(sid, reinterpret_cast<const sockaddr*>(&address), sizeof address,
-                         10'000) != 0) {
-      give_up("pd_connect");
-    }
-    int carrier = PD_CARRIER_NONE;
-    socklen_t size = sizeof carrier;
-    pd_getsockopt(sid, PD_SOL_PIPE, PD_SO_CARRIER, &carrier, &size);
-    if (carrier != PD_CARRIER_PIPE) {
-      errno = EHOSTUNREACH;
-      give_up("the pipe does not lead there");
-    }
-    return std::make_unique<PipeChannel>(sid, message, static_cast<std::size_t>(ring_));
+    return make(connect_by_pipe(where, patience_, ring_), message);
   }
   std::unique_ptr<Poller> poller() override { return std::make_unique<PipePoller>(); }
 
  private:
-  int make_socket() {
-    const int sid = pd_socket(AF_INET, SOCK_STREAM, 0);
-    if (sid < 0) give_up("pd_socket");
-    if (pd_setsockopt(sid, SOL_SOCKET, SO_SNDBUF, &ring_, sizeof ring_) != 0 ||
-        pd_setsockopt(sid, SOL_SOCKET, SO_RCVBUF, &ring_, sizeof ring_) != 0) {
-      give_up("pd_setsockopt");
-    }
-    return sid;
+  std::unique_ptr<Channel> make(int sid, std::size_t message) const {
+    return std::make_unique<PipeChannel>(sid, message, static_cast<std::size_t>(ring_));
   }
-  const int ring_;
+  const int ring_, patience_;
   int listener_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<Carrier> make_pipe(int ring_size) {
-  return std::make_unique<Pipe>(ring_size);
+std::unique_ptr<Carrier> make_pipe(int ring_size, int patience) {
+  return std::make_unique<Pipe>(ring_size, patience);
 }
 
-}  // namespace pd_perf
+}  // namespace carriers

@@ -1,23 +1,18 @@
 // TCP and Unix sockets, beside which the pipe is measured.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "channel.h"
 #include "events.h"
+#include "failure.h"
+#include "socket_calls.h"
 
-namespace pd_perf {
+namespace carriers {
 namespace {
 
 class SocketChannel : public Channel {
@@ -27,6 +22,7 @@ class SocketChannel : public Channel {
   ~SocketChannel() override { ::close(socket_); }
 
   void send(std::size_t size) override { write(buffer_.data(), size); }
+  void* buffer() override { return buffer_.data(); }
   std::size_t try_send(std::size_t size) override {
     const ssize_t sent = ::send(socket_, buffer_.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN) give_up("send");
@@ -44,6 +40,11 @@ class SocketChannel : public Channel {
     if (some < 0) give_up("recv");
     *got = static_cast<std::size_t>(some);
     return true;
+  }
+  std::size_t read_some(void* data, std::size_t most) override {
+    const ssize_t got = ::recv(socket_, data, most, 0);
+    if (got < 0) give_up("recv");
+    return static_cast<std::size_t>(got);
   }
   void write(const void* data, std::size_t size) override {
     for (std::size_t at = 0; at < size;) {
@@ -89,86 +90,33 @@ class KernelPoller : public Poller {
 
 class Sockets : public Carrier {
  public:
-  explicit Sockets(bool no_delay) : no_delay_(no_delay) {}
+  Sockets(bool no_delay, int patience) : no_delay_(no_delay), patience_(patience) {}
 
   void listen(const std::string& where, int backlog) override {
-    const Address address(where);
-    if (address.is_unix) ::unlink(where.c_str());
-    listener_ = address.make_socket();
-    const int on = 1;
-    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(listener_, address.get(), address.size) != 0 || ::listen(listener_, backlog) != 0) {
-      give_up("listen");
-    }
+    listener_ = listen_by_socket(where, backlog);
   }
   std::unique_ptr<Channel> accept(std::size_t message) override {
-    return make(::accept(listener_, nullptr, nullptr), message, "accept");
+    return make(accept_by_socket(listener_), message);
   }
   std::unique_ptr<Channel> connect(const std::string& where, std::size_t message) override {
-    const Address address(where);
-    const int socket = address.make_socket();
-    if (::connect(socket, address.get(), address.size) != 0) give_up("connect");
-    return make(socket, message, "connect");
+    return make(connect_by_socket(where, patience_), message);
   }
   std::unique_ptr<Poller> poller() override { return std::make_unique<KernelPoller>(); }
 
  private:
-  struct Address {
-    explicit Address(const std::string& where) : is_unix(where.find('/') != std::string::npos) {
-      if (is_unix) {
-        auto& un = reinterpret_cast<sockaddr_un&>(whole);
-        un.sun_family = AF_UNIX;
-        std::strncpy(un.sun_path, where.c_str(), sizeof un.sun_path - 1);
-        size = sizeof un;
-      } else {
-        reinterpret_cast<sockaddr_in&>(whole) = parse(where);
-        size = sizeof(sockaddr_in);
-      }
-    }
-    int make_socket() const {
-      const int socket = ::socket(whole.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (socket < 0) give_up("socket");
-      return socket;
-    }
-    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&whole); }
-
-    const bool is_unix;
-    sockaddr_storage whole{};
-    socklen_t size = 0;
-  };
-
-  std::unique_ptr<Channel> make(int socket, std::size_t message, const char* how) {
-    if (socket < 0) give_up(how);
-    const int on = no_delay_;
-    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // fails for Unix sockets
+  std::unique_ptr<Channel> make(int socket, std::size_t message) const {
+    set_no_delay(socket, no_delay_);
     return std::make_unique<SocketChannel>(socket, message);
   }
   const bool no_delay_;
+  const int patience_;
   int listener_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<Carrier> make_sockets(bool no_delay) {
-  return std::make_unique<Sockets>(no_delay);
+std::unique_ptr<Carrier> make_sockets(bool no_delay, int patience) {
+  return std::make_unique<Sockets>(no_delay, patience);
 }
 
-void give_up(const char* what) {
-  std::fprintf(stderr, "pd_perf: %s: %s\n", what, std::strerror(errno));
-  std::exit(1);
-}
-
-sockaddr_in parse(const std::string& where) {
-  sockaddr_in address{};
-  const std::size_t colon = where.rfind(':');
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(where.substr(colon + 1).c_str())));
-  if (colon == std::string::npos || address.sin_port == 0 ||
-      ::inet_pton(AF_INET, where.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-    errno = EINVAL;
-    give_up("an address is as 10.0.0.2:5000");
-  }
-  return address;
-}
-
-}  // namespace pd_perf
+}  // namespace carriers

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "channel.h"
+#include "failure.h"
 
-namespace pd_perf {
+namespace carriers {
 
 // The numbers in the events that `wait(events, most)` finds, which is epoll_wait() or pd_epoll_wait().
 template <typename Event, typename Wait>
@@ -21,4 +21,4 @@ std::vector<std::uint32_t> ready_numbers(Wait wait) {
   return ready;
 }
 
-}  // namespace pd_perf
+}  // namespace carriers
