@@ -1,6 +1,6 @@
 #!/bin/bash
-# examples/ring_allreduce between three network namespaces on a bridge, by each of its carriers: sums are exact, also where
-# there are fewer numbers than ranks; ranks that were started for other work, or that are killed, end all others.
+# examples/ring_allreduce between three network namespaces on a bridge, by each of its carriers: sums are exact, also
+# where there are fewer numbers than ranks; ranks that were started for other work, or that are killed, end all others.
 #   FERRY_BIN    the binaries
 #   FERRY_LAB    begins the names of namespaces and bridges
 set -euo pipefail
@@ -89,7 +89,7 @@ for over in "${carriers[@]}"; do
   await 'the ranks have met' is_busy
   pkill -KILL -P "${ranks[1]}" || fail 'rank 1 has ended by itself'
   for each in 0 1 2; do wait "${ranks[each]}" && fail "rank $each over $over has succeeded without rank 1"; done
-  grep -hqE '(next|previous) rank' "$work/rank0.log" "$work/rank2.log" || fail "nobody has named its neighbour, over $over"
+  grep -qE '(next|previous) rank' "$work/rank0.log" "$work/rank2.log" || fail "nobody names its neighbour, over $over"
   echo "ok - a rank that is killed, over $over"
 done
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What tests of the pipe share: network namespaces on bridges, and a ferry-piped. Its user has $bin, the folder of the
 # binaries, and $lab, with which names begin. All is cleaned up when the test ends.
+: "${bin:?}" "${lab:?}"
 
 work=$(mktemp -d /tmp/ferry-pipe.XXXXXX)
 readonly work
