@@ -23,7 +23,7 @@
 namespace nf_chain {
 namespace {
 
-constexpr int kRing = 4 << 20;
+constexpr int kRing = 2 << 20;
 
 struct Options {
   std::string command, over = "pipe", key = std::string(64, '5');

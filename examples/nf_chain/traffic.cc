@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint16_t kPort = 443;
 // 10.1.0.0/16: where requests come from without a rule.
 constexpr Rule kNoRule{0x0A010000, 0xFFFF0000, 0};
-// In each of the four ways below.
-constexpr std::uint32_t kSources = 1024;
+// In each of the four ways below. It is odd, so that who deals requests out in turn is found out.
+constexpr std::uint32_t kSources = 1021;
 
 // Who asks, and for what.
 void choose_flow(std::size_t number, const Rule& rule, Header* header) {

@@ -48,7 +48,10 @@ is_busy() {
 
 start_piped
 bridge one
-for each in 0 1 2; do space r$each one 10.99.0.$((each + 1)); done
+for each in 0 1 2; do
+  space r$each one 10.99.0.$((each + 1))
+  ip -n "$lab-r$each" link set eth0 mtu 1491  # packets end within numbers
+done
 
 carriers=(tcp unix pipe)
 start uring

@@ -56,11 +56,8 @@ refuse() {
 # has FILTER: what the driver has printed.
 has() { jq -e "$1" "$work/driver.log" >/dev/null || fail "the driver over $over has printed: $(<"$work/driver.log")"; }
 
-# Whether the balancer has had 0.1 s of processor time, which it needs for what comes after the start.
-is_busy() {
-  local its
-  its=$(pgrep -P "${process[balancer]}") && awk '{ exit !($14 + $15 >= 10) }' "/proc/$its/stat"
-}
+# Whether a program has its second thread, which it begins when it has all its connections.
+is_connected() { grep -qs '^Threads:.2$' "/proc/$(pgrep -P "${process[$1]}")/status"; }
 
 declare -A process
 key_of_worker1=()
@@ -106,8 +103,10 @@ for over in tcp unix pipe; do
   echo "ok - rules and keys that do not fit, over $over"
 
   start
-  drive --requests 1000000 --size 64
-  await 'requests are on their way' is_busy
+  await 'the balancer is connected' is_connected balancer
+  pkill -STOP -P "${process[balancer]}"
+  drive --requests 2000 --size 32768  # more than all buffers before the balancer take
+  await 'requests are on their way' is_connected driver
   pkill -KILL -P "${process[balancer]}" || fail 'the balancer has ended by itself'
   refuse '.'
   grep -q 'its own words say why\|reset\|Broken pipe' "$work/driver.log" || fail "said: $(<"$work/driver.log")"
