@@ -14,6 +14,7 @@ import time
 from demo_lib.failure import Failure
 from demo_lib.lab import last_line
 
+from . import pipe_programs
 from .contest import output_of
 from .figures import median, ratio, spread
 
@@ -38,10 +39,11 @@ def _ip(*words):
 
 
 class Namespaces:
-    """Two namespaces on a bridge of this one, and a ferry-piped."""
+    """Some namespaces on a bridge of this one, of addresses 10.99.0.1 and so on, and a ferry-piped."""
 
-    def __init__(self, lab, quick):
+    def __init__(self, lab, quick, count=2):
         self.name, self.bin, self.seconds = f"fp{lab.name}"[:9], pathlib.Path(lab.binaries), 0.5 if quick else 2
+        self.count = count
         self.folder = self.piped = None
         self._port = 7000
 
@@ -50,7 +52,7 @@ class Namespaces:
         try:
             _ip("link", "add", self.name, "type", "bridge")
             _ip("link", "set", self.name, "up")
-            for number in (1, 2):
+            for number in range(1, self.count + 1):
                 space, port = f"{self.name}-{number}", f"{self.name}v{number}"
                 _ip("netns", "add", space)
                 _ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -76,7 +78,7 @@ class Namespaces:
         if self.piped:
             self.piped.terminate()
             self.piped.wait()
-        for number in (1, 2):
+        for number in range(1, self.count + 1):
             subprocess.run(["ip", "netns", "delete", f"{self.name}-{number}"], capture_output=True, check=False)
         subprocess.run(["ip", "link", "delete", self.name], capture_output=True, check=False)
         self.folder.cleanup()
@@ -93,7 +95,7 @@ class Namespaces:
                                    text=True, check=True).stdout
         return f":{self._port} " in listening
 
-    def _piped_seconds(self):
+    def piped_seconds(self):
         fields = pathlib.Path(f"/proc/{self.piped.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -102,7 +104,7 @@ class Namespaces:
         self._port += 1
         if carrier == UNIX:
             pathlib.Path(self.folder.name, "unix").unlink(missing_ok=True)
-        before = self._piped_seconds()
+        before = self.piped_seconds()
         serving = subprocess.Popen(self._command(1, carrier, "serve", "--size", size), stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env=self.environment)
         try:
@@ -119,7 +121,7 @@ class Namespaces:
         finally:
             serving.kill()
             serving.wait()
-        return json.loads(client.stdout), json.loads(served), self._piped_seconds() - before
+        return json.loads(client.stdout), json.loads(served), self.piped_seconds() - before
 
     def bandwidth(self, carrier, size):
         client, server, piped = self.run(carrier, "bandwidth", "--seconds", self.seconds, size=size)
@@ -229,5 +231,6 @@ def _rtl(contest, spaces):
 def measure(contest):
     rounds = 1 if contest.quick else 5
     with Namespaces(contest.lab, contest.quick) as spaces:
-        return {"streams": _streams(contest, spaces, rounds), "latency": _latencies(contest, spaces, rounds),
-                "connections": _connections(contest, spaces, rounds), "rtl": _rtl(contest, spaces)}
+        figures = {"streams": _streams(contest, spaces, rounds), "latency": _latencies(contest, spaces, rounds),
+                   "connections": _connections(contest, spaces, rounds), "rtl": _rtl(contest, spaces)}
+    return {**figures, **pipe_programs.measure(contest, Namespaces)}
