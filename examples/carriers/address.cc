@@ -10,7 +10,7 @@
 
 namespace carriers {
 
-Address::Address(const std::string& where) : is_unix(where.find('/') != std::string::npos) {
+Address::Address(const std::string& where) : is_unix(is_path(where)) {
   if (is_unix) {
     auto& un = reinterpret_cast<sockaddr_un&>(whole);
     un.sun_family = AF_UNIX;
@@ -37,6 +37,17 @@ sockaddr_in parse(const std::string& where) {
     give_up("an address is as 10.0.0.2:5000");
   }
   return address;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> words(1);
+  for (const char each : list) {
+    if (each == ',')
+      words.emplace_back();
+    else
+      words.back() += each;
+  }
+  return words;
 }
 
 }  // namespace carriers

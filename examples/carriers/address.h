@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <vector>
 
 namespace carriers {
 
@@ -19,5 +20,10 @@ struct Address {
 
 // Of "10.0.0.2:5000". Another text ends the program.
 sockaddr_in parse(const std::string& where);
+inline bool is_path(const std::string& where) {
+  return where.find('/') != std::string::npos;
+}
+// Of "A,B,C".
+std::vector<std::string> split(const std::string& list);
 
 }  // namespace carriers

@@ -22,6 +22,13 @@ int make_socket(int ring) {
   return sid;
 }
 
+bool is_over_pipe(int sid) {
+  int carrier = PD_CARRIER_NONE;
+  socklen_t size = sizeof carrier;
+  pd_getsockopt(sid, PD_SOL_PIPE, PD_SO_CARRIER, &carrier, &size);
+  return carrier == PD_CARRIER_PIPE;
+}
+
 }  // namespace
 
 void begin_pipe() {
@@ -67,11 +74,12 @@ int accept_by_pipe(int listener) {
   return sid;
 }
 
-bool is_over_pipe(int sid) {
-  int carrier = PD_CARRIER_NONE;
-  socklen_t size = sizeof carrier;
-  pd_getsockopt(sid, PD_SOL_PIPE, PD_SO_CARRIER, &carrier, &size);
-  return carrier == PD_CARRIER_PIPE;
+int accept_only_by_pipe(int listener) {
+  for (;;) {
+    const int sid = accept_by_pipe(listener);
+    if (is_over_pipe(sid)) return sid;
+    pd_close(sid);
+  }
 }
 
 }  // namespace carriers

@@ -11,6 +11,7 @@ int listen_by_pipe(const std::string& where, int backlog, int ring);
 // Tries for `patience` milliseconds while nobody listens there by the pipe; 0: once.
 int connect_by_pipe(const std::string& where, int patience, int ring);
 int accept_by_pipe(int listener);
-bool is_over_pipe(int sid);
+// Lets go of connections that have come by TCP: one who has patience comes again.
+int accept_only_by_pipe(int listener);
 
 }  // namespace carriers

@@ -146,12 +146,8 @@ class Pipe : public Carrier {
     listener_ = listen_by_pipe(where, backlog, ring_);
   }
   std::unique_ptr<Channel> accept(std::size_t message) override {
-    int sid = accept_by_pipe(listener_);
-    while (patience_ != 0 && !is_over_pipe(sid)) {
-      pd_close(sid);
-      sid = accept_by_pipe(listener_);
-    }
-    return make(sid, message);
+    return make(patience_ != 0 ? accept_only_by_pipe(listener_) : accept_by_pipe(listener_),
+                message);
   }
   std::unique_ptr<Channel> connect(const std::string& where, std::size_t message) override {
     return make(connect_by_pipe(where, patience_, ring_), message);

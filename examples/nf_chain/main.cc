@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../carriers/address.h"
 #include "../carriers/failure.h"
 #include "driver.h"
 #include "function.h"
@@ -44,17 +45,6 @@ struct Options {
   std::exit(2);
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char each : text) {
-    if (each == ',')
-      words.emplace_back();
-    else
-      words.back() += each;
-  }
-  return words;
-}
-
 void check(const Options& options) {
   const auto& [at, to] = options.place;
   const bool is_driver = options.command == "drive";
@@ -68,9 +58,7 @@ void check(const Options& options) {
   }
   if (is_driver && options.denied.size() > 1)
     carriers::give_up_plainly("drive makes requests for one --deny only");
-  const auto is_path = [](const std::string& where) {
-    return where.find('/') != std::string::npos;
-  };
+  using carriers::is_path;
   const bool by_path = options.over == "unix";
   if (is_path(at) != by_path ||
       std::any_of(to.begin(), to.end(), [&](auto& each) { return is_path(each) != by_path; })) {
@@ -98,7 +86,7 @@ Options parse_options(int argc, char** argv) {
     else if (name == "--at")
       options.place.at = argv[at];
     else if (name == "--to")
-      options.place.to = split(argv[at]);
+      options.place.to = carriers::split(argv[at]);
     else if (name == "--deny")
       options.denied.push_back(parse_rule(argv[at]));
     else if (name == "--key")

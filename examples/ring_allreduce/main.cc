@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../carriers/address.h"
 #include "../carriers/failure.h"
 #include "../carriers/usage.h"
 #include "neighbours.h"
@@ -117,17 +118,6 @@ void run(Neighbours& neighbours, const Options& options) {
   std::exit(2);
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char each : text) {
-    if (each == ',')
-      words.emplace_back();
-    else
-      words.back() += each;
-  }
-  return words;
-}
-
 std::size_t number_of(const char* text) {
   return std::strtoull(text, nullptr, 10);
 }
@@ -144,7 +134,7 @@ Options parse_options(int argc, char** argv) {
     if (name == "--over")
       options.over = argv[at];
     else if (name == "--ring")
-      options.ring = split(argv[at]);
+      options.ring = carriers::split(argv[at]);
     else if (name == "--rank")
       options.rank = number_of(argv[at]);
     else if (name == "--size")
@@ -169,8 +159,7 @@ Options parse_options(int argc, char** argv) {
 std::unique_ptr<Neighbours> make_neighbours(const Options& options) {
   const Place place{options.ring[options.rank],
                     options.ring[(options.rank + 1) % options.ring.size()], options.message};
-  const bool is_path = place.own.find('/') != std::string::npos;
-  if (is_path != (options.over == "unix")) {
+  if (carriers::is_path(place.own) != (options.over == "unix")) {
     carriers::give_up_plainly(
         "paths in --ring are for --over unix, and ADDRESS:PORT for all others");
   }

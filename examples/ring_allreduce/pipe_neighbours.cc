@@ -23,12 +23,7 @@ class PipeNeighbours : public Neighbours {
     const int ring = static_cast<int>(std::max<std::size_t>(4 << 20, 4 * place.message));
     const int listener = carriers::listen_by_pipe(place.own, 1, ring);
     next_ = carriers::connect_by_pipe(place.next, kPatience, ring);
-    previous_ = carriers::accept_by_pipe(listener);
-    while (
-        !carriers::is_over_pipe(previous_)) {  // the previous rank came too early, and comes again
-      pd_close(previous_);
-      previous_ = carriers::accept_by_pipe(listener);
-    }
+    previous_ = carriers::accept_only_by_pipe(listener);
     pd_close(listener);
     for (void*& room : rooms_) {
       room = pd_malloc_for(next_, place.message);
