@@ -453,7 +453,7 @@ class ImageReceiver::Reception {
   const Transfer& transfer_;
   ImageTotals totals_;
   std::uint64_t left_;  // of the limit
-  bool is_ahead_ = false, in_archive_ = false;
+  bool is_ahead_ = false, has_stopped_ = false, in_archive_ = false;
   std::set<std::string> pieces_;  // files that come in pieces
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kPiece);
 };
@@ -488,11 +488,12 @@ int ImageReceiver::Reception::receive_ahead(char tag, wire::ByteReader& head) {
       return error != 0 ? error : send_reply(stream_, 0, 0);
     }
     case 'P':
-      if (!std::exchange(is_ahead_, true)) make_way(true);
+      if (!has_stopped_ && !std::exchange(is_ahead_, true)) make_way(true);
       return receive_memory(stream_, tag, head, *transfer_.memory);
     case 'K': return receive_memory(stream_, tag, head, *transfer_.memory);
     case 'R': return send_reply(stream_, 0, 0);
     case 'S':
+      has_stopped_ = true;
       if (std::exchange(is_ahead_, false)) make_way(false);
       return 0;
     default: return EBADMSG;
