@@ -164,7 +164,7 @@ def measure(contest):
                   [[f"{memory} MiB", *(f"{median(result[part]) / 1e6:,.0f}" for part in ("stored", "again")),
                     f"{ratio(result['again'], result['stored']):.2f}", f"{median(result['rewritten']):.0f}"]
                    for memory, result in results.items()],
-                  f"{REWRITE} % of the memory rewritten a second. Less than 64 MiB are written as a whole.")
+                  f"{REWRITE} % of the memory rewritten a second. Less than 16 MiB are written as a whole.")
     contest.table("Restart, seconds; beside reading all images (ferry checkpoints verify)",
                   ["each has", "median", "reading", "/ reading"],
                   [[f"{memory} MiB", plain(median(result["restart"])), plain(median(result["reading"])),
