@@ -68,15 +68,16 @@ int connect_by_pipe(const std::string& where, int patience, int ring) {
   return sid;
 }
 
-int accept_by_pipe(int listener) {
-  const int sid = pd_accept_timed(listener, nullptr, nullptr, -1);
+int accept_by_pipe(int listener, int patience) {
+  const int sid = pd_accept_timed(listener, nullptr, nullptr, patience == 0 ? -1 : patience);
+  if (sid < 0 && errno == EAGAIN) errno = ETIMEDOUT;
   if (sid < 0) give_up("pd_accept");
   return sid;
 }
 
-int accept_only_by_pipe(int listener) {
+int accept_only_by_pipe(int listener, int patience) {
   for (;;) {
-    const int sid = accept_by_pipe(listener);
+    const int sid = accept_by_pipe(listener, patience);
     if (is_over_pipe(sid)) return sid;
     pd_close(sid);
   }

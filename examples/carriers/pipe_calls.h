@@ -10,8 +10,9 @@ void begin_pipe();
 int listen_by_pipe(const std::string& where, int backlog, int ring);
 // Tries for `patience` milliseconds while nobody listens there by the pipe; 0: once.
 int connect_by_pipe(const std::string& where, int patience, int ring);
-int accept_by_pipe(int listener);
+// Waits for `patience` milliseconds at most; 0: without limit.
+int accept_by_pipe(int listener, int patience);
 // Lets go of connections that have come by TCP: one who has patience comes again.
-int accept_only_by_pipe(int listener);
+int accept_only_by_pipe(int listener, int patience);
 
 }  // namespace carriers

@@ -146,8 +146,9 @@ class Pipe : public Carrier {
     listener_ = listen_by_pipe(where, backlog, ring_);
   }
   std::unique_ptr<Channel> accept(std::size_t message) override {
-    return make(patience_ != 0 ? accept_only_by_pipe(listener_) : accept_by_pipe(listener_),
-                message);
+    return make(
+        patience_ != 0 ? accept_only_by_pipe(listener_, patience_) : accept_by_pipe(listener_, 0),
+        message);
   }
   std::unique_ptr<Channel> connect(const std::string& where, std::size_t message) override {
     return make(connect_by_pipe(where, patience_, ring_), message);

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,7 +50,13 @@ int connect_by_socket(const std::string& where, int patience) {
   return socket;
 }
 
-int accept_by_socket(int listener) {
+int accept_by_socket(int listener, int patience) {
+  pollfd connecting{listener, POLLIN, 0};
+  int ready = -1;
+  do ready = ::poll(&connecting, 1, patience == 0 ? -1 : patience);
+  while (ready < 0 && errno == EINTR);
+  if (ready == 0) errno = ETIMEDOUT;
+  if (ready <= 0) give_up("accept");
   const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (socket < 0) give_up("accept");
   return socket;

@@ -96,7 +96,7 @@ class Sockets : public Carrier {
     listener_ = listen_by_socket(where, backlog);
   }
   std::unique_ptr<Channel> accept(std::size_t message) override {
-    return make(accept_by_socket(listener_), message);
+    return make(accept_by_socket(listener_, patience_), message);
   }
   std::unique_ptr<Channel> connect(const std::string& where, std::size_t message) override {
     return make(connect_by_socket(where, patience_), message);

@@ -38,8 +38,9 @@ void Answers::check() const {
   }
   // Few flows may go anywhere.
   const std::size_t share = count_ / of_worker_.size();
-  for (std::size_t worker = 0; share >= 100 && worker < of_worker_.size(); ++worker) {
-    if (of_worker_[worker] >= share / 2) continue;
+  const bool are_many = workers_of_flows_.size() >= 100 * of_worker_.size();
+  for (std::size_t worker = 0; are_many && worker < of_worker_.size(); ++worker) {
+    if (of_worker_[worker] >= share / 4) continue;
     carriers::give_up_plainly(("the balancer has given worker " + std::to_string(worker) + " " +
                                std::to_string(of_worker_[worker]) + " requests, and others " +
                                std::to_string(share))

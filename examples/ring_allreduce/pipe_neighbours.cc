@@ -23,7 +23,7 @@ class PipeNeighbours : public Neighbours {
     const int ring = static_cast<int>(std::max<std::size_t>(4 << 20, 4 * place.message));
     const int listener = carriers::listen_by_pipe(place.own, 1, ring);
     next_ = carriers::connect_by_pipe(place.next, kPatience, ring);
-    previous_ = carriers::accept_only_by_pipe(listener);
+    previous_ = carriers::accept_only_by_pipe(listener, kPatience);
     pd_close(listener);
     for (void*& room : rooms_) {
       room = pd_malloc_for(next_, place.message);

@@ -28,7 +28,7 @@ class UringNeighbours : public Neighbours {
     }
     const int listener = carriers::listen_by_socket(place.own, 1);
     next_ = carriers::connect_by_socket(place.next, kPatience);
-    previous_ = carriers::accept_by_socket(listener);
+    previous_ = carriers::accept_by_socket(listener, kPatience);
     ::close(listener);
     carriers::set_no_delay(next_, true);
   }
