@@ -376,12 +376,16 @@ start_pair_of_kernel() {
 # move_both FROM PROGRAM TO FROM PROGRAM TO: two peers, each by itself, at the same time. On a slow machine one may
 # stand still for longer than the other one's move waits for it; that move is tried again.
 move_both() {
-  local moving
-  move_beside "${@:1:3}" &
+  local moving first second
+  # When one is tried again, both may be on one host.
+  first=$(pid_on "$1" "$2") second=$(pid_on "$4" "$5")
+  move_beside "$1" "$first" "$3" &
   moving=$!
-  move_beside "${@:4}"
+  move_beside "$4" "$second" "$6"
   wait "$moving" || fail "$2 does not move from $1 to $3 while its peer does"
 }
+# pid_on HOST PROGRAM: which may be a pid already.
+pid_on() { if [[ $2 == *[!0-9]* ]]; then vm "$1" "pgrep -x $2"; else echo "$2"; fi; }
 move_beside() {
   until vm "$1" "ferry move $2 --to $3" 2>"$work/refused.$1.$2"; do
     grep -q 'a peer of process [0-9]* does not stop within' "$work/refused.$1.$2" ||
