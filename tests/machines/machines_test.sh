@@ -452,13 +452,21 @@ quick_restore() {
   ferryd_options h1 ''
 }
 
-# begin_move [PROGRAM]: h1 to h3; returns when h3 restores.
+# begin_move [PROGRAM]: h1 to h3; returns when h3 restores. On a slow machine CRIU may not stop the program within the
+# 10 s that it takes at most; then the move is tried again.
 begin_move() {
+  until begin_once "$@"; do
+    grep -q 'Timeout reached' "$work/events" || fail "the move has failed: $(<"$work/events")"
+  done
+}
+begin_once() {
   : >"$work/events"
   vm h1 "ferry move ${1:-ibv_rc_pingpong} --to h3 --events" >"$work/events" 2>&1 &
   moving=$!
-  await 'h3 restores' grep -q restore "$work/events"
+  await 'h3 restores, or the move has failed' restores_or_ended
+  grep -q restore "$work/events"
 }
+restores_or_ended() { grep -q restore "$work/events" || ! kill -0 "$moving" 2>/dev/null; }
 
 # nothing_on HOST: no program and no image of one.
 # shellcheck disable=SC2016 # expanded there
