@@ -101,7 +101,7 @@ group_perftest() {
     perftest "$(row 65536)" ib_${kind}_bw -n 50
     perftest "$(row 2)" ib_${kind}_lat -n 20
   done
-  perftest "$(row 65536)" ib_send_bw -n 20 -b -q 128 -r 4 -t 4
+  perftest "$(row 65536)" ib_send_bw -n 20 -b -q 16 -r 4 -t 4
   each_way perftest "$(row 65536)" ib_send_bw -n 20 -e
   perftest "$(row 4096)" ib_send_bw -n 20 -s 4096 --use-srq -q 4
   perftest "$(row 2)" ib_send_lat -n 20 -I 64

@@ -2,7 +2,7 @@
 # Ferry as its users have it: from Debian packages, with systemd, on machines of their own (scripts/vmlab). Three of
 # them are made hosts that belong together as README says, and programs move between them. Needs root.
 #
-#   machines_test.sh [GROUP...]     groups: plain users clocks device verbs firewall reboot upgrade runc podman
+#   machines_test.sh [GROUP...]     groups: plain users clocks device objects verbs firewall reboot upgrade runc podman
 #                                   containers removal (default: all); each begins with the packages installed and the
 #                                   hosts joined
 #
@@ -123,7 +123,7 @@ group_clocks() {
 # docs/any_rnic.md: programs with a device of the kernel move as well, and what does not is refused by name.
 # shellcheck disable=SC2016 # the machines' shells expand
 group_device() {
-  local server host pingpong
+  local server
   load_rxe
   on_all 'rdma link add rxe0 type rxe netdev eth0'
   start_pair_of_kernel '-e -c -m 4096 -n 2000000000'
@@ -141,6 +141,20 @@ group_device() {
   end_pair
   ok 'programs with a device of the kernel move, one end, the other, and both to one host'
 
+  start_pair_of_kernel '-n 2000000000' # its server is without Ferry
+  fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
+  packets_go_on h1
+  end_pair
+  unload_rxe
+  ok 'a peer without Ferry is named, and nothing is stopped'
+}
+
+# Its other objects and services, and what comes through moves that fail: each message once.
+# shellcheck disable=SC2016 # the machines' shells expand
+group_objects() {
+  local host pingpong
+  load_rxe
+  on_all 'rdma link add rxe0 type rxe netdev eth0'
   # Threads that have ended have made the QPs.
   for host in "${machines[@]}"; do "$vmlab" copy "$FERRY_BIN/create_in_thread.so" "$host:/root"; done
   pingpong='env LD_PRELOAD=/root/create_in_thread.so:/usr/lib/ferry/libferry.so ibv_srq_pingpong -g 1 -e -n 2000000000'
@@ -164,13 +178,7 @@ group_device() {
 
   counted_messages
   ok 'each SEND, WRITE and READ is done once: either end moves, both do, packets are lost, ferryds are killed'
-
-  start_pair_of_kernel '-n 2000000000' # its server is without Ferry
-  fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
-  packets_go_on h1
-  end_pair
   unload_rxe
-  ok 'a peer without Ferry is named, and nothing is stopped'
 }
 
 # More of what programs do with such a device.
@@ -654,7 +662,9 @@ group_removal() {
 
 use_machines machines 3
 install_packages
-if (($# == 0)); then set -- plain users clocks device verbs firewall reboot upgrade runc podman containers removal; fi
+if (($# == 0)); then
+  set -- plain users clocks device objects verbs firewall reboot upgrade runc podman containers removal
+fi
 for group in "$@"; do
   echo "group $group"
   [[ $group == plain ]] || delay # `plain` is under full load
