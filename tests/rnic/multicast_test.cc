@@ -22,7 +22,7 @@ QueuePair* member(std::size_t number) {
 
 const port::Address kLocal = port::Address::from_ipv4(0x0A000001);
 
-struct Multicast : testing::Test {
+struct Multicast : ::testing::Test {
   Multicast() : network(1) {
     groups.set_join([this](const port::Address& address, const port::Address&, int* error) {
       std::unique_ptr<port::Port> result;
