@@ -17,6 +17,7 @@
 #include "base/build_id.h"
 #include "base/own_thread.h"
 #include "device/gids.h"
+#include "device/parcel.h"
 
 namespace ferry::agent {
 namespace {
@@ -84,6 +85,7 @@ struct Agent::Halt {
     std::vector<device::Letter::End> names;  // names_of() the context
     device::Parcel parcel;                   // while the context is parked
     bool quiesced = false, parked = false;
+    bool has_returned = false;  // it is unparked; another one of the process may not be yet
   };
 
   // Stops the contexts and the companion. Gives 0 or errno.
@@ -160,6 +162,19 @@ struct Agent::Halt {
     const int error = context.unpark(parcel);
     if (error) close_descriptors(&parcel.descriptors);
     return error;
+  }
+
+  // After a stop that ferryd has taken. Gives 0 or errno; EAGAIN: the context goes on with a device of the kernel that
+  // it has left on this host, and that cannot be entered yet, because it has been made anew just now.
+  static int take_back(Item& item, device::Parcel& parcel, bool is_rollback) {
+    if (item.has_returned) {
+      close_descriptors(&parcel.descriptors);
+      return 0;
+    }
+    const bool has_kernels_device = !device::device_behind(parcel).empty();
+    const int error = unpark(*item.context, parcel);
+    item.has_returned = error == 0;
+    return error != 0 && is_rollback && has_kernels_device ? EAGAIN : error;
   }
 
   Registry& registry;
@@ -522,7 +537,11 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   reply.move_id = move_id;
   std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
-    const int error = Halt::unpark(*halt.items[i].context, resume.contexts[i].parcel);
+    const int error = halt.take_back(halt.items[i], resume.contexts[i].parcel, resume.rollback);
+    if (error == EAGAIN) {
+      for (auto& rest : resume.contexts) close_descriptors(&rest.parcel.descriptors);
+      return false;
+    }
     if (error && !reply.error) reply.error = error;
   }
   told_ = {};

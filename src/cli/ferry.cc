@@ -19,6 +19,7 @@
 #include "cli/checkpoint.h"
 #include "cli/checkpoints.h"
 #include "cli/client.h"
+#include "cli/detach.h"
 #include "cli/doctor/doctor.h"
 #include "cli/history.h"
 #include "cli/top.h"
@@ -57,6 +58,17 @@ std::string complaint_of_milliseconds(const std::string& text) {
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const bool is_good = error == std::errc() && rest == end && std::isfinite(number) && number > 0;
   return is_good ? std::string() : "'" + text + "' is no number of milliseconds above 0";
+}
+
+constexpr std::uint32_t kMostSeconds = 31 * 24 * 3600;
+constexpr std::uint32_t kMostAway =
+    45;  // seconds: peers wait for a program that stands still for 60
+
+// "90s", "10m", "2h".
+CLI::AsNumberWithUnit as_seconds() {
+  return CLI::AsNumberWithUnit(
+      std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
+      CLI::AsNumberWithUnit::UNIT_REQUIRED);
 }
 
 struct MoveOptions {
@@ -332,10 +344,8 @@ void add_checkpoint(CLI::App& app, Commands& commands) {
   checkpoint
       ->add_option("--every", options->every,
                    "another one each time that this time has passed (s, m or h), until it is ended")
-      ->transform(CLI::AsNumberWithUnit(
-          std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
-          CLI::AsNumberWithUnit::UNIT_REQUIRED))
-      ->check(CLI::Range(1u, 31u * 24 * 3600))
+      ->transform(as_seconds())
+      ->check(CLI::Range(1u, kMostSeconds))
       ->excludes(stop)
       ->type_name("TIME");
   checkpoint
@@ -450,6 +460,35 @@ void add_doctor(CLI::App& app, Commands& commands) {
                [options] { return cli::doctor::run(options->hosts, options->tls, options->json); });
 }
 
+void add_detach(CLI::App& app, Commands& commands) {
+  struct Options {
+    std::string device;
+    std::vector<std::string> command;
+    std::uint32_t limit = 30;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* detach = app.add_subcommand(
+      "detach", "has programs leave an RDMA device of the kernel while a command runs");
+  detach->add_option("DEVICE", options->device, "as rxe0; see: rdma link")->required();
+  detach
+      ->add_option("--limit", options->limit,
+                   "the programs come back after this time (s, m or h), whatever the command does")
+      ->transform(as_seconds())
+      ->check(CLI::Range(1u, kMostAway))
+      ->default_str("30s")
+      ->type_name("TIME");
+  detach->add_flag("--json", options->json, "print the report as JSON");
+  detach
+      ->add_option("COMMAND", options->command,
+                   "what takes the device away, or makes it anew, with its arguments, behind --")
+      ->required();
+  commands.add(detach, [options] {
+    return cli::detach(options->device, std::chrono::seconds(options->limit), options->command,
+                       options->json);
+  });
+}
+
 void add_cdi(CLI::App& app, Commands& commands) {
   struct Options {
     std::string libraries = cli::kCdiLibraries, output = cli::kCdiFile, bundle, device;
@@ -493,8 +532,9 @@ int command(int argc, char** argv) {
   app.add_subcommand("lab",
                      "hosts and containers on this machine, to try Ferry (ferry lab --help)");
   Commands commands;
-  for (const auto add : {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host,
-                         add_checkpoint, add_checkpoints, add_restart, add_doctor, add_cdi}) {
+  for (const auto add :
+       {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host, add_checkpoint,
+        add_checkpoints, add_restart, add_doctor, add_detach, add_cdi}) {
     add(app, commands);
   }
   if (argc < 2) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "device/fake.h"
+#include "device/parcel.h"
 #include "rnic/slot.h"
 
 namespace ferry::agent {
@@ -509,6 +510,22 @@ TEST_F(Conversation, ARollbackSaysSoToTheDevice) {
   Resume resume{true, {{"eth9", {}}}};
   ASSERT_EQ(send_message(peer, MessageType::kResume, encode(resume)), 0);
   receive(MessageType::kResumed);
+  EXPECT_EQ(log->last("resume"), "rollback");
+}
+
+// The device was made anew just now.
+TEST_F(Conversation, ADeviceThatCannotBeEnteredYetIsTriedAgainAfterARollback) {
+  connect();
+  stop_and_wake();
+  log->fail_next("unpark", ENODEV);
+  const Resume resume{true, {{"eth9", device::to_parcel("rxe0")}}};
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(resume)), 0);
+  EXPECT_TRUE(at_end());
+  accept();
+  receive(MessageType::kAwake);
+  EXPECT_EQ(log->count("resume"), 0u);
+  ASSERT_EQ(send_message(peer, MessageType::kResume, encode(resume)), 0);
+  EXPECT_EQ(receive_as<Resumed>(MessageType::kResumed).error, 0);
   EXPECT_EQ(log->last("resume"), "rollback");
 }
 

@@ -89,6 +89,7 @@ says_no "$no_ferryd" top --count 1
 says_no "$no_ferryd" resolve 12 --abort
 says_no "$no_ferryd" checkpoint program --to "$work"
 says_no "$no_ferryd" restart "$work"
+says_no "$no_ferryd" detach rxe0 -- true
 fails '^ferryd: needs root, because it freezes and restores processes; use sudo$' powerless $nobody "$FERRY_BIN/ferryd"
 ok 'what needs a ferryd says so'
 

@@ -42,6 +42,9 @@ fails 'is no move id' resolve nonsense --commit
 fails 'resolve needs --commit or --abort; see: ferry resolve --help' resolve 12
 fails 'excludes' resolve 12 --commit --abort
 fails 'MOVE is required; see: ferry resolve --help' resolve
+fails 'DEVICE is required; see: ferry detach --help' detach
+fails 'COMMAND is required; see: ferry detach --help' detach rxe0
+fails 'see: ferry detach --help' detach rxe0 --limit 0s -- true
 fails 'PROGRAM is required; see: ferry move --help' move
 fails '\-\-to is required; see: ferry move --help' move program
 fails "'-3' is no number of milliseconds above 0; see: ferry move --help" move program --to host --max-blackout -3

@@ -83,16 +83,19 @@ void FerrydHere::start() {
   attestor.emplace(host, *carrier, *peers, trusted, library_of);
   moved_names = std::make_unique<MovedNames>(host, *control, *carrier, *residents, *qp_names,
                                              *peers, [this] { return has_kernel_devices; });
-  departures = std::make_unique<Departures>(SourceSide{
-      host, *units, *control, stand_ins, decisions, *directory, *departed, *residents, *whereabouts,
-      *room, *criu, dump_turns, *accounts, *carrier, *attestor, *qp_names});
+  const SourceSide side{host,      *units,     *control,     stand_ins, decisions, *directory,
+                        *departed, *residents, *whereabouts, *room,     *criu,     dump_turns,
+                        *accounts, *carrier,   *attestor,    *qp_names};
+  departures = std::make_unique<Departures>(side);
+  detachments = std::make_unique<Detachments>(side, *departures);
   arrivals = std::make_unique<Arrivals>(host, *units, decisions, *directory, *whereabouts, *peers,
                                         *carrier, *room, &images, *criu, *accounts);
   custody = std::make_unique<Custody>(host, *control, stand_ins, decisions, *residents,
                                       *whereabouts, *departures, *arrivals, *accounts);
-  daemon = std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
-                                    *directory, *whereabouts, *departures, *arrivals, *custody,
-                                    *carrier, *attestor, *moved_names, *accounts, history);
+  daemon =
+      std::make_unique<Daemon>(host, *units, *control, stand_ins, decisions, *room, *criu,
+                               *directory, *whereabouts, *departures, *arrivals, *custody, *carrier,
+                               *attestor, *moved_names, *accounts, history, *detachments);
   checkup = std::make_unique<Checkup>(host, *criu, *directory,
                                       Checkup::Setup{folder.path("images"), {}, images.port()});
   service =
@@ -113,6 +116,7 @@ void FerrydHere::stop() {
   daemon.reset();
   custody.reset();
   arrivals.reset();
+  detachments.reset();
   departures.reset();
   moved_names.reset();
   attestor.reset();

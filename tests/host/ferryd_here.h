@@ -13,6 +13,7 @@
 
 #include "base/unique_fd.h"
 #include "host/attestation/attestor.h"
+#include "host/detach/detachments.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
@@ -108,6 +109,7 @@ struct FerrydHere {
   std::optional<MoveCounters> move_counters;
   std::optional<Accounts> accounts;
   std::unique_ptr<Departures> departures;
+  std::unique_ptr<Detachments> detachments;
   std::unique_ptr<Arrivals> arrivals;
   std::unique_ptr<Custody> custody;
   std::unique_ptr<Daemon> daemon;

@@ -42,6 +42,8 @@ class PlayedProcess {
     // It has a QP of this name over rxe0, with that peer; QPN 0: it has none.
     device::Letter::End own = {}, peer = {};
     int suspended_after = 0;  // questions; then its peers are
+    bool leaves_none0 =
+        false;  // gives a context away, too, over a device of this name, which no kernel has
   };
   // What the test and the process share: the process finds it at descriptor kPartFd.
   struct Part {

@@ -90,6 +90,9 @@ class Play {
         }
         slot.descriptor = udp->release();
         stopped.contexts.push_back({"lo", rnic::to_parcel({slot})});
+        if (behaviour_.leaves_none0) {
+          stopped.contexts.push_back({"lo", device::to_parcel("none0")});
+        }
         agent::send_message(socket, agent::MessageType::kStopped, agent::encode(stopped),
                             {&slot.descriptor, 1});
         int broken = agent::receive_message(socket, &message);

@@ -82,6 +82,17 @@ TEST_F(StoppedTreeTest, AFrozenProcessComesBackWhenTheDumpFails) {
   await_processes(1);
 }
 
+// Its contexts could not be made on a device that is away, and it would not try again.
+TEST_F(StoppedTreeTest, AProcessWhoseDeviceIsNotThereWaitsForIt) {
+  PlayedProcess process(path, {.slot = 71, .leaves_none0 = true});
+  await_processes(1);
+  tree->stop(server->processes(), residents, kDeadline);
+  tree->roll_back();
+  EXPECT_TRUE(eventually([&] { return process.seen().stays > 2; }));
+  EXPECT_EQ(process.seen().resumed, 0);
+  EXPECT_FALSE(tree->all_back());
+}
+
 TEST_F(StoppedTreeTest, AProcessThatWasNotFrozenIsToldToGoOn) {
   PlayedProcess process(path, {.slot = 62});
   await_processes(1);

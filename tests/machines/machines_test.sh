@@ -141,12 +141,46 @@ group_device() {
   end_pair
   ok 'programs with a device of the kernel move, one end, the other, and both to one host'
 
+  start_pair_of_kernel '-e -c -m 4096 -n 2000000000'
+  device_made_anew
+  end_pair
+  ok 'programs leave a device that is made anew, and go on with it'
+
   start_pair_of_kernel '-n 2000000000' # its server is without Ferry
   fails 'no host that ferryd knows has the program of QP .* the peer of QP' h1 'ferry move ibv_rc_pingpong --to h3'
   packets_go_on h1
   end_pair
   unload_rxe
   ok 'a peer without Ferry is named, and nothing is stopped'
+}
+
+# docs/any_rnic.md: the device of either end is made anew. Programs come back also when the command fails, when `ferry
+# detach` is killed, and when ferryd is.
+device_made_anew() {
+  local host status anew='rdma link delete rxe0; rdma link add rxe0 type rxe netdev eth0'
+  fails 'there is no RDMA device rxe7' h1 'ferry detach rxe7 -- true'
+  fails 'only root may' h1 'runuser -u ada -- ferry detach rxe0 -- true'
+  for host in h1 h2; do
+    vm "$host" "ferry detach rxe0 -- sh -c '$anew'" || fail "the program on $host does not leave its device"
+    await "packets after the device of $host was made anew" packets_go_on h1
+  done
+  vm h1 "ferry detach rxe0 --json -- sh -c '$anew'" >"$work/detached"
+  jq -e '.device == "rxe0" and (.programs | length == 1) and .programs[0].stood_still_ms > 0' "$work/detached" ||
+    fail "the report: $(<"$work/detached")"
+  status=0
+  vm h1 'ferry detach rxe0 -- sh -c "exit 3"' || status=$?
+  [[ $status == 3 ]] || fail "the command ends with status 3, and ferry detach with $status"
+  await 'the program goes on behind a command that fails' packets_go_on h1
+  if vm h1 'timeout -s KILL 5 ferry detach rxe0 -- sleep 600'; then fail 'ferry detach was not killed'; fi
+  await 'the program comes back unasked' packets_go_on h1
+  fails 'the programs come back unasked: sleep took longer than --limit' h1 'ferry detach rxe0 --limit 2s -- sleep 10'
+  await 'the program comes back at the limit' packets_go_on h1
+  if vm h1 'ferry detach rxe0 -- sh -c "rdma link delete rxe0; systemctl kill -s KILL ferryd; sleep 1"'; then
+    fail 'a killed ferryd has brought programs back'
+  fi
+  serves h1
+  vm h1 'rdma link add rxe0 type rxe netdev eth0'
+  await 'the next ferryd brings the program back' packets_go_on h1
 }
 
 # Its other objects and services, and what comes through moves that fail: each message once.

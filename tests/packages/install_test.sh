@@ -81,6 +81,7 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-history.1
 /usr/share/man/man1/ferry-host-add.1
 /usr/share/man/man1/ferry-host-join.1
+/usr/share/man/man1/ferry-detach.1
 /usr/share/man/man1/ferry-doctor.1
 /usr/share/man/man1/ferry-host.1
 /usr/share/man/man1/ferry-lab.1
@@ -259,7 +260,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor cdi' ''
+completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor detach cdi' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''

@@ -14,6 +14,7 @@
 #include "ferry.pb.h"
 #include "host/attestation/attestor.h"
 #include "host/control/caused_lines.h"
+#include "host/detach/detachments.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/ps.h"
 #include "host/image/checkpoint_note.h"
@@ -80,7 +81,8 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
                DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu,
                Directory& directory, Whereabouts& whereabouts, Departures& departures,
                Arrivals& arrivals, Custody& custody, Carrier& carrier, Attestor& attestor,
-               MovedNames& moved_names, Accounts& accounts, const History& history)
+               MovedNames& moved_names, Accounts& accounts, const History& history,
+               Detachments& detachments)
     : host_(host),
       units_(units),
       control_(control),
@@ -97,7 +99,8 @@ Daemon::Daemon(ThisHost& host, const Units& units, ControlServer& control, Stand
       attestor_(attestor),
       moved_names_(moved_names),
       accounts_(accounts),
-      history_(history) {}
+      history_(history),
+      detachments_(detachments) {}
 
 Daemon::~Daemon() {
   host_.stopping = true;
@@ -290,11 +293,13 @@ void Daemon::taken(const v1::TakeRequest& request, const std::string& from) {
 std::shared_ptr<UnderWay> Daemon::under_way(std::uint64_t move_id) {
   if (auto arriving = arrival(move_id)) return arriving;
   if (auto move = departures_.find(move_id)) return move;
+  if (auto detached = detachments_.find(move_id)) return detached;
   return former(move_id);
 }
 
 agent::Done Daemon::pause_tree(pid_t root) {
   try {
+    detachments_.need_attached(root);
     if (const auto move = departures_.move_of_root(root)) {
       return {0, "", move->pause_tree()};
     }
@@ -455,6 +460,7 @@ void Daemon::registered(pid_t pid) {
   custody_.registered(pid);
   arrivals_.registered(pid);
   departures_.registered(pid);
+  detachments_.registered(pid);
 }
 
 void Daemon::datagram_qps(pid_t pid, const std::vector<device::DatagramQps>& contexts) {

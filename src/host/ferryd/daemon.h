@@ -24,6 +24,8 @@ namespace ferry::host {
 
 class Attestor;
 class Carrier;
+class Detachment;
+class Detachments;
 class HostPart;
 class LocalPart;
 class LocalRestart;
@@ -35,7 +37,7 @@ class Daemon : public ControlHandler {
          DecisionLog& decisions, const ImageRoom& room, CriuRunner& criu, Directory& directory,
          Whereabouts& whereabouts, Departures& departures, Arrivals& arrivals, Custody& custody,
          Carrier& carrier, Attestor& attestor, MovedNames& moved_names, Accounts& accounts,
-         const History& history);
+         const History& history, Detachments& detachments);
   ~Daemon() override;
 
   // Takes up what former ferryds of this host have left, by the journal. Until then requests wait (await_recovery())
@@ -61,6 +63,8 @@ class Daemon : public ControlHandler {
   // Moves of programs that `ferry ps` shows, or would have shown, to the user in full.
   v1::HistoryReply history(uid_t user, const v1::HistoryRequest& request);
   void resolve(uid_t user, std::uint64_t move_id, bool commit);
+  // The programs that use a device of the kernel, which are to leave it for a while.
+  std::shared_ptr<Detachment> detach(uid_t user, const std::string& device);
 
   // --- other ferryds; `from`: the name in the asking ferryd's certificate, empty with --insecure.
   // Only the source of a move may steer it. Throw Failure.
@@ -151,6 +155,7 @@ class Daemon : public ControlHandler {
   MovedNames& moved_names_;
   Accounts& accounts_;
   const History& history_;
+  Detachments& detachments_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool recovered_ = false;

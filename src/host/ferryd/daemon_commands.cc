@@ -6,6 +6,7 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "ferry.pb.h"
+#include "host/detach/detachments.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/ps.h"
 #include "host/peers/this_host.h"
@@ -57,6 +58,7 @@ std::vector<MoveGroup::Program> Daemon::find_units(uid_t user,
           fmt::format("{} (programs that move together are all on one host)", failure.what()));
     }
     found.unit->need_mover(user);
+    detachments_.need_attached(found.unit->root());
     found.unit->want(options.extras);
     need_possible(*found.unit, programs.size(), options);
     const pid_t root = found.unit->root();
@@ -247,6 +249,12 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   for (const auto id : record->moves) {
     if (const auto other = former(id)) other->resolve_abort();
   }
+}
+
+std::shared_ptr<Detachment> Daemon::detach(uid_t user, const std::string& device) {
+  await_recovery();
+  if (host_.stopping) throw Failure("this ferryd is ending");
+  return detachments_.begin(user, device);
 }
 
 }  // namespace ferry::host

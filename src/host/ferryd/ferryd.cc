@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/net.h"
 #include "host/attestation/attestor.h"
+#include "host/detach/detachments.h"
 #include "host/directory/directory.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
@@ -350,15 +351,18 @@ void log_start(const ThisHost& host) {
   DumpTurns dump_turns;
   MoveCounters move_counters;
   Accounts accounts(history, move_counters);
-  Departures departures({host, units, control, stand_ins, decisions, *directory, departed,
-                         residents, whereabouts, room, criu, dump_turns, accounts, carrier,
-                         attestor, qp_names});
+  const SourceSide side{host,     units,     control,     stand_ins, decisions, *directory,
+                        departed, residents, whereabouts, room,      criu,      dump_turns,
+                        accounts, carrier,   attestor,    qp_names};
+  Departures departures(side);
+  Detachments detachments(side, departures);
   Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room,
                     images.get(), criu, accounts);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
                   accounts);
   Daemon daemon(host, units, control, stand_ins, decisions, room, criu, *directory, whereabouts,
-                departures, arrivals, custody, carrier, attestor, moved_names, accounts, history);
+                departures, arrivals, custody, carrier, attestor, moved_names, accounts, history,
+                detachments);
   Checkup checkup(host, criu, *directory,
                   {options.images,
                    {options.podman, options.runc, "nft"},

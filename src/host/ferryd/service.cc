@@ -10,6 +10,7 @@
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
+#include "host/ferryd/detach_stream.h"
 #include "host/ferryd/steps.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
@@ -127,6 +128,8 @@ class LocalService final : public v1::Local::Service {
   grpc::Status Ps(grpc::ServerContext*, const v1::PsRequest*, v1::PsReply*) override;
   grpc::Status History(grpc::ServerContext*, const v1::HistoryRequest*, v1::HistoryReply*) override;
   grpc::Status Resolve(grpc::ServerContext*, const v1::ResolveRequest*, v1::ResolveReply*) override;
+  grpc::Status Detach(grpc::ServerContext*,
+                      grpc::ServerReaderWriter<v1::DetachReply, v1::DetachStep>*) override;
 
  private:
   uid_t user_of(const grpc::ServerContext& context) const;
@@ -442,6 +445,15 @@ grpc::Status LocalService::Resolve(grpc::ServerContext* context, const v1::Resol
                                    v1::ResolveReply*) {
   return guarded([&] {
     daemon_.resolve(user_of(*context), request->move_id(), request->commit());
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status LocalService::Detach(
+    grpc::ServerContext* context,
+    grpc::ServerReaderWriter<v1::DetachReply, v1::DetachStep>* stream) {
+  return guarded([&] {
+    serve_detach(daemon_, user_of(*context), *context, *stream);
     return grpc::Status::OK;
   });
 }

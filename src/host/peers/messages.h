@@ -16,6 +16,8 @@ class ClaimRequest;
 class ContextSlots;
 class CutReply;
 class CutStep;
+class DetachReply;
+class DetachStep;
 class Endpoint;
 class FindReply;
 class FindRequest;

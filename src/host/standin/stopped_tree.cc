@@ -12,6 +12,8 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/net.h"
+#include "device/own_names.h"
+#include "host/proc/kernel_devices.h"
 #include "host/proc/network_namespace.h"
 #include "host/proc/process_tree.h"
 #include "host/standin/slots.h"
@@ -358,13 +360,22 @@ std::optional<ResumeSlots> StoppedTree::wake(pid_t inner_pid) {
   if (phase_ != Phase::kRolledBack) return std::nullopt;
   for (auto& process : processes_) {
     if (process.inner_pid != inner_pid || process.back) continue;
-    if (!take_back(process)) return std::nullopt;
+    if (lacks_a_device(process) || !take_back(process)) return std::nullopt;
     // The process gets duplicates: if it fails to take them it may ask again.
     auto duplicates = duplicates_of(process.contexts);
     if (!duplicates) return std::nullopt;
     return ResumeSlots{true, std::move(*duplicates)};
   }
   return std::nullopt;
+}
+
+// A device of the kernel that the process has left may be gone. Nothing could be made on it: the process asks again.
+bool StoppedTree::lacks_a_device(const Process& process) {
+  return std::any_of(
+      process.contexts.begin(), process.contexts.end(), [](const ContextSlots& context) {
+        return !context.device_behind.empty() && !device::is_own_name(context.device_behind) &&
+               !node_of(context.device_behind);
+      });
 }
 
 // Gives the process its slots back. After a restart of ferryd somebody else may have one of them: then the process gets

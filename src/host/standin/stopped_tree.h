@@ -52,7 +52,8 @@ class StoppedTree {
   void mark_frozen();
   // Decides for a rollback. Frozen processes ask when they are thawed; the others are told to ask.
   void roll_back();
-  // Gives the answer to AWAKE: nothing while the move is undecided, or when the tree has moved.
+  // Gives the answer to AWAKE: nothing while the move is undecided, when the tree has moved, or as long as a device of
+  // the kernel that the process has left is not there.
   std::optional<ResumeSlots> wake(pid_t inner_pid);
   // Notes that a process came back after a rollback.
   void resumed(pid_t inner_pid);
@@ -114,6 +115,7 @@ class StoppedTree {
   void let_ports_go();
   std::string reopen_all();
   void give_up(Process& process);
+  static bool lacks_a_device(const Process& process);
   bool take_back(Process& process);
   void leave_network(Process& process);
   static void tell_to_go(Process& process);

@@ -132,7 +132,7 @@ void Move::run(const Progress& progress) {
       case Action::kDump: in_group([this] { dump(); }); break;
       case Action::kReturn:
         roll_back();
-        if (not_back_.empty()) {
+        if (not_back_.empty() && !is_late_) {
           group_->happened(index_, Event::kReturned);
         } else {
           await_return();

@@ -231,6 +231,7 @@ class Move : public UnderWay {
   BeforeStop before_stop_;
   TimelineMessage timeline_there_, told_timeline_;
   std::string not_back_;  // why it does not go on here, after the abort
+  bool is_late_ = false;  // after the abort: not all of its processes go on yet
 
   std::atomic<pid_t> criu_{0};  // set when CRIU starts
   Standstill standstill_;       // begins before CRIU starts

@@ -71,6 +71,7 @@ void Move::roll_back() {
   if (not_back_.empty() && !has_ended &&
       !changed_.wait_for(lock, seconds(10), [this] { return tree_.all_back(); })) {
     log::error("'{}' has not come back after its move failed", unit_.name());
+    is_late_ = true;
   }
   resumed_ = Clock::now();
   outcome_ = {nullptr, tree_.timing().began, resumed_};
@@ -80,8 +81,8 @@ void Move::roll_back() {
   std::filesystem::remove_all(images_, ignored);
 }
 
-// Its runtime could not restore it. Somebody else may have it do so, as long as its checkpoint is of
-// use.
+// Its runtime could not restore it. Somebody else may have it do so, as long as its checkpoint is of use. Or its
+// processes have not come back yet: they are halted, or wait for their device.
 void Move::await_return() {
   if (watcher_.joinable()) watcher_.join();
   watcher_ = std::thread([this, until = Clock::now() + host_.limits.checkpoint] {
