@@ -73,7 +73,7 @@ int pd_accept(int sid, pd_sock_addr* addr, socklen_t* addrlen);
 
 /* Over the pipe the socket is connected at once, and pd_send() may follow; what is sent waits until the
  * other side has accepted. Over TCP it is EINPROGRESS, and then PD_EPOLLOUT with SO_ERROR.
- *   ECONNREFUSED  nobody listens there, or its backlog is full
+ *   ECONNREFUSED  nobody listens there, its backlog is full, or a rule of `ferry pipe` denies it
  *   EISCONN     it is connected; EALREADY: it is about to be; EOPNOTSUPP: it listens
  *   ENOBUFS     there is no memory for buffers, or a limit of the container or user is reached
  *   EAFNOSUPPORT  the address is of another domain; EINVAL: it is too short
@@ -88,7 +88,7 @@ int pd_connect(int sid, const pd_sock_addr* addr, socklen_t addrlen);
  *   EFAULT      the memory is not a buffer of this socket
  *   ENOTCONN    it is not connected
  *   EPIPE       the peer has closed, or pd_shutdown() has ended sending
- *   ECONNRESET  the peer was killed */
+ *   ECONNRESET  the peer was killed, or a rule of `ferry pipe` has ended the connection */
 ssize_t pd_send(int sid, const void* sendbuf, size_t buflen);
 
 /* Which of the buffers ptrs[0] to ptrs[ptrlen - 1] may be written again? They come first in ptrs
@@ -102,7 +102,7 @@ int pd_buf_refresh(int sid, void** ptrs, int ptrlen);
  * more (or buflen is 0), and *recvbuf is NULL.
  *   EAGAIN      nothing is there
  *   ENOTCONN    it is not connected
- *   ECONNRESET  the peer was killed, and what it has sent before was not all delivered */
+ *   ECONNRESET  the peer was killed, and what it has sent before was not all delivered; or as pd_send() */
 ssize_t pd_recv(int sid, size_t buflen, void** recvbuf);
 
 /* Gives back the first buflen bytes of what pd_recv() has pointed to and was not given back.

@@ -20,6 +20,8 @@ constexpr std::size_t kTurn = 64;
 constexpr std::chrono::microseconds kForeignTurn{200};
 constexpr int kBusyTurns = 5;
 
+constexpr std::chrono::milliseconds kLongest{60'000};  // of a sleep while something is held
+
 void watch(int epoll, int descriptor) {
   epoll_event event{};
   // Edges: nobody reads a doorbell here, and what a program does with its own is of no account.
@@ -126,8 +128,12 @@ void Copier::sleep(const Sessions& sessions) {
   const bool missed = std::any_of(sessions.begin(), sessions.end(),
                                   [](const auto& session) { return session->has_submissions(); });
   if (!missed) {
+    // What a limit of a rate holds, no doorbell tells of.
+    const auto held = driver_.holds_for();
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(held.value_or(kLongest));
     std::array<epoll_event, 64> events;
-    ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                 held ? static_cast<int>(std::min(rest, kLongest).count()) : -1);
   }
   for (const auto& session : sessions) session->forget_doorbell();
 }

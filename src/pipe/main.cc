@@ -18,6 +18,7 @@
 #include "base/command_line.h"
 #include "base/failure.h"
 #include "base/log.h"
+#include "pipe/admin.h"
 #include "pipe/engine/engines.h"
 #include "pipe/service.h"
 
@@ -26,12 +27,15 @@ namespace {
 using namespace ferry;
 using namespace ferry::pipe;
 
+// Read where it is there.
+constexpr char kRules[] = "/etc/ferry/pipe.rules";
+
 struct Options {
   Service::Settings service;
   Pool::Settings pool;
   Driver::Settings driver;
   std::size_t reserve = 0;
-  std::string engine = "software";
+  std::string engine = "software", rules = kRules;
   int patience = 20;
 };
 
@@ -46,6 +50,9 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
   app.add_option("--socket", options->service.socket, "Where programs come")->capture_default_str();
   app.add_option("--memory", options->pool.limit, "Most memory for all rings and queues (4G)")
       ->transform(size);
+  app.add_option("--rules", options->rules,
+                 "A file of rules and limits, each as ferry pipe takes it: deny 10.0.0.1 any")
+      ->capture_default_str();
   app.add_option("--container-memory", options->driver.container.memory,
                  "Most memory for rings and queues of one container (1G)")
       ->transform(size);
@@ -96,6 +103,7 @@ int run(int argc, char** argv) {
   Pool pool(options.pool);
   const auto engine = make_engine(options.engine);
   Driver driver(options.driver, pool, *engine);
+  if (options.rules != kRules || ::access(kRules, F_OK) == 0) read_rules(options.rules, driver);
   Service service(options.service, driver, *engine);
   std::thread waits_for_the_end([&] {
     int signal = 0;

@@ -14,6 +14,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "pipe/admin.h"
 #include "pipe/programs.h"
 
 namespace ferry::pipe {
@@ -21,17 +22,21 @@ namespace {
 
 // What an event of epoll is of, beside a session's number, which is at least 1.
 constexpr std::uint64_t kListener = 0;
-constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1;
+constexpr std::uint64_t kStop = ~std::uint64_t{0}, kFound = kStop - 1, kAdminListener = kStop - 2;
+constexpr std::uint64_t kAdmin = std::uint64_t{1} << 63;  // and its socket
 
 constexpr unsigned kErrandThreads = 256;
 // More than the sockets of a container; and no more programs come while there are so many of all.
 constexpr std::size_t kMostErrandsOfParty = 32768, kMostErrands = 131072;
 // After which there may be room again, for a program that waits to be accepted.
 constexpr int kRestMilliseconds = 50;
+constexpr std::size_t kMostAdmins = 64;
+// Whose answers are sent one after the other, so that nobody waits for who does not read.
+constexpr Errands::Party kAdminParty{0, ~std::uint64_t{0}};
 // As many descriptors as a message may have (SCM_MAX_FD): what finds no room, the kernel closes in this thread.
 constexpr std::size_t kMostGiven = 253;
 
-UniqueFd listen_at(const std::string& path) {
+UniqueFd listen_at(const std::string& path, mode_t mode) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -45,8 +50,7 @@ UniqueFd listen_at(const std::string& path) {
     throw Failure("cannot listen at " + path + ": another ferry-piped does; stop that one first");
   }
   if (errno == ECONNREFUSED) ::unlink(path.c_str());
-  // Programs of all users connect.
-  if (::bind(socket.get(), name, sizeof address) != 0 || ::chmod(path.c_str(), 0666) != 0 ||
+  if (::bind(socket.get(), name, sizeof address) != 0 || ::chmod(path.c_str(), mode) != 0 ||
       ::listen(socket.get(), 128) != 0) {
     throw Failure("cannot listen at " + path + ": " + error_text(errno));
   }
@@ -138,10 +142,13 @@ Service::Service(Settings settings, Driver& driver, Engine& engine)
       driver_(driver),
       errands_(kErrandThreads),
       found_(std::make_shared<Found>()),
-      listener_(listen_at(settings_.socket)),
+      listener_(listen_at(settings_.socket, 0666)),  // programs of all users connect
+      admin_listener_(listen_at(settings_.socket + kAdminSuffix, 0600)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   watch(epoll_.get(), listener_.get(), kListener);
+  // An edge: where there is no descriptor, it waits for the next one who comes.
+  watch(epoll_.get(), admin_listener_.get(), kAdminListener, EPOLL_CTL_ADD, EPOLLIN | EPOLLET);
   watch(epoll_.get(), stop_.get(), kStop);
   watch(epoll_.get(), found_->some.get(), kFound);
   for (unsigned number = 0; number < settings_.threads; ++number) {
@@ -158,6 +165,7 @@ Service::~Service() {
   while (!clients_.empty()) end(clients_.begin()->first);
   copiers_.clear();
   ::unlink(settings_.socket.c_str());
+  ::unlink((settings_.socket + kAdminSuffix).c_str());
 }
 
 void Service::stop() {
@@ -181,10 +189,20 @@ void Service::run() {
         take_found();
         continue;
       }
+      if (what == kAdminListener) {
+        accept_admin();
+        continue;
+      }
+      if ((what & kAdmin) != 0) {
+        answer_admin(static_cast<int>(what & ~kAdmin));
+        continue;
+      }
       const auto client = clients_.find(what);
       if (client != clients_.end() && !answer(*client->second)) end(what);
     }
     driver_.announce();
+    // What this thread has moved may be held, and a thread that copies sleeps without knowing it.
+    if (driver_.holds_for()) copiers_.front()->wake();
   }
 }
 
@@ -217,6 +235,30 @@ void Service::accept_program() {
   log::debug("process {} of user {} has come as session {}", client->session->peer.pid,
              client->session->peer.user, number);
   clients_[number] = std::move(client);
+}
+
+void Service::accept_admin() {
+  for (;;) {
+    UniqueFd socket(::accept4(admin_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket) return;
+    if (!is_admin(socket.get()) || admins_.size() >= kMostAdmins) continue;
+    const int number = socket.get();
+    watch(epoll_.get(), number, kAdmin | static_cast<std::uint64_t>(number));
+    admins_[number] = std::move(socket);
+  }
+}
+
+void Service::answer_admin(int socket) {
+  const auto admin = admins_.find(socket);
+  if (admin == admins_.end()) return;
+  const auto line = line_of_admin(socket);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr);
+  const auto held = std::make_shared<const UniqueFd>(std::move(admin->second));
+  admins_.erase(admin);
+  if (!line) return;
+  if (*line != "ps") log::info("root asks: {}", printable(*line));
+  errands_.run(kAdminParty,
+               [held, text = answer_line(*line, driver_)] { send_to_admin(held->get(), text); });
 }
 
 bool Service::answer(Client& client) {

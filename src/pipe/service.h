@@ -41,6 +41,8 @@ class Service {
   struct Found;
 
   void accept_program();
+  void accept_admin();
+  void answer_admin(int socket);
   void watch_listener(bool on);
   // False: the session is over.
   bool answer(Client& client);
@@ -53,7 +55,8 @@ class Service {
   Driver& driver_;
   Errands errands_;
   const std::shared_ptr<Found> found_;
-  UniqueFd listener_, stop_, epoll_;
+  UniqueFd listener_, admin_listener_, stop_, epoll_;
+  std::map<int, UniqueFd> admins_;  // of whom no request has been read
   bool accepts_ = true;
   std::vector<std::unique_ptr<Copier>> copiers_;
   std::map<std::uint64_t, std::unique_ptr<Client>> clients_;  // by the session's number

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <string>
 #include <vector>
 
 #include "base/failure.h"
@@ -150,6 +151,60 @@ TEST(ServiceTest, WhoseSocketsLingerKeepsNobodyWaiting) {
   for (auto& each : lingering) each.peer.reset();
   EXPECT_TRUE(first.get());
   EXPECT_TRUE(second.get());
+}
+
+// What the socket of root answers to one message. Empty: nothing.
+std::string ask_as_root(const std::string& message) {
+  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = std::getenv("FERRY_PIPE_SOCKET") + std::string(kAdminSuffix);
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  EXPECT_EQ(::connect(socket.get(), name, sizeof address), 0);
+  EXPECT_EQ(::send(socket.get(), message.data(), message.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(message.size()));
+  std::string answer;
+  std::array<char, 65536> part;
+  ssize_t size = 0;
+  while ((size = ::recv(socket.get(), part.data(), part.size(), 0)) > 0) {
+    answer.append(part.data(), static_cast<std::size_t>(size));
+  }
+  return answer;
+}
+
+TEST(ServiceTest, WhateverTheSocketOfRootGetsItAnswersTheNext) {
+  RunningPipe pipe;
+  EXPECT_EQ(ask_as_root("deny 10.0.0.1 any"), "+");
+  for (const std::string& bad :
+       {std::string(1, '\0'), std::string("\xff\xfe\n\n"), std::string("deny any"),
+        std::string(1024, 'x'), std::string("forget 2")}) {
+    const std::string answer = ask_as_root(bad);
+    EXPECT_TRUE(answer.starts_with('-')) << answer;
+    EXPECT_EQ(answer.find('\n'), std::string::npos) << "it has more than a line: " << answer;
+  }
+  EXPECT_EQ(ask_as_root(std::string(1025, 'x')), "") << "longer than a line may be";
+  EXPECT_EQ(ask_as_root(std::string(100'000, 'x')), "");
+  const std::string report = ask_as_root("ps");
+  EXPECT_NE(report.find(R"("from":"10.0.0.1","number":1,"port":0,"to":"any")"), std::string::npos)
+      << report;
+}
+
+TEST(ServiceTest, WhoAsksNothingAsRootKeepsNobodyWaiting) {
+  RunningPipe pipe;
+  std::vector<UniqueFd> silent;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = std::getenv("FERRY_PIPE_SOCKET") + std::string(kAdminSuffix);
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  for (int each = 0; each < 8; ++each) {
+    silent.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const auto* name = reinterpret_cast<const sockaddr*>(&address);
+    ASSERT_EQ(::connect(silent.back().get(), name, sizeof address), 0);
+  }
+  EXPECT_EQ(ask_as_root("limit any --rate 1M"), "+");
+  ASSERT_EQ(pd_init(nullptr, 0, 0), 0);
+  EXPECT_EQ(pd_release(), 0);
 }
 
 }  // namespace

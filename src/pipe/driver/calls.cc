@@ -69,8 +69,12 @@ std::shared_ptr<Session> Driver::open(Peer peer) {
   for (const auto& owner : {container, user}) {
     if (owner && owner->sessions >= owner->limits.sessions) return nullptr;
   }
-  return std::make_shared<Session>(next_session_++, std::move(peer), std::move(container),
-                                   std::move(user));
+  auto session = std::make_shared<Session>(next_session_++, std::move(peer), std::move(container),
+                                           std::move(user));
+  std::erase_if(sessions_, [](const auto& each) { return each.expired(); });
+  sessions_.push_back(session);
+  apply_limits(*session);
+  return session;
 }
 
 void Driver::close(const std::shared_ptr<Session>& session) {
@@ -239,6 +243,10 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     error = kForeign;
     return answer;
   }
+  if (!access_.allows(*source, to)) {
+    error = ECONNREFUSED;
+    return answer;
+  }
   const auto server = listener->session.lock();
   if (listener->socket->waiting.size() >= listener->socket->backlog || !server->may_wait()) {
     error = ECONNREFUSED;
@@ -259,6 +267,8 @@ Driver::Answer Driver::connect(const std::shared_ptr<Session>& session, Socket& 
     local.port = static_cast<std::uint16_t>(kFirstPort + next_port_++ % (65536 - kFirstPort));
   }
   connection->addresses[1] = to;
+  connection->containers[0] = session->container;
+  connection->containers[1] = server->container;
   connection->streams[1]->set_receiver({session, socket.id});
   connection->streams[1]->set_receive_ring(socket.rings[1]);
   session->connect(socket, connection, 0);

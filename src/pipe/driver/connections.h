@@ -1,13 +1,17 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
 #include <vector>
 
 #include "pipe/driver/stream.h"
+#include "pipe/policy/rate_limit.h"
 
 namespace ferry::pipe {
+
+struct Owner;
 
 // Two sockets and the streams between them.
 struct Connection {
@@ -15,6 +19,9 @@ struct Connection {
   std::uint32_t generation = 0;
   SocketAddress addresses[2];          // who connected, who accepted
   std::shared_ptr<Stream> streams[2];  // from who connected, from who accepted
+  std::shared_ptr<Owner> containers[2];
+  RateLimit rates[2];                             // of the streams
+  std::atomic<bool> is_held[2] = {false, false};  // a stream is in Held
 };
 
 // The connection table: what an entry of an engine belongs to. Any thread may call.

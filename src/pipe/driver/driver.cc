@@ -56,14 +56,19 @@ void Driver::move(Moves moves) {
     Stream& stream = *connection->streams[side];
     std::array<Entry, kBatch> batch;
     std::size_t count = 0;
+    std::uint64_t held_until = 0;
     while (count < batch.size()) {
-      auto entry = stream.next(engine_.longest());
+      const std::uint32_t most = allowance(*connection, side, &held_until);
+      if (most == 0) break;
+      auto entry = stream.next(most);
       if (!entry) break;
+      spend(*connection, side, length_of(*entry));
       entry->connection = connection->id;
       entry->generation = connection->generation;
       entry->table = side == 0 ? Table::kSend : Table::kReceive;
       batch[count++] = *entry;
     }
+    if (held_until != 0 && stream.has_more()) held_.add(connection, side, held_until);
     if (count == 0) continue;
     offer({batch.data(), count});
     take_completed(&moves);
@@ -96,6 +101,9 @@ bool Driver::pump() {
       waiting_.pop_front();
       any = true;
     }
+  }
+  if (held_.any()) {
+    for (auto& each : held_.take(settings_.clock())) moves.push_back(std::move(each));
   }
   move(std::move(moves));
   return any;

@@ -1,24 +1,29 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "pipe/driver/connections.h"
+#include "pipe/driver/held.h"
 #include "pipe/driver/session.h"
 #include "pipe/engine/engine.h"
 #include "pipe/memory/pool.h"
+#include "pipe/policy/command.h"
 
 namespace ferry::pipe {
 
-// PD Driver: whose sockets are connected with whose, and what is copied where. It has no thread and
-// no clock of its own. Control calls come from one thread at a time; work() and pump() from any.
+// PD Driver: whose sockets are connected with whose, and what is copied where. It has no thread of its
+// own. Control calls come from one thread at a time; work() and pump() from any.
 class Driver {
  public:
   struct Settings {
@@ -26,6 +31,7 @@ class Driver {
     Limits container{std::size_t{1} << 30, 1024, 16384, 4096};
     // Who may make namespaces has as many containers as he likes. Together less than the connection table holds.
     Limits user{std::size_t{2} << 30, 4096, 32768, 16384};
+    std::function<std::uint64_t()> clock = now;  // in nanoseconds, for the limits of rates
   };
 
   Driver(Settings settings, Pool& pool, Engine& engine);
@@ -48,16 +54,31 @@ class Driver {
 
   // Deals with what the program has submitted, up to `most` entries of each queue. False: nothing.
   bool work(const std::shared_ptr<Session>& session, std::size_t most);
-  // Takes what the engine has done, and gives it what waits. False: nothing.
+  // Takes what the engine has done, and gives it what waits, and what a limit has held. False: nothing.
   bool pump();
+  // After which time pump() is to be called although nobody asks: a limit holds something. Nothing: none does.
+  std::optional<std::chrono::nanoseconds> holds_for() const;
   // Tells programs what they do not know yet.
   void announce();
 
   std::size_t connections() const { return connections_.size(); }
 
+  // The access list and the limits of containers. Control calls, too.
+  //
+  // Who is not allowed to connect any more is reset. Throws Failure: nothing has changed.
+  void change(const Command& command);
+  // The most that a container with the address may have, or every one; 0: no limit.
+  struct Limit {
+    Prefix of;
+    std::uint64_t rate = 0, connection_rate = 0, memory = 0;
+  };
+  const AccessList& access() const { return access_; }
+  const std::vector<Limit>& limits() const { return limits_; }
+  std::vector<std::shared_ptr<Session>> sessions() const;
+  const Pool& pool() const { return pool_; }
+
  private:
-  // Connections whose streams may have something to move.
-  using Moves = std::vector<std::pair<std::shared_ptr<Connection>, int>>;
+  static std::uint64_t now();
 
   Answer hello(Session& session, const ControlRequest& request);
   std::int32_t bind(Session& session, Socket& socket, const ControlRequest& request, Given bound);
@@ -80,6 +101,13 @@ class Driver {
   const Listener* find_listener(NetworkNamespace& network, const SocketAddress& to,
                                 const Route& route);
 
+  void change_limit(const Command& command);
+  void apply_limits(const Session& session);
+  void reset_denied();
+  // How much of the stream may be copied now. 0: nothing, until the time in `until`.
+  std::uint32_t allowance(const Connection& connection, int side, std::uint64_t* until) const;
+  void spend(Connection& connection, int side, std::uint32_t bytes);
+
   void process(Session& session, const Entry& entry, std::uint32_t lane, Moves* moves);
   void move(Moves moves);
   bool take_completed(Moves* moves);
@@ -100,6 +128,10 @@ class Driver {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<Owner>> containers_;
   std::map<std::uint32_t, std::weak_ptr<Owner>> users_;
   std::multimap<std::uint16_t, Listener> listeners_;  // by port
+  std::vector<std::weak_ptr<Session>> sessions_;
+  AccessList access_;
+  std::vector<Limit> limits_;
+  Held held_;
 
   std::mutex waiting_mutex_;
   std::deque<Entry> waiting_;  // for room in the engine

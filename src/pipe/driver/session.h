@@ -14,6 +14,7 @@
 #include "pipe/driver/stream.h"
 #include "pipe/memory/pool.h"
 #include "pipe/network/network.h"
+#include "pipe/policy/rate_limit.h"
 #include "pipe/protocol/control.h"
 #include "pipe/protocol/queues.h"
 
@@ -41,6 +42,9 @@ struct Owner {
   const std::uint16_t id;  // of a container
   const Limits limits;
   const std::shared_ptr<Account> memory;
+  // Of a container, in bytes each second; 0: none. All that it sends, and what each of its connections sends.
+  std::atomic<std::uint64_t> rate{0}, connection_rate{0};
+  RateLimit sending;
   std::atomic<std::size_t> sessions{0};
   // The thread of the control calls counts.
   std::size_t sockets = 0, waiting = 0;

@@ -18,9 +18,10 @@ constexpr std::size_t kMostHuge = 64 << 20;
 }  // namespace
 
 bool Account::take(std::size_t size) {
+  const std::size_t limit = limit_;
   std::size_t used = used_;
   do {
-    if (size > limit_ || used > limit_ - size) return false;
+    if (size > limit || used > limit - size) return false;
   } while (!used_.compare_exchange_weak(used, used + size));
   return true;
 }

@@ -19,9 +19,12 @@ class Account {
   bool take(std::size_t size);
   void give_back(std::size_t size) { used_ -= size; }
   std::size_t used() const { return used_; }
+  std::size_t limit() const { return limit_; }
+  // What is taken already stays taken, also where it is more.
+  void set_limit(std::size_t limit) { limit_ = limit; }
 
  private:
-  const std::size_t limit_;
+  std::atomic<std::size_t> limit_;
   std::atomic<std::size_t> used_{0};
 };
 
@@ -82,6 +85,7 @@ class Pool {
   // For other memory that programs have by the driver.
   std::optional<Share> share(std::size_t size, Accounts owners);
   std::size_t used() const { return all_->used(); }
+  std::size_t limit() const { return all_->limit(); }
 
  private:
   const bool huge_pages_;

@@ -10,6 +10,10 @@ namespace ferry::pipe {
 
 inline constexpr std::uint32_t kControlVersion = 1;
 inline constexpr char kDefaultSocket[] = "/run/ferry/pipe.sock";
+// Behind that name: the socket (SOCK_SEQPACKET) of root, who asks a line of words (policy/command.h), and gets a text
+// in messages, up to the end. It begins with kDone, or with kNotDone and why it is not.
+inline constexpr char kAdminSuffix[] = ".admin";
+inline constexpr char kDone = '+', kNotDone = '-';
 
 enum class Call : std::uint32_t {
   kHello = 1,   // number: kControlVersion; sizes: sqthresh, cqthresh; name: the engine, "" for any
