@@ -15,7 +15,7 @@
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
-#include "cli/size.h"
+#include "cli/text/size.h"
 #include "ferry.grpc.pb.h"
 
 namespace ferry::cli {

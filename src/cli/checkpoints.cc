@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/failure.h"
-#include "cli/size.h"
-#include "cli/table.h"
+#include "cli/text/size.h"
+#include "cli/text/table.h"
 #include "store/store.h"
 
 namespace ferry::cli {

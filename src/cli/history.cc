@@ -7,8 +7,8 @@
 #include "base/failure.h"
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
-#include "cli/size.h"
-#include "cli/table.h"
+#include "cli/text/size.h"
+#include "cli/text/table.h"
 
 namespace ferry::cli {
 namespace {

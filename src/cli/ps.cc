@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "cli/size.h"
-#include "cli/table.h"
+#include "cli/text/size.h"
+#include "cli/text/table.h"
 
 namespace ferry::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "cli/ferryd/local_ferryd.h"
 #include "cli/json.h"
 #include "cli/screen.h"
-#include "cli/size.h"
-#include "cli/table.h"
+#include "cli/text/size.h"
+#include "cli/text/table.h"
 
 namespace ferry::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/size.h"
+#include "cli/text/size.h"
 
 #include <fmt/core.h>
 
