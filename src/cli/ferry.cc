@@ -22,6 +22,7 @@
 #include "cli/detach.h"
 #include "cli/doctor/doctor.h"
 #include "cli/history.h"
+#include "cli/pipe/pipe.h"
 #include "cli/top.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
@@ -522,6 +523,73 @@ void add_cdi(CLI::App& app, Commands& commands) {
   });
 }
 
+// The words come as they are to ferry-piped, which says what is wrong with them.
+void add_rule(CLI::App& pipe, Commands& commands, const std::string& action,
+              const std::string& about) {
+  struct Options {
+    std::string from, to, before;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* rule = pipe.add_subcommand(action, about);
+  rule->add_option("FROM", options->from, "address or prefix of who connects, or any")->required();
+  rule->add_option("TO", options->to, "whereto: ADDRESS, PREFIX or any, with :PORT or without")
+      ->required();
+  rule->add_option("--before", options->before,
+                   "this rule is asked before the one with that number (default: behind all)")
+      ->type_name("NUMBER");
+  commands.add(rule, [options, action] {
+    std::string line = action + " " + options->from + " " + options->to;
+    if (!options->before.empty()) line += " --before " + options->before;
+    return cli::pipe_change(line);
+  });
+}
+
+void add_pipe_limit(CLI::App& pipe, Commands& commands) {
+  struct Options {
+    std::string address, values[3];
+  };
+  const auto options = std::make_shared<Options>();
+  auto* limit = pipe.add_subcommand(
+      "limit", "the most that containers with an address may send and have; none: no limit");
+  limit->add_option("ADDRESS", options->address, "of the container, or any for every one")
+      ->required();
+  constexpr std::pair<const char*, const char*> kOptions[] = {
+      {"--rate", "bytes each second that all connections of a container send together"},
+      {"--connection-rate", "bytes each second that a connection of a container sends"},
+      {"--memory", "bytes of rings and queues that a container has"}};
+  for (int each = 0; each < 3; ++each) {
+    limit->add_option(kOptions[each].first, options->values[each], kOptions[each].second)
+        ->type_name("BYTES|none");
+  }
+  commands.add(limit, [options, kOptions] {
+    std::string line = "limit " + options->address;
+    for (int each = 0; each < 3; ++each) {
+      if (options->values[each].empty()) continue;
+      line += std::string(" ") + kOptions[each].first + " " + options->values[each];
+    }
+    return cli::pipe_change(line);
+  });
+}
+
+void add_pipe(CLI::App& app, Commands& commands) {
+  struct Options {
+    std::string rule;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  auto* pipe = app.add_subcommand("pipe", "who may connect by the pipe, and how much it may send");
+  pipe->require_subcommand(1);
+  auto* ps = pipe->add_subcommand("ps", "programs, connections, rules and limits of the pipe");
+  ps->add_flag("--json", options->json, "print as JSON");
+  commands.add(ps, [options] { return cli::pipe_ps(options->json); });
+  add_rule(*pipe, commands, "allow", "lets programs connect, unless an earlier rule decides");
+  add_rule(*pipe, commands, "deny", "lets programs not connect, and ends their connections");
+  auto* forget = pipe->add_subcommand("forget", "deletes a rule");
+  forget->add_option("NUMBER", options->rule, "of the rule, from ferry pipe ps")->required();
+  commands.add(forget, [options] { return cli::pipe_change("forget " + options->rule); });
+  add_pipe_limit(*pipe, commands);
+}
+
 int command(int argc, char** argv) {
   CLI::App app("Runs programs with RDMA devices of Ferry's, and moves them between hosts.",
                "ferry");
@@ -534,7 +602,7 @@ int command(int argc, char** argv) {
   Commands commands;
   for (const auto add :
        {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host, add_checkpoint,
-        add_checkpoints, add_restart, add_doctor, add_detach, add_cdi}) {
+        add_checkpoints, add_restart, add_doctor, add_detach, add_cdi, add_pipe}) {
     add(app, commands);
   }
   if (argc < 2) {

@@ -78,6 +78,7 @@ runs_for $nobody
 runs_for 0
 ok 'ferry run works, for a user and for a root without capabilities'
 
+says_no '^ferry: no ferry-piped runs on this host \(/run/ferry/pipe.sock.admin\); start it: systemctl' pipe ps
 readonly no_ferryd='^ferry: no ferryd runs on this host \(/run/ferry/ferryd-api.sock\); start it: ferryd, as root$'
 says_no "$no_ferryd" ps
 says_no "$no_ferryd" ps --json

@@ -86,6 +86,12 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-host.1
 /usr/share/man/man1/ferry-lab.1
 /usr/share/man/man1/ferry-move.1
+/usr/share/man/man1/ferry-pipe-allow.1
+/usr/share/man/man1/ferry-pipe-deny.1
+/usr/share/man/man1/ferry-pipe-forget.1
+/usr/share/man/man1/ferry-pipe-limit.1
+/usr/share/man/man1/ferry-pipe-ps.1
+/usr/share/man/man1/ferry-pipe.1
 /usr/share/man/man1/ferry-ps.1
 /usr/share/man/man1/ferry-resolve.1
 /usr/share/man/man1/ferry-restart.1
