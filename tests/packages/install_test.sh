@@ -266,7 +266,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor detach cdi' ''
+completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor detach cdi pipe' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''
