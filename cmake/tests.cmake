@@ -5,21 +5,29 @@
 # that tests have forked start threads, which the sanitizer would refuse.
 set(FERRY_TSAN_OPTIONS ignore_noninstrumented_modules=1:die_after_fork=0)
 
-# ferry_unit_test(TARGET [GRPC] [ONE_THREAD] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
+# All GoogleTest programs. They are no part of `all`, unless pages run them: a whole run has them under sanitizers only.
+add_custom_target(unit_tests)
+
+# ferry_unit_test(TARGET [GRPC] [ONE_THREAD] [SHOWN] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
 # registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its
 # share of the program's tests.
 #   GRPC     the program runs gRPC (FERRY_TSAN_OPTIONS)
 #   ONE_THREAD  neither the program nor what it tests has a second thread: the thread sanitizer, which can find nothing
 #            there, does not run it
+#   SHOWN    pages run the program: it is part of `all`
 #   TIMEOUT  of a shard (300)
 #   LOCK     shards of tests with the same LOCK do not run at the same time
 #   NEEDS    what it runs or reads, and `scripts/test --changed` would not find by itself
 function(ferry_unit_test target)
-  cmake_parse_arguments(PARSE_ARGV 1 unit "GRPC;ONE_THREAD" "SHARDS;TIMEOUT;LOCK" "NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 unit "GRPC;ONE_THREAD;SHOWN" "SHARDS;TIMEOUT;LOCK" "NEEDS")
+  if(NOT unit_SHOWN)
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   if(unit_ONE_THREAD AND FERRY_SANITIZE MATCHES thread)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
+  add_dependencies(unit_tests ${target})
   if(NOT unit_SHARDS)
     set(unit_SHARDS 1)
   endif()

@@ -30,6 +30,7 @@ class Lint:
 
     name = "lint"
     presets = []
+    targets = []
     quick = True
 
     def run(self, repository, logs, _progress, _arguments):
@@ -44,9 +45,10 @@ class Lint:
 
 
 class Suite:
-    """Tests of one build, which ctest runs. They may need other builds as well."""
+    """Tests of one build, which ctest runs: of these targets, or of those that the preset builds. They may need other
+    builds as well."""
 
-    def __init__(self, name, preset_name, labels, jobs=UNIT_JOBS, end_to_end=False, quick=False, needs=()):
+    def __init__(self, name, preset_name, labels, jobs=UNIT_JOBS, end_to_end=False, quick=False, needs=(), targets=()):
         self.name = name
         self.preset = preset_name
         self.presets = [*needs, preset_name]
@@ -54,6 +56,7 @@ class Suite:
         self.jobs = jobs
         self.end_to_end = end_to_end  # timed, and a failed test is run once more
         self.quick = quick
+        self.targets = targets
 
     def run(self, repository, logs, progress, arguments):
         outcome = Outcome()
@@ -108,14 +111,19 @@ class Suite:
 
 
 NOT_END_TO_END = ["-LE", "e2e"]
+WITH_UNIT_TESTS = ["all", "unit_tests"]
+# What a whole run has must be through in 90 minutes also on a slow machine of two processors, with nothing built.
 PARTS = [
     Lint(),
-    Suite("unit", "release", NOT_END_TO_END, quick=True),
+    Suite("checks", "release", ["-L", "unit", "-LE", "gtest"], quick=True),
     Suite("end-to-end", "release", ["-L", "e2e", "-LE", "long"], END_TO_END_JOBS, end_to_end=True),
-    Suite("asan+ubsan", "asan+ubsan", NOT_END_TO_END),
-    Suite("tsan", "tsan", NOT_END_TO_END),
+    Suite("asan+ubsan", "asan+ubsan", NOT_END_TO_END, targets=WITH_UNIT_TESTS),
+    Suite("tsan", "tsan", NOT_END_TO_END, targets=WITH_UNIT_TESTS),
     Suite("moves under tsan", "tsan", ["-L", "e2e"], END_TO_END_JOBS, needs=["release"]),
-    Suite("corpus", "fuzz", ["-L", "corpus"]),
 ]
-ON_REQUEST = [Suite("long", "release", ["-L", "long"], END_TO_END_JOBS, end_to_end=True)]
+ON_REQUEST = [
+    Suite("unit", "release", ["-L", "gtest"], quick=True, targets=WITH_UNIT_TESTS),
+    Suite("corpus", "fuzz", ["-L", "corpus"]),
+    Suite("long", "release", ["-L", "long"], END_TO_END_JOBS, end_to_end=True),
+]
 ALL = PARTS + ON_REQUEST

@@ -9,11 +9,13 @@ class BuildFailed(Exception):
         self.output = output
 
 
-def build(repository, preset, logs):
-    """Configures and builds; the output goes to build-PRESET.log in the folder `logs`."""
+def build(repository, preset, logs, targets):
+    """Configures and builds these targets, or without any the preset's own; the output goes to build-PRESET.log in the
+    folder `logs`."""
     log = logs / f"build-{preset}.log"
     with open(log, "w") as output:
-        for command in (["cmake", "--preset", preset], ["cmake", "--build", "--preset", preset]):
+        chosen = ["--target", *targets] if targets else []
+        for command in (["cmake", "--preset", preset], ["cmake", "--build", "--preset", preset, *chosen]):
             output.write("$ " + " ".join(command) + "\n")
             output.flush()
             status = subprocess.run(command, cwd=repository, stdout=output, stderr=subprocess.STDOUT,

@@ -37,7 +37,7 @@ bandwidth() {
 
 latency() {
   perftest "$(row 2)" "$@" -n 200
-  perftest "$all_sizes" "$@" -n 5 -a
+  perftest "$all_sizes" "$@" -n 5 -s 8388608
   perftest "$(row 2)" "$@" -n 100 -x 1
   perftest "$(row 10000)" "$@" -n 50 -s 10000 -m 256
   perftest "$(row 2)" "$@" -n 100 --use_old_post_send -U
@@ -111,7 +111,7 @@ group_uc() {
     for mtu in 256 1024 4096; do perftest "$(row 10000)" ib_${kind}_bw -c UC -n 50 -s 10000 -m $mtu; done
     perftest "$(row 64)" ib_${kind}_bw -c UC -n 300 -s 64 -I 64
     perftest "$(row 2)" ib_${kind}_lat -c UC -n 200
-    perftest "$all_sizes" ib_${kind}_lat -c UC -n 5 -a
+    perftest "$all_sizes" ib_${kind}_lat -c UC -n 5 -s 8388608
   done
   perftest "$(row 1048576)" ib_send_bw -c UC -n 5 -s 1048576 -b
   perftest "$all_sizes" ib_write_bw -c UC -n 5 -a -b
@@ -152,7 +152,7 @@ group_xrc() {
     perftest "$(row 65536)" ib_${kind}_bw -c XRC -n 300 -x 1 -b
     perftest "$(row 2)" ib_${kind}_lat -c XRC -n 200
   done
-  perftest "$all_sizes" ib_send_lat -c XRC -n 5 -a
+  perftest "$all_sizes" ib_send_lat -c XRC -n 5 -s 8388608
   perftest "$(row 65536)" ib_send_bw -c XRC -n 500 -e
   perftest "$(row 2)" ib_send_lat -c XRC -n 200 -e
   atomics XRC
