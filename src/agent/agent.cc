@@ -538,7 +538,7 @@ bool Agent::take_back(Halt& halt, Message& message, std::uint64_t move_id, int s
   std::int64_t start = now_ns();
   for (std::size_t i = 0; i < halt.items.size(); ++i) {
     const int error = halt.take_back(halt.items[i], resume.contexts[i].parcel, resume.rollback);
-    if (error == EAGAIN) {
+    if (error == EAGAIN && resume.rollback) {
       for (auto& rest : resume.contexts) close_descriptors(&rest.parcel.descriptors);
       return false;
     }
