@@ -5,11 +5,13 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -103,6 +105,17 @@ UniqueFd try_connect_tcp(const std::string& address, std::uint16_t port,
   const int one = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   return socket;
+}
+
+UniqueFd connect_unix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) throw Failure(path + ": the path is too long");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  if (socket && ::connect(socket.get(), name, sizeof address) == 0) return socket;
+  throw Failure(fmt::format("nobody answers at {}: {}", path, error_text(errno)));
 }
 
 void end_after_silence(int socket, std::chrono::milliseconds silence) {

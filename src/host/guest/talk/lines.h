@@ -1,9 +1,9 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 
+#include "base/line_channel.h"
 #include "base/unique_fd.h"
 
 namespace google::protobuf {
@@ -19,7 +19,7 @@ inline constexpr char kGuestPort[] = "org.ferry.0";  // the port's name in the g
 
 class Lines {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = LineChannel::Clock;
 
   // `descriptor`: a socket or a character device, which is read and written without waiting from now on.
   explicit Lines(UniqueFd descriptor);
@@ -27,17 +27,11 @@ class Lines {
   // Throws Failure when the other end does not take it before `until`, or is not there.
   void write(const google::protobuf::Message& message, Clock::time_point until);
   // The next line that is such a message, into *message. False: there is none before `until`. Throws Failure when the
-  // other end has gone, or sends a line of more than kLongest bytes.
+  // other end has gone, or sends a line that is too long (LineChannel::kLongest).
   bool read(google::protobuf::Message* message, Clock::time_point until);
 
-  static constexpr std::size_t kLongest = 1 << 20;
-
  private:
-  std::optional<std::string> take_line();
-  bool wait(short events, Clock::time_point until) const;
-
-  const UniqueFd descriptor_;
-  std::string received_;
+  LineChannel channel_;
 };
 
 }  // namespace ferry::host
