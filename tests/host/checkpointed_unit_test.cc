@@ -48,7 +48,8 @@ class Played : public UnitKind {
   bool has(const std::string& name) override { return name == kProgram && process(); }
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
   std::shared_ptr<Unit> of_process(const std::string&, pid_t) override { return nullptr; }
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                               const std::string& source) override;
   bool has_made(const std::string& instance) const override { return instance == "played:web"; }
   std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) override;
 
@@ -165,7 +166,8 @@ class PlayedUnit : public Unit {
 std::shared_ptr<Unit> Played::named(const std::string&, const std::string& name) {
   return std::make_shared<PlayedUnit>(*this, name, process()->pid());
 }
-std::shared_ptr<Unit> Played::arrive(const std::string& name, const std::string&) {
+std::shared_ptr<Unit> Played::arrive(const std::string& name, const std::string&,
+                                     const std::string&) {
   return std::make_shared<PlayedUnit>(*this, name, 0);
 }
 std::shared_ptr<Unit> Played::known(const std::string& name, const std::string&) {

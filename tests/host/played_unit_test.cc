@@ -53,7 +53,8 @@ class Machines : public UnitKind {
     call("check " + name + " " + details);
     if (is_full) throw Failure("there is no room for a machine");
   }
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                               const std::string& source) override;
 
   // Starts the process in the machine: the first of its own pid namespace, wherever that runs.
   pid_t start(std::optional<std::uint64_t> move_id = {}) {
@@ -154,7 +155,8 @@ std::shared_ptr<Unit> Machines::named(const std::string&, const std::string& nam
   return std::make_shared<Machine>(*this, name, process->pid());
 }
 
-std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::string& details) {
+std::shared_ptr<Unit> Machines::arrive(const std::string& name, const std::string& details,
+                                       const std::string&) {
   call("arrive " + name + " " + details);
   return std::make_shared<Machine>(*this, name, 0);
 }

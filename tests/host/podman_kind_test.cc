@@ -121,15 +121,16 @@ TEST_F(PodmanKindTest, MalformedDetailsAreRefused) {
   for (const std::string details :
        {"", "{}", "[]", R"({"id": 1})", R"({"id": "", "name": "web"})"}) {
     EXPECT_EQ(failure_of([&] { kind->check_arrival("h3", "web", details); }), "malformed request");
-    EXPECT_EQ(failure_of([&] { kind->arrive("web", details); }), "malformed request");
+    EXPECT_EQ(failure_of([&] { kind->arrive("web", details, "h1"); }), "malformed request");
   }
-  EXPECT_EQ(failure_of([&] { kind->arrive("another", kDetails); }), "malformed request");
+  EXPECT_EQ(failure_of([&] { kind->arrive("another", kDetails, "h1"); }), "malformed request");
   EXPECT_FALSE(has_note());
 }
 
 TEST_F(PodmanKindTest, AContainerArrivesOnce) {
-  const auto unit = kind->arrive("web", kDetails);
-  EXPECT_EQ(failure_of([&] { kind->arrive("web", kDetails); }), "'web' arrives there already");
+  const auto unit = kind->arrive("web", kDetails, "h1");
+  EXPECT_EQ(failure_of([&] { kind->arrive("web", kDetails, "h1"); }),
+            "'web' arrives there already");
   EXPECT_TRUE(has_note());
   unit->publish();  // it is committed
   EXPECT_FALSE(has_note());
@@ -137,7 +138,7 @@ TEST_F(PodmanKindTest, AContainerArrivesOnce) {
 
 TEST_F(PodmanKindTest, NothingIsLeftOfAnArrivalThatWasGivenUp) {
   podman("gone", R"("rm --ignore") ;; "volume rm") ;;)");
-  kind->arrive("web", kDetails)->forget();
+  kind->arrive("web", kDetails, "h1")->forget();
   EXPECT_FALSE(has_note());
   EXPECT_NE(calls().find("rm --ignore --volumes --force --time 0 -- c5213a56e362\n"),
             std::string::npos);
@@ -146,10 +147,11 @@ TEST_F(PodmanKindTest, NothingIsLeftOfAnArrivalThatWasGivenUp) {
 
 TEST_F(PodmanKindTest, TheNextFerrydRemovesWhatWasArriving) {
   podman("gone", R"("rm --ignore") ;; "volume rm") ;;)");
-  const auto arriving = kind->arrive("web", kDetails);
+  const auto arriving = kind->arrive("web", kDetails, "h1");
   const auto committed =
       kind->arrive("db", R"({"id": "d", "name": "db", "image": "", "image_name": "", "sources": [],
-                             "networks": [], "volumes": [], "network_mode": "", "resident_bytes": 0})");
+                             "networks": [], "volumes": [], "network_mode": "", "resident_bytes": 0})",
+                   "h1");
   kind.emplace(folder.path("podman"), host);
   kind->known("db", committed->instance());
   kind->clear_up_arrivals();

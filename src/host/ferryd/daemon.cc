@@ -189,7 +189,10 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from,
   if (request.host() == host_.name) {
     throw Failure(fmt::format("'{}' is on {} already", request.program(), host_.name));
   }
-  if (const std::string problem = criu_.unusable(); !problem.empty()) throw Failure(problem);
+  UnitKind& kind = units_.kind(request.kind());
+  if (kind.needs_criu()) {
+    if (const std::string problem = criu_.unusable(); !problem.empty()) throw Failure(problem);
+  }
   const std::uint64_t needed =
       kImageFactor * (request.resident_bytes() + request.group_bytes()) + kHeadroom;
   if (const std::uint64_t free = room_.available(); needed > free) {
@@ -199,7 +202,7 @@ void Daemon::check(const v1::CheckRequest& request, const std::string& from,
                               needed >> 20, free >> 20));
   }
   room_.need(request.image_bytes());
-  units_.kind(request.kind()).check_arrival(host_.name, request.program(), request.details());
+  kind.check_arrival(host_.name, request.program(), request.details());
   for (const auto& netdev : request.netdevs()) {
     if (::if_nametoindex(netdev.c_str()) == 0) {
       throw Failure(fmt::format("{} has no network interface {}, which '{}' uses", host_.name,

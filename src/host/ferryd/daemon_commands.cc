@@ -22,7 +22,7 @@ namespace ferry::host {
 static void need_possible(const Unit& unit, std::size_t programs, const MoveOptions& options) {
   const bool must_copy_ahead =
       options.copy_ahead == MoveOptions::Ahead::kAlways || options.max_blackout_ms > 0;
-  if (must_copy_ahead && !precopy::can_track()) {
+  if (must_copy_ahead && unit.needs_criu() && !precopy::can_track()) {
     throw Failure(fmt::format(
         "cannot copy the memory of '{}' ahead: this kernel does not tell which pages a program "
         "writes; use Linux 6.7 or later, or move it without --copy-ahead and --max-blackout",
@@ -83,7 +83,8 @@ std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
   }
   auto units = find_units(user, programs, options);
   for (const auto& [move_id, unit, processes] : units) {
-    if (processes.empty()) throw Failure(unit->without_rdma(units_.in_words(*unit)));
+    if (processes.empty() && unit->needs_criu())
+      throw Failure(unit->without_rdma(units_.in_words(*unit)));
   }
   return units;
 }

@@ -237,9 +237,11 @@ grpc::Status FerrydService::Check(grpc::ServerContext* context, const v1::CheckR
 grpc::Status FerrydService::Prepare(grpc::ServerContext* context, const v1::PrepareRequest* request,
                                     v1::PrepareReply* reply) {
   return answered(*context, [&](const std::string& from) {
-    const ImageToken token = daemon_.prepare(*request, from)->token();
+    const auto arrival = daemon_.prepare(*request, from);
+    const ImageToken& token = arrival->token();
     reply->set_image_port(images_.port());
     reply->set_image_token(token.data(), token.size());
+    reply->set_meeting_point(arrival->unit().meeting_point());
     return grpc::Status::OK;
   });
 }

@@ -46,6 +46,10 @@ class CriuRunner {
     // what the action post-dump does, EAGAIN included.
     std::function<void(const std::string& name, std::span<const std::byte> piece)> send;
     std::function<int()> written;
+    // For a unit without CRIU (Unit::needs_criu()), beside `written`: what CRIU's plugin and action script tell
+    // ferryd. Each throws Failure; `need_wanted` does when the move is given up. `failed`: it is, before the unit is
+    // taken back.
+    std::function<void()> pause, freeze, leave_network, need_wanted, failed;
   };
   // Freezes and dumps the tree. Ends after the tree was killed or, on failure, thawed. Gives an
   // empty string, or what failed in one line. `*criu` is CRIU's pid while it runs.
@@ -62,6 +66,9 @@ class CriuRunner {
       int descriptor = -1;
     };
     std::vector<Inherited> inherited;  // what the tree gets in place of files that stayed behind
+    // For a unit without CRIU, when all is there and nothing of it runs; `root`: its first process. Gives what the
+    // action post-restore does.
+    std::function<int(pid_t root)> restored;
   };
   // Restores a tree; ends when the tree runs (as a child of ferryd), or everything is gone again.
   // Gives an empty string, or what failed in one line. `*criu` is CRIU's pid while it runs.

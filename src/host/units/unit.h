@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "host/control/control_server.h"
+#include "host/image/copy_ahead.h"
 #include "host/image/rootfs.h"
 #include "host/units/criu_runner.h"
 #include "host/units/stdio_file.h"
@@ -37,6 +39,10 @@ std::string is_moving(const std::string& program);
 // Most methods have nothing to do for plain processes.
 class Unit {
  public:
+  using Clock = std::chrono::steady_clock;
+  using TellAhead = std::function<void(const CopyAhead::Progress&)>;
+  using NeedWanted = std::function<void()>;  // throws Failure when the move is given up
+
   Unit(std::string name, pid_t root) : name_(std::move(name)), root_(root) {}
   virtual ~Unit() = default;
   Unit(const Unit&) = delete;
@@ -65,6 +71,11 @@ class Unit {
   //   - the runtime makes its network together with its processes, so that its sockets are bound
   //     when it is held.
   virtual bool is_checkpointed() const { return false; }
+  // False: what runs it can move it by itself, as QEMU moves a virtual machine. Then
+  //   - it copies its memory by copy_ahead(); there is no image, and its processes may get other ids;
+  //   - dump() and restore() call the functions of CriuRunner::Dump and Restore that are for it;
+  //   - programs inside it may use RDMA, of which this host knows nothing: stop_inside().
+  virtual bool needs_criu() const { return true; }
   // A regular file outside of it to which it prints, and which moves along; empty: none.
   virtual std::string log() const { return {}; }
   // The root filesystem, when that is copied with the move.
@@ -101,6 +112,25 @@ class Unit {
   }
   // Called before it stops: notes what a later ferryd has to know. Throws Failure.
   virtual void leave() const {}
+  // These four are for a unit without CRIU. The first is called when the destination is prepared, with what
+  // meeting_point() gives there; throws Failure.
+  virtual void meet([[maybe_unused]] const std::string& point) const {}
+  // Copies its memory while it runs, until it had better be stopped. `max_blackout_ms`: 0: none. Throws Failure; then
+  // it runs as before.
+  struct Ahead {
+    unsigned rounds = 0;
+    std::uint64_t bytes = 0;
+  };
+  virtual Ahead copy_ahead([[maybe_unused]] double max_blackout_ms,
+                           [[maybe_unused]] const TellAhead& tell,
+                           [[maybe_unused]] const NeedWanted& need_wanted) const {
+    return {};
+  }
+  // Called at the stop, when the journal knows of it: has the programs inside it stop RDMA. Throws Failure.
+  virtual void stop_inside([[maybe_unused]] std::chrono::milliseconds limit,
+                           [[maybe_unused]] const NeedWanted& need_wanted) const {}
+  // Since when nothing inside it runs; nothing: it runs, or was not moved so far.
+  virtual std::optional<Clock::time_point> paused() const { return std::nullopt; }
   // As CriuRunner::dump. While it runs it calls ferryd, as CRIU's plugin and action script do:
   // PAUSE_TREE before it freezes the tree; FROZEN; the action network-lock; and, when all images
   // are written, the action post-dump. An answer that is not 0 ends the dump, and the tree goes on
@@ -125,6 +155,15 @@ class Unit {
   // whose answer 0 lets the tree go on.
   virtual std::string restore(CriuRunner& criu, CriuRunner::Restore restore,
                               std::atomic<pid_t>* pid) const = 0;
+  // For meet(), at the source.
+  virtual std::string meeting_point() const { return {}; }
+  // The programs inside a unit without CRIU that have stopped RDMA, when restore() has ended.
+  struct InnerProgram {
+    pid_t pid = 0;  // inside
+    std::string name;
+    double stood_still_ms = 0;  // by the clock inside; 0: it has ended
+  };
+  virtual std::vector<InnerProgram> inner_programs() const { return {}; }
   // How long its runtime lets it be held for the decision.
   virtual std::chrono::milliseconds patience() const { return std::chrono::hours(24 * 365); }
   // Called when it goes on, after the commit, and again by a later ferryd: gives it what it need not
@@ -155,6 +194,8 @@ class UnitKind {
 
   // The kind's name in requests.
   virtual std::string kind() const = 0;
+  // As Unit::needs_criu().
+  virtual bool needs_criu() const { return true; }
 
   // True when it has a unit that users mean by this name alone, without the kind; that need not
   // run.
@@ -174,9 +215,10 @@ class UnitKind {
                              [[maybe_unused]] const std::string& details) {}
   // True when a unit may arrive under this name.
   virtual bool name_is_free([[maybe_unused]] const std::string& name) { return true; }
-  // Makes the network of an arriving unit, silent, and what else it needs. Throws Failure, and
-  // leaves nothing.
-  virtual std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) = 0;
+  // Makes the network of an arriving unit, silent, and what else it needs. `source`: the name of the host that it
+  // comes from, by that one's certificate. Throws Failure, and leaves nothing.
+  virtual std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                                       const std::string& source) = 0;
 
   // True for the instances (Unit::instance()) of this kind.
   virtual bool has_made([[maybe_unused]] const std::string& instance) const { return false; }

@@ -291,7 +291,12 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
 }
 
 void Arrival::run_criu() {
-  CriuRunner::Restore restore{images_, move_id_, {}, memory_.has_value(), tells_timeline_, {}};
+  CriuRunner::Restore restore;
+  restore.images = images_;
+  restore.move_id = move_id_;
+  restore.without_memory = memory_.has_value();
+  restore.tells_all = tells_timeline_;
+  restore.restored = [this](pid_t root) { return action(kPostRestore, root); };
   for (const auto& end : stream_ends_) {
     restore.inherited.push_back({end.id, end.descriptor.get()});
   }
@@ -637,6 +642,12 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
 void Arrival::all_go_on(std::uint64_t rdma_ns) {
   v1::WatchEvent event;
   event.mutable_resumed()->set_rdma_ns(rdma_ns);
+  for (const auto& program : unit_->inner_programs()) {
+    auto* added = event.mutable_resumed()->add_inner_programs();
+    added->set_pid(program.pid);
+    added->set_name(program.name);
+    added->set_stood_still_ms(program.stood_still_ms);
+  }
   push(std::move(event));
   tell_here();
   tell_timeline();

@@ -57,6 +57,7 @@ class Arrival : public UnderWay {
 
   std::uint64_t move_id() const { return move_id_; }
   const std::string& program() const { return program_; }
+  const Unit& unit() const { return *unit_; }
   std::uint64_t group() const { return group_id_; }  // 0: the program arrives alone
   std::size_t index() const { return index_; }       // in the group
   const ImageToken& token() const { return token_; }

@@ -101,7 +101,7 @@ std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const 
     directory_.met(partner.ferryd(), partner.host());
     carrier_.met({partner.ferryd(), partner.host()});
   }
-  auto unit = units_.kind(request.kind()).arrive(request.program(), request.details());
+  auto unit = units_.kind(request.kind()).arrive(request.program(), request.details(), from);
   auto arrival = std::make_shared<Arrival>(host_, decisions_, whereabouts_, room_, images_, criu_,
                                            accounts_, std::move(group), std::move(unit), request);
   std::lock_guard lock(mutex_);

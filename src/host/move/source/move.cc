@@ -126,6 +126,7 @@ void Move::run(const Progress& progress) {
           if (rootfs_) copy_rootfs();
           await_peers();
           if (ahead_) copy_memory();
+          if (!unit_.needs_criu()) copy_by_itself();
           if (options_.cut) options_.cut->check(index_, [this] { need_go_on(); });
         });
         break;
@@ -209,6 +210,21 @@ void Move::copy_memory() {
   ahead_time_ = Clock::now() - began;
 }
 
+// The unit copies its memory, without CRIU.
+void Move::copy_by_itself() {
+  group_->need_open();
+  tell("copy ahead");
+  const auto step = timeline_.step(kStepLane, "copy ahead");
+  const auto began = Clock::now();
+  const auto ahead = unit_.copy_ahead(
+      options_.max_blackout_ms,
+      [this](const CopyAhead::Progress& progress) { tell("copy ahead", &progress); },
+      [this] { need_go_on(); });
+  ahead_time_ = Clock::now() - began;
+  ahead_rounds_ = ahead.rounds;
+  ahead_bytes_ = ahead.bytes;
+}
+
 void Move::need_go_on() const {
   group_->need_open();
   if (host_.stopping) throw Failure("this ferryd is ending");
@@ -275,6 +291,13 @@ std::string Move::run_criu() {
     sender_->send_piece(name, 0600, piece);
   };
   dump.written = [this] { return action("post-dump", unit_.root()); };
+  dump.pause = [this] { pause_tree(); };
+  dump.freeze = [this] { frozen(); };
+  dump.leave_network = [this] {
+    if (action("network-lock", unit_.root()) != 0) throw Failure(group_->failure());
+  };
+  dump.need_wanted = [this] { need_go_on(); };
+  dump.failed = [this] { dump_failed(); };
   const auto step = timeline_.step(kCriuLane, "criu dump");
   return unit_.dump(side_.criu, std::move(dump), &criu_);
 }

@@ -145,6 +145,7 @@ class Move : public UnderWay {
   void prepare_there();
   void copy_rootfs();
   void copy_memory();
+  void copy_by_itself();
   precopy::PageSink& memory_sink();
   void need_go_on() const;
   void dump();
@@ -248,6 +249,7 @@ class Move : public UnderWay {
   bool is_resumed_ = false, heard_peers_ = false;
   std::string failed_there_;
   std::uint64_t rdma_ns_there_ = 0, retransmitted_ = 0;
+  std::vector<Unit::InnerProgram> inner_programs_;
   std::uint32_t remaining_ = 0;
   Outcome outcome_;
   std::thread watcher_;

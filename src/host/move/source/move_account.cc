@@ -1,5 +1,7 @@
 #include <fstream>
 
+#include "base/clock.h"
+#include "base/failure.h"
 #include "ferry.pb.h"
 #include "host/journal/decision.h"
 #include "host/move/source/move.h"
@@ -22,6 +24,15 @@ v1::MoveReport Move::report() const {
   report.set_last_bytes(last_bytes_);
   report.set_rootfs_bytes(rootfs_ahead_);
   report.set_rootfs_last_bytes(rootfs_last_);
+  if (const auto paused = unit_.paused()) {
+    report.set_paused_ms(milliseconds_between(*paused, committed_at_));
+  }
+  for (const auto& program : inner_programs_) {
+    auto* added = report.add_inner_programs();
+    added->set_pid(program.pid);
+    added->set_name(printable(program.name));
+    added->set_stood_still_ms(program.stood_still_ms);
+  }
   add_before_stop(&report);
   return report;
 }

@@ -40,7 +40,7 @@ constexpr std::uint64_t kWorthCopying = 16 << 20;
 }  // namespace
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
-  if (unit_.is_checkpointed()) return false;
+  if (unit_.is_checkpointed() || !unit_.needs_criu()) return false;
   switch (options_.copy_ahead) {
     case MoveOptions::Ahead::kAlways: return true;
     case MoveOptions::Ahead::kNever: return false;
@@ -50,8 +50,8 @@ bool Move::copies_ahead(std::uint64_t bytes) const {
 }
 
 void Move::check_here_and_there() {
-  if (const std::string problem = side_.criu.unusable(); !problem.empty()) {
-    throw Failure(problem);
+  if (unit_.needs_criu()) {
+    if (const std::string problem = side_.criu.unusable(); !problem.empty()) throw Failure(problem);
   }
   unit_.need_movable();
   const auto deadline = Clock::now() + kLatePagesLimit;
@@ -66,6 +66,7 @@ void Move::check_here_and_there() {
   request.set_kind(unit_.kind());
   request.set_details(unit_.details());
   for (const auto& program : group_->programs()) {
+    if (!program.unit->needs_criu()) continue;  // the other host looks for its room by details()
     const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
     if (program.move_id == move_id_)
       request.set_resident_bytes(bytes);
@@ -104,7 +105,9 @@ void Move::check_here_and_there() {
   request.set_image_bytes(image_bytes());
   if (!unit_.is_checkpointed()) side_.room.need(request.image_bytes());
   for (const auto& file : unit_.needed_files()) request.add_files(file);
-  for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
+  if (unit_.needs_criu()) {
+    for (const pid_t id : ids_of_host(unit_.root())) request.add_ids(id);
+  }
   if (const auto file = unit_.redirects_to(user_)) {
     to_message({*file, {}}, request.mutable_stdio());
   }
@@ -135,7 +138,7 @@ v1::MovePlan Move::plan() {
   plan.set_program(unit_.name());
   plan.set_from(host_.name);
   plan.set_to(peer_.name());
-  plan.set_copies_ahead(copies_ahead(bytes));
+  plan.set_copies_ahead(copies_ahead(bytes) || !unit_.needs_criu());
   const auto waiting = expected_waiting(plan.copies_ahead() ? 0 : bytes);
   plan.set_blackout_ms(static_cast<double>(waiting.blackout.count()));
   if (plan.copies_ahead() || bytes < kWorthCopying) {
@@ -154,6 +157,7 @@ v1::MovePlan Move::plan() {
 std::uint64_t Move::image_bytes() const {
   std::uint64_t sum = 0;
   for (const auto& program : group_->programs()) {
+    if (!program.unit->needs_criu()) continue;
     const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
     if (!options_.cut && copies_ahead(bytes)) continue;
     if (program.unit->is_checkpointed()) {
@@ -255,6 +259,7 @@ void Move::prepare_there() {
   v1::PrepareReply reply;
   peer_.call(request, &reply, seconds(60));
   open_image_way(peer_, reply, host_.credentials, &sender_);
+  if (!unit_.needs_criu()) program_.unit->meet(reply.meeting_point());
   if (const auto rootfs = unit_.copied_rootfs()) {
     rootfs_.emplace(host_.rootfs_helper, unit_.root(), *rootfs, images_ + "/" + kRootfsLog);
   }

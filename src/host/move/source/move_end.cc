@@ -47,7 +47,7 @@ void Move::await_end() const {
 }
 
 void Move::roll_back() {
-  end_repair(unit_.root());  // somebody else may have killed CRIU
+  if (unit_.needs_criu()) end_repair(unit_.root());  // somebody else may have killed CRIU
   tree_.roll_back();
   if (is_prepared_) tell_of_abort(peer_, move_id_, unit_);
   if (sender_) sender_->break_off();
@@ -57,7 +57,7 @@ void Move::roll_back() {
   rootfs_.reset();
   sender_.reset();
   if (leaving_.valid()) leaving_.wait();
-  if (left_network_) {
+  if (left_network_ || !unit_.needs_criu()) {
     report_failure([&] { unit_.switch_network("activate"); });
   }
   if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);
@@ -159,6 +159,9 @@ void Move::handle(const v1::WatchEvent& event) {
     // The answer to the commit may still be on its way, or the thread that leaves.
     committed_at_ = group_->committed() ? std::min(group_->decided_at(), resumed_) : resumed_;
     rdma_ns_there_ = event.resumed().rdma_ns();
+    for (const auto& program : event.resumed().inner_programs()) {
+      inner_programs_.push_back({program.pid(), program.name(), program.stood_still_ms()});
+    }
   } else if (event.has_peers_know()) {
     heard_peers_ = true;
     remaining_ = event.peers_know().remaining();

@@ -105,6 +105,7 @@ void Move::stop_rdma() {
     partners_.keep_own_names(held);
     note_held(*held);
   });
+  if (!unit_.needs_criu()) unit_.stop_inside(host_.limits.stop, [this] { need_go_on(); });
 }
 
 // The processes that use RDMA.

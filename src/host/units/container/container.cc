@@ -197,7 +197,8 @@ std::optional<UnitName> Runtime::name_of(pid_t pid) {
   return UnitName{kind(), container->name, container->name};
 }
 
-std::shared_ptr<Unit> Runtime::arrive(const std::string& name, const std::string& details) {
+std::shared_ptr<Unit> Runtime::arrive(const std::string& name, const std::string& details,
+                                      const std::string&) {
   return std::make_shared<ContainerUnit>(*this, receive(name, details));
 }
 

@@ -106,7 +106,8 @@ class Runtime : public UnitKind {
   std::shared_ptr<Unit> of_process(const std::string& host, pid_t pid) override;
   std::optional<UnitName> name_of(pid_t pid) override;
   bool name_is_free(const std::string& name) override;
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                               const std::string& source) override;
   std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) override;
   void clear_up_arrivals() override;
   void join_network_again(pid_t root) override;

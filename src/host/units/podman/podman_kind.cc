@@ -136,7 +136,8 @@ bool PodmanKind::name_is_free(const std::string& name) {
   return !has(name);
 }
 
-std::shared_ptr<Unit> PodmanKind::arrive(const std::string& name, const std::string& details) {
+std::shared_ptr<Unit> PodmanKind::arrive(const std::string& name, const std::string& details,
+                                         const std::string&) {
   std::uint64_t bytes = 0;
   PodmanContainer container = PodmanUnit::parse(details, &bytes);
   if (container.name != name) throw Failure("malformed request");

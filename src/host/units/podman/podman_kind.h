@@ -27,7 +27,8 @@ class PodmanKind : public UnitKind {
   void check_arrival(const std::string& host, const std::string& name,
                      const std::string& details) override;
   bool name_is_free(const std::string& name) override;
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                               const std::string& source) override;
 
   bool has_made(const std::string& instance) const override;
   std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) override;

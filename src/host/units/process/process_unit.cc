@@ -85,7 +85,8 @@ std::shared_ptr<Unit> ProcessKind::of_process(const std::string& host, pid_t pid
   return std::make_shared<ProcessUnit>(*name, pid);
 }
 
-std::shared_ptr<Unit> ProcessKind::arrive(const std::string& name, const std::string&) {
+std::shared_ptr<Unit> ProcessKind::arrive(const std::string& name, const std::string&,
+                                          const std::string&) {
   return std::make_shared<ProcessUnit>(name, 0);
 }
 

@@ -33,7 +33,8 @@ class ProcessKind : public UnitKind {
   std::string kind() const override;
   std::shared_ptr<Unit> named(const std::string& host, const std::string& name) override;
   std::shared_ptr<Unit> of_process(const std::string& host, pid_t pid) override;
-  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details) override;
+  std::shared_ptr<Unit> arrive(const std::string& name, const std::string& details,
+                               const std::string& source) override;
   std::shared_ptr<Unit> known(const std::string& name, const std::string& instance) override;
 };
 
