@@ -63,6 +63,7 @@
 #include "host/units/podman/podman_kind.h"
 #include "host/units/process/process_unit.h"
 #include "host/units/runc/runc.h"
+#include "host/units/vm/vm_kind.h"
 
 namespace ferry::host {
 namespace {
@@ -319,7 +320,8 @@ void log_start(const ThisHost& host) {
   Runc runc(options.runc_records, options.runc, options.runc_root);
   ProcessKind processes;
   PodmanKind podman(options.podman, host);
-  const Units units(host.name, {&podman, &runc, &lab, &processes}, history);
+  VmKind machines({host, MachineRecords(options.machines), credentials ? options.tls : ""}, room);
+  const Units units(host.name, {&podman, &runc, &machines, &lab, &processes}, history);
   CriuRunner criu({CriuRunner::find(options.criu), companion("criu-plugins"),
                    companion("ferry-criu-action"), companion("ferry-criu-dump.so"),
                    options.socket});

@@ -9,6 +9,7 @@
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/units/container/container.h"
+#include "host/units/vm/machine_record.h"
 #include "port/loss.h"
 
 // ferryd's command line.
@@ -17,7 +18,8 @@ namespace ferry::host {
 struct Options {
   std::string host, listen, socket = agent::kSocketPath, api = kApiSocket;
   std::string state = "/var/lib/ferry", images = "/run/ferry/images", containers = kContainers,
-              runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc";
+              runc = "runc", runc_root = "/run/runc", runc_records = "/run/ferry/runc",
+              machines = kMachines;
   std::string tls = kTlsDirectory, trusted_libraries, etcd_tls, hook, criu = "criu",
               podman = "podman", directory = "ferryd://";
   std::uint64_t memory_limit = 0;

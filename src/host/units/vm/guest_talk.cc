@@ -1,0 +1,78 @@
+#include "host/units/vm/guest_talk.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "base/failure.h"
+#include "base/net.h"
+#include "guest.pb.h"
+#include "host/units/vm/qemu_command.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Lines::Clock;
+
+constexpr milliseconds kGlance{50};  // between looks whether the answer is still wanted
+
+// The port may still have answers for a former ferryd.
+std::uint64_t new_id() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32 | random()) | 1;
+}
+
+}  // namespace
+
+GuestTalk::GuestTalk(const std::string& folder, std::string name)
+    : name_(std::move(name)), lines_(connect_unix(guest_port_of(folder))) {}
+
+v1::GuestReply GuestTalk::ask(v1::GuestRequest request, milliseconds limit,
+                              const Check& need_wanted) {
+  request.set_id(new_id());
+  const auto until = Clock::now() + limit;
+  std::string waiting;
+  try {
+    lines_.write(request, until);
+    while (Clock::now() < until) {
+      if (need_wanted) need_wanted();
+      v1::GuestReply reply;
+      if (!lines_.read(&reply, std::min(until, Clock::now() + kGlance))) continue;
+      if (reply.id() != request.id()) continue;
+      waiting = printable(one_line(reply.waiting()));
+      if (!waiting.empty()) continue;
+      if (reply.failure().empty()) return reply;
+      throw Failure(printable(one_line(reply.failure())));
+    }
+  } catch (const Failure& failure) {
+    throw Failure(fmt::format("in the machine '{}': {}", name_, failure.what()));
+  }
+  if (!waiting.empty()) throw Failure(fmt::format("in the machine '{}': {}", name_, waiting));
+  throw Failure(fmt::format(
+      "in the machine '{}' no ferryd answers at its serial port; start ferryd there", name_));
+}
+
+v1::GuestReply GuestTalk::look(const std::vector<std::string>& nics, milliseconds limit) {
+  v1::GuestRequest request;
+  request.mutable_look()->mutable_nics()->Assign(nics.begin(), nics.end());
+  return ask(std::move(request), limit, {});
+}
+
+v1::GuestReply GuestTalk::leave(const std::vector<std::string>& nics, milliseconds away,
+                                milliseconds limit, const Check& need_wanted) {
+  v1::GuestRequest request;
+  request.mutable_leave()->mutable_nics()->Assign(nics.begin(), nics.end());
+  request.mutable_leave()->set_limit_ms(static_cast<std::uint32_t>(away.count()));
+  return ask(std::move(request), limit, need_wanted);
+}
+
+v1::GuestReply GuestTalk::come_back(milliseconds limit, const Check& need_wanted) {
+  v1::GuestRequest request;
+  request.mutable_return_();
+  return ask(std::move(request), limit, need_wanted);
+}
+
+}  // namespace ferry::host
