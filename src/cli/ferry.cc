@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/command_line.h"
+#include "base/subcommands.h"
 #include "cli/cdi.h"
 #include "cli/certificates.h"
 #include "cli/checkpoint.h"
@@ -24,30 +25,14 @@
 #include "cli/history.h"
 #include "cli/pipe/pipe.h"
 #include "cli/top.h"
+#include "cli/vm/commands.h"
 #include "ferry.pb.h"
 #include "host/peers/api.h"
 
 namespace {
 
 namespace cli = ferry::cli;
-
-// The subcommands that come here, each with what it does. Options are read after the function that adds the subcommand
-// has returned, so that each subcommand shares the ownership of its options.
-class Commands {
- public:
-  void add(CLI::App* command, std::function<int()> run) {
-    all_.emplace_back(command, std::move(run));
-  }
-  int run() const {
-    for (const auto& [command, run] : all_) {
-      if (*command) return run();
-    }
-    throw ferry::Failure("no such command; see: ferry --help");
-  }
-
- private:
-  std::vector<std::pair<CLI::App*, std::function<int()>>> all_;
-};
+using ferry::Commands;
 
 std::string complaint_of_file(const std::string& file) {
   return file.starts_with('/') ? std::string() : "has to begin with /";
@@ -75,7 +60,8 @@ CLI::AsNumberWithUnit as_seconds() {
 struct MoveOptions {
   std::vector<std::string> programs, to_devices;
   std::string to, stdio, timeline;
-  bool abort = false, force = false, runc = false, rootfs = false, always = false, never = false;
+  bool abort = false, force = false, runc = false, vm = false, rootfs = false, always = false,
+       never = false;
   bool dry_run = false, json = false, events = false;
   double max_blackout = 0;
 };
@@ -89,6 +75,7 @@ int run_move(const MoveOptions& options) {
   request.set_to(options.to);
   request.set_force(options.force);
   if (options.runc) request.set_runtime("runc");
+  if (options.vm) request.set_runtime("vm");
   request.set_copy_rootfs(options.rootfs);
   request.set_stdio(options.stdio);
   request.set_copy_ahead(options.always  ? Request::ALWAYS
@@ -111,7 +98,8 @@ void add_move(CLI::App& app, Commands& commands) {
   move->add_flag("--abort", options->abort, "give up the move that is under way; so does Ctrl-C");
   move->add_flag("--force", options->force,
                  "also if a peer that speaks no migration messages may give up meanwhile");
-  move->add_flag("--runc", options->runc, "these are ids of runc's containers");
+  auto* runc = move->add_flag("--runc", options->runc, "these are ids of runc's containers");
+  move->add_flag("--vm", options->vm, "these are virtual machines (ferry vm ps)")->excludes(runc);
   move->add_flag("--copy-rootfs", options->rootfs,
                  "copy the root filesystem of a container of runc's as well");
   move->add_option("--stdio", options->stdio,
@@ -602,7 +590,7 @@ int command(int argc, char** argv) {
   Commands commands;
   for (const auto add :
        {add_move, add_ps, add_history, add_top, add_resolve, add_ca, add_host, add_checkpoint,
-        add_checkpoints, add_restart, add_doctor, add_detach, add_cdi, add_pipe}) {
+        add_checkpoints, add_restart, add_doctor, add_detach, cli::add_vm, add_cdi, add_pipe}) {
     add(app, commands);
   }
   if (argc < 2) {
