@@ -1,6 +1,6 @@
 #include "host/detach/detachments.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,23 +24,23 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kStatusLimit{2000};
-constexpr milliseconds kBetweenLooks{100};  // at a device that is not there
+constexpr milliseconds kBetweenLooks{20};  // at devices that are not there: programs stand still
 
-bool uses(const agent::StatusReply& status, const std::string& device) {
-  return std::any_of(status.contexts.begin(), status.contexts.end(), [&](const auto& context) {
-    return device::device_behind(context.place) == device;
-  });
+bool is_on(const agent::ContextStatus& context, const std::set<std::string>& devices) {
+  return devices.contains(device::device_behind(context.place));
 }
 
 // The kernel lets nobody take away a device that a process has open. Throws Failure.
-void need_no_other(const std::string& device, const std::set<pid_t>& leaving) {
+void need_no_other(const std::set<std::string>& devices, const std::set<pid_t>& leaving) {
   for (const pid_t pid : all_processes()) {
     if (leaving.contains(pid)) continue;
     const auto opened = opened_kernel_devices(pid);
-    if (std::find(opened.begin(), opened.end(), device) == opened.end()) continue;
+    const auto device = std::find_if(opened.begin(), opened.end(),
+                                     [&](const auto& each) { return devices.contains(each); });
+    if (device == opened.end()) continue;
     throw Failure(fmt::format(
         "process {} ({}) has {} open, and not by Ferry; end it, or start it with ferry run", pid,
-        program_name(pid).value_or("?"), device));
+        program_name(pid).value_or("?"), *device));
   }
 }
 
@@ -48,23 +48,31 @@ bool are_related(pid_t one, pid_t other) {
   return is_below(one, other) || is_below(other, one);
 }
 
-bool shares_program(const Detachment& one, const Detachment& other) {
-  for (const auto& mine : one.programs()) {
-    for (const auto& theirs : other.programs()) {
-      if (are_related(mine->root(), theirs->root())) return true;
-    }
-  }
-  return false;
+// They have a device or a program in common.
+bool concerns(const Detachment& detachment, const std::set<std::string>& devices,
+              const std::vector<Detachments::User>& users) {
+  const auto& away = detachment.programs();
+  return std::any_of(devices.begin(), devices.end(),
+                     [&](const auto& each) { return detachment.devices().contains(each); }) ||
+         std::any_of(users.begin(), users.end(), [&](const auto& user) {
+           return std::any_of(away.begin(), away.end(), [&](const auto& program) {
+             return are_related(program->root(), user.program.unit->root());
+           });
+         });
 }
 
 }  // namespace
 
-Detachment::Detachment(const SourceSide& side, std::string device,
+Detachment::Detachment(const SourceSide& side, std::set<std::string> devices,
                        std::vector<Units::Found> programs)
-    : side_(side), device_(std::move(device)) {
+    : side_(side), devices_(std::move(devices)) {
   for (auto& program : programs) {
     programs_.push_back(std::make_unique<DetachedProgram>(side, std::move(program)));
   }
+}
+
+std::string Detachment::device_names() const {
+  return fmt::format("{}", fmt::join(devices_, ", "));
 }
 
 void Detachment::leave() {
@@ -73,12 +81,12 @@ void Detachment::leave() {
     in_parallel(programs_, [](const auto& program) { program->look(); });
     in_parallel(programs_, [](const auto& program) { program->suspend(); });
     in_parallel(programs_, [](const auto& program) { program->stop(); });
-    need_no_other(device_, {});
+    need_no_other(devices_, {});
   } catch (const std::exception& failure) {
     const std::string why = failure.what();
     for (const auto& program : programs_) program->release_peers();
     enter({});
-    throw Failure(fmt::format("the programs stay on {}: {}", device_, why));
+    throw Failure(fmt::format("the programs stay on {}: {}", device_names(), why));
   }
   for (const auto& program : programs_) program->release_peers();
 }
@@ -99,7 +107,7 @@ void Detachment::enter(const Tell& tell) const {
       if (obstacle.empty()) {
         program->go_on(side_.host.limits.resume);
         if (!program->is_away()) continue;
-        obstacle = fmt::format("'{}' has not come back to {} yet", program->name(), device_);
+        obstacle = fmt::format("'{}' has not come back to {} yet", program->name(), device_names());
       }
       say(obstacle);
       why = obstacle;
@@ -109,60 +117,98 @@ void Detachment::enter(const Tell& tell) const {
   }
 }
 
-std::vector<Units::Found> Detachments::programs_with(const std::string& device) const {
-  std::map<pid_t, Units::Found> found;  // by the first process
+std::vector<Detachments::User> Detachments::users_of(const std::set<std::string>& devices) const {
+  std::map<pid_t, User> found;       // by the first process
+  std::map<pid_t, std::size_t> qps;  // of each process
   std::set<pid_t> leaving;
   for (const auto& [pid, status] : side_.control.statuses(kStatusLimit)) {
-    if (!uses(status, device)) continue;
+    bool is_user = false;
+    for (const auto& context : status.contexts) {
+      if (!is_on(context, devices)) continue;
+      is_user = true;
+      qps[pid] += context.qps.size();
+    }
+    if (!is_user) continue;
     auto program = side_.units.of_process(side_.control, pid);
     for (const auto& process : program.processes) leaving.insert(process.pid);
-    found.emplace(program.unit->root(), std::move(program));
+    const pid_t root = program.unit->root();
+    found.emplace(root, User{std::move(program), 0});
   }
-  need_no_other(device, leaving);
-  std::vector<Units::Found> programs;
-  for (auto& [root, program] : found) {
+  need_no_other(devices, leaving);
+  std::vector<User> users;
+  for (auto& [root, user] : found) {
     // A process that another one of them has started leaves with that one.
     const auto parents = ancestors(root);
-    if (std::none_of(parents.begin(), parents.end(),
-                     [&](pid_t parent) { return found.contains(parent); })) {
-      programs.push_back(std::move(program));
+    if (std::any_of(parents.begin(), parents.end(),
+                    [&](pid_t parent) { return found.contains(parent); })) {
+      continue;
     }
+    for (const auto& process : user.program.processes) user.qps += qps[process.pid];
+    users.push_back(std::move(user));
   }
-  return programs;
+  return users;
 }
 
-std::shared_ptr<Detachment> Detachments::begin(uid_t user, const std::string& device) {
+// Called with mutex_ held.
+void Detachments::need_not_away(const std::set<std::string>& devices,
+                                const std::vector<User>& users) const {
+  for (const auto& other : living()) {
+    if (!concerns(*other, devices, users)) continue;
+    throw Failure(fmt::format("programs are leaving {} just now; wait until they are back",
+                              other->device_names()));
+  }
+}
+
+void Detachments::need_not_moving(const std::vector<User>& users) const {
+  for (const auto& user : users) {
+    for (const auto& move : departures_.moves()) {
+      if (move->is_over() || !are_related(move->unit().root(), user.program.unit->root())) continue;
+      throw Failure(fmt::format("'{}' is being moved to {}; wait until that has ended",
+                                user.program.unit->name(), move->group().peer().name()));
+    }
+  }
+}
+
+std::shared_ptr<Detachment> Detachments::begin(uid_t user, const std::set<std::string>& devices) {
   if (user != 0) throw Failure("only root may have programs leave a device: they are of all users");
-  need_kernel_device(kernel_devices(), device);
-  auto detachment = std::make_shared<Detachment>(side_, device, programs_with(device));
+  for (const auto& device : devices) need_kernel_device(kernel_devices(), device);
+  const auto users = users_of(devices);
+  std::vector<Units::Found> programs;
+  for (const auto& each : users) programs.push_back(each.program);
+  auto detachment = std::make_shared<Detachment>(side_, devices, std::move(programs));
   {
     std::lock_guard lock(mutex_);
     std::erase_if(all_, [](const auto& each) { return each.expired(); });
-    for (const auto& each : all_) {
-      const auto other = each.lock();
-      if (!other || (other->device() != device && !shares_program(*other, *detachment))) continue;
-      throw Failure(fmt::format("programs are leaving {} just now; wait until they are back",
-                                other->device()));
-    }
+    need_not_away(devices, users);
     all_.push_back(detachment);  // a move that begins from now on is refused
   }
-  for (const auto& program : detachment->programs()) {
-    for (const auto& move : departures_.moves()) {
-      if (move->is_over() || !are_related(move->unit().root(), program->root())) continue;
-      throw Failure(fmt::format("'{}' is being moved to {}; wait until that has ended",
-                                program->name(), move->group().peer().name()));
-    }
-  }
+  need_not_moving(users);
   return detachment;
 }
 
-std::vector<std::shared_ptr<Detachment>> Detachments::all() const {
-  std::lock_guard lock(mutex_);
+std::vector<Detachments::User> Detachments::look(const std::set<std::string>& devices) const {
+  for (const auto& device : devices) need_kernel_device(kernel_devices(), device);
+  auto users = users_of(devices);
+  {
+    std::lock_guard lock(mutex_);
+    need_not_away(devices, users);
+  }
+  need_not_moving(users);
+  in_parallel(users, [&](const User& user) { DetachedProgram(side_, user.program).look(); });
+  return users;
+}
+
+std::vector<std::shared_ptr<Detachment>> Detachments::living() const {
   std::vector<std::shared_ptr<Detachment>> living;
   for (const auto& each : all_) {
     if (auto detachment = each.lock()) living.push_back(std::move(detachment));
   }
   return living;
+}
+
+std::vector<std::shared_ptr<Detachment>> Detachments::all() const {
+  std::lock_guard lock(mutex_);
+  return living();
 }
 
 std::shared_ptr<UnderWay> Detachments::find(std::uint64_t id) const {
@@ -189,7 +235,7 @@ void Detachments::need_attached(pid_t root) const {
       if (!are_related(program->root(), root)) continue;
       throw Failure(
           fmt::format("'{}' has left {} for a while (ferry detach); wait until it is back",
-                      program->name(), detachment->device()));
+                      program->name(), detachment->device_names()));
     }
   }
 }

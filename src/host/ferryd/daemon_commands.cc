@@ -255,7 +255,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
 std::shared_ptr<Detachment> Daemon::detach(uid_t user, const std::string& device) {
   await_recovery();
   if (host_.stopping) throw Failure("this ferryd is ending");
-  return detachments_.begin(user, device);
+  return detachments_.begin(user, {device});
 }
 
 }  // namespace ferry::host

@@ -40,7 +40,7 @@ class CallLimit {
 };
 
 void report_to(const Detachment& detachment, v1::DetachReply::Report* report) {
-  report->set_device(detachment.device());
+  report->set_device(detachment.device_names());
   for (const auto& program : detachment.programs()) {
     auto* added = report->add_programs();
     added->set_pid(program->root());
@@ -65,7 +65,7 @@ void serve_detach(Daemon& daemon, uid_t user, grpc::ServerContext& context,
   }
   if (context.IsCancelled()) {
     log::warn("programs come back to {} unasked: who had them leave it has ended, or took too long",
-              detachment->device());
+              detachment->device_names());
   }
   detachment->enter([&](const std::string& why) {
     v1::DetachReply waiting;
