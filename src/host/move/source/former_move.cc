@@ -363,4 +363,9 @@ bool FormerMove::is_over() const {
   return over_;
 }
 
+bool FormerMove::is_coming_back() const {
+  std::lock_guard lock(mutex_);
+  return !over_ && machine_.decision().decided() && !machine_.decision().committed();
+}
+
 }  // namespace ferry::host

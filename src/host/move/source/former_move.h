@@ -58,6 +58,8 @@ class FormerMove : public UnderWay {
   // An operator says that the destination will not go on; that is on record already.
   void resolve_abort();
   bool is_over() const;
+  // The program goes on here, and its processes have not all got back what they had.
+  bool is_coming_back() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
