@@ -42,6 +42,7 @@ class PlayedProcess {
     // It has a QP of this name over rxe0, with that peer; QPN 0: it has none.
     device::Letter::End own = {}, peer = {};
     int suspended_after = 0;  // questions; then its peers are
+    bool has_rxe1 = false;    // it has a context over rxe1, without QPs
     bool leaves_none0 =
         false;  // gives a context away, too, over a device of this name, which no kernel has
   };

@@ -163,6 +163,9 @@ class Play {
       qp.state = 3;  // RTS
       reply.contexts.push_back({"rxe0", "lo", {qp}, device::to_parcel("rxe0"), {}});
     }
+    if (behaviour_.has_rxe1) {
+      reply.contexts.push_back({"rxe1", "lo", {}, device::to_parcel("rxe1"), {}});
+    }
     agent::send_message(socket, agent::MessageType::kStatusReply, agent::encode(reply));
   }
 

@@ -35,6 +35,8 @@
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/options.h"
 #include "host/ferryd/service.h"
+#include "host/guest/guest_port.h"
+#include "host/guest/nic_keeper.h"
 #include "host/history/accounts.h"
 #include "host/history/history.h"
 #include "host/history/move_counters.h"
@@ -358,6 +360,7 @@ void log_start(const ThisHost& host) {
                         accounts, carrier,   attestor,    qp_names};
   Departures departures(side);
   Detachments detachments(side, departures);
+  NicKeeper nics({options.state + "/nics"});
   Arrivals arrivals(host, units, decisions, *directory, whereabouts, peers, carrier, room,
                     images.get(), criu, accounts);
   Custody custody(host, control, stand_ins, decisions, residents, whereabouts, departures, arrivals,
@@ -397,6 +400,8 @@ void log_start(const ThisHost& host) {
   auto containers = lab.all();
   std::ranges::move(runc.all(), std::back_inserter(containers));
   Orphans orphans(containers, host.stopping);
+  const GuestPort guest_port(host, detachments, departures, nics,
+                             guest_port_at(options.guest_port));
   tell_manager_ready();
 
   int signal = 0;

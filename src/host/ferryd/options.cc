@@ -90,6 +90,13 @@ void add_moves(CLI::App& app, Options* options) {
       ->type_name("NAME=TIME");
 }
 
+void add_machines(CLI::App& app, Options* options) {
+  app.add_option("--guest-port", options->guest_port,
+                 "in a virtual machine: the port by which the host's ferryd asks for a move of it")
+      ->type_name("PATH")
+      ->capture_default_str();
+}
+
 void add_faults(CLI::App& app, Options* options) {
   const CLI::Range probability(0.0, 1.0);
   app.add_option("--fault-loss", options->faults.sending,
@@ -112,6 +119,7 @@ std::optional<int> parse_options(int argc, char** argv, Options* options) {
   add_containers(app, options);
   add_directory(app, options);
   add_moves(app, options);
+  add_machines(app, options);
   add_faults(app, options);
   return parse_command_line(app, argc, argv);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/protocol.h"
+#include "host/guest/talk/lines.h"
 #include "host/peers/api.h"
 #include "host/peers/credentials.h"
 #include "host/units/container/container.h"
@@ -25,6 +26,7 @@ struct Options {
   std::uint64_t memory_limit = 0;
   port::Loss::Settings faults;
   std::vector<std::string> limits;
+  std::string guest_port = std::string("/dev/virtio-ports/") + kGuestPort;
   std::string metrics_socket, metrics_group;  // metrics_socket empty: beside `api`
   std::optional<std::uint16_t> image_port, metrics_port;
   bool insecure = false;

@@ -1,0 +1,210 @@
+#include "host/guest/guest_port.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/failure.h"
+#include "base/log.h"
+#include "host/guest/nic_keeper.h"
+#include "host/guest/talk/lines.h"
+#include "host/move/source/departures.h"
+#include "host/peers/this_host.h"
+
+namespace ferry::host {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBetweenOpens{1000}, kLook{200};
+constexpr milliseconds kWriteLimit{5000};
+constexpr milliseconds kBetweenLooks{20};  // at programs of a former ferryd
+
+std::vector<std::string> macs_of(const google::protobuf::RepeatedPtrField<std::string>& nics) {
+  return {nics.begin(), nics.end()};
+}
+
+void name_devices(const std::set<std::string>& devices, v1::GuestReply* reply) {
+  for (const auto& device : devices) reply->add_devices(device);
+}
+
+void name_programs(const std::vector<v1::GuestProgram>& programs, v1::GuestReply* reply) {
+  for (const auto& program : programs) *reply->add_programs() = program;
+}
+
+}  // namespace
+
+GuestPort::GuestPort(const ThisHost& host, Detachments& detachments, const Departures& departures,
+                     NicKeeper& keeper, Open open)
+    : host_(host),
+      detachments_(detachments),
+      departures_(departures),
+      keeper_(keeper),
+      open_(std::move(open)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+GuestPort::~GuestPort() {
+  {
+    std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void GuestPort::pause(milliseconds time) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, time, [this] { return is_ending_.load(); });
+}
+
+void GuestPort::run() {
+  while (!is_ending_) {
+    UniqueFd port = open_();
+    if (!port) {
+      pause(kBetweenOpens);
+      continue;
+    }
+    if (!await_host(port.get())) return;
+    Lines lines(std::move(port));
+    try {
+      serve(lines);
+    } catch (const std::exception& failure) {
+      log::debug("the host's ferryd: {}", failure.what());
+      pause(kBetweenLooks);
+    }
+  }
+}
+
+// While the host's end is closed, a virtio port can be read at once, and gives nothing. Its driver wakes who waits for
+// an edge. False: this ferryd ends.
+bool GuestPort::await_host(int port) const {
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event edges{};
+  edges.events = EPOLLIN | EPOLLET;
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, port, &edges);
+  while (!is_ending_) {
+    pollfd now{port, POLLIN, 0};
+    if (::poll(&now, 1, 0) >= 0 && (now.revents & POLLHUP) == 0) return true;
+    epoll_event event{};
+    ::epoll_wait(epoll.get(), &event, 1, kLook.count());
+  }
+  return false;
+}
+
+void GuestPort::serve(Lines& lines) {
+  while (!is_ending_) {
+    v1::GuestRequest request;
+    if (!lines.read(&request, Lines::Clock::now() + kLook)) continue;
+    v1::GuestReply reply;
+    reply.set_id(request.id());
+    reply.set_version(host_.version);
+    reply.set_host(host_.name);
+    const auto write = [&](const v1::GuestReply& message) {
+      lines.write(message, Lines::Clock::now() + kWriteLimit);
+    };
+    try {
+      answer(request, write, &reply);
+    } catch (const std::exception& failure) {
+      reply.set_failure(one_line(failure.what()));
+    }
+    write(reply);
+  }
+}
+
+void GuestPort::answer(const v1::GuestRequest& request, const Write& write, v1::GuestReply* reply) {
+  switch (request.request_case()) {
+    case v1::GuestRequest::kLook: return look(request.look(), reply);
+    case v1::GuestRequest::kLeave: return leave(request.leave(), reply);
+    case v1::GuestRequest::kReturn: return come_back(write, reply);
+    default: throw Failure("the guest's ferryd does not know this request");
+  }
+}
+
+void GuestPort::look(const v1::GuestRequest::Look& request, v1::GuestReply* reply) {
+  const auto devices = keeper_.devices_on(macs_of(request.nics()));
+  name_devices(devices, reply);
+  for (const auto& user : detachments_.look(devices)) {
+    auto* program = reply->add_programs();
+    program->set_pid(user.program.unit->root());
+    program->set_name(user.program.unit->name());
+    program->set_qps(static_cast<std::uint32_t>(user.qps));
+  }
+}
+
+void GuestPort::leave(const v1::GuestRequest::Leave& request, v1::GuestReply* reply) {
+  if (request.limit_ms() == 0) throw Failure("malformed request: limit_ms is missing");
+  if (absence_ && !absence_->is_over()) {
+    throw Failure("the programs that have left their devices before are not back yet");
+  }
+  const auto macs = macs_of(request.nics());
+  const auto devices = keeper_.devices_on(macs);
+  name_devices(devices, reply);
+  keeper_.note(macs);
+  try {
+    auto detachment = detachments_.begin(0, devices);
+    detachment->leave();
+    absence_ = std::make_unique<Absence>(std::move(detachment), milliseconds(request.limit_ms()));
+  } catch (...) {
+    keeper_.stay();
+    throw;
+  }
+  name_programs(absence_->programs(), reply);
+  log::info("{} programs have left {}: this machine is about to move", reply->programs_size(),
+            fmt::join(devices, ", "));
+}
+
+void GuestPort::come_back(const Write& write, v1::GuestReply* reply) {
+  if (absence_) absence_->come_back();
+  keeper_.stay();
+  if (!absence_) return await_former(write, reply);
+  std::string waiting;
+  for (std::string told; !absence_->await(&waiting, kLook);) {
+    if (is_ending_) throw Failure("the guest's ferryd is ending");
+    if (waiting == told) continue;
+    told = waiting;
+    v1::GuestReply wait = *reply;
+    wait.set_waiting(waiting);
+    write(wait);
+  }
+  name_programs(absence_->programs(), reply);
+}
+
+// A former ferryd of this machine may have had programs leave, which come back by the journal.
+void GuestPort::await_former(const Write& write, v1::GuestReply* reply) {
+  for (std::string told; !is_ending_; pause(kBetweenLooks)) {
+    std::vector<std::string> away;
+    for (const auto& former : departures_.formers()) {
+      if (former->is_coming_back()) away.push_back(fmt::format("'{}'", former->program()));
+    }
+    if (away.empty()) return;
+    const auto waiting =
+        fmt::format("{}, stopped by a former ferryd, come back", fmt::join(away, ", "));
+    if (waiting == told) continue;
+    told = waiting;
+    v1::GuestReply wait = *reply;
+    wait.set_waiting(waiting);
+    write(wait);
+  }
+  throw Failure("the guest's ferryd is ending");
+}
+
+GuestPort::Open guest_port_at(const std::string& path) {
+  return [path, warned = false]() mutable {
+    UniqueFd port(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    if (!port && errno != ENOENT && !warned) {
+      log::warn("cannot open {}: {}", path, error_text(errno));
+      warned = true;
+    }
+    return port;
+  };
+}
+
+}  // namespace ferry::host
