@@ -22,6 +22,7 @@ namespace ferry {
 namespace {
 
 constexpr std::chrono::seconds kConnectLimit{10};
+constexpr std::chrono::milliseconds kBetweenConnects{20};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -107,15 +108,22 @@ UniqueFd try_connect_tcp(const std::string& address, std::uint16_t port,
   return socket;
 }
 
-UniqueFd connect_unix(const std::string& path) {
+UniqueFd connect_unix(const std::string& path, std::chrono::milliseconds limit) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) throw Failure(path + ": the path is too long");
   std::memcpy(address.sun_path, path.data(), path.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto* name = reinterpret_cast<const sockaddr*>(&address);
-  if (socket && ::connect(socket.get(), name, sizeof address) == 0) return socket;
-  throw Failure(fmt::format("nobody answers at {}: {}", path, error_text(errno)));
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const auto* name = reinterpret_cast<const sockaddr*>(&address);
+    if (socket && ::connect(socket.get(), name, sizeof address) == 0) return socket;
+    // Too many wait to be accepted.
+    if (errno != EAGAIN || std::chrono::steady_clock::now() > until) {
+      throw Failure(fmt::format("nobody answers at {}: {}", path, error_text(errno)));
+    }
+    std::this_thread::sleep_for(kBetweenConnects);
+  }
 }
 
 void end_after_silence(int socket, std::chrono::milliseconds silence) {

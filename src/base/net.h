@@ -28,8 +28,9 @@ UniqueFd connect_tcp(const std::string& address, std::uint16_t port);
 UniqueFd try_connect_tcp(const std::string& address, std::uint16_t port,
                          std::chrono::milliseconds limit, int* error);
 
-// A connected UNIX socket (close-on-exec). Throws Failure.
-UniqueFd connect_unix(const std::string& path);
+// A connected UNIX socket (close-on-exec), on which nothing waits. Throws Failure, also when nobody accepts within
+// `limit`.
+UniqueFd connect_unix(const std::string& path, std::chrono::milliseconds limit);
 
 // The connection ends (ETIMEDOUT) when the other host has acknowledged nothing for `silence`, whether
 // something is sent or not. A program that does not read does not count as silence at first, but it

@@ -53,7 +53,7 @@ class Listener {
   std::jthread thread_;
 };
 
-// A QEMU's monitor: QMP, as far as Ferry uses it.
+// A QEMU's monitor: QMP, as far as Ferry uses it. A migration stops the machine when it may do so, and then waits.
 class PlayedQemu {
  public:
   using Json = nlohmann::json;
@@ -67,7 +67,6 @@ class PlayedQemu {
     return calls_;
   }
 
-  std::atomic<bool> lets_go{true};     // the guest, of NICs
   std::atomic<bool> is_silent{false};  // QEMU
   std::mutex& mutex() { return mutex_; }
   // With the mutex.
@@ -77,6 +76,7 @@ class PlayedQemu {
 
  private:
   static constexpr std::chrono::milliseconds kGlance{5};
+  static constexpr std::uint64_t kMemory = 256 << 20;
 
   void serve(LineChannel& channel) {
     const auto until = [] { return LineChannel::Clock::now() + kGlance; };
@@ -100,9 +100,27 @@ class PlayedQemu {
     channel.write(R"({"event": "RTC_CHANGE", "data": {}})"
                   "\n",
                   until());
-    channel.write(json_text(answer(request)) + "\n", until());
-    for (const auto& event : events_) channel.write(event + "\n", until());
-    events_.clear();
+    channel.write(R"({"return": {}, "id": 999})"
+                  "\n",
+                  until());  // to a command of long ago
+    Json reply = answer(request);
+    reply["id"] = request.at("id");
+    channel.write(json_text(reply) + "\n", until());
+  }
+
+  // 20 MiB less at each look.
+  Json migration_now() {
+    if (migration.empty()) return Json::object();
+    constexpr std::uint64_t kStep = 20 << 20;
+    if (left_ > kStep) left_ -= kStep;
+    return {{"status", migration},
+            {"ram",
+             {{"transferred", kMemory - left_},
+              {"remaining", left_},
+              {"dirty-sync-count", 1},
+              {"mbps", 8000.0},
+              {"dirty-pages-rate", 0},
+              {"page-size", 4096}}}};
   }
 
   Json answer(const Json& request) {
@@ -110,8 +128,20 @@ class PlayedQemu {
     const std::string command = request.at("execute");
     const Json& arguments = request.at("arguments");
     if (command == "query-status") return {{"return", {{"status", state}}}};
-    if (command == "query-migrate") {
-      return {{"return", migration.empty() ? Json::object() : Json{{"status", migration}}}};
+    if (command == "query-migrate") return {{"return", migration_now()}};
+    if (command == "query-dirty-rate") {
+      return {{"return", {{"status", "measured"}, {"dirty-rate", 1}}}};
+    }
+    if (command == "query-version") {
+      return {{"return", {{"qemu", {{"major", 7}, {"minor", 2}, {"micro", 22}}}}}};
+    }
+    if (command == "calc-dirty-rate" || command == "migrate-set-capabilities") {
+      return {{"return", Json::object()}};
+    }
+    if (command == "migrate-set-parameters") {
+      const bool is_limited = arguments.value("downtime-limit", 0) == 1;
+      if (!is_limited && migration == "active") migration = "pre-switchover";
+      return {{"return", Json::object()}};
     }
     if (command == "qom-list") {
       Json list = Json::array();
@@ -129,14 +159,12 @@ class PlayedQemu {
     }
     calls_.push_back(command +
                      (arguments.contains("id") ? " " + arguments.at("id").get<std::string>() : ""));
-    if (command == "device_del") {
-      if (!lets_go) return {{"return", Json::object()}};
-      std::erase(devices, arguments.at("id"));
-      // QEMU tells of the device's parts as well.
-      events_.emplace_back(
-          R"({"event": "DEVICE_DELETED", "data": {"path": "/machine/peripheral/nic1/virtio-backend"}})");
-      events_.emplace_back(
-          R"({"event": "DEVICE_DELETED", "data": {"device": "nic1", "path": "/machine/peripheral/nic1"}})");
+    if (command == "migrate") {
+      migration = "active";
+      left_ = kMemory;
+    } else if (command == "migrate-continue") {
+      migration = "completed";
+      state = "postmigrate";
     } else if (command == "migrate_cancel") {
       migration = "cancelled";
       state = "running";
@@ -150,7 +178,8 @@ class PlayedQemu {
 
   mutable std::mutex mutex_;
   bool greeted_ = false;
-  std::vector<std::string> calls_, events_;
+  std::uint64_t left_ = kMemory;  // bytes that a migration has not sent
+  std::vector<std::string> calls_;
   Listener listener_;
 };
 

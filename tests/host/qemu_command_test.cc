@@ -43,7 +43,7 @@ TEST(QemuCommandTest, AMachineArrivesWithoutItsNics) {
   const QemuCommand qemu(command(), {"nic1"});
   ASSERT_EQ(qemu.nics().size(), 1u);
   EXPECT_EQ(qemu.nics()[0].mac, "52:54:00:77:01:01");
-  EXPECT_EQ(qemu.nics()[0].device, kNic);
+  EXPECT_EQ(qemu.nics()[0].device, kNic + ",romfile=");
   EXPECT_EQ(qemu.nics()[0].netdev, kNetdev);
   const Words arrives = qemu.for_arrival("/run/x");
   const Words rest{"qemu",
@@ -84,6 +84,10 @@ TEST(QemuCommandTest, SaysWhatIsWrongWithIt) {
             "give the NIC a a bus= (a pcie-root-port): the machine looks the same without it then");
   EXPECT_EQ(complaint({"qemu", "-device", "e1000e,id=a,mac=1,bus=p,netdev=n"}, {"a"}),
             "QEMU's command has no -netdev with id=n");
+  EXPECT_EQ(complaint({"qemu", "-device", "e1000e,id=a,mac=1,bus=p,netdev=n", "-netdev",
+                       "tap,id=n,script=a b"},
+                      {"a"}),
+            "'tap,id=n,script=a b' has blanks or quotes, with which a NIC cannot be plugged");
   for (const char* option : {"-S", "--daemonize", "-incoming"}) {
     EXPECT_NE(complaint({"qemu", option}, {}).find("Ferry starts the machine"), std::string::npos);
   }

@@ -24,6 +24,7 @@ void add_vm(CLI::App& app, Commands& commands) {
                   "move unplugs; can be repeated")
       ->take_all()
       ->expected(1)
+      ->allow_extra_args(false)
       ->type_name("ID");
   run->add_option("QEMU", options->command, "QEMU's command, behind --")->required();
   commands.add(run, [options]() -> int { vm_run(options->name, options->nics, options->command); });

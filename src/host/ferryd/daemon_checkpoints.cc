@@ -78,6 +78,10 @@ std::vector<MoveGroup::Program> Daemon::programs_to_store(
     uid_t user, const std::vector<std::string>& programs) {
   auto units = find_units(user, programs, {});
   for (const auto& program : units) {
+    if (!program.unit->needs_criu()) {
+      throw Failure(fmt::format("'{}' is a virtual machine, of which there are no checkpoints",
+                                program.unit->name()));
+    }
     if (!program.unit->is_checkpointed()) continue;
     throw Failure(
         fmt::format("'{}' is a container of {}'s, which makes checkpoints of it by itself: {} "

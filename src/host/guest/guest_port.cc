@@ -14,6 +14,8 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "host/guest/nic_keeper.h"
+#include "host/guest/nics.h"
+#include "host/guest/slots.h"
 #include "host/guest/talk/lines.h"
 #include "host/move/source/departures.h"
 #include "host/peers/this_host.h"
@@ -107,23 +109,29 @@ void GuestPort::serve(Lines& lines) {
     reply.set_id(request.id());
     reply.set_version(host_.version);
     reply.set_host(host_.name);
-    const auto write = [&](const v1::GuestReply& message) {
+    std::string told;
+    const auto wait = [&](const v1::GuestReply& message) {
+      if (lines.has_news()) throw Superseded();
+      if (message.waiting() == told) return;
+      told = message.waiting();
       lines.write(message, Lines::Clock::now() + kWriteLimit);
     };
     try {
-      answer(request, write, &reply);
+      answer(request, wait, &reply);
+    } catch (const Superseded&) {
+      continue;
     } catch (const std::exception& failure) {
       reply.set_failure(one_line(failure.what()));
     }
-    write(reply);
+    lines.write(reply, Lines::Clock::now() + kWriteLimit);
   }
 }
 
-void GuestPort::answer(const v1::GuestRequest& request, const Write& write, v1::GuestReply* reply) {
+void GuestPort::answer(const v1::GuestRequest& request, const Wait& wait, v1::GuestReply* reply) {
   switch (request.request_case()) {
     case v1::GuestRequest::kLook: return look(request.look(), reply);
     case v1::GuestRequest::kLeave: return leave(request.leave(), reply);
-    case v1::GuestRequest::kReturn: return come_back(write, reply);
+    case v1::GuestRequest::kReturn: return come_back(wait, reply);
     default: throw Failure("the guest's ferryd does not know this request");
   }
 }
@@ -156,42 +164,47 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, v1::GuestReply* re
     keeper_.stay();
     throw;
   }
+  try {
+    for (const auto& mac : macs) {
+      if (const auto nic = nic_of(mac)) switch_off_slot(nic->name);
+    }
+  } catch (...) {
+    absence_->come_back();
+    keeper_.stay();
+    throw;
+  }
   name_programs(absence_->programs(), reply);
   log::info("{} programs have left {}: this machine is about to move", reply->programs_size(),
             fmt::join(devices, ", "));
 }
 
-void GuestPort::come_back(const Write& write, v1::GuestReply* reply) {
+void GuestPort::come_back(const Wait& wait, v1::GuestReply* reply) {
   if (absence_) absence_->come_back();
   keeper_.stay();
-  if (!absence_) return await_former(write, reply);
+  if (!absence_) return await_former(wait, reply);
   std::string waiting;
-  for (std::string told; !absence_->await(&waiting, kLook);) {
-    if (is_ending_) throw Failure("the guest's ferryd is ending");
-    if (waiting == told) continue;
-    told = waiting;
-    v1::GuestReply wait = *reply;
-    wait.set_waiting(waiting);
-    write(wait);
+  while (!absence_->await(&waiting, kLook)) {
+    if (is_ending_) break;
+    v1::GuestReply now = *reply;
+    now.set_waiting(waiting);
+    wait(now);
   }
+  if (is_ending_ || host_.stopping) throw Failure("the guest's ferryd is ending");
   name_programs(absence_->programs(), reply);
 }
 
 // A former ferryd of this machine may have had programs leave, which come back by the journal.
-void GuestPort::await_former(const Write& write, v1::GuestReply* reply) {
-  for (std::string told; !is_ending_; pause(kBetweenLooks)) {
+void GuestPort::await_former(const Wait& wait, v1::GuestReply* reply) {
+  for (; !is_ending_ && !host_.stopping; pause(kBetweenLooks)) {
     std::vector<std::string> away;
     for (const auto& former : departures_.formers()) {
       if (former->is_coming_back()) away.push_back(fmt::format("'{}'", former->program()));
     }
     if (away.empty()) return;
-    const auto waiting =
-        fmt::format("{}, stopped by a former ferryd, come back", fmt::join(away, ", "));
-    if (waiting == told) continue;
-    told = waiting;
-    v1::GuestReply wait = *reply;
-    wait.set_waiting(waiting);
-    write(wait);
+    v1::GuestReply now = *reply;
+    now.set_waiting(
+        fmt::format("{}, stopped by a former ferryd, come back", fmt::join(away, ", ")));
+    wait(now);
   }
   throw Failure("the guest's ferryd is ending");
 }

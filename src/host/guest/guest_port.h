@@ -34,18 +34,21 @@ class GuestPort {
   GuestPort(const GuestPort&) = delete;
 
  private:
-  using Write = std::function<void(const v1::GuestReply&)>;  // throws Failure
+  // Gives an answer that is not the last one. Throws Failure, and Superseded when the host has asked for something else
+  // meanwhile, or has gone: the request gets no more answers then.
+  using Wait = std::function<void(const v1::GuestReply&)>;
+  struct Superseded {};
 
   void run();
   void pause(std::chrono::milliseconds time);
   bool await_host(int port) const;
   void serve(Lines& lines);
   // Put what the reply has besides into *reply. Throw Failure.
-  void answer(const v1::GuestRequest& request, const Write& write, v1::GuestReply* reply);
+  void answer(const v1::GuestRequest& request, const Wait& wait, v1::GuestReply* reply);
   void look(const v1::GuestRequest::Look& request, v1::GuestReply* reply);
   void leave(const v1::GuestRequest::Leave& request, v1::GuestReply* reply);
-  void come_back(const Write& write, v1::GuestReply* reply);
-  void await_former(const Write& write, v1::GuestReply* reply);
+  void come_back(const Wait& wait, v1::GuestReply* reply);
+  void await_former(const Wait& wait, v1::GuestReply* reply);
 
   const ThisHost& host_;
   Detachments& detachments_;

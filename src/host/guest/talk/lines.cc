@@ -24,8 +24,11 @@ bool Lines::read(google::protobuf::Message* message, Clock::time_point until) {
   options.ignore_unknown_fields = true;
   while (const auto line = channel_.read(until)) {
     message->Clear();
-    if (line->empty()) continue;
-    if (google::protobuf::util::JsonStringToMessage(*line, message, options).ok()) return true;
+    if (!line->empty() &&
+        google::protobuf::util::JsonStringToMessage(*line, message, options).ok()) {
+      return true;
+    }
+    if (Clock::now() >= until) break;  // the other end may send nothing but such lines
   }
   return false;
 }

@@ -136,6 +136,8 @@ Arrival::Arrival(const ThisHost& host, DecisionLog& decisions, Whereabouts& wher
       for (auto& slot : context.slots) slots.push_back(&slot);
     }
   }
+  goes_on_ = processes_.empty();
+  is_taken_up_ = true;
   if (start_time(root_) == held.started) {
     // Slots that cannot be opened: as a rule the program has them already.
     reopen_slots(held.netns, slots);
@@ -333,7 +335,7 @@ void Arrival::run_criu() {
     push(std::move(event));
     tell_lost(error);
   } else if (processes_.empty()) {
-    all_go_on(0);
+    all_go_on();
   } else {
     tell_timeline();
   }
@@ -542,8 +544,14 @@ void Arrival::connect() {
   }
   {
     const auto step = timeline_.step(kFerrydLane, "the network is switched");
-    report_failure([&] { unit_->publish(); });
-    report_failure([&] { unit_->switch_network("activate"); });
+    if (unit_->needs_criu()) {
+      report_failure([&] { unit_->publish(); });
+      report_failure([&] { unit_->switch_network("activate"); });
+    } else if (!is_taken_up_) {
+      // What was taken up has been corrected: it has run since, and what has become of it is no matter of this move.
+      report_failure([&] { unit_->switch_network("activate"); });
+      report_failure([&] { unit_->publish(); });
+    }
   }
   silence_.reset();
   if (!netns_.empty()) announcer_.emplace(netns_);
@@ -610,7 +618,6 @@ std::optional<ResumeSlots> Arrival::wake(pid_t inner_pid) {
 }
 
 void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
-  std::uint64_t rdma_ns = 0;
   {
     std::lock_guard lock(mutex_);
     bool all = true;
@@ -625,11 +632,10 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
         changed_.notify_all();
       }
       all = all && process.back;
-      rdma_ns = std::max(rdma_ns, process.rdma_ns);
     }
     if (resumed.error <= 0 && !all) return;
   }
-  if (resumed.error <= 0) return all_go_on(rdma_ns);
+  if (resumed.error <= 0) return all_go_on();
   v1::WatchEvent event;
   event.set_failed(fmt::format("process {} of '{}' cannot use its new sockets: {}", inner_pid,
                                program_, error_text(resumed.error)));
@@ -638,15 +644,26 @@ void Arrival::resumed(pid_t inner_pid, const agent::Resumed& resumed) {
   tell_lost(failed);
 }
 
-// `rdma_ns`: the longest that a process took to attach to its sockets and to resume its QPs.
-void Arrival::all_go_on(std::uint64_t rdma_ns) {
-  v1::WatchEvent event;
-  event.mutable_resumed()->set_rdma_ns(rdma_ns);
+// With mutex_. Its time is the longest that a process took to attach to its sockets and to resume its QPs.
+void Arrival::add_resumed(v1::WatchEvent* event) const {
+  auto* resumed = event->mutable_resumed();
+  for (const auto& process : processes_) {
+    resumed->set_rdma_ns(std::max(resumed->rdma_ns(), process.rdma_ns));
+  }
   for (const auto& program : unit_->inner_programs()) {
-    auto* added = event.mutable_resumed()->add_inner_programs();
+    auto* added = resumed->add_inner_programs();
     added->set_pid(program.pid);
     added->set_name(program.name);
     added->set_stood_still_ms(program.stood_still_ms);
+  }
+}
+
+void Arrival::all_go_on() {
+  v1::WatchEvent event;
+  {
+    std::lock_guard lock(mutex_);
+    goes_on_ = true;
+    add_resumed(&event);
   }
   push(std::move(event));
   tell_here();
@@ -667,13 +684,7 @@ void Arrival::registered(pid_t inner_pid) {
 std::vector<v1::WatchEvent> Arrival::account() const {
   std::lock_guard lock(mutex_);
   std::vector<v1::WatchEvent> events;
-  const auto is_back = [](const Process& process) { return process.back; };
-  if (is_committed() && std::all_of(processes_.begin(), processes_.end(), is_back)) {
-    auto* resumed = events.emplace_back().mutable_resumed();
-    for (const auto& process : processes_) {
-      resumed->set_rdma_ns(std::max(resumed->rdma_ns(), process.rdma_ns));
-    }
-  }
+  if (is_committed() && goes_on_) add_resumed(&events.emplace_back());
   const auto has_heard = [](const Process& process) { return process.heard; };
   if (std::any_of(processes_.begin(), processes_.end(), has_heard)) {
     sum_up(&events.emplace_back());

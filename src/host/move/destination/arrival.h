@@ -131,7 +131,8 @@ class Arrival : public UnderWay {
   ContextSlots bind_context(const ContextSlots& wanted);
   void undo(const std::string& reason);
   void run_criu();
-  void all_go_on(std::uint64_t rdma_ns);
+  void all_go_on();
+  void add_resumed(v1::WatchEvent* event) const;
   std::string fill(pid_t root, const std::vector<pid_t>& tree);
   void add_criu_log();
   void tell_timeline();
@@ -200,6 +201,8 @@ class Arrival : public UnderWay {
   std::string failed_step_, failure_;                                  // of this program, the first
   std::chrono::steady_clock::time_point whole_, held_, committed_at_;  // the image; restored
   bool criu_ended_ = false;
+  bool goes_on_ = false;       // the program, with all of its QPs
+  bool is_taken_up_ = false;   // from a former ferryd
   pid_t root_ = 0;             // once it is held
   std::uint64_t started_ = 0;  // the root's start_time()
   std::vector<pid_t> tree_;    // the program's processes, as in ferryd's pid namespace

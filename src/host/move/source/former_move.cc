@@ -31,6 +31,7 @@ namespace {
 constexpr std::chrono::milliseconds kPause{100};  // between looks and questions
 constexpr std::chrono::seconds kCriuLimit{10};    // for CRIU to kill what has left
 constexpr std::chrono::seconds kReopenEvery{1};   // between attempts to open sockets again
+constexpr std::chrono::seconds kBetweenTries{1};  // to have a machine run again
 constexpr std::chrono::seconds kWarnEvery{10};
 
 std::chrono::nanoseconds now() {
@@ -76,6 +77,14 @@ bool FormerMove::pause() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kPause);
   return !host_.stopping;
+}
+
+// The same for longer, after what has failed.
+bool FormerMove::rest() {
+  for (const auto until = now() + kBetweenTries; now() < until;) {
+    if (!pause()) return false;
+  }
+  return true;
 }
 
 void FormerMove::run() {
@@ -264,14 +273,23 @@ MoveEnd FormerMove::failed_end() const {
   return end;
 }
 
+// A virtual machine stands still until that is done.
+void FormerMove::join_network() {
+  bool is_done = false;
+  do {
+    report_failure([&] {
+      unit_->switch_network("activate");
+      is_done = true;
+    });
+  } while (!is_done && !unit_->needs_criu() && start_time(root()) == held_.started && rest());
+}
+
 void FormerMove::roll_back() {
   tree_->roll_back();
   if (unit_->is_checkpointed()) return bring_back();
   side_.accounts.ended(Side::kSource, move_id_, failed_end());
   report_failure([&] { unit_->correct(Unit::State::kMoved, Unit::State::kRunning, root(), {}); });
-  if (!is_network_gone(held_) && start_time(root()) == held_.started) {
-    report_failure([&] { unit_->switch_network("activate"); });
-  }
+  if (!is_network_gone(held_) && start_time(root()) == held_.started) join_network();
   while (!host_.stopping && !tree_->all_gone()) {
     tree_->reopen();
     pause();

@@ -74,6 +74,8 @@ class FormerMove : public UnderWay {
   void await_take(const StandInTerm& term);
   void hear_of_program(StandInTerm* term);
   void end_tree(std::chrono::nanoseconds limit);
+  void join_network();
+  bool rest();
   void roll_back();
   void bring_back();
   void finish();

@@ -126,7 +126,7 @@ void Move::run(const Progress& progress) {
           if (rootfs_) copy_rootfs();
           await_peers();
           if (ahead_) copy_memory();
-          if (!unit_.needs_criu()) copy_by_itself();
+          if (!unit_.needs_criu() && !options_.cut) copy_by_itself();
           if (options_.cut) options_.cut->check(index_, [this] { need_go_on(); });
         });
         break;

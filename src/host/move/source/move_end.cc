@@ -57,7 +57,7 @@ void Move::roll_back() {
   rootfs_.reset();
   sender_.reset();
   if (leaving_.valid()) leaving_.wait();
-  if (left_network_ || !unit_.needs_criu()) {
+  if (left_network_ || (is_prepared_ && !unit_.needs_criu())) {
     report_failure([&] { unit_.switch_network("activate"); });
   }
   if (is_prepared_) not_back_ = bring_back(unit_, tree_, host_.limits.restore, host_.stopping);

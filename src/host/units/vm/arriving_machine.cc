@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/failure.h"
+#include "base/log.h"
 #include "base/net.h"
 #include "host/peers/this_host.h"
 #include "host/proc/process_tree.h"
@@ -22,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kStartLimit{30};  // for QEMU to open its monitor
-constexpr milliseconds kStartLook{5};
+constexpr milliseconds kStartLook{5}, kBetweenTries{500};
 constexpr int kPorts =
     16;  // behind those of ferryd and of images: so many machines may arrive at the same time
 constexpr char kSource[] = "ferry-source";
@@ -38,13 +40,14 @@ ArrivingMachine::ArrivingMachine(const ThisHost& host, const MachineRecords& rec
       folder_(records.folder_of(record_.name)) {
   record_.is_arriving = true;
   record_.pid = 0;
+  records_.remove(record_.name);  // sockets of a machine that was killed
   try {
     records_.write(record_);
     start();
     if (!tls.empty()) make_tls_folder(folder_ + "/tls", tls);
     listen(tls.empty() ? tls : folder_ + "/tls", source);
     machine_->prepare_nics();
-  } catch (const Failure& failure) {
+  } catch (const std::exception& failure) {
     const std::string said = end_of_log();
     if (record_.pid > 0) {
       ::kill(record_.pid, SIGKILL);
@@ -58,6 +61,9 @@ ArrivingMachine::ArrivingMachine(const ThisHost& host, const MachineRecords& rec
 
 ArrivingMachine::~ArrivingMachine() {
   if (is_let_go_) return;
+  if (!record_.is_alive()) {
+    log::error("the QEMU of '{}' has ended: {}", record_.name, end_of_log());
+  }
   ::kill(record_.pid, SIGKILL);
   wait_for(record_.pid);
   records_.remove(record_.name);
@@ -65,7 +71,9 @@ ArrivingMachine::~ArrivingMachine() {
 
 void ArrivingMachine::start() {
   Command command;
-  command.argv = {"env", "-C", record_.directory};
+  // A machine is no part of ferryd, which goes before all others.
+  command.argv = {"nice", "-n", std::to_string(-::getpriority(PRIO_PROCESS, 0)),
+                  "env",  "-C", record_.directory};
   for (const auto& word : record_.qemu().for_arrival(folder_)) command.argv.push_back(word);
   command.own_session = true;
   const pid_t pid = host::start(command, folder_ + "/log");
@@ -115,6 +123,18 @@ void ArrivingMachine::listen(const std::string& tls, const std::string& source) 
   point_ = {address,
             static_cast<std::uint16_t>(std::stoi(sockets.at(0).at("port").get<std::string>())),
             host_.name};
+}
+
+void ArrivingMachine::run() {
+  const auto until = Qmp::Clock::now() + host_.limits.resume / 2;
+  for (;; std::this_thread::sleep_for(kBetweenTries)) {
+    try {
+      machine_->run();
+      return;
+    } catch (const Failure&) {
+      if (!record_.is_alive() || Qmp::Clock::now() > until) throw;
+    }
+  }
 }
 
 void ArrivingMachine::await_all() {

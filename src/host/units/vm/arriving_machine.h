@@ -32,7 +32,8 @@ class ArrivingMachine {
 
   // Returns when all is there, with the NICs. Throws Failure when it has ended, which ending it brings about.
   void await_all();
-  void run() { machine_->run(); }
+  // Throws Failure when it does not run, which is tried again and again.
+  void run();
   // From now on it is the machine: it does not end with this object.
   void let_go() { is_let_go_ = true; }
 

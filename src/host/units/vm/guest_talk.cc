@@ -17,7 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = Lines::Clock;
 
-constexpr milliseconds kGlance{50};  // between looks whether the answer is still wanted
+constexpr milliseconds kConnectLimit{5000};
+constexpr milliseconds kRepeat{1000};  // a request that may get lost
+constexpr milliseconds kGlance{50};    // between looks whether the answer is still wanted
 
 // The port may still have answers for a former ferryd.
 std::uint64_t new_id() {
@@ -28,7 +30,7 @@ std::uint64_t new_id() {
 }  // namespace
 
 GuestTalk::GuestTalk(const std::string& folder, std::string name)
-    : name_(std::move(name)), lines_(connect_unix(guest_port_of(folder))) {}
+    : name_(std::move(name)), lines_(connect_unix(guest_port_of(folder), kConnectLimit)) {}
 
 v1::GuestReply GuestTalk::ask(v1::GuestRequest request, milliseconds limit,
                               const Check& need_wanted) {
@@ -37,8 +39,15 @@ v1::GuestReply GuestTalk::ask(v1::GuestRequest request, milliseconds limit,
   std::string waiting;
   try {
     lines_.write(request, until);
+    auto written = Clock::now();
     while (Clock::now() < until) {
       if (need_wanted) need_wanted();
+      // The guest's port loses what comes while the guest's ferryd opens it again. A Return changes nothing if it is
+      // repeated.
+      if (request.has_return_() && Clock::now() - written > kRepeat) {
+        lines_.write(request, until);
+        written = Clock::now();
+      }
       v1::GuestReply reply;
       if (!lines_.read(&reply, std::min(until, Clock::now() + kGlance))) continue;
       if (reply.id() != request.id()) continue;

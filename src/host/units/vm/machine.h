@@ -24,9 +24,14 @@ class Machine {
   nlohmann::json migration();
   // It has a migration that is under way, and can be given up.
   bool is_migrating();
+  // The same, and a SourceMigration has begun it.
+  bool is_migrated_by_ferry();
+  // Whether a migration waits for migrate-continue when it has stopped the machine.
+  void pause_before_switchover(bool on);
 
-  // Unplugs the NICs. Throws Failure when the guest does not let go of one before `until`.
-  void unplug(Qmp::Clock::time_point until);
+  // Returns when the guest has unplugged the NICs, which QEMU does not do by itself while it migrates the machine.
+  // Throws Failure when it has not before `until`.
+  void await_unplugged(Qmp::Clock::time_point until);
   // Makes what is behind the NICs on this host, without which they cannot be plugged. Throws Failure.
   void prepare_nics();
   // Plugs those NICs that the machine does not have. Throws Failure.
@@ -41,10 +46,11 @@ class Machine {
 
  private:
   bool has(const MachineNic& nic);
-  void make_netdev(const MachineNic& nic);
+  void forget_netdev(const MachineNic& nic);
 
   const std::vector<MachineNic> nics_;
   Qmp qmp_;
+  bool is_prepared_ = false;
 };
 
 }  // namespace ferry::host

@@ -32,7 +32,7 @@ bool MigrationPace::next(const Sample& sample) {
   best_rate_ = std::max(best_rate_, sample.rate);
   last_ = sample;
   if (is_new_round) begun_ = sample.at;
-  if (sample.round == 1 && fall_rate_ > 0 &&
+  if (best_rate_ > 0 && sample.round == 1 && fall_rate_ > 0 &&
       static_cast<double>(sample.left) < fall_rate_ * kBeforeEnd) {
     is_ready_ = left_ms() <= wanted_ms_;
   }

@@ -60,13 +60,26 @@ std::optional<std::string> find_with_id(const std::vector<std::string>& words,
   return std::nullopt;
 }
 
+// QEMU's human monitor, which plugs NICs, divides lines by blanks and quotes.
+void need_plain(const std::string& option) {
+  if (std::all_of(option.begin(), option.end(),
+                  [](unsigned char c) { return c > ' ' && c < 0x7F && c != '"' && c != '\\'; })) {
+    return;
+  }
+  throw Failure(fmt::format("'{}' has blanks or quotes, with which a NIC cannot be plugged",
+                            printable(option)));
+}
+
 MachineNic nic_of(const std::vector<std::string>& words, const std::string& id) {
   const auto device = find_with_id(words, "device", id);
   if (!device) {
     throw Failure(fmt::format("QEMU's command has no -device with id={}, which --nic names", id));
   }
+  need_plain(*device);
   const auto values = parsed(*device);
   MachineNic nic{id, *device, {}, value_of(values, "netdev"), value_of(values, "mac")};
+  // A ROM would be memory of the machine, which QEMU cannot send to a machine that has no such NIC.
+  if (!values.contains("romfile")) nic.device += ",romfile=";
   if (nic.mac.empty()) {
     throw Failure(fmt::format("give the NIC {} a mac=, by which its machine knows it again", id));
   }
@@ -80,6 +93,7 @@ MachineNic nic_of(const std::vector<std::string>& words, const std::string& id) 
   if (!netdev) {
     throw Failure(fmt::format("QEMU's command has no -netdev with id={}", nic.netdev_id));
   }
+  need_plain(*netdev);
   nic.netdev = *netdev;
   return nic;
 }
@@ -110,7 +124,11 @@ QemuCommand::QemuCommand(std::vector<std::string> words, const std::vector<std::
           fmt::format("leave -{} away: Ferry starts the machine, here and elsewhere", option));
     }
   }
-  for (const auto& id : nics) nics_.push_back(nic_of(words_, id));
+  for (const auto& id : nics) {
+    const auto given = find_with_id(words_, "device", id);
+    nics_.push_back(nic_of(words_, id));
+    std::replace(words_.begin(), words_.end(), *given, nics_.back().device);
+  }
 }
 
 std::vector<std::string> QemuCommand::for_start(const std::string& folder) const {

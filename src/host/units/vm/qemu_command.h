@@ -21,7 +21,7 @@ class QemuCommand {
   QemuCommand(std::vector<std::string> words, const std::vector<std::string>& nics);
 
   const std::vector<std::string>& words() const { return words_; }
-  const std::vector<MachineNic>& nics() const { return nics_; }
+  std::vector<MachineNic> nics() const { return nics_; }
 
   // The command for a new machine, whose sockets are in `folder`.
   std::vector<std::string> for_start(const std::string& folder) const;
@@ -31,7 +31,7 @@ class QemuCommand {
   std::set<std::string> files() const;
 
  private:
-  const std::vector<std::string> words_;
+  std::vector<std::string> words_;
   std::vector<MachineNic> nics_;
 };
 

@@ -9,14 +9,8 @@
 #include "base/net.h"
 
 namespace ferry::host {
-namespace {
-
-constexpr std::size_t kKeptEvents = 100;
-
-}  // namespace
-
 Qmp::Qmp(const std::string& path, std::chrono::milliseconds limit)
-    : limit_(limit), channel_(connect_unix(path)) {
+    : limit_(limit), channel_(connect_unix(path, limit)) {
   const auto greeting = read(Clock::now() + limit_);
   if (!greeting || !greeting->contains("QMP")) {
     throw Failure(fmt::format(
@@ -36,12 +30,11 @@ std::optional<nlohmann::json> Qmp::read(Clock::time_point until) {
   return message;
 }
 
-nlohmann::json Qmp::answer() {
+// To the command with this id: an earlier one may have been answered too late.
+nlohmann::json Qmp::answer(std::uint64_t id) {
   const auto until = Clock::now() + limit_;
   while (auto message = read(until)) {
-    if (!message->contains("event")) return std::move(*message);
-    events_.push_back(std::move(*message));
-    if (events_.size() > kKeptEvents) events_.pop_front();
+    if (message->value("id", std::uint64_t{0}) == id) return std::move(*message);
   }
   throw Failure("QEMU does not answer");
 }
@@ -52,9 +45,10 @@ nlohmann::json Qmp::execute(const std::string& command) {
 
 nlohmann::json Qmp::execute(const std::string& command, const nlohmann::json& arguments) {
   try {
-    channel_.write(json_text({{"execute", command}, {"arguments", arguments}}) + "\n",
+    const std::uint64_t id = ++last_id_;
+    channel_.write(json_text({{"execute", command}, {"arguments", arguments}, {"id", id}}) + "\n",
                    Clock::now() + limit_);
-    auto said = answer();
+    auto said = answer(id);
     if (said.contains("return")) return said["return"];
     throw Failure(one_line(said.at("error").at("desc").get<std::string>()));
   } catch (const std::exception& failure) {
@@ -68,20 +62,6 @@ void Qmp::type(const std::string& line) {
   if (!complaint.empty()) {
     throw Failure(
         fmt::format("QEMU's {}: {}", line.substr(0, line.find(' ')), printable(complaint)));
-  }
-}
-
-bool Qmp::await(const std::function<bool(const nlohmann::json& event)>& is_meant,
-                Clock::time_point until) {
-  for (;;) {
-    while (!events_.empty()) {
-      const auto event = std::move(events_.front());
-      events_.pop_front();
-      if (is_meant(event)) return true;
-    }
-    auto message = read(until);
-    if (!message) return false;
-    if (message->contains("event")) events_.push_back(std::move(*message));
   }
 }
 

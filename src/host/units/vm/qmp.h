@@ -1,8 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
-#include <functional>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -27,17 +26,14 @@ class Qmp {
   nlohmann::json execute(const std::string& command, const nlohmann::json& arguments);
   // The same for QEMU's human monitor, which takes options as QEMU's command line does.
   void type(const std::string& line);
-  // Returns when QEMU has told of such an event, also before. False: it has not before `until`.
-  bool await(const std::function<bool(const nlohmann::json& event)>& is_meant,
-             Clock::time_point until);
 
  private:
   std::optional<nlohmann::json> read(Clock::time_point until);
-  nlohmann::json answer();
+  nlohmann::json answer(std::uint64_t id);
 
   const std::chrono::milliseconds limit_;
   LineChannel channel_;
-  std::deque<nlohmann::json> events_;  // that nobody has waited for yet, the latest ones
+  std::uint64_t last_id_ = 0;  // of a command
 };
 
 }  // namespace ferry::host

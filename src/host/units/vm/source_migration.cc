@@ -27,7 +27,9 @@ constexpr double kHeldDowntime = 1;                 // milliseconds; see Migrati
 constexpr double kDowntime = 300;                   // milliseconds, as QEMU's own
 constexpr double kWanted = 100;  // milliseconds, for what is left when the machine is stopped
 constexpr double kRoom = 2;      // times the time that is expected for what is left
-constexpr int kMeasured = 1;     // seconds, the least for which QEMU measures
+constexpr char kTooEarly[] =
+    "QEMU has stopped the machine before its programs were asked; try again";
+constexpr int kMeasured = 1;  // seconds, the least for which QEMU measures
 
 }  // namespace
 
@@ -56,8 +58,7 @@ void SourceMigration::limit(std::uint64_t bytes_per_second, double downtime_ms) 
 
 void SourceMigration::begin() {
   Qmp& qmp = machine_.qmp();
-  qmp.execute("migrate-set-capabilities",
-              {{"capabilities", {{{"capability", "pause-before-switchover"}, {"state", true}}}}});
+  machine_.pause_before_switchover(true);
   if (!tls_.empty()) {
     try {
       qmp.execute("object-del", {{"id", kTlsObject}});  // of a move that was given up
@@ -116,7 +117,7 @@ void SourceMigration::copy(double max_blackout_ms, const std::function<void(cons
     const auto migration = look(need_wanted);
     if (migration.at("status") != "active") {
       if (migration.at("status") == "setup") continue;
-      throw Failure("QEMU has stopped the machine before its programs were asked; try again");
+      throw Failure(kTooEarly);
     }
     const auto& ram = migration.at("ram");
     Progress progress;
@@ -144,6 +145,10 @@ void SourceMigration::copy(double max_blackout_ms, const std::function<void(cons
         "it would stand still for {:.0f} ms: it writes to its memory as fast as that is sent",
         left_ms_));
   }
+}
+
+void SourceMigration::need_held() const {
+  if (machine_.migration().at("status") != "active") throw Failure(kTooEarly);
 }
 
 void SourceMigration::stop_machine(const Check& need_wanted) {

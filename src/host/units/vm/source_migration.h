@@ -34,9 +34,11 @@ class SourceMigration {
   // `max_blackout_ms`: 0: none.
   void copy(double max_blackout_ms, const std::function<void(const Progress&)>& tell,
             const Check& need_wanted);
+  // Throws Failure when QEMU has stopped the machine by itself meanwhile.
+  void need_held() const;
   // Lets QEMU go on. Returns when it has stopped the machine.
   void stop_machine(const Check& need_wanted);
-  // Has QEMU send the rest, and let go of the disks. Returns when the other one has all.
+  // Has QEMU send the rest, and let go of the disks. Returns when all is sent.
   void switch_over(const Check& need_wanted);
 
   unsigned rounds() const { return rounds_; }

@@ -110,6 +110,9 @@ void VmKind::check_arrival(const std::string& host, const std::string& name,
 
 std::shared_ptr<Unit> VmKind::arrive(const std::string& name, const std::string& details,
                                      const std::string& source) {
+  if (has(name)) {
+    throw Failure(fmt::format("{} has a machine '{}' already", host_.host.name, printable(name)));
+  }
   return std::make_shared<VmUnit>(
       host_,
       std::make_unique<ArrivingMachine>(host_.host, host_.records,
@@ -120,9 +123,9 @@ bool VmKind::has_made(const std::string& instance) const {
   return instance.starts_with(std::string(VmUnit::kKind) + ":");
 }
 
-std::shared_ptr<Unit> VmKind::known(const std::string& name, const std::string&) {
+std::shared_ptr<Unit> VmKind::known(const std::string& name, const std::string& instance) {
   auto record = host_.records.find(name);
-  if (!record) return nullptr;
+  if (!record || VmUnit::instance_of(*record) != instance) return nullptr;
   return std::make_shared<VmUnit>(host_, std::move(*record));
 }
 
@@ -134,14 +137,14 @@ void VmKind::clear_up_arrivals() {
       host_.records.remove(record.name);
       continue;
     }
-    if (record.is_arriving) {
-      ::kill(record.pid, SIGKILL);
-      host_.records.remove(record.name);
-      continue;
-    }
     report_failure([&] {
       Machine machine(host_.records.folder_of(record.name), record.qemu().nics());
-      if (machine.is_migrating()) machine.take_back();
+      if (!record.is_arriving) {
+        if (machine.is_migrated_by_ferry()) machine.take_back();
+      } else if (machine.state() != "running") {
+        ::kill(record.pid, SIGKILL);
+        host_.records.remove(record.name);
+      }
     });
   }
 }

@@ -59,8 +59,12 @@ std::string VmUnit::details() const {
                     {"memory", resident_bytes_of_tree(record_.pid)}});
 }
 
+std::string VmUnit::instance_of(const MachineRecord& record) {
+  return fmt::format("{}:{}:{}:{}", kKind, record.name, record.pid, record.started);
+}
+
 std::string VmUnit::instance() const {
-  return std::string(kKind) + ":" + name();
+  return instance_of(record_);
 }
 
 std::vector<std::string> VmUnit::macs() const {
@@ -74,22 +78,27 @@ void VmUnit::switch_network(const std::string& command) const {
   std::unique_lock lock(mutex_);
   if (arriving_) return arriving_->run();
   lock.unlock();
-  take_back();
+  if (!is_back_) take_back();
 }
 
 // After a move that was given up, and after a ferryd that was ended in the middle of one.
 void VmUnit::take_back() const {
   leaving_.reset();  // QEMU's monitor has one connection at a time
-  Machine(folder(), record_.qemu().nics()).take_back();
-  call_back();
+  Machine machine(folder(), record_.qemu().nics());
+  machine.take_back();
+  // The guest may be unplugging a NIC still, for a request that nobody waits for any more. It answers the next one
+  // after that.
+  call_back([&machine] { machine.plug(); });
+  machine.plug();
+  is_back_ = true;
 }
 
 // Has the guest's programs come back. Nothing: they have not, as the log says.
-std::optional<v1::GuestReply> VmUnit::call_back() const {
+std::optional<v1::GuestReply> VmUnit::call_back(const NeedWanted& meanwhile) const {
   const auto nics = macs();
   if (nics.empty()) return std::nullopt;
   try {
-    return GuestTalk(folder(), name()).come_back(host_.host.limits.resume, {});
+    return GuestTalk(folder(), name()).come_back(host_.host.limits.resume * 3 / 4, meanwhile);
   } catch (const std::exception& failure) {
     log::warn("{}", failure.what());
     return std::nullopt;
@@ -107,8 +116,14 @@ void VmUnit::publish() const {
   if (record_.is_arriving) host_.records.publish(name());
 }
 
+// The record of a machine says that it arrives until it has run here.
 void VmUnit::correct(State from, State state, pid_t root, const std::string& to) const {
   if (from != State::kRestoring || !record_.is_arriving) return;
+  Machine machine(folder(), record_.qemu().nics());
+  if (machine.state() == "paused") {
+    machine.plug();
+    machine.run();
+  }
   stage(state, root, to);
   publish();
 }
@@ -139,6 +154,7 @@ std::set<std::string> VmUnit::needed_files() const {
 
 void VmUnit::meet(const std::string& point) const {
   if (!host_.tls.empty()) make_tls_folder(folder() + "/tls", host_.tls);
+  is_back_ = false;
   leaving_ = std::make_unique<Leaving>(folder(), record_, point,
                                        host_.tls.empty() ? host_.tls : folder() + "/tls");
 }
@@ -152,8 +168,11 @@ Unit::Ahead VmUnit::copy_ahead(double max_blackout_ms, const TellAhead& tell,
 void VmUnit::stop_inside(milliseconds limit, const NeedWanted& need_wanted) const {
   const auto nics = macs();
   if (nics.empty()) return;
-  GuestTalk(folder(), name()).leave(nics, host_.host.limits.standstill, limit, need_wanted);
-  leaving_->machine.unplug(Clock::now() + limit);
+  GuestTalk(folder(), name()).leave(nics, host_.host.limits.standstill, 2 * limit, [&] {
+    need_wanted();
+    leaving_->migration.need_held();
+  });
+  leaving_->machine.await_unplugged(Clock::now() + limit);
 }
 
 std::string VmUnit::dump(CriuRunner&, CriuRunner::Dump dump, std::atomic<pid_t>*) const {
@@ -211,7 +230,7 @@ std::string VmUnit::restore(CriuRunner&, CriuRunner::Restore restore,
     std::lock_guard lock(mutex_);
     arriving_.reset();
   }
-  if (const auto reply = call_back()) {
+  if (const auto reply = call_back({})) {
     std::lock_guard lock(mutex_);
     for (const auto& program : reply->programs()) {
       inner_programs_.push_back(

@@ -37,6 +37,9 @@ class VmUnit : public Unit {
  public:
   static constexpr char kKind[] = "vm";
 
+  // Of a QEMU: a machine that comes back has another one.
+  static std::string instance_of(const MachineRecord& record);
+
   // A machine that runs here, or has run here.
   VmUnit(const VmHost& host, MachineRecord record);
   // One that arrives.
@@ -78,11 +81,12 @@ class VmUnit : public Unit {
   void take_back() const;
   std::string folder() const { return host_.records.folder_of(record_.name); }
   std::vector<std::string> macs() const;
-  std::optional<v1::GuestReply> call_back() const;
+  std::optional<v1::GuestReply> call_back(const NeedWanted& meanwhile) const;
 
   const VmHost& host_;
   const MachineRecord record_;
   mutable std::unique_ptr<Leaving> leaving_;
+  mutable bool is_back_ = false;  // after a move that was given up
   mutable std::mutex mutex_;
   mutable std::unique_ptr<ArrivingMachine> arriving_;
   mutable std::vector<InnerProgram> inner_programs_;
