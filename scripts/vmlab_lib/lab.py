@@ -25,6 +25,11 @@ def need_room(folder, machines):
                       f"{machines * ROOM >> 20:,} MiB needed, {free >> 20:,} MiB free; make some")
 
 
+def in_use():
+    """The folders of images which machines have their disks over."""
+    return {pathlib.Path(os.path.realpath(link)) for link in ROOT.glob("*/image")}
+
+
 class Lab:
     def __init__(self, name):
         if not name or not all(c.isalnum() or c in "-_" for c in name):
@@ -39,7 +44,7 @@ class Lab:
         if self._folder.exists():
             raise Failure(f"there is a lab '{self._name}' already; see: scripts/vmlab ps, scripts/vmlab down")
         need_room(ROOT.parent, count)
-        made = image(progress, {pathlib.Path(os.path.realpath(link)) for link in ROOT.glob("*/image")})
+        made = image(progress, in_use())
         ROOT.mkdir(exist_ok=True)
         self._folder.mkdir(mode=0o700)
         try:
