@@ -97,6 +97,9 @@ sort >"$work/expected" <<'FILES'
 /usr/share/man/man1/ferry-restart.1
 /usr/share/man/man1/ferry-run.1
 /usr/share/man/man1/ferry-top.1
+/usr/share/man/man1/ferry-vm-ps.1
+/usr/share/man/man1/ferry-vm-run.1
+/usr/share/man/man1/ferry-vm.1
 /usr/share/man/man1/ferry.1
 /usr/share/man/man3/libferry-pipe.3
 /usr/share/man/man8/ferry-get-criu.8
@@ -266,7 +269,7 @@ completes() {
     _ferry
     echo "${COMPREPLY[@]}"' "$root/usr/share/bash-completion/completions/ferry" ferry "$@"
 }
-completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor detach cdi pipe' ''
+completes 'run lab move ps history top resolve ca host checkpoint checkpoints restart doctor detach vm cdi pipe' ''
 completes 'move' mo
 completes '--copy-rootfs --copy-ahead' move --copy
 completes '' move --to ''
