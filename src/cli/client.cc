@@ -36,11 +36,21 @@ std::string counted(std::uint32_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+// " (the machine was paused for 240.1 ms; mpi stood still for 911.0 ms)", or nothing for what is no machine.
+std::string of_machine(const v1::MoveReport& report) {
+  if (report.paused_ms() == 0) return {};
+  std::string text = fmt::format(" (the machine was paused for {:.1f} ms", report.paused_ms());
+  for (const auto& program : report.inner_programs()) {
+    text += fmt::format("; {} stood still for {:.1f} ms", program.name(), program.stood_still_ms());
+  }
+  return text + ")";
+}
+
 void print(const v1::MoveReport& report) {
   fmt::print(
       "{} moved {} -> {}: blackout {:.1f} ms (stop {:.1f}, dump {:.1f}, transfer {:.1f}, restore "
       "{:.1f}, commit {:.1f}, resume {:.1f}), RDMA share {:.2f} ms, {}, {} PSNs "
-      "unacknowledged, {} retransmitted, image {:.1f} MB{}{}\n",
+      "unacknowledged, {} retransmitted, image {:.1f} MB{}{}{}\n",
       report.program(), report.from(), report.to(), report.blackout_ms(), report.stop_ms(),
       report.dump_ms(), report.transfer_ms(), report.restore_ms(), report.commit_ms(),
       report.resume_ms(), report.rdma_share_ms(), counted(report.qps(), "QP"),
@@ -56,7 +66,8 @@ void print(const v1::MoveReport& report) {
           ? std::string()
           : fmt::format(" (root filesystem: {:.1f} MB ahead in {:.1f} s, {:.1f} MB in the stop)",
                         static_cast<double>(report.rootfs_bytes()) / 1e6, report.rootfs_ms() / 1e3,
-                        static_cast<double>(report.rootfs_last_bytes()) / 1e6));
+                        static_cast<double>(report.rootfs_last_bytes()) / 1e6),
+      of_machine(report));
 }
 
 // A group of one program is printed as that program alone.

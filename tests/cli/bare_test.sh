@@ -92,7 +92,7 @@ says_no "$no_ferryd" checkpoint program --to "$work"
 says_no "$no_ferryd" restart "$work"
 says_no "$no_ferryd" detach rxe0 -- true
 says_no "$no_ferryd" move --vm machine --to h2
-fails '^ferry: ferry vm needs root; use sudo$' powerless $nobody "$ferry" vm ps
+says_no '^ferry: ferry vm needs root; use sudo$' vm ps
 fails '^ferryd: needs root, because it freezes and restores processes; use sudo$' powerless $nobody "$FERRY_BIN/ferryd"
 ok 'what needs a ferryd says so'
 

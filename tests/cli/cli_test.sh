@@ -45,8 +45,8 @@ fails 'MOVE is required; see: ferry resolve --help' resolve
 fails 'DEVICE is required; see: ferry detach --help' detach
 fails 'COMMAND is required; see: ferry detach --help' detach rxe0
 fails 'see: ferry detach --help' detach rxe0 --limit 0s -- true
-fails 'NAME is required; see: ferry vm run --help' vm run
-fails 'QEMU is required; see: ferry vm run --help' vm run machine
+fails 'NAME is required; see: ferry vm --help' vm run
+fails 'QEMU is required; see: ferry vm --help' vm run machine
 fails "'a/b' is no name for a machine" vm run a/b -- qemu
 fails 'has no -device with id=x, which --nic names' vm run machine --nic x -- qemu
 fails 'excludes' move machine --vm --runc --to host

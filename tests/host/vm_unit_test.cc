@@ -196,7 +196,10 @@ TEST_F(VmUnitTest, AMachineThatHasNotRunYetRuns) {
   const VmUnit unit(vms_, arriving);
   unit.correct(Unit::State::kRestoring, Unit::State::kRunning, ::getpid(), {});
   EXPECT_EQ(qemu_->calls().back(), "cont");
-  EXPECT_EQ(qemu_->devices, Calls{"nic1"});
+  {
+    std::lock_guard lock(qemu_->mutex());
+    EXPECT_EQ(qemu_->devices, Calls{"nic1"});
+  }
   EXPECT_FALSE(vms_.records.find("m")->is_arriving);
 }
 
