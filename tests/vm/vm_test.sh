@@ -39,6 +39,8 @@ end_stream() {
 
 moves() {
   start_stream
+  on h1 "$ferry" vm ps | grep -q 'm1 .*running .*nic-rdma' || fail 'ferry vm ps shows no m1'
+  [[ $(on h1 "$ferry" move --vm m1 --to h2 --dry-run) == 'm1 could move h1 -> '* ]] || fail 'no plan of a move'
   move_machine m1 h1 h2
   jq -e '.paused_ms > 0 and .inner_programs[0].name == "stream_check" and .inner_programs[0].stood_still_ms > 0' \
     <<<"$last_report" >/dev/null || fail "the report: $last_report"
