@@ -101,10 +101,15 @@ function(ferry_e2e_test name)
   endif()
 endfunction()
 
-# ferry_e2e_groups(PREFIX SCRIPT GROUP...) registers PREFIX.GROUP for each group, which runs `SCRIPT GROUP`. SCRIPT lies
-# in the current folder.
+# ferry_e2e_groups(PREFIX SCRIPT [LONG] GROUP...) registers PREFIX.GROUP for each group, which runs `SCRIPT GROUP`.
+# SCRIPT lies in the current folder. LONG as above.
 function(ferry_e2e_groups prefix script)
-  foreach(group ${ARGN})
-    ferry_e2e_test(${prefix}.${group} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${group})
+  cmake_parse_arguments(PARSE_ARGV 2 groups "LONG" "" "")
+  set(long)
+  if(groups_LONG)
+    set(long LONG)
+  endif()
+  foreach(group ${groups_UNPARSED_ARGUMENTS})
+    ferry_e2e_test(${prefix}.${group} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${group} ${long})
   endforeach()
 endfunction()
