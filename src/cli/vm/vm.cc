@@ -1,6 +1,6 @@
 #include "cli/vm/vm.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,12 +14,6 @@
 
 namespace ferry::cli {
 namespace {
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 void need_root() {
   if (::geteuid() != 0) throw Failure("ferry vm needs root; use sudo");
@@ -73,7 +67,8 @@ int vm_ps(bool json) {
   Table table({"MACHINE", "PID", "STATE", "NICS"});
   for (const auto& machine : machines) {
     table.add({machine.name, std::to_string(machine.pid),
-               machine.is_arriving ? "arriving" : "running", joined(machine.nics)});
+               machine.is_arriving ? "arriving" : "running",
+               fmt::format("{}", fmt::join(machine.nics, ", "))});
   }
   fmt::print("{}", table.text());
   return 0;

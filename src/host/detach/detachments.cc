@@ -118,6 +118,8 @@ void Detachment::enter(const Tell& tell) const {
 }
 
 std::vector<Detachments::User> Detachments::users_of(const std::set<std::string>& devices) const {
+  const auto known = kernel_devices();
+  for (const auto& device : devices) need_kernel_device(known, device);
   std::map<pid_t, User> found;       // by the first process
   std::map<pid_t, std::size_t> qps;  // of each process
   std::set<pid_t> leaving;
@@ -171,7 +173,6 @@ void Detachments::need_not_moving(const std::vector<User>& users) const {
 
 std::shared_ptr<Detachment> Detachments::begin(uid_t user, const std::set<std::string>& devices) {
   if (user != 0) throw Failure("only root may have programs leave a device: they are of all users");
-  for (const auto& device : devices) need_kernel_device(kernel_devices(), device);
   const auto users = users_of(devices);
   std::vector<Units::Found> programs;
   for (const auto& each : users) programs.push_back(each.program);
@@ -187,7 +188,6 @@ std::shared_ptr<Detachment> Detachments::begin(uid_t user, const std::set<std::s
 }
 
 std::vector<Detachments::User> Detachments::look(const std::set<std::string>& devices) const {
-  for (const auto& device : devices) need_kernel_device(kernel_devices(), device);
   auto users = users_of(devices);
   {
     std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include "base/net.h"
 
 namespace ferry::host {
+
 Qmp::Qmp(const std::string& path, std::chrono::milliseconds limit)
     : limit_(limit), channel_(connect_unix(path, limit)) {
   const auto greeting = read(Clock::now() + limit_);
@@ -18,8 +19,6 @@ Qmp::Qmp(const std::string& path, std::chrono::milliseconds limit)
   }
   execute("qmp_capabilities");
 }
-
-Qmp::~Qmp() = default;
 
 // The next message. Nothing: there is none before `until`.
 std::optional<nlohmann::json> Qmp::read(Clock::time_point until) {

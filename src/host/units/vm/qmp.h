@@ -18,7 +18,6 @@ class Qmp {
 
   // `path`: of the monitor's UNIX socket. `limit`: for the connection and for each answer. Throws Failure.
   Qmp(const std::string& path, std::chrono::milliseconds limit);
-  ~Qmp();
   Qmp(const Qmp&) = delete;
 
   // Gives what the command returns. Throws Failure, with the words of QEMU if it refuses.
