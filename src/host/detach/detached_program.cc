@@ -110,9 +110,9 @@ std::optional<double> DetachedProgram::stood_still_ms() const {
 }
 
 void DetachedProgram::resumed(pid_t inner_pid, const agent::Resumed&) {
-  tree_.resumed(inner_pid);
   std::lock_guard lock(mutex_);
-  back_ = Clock::now();
+  back_ = Clock::now();  // before go_on() can see that all are back
+  tree_.resumed(inner_pid);
   changed_.notify_all();
 }
 
