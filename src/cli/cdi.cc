@@ -33,7 +33,7 @@ namespace ferry::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 constexpr char kCdiVersion[] = "0.5.0";  // Debian 12's podman knows no later one
 constexpr char kKind[] = "ferry.dev/rnic";
@@ -197,16 +197,16 @@ std::string path_of(const host::DeviceNode& node) {
 // Which devices programs in the container get (docs/settings.md).
 const std::string kDeviceVariable = "FERRY_DEVICE=";
 
-json mount_options() {
+ordered_json mount_options() {
   return {"bind", "ro", "nosuid", "nodev"};
 }
 
-json hook_arguments(const std::string& stage) {
+ordered_json hook_arguments(const std::string& stage) {
   return {kHookName, stage};
 }
 
-json container_edits(const Edits& edits) {
-  json mounts = json::array(), hooks = json::array();
+ordered_json container_edits(const Edits& edits) {
+  ordered_json mounts = ordered_json::array(), hooks = ordered_json::array();
   for (const auto& mount : edits.mounts) {
     mounts.push_back({{"hostPath", mount.source},
                       {"containerPath", mount.destination},
@@ -216,16 +216,17 @@ json container_edits(const Edits& edits) {
     hooks.push_back(
         {{"hookName", hook.stage}, {"path", hook.path}, {"args", hook_arguments(hook.stage)}});
   }
-  json all = {{"mounts", mounts}, {"hooks", hooks}};
+  ordered_json all = {{"mounts", mounts}, {"hooks", hooks}};
   if (!edits.device.empty()) {
     all["env"] = {kDeviceVariable + edits.device};
-    all["deviceNodes"] = json::array({{{"path", path_of(edits.node)}}});
+    all["deviceNodes"] = ordered_json::array({{{"path", path_of(edits.node)}}});
   }
   return all;
 }
 
-json specification(Edits edits) {
-  json devices = json::array({{{"name", "all"}, {"containerEdits", container_edits(edits)}}});
+ordered_json specification(Edits edits) {
+  ordered_json devices =
+      ordered_json::array({{{"name", "all"}, {"containerEdits", container_edits(edits)}}});
   for (const auto& [name, node] : devices_of_kernel()) {
     edits.device = name;
     edits.node = node;
@@ -235,24 +236,25 @@ json specification(Edits edits) {
 }
 
 // Lets the programs of a bundle use edits.device, and no other device.
-void merge_device(json& config, const Edits& edits) {
-  json env = json::array(), nodes = json::array(), allowed = json::array();
-  for (const auto& variable : config.at("process").value("env", json::array())) {
+void merge_device(ordered_json& config, const Edits& edits) {
+  ordered_json env = ordered_json::array(), nodes = ordered_json::array(),
+               allowed = ordered_json::array();
+  for (const auto& variable : config.at("process").value("env", ordered_json::array())) {
     if (!variable.get<std::string>().starts_with(kDeviceVariable)) env.push_back(variable);
   }
   env.push_back(kDeviceVariable + edits.device);
-  json& system = config["linux"];
-  for (const auto& node : system.value("devices", json::array())) {
+  ordered_json& system = config["linux"];
+  for (const auto& node : system.value("devices", ordered_json::array())) {
     if (node.value("path", "") != path_of(edits.node)) nodes.push_back(node);
   }
-  json number = {{"type", "c"}, {"major", edits.node.major}, {"minor", edits.node.minor}};
-  json node = number, rule = {{"allow", true}};
+  ordered_json number = {{"type", "c"}, {"major", edits.node.major}, {"minor", edits.node.minor}};
+  ordered_json node = number, rule = {{"allow", true}};
   node.update({{"path", path_of(edits.node)}, {"fileMode", 0666}, {"uid", 0}, {"gid", 0}});
   nodes.push_back(node);
   rule.update(number);
   rule["access"] = "rw";
   for (const auto& other :
-       system.value("resources", json::object()).value("devices", json::array())) {
+       system.value("resources", ordered_json::object()).value("devices", ordered_json::array())) {
     if (other != rule) allowed.push_back(other);
   }
   allowed.push_back(rule);
@@ -262,9 +264,9 @@ void merge_device(json& config, const Edits& edits) {
 }
 
 // Takes away what is Ferry's, also an older version's, and adds what is in `edits`.
-void merge(json& config, const Edits& edits) {
-  json mounts = json::array();
-  for (const auto& mount : config.value("mounts", json::array())) {
+void merge(ordered_json& config, const Edits& edits) {
+  ordered_json mounts = ordered_json::array();
+  for (const auto& mount : config.value("mounts", ordered_json::array())) {
     const std::string destination = mount.value("destination", "");
     const bool ours = std::any_of(edits.mounts.begin(), edits.mounts.end(),
                                   [&](const auto& m) { return m.destination == destination; });
@@ -278,9 +280,9 @@ void merge(json& config, const Edits& edits) {
   }
   config["mounts"] = mounts;
   for (const auto& hook : edits.hooks) {
-    json hooks = json::array();
+    ordered_json hooks = ordered_json::array();
     for (const auto& other :
-         config.value("hooks", json::object()).value(hook.stage, json::array())) {
+         config.value("hooks", ordered_json::object()).value(hook.stage, ordered_json::array())) {
       if (fs::path(other.value("path", "")).filename() != kHookName) hooks.push_back(other);
     }
     hooks.push_back({{"path", hook.path}, {"args", hook_arguments(hook.stage)}});
@@ -323,11 +325,11 @@ int cdi_generate(const std::string& libraries, const std::string& output, bool a
 
 int cdi_apply(const std::string& libraries, const std::string& bundle, const std::string& device) {
   const std::string path = bundle + "/config.json";
-  json config = json::parse(read_file(path), nullptr, false);
+  ordered_json config = ordered_json::parse(read_file(path), nullptr, false);
   if (!config.is_object()) throw Failure(fmt::format("{} is no JSON object", path));
   try {
     merge(config, with_device(edits(libraries), device));
-  } catch (const json::exception& error) {
+  } catch (const ordered_json::exception& error) {
     throw Failure(fmt::format("{} is no configuration of a container: {}", path, error.what()));
   }
   struct stat status {};

@@ -50,7 +50,7 @@ std::string text_of(const std::vector<Store::Entry>& entries) {
   return table.text();
 }
 
-ordered_json json_of(const Store::Entry& entry) {
+ordered_json entry_json(const Store::Entry& entry) {
   const Manifest manifest = entry.manifest.value_or(Manifest());
   ordered_json programs = ordered_json::array();
   for (const auto& program : manifest.programs) {
@@ -79,7 +79,7 @@ int checkpoints(const std::string& directory, bool json) {
   const auto entries = Store(directory).list();
   if (json) {
     ordered_json all = ordered_json::array();
-    for (const auto& entry : entries) all.push_back(json_of(entry));
+    for (const auto& entry : entries) all.push_back(entry_json(entry));
     fmt::print("{}\n", ordered_json{{"checkpoints", std::move(all)}}.dump(2));
   } else if (entries.empty()) {
     fmt::print("no checkpoints in {} yet\n", printable(directory));

@@ -13,7 +13,7 @@ struct ProcessHead {
   std::uint32_t pid, zero;
   std::uint64_t ranges;
 };
-struct Range {
+struct RangeInFile {
   std::uint64_t start, end;
 };
 
@@ -33,7 +33,7 @@ Part cut(std::span<const std::byte>& from) {
   return part;
 }
 
-bool is_range(const Range& range) {
+bool is_range(const RangeInFile& range) {
   return range.start < range.end && range.end <= precopy::kAddressEnd &&
          (range.start | range.end) % precopy::kPage == 0;
 }
@@ -45,7 +45,7 @@ std::vector<std::byte> describe(const std::vector<Described>& processes) {
   append(description, Head{kMagic, kVersion});
   for (const auto& [pid, pages] : processes) {
     append(description, ProcessHead{static_cast<std::uint32_t>(pid), 0, pages.count()});
-    for (const auto& [start, end] : pages) append(description, Range{start, end});
+    for (const auto& [start, end] : pages) append(description, RangeInFile{start, end});
   }
   return description;
 }
@@ -60,7 +60,7 @@ std::vector<Described> parse_description(std::span<const std::byte> description)
     const auto process = cut<ProcessHead>(description);
     auto& described = processes.emplace_back(Described{static_cast<pid_t>(process.pid), {}});
     for (std::uint64_t i = 0; i < process.ranges; ++i) {
-      const auto range = cut<Range>(description);
+      const auto range = cut<RangeInFile>(description);
       if (!is_range(range)) throw std::runtime_error("the description of the pages has no pages");
       described.pages.add(range.start, range.end);
     }

@@ -16,7 +16,7 @@ namespace ferry::precopy {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54564319, kPagemapMagic = 0x56084025;
-constexpr std::uint64_t kLazy = 1 << 1, kPresent = 1 << 2;  // PE_LAZY, PE_PRESENT
+constexpr std::uint64_t kLazy = 1 << 1, kIsPresent = 1 << 2;  // PE_LAZY, PE_PRESENT
 
 [[noreturn]] void malformed(const std::string& path) {
   throw std::runtime_error(path + " is not as CRIU 4.2 writes it");
@@ -126,7 +126,7 @@ void let_criu_restore(const std::string& directory) {
     bool has_changed = false;
     for (const auto& entry : entries_of(path, content)) {
       if ((entry.flags & kLazy) == 0) continue;
-      if ((entry.flags & kPresent) == 0) throw std::runtime_error(path + " leaves out pages");
+      if ((entry.flags & kIsPresent) == 0) throw std::runtime_error(path + " leaves out pages");
       char& flags = content[entry.flags_end - 1];
       // In one byte, the last of what may be several.
       if (static_cast<unsigned char>(flags) != entry.flags) malformed(path);

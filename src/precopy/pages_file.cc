@@ -9,31 +9,33 @@
 namespace ferry::precopy {
 namespace {
 
-constexpr std::string_view kPrefix = "ferry-pages-";
+constexpr std::string_view kPagesPrefix = "ferry-pages-";
 
-struct Head {
+struct PagesHead {
   std::uint32_t magic, version;
   std::uint64_t ranges;
 };
-struct Range {
+struct PagesRange {
   std::uint64_t start, end;
 };
 
 }  // namespace
 
 std::string pages_file(const Layer& layer) {
-  return std::string(kPrefix) + std::to_string(layer.process) + '-' + std::to_string(layer.number);
+  return std::string(kPagesPrefix) + std::to_string(layer.process) + '-' +
+         std::to_string(layer.number);
 }
 
 bool has_name_of_pages(const std::string& name) {
-  return name.starts_with(kPrefix);
+  return name.starts_with(kPagesPrefix);
 }
 
 std::optional<Layer> layer_of_pages_file(const std::string& name) {
   if (!has_name_of_pages(name)) return std::nullopt;
   const char* last = name.data() + name.size();
   Layer layer;
-  const auto [dash, error] = std::from_chars(name.data() + kPrefix.size(), last, layer.process);
+  const auto [dash, error] =
+      std::from_chars(name.data() + kPagesPrefix.size(), last, layer.process);
   if (error != std::errc() || dash == last || *dash != '-') return std::nullopt;
   std::from_chars(dash + 1, last, layer.number);
   if (layer.process <= 0 || name != pages_file(layer)) return std::nullopt;
@@ -42,9 +44,9 @@ std::optional<Layer> layer_of_pages_file(const std::string& name) {
 
 void write_pages(const PageStore& store, std::int32_t process, const PageRanges& pages,
                  const std::function<void(std::span<const std::byte>)>& write) {
-  const Head head{kPagesMagic, kPagesVersion, pages.count()};
+  const PagesHead head{kPagesMagic, kPagesVersion, pages.count()};
   write(std::as_bytes(std::span(&head, 1)));
-  std::vector<Range> ranges;
+  std::vector<PagesRange> ranges;
   ranges.reserve(pages.count());
   for (const auto& [start, end] : pages) ranges.push_back({start, end});
   write(std::as_bytes(std::span(ranges)));
@@ -58,7 +60,7 @@ void write_pages(const PageStore& store, std::int32_t process, const PageRanges&
 }
 
 bool PagesReader::read_head() {
-  Head head;
+  PagesHead head;
   if (has_head_ || buffer_.size() - used_ < sizeof head) return false;
   std::memcpy(&head, buffer_.data() + used_, sizeof head);
   used_ += sizeof head;
@@ -71,7 +73,7 @@ bool PagesReader::read_head() {
 }
 
 bool PagesReader::read_range() {
-  Range range;
+  PagesRange range;
   if (ranges_to_come_ == 0 || buffer_.size() - used_ < sizeof range) return false;
   std::memcpy(&range, buffer_.data() + used_, sizeof range);
   used_ += sizeof range;

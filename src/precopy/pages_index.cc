@@ -10,15 +10,15 @@
 namespace ferry::precopy {
 namespace {
 
-constexpr std::string_view kPrefix = "ferry-index-";
-constexpr std::uint32_t kMagic = 0x58444946;  // "FIDX"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::string_view kIndexPrefix = "ferry-index-";
+constexpr std::uint32_t kIndexMagic = 0x58444946;  // "FIDX"
+constexpr std::uint32_t kIndexVersion = 1;
 
-struct Head {
+struct IndexHead {
   std::uint32_t magic, version, layers, zero;
   std::uint64_t ranges;
 };
-struct RangeInFile {
+struct IndexRange {
   std::uint64_t start, end;
   std::uint32_t layer, zero;
 };
@@ -71,8 +71,8 @@ std::uint64_t PagesIndex::bytes() const {
 }
 
 std::vector<std::byte> PagesIndex::file() const {
-  const Head head{kMagic, kVersion, layers_, 0, ranges_.size()};
-  std::vector<RangeInFile> ranges;
+  const IndexHead head{kIndexMagic, kIndexVersion, layers_, 0, ranges_.size()};
+  std::vector<IndexRange> ranges;
   for (const auto& range : ranges_) ranges.push_back({range.start, range.end, range.layer, 0});
   std::vector<std::byte> file;
   put(&file, std::span(&head, 1));
@@ -83,15 +83,15 @@ std::vector<std::byte> PagesIndex::file() const {
 
 PagesIndex PagesIndex::parse(std::span<const std::byte> file, const std::string& name) {
   const auto malformed = [&] { return std::runtime_error(name + " is no index of pages"); };
-  Head head{};
-  if (!take(&file, &head) || head.magic != kMagic || head.version != kVersion ||
-      head.ranges > file.size() / sizeof(RangeInFile)) {
+  IndexHead head{};
+  if (!take(&file, &head) || head.magic != kIndexMagic || head.version != kIndexVersion ||
+      head.ranges > file.size() / sizeof(IndexRange)) {
     throw malformed();
   }
   PagesIndex index;
   std::uint64_t last = 0, pages = 0;
   for (std::uint64_t i = 0; i < head.ranges; ++i) {
-    RangeInFile range{};
+    IndexRange range{};
     take(&file, &range);
     if (range.start < last || range.start >= range.end || range.end > kAddressEnd ||
         range.start % kPage != 0 || range.end % kPage != 0 || range.layer >= head.layers) {
@@ -111,13 +111,13 @@ PagesIndex PagesIndex::parse(std::span<const std::byte> file, const std::string&
 }
 
 std::string index_file(std::int32_t process) {
-  return std::string(kPrefix) + std::to_string(process);
+  return std::string(kIndexPrefix) + std::to_string(process);
 }
 
 std::optional<std::int32_t> process_of_index_file(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
+  if (!name.starts_with(kIndexPrefix)) return std::nullopt;
   std::int32_t process = 0;
-  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), process);
+  std::from_chars(name.data() + kIndexPrefix.size(), name.data() + name.size(), process);
   if (process <= 0 || name != index_file(process)) return std::nullopt;
   return process;
 }

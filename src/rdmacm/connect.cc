@@ -13,7 +13,6 @@ namespace {
 constexpr std::uint8_t kMaxRetry = 7;  // 3 bits
 // A route's packet lifetime, as a code: 4.096 µs · 2^16 is 0.27 s; the QP's timeout is twice that.
 constexpr std::uint8_t kPacketLifeTime = 16;
-constexpr std::uint8_t kHopLimit = 64;
 
 std::span<const std::byte> private_data(const void* data, std::size_t size) {
   return {static_cast<const std::byte*>(data), size};

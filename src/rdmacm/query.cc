@@ -14,7 +14,6 @@ namespace {
 constexpr std::uint16_t kPkey = 0xFFFF;
 constexpr std::uint32_t kNoIndex = ~0u;
 constexpr std::uint8_t kExactly = 2;  // of the selectors of a path record (clause 15.2.5.16)
-constexpr std::uint8_t kHopLimit = 64;
 
 // A path record as on the wire (clause 15.2.5.16).
 struct PathRecord {

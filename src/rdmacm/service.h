@@ -26,6 +26,8 @@
 // and timers.
 namespace ferry::rdmacm {
 
+inline constexpr std::uint8_t kHopLimit = 64;  // of the packets of a route
+
 // An rdma_cm_id.
 struct Id {
   enum class State : std::uint8_t {

@@ -1,7 +1,5 @@
 #include "rootfs/pack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <time.h>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "rootfs/frames.h"
+#include "rootfs/libarchive.h"
 
 namespace ferry::rootfs {
 namespace {
@@ -20,13 +19,9 @@ namespace {
 constexpr std::size_t kPiece = 128 << 10;
 constexpr time_t kSettles = 2;  // seconds: file systems keep times as coarsely as that
 
-struct Free {
+struct CloseWalk {
   void operator()(FTS* walk) const { ::fts_close(walk); }
-  void operator()(archive* what) const { ::archive_free(what); }
-  void operator()(archive_entry* what) const { ::archive_entry_free(what); }
 };
-using Archive = std::unique_ptr<archive, Free>;
-using Entry = std::unique_ptr<archive_entry, Free>;
 
 struct File {
   explicit File(int opened) : descriptor(opened) {}
@@ -160,7 +155,7 @@ class Writer {
 Packer::Files Packer::look() {
   char here[] = ".";
   char* const roots[] = {here, nullptr};
-  const std::unique_ptr<FTS, Free> walk(
+  const std::unique_ptr<FTS, CloseWalk> walk(
       ::fts_open(roots, FTS_PHYSICAL | FTS_XDEV | FTS_NOCHDIR, nullptr));
   if (!walk) throw Error("cannot read the folder", errno);
   Files files;

@@ -1,8 +1,5 @@
 #include "rootfs/unpack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -10,6 +7,7 @@
 #include <string>
 
 #include "rootfs/frames.h"
+#include "rootfs/libarchive.h"
 #include "rootfs/pack.h"
 
 namespace ferry::rootfs {
@@ -20,11 +18,6 @@ constexpr int kHow = ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTR
                      ARCHIVE_EXTRACT_UNLINK | ARCHIVE_EXTRACT_SECURE_SYMLINKS |
                      ARCHIVE_EXTRACT_SECURE_NODOTDOT;
 constexpr std::size_t kMostNames = 256 << 20;  // bytes
-
-struct Free {
-  void operator()(archive* what) const { ::archive_free(what); }
-};
-using Archive = std::unique_ptr<archive, Free>;
 
 // A warning is a failure: something would not be as it was.
 void need(int result, archive* what, const std::string& name) {

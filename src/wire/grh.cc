@@ -3,14 +3,13 @@
 #include <cstring>
 
 #include "wire/big_endian.h"
+#include "wire/header.h"
 
 namespace ferry::wire {
 namespace {
 
 constexpr std::byte kHopLimit{64};
 constexpr std::byte kUdp{17};
-constexpr std::size_t kIpv4Size = 20;
-constexpr std::size_t kUdpSize = 8;
 constexpr std::size_t kIpv4At = kGrhSize - kIpv4Size;
 
 std::uint16_t checksum(const std::byte* header) {

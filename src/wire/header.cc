@@ -116,7 +116,6 @@ constexpr std::uint8_t kMigReqBit = 0x40;
 constexpr int kPadShift = 4;
 constexpr std::uint8_t kVersionMask = 0x0F;
 constexpr std::uint32_t kAckRequestBit = 0x80000000;
-constexpr std::uint32_t kLow24 = 0xFFFFFF;
 // Bits of a FETH.
 constexpr std::uint32_t kPlacementMask = 0xF;
 constexpr std::uint32_t kSelectivityMask = 3;

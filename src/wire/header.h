@@ -158,6 +158,12 @@ struct Packet {
   std::span<const std::byte> payload;
 };
 
+inline constexpr std::uint32_t kLow24 =
+    0xFFFFFF;  // of a word: a QPN, a PSN, a message sequence number
+
+inline constexpr std::size_t kIpv4Size = 20;  // without options
+inline constexpr std::size_t kIpv6Size = 40;
+inline constexpr std::size_t kUdpSize = 8;
 inline constexpr std::size_t kBthSize = 12;
 inline constexpr std::size_t kXrcEthSize = 4;
 inline constexpr std::size_t kDethSize = 8;

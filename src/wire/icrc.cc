@@ -14,9 +14,6 @@ namespace {
 
 constexpr std::byte kOnes{0xFF};
 constexpr std::size_t kLrhSize = 8;  // a masked local route header, which RoCEv2 does not have
-constexpr std::size_t kIpv4Size = 20;
-constexpr std::size_t kIpv6Size = 40;
-constexpr std::size_t kUdpSize = 8;
 constexpr std::byte kUdpProtocol{17};
 
 // The state after the masked headers: local route header, IP, UDP, BTH.

@@ -17,12 +17,6 @@
 //   44 location UDP port:16 46 rsvd:16        48 location address:128
 //   64 rsvd:64              72 mac:64
 namespace ferry::wire {
-namespace {
-
-constexpr std::uint32_t kLow24 = 0xFFFFFF;
-
-}  // namespace
-
 MacKey mac_key(std::uint64_t sender_cookie, std::uint64_t receiver_cookie) {
   return {sender_cookie, receiver_cookie};
 }

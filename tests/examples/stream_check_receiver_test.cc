@@ -8,7 +8,7 @@
 namespace stream_check {
 namespace {
 
-constexpr uint32_t kMax = 512;
+constexpr uint32_t kMaxHere = 512;
 constexpr uint64_t kSlots = 8;
 constexpr StreamId kPeer{0xabcd, 2, 0};
 
@@ -19,18 +19,18 @@ class ReceiverTest : public ::testing::Test {
   using Buffer = std::vector<uint64_t>;
 
   uint8_t* slot(uint64_t sequence) {
-    return reinterpret_cast<uint8_t*>(ring.data()) + sequence % kSlots * kMax;
+    return reinterpret_cast<uint8_t*>(ring.data()) + sequence % kSlots * kMaxHere;
   }
   Buffer message(Op op, uint64_t sequence, uint8_t flags = 0) {
     Credits credits;
     credits.writes_before = writes;
-    Buffer buffer(kMax / 8);
-    build_message(bytes(buffer), kPeer, op, sequence, flags, credits, kMax);
+    Buffer buffer(kMaxHere / 8);
+    build_message(bytes(buffer), kPeer, op, sequence, flags, credits, kMaxHere);
     return buffer;
   }
   static uint8_t* bytes(Buffer& buffer) { return reinterpret_cast<uint8_t*>(buffer.data()); }
   static uint32_t length(Op op, uint64_t sequence) {
-    return message_length(kPeer, op, sequence, kMax);
+    return message_length(kPeer, op, sequence, kMaxHere);
   }
   void deliver_send(uint64_t sequence) {
     Buffer buffer = message(Op::kSend, sequence);
@@ -41,7 +41,7 @@ class ReceiverTest : public ::testing::Test {
     return static_cast<uint32_t>(sequence);
   }
   void place_write(uint64_t sequence) {
-    build_message(slot(sequence), kPeer, Op::kWrite, sequence, 0, {}, kMax);
+    build_message(slot(sequence), kPeer, Op::kWrite, sequence, 0, {}, kMaxHere);
   }
   void announce_write(uint64_t sequence) {
     receiver.on_write_with_immediate(static_cast<uint32_t>(sequence), length(Op::kWrite, sequence));
@@ -69,8 +69,9 @@ class ReceiverTest : public ::testing::Test {
   }
 
   FaultLog faults;
-  std::vector<uint64_t> ring = std::vector<uint64_t>(kSlots * kMax / 8);
-  Receiver receiver{kPeer, kMax, reinterpret_cast<uint8_t*>(ring.data()), kMax, kSlots, &faults};
+  std::vector<uint64_t> ring = std::vector<uint64_t>(kSlots * kMaxHere / 8);
+  Receiver receiver{kPeer,    kMaxHere, reinterpret_cast<uint8_t*>(ring.data()),
+                    kMaxHere, kSlots,   &faults};
   uint64_t writes = 0;  // WRITEs that the peer posted
 };
 
@@ -131,7 +132,7 @@ TEST_F(ReceiverTest, CorruptedSend) {
 }
 
 TEST_F(ReceiverTest, SendCompletedBeforeItsData) {
-  Buffer buffer(kMax / 8);
+  Buffer buffer(kMaxHere / 8);
   poison(bytes(buffer));
   receiver.on_send(bytes(buffer), length(Op::kSend, 0), std::nullopt);
   finish(1);
@@ -226,8 +227,8 @@ TEST_F(ReceiverTest, CorruptedWrite) {
 
 TEST_F(ReceiverTest, WritesSwapped) {
   place_write(0);
-  build_message(slot(1), kPeer, Op::kWrite, 2, 0, {}, kMax);
-  build_message(slot(2), kPeer, Op::kWrite, 1, 0, {}, kMax);
+  build_message(slot(1), kPeer, Op::kWrite, 2, 0, {}, kMaxHere);
+  build_message(slot(2), kPeer, Op::kWrite, 1, 0, {}, kMaxHere);
   writes = 3;
   deliver_last();
   finish(0);
@@ -274,7 +275,7 @@ TEST_F(ReceiverTest, ImpossibleImmediates) {
 // READ
 
 TEST_F(ReceiverTest, ReadCompletedWithoutData) {
-  Buffer buffer(kMax / 8);
+  Buffer buffer(kMaxHere / 8);
   poison(bytes(buffer));
   receiver.on_read(bytes(buffer), 0);
   finish(0, 1);

@@ -12,18 +12,9 @@
 namespace ferry::host {
 namespace {
 
+using test::failure_of;
 using test::FerrydHere;
 using test::PlayedProcess;
-
-template <typename Call>
-std::string failure_of(Call call) {
-  try {
-    call();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "no failure";
-}
 
 TEST(CheckpointNote, IsReadAsItWasWritten) {
   const CheckpointNote note{0xfeedull << 48 | 7, "a program", "h1", "10.0.0.1:4780"};

@@ -24,6 +24,7 @@
 #include "host/directory/etcd_directory.h"
 #include "host/directory/hosts_directory.h"
 #include "host/directory/places.h"
+#include "played_process.h"
 #include "port/slot.h"
 #include "temporary.h"
 
@@ -31,20 +32,9 @@ namespace ferry::host {
 namespace {
 
 using std::chrono::seconds;
+using test::eventually;
 using test::failure_of;
 using test::Folder;
-
-constexpr auto kPatience = seconds(60);
-
-template <typename Condition>
-bool comes_true(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 port::Endpoint endpoint(unsigned host, std::uint32_t slot) {
   return {port::Address::from_ipv4(0x0A4E0000 + (host << 8) + 1), port::udp_port_of_slot(slot)};
@@ -176,10 +166,10 @@ TEST(HostsDirectoryTest, AsksHostsThatItWasToldOf) {
   h1.watch(second.origin, seen.watcher());
   h3.put(second);
   h2.left(second);
-  ASSERT_TRUE(comes_true([&] { return seen.is(second); }));
+  ASSERT_TRUE(eventually([&] { return seen.is(second); }));
   cluster.stop("h2");
   h3.put(third);
-  EXPECT_TRUE(comes_true([&] { return h1.lookup(third.origin) == third; }));
+  EXPECT_TRUE(eventually([&] { return h1.lookup(third.origin) == third; }));
 }
 
 TEST(HostsDirectoryTest, AConnectionLastsFromOneQuestionToTheNext) {
@@ -192,7 +182,7 @@ TEST(HostsDirectoryTest, AConnectionLastsFromOneQuestionToTheNext) {
   cluster.stop("h2");
   EXPECT_THROW(h1.lookup(place.origin), Failure);
   cluster.start("h2").put(cluster.place("h2", 3));
-  EXPECT_TRUE(comes_true([&] {
+  EXPECT_TRUE(eventually([&] {
     try {
       return h1.lookup(place.origin) == cluster.place("h2", 3);
     } catch (const Failure&) {
@@ -283,12 +273,12 @@ class DirectoryTest : public testing::TestWithParam<Kind> {
     h1 = &cluster->start("h1");
     h2 = &cluster->start("h2");
     h3 = &cluster->start("h3");
-    ASSERT_TRUE(comes_true([&] { return failure_of([&] { h3->lookup(kNobody); }).empty(); }))
+    ASSERT_TRUE(eventually([&] { return failure_of([&] { h3->lookup(kNobody); }).empty(); }))
         << (etcd != nullptr ? etcd->log() : "");
   }
   bool finds(Directory& directory, const port::Endpoint& origin,
              const std::optional<Place>& expected) {
-    return comes_true([&] {
+    return eventually([&] {
       try {
         return directory.lookup(origin) == expected;
       } catch (const Failure&) {
@@ -334,9 +324,9 @@ TEST_P(DirectoryTest, TellsOfTheEnd) {
   Seen seen;
   h1->watch(place.origin, seen.watcher());
   h2->put(place);
-  EXPECT_TRUE(comes_true([&] { return seen.is(place); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(place); }));
   h2->remove(place);
-  EXPECT_TRUE(comes_true([&] { return seen.ended(); }));
+  EXPECT_TRUE(eventually([&] { return seen.ended(); }));
   EXPECT_TRUE(finds(*h3, place.origin, std::nullopt));
   // It stays ended.
   h2->put(place);
@@ -376,12 +366,12 @@ TEST_P(DirectoryTest, WatchesFromHostToHost) {
   ASSERT_TRUE(finds(*h1, first.origin, first));
   Seen seen, late;
   h1->watch(first.origin, seen.watcher());  // of what is there already
-  EXPECT_TRUE(comes_true([&] { return seen.is(first); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(first); }));
   h3->put(second);
   h2->left(second);
-  EXPECT_TRUE(comes_true([&] { return seen.is(second); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(second); }));
   h1->watch(first.origin, late.watcher());
-  EXPECT_TRUE(comes_true([&] { return late.is(second); }));
+  EXPECT_TRUE(eventually([&] { return late.is(second); }));
   h1->unwatch(first.origin);
 }
 
@@ -397,7 +387,7 @@ struct EtcdTest : testing::Test {
   EtcdCluster cluster;
   const Place place = cluster.place("h2", 1);
   bool finds(Directory& directory, const std::optional<Place>& expected) {
-    return comes_true([&] {
+    return eventually([&] {
       try {
         return directory.lookup(place.origin) == expected;
       } catch (const Failure&) {
@@ -418,7 +408,7 @@ TEST_F(EtcdTest, LosesNothingWhileEtcdIsAway) {
   h2.put(place);
   cluster.etcd.start();
   EXPECT_TRUE(finds(h1, place)) << cluster.etcd.log();
-  EXPECT_TRUE(comes_true([&] { return seen.is(place); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(place); }));
   h1.unwatch(place.origin);
 }
 
@@ -430,13 +420,13 @@ TEST_F(EtcdTest, ForgetsWhatALostHostSaid) {
   cluster.start("h2").put(place);
   ASSERT_TRUE(finds(h3, place)) << cluster.etcd.log();
   h1.watch(place.origin, seen.watcher());
-  ASSERT_TRUE(comes_true([&] { return seen.is(place); }));
+  ASSERT_TRUE(eventually([&] { return seen.is(place); }));
   cluster.stop("h2");
   EXPECT_TRUE(finds(h3, std::nullopt));
-  EXPECT_TRUE(comes_true([&] { return seen.is(std::nullopt); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(std::nullopt); }));
   cluster.start("h2").put(place);
   EXPECT_TRUE(finds(h3, place));
-  EXPECT_TRUE(comes_true([&] { return seen.is(place); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(place); }));
   h1.unwatch(place.origin);
 }
 
@@ -446,18 +436,18 @@ TEST_F(EtcdTest, ALeaseIsKeptAliveAsLongAsItsFerryd) {
   Seen seen;
   h1.watch(place.origin, seen.watcher());
   h2.put(place);
-  ASSERT_TRUE(comes_true([&] { return seen.is(place); })) << cluster.etcd.log();
+  ASSERT_TRUE(eventually([&] { return seen.is(place); })) << cluster.etcd.log();
   // Another one's lease, as long and not kept, runs out meanwhile.
   Directory& h3 = cluster.start("h3");
   Place other = cluster.place("h3", 1, 50);
   h3.put(other);
-  ASSERT_TRUE(comes_true([&] { return h1.lookup(other.origin) == other; }));
+  ASSERT_TRUE(eventually([&] { return h1.lookup(other.origin) == other; }));
   cluster.stop("h3");
-  EXPECT_TRUE(comes_true([&] { return !h1.lookup(other.origin); }));
+  EXPECT_TRUE(eventually([&] { return !h1.lookup(other.origin); }));
   EXPECT_TRUE(finds(h1, place));
-  EXPECT_TRUE(comes_true([&] { return seen.is(place); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(place); }));
   cluster.stop("h2");
-  EXPECT_TRUE(comes_true([&] { return seen.is(std::nullopt); }));
+  EXPECT_TRUE(eventually([&] { return seen.is(std::nullopt); }));
   h1.unwatch(place.origin);
 }
 

@@ -17,12 +17,12 @@ namespace {
 using std::chrono::milliseconds;
 using Names = std::vector<device::Letter::End>;
 
-device::Letter::End end_of(std::uint32_t host, std::uint32_t qpn) {
+device::Letter::End letter_end(std::uint32_t host, std::uint32_t qpn) {
   return {port::Address::from_ipv4(0x0A4F0000 + host), qpn};
 }
 
 struct Letters : testing::Test {
-  const device::Letter::End m = end_of(1, 17), p = end_of(2, 18);
+  const device::Letter::End m = letter_end(1, 17), p = letter_end(2, 18);
   const device::Letter letter{m, p, {std::byte{1}}};
   const std::vector<std::byte> many = std::vector<std::byte>(1 << 19);  // bytes of a letter
   std::atomic<bool> is_known{true};                                     // to the kernel there
@@ -62,7 +62,7 @@ TEST_F(Letters, ReachTheOtherEndOnAnotherHost) {
 TEST_F(Letters, ToSeveralProcessesAskTheKernelOnce) {
   constexpr std::uint32_t kProcesses = 4;
   Names peers;
-  for (std::uint32_t i = 0; i < kProcesses; ++i) peers.push_back(end_of(2, 20 + i));
+  for (std::uint32_t i = 0; i < kProcesses; ++i) peers.push_back(letter_end(2, 20 + i));
   std::atomic<int> questions{0};
   there.stop();
   there.kernel.names_of = [&](const std::set<pid_t>& pids) {
@@ -114,16 +114,17 @@ TEST_F(Letters, WaitForAReceiverThatIsOnItsWay) {
 }
 
 TEST_F(Letters, InTheNameOfAnothersQpAreDropped) {
-  be_told(here, {end_of(1, 99)});
+  be_told(here, {letter_end(1, 99)});
   here.carrier->met({there.host.address, "there"});
   PlayedProcess sender(here.folder.path("sock"), has(m, p, 1));
   PlayedProcess receiver(there.folder.path("sock"), has(p, m, 2));
   await(here, 1);
   await(there, 1);
   here.carrier->send(sender.pid(), {letter});
-  here.carrier->send(sender.pid(),
-                     {{end_of(1, 99), p, {std::byte{1}}}});  // its own, but not the receiver's peer
-  PlayedProcess other(there.folder.path("sock"), has(p, end_of(1, 99), 3));
+  here.carrier->send(
+      sender.pid(),
+      {{letter_end(1, 99), p, {std::byte{1}}}});  // its own, but not the receiver's peer
+  PlayedProcess other(there.folder.path("sock"), has(p, letter_end(1, 99), 3));
   EXPECT_TRUE(eventually([&] { return other.seen().letters == 1; }));
   EXPECT_EQ(receiver.seen().letters, 0);
 }
@@ -141,7 +142,7 @@ TEST_F(Letters, AreNotGivenToWhoClaimsAnothersQp) {
 TEST_F(Letters, AProgramIsFoundWhereItIs) {
   PlayedProcess peer(there.folder.path("sock"), has(p, m, 2));
   await(there, 1);
-  const auto [found, silent] = here.carrier->find({{m, p}, {p, m}, {m, end_of(2, 19)}});
+  const auto [found, silent] = here.carrier->find({{m, p}, {p, m}, {m, letter_end(2, 19)}});
   ASSERT_TRUE(found[0]);
   EXPECT_EQ(found[0]->address, there.host.address);
   EXPECT_FALSE(found[1]);

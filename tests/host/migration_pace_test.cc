@@ -14,7 +14,7 @@ constexpr double kMega = 1e6;
 
 // QEMU's migration of a machine that writes to `hot` bytes of its memory, `write_rate` bytes a second, by a link that
 // carries `rate`. It is looked at every `look` milliseconds.
-struct Played {
+struct PlayedMigration {
   double memory = 0, hot = 0, write_rate = 0, rate = 0, look = 5;
 
   double left = memory, written = 0, at = 0;
@@ -45,7 +45,7 @@ struct Played {
 };
 
 TEST(MigrationPaceTest, AnIdleMachineIsHeldShortlyBeforeTheEndOfTheFirstPass) {
-  Played qemu{
+  PlayedMigration qemu{
       .memory = 4000 * kMega, .hot = 5 * kMega, .write_rate = 1 * kMega, .rate = 1000 * kMega};
   MigrationPace pace(100, qemu.write_rate);
   ASSERT_TRUE(qemu.run(&pace));
@@ -55,7 +55,7 @@ TEST(MigrationPaceTest, AnIdleMachineIsHeldShortlyBeforeTheEndOfTheFirstPass) {
 }
 
 TEST(MigrationPaceTest, ABusyMachineIsHeldInARoundThatIsShort) {
-  Played qemu{
+  PlayedMigration qemu{
       .memory = 4000 * kMega, .hot = 2000 * kMega, .write_rate = 200 * kMega, .rate = 1000 * kMega};
   MigrationPace pace(100, qemu.write_rate);
   ASSERT_TRUE(qemu.run(&pace));
@@ -64,10 +64,10 @@ TEST(MigrationPaceTest, ABusyMachineIsHeldInARoundThatIsShort) {
 }
 
 TEST(MigrationPaceTest, AMachineThatWritesAsFastAsItIsSentIsHeldWhenRoundsAreOfNoUse) {
-  Played qemu{.memory = 4000 * kMega,
-              .hot = 1000 * kMega,
-              .write_rate = 2000 * kMega,
-              .rate = 1000 * kMega};
+  PlayedMigration qemu{.memory = 4000 * kMega,
+                       .hot = 1000 * kMega,
+                       .write_rate = 2000 * kMega,
+                       .rate = 1000 * kMega};
   MigrationPace pace(100, qemu.write_rate);
   ASSERT_TRUE(qemu.run(&pace));
   EXPECT_LE(qemu.round, 4u);
@@ -87,11 +87,11 @@ TEST(MigrationPaceTest, RoundsEndSomeTime) {
 }
 
 TEST(MigrationPaceTest, LateLooksDoNotMissTheEnd) {
-  Played qemu{.memory = 512 * kMega,
-              .hot = 5 * kMega,
-              .write_rate = 1 * kMega,
-              .rate = 500 * kMega,
-              .look = 60};
+  PlayedMigration qemu{.memory = 512 * kMega,
+                       .hot = 5 * kMega,
+                       .write_rate = 1 * kMega,
+                       .rate = 500 * kMega,
+                       .look = 60};
   MigrationPace pace(100, qemu.write_rate);
   EXPECT_TRUE(qemu.run(&pace));
   EXPECT_FALSE(qemu.is_over);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "played_process.h"
 #include "port/slot.h"
 #include "port/udp_port.h"
 #include "wire/icrc.h"
@@ -18,16 +19,7 @@ namespace ferry::host {
 namespace {
 
 using std::chrono::milliseconds;
-
-template <typename Condition>
-bool comes_true(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return true;
-}
+using test::eventually;
 
 // Tells what the test says.
 class ScriptedDirectory : public Directory {
@@ -123,7 +115,7 @@ class OriginsTest : public testing::Test {
     return packet ? wire::parse_migration(packet->payload) : std::nullopt;
   }
   bool is_told(const Place& expected) {
-    return comes_true([&] {
+    return eventually([&] {
       const auto answer = ask();
       return answer && answer->type == wire::MigrationType::kMoved &&
              answer->location == expected.location && answer->epoch == expected.epoch &&
@@ -154,7 +146,7 @@ TEST_F(OriginsTest, HoldsTheSlotAndTellsTheWayUntilTheEnd) {
   Place end = place(3, 2);
   end.ended = true;
   directory.tell(origin, end);
-  EXPECT_TRUE(comes_true([&] { return released.expired(); }));
+  EXPECT_TRUE(eventually([&] { return released.expired(); }));
   EXPECT_TRUE(is_free());
   EXPECT_FALSE(directory.is_watched(origin));
   EXPECT_TRUE(origins.kept(here).empty());
@@ -175,7 +167,7 @@ TEST_F(OriginsTest, IsLostWhenNobodyKnowsOfItForLong) {
   keep(origins);
   EXPECT_FALSE(is_free());
   directory.tell(origin, std::nullopt);
-  EXPECT_TRUE(comes_true([&] { return released.expired(); }));
+  EXPECT_TRUE(eventually([&] { return released.expired(); }));
   EXPECT_TRUE(is_free());
 }
 

@@ -23,8 +23,8 @@ using test::eventually;
 using test::failure_of;
 using test::Folder;
 
-constexpr char kId[] = "c5213a56e362b3ea0bd970bd0733909ba715a39a91665f550b68cb9dcfe9d46a";
-constexpr milliseconds kLong{60000};
+constexpr char kPodmanId[] = "c5213a56e362b3ea0bd970bd0733909ba715a39a91665f550b68cb9dcfe9d46a";
+constexpr milliseconds kKindLong{60000};
 
 // What the source says of a container.
 constexpr char kDetails[] = R"({"id": "c5213a56e362", "name": "web", "image": "3f748d67",
@@ -55,7 +55,8 @@ struct PodmanKindTest : testing::Test {
         "folder=" + folder.path() + "\necho \"$*\" >>$folder/calls\n" + R"(
 inspected() {
   echo '[{"Id": "')" +
-            kId + R"('", "Image": "3f748d67", "ImageName": "localhost/web:latest", "Name": "web",
+            kPodmanId +
+            R"('", "Image": "3f748d67", "ImageName": "localhost/web:latest", "Name": "web",
     "Pod": "'"${2:-}"'", "State": {"Status": "'"$1"'", "Pid": 0}, "StaticDir": "'$folder'",
     "OCIConfigPath": "'$folder'/config.json", "Mounts": [], "NetworkSettings": {"Networks": {}},
     "HostConfig": {"NetworkMode": "'"${4:-bridge}"'", "AutoRemove": '"${3:-false}"'}}]'
@@ -94,7 +95,7 @@ TEST_F(PodmanKindTest, AContainerIsFoundByItsNameAndMovesAsAUnit) {
   EXPECT_EQ(kind->known("web", unit->instance())->instance(), unit->instance());
   std::uint64_t bytes = 1;
   const auto described = PodmanUnit::parse(unit->details(), &bytes);
-  EXPECT_EQ(described.id, kId);
+  EXPECT_EQ(described.id, kPodmanId);
   EXPECT_EQ(described.image_name, "localhost/web:latest");
   EXPECT_EQ(failure_of([&] { unit->want({.rootfs = true}); }),
             "'web' is no container of runc's, for which --copy-rootfs and --stdio are");
@@ -222,7 +223,7 @@ TEST_F(PodmanKindTest, WhatDoesNotLeaveIsRestoredUnlessItRuns) {
   bool killed = true;
   podman("inspected exited", rest);
   const auto stopped = kind->known("web", unit->instance());
-  EXPECT_EQ(stopped->come_back(kLong, &killed), "");
+  EXPECT_EQ(stopped->come_back(kKindLong, &killed), "");
   EXPECT_FALSE(killed);
   EXPECT_NE(calls().find("container restore --tcp-established --file-locks "), std::string::npos);
   EXPECT_FALSE(has_note());
@@ -231,7 +232,7 @@ TEST_F(PodmanKindTest, WhatDoesNotLeaveIsRestoredUnlessItRuns) {
             "podman container restore web: it does not end");
   EXPECT_TRUE(killed);
   podman("gone");
-  EXPECT_EQ(kind->known("web", unit->instance())->come_back(kLong, &killed),
+  EXPECT_EQ(kind->known("web", unit->instance())->come_back(kKindLong, &killed),
             "podman has it no more");
   EXPECT_FALSE(killed);
 }

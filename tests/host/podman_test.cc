@@ -14,7 +14,7 @@ using test::failure_of;
 using test::Folder;
 
 constexpr char kId[] = "c5213a56e362b3ea0bd970bd0733909ba715a39a91665f550b68cb9dcfe9d46a";
-constexpr std::chrono::seconds kLong{60};
+constexpr std::chrono::seconds kPodmanLong{60};
 
 // The parts of podman 4.3.1's answer that are read; FOLDER is the test's.
 constexpr char kInspected[] = R"([{
@@ -123,7 +123,7 @@ TEST_F(PodmanTest, ItIsCalledAsDocumented) {
   EXPECT_EQ(good.checkpoint(web, "/a", &pid), "");
   EXPECT_EQ(good.import("/a", &pid), "");
   bool killed = true;
-  EXPECT_EQ(good.restore(web, kLong, &killed), "");
+  EXPECT_EQ(good.restore(web, kPodmanLong, &killed), "");
   EXPECT_FALSE(killed);
   EXPECT_EQ(good.remove(kId, true), "");
   const std::string id = kId;

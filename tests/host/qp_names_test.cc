@@ -9,11 +9,11 @@
 namespace ferry::host {
 namespace {
 
-const port::Address kHere = port::Address::from_ipv4(0x0A4F0001),
+const port::Address kNamedHere = port::Address::from_ipv4(0x0A4F0001),
                     kFormer = port::Address::from_ipv4(0x0A4F0002),
-                    kOther = port::Address::from_ipv4(0x0A4F0003);
+                    kNamedElsewhere = port::Address::from_ipv4(0x0A4F0003);
 
-// A program that came with QP 17 of kFormer, and goes on with an RNIC of Ferry's own in slot 5 of kHere.
+// A program that came with QP 17 of kFormer, and goes on with an RNIC of Ferry's own in slot 5 of kNamedHere.
 struct QpNamesOfSlots : testing::Test {
   test::Folder folder;
   Residents residents{folder.path("residents")};
@@ -24,7 +24,7 @@ struct QpNamesOfSlots : testing::Test {
                  .gids = [this] { return gids_of_devices; },
                  .slots_of =
                      [](pid_t) {
-                       return std::vector<UdpSlot>{{kHere, 5}};
+                       return std::vector<UdpSlot>{{kNamedHere, 5}};
                      }}};
 
   // ferryd has given the process an RNIC of Ferry's own.
@@ -36,14 +36,14 @@ struct QpNamesOfSlots : testing::Test {
 TEST_F(QpNamesOfSlots, AreThoseOfTheSlot) {
   fall_back();
   const auto own = names.of(::getpid());
-  EXPECT_TRUE(own.has({kHere, port::make_qpn(5, 16)}));
-  EXPECT_TRUE(own.has({kHere, port::make_qpn(5, 17)}));
-  EXPECT_TRUE(own.has({kHere, 0}));
-  EXPECT_FALSE(own.has({kHere, port::make_qpn(6, 16)}));
-  EXPECT_FALSE(own.has({kHere, 17}));
-  EXPECT_FALSE(own.has({kOther, port::make_qpn(5, 16)}));
-  EXPECT_FALSE(own.has({kOther, 0}));
-  EXPECT_EQ(own.gids(), std::set<port::Address>{kHere});
+  EXPECT_TRUE(own.has({kNamedHere, port::make_qpn(5, 16)}));
+  EXPECT_TRUE(own.has({kNamedHere, port::make_qpn(5, 17)}));
+  EXPECT_TRUE(own.has({kNamedHere, 0}));
+  EXPECT_FALSE(own.has({kNamedHere, port::make_qpn(6, 16)}));
+  EXPECT_FALSE(own.has({kNamedHere, 17}));
+  EXPECT_FALSE(own.has({kNamedElsewhere, port::make_qpn(5, 16)}));
+  EXPECT_FALSE(own.has({kNamedElsewhere, 0}));
+  EXPECT_EQ(own.gids(), std::set<port::Address>{kNamedHere});
 }
 
 TEST_F(QpNamesOfSlots, AreUnderstoodUnderTheAddressesThatTheProgramHasBrought) {
@@ -53,24 +53,24 @@ TEST_F(QpNamesOfSlots, AreUnderstoodUnderTheAddressesThatTheProgramHasBrought) {
   EXPECT_TRUE(own.has({kFormer, port::make_qpn(5, 16)}));
   EXPECT_FALSE(own.has({kFormer, 18}));
   EXPECT_FALSE(own.has({kFormer, port::make_qpn(4, 16)}));
-  EXPECT_EQ(own.gids(), (std::set<port::Address>{kHere, kFormer}));
+  EXPECT_EQ(own.gids(), (std::set<port::Address>{kNamedHere, kFormer}));
 }
 
 TEST_F(QpNamesOfSlots, AreNobodysWhomFerrydHasNotGivenSuchAnRnic) {
   residents.settle({::getpid(), 0, {}, {{kFormer, 17}}});
   const auto own = names.of(::getpid());
   EXPECT_TRUE(own.has({kFormer, 17}));
-  EXPECT_FALSE(own.has({kHere, port::make_qpn(5, 16)}));
+  EXPECT_FALSE(own.has({kNamedHere, port::make_qpn(5, 16)}));
   EXPECT_FALSE(own.has({kFormer, port::make_qpn(5, 16)}));
 }
 
 TEST_F(QpNamesOfSlots, AreNobodysWhereADeviceOfTheKernelHasTheAddress) {
   fall_back({{kFormer, 17}});
-  gids_of_devices = {kHere};
-  EXPECT_FALSE(names.of(::getpid()).has({kHere, port::make_qpn(5, 16)}));
+  gids_of_devices = {kNamedHere};
+  EXPECT_FALSE(names.of(::getpid()).has({kNamedHere, port::make_qpn(5, 16)}));
   EXPECT_FALSE(names.of(::getpid()).has({kFormer, port::make_qpn(5, 16)}));
   gids_of_devices = {kFormer};
-  EXPECT_TRUE(names.of(::getpid()).has({kHere, port::make_qpn(5, 16)}));
+  EXPECT_TRUE(names.of(::getpid()).has({kNamedHere, port::make_qpn(5, 16)}));
   EXPECT_FALSE(names.of(::getpid()).has({kFormer, port::make_qpn(5, 16)}));
   EXPECT_TRUE(names.of(::getpid()).has({kFormer, 17})) << "which it has brought";
 }

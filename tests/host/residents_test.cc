@@ -14,14 +14,14 @@ namespace {
 using test::Folder;
 
 // A process that waits for its end.
-struct Child {
+struct WaitingChild {
   pid_t pid = ::fork();
-  Child() {
+  WaitingChild() {
     if (pid != 0) return;
     ::close_range(3, ~0u, 0);
     for (;;) ::pause();
   }
-  ~Child() { end(); }
+  ~WaitingChild() { end(); }
   void end() {
     if (pid <= 0) return;
     ::kill(pid, SIGKILL);
@@ -50,7 +50,7 @@ TEST_F(ResidentsTest, NobodyHasAnythingAtFirst) {
 }
 
 TEST_F(ResidentsTest, TheNextFerrydKnowsThemToo) {
-  Child one, other, gone;
+  WaitingChild one, other, gone;
   {
     Residents residents(path);
     residents.settle({one.pid, 17, {place(0), place(1)}});
@@ -68,7 +68,7 @@ TEST_F(ResidentsTest, TheNextFerrydKnowsThemToo) {
 }
 
 TEST_F(ResidentsTest, WhoHasEndedHasNothing) {
-  Child one, other;
+  WaitingChild one, other;
   Residents residents(path);
   residents.settle({one.pid, 1, {place(0)}});
   residents.settle({other.pid, 1, {place(1)}});
@@ -85,7 +85,7 @@ TEST_F(ResidentsTest, WhoHasEndedHasNothing) {
 
 // Its process id may be another's when the next ferryd comes, and is after a reboot.
 TEST_F(ResidentsTest, NobodyInheritsTheirs) {
-  Child one;
+  WaitingChild one;
   { Residents(path).settle({one.pid, 1, {place(0)}}); }
   const std::string text = folder.read("residents");
   const auto with = [&](const std::string& name, const std::string& value) {
@@ -109,7 +109,7 @@ TEST_F(ResidentsTest, WhatIsDamagedIsIgnored) {
 }
 
 TEST_F(ResidentsTest, GoesOnWhereNothingCanBeWritten) {
-  Child one;
+  WaitingChild one;
   Residents residents(folder.path("none/residents"));
   residents.settle({one.pid, 1, {place(0)}});
   EXPECT_EQ(residents.of(one.pid).places.size(), 1u);

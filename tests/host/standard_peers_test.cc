@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint8_t kUnknown = 0, kFerry = 1, kUnmodified = 2;
-const port::Endpoint kHere{port::Address::from_ipv4(0x0A4E0101), port::kRoceUdpPort};
+const port::Endpoint kStandardHere{port::Address::from_ipv4(0x0A4E0101), port::kRoceUdpPort};
 
 device::QpStatus qp(std::uint8_t peer_class, device::PeerRetries retries = {14, 7, 7, 0},
                     std::uint8_t type = IBV_QPT_RC) {
@@ -20,7 +20,7 @@ device::QpStatus qp(std::uint8_t peer_class, device::PeerRetries retries = {14, 
   status.state = IBV_QPS_RTS;
   status.peer_class = peer_class;
   status.peer_retries = retries;
-  status.local = kHere;
+  status.local = kStandardHere;
   status.peer = {port::Address::from_ipv4(0x0A4E0201), port::kRoceUdpPort};
   return status;
 }
@@ -78,8 +78,8 @@ TEST(StandardPeers, MoreMemoryTakesLonger) {
 
 TEST(StandardPeers, KeepsThePlacesThatTheyKnow) {
   rnic::Slot here, other;
-  here.local = kHere;
-  other.local = {kHere.address, port::udp_port_of_slot(3)};
+  here.local = kStandardHere;
+  other.local = {kStandardHere.address, port::udp_port_of_slot(3)};
   other.slot = 3;
   const auto kept = places_to_keep(
       {{"ferry0", "rdma0", {qp(kFerry)}, rnic::to_parcel({other})},
@@ -87,7 +87,7 @@ TEST(StandardPeers, KeepsThePlacesThatTheyKnow) {
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].netdev, "rdma1");
   ASSERT_EQ(kept[0].slots.size(), 1u);
-  EXPECT_EQ(kept[0].slots[0].local, kHere);
+  EXPECT_EQ(kept[0].slots[0].local, kStandardHere);
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace ferry::host {
 namespace {
 
 using namespace std::chrono_literals;
-using Time = Timeline::Clock::time_point;
+using Moment = Timeline::Clock::time_point;
 
-Time at(std::chrono::microseconds time) {
-  return Time(time);
+Moment at(std::chrono::microseconds time) {
+  return Moment(time);
 }
 
 TEST(Timeline, WhatHasNotEndedEndsNow) {

@@ -20,12 +20,12 @@
 namespace ferry::host {
 namespace {
 
-constexpr char kHead[] =
+constexpr char kTableHead[] =
     "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
     "inode ref\n";
 
 std::vector<UdpSlot> parse(const std::string& lines) {
-  std::istringstream table(kHead + lines);
+  std::istringstream table(kTableHead + lines);
   return parse_udp_slots(table, {101, 102, 103});
 }
 
@@ -35,13 +35,13 @@ std::string line(const std::string& local, int inode) {
          std::to_string(inode) + " 2 0000000000000000 0\n";
 }
 
-const port::Address kLoopback = port::Address::from_ipv4(INADDR_LOOPBACK);
+const port::Address kTableLoopback = port::Address::from_ipv4(INADDR_LOOPBACK);
 
 TEST(UdpSlots, AreThePortsOfTheProcessesSockets) {
   const auto slots = parse(line("0100007F:12B7", 101) + line("0100007F:F005", 102) +
                            line("0100007F:F006", 999) +  // of another process
                            line("0100007F:0035", 103));  // no slot's port
-  EXPECT_EQ(slots, (std::vector<UdpSlot>{{kLoopback, 0}, {kLoopback, 5}}));
+  EXPECT_EQ(slots, (std::vector<UdpSlot>{{kTableLoopback, 0}, {kTableLoopback, 5}}));
 }
 
 TEST(UdpSlots, OfAddressesOfIpv6) {
@@ -62,11 +62,11 @@ TEST(UdpSlots, MalformedLinesDoNotCount) {
 TEST(UdpSlots, OfThisProcess) {
   constexpr std::uint32_t kSlot = 877;
   int error = 0;
-  const auto port = port::UdpPort::bind(kLoopback, kSlot, &error);
+  const auto port = port::UdpPort::bind(kTableLoopback, kSlot, &error);
   ASSERT_NE(port, nullptr) << error;
   const auto has = [] {
     const auto slots = udp_slots_of(::getpid());
-    return std::find(slots.begin(), slots.end(), UdpSlot{kLoopback, kSlot}) != slots.end();
+    return std::find(slots.begin(), slots.end(), UdpSlot{kTableLoopback, kSlot}) != slots.end();
   };
   EXPECT_TRUE(has());
   EXPECT_TRUE(udp_slots_of(1 << 30).empty());

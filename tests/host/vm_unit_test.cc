@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using test::failure_of;
 using Calls = std::vector<std::string>;
 
-constexpr char kMac[] = "52:54:00:77:01:01";
+constexpr char kUnitMac[] = "52:54:00:77:01:01";
 
 // A machine with a NIC that leaves this host, from a QEMU and with a guest that are played.
 class VmUnitTest : public ::testing::Test {
@@ -45,7 +45,7 @@ class VmUnitTest : public ::testing::Test {
   MachineRecord record() const {
     return {"m",
             {"qemu", "-netdev", "tap,id=net1", "-device",
-             std::string("e1000e,id=nic1,bus=p,netdev=net1,mac=") + kMac},
+             std::string("e1000e,id=nic1,bus=p,netdev=net1,mac=") + kUnitMac},
             {"nic1"},
             "/",
             ::getpid(),

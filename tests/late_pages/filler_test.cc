@@ -19,7 +19,7 @@
 namespace ferry::late_pages {
 namespace {
 
-constexpr std::uint64_t kPage = precopy::kPage;
+using precopy::kPage;
 
 struct FillerTest : testing::Test {
   void SetUp() override {

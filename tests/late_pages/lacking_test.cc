@@ -17,7 +17,7 @@
 namespace ferry::late_pages {
 namespace {
 
-constexpr std::uint64_t kPage = precopy::kPage;
+using precopy::kPage;
 constexpr std::uint64_t kPages = 48;
 constexpr int kThreads = 3, kFree = -1;
 

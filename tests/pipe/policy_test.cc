@@ -16,7 +16,7 @@
 namespace ferry::pipe {
 namespace {
 
-constexpr Domain kBridge{1, 7, 0};
+constexpr Domain kPolicyBridge{1, 7, 0};
 constexpr std::uint64_t kSecond = 1'000'000'000, kMillisecond = 1'000'000;
 
 TEST(PrefixTest, HasWhatBeginsWithItsBits) {
@@ -174,7 +174,7 @@ class PolicyTest : public testing::Test {
   }
 
   std::unique_ptr<PlayedProgram> come(std::uint8_t number) {
-    auto network = std::make_shared<PlayedNetwork>(number, address_of(number, 0), kBridge);
+    auto network = std::make_shared<PlayedNetwork>(number, address_of(number, 0), kPolicyBridge);
     return std::make_unique<PlayedProgram>(*driver_, std::move(network));
   }
   void change(const std::string& line) { driver_->change(command_of(line)); }

@@ -17,10 +17,10 @@
 namespace ferry::port {
 namespace {
 
-const Endpoint kA{Address::from_ipv4(1), 4791};
-const Endpoint kB{Address::from_ipv4(2), 4791};
+const Endpoint kLossyA{Address::from_ipv4(1), 4791};
+const Endpoint kLossyB{Address::from_ipv4(2), 4791};
 
-void send(Port& from, const Endpoint& to, unsigned number, std::size_t length = 16) {
+void send_lossy(Port& from, const Endpoint& to, unsigned number, std::size_t length = 16) {
   std::uint16_t id;
   const auto out = from.reserve(to, length, &id);
   ASSERT_EQ(out.size(), length);
@@ -53,9 +53,9 @@ std::vector<unsigned> survivors(const Loss::Settings& sender, const Loss::Settin
   SimNetwork network(1);
   network.set_receive_buffer(1 << 30);
   Loss losses_a(sender), losses_b(receiver);
-  auto a = losses_a.on(network.attach(kA));
-  auto b = losses_b.on(network.attach(kB));
-  for (unsigned i = 0; i < count; ++i) send(*a, kB, i);
+  auto a = losses_a.on(network.attach(kLossyA));
+  auto b = losses_b.on(network.attach(kLossyB));
+  for (unsigned i = 0; i < count; ++i) send_lossy(*a, kLossyB, i);
   EXPECT_TRUE(a->flush());
   network.advance_to(std::chrono::seconds(1));
   const auto result = all_of(*b, 64);
@@ -91,7 +91,7 @@ TEST(Loss, TheSeedDecidesWhich) {
 
 TEST(Loss, NobodyPaysWhereNothingIsLost) {
   SimNetwork network(1);
-  auto port = network.attach(kA);
+  auto port = network.attach(kLossyA);
   const Port* const plain = port.get();
   Loss none;
   EXPECT_EQ(none.on(std::move(port)).get(), plain);
@@ -103,11 +103,11 @@ TEST(Loss, NobodyPaysWhereNothingIsLost) {
 TEST(Loss, UnreserveReachesWhatWasReservedLast) {
   SimNetwork network(1);
   Loss losses({.sending = 0.5, .seed = 3});
-  auto b = network.attach(kB);
-  auto a = losses.on(network.attach(kA));
+  auto b = network.attach(kLossyB);
+  auto a = losses.on(network.attach(kLossyA));
   std::uint16_t id;
   for (int i = 0; i < 100; ++i) {
-    a->reserve(kB, 16, &id);
+    a->reserve(kLossyB, 16, &id);
     a->unreserve();
   }
   EXPECT_EQ(losses.packets(), 0u);
@@ -120,9 +120,9 @@ TEST(Loss, FewerThanAskedForMeansThatThereAreNoMore) {
   SimNetwork network(1);
   network.set_receive_buffer(1 << 30);
   Loss losses({.receiving = 0.9, .seed = 5});
-  auto a = network.attach(kA);
-  auto b = losses.on(network.attach(kB));
-  for (unsigned i = 0; i < 1000; ++i) send(*a, kB, i);
+  auto a = network.attach(kLossyA);
+  auto b = losses.on(network.attach(kLossyB));
+  for (unsigned i = 0; i < 1000; ++i) send_lossy(*a, kLossyB, i);
   EXPECT_TRUE(a->flush());
   network.advance_to(std::chrono::seconds(1));
   Received in[8];
@@ -176,7 +176,7 @@ TEST(LossOnUdp, TakesSinglePacketsOutOfSuperPackets) {
   std::vector<unsigned> arrived;
   unsigned torn = 0;  // super-packets of which some packets arrived and some did not
   for (int i = 0; i < 20; ++i) {
-    for (unsigned k = 0; k < kBatch; ++k) send(*a, to, next++, kSize);
+    for (unsigned k = 0; k < kBatch; ++k) send_lossy(*a, to, next++, kSize);
     ASSERT_TRUE(a->flush());
     const auto part = take(*b, counters, next);
     if (!part.empty() && part.size() < kBatch) ++torn;
@@ -201,7 +201,7 @@ TEST(LossOnUdp, LeavesSinglePacketsOutOfSuperPackets) {
   std::vector<unsigned> arrived;
   unsigned next = 0;
   for (int i = 0; i < 20; ++i) {
-    for (unsigned k = 0; k < kBatch; ++k) send(*a, b->local(), next++, kSize);
+    for (unsigned k = 0; k < kBatch; ++k) send_lossy(*a, b->local(), next++, kSize);
     ASSERT_TRUE(a->flush());
     const auto part = take(*b, b->counters(), next - losses.packets());
     EXPECT_LT(part.size(), kBatch);
@@ -226,7 +226,7 @@ TEST(LossOnUdp, GivesItsSocketAway) {
   int error = 0;
   auto again = UdpPort::adopt(descriptor, &error);
   ASSERT_TRUE(again) << std::strerror(error);
-  for (unsigned i = 0; i < 10; ++i) send(*a, to, i);
+  for (unsigned i = 0; i < 10; ++i) send_lossy(*a, to, i);
   ASSERT_TRUE(a->flush());
   EXPECT_EQ(take(*again, again->counters(), 10).size(), 10u);
 }

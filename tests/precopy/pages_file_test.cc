@@ -13,7 +13,7 @@
 namespace ferry::precopy {
 namespace {
 
-constexpr std::uint64_t kHere = 0x7f0000000000, kLimit = 64 << 20;
+constexpr std::uint64_t kFileHere = 0x7f0000000000, kLimit = 64 << 20;
 
 // Pages whose bytes tell their number.
 void put(PageStore& store, std::int32_t process, std::uint64_t start, std::uint64_t pages) {
@@ -57,10 +57,10 @@ void read(const Words& words, std::size_t pages) {
 
 TEST(PagesFile, ComesBackInPiecesOfAnySize) {
   PageStore store(kLimit);
-  put(store, 7, kHere, 3);
-  put(store, 7, kHere + 100 * kPage, 700);  // more than go together
-  put(store, 7, kHere + (256 << 20) - 2 * kPage, 4);
-  put(store, 8, kHere, 1);
+  put(store, 7, kFileHere, 3);
+  put(store, 7, kFileHere + 100 * kPage, 700);  // more than go together
+  put(store, 7, kFileHere + (256 << 20) - 2 * kPage, 4);
+  put(store, 8, kFileHere, 1);
   const auto file = file_of(store, 7);
   for (const std::size_t piece :
        {std::size_t{5}, std::size_t{4096}, std::size_t{131072}, file.size()}) {
@@ -74,23 +74,24 @@ TEST(PagesFile, ComesBackInPiecesOfAnySize) {
 
 TEST(PagesFile, GivesThePagesThatAreWanted) {
   PageStore store(kLimit);
-  put(store, 7, kHere, 700);  // more than go together
-  put(store, 7, kHere + 1000 * kPage, 3);
+  put(store, 7, kFileHere, 700);  // more than go together
+  put(store, 7, kFileHere + 1000 * kPage, 3);
   const auto file = file_of(store, 7);
   PageRanges wanted;
-  wanted.add(kHere + 5 * kPage, kHere + 6 * kPage);
-  wanted.add(kHere + 250 * kPage, kHere + 260 * kPage);  // of two that go one after the other
-  wanted.add(kHere + 1002 * kPage, kHere + 1003 * kPage);
+  wanted.add(kFileHere + 5 * kPage, kFileHere + 6 * kPage);
+  wanted.add(kFileHere + 250 * kPage,
+             kFileHere + 260 * kPage);  // of two that go one after the other
+  wanted.add(kFileHere + 1002 * kPage, kFileHere + 1003 * kPage);
   PageStore there(kLimit);
   read(file, 10'000, there, wanted);
   ASSERT_EQ(there.pages().at(7), wanted);
   for (const auto& [start, end] : wanted) {
     for (std::uint64_t at = start; at < end; at += kPage) {
       const auto mine = store.get(7, at, at + kPage), theirs = there.get(7, at, at + kPage);
-      EXPECT_TRUE(std::ranges::equal(mine, theirs)) << (at - kHere) / kPage;
+      EXPECT_TRUE(std::ranges::equal(mine, theirs)) << (at - kFileHere) / kPage;
     }
   }
-  wanted.add(kHere + 800 * kPage, kHere + 801 * kPage);
+  wanted.add(kFileHere + 800 * kPage, kFileHere + 801 * kPage);
   EXPECT_THROW(read(file, 10'000, there, wanted), std::runtime_error) << "which it has not";
 }
 
@@ -107,7 +108,7 @@ TEST(PagesFile, HasAProcessAndALayerInItsName) {
 TEST(PagesFile, AMalformedOneIsRefused) {
   Words good;
   good.ranges = 2;
-  good.bounds = {kHere, kHere + kPage, kHere + 2 * kPage, kHere + 3 * kPage};
+  good.bounds = {kFileHere, kFileHere + kPage, kFileHere + 2 * kPage, kFileHere + 3 * kPage};
   EXPECT_NO_THROW(read(good, 2));
   EXPECT_THROW(read(good, 1), std::runtime_error) << "too short";
   EXPECT_THROW(read(good, 3), std::runtime_error) << "too long";
@@ -119,9 +120,9 @@ TEST(PagesFile, AMalformedOneIsRefused) {
   refused([](Words& words) { words.magic = 1; });
   refused([](Words& words) { words.version = 2; });
   refused([](Words& words) { words.ranges = 3; });
-  refused([](Words& words) { words.bounds[2] = kHere; });      // not sorted
-  refused([](Words& words) { words.bounds[1] = kHere; });      // empty
-  refused([](Words& words) { words.bounds[0] = kHere + 1; });  // no page
+  refused([](Words& words) { words.bounds[2] = kFileHere; });      // not sorted
+  refused([](Words& words) { words.bounds[1] = kFileHere; });      // empty
+  refused([](Words& words) { words.bounds[0] = kFileHere + 1; });  // no page
   refused([](Words& words) { words.bounds[3] = kAddressEnd + kPage; });
 }
 

@@ -12,7 +12,7 @@
 namespace ferry::precopy {
 namespace {
 
-constexpr std::uint64_t kHere = 0x7f0000000000;
+constexpr std::uint64_t kIndexHere = 0x7f0000000000;
 
 PageDigest digest(int i) {
   PageDigest digest{};
@@ -23,11 +23,11 @@ PageDigest digest(int i) {
 // Three pages of layer 0, one of layer 1 in the middle, and one of layer 2 elsewhere.
 PagesIndex made() {
   PagesIndex index;
-  index.add(kHere, {0, digest(1)});
-  index.add(kHere + kPage, {1, digest(2)});
-  index.add(kHere + 2 * kPage, {0, digest(3)});
-  index.add(kHere + 3 * kPage, {0, digest(4)});
-  index.add(kHere + 9 * kPage, {2, digest(5)});
+  index.add(kIndexHere, {0, digest(1)});
+  index.add(kIndexHere + kPage, {1, digest(2)});
+  index.add(kIndexHere + 2 * kPage, {0, digest(3)});
+  index.add(kIndexHere + 3 * kPage, {0, digest(4)});
+  index.add(kIndexHere + 9 * kPage, {2, digest(5)});
   return index;
 }
 
@@ -35,27 +35,27 @@ void expect_made(const PagesIndex& index) {
   EXPECT_EQ(index.layers(), 3u);
   EXPECT_EQ(index.bytes(), 5 * kPage);
   PageRanges first, second;
-  first.add(kHere, kHere + kPage);
-  first.add(kHere + 2 * kPage, kHere + 4 * kPage);
-  second.add(kHere + kPage, kHere + 2 * kPage);
+  first.add(kIndexHere, kIndexHere + kPage);
+  first.add(kIndexHere + 2 * kPage, kIndexHere + 4 * kPage);
+  second.add(kIndexHere + kPage, kIndexHere + 2 * kPage);
   EXPECT_EQ(index.of_layer(0), first);
   EXPECT_EQ(index.of_layer(1), second);
   EXPECT_TRUE(index.of_layer(3).empty());
   for (const auto& [page, layer, number] :
        {std::tuple{0, 0u, 1}, {1, 1u, 2}, {3, 0u, 4}, {9, 2u, 5}}) {
-    const auto found = index.find(kHere + static_cast<unsigned>(page) * kPage);
+    const auto found = index.find(kIndexHere + static_cast<unsigned>(page) * kPage);
     ASSERT_TRUE(found) << page;
     EXPECT_EQ(found->layer, layer) << page;
     EXPECT_EQ(found->digest, digest(number)) << page;
   }
   for (const std::uint64_t page : {4, 8, 10})
-    EXPECT_FALSE(index.find(kHere + page * kPage)) << page;
-  EXPECT_FALSE(index.find(kHere - kPage));
+    EXPECT_FALSE(index.find(kIndexHere + page * kPage)) << page;
+  EXPECT_FALSE(index.find(kIndexHere - kPage));
 }
 
 TEST(PagesIndex, KnowsItsPages) {
   expect_made(made());
-  EXPECT_FALSE(PagesIndex().find(kHere));
+  EXPECT_FALSE(PagesIndex().find(kIndexHere));
   EXPECT_EQ(PagesIndex().layers(), 0u);
 }
 
@@ -91,11 +91,12 @@ TEST(PagesIndex, AMalformedOneIsRefused) {
   EXPECT_NE(with(8, 2, 4), "") << "fewer layers than there are";
   EXPECT_NE(with(16, 5, 8), "") << "ranges";
   EXPECT_NE(with(16, ~std::uint64_t{0}, 8), "") << "ranges";
-  EXPECT_NE(with(kRanges, kHere + 1, 8), "") << "no page";
-  EXPECT_NE(with(kRanges + 8, kHere, 8), "") << "empty";
-  EXPECT_NE(with(kRanges + kRange, kHere - kPage, 8), "") << "not sorted";
+  EXPECT_NE(with(kRanges, kIndexHere + 1, 8), "") << "no page";
+  EXPECT_NE(with(kRanges + 8, kIndexHere, 8), "") << "empty";
+  EXPECT_NE(with(kRanges + kRange, kIndexHere - kPage, 8), "") << "not sorted";
   EXPECT_NE(with(kRanges + 3 * kRange + 8, kAddressEnd + kPage, 8), "") << "no address";
-  EXPECT_NE(with(kRanges + 3 * kRange + 8, kHere + 11 * kPage, 8), "") << "more pages than digests";
+  EXPECT_NE(with(kRanges + 3 * kRange + 8, kIndexHere + 11 * kPage, 8), "")
+      << "more pages than digests";
 }
 
 TEST(PagesIndex, HasAProcessInItsName) {

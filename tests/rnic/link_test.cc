@@ -29,14 +29,6 @@ bool with_veth(const std::function<void()>& body) {
   return made;
 }
 
-bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 ibv_port_state state_of(const char* netdev) {
   ibv_port_attr port{};
   describe_link(netdev, &port);

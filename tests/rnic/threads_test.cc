@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 4;
 constexpr std::uint64_t kEach = 300;  // requests of a thread
-constexpr std::uint32_t kSize = 64;
+constexpr std::uint32_t kThreadsSize = 64;
 
 // Until it is taken: a queue that is full says ENOMEM.
 template <typename Post>
@@ -51,20 +51,21 @@ TEST(Threads, PostToOneQpAndPollOneCq) {
   Pair pair;
   // The CQs have room for all: a slow machine may poll nothing before the last request is done.
   ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false), 0, {}, kThreads * kEach));
-  std::vector<std::byte> from = pattern(kSize, 1), to(kSize);
-  device::Mr* mr_a = pair.a.reg(from.data(), kSize);
-  device::Mr* mr_b = pair.b.reg(to.data(), kSize);
+  std::vector<std::byte> from = pattern(kThreadsSize, 1), to(kThreadsSize);
+  device::Mr* mr_a = pair.a.reg(from.data(), kThreadsSize);
+  device::Mr* mr_b = pair.b.reg(to.data(), kThreadsSize);
   std::vector<std::thread> threads;
   for (std::uint64_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < kEach; ++i) {
-        insist([&] { return post_receive(pair.qp_b, t * kEach + i, to.data(), kSize, mr_b); });
+        insist(
+            [&] { return post_receive(pair.qp_b, t * kEach + i, to.data(), kThreadsSize, mr_b); });
       }
     });
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < kEach; ++i) {
         insist([&] {
-          return Send(IBV_WR_SEND, t * kEach + i, from.data(), kSize, mr_a).post(pair.qp_a);
+          return Send(IBV_WR_SEND, t * kEach + i, from.data(), kThreadsSize, mr_a).post(pair.qp_a);
         });
       }
     });
@@ -81,9 +82,9 @@ TEST(Threads, PostToOneQpAndPollOneCq) {
 TEST(Threads, ObjectsComeAndGoBesideTraffic) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.open(loopback(true, false)));
-  std::vector<std::byte> from = pattern(kSize, 1), to(kSize);
-  device::Mr* mr_a = pair.a.reg(from.data(), kSize);
-  device::Mr* mr_b = pair.b.reg(to.data(), kSize);
+  std::vector<std::byte> from = pattern(kThreadsSize, 1), to(kThreadsSize);
+  device::Mr* mr_a = pair.a.reg(from.data(), kThreadsSize);
+  device::Mr* mr_b = pair.b.reg(to.data(), kThreadsSize);
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
   const auto until_done = [&](auto body) {
@@ -117,7 +118,7 @@ TEST(Threads, ObjectsComeAndGoBesideTraffic) {
     EXPECT_EQ(pair.qp_a->query(&attributes), 0);
   });
   for (std::uint64_t i = 0; i < kEach; ++i) {
-    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, i, from.data(), kSize, mr_a)
+    ASSERT_EQ(Send(IBV_WR_RDMA_WRITE, i, from.data(), kThreadsSize, mr_a)
                   .remote(to.data(), mr_b->rkey())
                   .post(pair.qp_a),
               0);

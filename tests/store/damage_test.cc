@@ -14,12 +14,12 @@ namespace {
 
 using ferry::test::failure_of;
 using ferry::test::Folder;
+using test::kId;
+using test::kOther;
 using test::make;
 using test::noise;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr char kId[] = "00000000000000aa", kOther[] = "00000000000000bb";
 
 class Damage : public ::testing::Test {
  protected:

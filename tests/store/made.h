@@ -44,6 +44,8 @@ inline Program write_image(ImageWriter& writer, const Files& files, Program prog
   return program;
 }
 
+inline constexpr char kId[] = "00000000000000aa", kOther[] = "00000000000000bb";  // of checkpoints
+
 // A checkpoint with the images of so many programs.
 inline Manifest make(const std::string& directory, const std::string& id,
                      const std::vector<Files>& images, std::uint64_t shard_bytes) {

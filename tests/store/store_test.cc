@@ -20,12 +20,12 @@ namespace {
 using ferry::test::failure_of;
 using ferry::test::Folder;
 using test::Files;
+using test::kId;
+using test::kOther;
 using test::make;
 using test::noise;
 using test::read;
 using ::testing::HasSubstr;
-
-constexpr char kId[] = "00000000000000aa", kOther[] = "00000000000000bb";
 
 std::vector<std::string> ids(const std::string& directory) {
   std::vector<std::string> ids;

@@ -49,9 +49,9 @@ void set_ours(int descriptor, bool on) {
   on ? word.fetch_or(bit) : word.fetch_and(~bit);
 }
 
-class MoveHooks final : public agent::Companion {
+class ServiceHooks final : public agent::Companion {
  public:
-  explicit MoveHooks(rdmacm::Service& service) : service_(service) {}
+  explicit ServiceHooks(rdmacm::Service& service) : service_(service) {}
   int stop(std::chrono::steady_clock::time_point /*deadline*/) override {
     service_.stop();
     return 0;
@@ -75,7 +75,7 @@ rdmacm::Service& service() {
     return *s;
   }
   Process& p = process();
-  p.registry.set_companion(new MoveHooks(*fresh));
+  p.registry.set_companion(new ServiceHooks(*fresh));
   p.agent.start();
   return *fresh;
 }

@@ -17,7 +17,6 @@
 namespace ferry::verbs {
 namespace {
 
-constexpr int kPassOn = -2;
 constexpr blksize_t kBlock = 4096;
 
 mode_t mode_of(PathKind kind) {

@@ -29,14 +29,14 @@ std::uint64_t guid_here(const std::string& device) {
 }
 
 // A device as the program knows it, and its name on this host.
-struct Known {
+struct KnownDevice {
   std::uint64_t guid = 0;
   int index = 0;
   std::string name_here;
 };
 
-std::vector<Known> known_devices() {
-  std::vector<Known> devices;
+std::vector<KnownDevice> known_devices() {
+  std::vector<KnownDevice> devices;
   if (Process* p = process_if_any()) {
     std::lock_guard lock(p->mutex);
     for (Context* context : p->contexts) {
@@ -45,9 +45,9 @@ std::vector<Known> known_devices() {
     }
   }
   visit_kernel_devices([&](device::Rnic& rnic) {
-    const bool is_open = std::any_of(devices.begin(), devices.end(), [&](const Known& device) {
-      return device.guid == rnic.guid();
-    });
+    const bool is_open =
+        std::any_of(devices.begin(), devices.end(),
+                    [&](const KnownDevice& device) { return device.guid == rnic.guid(); });
     if (!is_open) devices.push_back({rnic.guid(), rnic.index(), rnic.name()});
   });
   return devices;
@@ -70,17 +70,18 @@ void with_contexts(__be64 guid, Use use) {
 
 void RelayDevices::rename_device(__be64* guid, std::uint32_t* index) {
   const std::uint64_t here = be64toh(*guid);
-  const std::vector<Known> devices = known_devices();
+  const std::vector<KnownDevice> devices = known_devices();
   // Devices of several VLANs have one GUID.
-  const auto is_this = [&](const Known& device) {
+  const auto is_this = [&](const KnownDevice& device) {
     return device.guid == here && device.index == static_cast<int>(*index);
   };
   if (std::any_of(devices.begin(), devices.end(), is_this)) return;
-  const auto is_it = [&](const Known& device) { return device.guid == here; };
+  const auto is_it = [&](const KnownDevice& device) { return device.guid == here; };
   auto found = std::find_if(devices.begin(), devices.end(), is_it);
   if (found == devices.end()) {
-    found = std::find_if(devices.begin(), devices.end(),
-                         [&](const Known& device) { return guid_here(device.name_here) == here; });
+    found = std::find_if(devices.begin(), devices.end(), [&](const KnownDevice& device) {
+      return guid_here(device.name_here) == here;
+    });
   }
   if (found == devices.end()) return;
   *guid = htobe64(found->guid);

@@ -96,9 +96,9 @@ class System final : public relay::Kernel {
   }
 };
 
-class MoveHooks final : public agent::Companion {
+class RelayHooks final : public agent::Companion {
  public:
-  explicit MoveHooks(relay::Relay& relay) : relay_(relay) {}
+  explicit RelayHooks(relay::Relay& relay) : relay_(relay) {}
   int stop(std::chrono::steady_clock::time_point deadline) override {
     return relay_.stop(deadline);
   }
@@ -129,7 +129,7 @@ relay::Relay& relay() {
   if (!is_companion.exchange(true)) {
     install_fault_handlers();  // for Interruption: the program may open no device
     Process& p = process();
-    p.registry.set_companion(new MoveHooks(*there));
+    p.registry.set_companion(new RelayHooks(*there));
     p.agent.start();
   }
   return *there;

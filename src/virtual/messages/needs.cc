@@ -14,7 +14,7 @@ namespace ferry::virt {
 namespace {
 
 // The most objects of one kind, and the largest number in a line: a text that asks for more is refused.
-constexpr std::uint32_t kMost = 1u << 24;
+constexpr std::uint32_t kMostNeeded = 1u << 24;
 constexpr std::uint32_t kAllCqFeatures =
     Needs::kTimestamps | Needs::kWallclock | Needs::kIgnoreOverrun;
 
@@ -40,7 +40,7 @@ bool get_hex(const std::string& text, ibv_gid* gid) {
 struct Line {
   std::istringstream words;
   bool good = true;
-  std::uint32_t number(std::uint32_t most = kMost) {
+  std::uint32_t number(std::uint32_t most = kMostNeeded) {
     std::string word;
     std::uint32_t value = 0;
     words >> word;
@@ -55,7 +55,7 @@ struct Line {
 };
 
 bool add(std::uint32_t more, std::uint32_t* to) {
-  if (more > kMost - *to) return false;
+  if (more > kMostNeeded - *to) return false;
   *to += more;
   return true;
 }

@@ -10,7 +10,7 @@
 namespace ferry::virt {
 namespace {
 
-constexpr std::size_t kMost = 16;
+constexpr std::size_t kMostThreads = 16;
 
 class Work {
  public:
@@ -60,8 +60,8 @@ void* help(void* work) {
 int by_several_threads(unsigned threads, std::size_t count,
                        const std::function<int(std::size_t)>& act, StartThread start) {
   Work work(count, act);
-  std::array<pthread_t, kMost> others{};
-  const std::size_t wanted = std::min({std::size_t{threads}, count, kMost});
+  std::array<pthread_t, kMostThreads> others{};
+  const std::size_t wanted = std::min({std::size_t{threads}, count, kMostThreads});
   std::size_t started = 0;
   while (started + 1 < wanted && start(&others[started], help, &work) == 0) ++started;
   work.do_some();

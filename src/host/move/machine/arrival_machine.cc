@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kDecisionTime = 2s;  // more than moves take to be decided
-constexpr auto kAskEvery = 200ms;
+constexpr auto kAskSourceEvery = 200ms;
 constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
 
 }  // namespace
@@ -103,7 +103,7 @@ bool ArrivalMachine::asks_source(Time now) {
 
 void ArrivalMachine::source_answered(std::optional<Answer> answer, Time now) {
   is_asking_ = false;
-  ask_at_ = now + kAskEvery;
+  ask_at_ = now + kAskSourceEvery;
   if (answer) heard_ = now;
   if (answer == Answer::kCommitted) promised();
   if (answer == Answer::kAborted) failed();
