@@ -6,7 +6,10 @@ set(FERRY_TEST_HEADERS <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cs
   <map> <memory> <mutex> <optional> <span> <string> <thread> <vector>)
 
 # Code under test has the flags that it always has, and so have simulations, which are libraries.
-set(FERRY_TEST_FLAGS -O0 -g1)
+set(FERRY_TEST_FLAGS -O0 -g1 ${FERRY_QUICK_SANITIZE})
+if(FERRY_UNITY)
+  list(APPEND FERRY_TEST_FLAGS -Wno-shadow)  # names of other files
+endif()
 
 # ferry_test_headers(NAME LIBRARY HEADER...): the target NAME compiles the headers, for other targets (REUSE_FROM).
 # LIBRARY has the definitions that they need.
