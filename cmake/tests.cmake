@@ -7,19 +7,23 @@ set(FERRY_TSAN_OPTIONS ignore_noninstrumented_modules=1:die_after_fork=0)
 
 # All GoogleTest programs. They are no part of `all`, unless pages run them: a whole run has them under sanitizers only.
 add_custom_target(unit_tests)
+# Those that are run on request only.
+add_custom_target(seldom_tests)
 
-# ferry_unit_test(TARGET [GRPC] [ONE_THREAD] [SHOWN] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME] [NEEDS FILE...])
+# ferry_unit_test(TARGET [GRPC] [ONE_THREAD] [SELDOM_TSAN] [SHOWN] [SHARDS COUNT] [TIMEOUT SECONDS] [LOCK NAME]
+#                 [NEEDS FILE...])
 # registers the GoogleTest program TARGET as the tests TARGET.1 to TARGET.COUNT (1). Each is one process that runs its
 # share of the program's tests.
 #   GRPC     the program runs gRPC (FERRY_TSAN_OPTIONS)
 #   ONE_THREAD  neither the program nor what it tests has a second thread: the thread sanitizer, which can find nothing
 #            there, does not run it
+#   SELDOM_TSAN  the thread sanitizer runs it on request only (scripts/test --only seldom): it takes long
 #   SHOWN    pages run the program: it is part of `all`
 #   TIMEOUT  of a shard (300)
 #   LOCK     shards of tests with the same LOCK do not run at the same time
 #   NEEDS    what it runs or reads, and `scripts/test --changed` would not find by itself
 function(ferry_unit_test target)
-  cmake_parse_arguments(PARSE_ARGV 1 unit "GRPC;ONE_THREAD;SHOWN" "SHARDS;TIMEOUT;LOCK" "NEEDS")
+  cmake_parse_arguments(PARSE_ARGV 1 unit "GRPC;ONE_THREAD;SELDOM_TSAN;SHOWN" "SHARDS;TIMEOUT;LOCK" "NEEDS")
   if(NOT unit_SHOWN)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
@@ -27,7 +31,13 @@ function(ferry_unit_test target)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
-  add_dependencies(unit_tests ${target})
+  set(labels unit gtest)
+  if(unit_SELDOM_TSAN AND FERRY_SANITIZE MATCHES thread)
+    list(APPEND labels seldom)
+    add_dependencies(seldom_tests ${target})
+  else()
+    add_dependencies(unit_tests ${target})
+  endif()
   if(NOT unit_SHARDS)
     set(unit_SHARDS 1)
   endif()
@@ -43,7 +53,7 @@ function(ferry_unit_test target)
     math(EXPR number "${index} + 1")
     set(name ${target}.${number})
     add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES LABELS "unit;gtest" TIMEOUT ${unit_TIMEOUT}
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${unit_TIMEOUT}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${unit_SHARDS};GTEST_SHARD_INDEX=${index};${options}")
     if(unit_NEEDS)
       set_tests_properties(${name} PROPERTIES REQUIRED_FILES "${unit_NEEDS}")

@@ -110,7 +110,7 @@ class Suite:
             outcome.fail(f"{name} ({result.name})", output, result.words)
 
 
-NOT_END_TO_END = ["-LE", "e2e"]
+NOT_END_TO_END = ["-LE", "e2e|seldom"]
 WITH_UNIT_TESTS = ["all", "unit_tests"]
 # What a whole run has must be through in 90 minutes also on a slow machine of two processors, with nothing built.
 PARTS = [
@@ -123,6 +123,7 @@ PARTS = [
 ]
 ON_REQUEST = [
     Suite("unit", "release", ["-L", "gtest"], quick=True, targets=WITH_UNIT_TESTS),
+    Suite("seldom", "tsan", ["-L", "seldom"], targets=["all", "seldom_tests"]),
     Suite("corpus", "fuzz", ["-L", "corpus"]),
     Suite("long", "release", ["-L", "long"], END_TO_END_JOBS, end_to_end=True),
 ]
