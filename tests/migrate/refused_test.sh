@@ -95,9 +95,18 @@ PYTHON
 }
 
 # No room for the image, on either side; and no room for the program.
+# python_has_memory NAME: 32 MiB of it, beside stream_check.
+python_has_memory() {
+  local first pid
+  first=$(pgrep -P "$(on h1 jq .pid "/run/ferry/containers/$1/config.json")" -f '^/?.*stream_check' | head -n 1)
+  pid=$(pgrep -P "$first" -x python3) || return 1
+  (($(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status") > 32 << 10))
+}
+
 group_room() {
   serves h2 server
   streams held python3 -c 'import time; held = bytearray(32 << 20); held[::4096] = bytes(8192); time.sleep(3600)'
+  await 'python3 has its memory' python_has_memory held
   on h3 sh -c 'mkdir -p /tmp/ferryd-4790/images && mount -t tmpfs -o size=16m none /tmp/ferryd-4790'
   another h3 4790
   local line="^ferry: 'held' was not moved: h3:4790: not enough room in /tmp/ferryd-4790/images on h3-4790: "
