@@ -94,7 +94,6 @@ PYTHON
   ok 'a program that is traced is refused, and moves afterwards'
 }
 
-# No room for the image, on either side; and no room for the program.
 # python_has_memory NAME: 32 MiB of it, beside stream_check.
 python_has_memory() {
   local first pid
@@ -103,6 +102,7 @@ python_has_memory() {
   (($(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status") > 32 << 10))
 }
 
+# No room for the image, on either side; and no room for the program.
 group_room() {
   serves h2 server
   streams held python3 -c 'import time; held = bytearray(32 << 20); held[::4096] = bytes(8192); time.sleep(3600)'
