@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -91,21 +93,12 @@ def known(folder, selection):
     return json.loads(listed.stdout)["tests"]
 
 
-@contextlib.contextmanager
-def first():
-    """What tests do comes before the programs that they start in sessions of their own and that keep all processors
-    busy: without it most of the time of a run is those programs'. Root may have that, of a kernel with autogroups."""
-    group = pathlib.Path("/proc/self/autogroup")  # /autogroup-12 nice 0
-    before = None
+def comes_first(session):
+    """What the tests of `session` do comes before the programs that they start in sessions of their own and that keep
+    all processors busy: without it most of the time of a run is those programs'. Root may have that, of a kernel with
+    autogroups."""
     with contextlib.suppress(OSError):
-        before = group.read_text().split()[-1]
-        group.write_text("-10")
-    try:
-        yield
-    finally:
-        if before is not None:
-            with contextlib.suppress(OSError):
-                group.write_text(before)
+        pathlib.Path(f"/proc/{session}/autogroup").write_text("-10")
 
 
 def run(folder, selection, jobs, log, progress):
@@ -117,13 +110,18 @@ def run(folder, selection, jobs, log, progress):
     why = {}
     progress.begin(len(known(folder, selection)))
     try:
-        with first(), open(log, "w", buffering=1) as output, \
+        with open(log, "w", buffering=1) as output, \
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                 text=True, errors="replace") as ctest:
-            for line in ctest.stdout:
-                output.write(line)
-                progress.line(line)
-                why.update(WHY.findall(line))
+                                 text=True, errors="replace", start_new_session=True) as ctest:
+            comes_first(ctest.pid)
+            try:
+                for line in ctest.stdout:
+                    output.write(line)
+                    progress.line(line)
+                    why.update(WHY.findall(line))
+            except KeyboardInterrupt:
+                os.killpg(ctest.pid, signal.SIGINT)  # the terminal told only our own session
+                raise
     finally:
         progress.end()
     if not report.exists():
