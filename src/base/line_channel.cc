@@ -17,10 +17,12 @@ LineChannel::LineChannel(UniqueFd descriptor) : descriptor_(std::move(descriptor
   ::fcntl(descriptor_.get(), F_SETFL, ::fcntl(descriptor_.get(), F_GETFL) | O_NONBLOCK);
 }
 
-bool LineChannel::wait(short events, Clock::time_point until) const {
+short LineChannel::wait(short events, Clock::time_point until) const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   pollfd waited{descriptor_.get(), events, 0};
-  return ::poll(&waited, 1, static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30))) > 0;
+  const int found =
+      ::poll(&waited, 1, static_cast<int>(std::clamp<long>(left.count(), 0, 1 << 30)));
+  return found > 0 ? waited.revents : short{0};
 }
 
 void LineChannel::write(const std::string& text, Clock::time_point until) {
@@ -30,7 +32,7 @@ void LineChannel::write(const std::string& text, Clock::time_point until) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EAGAIN && errno != EINTR) {
       throw Failure("the other end does not listen: " + error_text(errno));
-    } else if (!wait(POLLOUT, until)) {
+    } else if ((wait(POLLOUT, until) & POLLOUT) == 0) {  // a serial port that nobody reads hangs up
       throw Failure("the other end does not listen");
     }
   }
@@ -60,7 +62,7 @@ std::optional<std::string> LineChannel::read(Clock::time_point until) {
       throw Failure("the other end has gone");
     } else if (errno != EAGAIN && errno != EINTR) {
       throw Failure("the other end has gone: " + error_text(errno));
-    } else if (!wait(POLLIN, until)) {
+    } else if (wait(POLLIN, until) == 0) {
       return std::nullopt;
     }
   }

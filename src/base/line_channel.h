@@ -26,11 +26,12 @@ class LineChannel {
   // or sends a line that is too long.
   std::optional<std::string> read(Clock::time_point until);
   // A line, or a part of one, can be read, or the other end has gone.
-  bool has_news() const { return !received_.empty() || wait(POLLIN, Clock::now()); }
+  bool has_news() const { return !received_.empty() || wait(POLLIN, Clock::now()) != 0; }
 
  private:
   std::optional<std::string> take_line();
-  bool wait(short events, Clock::time_point until) const;
+  // What poll() finds; 0: nothing before `until`.
+  short wait(short events, Clock::time_point until) const;
 
   const UniqueFd descriptor_;
   std::string received_;

@@ -228,6 +228,25 @@ TEST_F(GuestPortTest, ProgramsLeaveTwoNicsAtOnceAndComeBack) {
   });
 }
 
+TEST_F(GuestPortTest, ARepeatedRequestIsDoneOnce) {
+  on_a_machine([](Guest& guest) {
+    PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
+    ASSERT_TRUE(is_registered(guest, one));
+    for (int times = 0; times < 3; ++times) {
+      guest.send(leave({kMac0}));
+      --guest.id;
+    }
+    ++guest.id;
+    v1::GuestReply reply = guest.receive();
+    EXPECT_EQ(reply.waiting(), "its programs have not left their devices yet");
+    while (!reply.waiting().empty()) reply = guest.receive();
+    EXPECT_EQ(reply.failure(), "");
+    EXPECT_EQ(guest.ask(look({})).failure(), "");  // no other answer has come before
+    EXPECT_TRUE(has_left(one));
+    EXPECT_EQ(guest.ask(come_back()).programs_size(), 1);
+  });
+}
+
 TEST_F(GuestPortTest, ProgramsOfALeaveThatFailsGoOn) {
   on_a_machine([](Guest& guest) {
     PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
@@ -284,6 +303,7 @@ TEST_F(GuestPortTest, AnotherHostGoesOnWhereOneHasStopped) {
     PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
     ASSERT_TRUE(is_registered(guest, one));
     guest.send(leave({kMac0}));
+    EXPECT_NE(guest.receive().waiting(), "");
     guest.host.reset();
     EXPECT_TRUE(has_left(one));
     fs::remove_all(std::string(kDevices) + "rxe0");

@@ -159,6 +159,22 @@ TEST_F(GuestTalkTest, WaitsAsLongAsTheGuestDoes) {
   EXPECT_EQ(GuestTalk(folder_.path(), "m").come_back(milliseconds(5000), {}).host(), "g1");
 }
 
+// What comes while the guest's ferryd opens its port again is lost.
+TEST_F(GuestTalkTest, RepeatsARequestUntilItIsHeard) {
+  Calls ids;
+  answers([&ids](const std::string& request) -> std::vector<std::string> {
+    ids.push_back(json_text(json_of(request).at("id")));
+    if (ids.size() < 3) return {};
+    return {to(request, R"("waiting": "not left yet")"), to(request, R"("host": "g1")")};
+  });
+  EXPECT_EQ(
+      GuestTalk(folder_.path(), "m").leave({}, milliseconds(1), milliseconds(60000), {}).host(),
+      "g1");
+  guest_.reset();
+  ASSERT_GE(ids.size(), 3u);
+  EXPECT_EQ(Calls(ids.size(), ids[0]), ids);
+}
+
 TEST_F(GuestTalkTest, SaysWhatTheGuestHasWaitedFor) {
   answers([](const std::string& request) -> std::vector<std::string> {
     return {to(request, R"("waiting": "no rxe0 yet")")};

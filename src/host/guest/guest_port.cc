@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -102,9 +104,11 @@ bool GuestPort::await_host(int port) const {
 }
 
 void GuestPort::serve(Lines& lines) {
+  std::optional<std::uint64_t> answered;  // the id of the latest request with a last answer
   while (!is_ending_) {
     v1::GuestRequest request;
     if (!lines.read(&request, Lines::Clock::now() + kLook)) continue;
+    if (request.id() == answered) continue;  // the host has repeated it before it got the answer
     v1::GuestReply reply;
     reply.set_id(request.id());
     reply.set_version(host_.version);
@@ -124,13 +128,14 @@ void GuestPort::serve(Lines& lines) {
       reply.set_failure(one_line(failure.what()));
     }
     lines.write(reply, Lines::Clock::now() + kWriteLimit);
+    answered = request.id();
   }
 }
 
 void GuestPort::answer(const v1::GuestRequest& request, const Wait& wait, v1::GuestReply* reply) {
   switch (request.request_case()) {
     case v1::GuestRequest::kLook: return look(request.look(), reply);
-    case v1::GuestRequest::kLeave: return leave(request.leave(), reply);
+    case v1::GuestRequest::kLeave: return leave(request.leave(), wait, reply);
     case v1::GuestRequest::kReturn: return come_back(wait, reply);
     default: throw Failure("the guest's ferryd does not know this request");
   }
@@ -147,11 +152,15 @@ void GuestPort::look(const v1::GuestRequest::Look& request, v1::GuestReply* repl
   }
 }
 
-void GuestPort::leave(const v1::GuestRequest::Leave& request, v1::GuestReply* reply) {
+void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
+                      v1::GuestReply* reply) {
   if (request.limit_ms() == 0) throw Failure("malformed request: limit_ms is missing");
   if (absence_ && !absence_->is_over()) {
     throw Failure("the programs that have left their devices before are not back yet");
   }
+  v1::GuestReply heard = *reply;
+  heard.set_waiting("its programs have not left their devices yet");
+  wait(heard);
   const auto macs = macs_of(request.nics());
   const auto devices = keeper_.devices_on(macs);
   name_devices(devices, reply);

@@ -46,7 +46,7 @@ class GuestPort {
   // Put what the reply has besides into *reply. Throw Failure.
   void answer(const v1::GuestRequest& request, const Wait& wait, v1::GuestReply* reply);
   void look(const v1::GuestRequest::Look& request, v1::GuestReply* reply);
-  void leave(const v1::GuestRequest::Leave& request, v1::GuestReply* reply);
+  void leave(const v1::GuestRequest::Leave& request, const Wait& wait, v1::GuestReply* reply);
   void come_back(const Wait& wait, v1::GuestReply* reply);
   void await_former(const Wait& wait, v1::GuestReply* reply);
 

@@ -18,8 +18,9 @@ using std::chrono::milliseconds;
 using Clock = Lines::Clock;
 
 constexpr milliseconds kConnectLimit{5000};
-constexpr milliseconds kRepeat{1000};  // a request that may get lost
-constexpr milliseconds kGlance{50};    // between looks whether the answer is still wanted
+constexpr milliseconds kFirstRepeat{50},
+    kRepeat{1000};                   // of a request: the first pause doubles until it is the other
+constexpr milliseconds kGlance{50};  // between looks whether the answer is still wanted
 
 // The port may still have answers for a former ferryd.
 std::uint64_t new_id() {
@@ -39,18 +40,22 @@ v1::GuestReply GuestTalk::ask(v1::GuestRequest request, milliseconds limit,
   std::string waiting;
   try {
     lines_.write(request, until);
-    auto written = Clock::now();
+    milliseconds pause = kFirstRepeat;
+    auto repeat_at = Clock::now() + pause;
+    bool is_heard = false;
     while (Clock::now() < until) {
       if (need_wanted) need_wanted();
-      // The guest's port loses what comes while the guest's ferryd opens it again. A Return changes nothing if it is
-      // repeated.
-      if (request.has_return_() && Clock::now() - written > kRepeat) {
+      // The port loses what comes while the guest's ferryd opens it again. Another ferryd there, which has not heard of
+      // the request, can answer a Return as well, but not a Leave.
+      if (Clock::now() > repeat_at && (!is_heard || request.has_return_())) {
         lines_.write(request, until);
-        written = Clock::now();
+        pause = std::min(2 * pause, kRepeat);
+        repeat_at = Clock::now() + pause;
       }
       v1::GuestReply reply;
       if (!lines_.read(&reply, std::min(until, Clock::now() + kGlance))) continue;
       if (reply.id() != request.id()) continue;
+      is_heard = true;
       waiting = printable(one_line(reply.waiting()));
       if (!waiting.empty()) continue;
       if (reply.failure().empty()) return reply;
