@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -82,12 +81,15 @@ void ArrivingMachine::start() {
   record_.started = start_time(pid);
   records_.write(record_);
   const auto until = Qmp::Clock::now() + kStartLimit;
-  while (!std::filesystem::exists(monitor_of(folder_))) {
-    if (!record_.is_alive()) throw Failure("QEMU has ended");
-    if (Qmp::Clock::now() > until) throw Failure("QEMU does not open its monitor");
-    std::this_thread::sleep_for(kStartLook);
+  for (;; std::this_thread::sleep_for(kStartLook)) {
+    try {
+      machine_ = std::make_unique<Machine>(folder_, record_.qemu().nics());
+      return;
+    } catch (const Failure&) {  // there is no socket yet, or nobody listens at it yet
+      if (!record_.is_alive()) throw Failure("QEMU has ended");
+      if (Qmp::Clock::now() > until) throw Failure("QEMU does not open its monitor");
+    }
   }
-  machine_ = std::make_unique<Machine>(folder_, record_.qemu().nics());
 }
 
 std::string ArrivingMachine::end_of_log() const {
