@@ -52,7 +52,8 @@ struct Guest {
   ~Guest() { end(); }
 
   void begin() {
-    keeper.emplace(NicKeeper::Setup{ferryd.folder.path("nics"), "ip", "true"});
+    keeper.emplace(NicKeeper::Setup{ferryd.folder.path("nics"),
+                                    [](const auto&, const auto&) { return std::string(); }});
     port.emplace(ferryd.host, *ferryd.detachments, *ferryd.departures, *keeper, [this] {
       std::lock_guard lock(mutex);
       return std::move(guests_end);

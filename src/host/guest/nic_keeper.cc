@@ -16,7 +16,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -24,15 +23,12 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "host/journal/decision_log.h"
-#include "host/proc/subprocess.h"
 
 namespace ferry::host {
 namespace {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
-
-constexpr std::chrono::seconds kMakeLimit{10};  // of a program
 
 UniqueFd news_of_interfaces() {
   UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
@@ -49,18 +45,6 @@ std::optional<Nic> nic_of(const NicNote& note) {
   auto nic = host::nic_of(note.nic.mac);
   if (nic && note.is_hardware && !is_hardware(nic->name)) return std::nullopt;  // a VLAN, a bond
   return nic;
-}
-
-// What `ip -force` says of what was there already is no problem. One line; empty: there is none.
-std::string problem_in(const std::string& errors) {
-  std::istringstream lines(errors);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find("File exists") == std::string::npos &&
-        line.find("already assigned") == std::string::npos && !line.starts_with("Command failed")) {
-      return one_line(line);
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -142,7 +126,7 @@ void NicKeeper::note(const std::vector<std::string>& macs) {
       former->tries = 0;
       continue;
     }
-    NicNote note = look_at_nic(*nic, setup_.ip, setup_.sysfs);
+    NicNote note = look_at_nic(*nic, setup_.sysfs);
     if (former != kept_.end()) {
       *former = {std::move(note)};
     } else {
@@ -158,9 +142,9 @@ void NicKeeper::stay() {
     const auto nic = nic_of(kept.note);
     if (!nic || nic->index != kept.note.nic.index) return false;
     report_failure([&] {
-      const auto missing = missing_of(kept.note, look_at_nic(*nic, setup_.ip, setup_.sysfs));
+      const auto missing = missing_of(kept.note, look_at_nic(*nic, setup_.sysfs));
       if (missing.none()) return;
-      const std::string problem = make(kept.note, missing, *nic);
+      const auto problem = configure_nic(kept.note, missing, *nic, setup_.make_device);
       log::info("{} lacked {}{}{}", nic->name, missing.text(), problem.empty() ? "" : ": ",
                 problem);
     });
@@ -250,21 +234,18 @@ bool NicKeeper::is_settled(Kept& kept) {
   return false;
 }
 
-// Gives what is missing then; empty: nothing. At the first try nobody waits for a look at what is there already:
-// programs stand still.
+// Gives what is missing then; empty: nothing.
 std::string NicKeeper::give(const Kept& kept, const Nic& nic) {
   const auto began = Clock::now();
-  const bool is_first = kept.tries == 0 && !kept.held_until;
-  const auto missing = is_first ? all_of(kept.note, nic)
-                                : missing_of(kept.note, look_at_nic(nic, setup_.ip, setup_.sysfs));
+  const auto missing = missing_of(kept.note, look_at_nic(nic, setup_.sysfs));
   if (missing.none()) return {};
-  const std::string problem = make(kept.note, missing, nic);
+  const auto problem = configure_nic(kept.note, missing, nic, setup_.make_device);
   drain_news();  // of what the keeper has done itself
   has_made_ = true;
   const auto made = Clock::now();
   const auto now = nic_of(kept.note);
   if (!now) return "it has gone again";
-  const auto rest = missing_of(kept.note, look_at_nic(*now, setup_.ip, setup_.sysfs));
+  const auto rest = missing_of(kept.note, look_at_nic(*now, setup_.sysfs));
   if (!rest.none()) {
     return fmt::format("it lacks {}{}{}", rest.text(), problem.empty() ? "" : "; ", problem);
   }
@@ -275,25 +256,6 @@ std::string NicKeeper::give(const Kept& kept, const Nic& nic) {
               milliseconds_between(began, made));
   }
   return {};
-}
-
-// Gives the first problem, one line; empty: there was none.
-std::string NicKeeper::make(const NicNote& note, const Missing& missing, const Nic& now) const {
-  std::string name;
-  const std::string batch = ip_batch(note, missing, now, &name);
-  std::string problem;
-  if (!batch.empty()) {
-    // One process for all steps, of which each is tried.
-    problem =
-        problem_in(host::run({{setup_.ip, "-force", "-batch", "-"}, {}, batch}, kMakeLimit).err);
-  }
-  for (const auto& device : missing.soft_devices) {
-    const Outcome outcome = host::run(
-        {{setup_.rdma, "link", "add", device.name, "type", device.type, "netdev", name}, {}, {}},
-        kMakeLimit);
-    if (problem.empty() && !outcome.ok()) problem = problem_in(outcome.err);
-  }
-  return problem;
 }
 
 }  // namespace ferry::host

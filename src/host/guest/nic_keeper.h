@@ -10,19 +10,20 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "host/guest/configure_nic.h"
 #include "host/guest/nic_note.h"
 
 namespace ferry::host {
 
 // A NIC is unplugged before its machine moves, and another one with the same MAC is plugged in afterwards. To the guest
 // that is a new interface without a configuration. The keeper notes how a NIC is configured, and when there is another
-// one with its MAC, has ip(8) and rdma(8) configure that the same. What somebody else in the guest has configured
+// one with its MAC, has the kernel configure that the same. What somebody else in the guest has configured
 // already stays. The notes are in a file: the next ferryd goes on with them.
 class NicKeeper {
  public:
   struct Setup {
-    std::string file;                      // of the notes
-    std::string ip = "ip", rdma = "rdma";  // the programs
+    std::string file;  // of the notes
+    MakeRdmaDevice make_device = make_rdma_device;
     std::string sysfs = kInfinibandClass;
     // Between tries: udev and others may be at the interface as well.
     std::vector<std::chrono::milliseconds> pauses = {
@@ -64,13 +65,12 @@ class NicKeeper {
   bool drain_news() const;
   bool is_settled(Kept& kept);
   std::string give(const Kept& kept, const Nic& nic);
-  std::string make(const NicNote& note, const Missing& missing, const Nic& now) const;
 
   const Setup setup_;
   const UniqueFd interfaces_,
       woken_;  // readable when interfaces have changed; when the thread is to look
   std::atomic<bool> is_ending_{false};
-  std::mutex mutex_;  // held while programs run, too: a NIC is configured by one thread
+  std::mutex mutex_;  // a NIC is configured by one thread
   std::vector<Kept> kept_;
   // Of the thread: interfaces or addresses have changed; it has changed some itself.
   bool has_news_ = true, has_made_ = false;

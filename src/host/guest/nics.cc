@@ -5,14 +5,19 @@
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <net/if_arp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
+
+#include "base/failure.h"
+#include "base/unique_fd.h"
 
 namespace ferry::host {
 namespace {
@@ -89,6 +94,14 @@ bool is_hardware(const std::string& name) {
 
 bool has_interface(const std::string& name) {
   return ::if_nametoindex(name.c_str()) != 0;
+}
+
+int mtu_of(const std::string& name) {
+  const UniqueFd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  if (::ioctl(any.get(), SIOCGIFMTU, &request) == 0) return request.ifr_mtu;
+  throw Failure(fmt::format("{}: {}", name, error_text(errno)));
 }
 
 std::optional<Nic> nic_of(const std::string& mac) {

@@ -26,6 +26,7 @@ std::optional<Nic> nic_of(const std::string& mac);
 bool is_hardware(const std::string& name);
 // There is an interface of this name.
 bool has_interface(const std::string& name);
+int mtu_of(const std::string& name);  // throws Failure: it has gone
 
 struct RdmaDevice {
   std::string name;

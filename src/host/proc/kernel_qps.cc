@@ -4,14 +4,13 @@
 #include <netlink/attr.h>
 #include <netlink/errno.h>
 #include <netlink/msg.h>
-#include <netlink/netlink.h>
 #include <rdma/rdma_netlink.h>
 
 #include <functional>
-#include <memory>
 #include <set>
 
 #include "base/failure.h"
+#include "host/proc/netlink.h"
 #include "host/proc/process_facts.h"
 
 namespace ferry::host {
@@ -22,14 +21,9 @@ using Take = std::function<void(nlattr** attributes)>;
 
 constexpr int kLast = RDMA_NLDEV_ATTR_MAX - 1;
 
-// A connection with the RDMA part of the kernel.
+// The RDMA part of the kernel.
 class RdmaNetlink {
  public:
-  RdmaNetlink() : socket_(::nl_socket_alloc(), &::nl_socket_free) {
-    if (!socket_) throw Failure("cannot ask the kernel for RDMA devices: out of memory");
-    is_there_ = ::nl_connect(socket_.get(), NETLINK_RDMA) == 0;
-  }
-
   // Gives `take` the attributes of each message of a dump. `device`: the index of a device; negative: all devices.
   // Throws Failure.
   void dump(int command, std::int64_t device, const Take& take) {
@@ -60,28 +54,18 @@ class RdmaNetlink {
   }
 
   int try_dump(int command, std::int64_t device, const Take& take) {
-    if (!is_there_) return 0;
-    const std::unique_ptr<nl_msg, decltype(&::nlmsg_free)> message(
-        ::nlmsg_alloc_simple(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), NLM_F_DUMP), &::nlmsg_free);
-    if (!message) return -NLE_NOMEM;
+    if (!kernel_.is_there()) return 0;
+    const auto request = netlink_request(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command), NLM_F_DUMP);
     if (device >= 0) {
-      ::nla_put_u32(message.get(), RDMA_NLDEV_ATTR_DEV_INDEX, static_cast<std::uint32_t>(device));
+      ::nla_put_u32(request.get(), RDMA_NLDEV_ATTR_DEV_INDEX, static_cast<std::uint32_t>(device));
     }
-    ::nl_socket_modify_cb(socket_.get(), NL_CB_VALID, NL_CB_CUSTOM, &each,
-                          const_cast<Take*>(&take));
-    const int error = ::nl_send_auto(socket_.get(), message.get());
-    return error < 0 ? error : ::nl_recvmsgs_default(socket_.get());
+    return kernel_.dump(*request, [&](nlmsghdr* message) {
+      Attributes attributes{};
+      if (::nlmsg_parse(message, 0, attributes, kLast, nullptr) == 0) take(attributes);
+    });
   }
 
-  static int each(nl_msg* message, void* take) {
-    Attributes attributes{};
-    if (::nlmsg_parse(::nlmsg_hdr(message), 0, attributes, kLast, nullptr) == 0)
-      (*static_cast<Take*>(take))(attributes);
-    return NL_OK;
-  }
-
-  const std::unique_ptr<nl_sock, decltype(&::nl_socket_free)> socket_;
-  bool is_there_ = false;
+  Netlink kernel_{NETLINK_RDMA};
 };
 
 bool has_u32(const nlattr* attribute) {
