@@ -35,8 +35,9 @@ constexpr char kDevices[] = "/sys/class/infiniband/";
 constexpr std::uint32_t kLong = 3600'000;  // ms: no test lasts so long
 
 void make_device(const std::string& device, const std::string& interface) {
-  fs::create_directories(kDevices + device);
+  fs::create_directories(kDevices + device + "/ports/1");
   std::ofstream(kDevices + device + "/parent") << interface << '\n';
+  std::ofstream(kDevices + device + "/ports/1/state") << "4: ACTIVE\n";
 }
 
 // A machine with two NICs, nic0 and nic1, with rxe0 and rxe1 on them, and the host that asks it by its port.
@@ -276,6 +277,20 @@ TEST_F(GuestPortTest, ProgramsComeBackUnaskedWhenTheHostIsSilentForLong) {
     ASSERT_EQ(reply.programs_size(), 1);
     EXPECT_GT(reply.programs(0).stood_still_ms(), 0);
     EXPECT_NE(guest.ask(leave({kMac0}, 0)).failure().find("limit_ms"), std::string::npos);
+  });
+}
+
+TEST_F(GuestPortTest, ProgramsComeBackWithTheirNic) {
+  on_a_machine([](Guest& guest) {
+    PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
+    ASSERT_TRUE(is_registered(guest, one));
+    EXPECT_EQ(guest.ask(leave({kMac0})).failure(), "");
+    test::ip(std::string("link delete nic0\nlink add other address ") + kMac0 +
+             " type veth peer name cable2");
+    EXPECT_TRUE(is_back(one));
+    const auto reply = guest.ask(come_back());
+    ASSERT_EQ(reply.programs_size(), 1);
+    EXPECT_GT(reply.programs(0).stood_still_ms(), 0);
   });
 }
 

@@ -18,7 +18,8 @@
 namespace ferry::host {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
+// Then a device without an active port is entered all the same, and a program that is not back yet is late.
+constexpr std::chrono::seconds kPatience{5};
 
 }  // namespace
 
@@ -34,9 +35,9 @@ DetachedProgram::~DetachedProgram() {
   if (is_noted_ && tree_.all_gone()) side_.decisions.forget(id_, Side::kSource);
 }
 
+// A process that ends tells nobody.
 bool DetachedProgram::is_away() const {
-  std::lock_guard lock(mutex_);
-  return is_away_;
+  return !tree_.all_gone();
 }
 
 void DetachedProgram::look() {
@@ -53,10 +54,6 @@ void DetachedProgram::suspend() {
 }
 
 void DetachedProgram::stop() {
-  {
-    std::lock_guard lock(mutex_);
-    is_away_ = true;
-  }
   tree_.stop(leaving_, side_.residents, side_.host.limits.stop,
              [this](std::vector<HeldProcess>* held) {
                partners_.keep_own_names(held);
@@ -72,48 +69,68 @@ void DetachedProgram::note_held(const std::vector<HeldProcess>& processes) {
   is_noted_ = true;
 }
 
-std::string DetachedProgram::obstacle() const {
-  if (tree_.all_gone()) return {};
-  for (const auto& [name_of_device, needs] : partners_.devices()) {
-    if (device::is_own_name(name_of_device)) continue;
-    v1::KernelDevice device;
-    device.set_name(name_of_device);
-    device.set_wanted(name_of_device);
+std::vector<v1::KernelDevice> DetachedProgram::kernel_devices_needed() const {
+  std::vector<v1::KernelDevice> devices;
+  for (const auto& [name, needs] : partners_.devices()) {
+    if (device::is_own_name(name)) continue;
+    auto& device = devices.emplace_back();
+    device.set_name(name);
+    device.set_wanted(name);
     device.set_needs(needs);
-    if (const auto node = nodes_.find(name_of_device); node != nodes_.end()) {
-      device.set_node(node->second);
-    }
-    try {
-      choose_device(device);
-    } catch (const Failure& failure) {
-      return fmt::format("'{}' waits for {}: {}", name(), name_of_device, failure.what());
-    }
+    if (const auto node = nodes_.find(name); node != nodes_.end()) device.set_node(node->second);
   }
+  return devices;
+}
+
+// Whether a device has what the program needs is seen when the program makes that: nobody tries before, while it stands
+// still.
+std::string DetachedProgram::enter() {
+  if (let_go_ || !is_away()) return {};
+  const auto here = kernel_devices();
+  std::string inactive;
+  for (const auto& device : kernel_devices_needed()) {
+    try {
+      need_kernel_device(here, device.name());
+      if (!device.node().empty()) need_node(device.name(), device.node());
+    } catch (const Failure& failure) {
+      there_.reset();
+      return fmt::format("'{}' waits for {}: {}", name(), device.name(), failure.what());
+    }
+    if (!has_active_port(here, device.name())) inactive = device.name();
+  }
+  if (!there_) there_ = Clock::now();
+  if (!inactive.empty() && Clock::now() < *there_ + kPatience) {
+    return fmt::format("'{}' waits for {}: its port is not active", name(), inactive);
+  }
+  let_go_ = Clock::now();
+  tree_.roll_back();
   return {};
 }
 
-void DetachedProgram::go_on(std::chrono::milliseconds limit) {
-  tree_.roll_back();
-  const auto until = Clock::now() + limit;
-  std::unique_lock lock(mutex_);
-  // A process that ends tells nobody.
-  while (is_away_ && !tree_.all_gone() && Clock::now() < until && !side_.host.stopping) {
-    changed_.wait_for(lock, kLook);
+std::string DetachedProgram::lateness() {
+  if (is_late_told_ || !is_away() || !let_go_ || Clock::now() < *let_go_ + kPatience) return {};
+  is_late_told_ = true;
+  for (const auto& device : kernel_devices_needed()) {
+    try {
+      choose_device(device);
+    } catch (const Failure& failure) {
+      return fmt::format("'{}' waits for {}: {}", name(), device.name(), failure.what());
+    }
   }
-  if (tree_.all_gone()) is_away_ = false;
+  return fmt::format("'{}' has not come back yet", name());
 }
 
 std::optional<double> DetachedProgram::stood_still_ms() const {
   std::lock_guard lock(mutex_);
-  if (is_away_ || !back_ || tree_.timing().began == Clock::time_point()) return std::nullopt;
+  if (!back_ || !tree_.all_gone() || tree_.timing().began == Clock::time_point())
+    return std::nullopt;
   return milliseconds_between(tree_.timing().began, *back_);
 }
 
 void DetachedProgram::resumed(pid_t inner_pid, const agent::Resumed&) {
   std::lock_guard lock(mutex_);
-  back_ = Clock::now();  // before go_on() can see that all are back
+  back_ = Clock::now();  // before is_away() can see that all are back
   tree_.resumed(inner_pid);
-  changed_.notify_all();
 }
 
 void DetachedProgram::need_restorable() const {

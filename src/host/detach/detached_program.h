@@ -3,7 +3,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "host/move/source/kernel/partners.h"
 #include "host/move/source/source_side.h"
 #include "host/move/under_way.h"
+#include "host/peers/messages.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/units.h"
 
@@ -32,7 +32,7 @@ class DetachedProgram : public UnderWay {
   std::uint64_t id() const { return id_; }
   pid_t root() const { return program_.unit->root(); }
   const std::string& name() const { return program_.unit->name(); }
-  // The program is being stopped, or stopped, or its processes are not all back.
+  // Not all of the processes that were stopped are back, or have ended.
   bool is_away() const;
 
   // In this order; each throws Failure, one line.
@@ -45,11 +45,11 @@ class DetachedProgram : public UnderWay {
 
   // Has the peers go on, but those of processes that have stopped.
   void release_peers() { suspension_.reset(); }
-  // Why it cannot enter its devices now; empty: it can, or has ended.
-  std::string obstacle() const;
-  // Lets its processes open their devices. Returns when all of them go on, or have ended, `limit` has passed, or this
-  // ferryd ends.
-  void go_on(std::chrono::milliseconds limit);
+  // Lets its processes open their devices, once these are there. Gives why it does not yet, one line; empty: they may,
+  // and try until they can.
+  std::string enter();
+  // After enter(): why it is not back for so long, one line; empty: it is back, or not late, or has been asked before.
+  std::string lateness();
   // How long it has stood still, in milliseconds: until the last of its processes has come back, if one has.
   std::optional<double> stood_still_ms() const;
 
@@ -65,6 +65,7 @@ class DetachedProgram : public UnderWay {
  private:
   using Clock = std::chrono::steady_clock;
   void note_held(const std::vector<HeldProcess>& processes);
+  std::vector<v1::KernelDevice> kernel_devices_needed() const;
 
   const SourceSide& side_;
   const std::uint64_t id_;
@@ -75,11 +76,12 @@ class DetachedProgram : public UnderWay {
   Partners partners_;
   StoppedTree tree_;
   std::unique_ptr<Suspension> suspension_;
+  std::optional<Clock::time_point> there_;  // since then all of its devices are
+  std::optional<Clock::time_point> let_go_;
+  bool is_late_told_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_away_ = false;
   bool is_noted_ = false;  // in the journal
+  mutable std::mutex mutex_;
   std::optional<Clock::time_point> back_;
 };
 

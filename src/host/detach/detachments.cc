@@ -91,29 +91,35 @@ void Detachment::leave() {
   for (const auto& program : programs_) program->release_peers();
 }
 
-// Each program enters when its devices are there, whatever the others wait for.
+// Each program enters when its devices are there, whatever the others wait for. Why one is late is looked for when all
+// may enter: looking takes a while.
 void Detachment::enter(const Tell& tell) const {
   std::set<std::string> told;
   const auto say = [&](const std::string& why) {
-    if (!told.insert(why).second) return;
+    if (why.empty() || !told.insert(why).second) return;
     log::info("{}", why);
     if (tell) tell(why);
+  };
+  const auto away = [this] {
+    return std::find_if(programs_.begin(), programs_.end(),
+                        [](const auto& program) { return program->is_away(); });
   };
   for (;; std::this_thread::sleep_for(kBetweenLooks)) {
     std::string why;
     for (const auto& program : programs_) {
       if (!program->is_away()) continue;
-      std::string obstacle = program->obstacle();
-      if (obstacle.empty()) {
-        program->go_on(side_.host.limits.resume);
-        if (!program->is_away()) continue;
-        obstacle = fmt::format("'{}' has not come back to {} yet", program->name(), device_names());
-      }
+      const std::string obstacle = program->enter();
       say(obstacle);
-      why = obstacle;
+      if (!obstacle.empty()) why = obstacle;
     }
-    if (why.empty()) return;
-    if (side_.host.stopping) throw Failure(fmt::format("this ferryd is ending, and {}", why));
+    for (const auto& program : programs_) {
+      if (why.empty()) say(program->lateness());
+    }
+    const auto first = away();
+    if (first == programs_.end()) return;
+    if (!side_.host.stopping) continue;
+    if (why.empty()) why = fmt::format("'{}' has not come back yet", (*first)->name());
+    throw Failure(fmt::format("this ferryd is ending, and {}", why));
   }
 }
 

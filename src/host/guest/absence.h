@@ -14,8 +14,8 @@
 
 namespace ferry::host {
 
-// Programs that have left their devices, from then on until they are back: when somebody asks for them, or unasked
-// after a limit.
+// Programs that have left their devices, from then on until they are back: when their NIC is there again, when the
+// host asks for them, or unasked after a limit.
 class Absence {
  public:
   Absence(std::shared_ptr<Detachment> detachment, std::chrono::milliseconds limit);
@@ -23,7 +23,7 @@ class Absence {
   ~Absence();
   Absence(const Absence&) = delete;
 
-  // The NICs are there: the programs come back as soon as they can.
+  // The programs come back as soon as they can.
   void come_back();
   // Returns when the programs are back or have ended, when they wait for something else than `*waiting`, which it is
   // then, or after `limit`. True: they are back, or this ferryd ends.

@@ -52,6 +52,9 @@ GuestPort::GuestPort(const ThisHost& host, Detachments& detachments, const Depar
       departures_(departures),
       keeper_(keeper),
       open_(std::move(open)) {
+  keeper_.when_back([this] {
+    if (const auto away = absence()) away->come_back();
+  });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -62,6 +65,12 @@ GuestPort::~GuestPort() {
   }
   changed_.notify_all();
   thread_.join();
+  keeper_.when_back({});
+}
+
+std::shared_ptr<Absence> GuestPort::absence() {
+  std::lock_guard lock(mutex_);
+  return absence_;
 }
 
 void GuestPort::pause(milliseconds time) {
@@ -155,7 +164,7 @@ void GuestPort::look(const v1::GuestRequest::Look& request, v1::GuestReply* repl
 void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
                       v1::GuestReply* reply) {
   if (request.limit_ms() == 0) throw Failure("malformed request: limit_ms is missing");
-  if (absence_ && !absence_->is_over()) {
+  if (const auto former = absence(); former && !former->is_over()) {
     throw Failure("the programs that have left their devices before are not back yet");
   }
   v1::GuestReply heard = *reply;
@@ -165,41 +174,47 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
   const auto devices = keeper_.devices_on(macs);
   name_devices(devices, reply);
   keeper_.note(macs);
+  std::shared_ptr<Absence> away;
   try {
     auto detachment = detachments_.begin(0, devices);
     detachment->leave();
-    absence_ = std::make_unique<Absence>(std::move(detachment), milliseconds(request.limit_ms()));
+    away = std::make_shared<Absence>(std::move(detachment), milliseconds(request.limit_ms()));
   } catch (...) {
     keeper_.stay();
     throw;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    absence_ = away;
   }
   try {
     for (const auto& mac : macs) {
       if (const auto nic = nic_of(mac)) switch_off_slot(nic->name);
     }
   } catch (...) {
-    absence_->come_back();
+    away->come_back();
     keeper_.stay();
     throw;
   }
-  name_programs(absence_->programs(), reply);
+  name_programs(away->programs(), reply);
   log::info("{} programs have left {}: this machine is about to move", reply->programs_size(),
             fmt::join(devices, ", "));
 }
 
 void GuestPort::come_back(const Wait& wait, v1::GuestReply* reply) {
-  if (absence_) absence_->come_back();
+  const auto away = absence();
+  if (away) away->come_back();
   keeper_.stay();
-  if (!absence_) return await_former(wait, reply);
+  if (!away) return await_former(wait, reply);
   std::string waiting;
-  while (!absence_->await(&waiting, kLook)) {
+  while (!away->await(&waiting, kLook)) {
     if (is_ending_) break;
     v1::GuestReply now = *reply;
     now.set_waiting(waiting);
     wait(now);
   }
   if (is_ending_ || host_.stopping) throw Failure("the guest's ferryd is ending");
-  name_programs(absence_->programs(), reply);
+  name_programs(away->programs(), reply);
 }
 
 // A former ferryd of this machine may have had programs leave, which come back by the journal.

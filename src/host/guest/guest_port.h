@@ -39,6 +39,7 @@ class GuestPort {
   using Wait = std::function<void(const v1::GuestReply&)>;
   struct Superseded {};
 
+  std::shared_ptr<Absence> absence();
   void run();
   void pause(std::chrono::milliseconds time);
   bool await_host(int port) const;
@@ -55,8 +56,8 @@ class GuestPort {
   const Departures& departures_;
   NicKeeper& keeper_;
   const Open open_;
-  std::unique_ptr<Absence> absence_;  // the latest one
   std::mutex mutex_;
+  std::shared_ptr<Absence> absence_;  // the latest one
   std::condition_variable changed_;
   std::atomic<bool> is_ending_{false};
   std::thread thread_;

@@ -63,6 +63,11 @@ NicKeeper::~NicKeeper() {
   thread_.join();
 }
 
+void NicKeeper::when_back(WhenBack call) {
+  std::lock_guard lock(when_back_mutex_);
+  when_back_ = std::move(call);
+}
+
 // {"nics":[{"name":"eth0","mac":"52:54:00:12:34:56",...}]}
 void NicKeeper::load() {
   std::ifstream file(setup_.file);
@@ -172,6 +177,10 @@ void NicKeeper::run() {
         }
       }
     }
+    if (std::exchange(has_back_, false)) {
+      std::lock_guard lock(when_back_mutex_);
+      if (when_back_) when_back_();
+    }
     // Among the news that were dropped after a change may have been another NIC's.
     const bool is_next_due = has_made_ && kept_count > 1;
     has_news_ = is_next_due || await_news(next);
@@ -222,7 +231,10 @@ bool NicKeeper::is_settled(Kept& kept) {
     lack = failure.what();  // it may have gone again, or have another name since
   }
   if (lack.empty()) {
-    if (!kept.held_until) kept.held_until = Clock::now() + setup_.hold;
+    if (!kept.held_until) {
+      kept.held_until = Clock::now() + setup_.hold;
+      has_back_ = true;
+    }
     return setup_.hold.count() == 0;
   }
   kept.held_until.reset();

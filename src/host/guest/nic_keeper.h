@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -36,11 +37,15 @@ class NicKeeper {
     std::chrono::milliseconds hold = std::chrono::seconds(10);
   };
 
+  using WhenBack = std::function<void()>;
+
   // In the network namespace of the caller.
   explicit NicKeeper(Setup setup);
   ~NicKeeper();
   NicKeeper(const NicKeeper&) = delete;
 
+  // Is called, from now on, when a NIC that was noted is there again and configured; null: nobody is.
+  void when_back(WhenBack call);
   // The kernel's RDMA devices on these NICs.
   std::set<std::string> devices_on(const std::vector<std::string>& macs) const;
   // Returns when the notes are on the disk. A NIC that is not there, or has not got back all that was noted before, has
@@ -70,10 +75,12 @@ class NicKeeper {
   const UniqueFd interfaces_,
       woken_;  // readable when interfaces have changed; when the thread is to look
   std::atomic<bool> is_ending_{false};
+  std::mutex when_back_mutex_;  // held while it is called
+  WhenBack when_back_;
   std::mutex mutex_;  // a NIC is configured by one thread
   std::vector<Kept> kept_;
-  // Of the thread: interfaces or addresses have changed; it has changed some itself.
-  bool has_news_ = true, has_made_ = false;
+  // Of the thread: interfaces or addresses have changed; it has changed some itself; a NIC is back.
+  bool has_news_ = true, has_made_ = false, has_back_ = false;
   std::thread thread_;
 };
 

@@ -162,6 +162,12 @@ std::string choose_kernel_device(const std::vector<KernelDevice>& devices,
           : "more than one other; name one of them (--to-device)"));
 }
 
+bool has_active_port(const std::vector<KernelDevice>& devices, const std::string& name) {
+  return std::any_of(devices.begin(), devices.end(), [&](const KernelDevice& device) {
+    return device.name == name && device.is_active;
+  });
+}
+
 void need_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& device : devices) names.push_back(device.name);

@@ -75,6 +75,8 @@ void need_node(const std::string& device, const std::string& node,
 // The device with which a program goes on here that had the device `name` elsewhere: the device of the same name, or
 // else the only one whose port is active. Throws Failure.
 std::string choose_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name);
+// False as well when there is none of this name.
+bool has_active_port(const std::vector<KernelDevice>& devices, const std::string& name);
 // Throws Failure when `devices` has none of this name.
 void need_kernel_device(const std::vector<KernelDevice>& devices, const std::string& name);
 
