@@ -133,6 +133,19 @@ PlayedProcess::Behaviour uses_rxe1() {
   return behaviour;
 }
 
+using Spans = std::vector<std::string>;
+
+// The names of what the guest has done, none of it later than its answer.
+Spans told(const v1::GuestReply& reply) {
+  Spans names;
+  for (const auto& span : reply.spans()) {
+    EXPECT_LE(span.begin_us(), span.end_us());
+    EXPECT_LE(span.end_us(), reply.now_us());
+    names.push_back(span.name());
+  }
+  return names;
+}
+
 bool is_registered(Guest& guest, const PlayedProcess& process) {
   return eventually([&] {
     const auto all = guest.ferryd.control->processes();
@@ -243,7 +256,7 @@ TEST_F(GuestPortTest, ARepeatedRequestIsDoneOnce) {
     EXPECT_EQ(reply.waiting(), "its programs have not left their devices yet");
     while (!reply.waiting().empty()) reply = guest.receive();
     EXPECT_EQ(reply.failure(), "");
-    EXPECT_EQ(guest.ask(look({})).failure(), "");  // no other answer has come before
+    EXPECT_EQ(guest.ask(look({kMac1})).failure(), "");  // no other answer has come before
     EXPECT_TRUE(has_left(one));
     EXPECT_EQ(guest.ask(come_back()).programs_size(), 1);
   });
@@ -284,13 +297,18 @@ TEST_F(GuestPortTest, ProgramsComeBackWithTheirNic) {
   on_a_machine([](Guest& guest) {
     PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
     ASSERT_TRUE(is_registered(guest, one));
-    EXPECT_EQ(guest.ask(leave({kMac0})).failure(), "");
+    const auto left = guest.ask(leave({kMac0}));
+    EXPECT_EQ(left.failure(), "");
+    EXPECT_EQ(told(left),
+              (Spans{"notes how the NICs are configured", "has the programs leave their devices",
+                     "switches off the slots of the NICs"}));
     test::ip(std::string("link delete nic0\nlink add other address ") + kMac0 +
              " type veth peer name cable2");
     EXPECT_TRUE(is_back(one));
     const auto reply = guest.ask(come_back());
     ASSERT_EQ(reply.programs_size(), 1);
     EXPECT_GT(reply.programs(0).stood_still_ms(), 0);
+    EXPECT_EQ(told(reply), (Spans{"configures nic0", "opens its devices and makes its objects"}));
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/failure.h"
 #include "guest.pb.h"
+#include "host/units/vm/guest_spans.h"
 #include "host/units/vm/guest_talk.h"
 #include "played_qemu.h"
 #include "temporary.h"
@@ -193,6 +194,33 @@ TEST_F(GuestTalkTest, AGuestMayBeSilent) {
               });
             }),
             "in the machine 'm': given up");
+}
+
+TEST(GuestSpans, AreByTheClockOfTheHost) {
+  using std::chrono::microseconds;
+  v1::GuestReply reply;
+  reply.set_now_us(10'000);
+  const auto add = [&](std::uint64_t begin, std::uint64_t end) {
+    auto* span = reply.add_spans();
+    span->set_lane("ferryd");
+    span->set_name("configures\neth1" + std::string(1000, 'x'));
+    span->set_begin_us(begin);
+    span->set_end_us(end);
+  };
+  add(7'000, 9'000);
+  add(9'000, 7'000);
+  add(7'000, 11'000);  // later than the answer
+  const auto received = Timeline::Clock::now();
+  const auto spans = guest_spans(reply, "m", received);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].lane, "in m: ferryd");
+  EXPECT_EQ(spans[0].name, "configures");
+  EXPECT_EQ(spans[0].begin, received - microseconds(3'000));
+  EXPECT_EQ(spans[0].end, received - microseconds(1'000));
+  for (int i = 0; i < 2 * kMostGuestSpans; ++i) add(1, 2);
+  EXPECT_LE(guest_spans(reply, "m", received).size(), static_cast<std::size_t>(kMostGuestSpans));
+  reply.set_now_us(~std::uint64_t{0});  // an hour and more after all of them
+  EXPECT_TRUE(guest_spans(reply, "m", received).empty());
 }
 
 }  // namespace

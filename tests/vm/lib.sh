@@ -6,6 +6,11 @@
 #                                   eth, eth1 10.78.200.NUMBER on rdma
 #   set_up_machine NAME             waits for it, makes rxe0 on eth1, and starts ferryd there
 #   in_machine NAME SCRIPT          runs a script there, as root
+#   move_machine NAME FROM TO [OPTION...]  (ferry move --vm)
+#   start_stream CLIENT SERVER [OPTION...]  stream_check between two machines, which counts what is lost and doubled; the
+#                                   options are its client's; the server's TCP port is 18600 and the client's number
+#   goes_on SERVER                  messages arrive there that were sent after now
+#   end_stream CLIENT SERVER        it ends, and has lost nothing
 #
 # shellcheck shell=bash
 
@@ -14,7 +19,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../programs/lib.sh"
 
 readonly vmlab=$repository/scripts/vmlab
 declare -A numbers=()
-image= # the folder with the machines' image
+image=          # the folder with the machines' image
+guests_options= # of the ferryds in machines
 
 show_hosts() {
   local host name
@@ -105,17 +111,44 @@ set_up_machine() { # NAME
     modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth1; sysctl -qw net.core.rmem_max=16777216"
   "$ferry" host add "$1" --also "10.77.200.$number" --ca-dir "/run/ferry-lab/$FERRY_LAB/ca" --output - |
     in_machine "$1" 'ferry host join -' >/dev/null
-  in_machine "$1" "setsid nohup ferryd --listen 10.77.200.$number:4780 \
+  in_machine "$1" "setsid nohup ferryd $guests_options --listen 10.77.200.$number:4780 \
     --directory ferryd://10.77.200.1,10.77.200.2,10.77.200.3 >/run/ferryd.log 2>&1 </dev/null &"
   await "the ferryd of $1 serves" in_machine "$1" 'ferry ps >/dev/null 2>&1'
 }
 
-# move_machine NAME FROM TO: it goes on there, and its QEMU here is gone. Sets `last_report`.
-move_machine() {
-  last_report=$(on "$2" "$ferry" move --vm "$1" --to "$3" --json) || fail "no move of $1 from $2 to $3"
+# It goes on there, and its QEMU here is gone. Sets `last_report`.
+move_machine() { # NAME FROM TO [OPTION...]
+  last_report=$(on "$2" "$ferry" move --vm "$1" --to "$3" --json "${@:4}") || fail "no move of $1 from $2 to $3"
   [[ " $(machines_on "$3") " == *" $1 "* ]] || fail "$1 is not on $3"
   [[ " $(machines_on "$2") " != *" $1 "* ]] || fail "$1 is on $2 still"
 }
 
 # The names of the machines that run there.
 machines_on() { on "$1" "$ferry" vm ps --json | jq -r '[.[].name] | join(" ")'; }
+
+start_stream() { # CLIENT SERVER [OPTION...]
+  local client=$1 server=$2 port=$((18600 + numbers[$1]))
+  shift 2
+  in_machine "$server" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --json --gid-index 1 --timeout 18 \
+    --events --listen $port >/tmp/server.$port.log 2>&1 </dev/null & echo \$! >/tmp/server.$port.pid"
+  await 'the server listens' in_machine "$server" "ss -Hltn 'sport = :$port' | grep -q ."
+  in_machine "$client" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check 10.77.200.${numbers[$server]} \
+    --port $port --json --gid-index 1 --timeout 18 --events --size 4096 --seconds 0 ${*:---qps 2 --idle 5 --rate 40} \
+    >/tmp/client.log 2>&1 </dev/null &"
+  await 'the client sends' goes_on "$server"
+}
+
+received() { in_machine "$1" 'cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts'; }
+receives_more_than() { (($(received "$1") > $2 + 20)); } # SERVER COUNT
+goes_on() {
+  local before
+  before=$(received "$1")
+  await 'packets arrive' receives_more_than "$1" "$before"
+}
+
+end_stream() { # CLIENT SERVER
+  in_machine "$1" 'pkill -INT -x stream_check; while pgrep -x stream_check >/dev/null; do sleep 0.1; done'
+  in_machine "$1" 'cat /tmp/client.log' >"$work/client.log"
+  jq -e '.result == "ok"' "$work/client.log" >/dev/null || fail "the client: $(<"$work/client.log")"
+  in_machine "$2" "while kill -0 \$(cat /tmp/server.$((18600 + numbers[$1])).pid) 2>/dev/null; do sleep 0.1; done"
+}

@@ -8,46 +8,22 @@
 # shellcheck source=tests/vm/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-## traffic: stream_check counts what is lost and doubled; its client is in m1, which moves, its server in m2 on h3
-
-start_stream() {
-  in_machine m2 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --json --gid-index 1 --timeout 18 \
-    --events >/tmp/server.log 2>&1 </dev/null &'
-  await 'the server listens' in_machine m2 'ss -Hltn "sport = :18600" | grep -q .'
-  in_machine m1 'cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check 10.77.200.2 --json --gid-index 1 \
-    --timeout 18 --events --qps 2 --idle 5 --size 4096 --seconds 0 --rate 40 >/tmp/client.log 2>&1 </dev/null &'
-  await 'the client sends' goes_on
-}
-
-# goes_on: completions of m1 reach m2: a message arrives that was sent after now.
-sent() { in_machine m2 'cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts'; }
-goes_on() {
-  local before
-  before=$(sent)
-  await 'packets arrive' more_than "$before"
-}
-more_than() { (($(sent) > $1 + 20)); }
-
-end_stream() {
-  in_machine m1 'pkill -INT -x stream_check; while pgrep -x stream_check >/dev/null; do sleep 0.1; done'
-  in_machine m1 'cat /tmp/client.log' >"$work/client.log"
-  jq -e '.result == "ok"' "$work/client.log" >/dev/null || fail "the client: $(<"$work/client.log")"
-  in_machine m2 'while pgrep -x stream_check >/dev/null; do sleep 0.1; done'
-}
-
 ## groups
 
 moves() {
-  start_stream
+  start_stream m1 m2
   on h1 "$ferry" vm ps | grep -q 'm1 .*running .*nic-rdma' || fail 'ferry vm ps shows no m1'
   [[ $(on h1 "$ferry" move --vm m1 --to h2 --dry-run) == 'm1 could move h1 -> '* ]] || fail 'no plan of a move'
-  move_machine m1 h1 h2
+  move_machine m1 h1 h2 --timeline /srv/trace.json
+  for lane in QEMU 'in m1: ferryd' "in m1: 'stream_check' "; do
+    grep -q "$lane" "$FERRY_LAB_SHARED/trace.json" || fail "nothing of $lane in the timeline"
+  done
   jq -e '.paused_ms > 0 and .inner_programs[0].name == "stream_check" and .inner_programs[0].stood_still_ms > 0' \
     <<<"$last_report" >/dev/null || fail "the report: $last_report"
-  goes_on
+  goes_on m2
   move_machine m1 h2 h1
-  goes_on
-  end_stream
+  goes_on m2
+  end_stream m1 m2
   ok 'a machine moves there and back below its programs'
 }
 
@@ -55,7 +31,7 @@ moves() {
 stays() {
   [[ $(machines_on "$1") == m1 ]] || fail "m1 is not on $1"
   await 'its NIC is back' in_machine m1 'rdma link show rxe0/1'
-  goes_on
+  goes_on m2
 }
 
 # The machine that arrives on h2 is killed while ferryd there, which lets it run, is halted.
@@ -67,7 +43,7 @@ kill_arriving() {
 }
 
 failures() {
-  start_stream
+  start_stream m1 m2
   in_machine m1 'pkill -STOP -x ferryd'
   if on h1 "$ferry" move --vm m1 --to h2 2>"$work/move"; then fail 'a silent guest was moved'; fi
   [[ $(<"$work/move") == *'no ferryd answers at its serial port'* ]] || fail "$(<"$work/move")"
@@ -82,7 +58,7 @@ failures() {
   stays h1
   ok 'a machine whose destination fails goes on at its source'
   move_machine m1 h1 h2
-  end_stream
+  end_stream m1 m2
   ok 'and moves then'
 }
 

@@ -127,6 +127,12 @@ std::optional<double> DetachedProgram::stood_still_ms() const {
   return milliseconds_between(tree_.timing().began, *back_);
 }
 
+std::optional<DetachedProgram::Entering> DetachedProgram::entering() const {
+  std::lock_guard lock(mutex_);
+  if (!back_ || !let_go_ || *back_ < *let_go_) return std::nullopt;
+  return Entering(*let_go_, *back_);
+}
+
 void DetachedProgram::resumed(pid_t inner_pid, const agent::Resumed&) {
   std::lock_guard lock(mutex_);
   back_ = Clock::now();  // before is_away() can see that all are back

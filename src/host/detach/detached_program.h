@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/move/source/kernel/partners.h"
@@ -52,6 +53,10 @@ class DetachedProgram : public UnderWay {
   std::string lateness();
   // How long it has stood still, in milliseconds: until the last of its processes has come back, if one has.
   std::optional<double> stood_still_ms() const;
+  // From when it could open its devices until it was back, if it is.
+  using Entering =
+      std::pair<std::chrono::steady_clock::time_point, std::chrono::steady_clock::time_point>;
+  std::optional<Entering> entering() const;
 
   // --- UnderWay
   bool has_process(pid_t pid) const override { return tree_.has_process(pid); }

@@ -1,5 +1,7 @@
 #include "host/guest/absence.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -20,8 +22,11 @@ std::vector<v1::GuestProgram> report_of(const Detachment& detachment) {
 
 }  // namespace
 
-Absence::Absence(std::shared_ptr<Detachment> detachment, std::chrono::milliseconds limit)
-    : detachment_(std::move(detachment)), programs_(report_of(*detachment_)) {
+Absence::Absence(std::shared_ptr<Detachment> detachment, std::unique_ptr<Timeline> timeline,
+                 std::chrono::milliseconds limit)
+    : timeline_(std::move(timeline)),
+      detachment_(std::move(detachment)),
+      programs_(report_of(*detachment_)) {
   thread_ = std::thread([this, limit] { run(limit); });
 }
 
@@ -52,6 +57,12 @@ void Absence::run(std::chrono::milliseconds limit) {
     });
   });
   auto programs = report_of(*detachment_);
+  for (const auto& program : detachment_->programs()) {
+    if (const auto entered = program->entering()) {
+      timeline_->add({fmt::format("'{}' ({})", program->name(), program->root()),
+                      "opens its devices and makes its objects", entered->first, entered->second});
+    }
+  }
   detachment_.reset();  // from now on the programs may move
   std::lock_guard lock(mutex_);
   programs_ = std::move(programs);

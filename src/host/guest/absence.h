@@ -11,6 +11,7 @@
 
 #include "guest.pb.h"
 #include "host/detach/detachments.h"
+#include "host/timeline/timeline.h"
 
 namespace ferry::host {
 
@@ -18,7 +19,9 @@ namespace ferry::host {
 // host asks for them, or unasked after a limit.
 class Absence {
  public:
-  Absence(std::shared_ptr<Detachment> detachment, std::chrono::milliseconds limit);
+  // `timeline`: with what the guest has done so far.
+  Absence(std::shared_ptr<Detachment> detachment, std::unique_ptr<Timeline> timeline,
+          std::chrono::milliseconds limit);
   // Returns when the programs are back, or ThisHost::stopping is set.
   ~Absence();
   Absence(const Absence&) = delete;
@@ -30,12 +33,14 @@ class Absence {
   bool await(std::string* waiting, std::chrono::milliseconds limit);
   bool is_over() const;
   std::vector<v1::GuestProgram> programs() const;
+  Timeline& timeline() { return *timeline_; }
 
  private:
   void run(std::chrono::milliseconds limit);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  const std::unique_ptr<Timeline> timeline_;
   std::shared_ptr<Detachment> detachment_;  // of the thread; null when it is over
   bool is_asked_ = false, is_over_ = false;
   std::string waiting_;

@@ -15,6 +15,7 @@
 
 #include "base/failure.h"
 #include "base/log.h"
+#include "host/guest/guest_timeline.h"
 #include "host/guest/nic_keeper.h"
 #include "host/guest/nics.h"
 #include "host/guest/slots.h"
@@ -52,8 +53,11 @@ GuestPort::GuestPort(const ThisHost& host, Detachments& detachments, const Depar
       departures_(departures),
       keeper_(keeper),
       open_(std::move(open)) {
-  keeper_.when_back([this] {
-    if (const auto away = absence()) away->come_back();
+  keeper_.when_back([this](const Timeline::Span& configured) {
+    if (const auto away = absence()) {
+      away->timeline().add(configured);
+      away->come_back();
+    }
   });
   thread_ = std::thread([this] { run(); });
 }
@@ -173,12 +177,20 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
   const auto macs = macs_of(request.nics());
   const auto devices = keeper_.devices_on(macs);
   name_devices(devices, reply);
-  keeper_.note(macs);
+  auto timeline = std::make_unique<Timeline>();
+  {
+    const auto step = timeline->step(kGuestFerrydLane, "notes how the NICs are configured");
+    keeper_.note(macs);
+  }
   std::shared_ptr<Absence> away;
   try {
     auto detachment = detachments_.begin(0, devices);
-    detachment->leave();
-    away = std::make_shared<Absence>(std::move(detachment), milliseconds(request.limit_ms()));
+    {
+      const auto step = timeline->step(kGuestFerrydLane, "has the programs leave their devices");
+      detachment->leave();
+    }
+    away = std::make_shared<Absence>(std::move(detachment), std::move(timeline),
+                                     milliseconds(request.limit_ms()));
   } catch (...) {
     keeper_.stay();
     throw;
@@ -188,6 +200,7 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
     absence_ = away;
   }
   try {
+    const auto step = away->timeline().step(kGuestFerrydLane, "switches off the slots of the NICs");
     for (const auto& mac : macs) {
       if (const auto nic = nic_of(mac)) switch_off_slot(nic->name);
     }
@@ -197,6 +210,7 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
     throw;
   }
   name_programs(away->programs(), reply);
+  told_spans_ = tell_spans(away->timeline(), 0, reply);
   log::info("{} programs have left {}: this machine is about to move", reply->programs_size(),
             fmt::join(devices, ", "));
 }
@@ -215,6 +229,7 @@ void GuestPort::come_back(const Wait& wait, v1::GuestReply* reply) {
   }
   if (is_ending_ || host_.stopping) throw Failure("the guest's ferryd is ending");
   name_programs(away->programs(), reply);
+  tell_spans(away->timeline(), told_spans_, reply);
 }
 
 // A former ferryd of this machine may have had programs leave, which come back by the journal.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,7 @@ class GuestPort {
   const Open open_;
   std::mutex mutex_;
   std::shared_ptr<Absence> absence_;  // the latest one
+  std::size_t told_spans_ = 0;        // of its timeline, with the answer to the Leave
   std::condition_variable changed_;
   std::atomic<bool> is_ending_{false};
   std::thread thread_;

@@ -22,6 +22,7 @@
 #include "base/failure.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "host/guest/guest_timeline.h"
 #include "host/journal/decision_log.h"
 
 namespace ferry::host {
@@ -177,9 +178,9 @@ void NicKeeper::run() {
         }
       }
     }
-    if (std::exchange(has_back_, false)) {
+    for (const auto& configured : std::exchange(back_, {})) {
       std::lock_guard lock(when_back_mutex_);
-      if (when_back_) when_back_();
+      if (when_back_) when_back_(configured);
     }
     // Among the news that were dropped after a change may have been another NIC's.
     const bool is_next_due = has_made_ && kept_count > 1;
@@ -224,6 +225,7 @@ bool NicKeeper::is_settled(Kept& kept) {
   } else if (kept.tries > 0 && Clock::now() < kept.next) {
     return false;
   }
+  const auto began = Clock::now();
   std::string lack;
   try {
     lack = give(kept, *nic);
@@ -233,7 +235,7 @@ bool NicKeeper::is_settled(Kept& kept) {
   if (lack.empty()) {
     if (!kept.held_until) {
       kept.held_until = Clock::now() + setup_.hold;
-      has_back_ = true;
+      back_.push_back({kGuestFerrydLane, "configures " + kept.note.nic.name, began, Clock::now()});
     }
     return setup_.hold.count() == 0;
   }

@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "host/guest/configure_nic.h"
 #include "host/guest/nic_note.h"
+#include "host/timeline/timeline.h"
 
 namespace ferry::host {
 
@@ -37,7 +38,7 @@ class NicKeeper {
     std::chrono::milliseconds hold = std::chrono::seconds(10);
   };
 
-  using WhenBack = std::function<void()>;
+  using WhenBack = std::function<void(const Timeline::Span& configured)>;
 
   // In the network namespace of the caller.
   explicit NicKeeper(Setup setup);
@@ -79,8 +80,9 @@ class NicKeeper {
   WhenBack when_back_;
   std::mutex mutex_;  // a NIC is configured by one thread
   std::vector<Kept> kept_;
-  // Of the thread: interfaces or addresses have changed; it has changed some itself; a NIC is back.
-  bool has_news_ = true, has_made_ = false, has_back_ = false;
+  // Of the thread: interfaces or addresses have changed; it has changed some itself; NICs that are back.
+  bool has_news_ = true, has_made_ = false;
+  std::vector<Timeline::Span> back_;
   std::thread thread_;
 };
 

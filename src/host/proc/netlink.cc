@@ -30,8 +30,10 @@ Netlink::Netlink(int protocol) : socket_(::nl_socket_alloc(), &::nl_socket_free)
 int Netlink::dump(nl_msg& request, const Take& take) {
   ::nl_socket_modify_cb(socket_.get(), NL_CB_VALID, NL_CB_CUSTOM, &hand_on,
                         const_cast<Take*>(&take));
-  const int error = ::nl_send_auto(socket_.get(), &request);
-  return error < 0 ? error : ::nl_recvmsgs_default(socket_.get());
+  int error = ::nl_send_auto(socket_.get(), &request);
+  if (error >= 0) error = ::nl_recvmsgs_default(socket_.get());
+  ::nl_socket_modify_cb(socket_.get(), NL_CB_VALID, NL_CB_DEFAULT, nullptr, nullptr);
+  return error;
 }
 
 int Netlink::request(nl_msg& request) {

@@ -14,6 +14,7 @@
 #include "host/control/control_server.h"
 #include "host/image/copy_ahead.h"
 #include "host/image/rootfs.h"
+#include "host/timeline/timeline.h"
 #include "host/units/criu_runner.h"
 #include "host/units/stdio_file.h"
 
@@ -164,6 +165,8 @@ class Unit {
     double stood_still_ms = 0;  // by the clock inside; 0: it has ended
   };
   virtual std::vector<InnerProgram> inner_programs() const { return {}; }
+  // What a unit without CRIU has done in a move, here.
+  virtual std::vector<Timeline::Span> spans() const { return {}; }
   // How long its runtime lets it be held for the decision.
   virtual std::chrono::milliseconds patience() const { return std::chrono::hours(24 * 365); }
   // Called when it goes on, after the commit, and again by a later ferryd: gives it what it need not

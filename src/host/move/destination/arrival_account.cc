@@ -63,8 +63,10 @@ void Arrival::tell_timeline() {
     if (!tells_timeline_ || told_timeline_ || !criu_ended_ || !all) return;
     told_timeline_ = true;
   }
+  auto spans = timeline_.spans();
+  for (auto& span : unit_->spans()) spans.push_back(std::move(span));
   v1::WatchEvent event;
-  to_message(timeline_.spans(), host_.name, event.mutable_timeline()->mutable_spans());
+  to_message(spans, host_.name, event.mutable_timeline()->mutable_spans());
   push(std::move(event));
 }
 

@@ -60,6 +60,7 @@ void Move::tell_timeline() {
   add("commit", restored_, committed_at_);
   add("resume", committed_at_, resumed_);
   auto spans = timeline_.spans();
+  for (auto& span : unit_.spans()) spans.push_back(std::move(span));
   std::ifstream log(images_ + "/dump.log");
   add_log(log, kPostDump, &spans);
   to_message(spans, host_.name, &told_timeline_);

@@ -13,6 +13,7 @@
 #include "host/peers/this_host.h"
 #include "host/proc/scope.h"
 #include "host/units/vm/arriving_machine.h"
+#include "host/units/vm/guest_spans.h"
 #include "host/units/vm/guest_talk.h"
 #include "host/units/vm/machine.h"
 #include "host/units/vm/source_migration.h"
@@ -23,6 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookLimit{10000};  // for the guest to say what programs it has
+constexpr char kQemuLane[] = "QEMU";
 
 }  // namespace
 
@@ -76,7 +78,10 @@ std::vector<std::string> VmUnit::macs() const {
 void VmUnit::switch_network(const std::string& command) const {
   if (command != "activate") return;
   std::unique_lock lock(mutex_);
-  if (arriving_) return arriving_->run();
+  if (arriving_) {
+    const auto step = timeline_.step(kQemuLane, "the machine goes on");
+    return arriving_->run();
+  }
   lock.unlock();
   if (!is_back_) take_back();
 }
@@ -168,22 +173,33 @@ Unit::Ahead VmUnit::copy_ahead(double max_blackout_ms, const TellAhead& tell,
 void VmUnit::stop_inside(milliseconds limit, const NeedWanted& need_wanted) const {
   const auto nics = macs();
   if (nics.empty()) return;
-  GuestTalk(folder(), name()).leave(nics, host_.host.limits.standstill, 2 * limit, [&] {
+  note_spans(GuestTalk(folder(), name()).leave(nics, host_.host.limits.standstill, 2 * limit, [&] {
     need_wanted();
     leaving_->migration.need_held();
-  });
+  }));
+  const auto step = timeline_.step(kQemuLane, "the guest lets go of its NICs");
   leaving_->machine.await_unplugged(Clock::now() + limit);
+}
+
+void VmUnit::note_spans(const v1::GuestReply& reply) const {
+  for (auto& span : guest_spans(reply, name(), Clock::now())) timeline_.add(std::move(span));
 }
 
 std::string VmUnit::dump(CriuRunner&, CriuRunner::Dump dump, std::atomic<pid_t>*) const {
   std::string error;
   try {
     dump.pause();
-    leaving_->migration.stop_machine(dump.need_wanted);
+    {
+      const auto step = timeline_.step(kQemuLane, "the machine is stopped");
+      leaving_->migration.stop_machine(dump.need_wanted);
+    }
     leaving_->paused = Clock::now();
     dump.freeze();
     dump.leave_network();
-    leaving_->migration.switch_over(dump.need_wanted);
+    {
+      const auto step = timeline_.step(kQemuLane, "the rest of its memory is sent");
+      leaving_->migration.switch_over(dump.need_wanted);
+    }
     const int answer = dump.written();
     if (answer == 0) {
       report_failure([this] { leaving_->machine.quit(); });
@@ -216,7 +232,10 @@ std::string VmUnit::restore(CriuRunner&, CriuRunner::Restore restore,
                             std::atomic<pid_t>* pid) const {
   *pid = record_.pid;
   try {
-    arriving_->await_all();
+    {
+      const auto step = timeline_.step(kQemuLane, "the machine arrives, and gets its NICs");
+      arriving_->await_all();
+    }
     if (const int answer = restore.restored(record_.pid); answer != 0) {
       if (answer == EAGAIN) arriving_->let_go();  // the next ferryd hears how it was decided
       return "the machine was not let go on";
@@ -231,6 +250,7 @@ std::string VmUnit::restore(CriuRunner&, CriuRunner::Restore restore,
     arriving_.reset();
   }
   if (const auto reply = call_back({})) {
+    note_spans(*reply);
     std::lock_guard lock(mutex_);
     for (const auto& program : reply->programs()) {
       inner_programs_.push_back(

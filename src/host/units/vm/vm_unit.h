@@ -72,6 +72,7 @@ class VmUnit : public Unit {
   std::string restore(CriuRunner& criu, CriuRunner::Restore restore,
                       std::atomic<pid_t>* pid) const override;
   std::vector<InnerProgram> inner_programs() const override;
+  std::vector<Timeline::Span> spans() const override { return timeline_.spans(); }
   void settle(pid_t root) const override;
   bool end(int status) const override;
   void forget() const override;
@@ -79,6 +80,7 @@ class VmUnit : public Unit {
  private:
   struct Leaving;
   void take_back() const;
+  void note_spans(const v1::GuestReply& reply) const;
   std::string folder() const { return host_.records.folder_of(record_.name); }
   std::vector<std::string> macs() const;
   std::optional<v1::GuestReply> call_back(const NeedWanted& meanwhile) const;
@@ -90,6 +92,7 @@ class VmUnit : public Unit {
   mutable std::mutex mutex_;
   mutable std::unique_ptr<ArrivingMachine> arriving_;
   mutable std::vector<InnerProgram> inner_programs_;
+  mutable Timeline timeline_;
 };
 
 }  // namespace ferry::host
