@@ -7,7 +7,7 @@
 #   set_up_machine NAME             waits for it, makes rxe0 on eth1, and starts ferryd there
 #   in_machine NAME SCRIPT          runs a script there, as root
 #   move_machine NAME FROM TO [OPTION...]  (ferry move --vm)
-#   start_stream CLIENT SERVER [OPTION...]  stream_check between two machines, which counts what is lost and doubled; the
+#   start_stream CLIENT SERVER [OPTION...]  stream_check between two machines counts what is lost and doubled; the
 #                                   options are its client's; the server's TCP port is 18600 and the client's number
 #   goes_on SERVER                  messages arrive there that were sent after now
 #   end_stream CLIENT SERVER        it ends, and has lost nothing
@@ -129,8 +129,8 @@ machines_on() { on "$1" "$ferry" vm ps --json | jq -r '[.[].name] | join(" ")'; 
 start_stream() { # CLIENT SERVER [OPTION...]
   local client=$1 server=$2 port=$((18600 + numbers[$1]))
   shift 2
-  in_machine "$server" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --json --gid-index 1 --timeout 18 \
-    --events --listen $port >/tmp/server.$port.log 2>&1 </dev/null & echo \$! >/tmp/server.$port.pid"
+  in_machine "$server" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --json --gid-index 1 \
+    --timeout 18 --events --listen $port >/tmp/server.$port.log 2>&1 </dev/null & echo \$! >/tmp/server.$port.pid"
   await 'the server listens' in_machine "$server" "ss -Hltn 'sport = :$port' | grep -q ."
   in_machine "$client" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check 10.77.200.${numbers[$server]} \
     --port $port --json --gid-index 1 --timeout 18 --events --size 4096 --seconds 0 ${*:---qps 2 --idle 5 --rate 40} \
