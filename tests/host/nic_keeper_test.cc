@@ -75,14 +75,11 @@ struct Machine {
 // What ip(8) says of nic0, but for what differs from one interface to another by itself.
 std::string told() {
   std::string all;
-  for (const char* words : {"address show dev nic0 scope global", "route show table all dev nic0",
-                            "-6 route show table all dev nic0 proto boot"}) {
-    all += run({{"sh", "-c",
-                 std::string("ip ") + words +
-                     " | grep -v '^[0-9]*: \\|local\\|link/\\|fe80\\|multicast\\|kernel' | sort"},
-                {},
-                {}})
-               .out;
+  for (const std::string words :
+       {"address show dev nic0 scope global", "route show table all", "-6 route show table all"}) {
+    const std::string rest =
+        " | grep -Ev '^[0-9]+: |local|link/|fe80|multicast|dev (lo|cable)' | sort";
+    all += run({{"sh", "-c", "ip " + words + rest}, {}, {}}).out;
   }
   return all;
 }
@@ -119,6 +116,38 @@ TEST_F(NicKeeperTest, ANicThatComesBackIsConfiguredAsBefore) {
     EXPECT_EQ(missing_of(after, before).text(), "");
     EXPECT_EQ(machine.made, "rxe0 of rxe on nic0, ");
     EXPECT_EQ(told(), told_before);
+  });
+}
+
+// As NetworkManager does it: the kernel makes no routes, and what makes them says that it was the kernel.
+TEST_F(NicKeeperTest, RoutesThatLookLikeTheKernelsComeBack) {
+  on_a_machine([](Machine& machine) {
+    ip("address add 10.20.0.1/24 dev nic0 noprefixroute\n"
+       "route add 10.20.0.0/24 dev nic0 proto kernel scope link src 10.20.0.1 metric 100\n"
+       "route add 10.21.0.0/24 via 10.20.0.9 dev nic0\n"
+       "address add fd20::1/64 dev nic0 nodad noprefixroute\n"
+       "route add fd20::/64 dev nic0 proto kernel metric 100\n"
+       "route add fd21::/64 proto static nexthop via fd20::8 dev nic0 nexthop via fd20::9 dev "
+       "nic0\n"
+       "route add 10.22.0.0/24 nexthop via 10.20.0.8 dev nic0 nexthop via 10.20.0.9 dev nic0\n"
+       "route add 10.23.0.0/24 nexthop via 10.20.0.8 dev nic0 nexthop via 10.99.0.9 dev cable0 "
+       "onlink\n"
+       "route add fd23::/64 via fd20::9 dev nic0 expires 3600");
+    NicKeeper keeper(machine.setup);
+    const auto told_before = told();
+    for (const char* route : {"10.20.0.0/24", "10.22.0.0/24", "fd21::/64", "fd23::/64"}) {
+      EXPECT_NE(told_before.find(route), std::string::npos) << told_before;
+    }
+    keeper.note({kMac});
+    machine.unplug();
+    Machine::plug("nic0", "cable1");
+    ASSERT_TRUE(eventually([&] { return machine.is_done(); }));
+    const auto told_after = told();
+    for (const char* route :
+         {"10.20.0.0/24", "10.21.0.0/24", "10.22.0.0/24", "fd20::/64", "fd21::/64", "fd23::/64"}) {
+      EXPECT_NE(told_after.find(route), std::string::npos) << told_after;
+    }
+    EXPECT_EQ(told_after.find("10.23.0.0/24"), std::string::npos);  // not over this one alone
   });
 }
 

@@ -7,9 +7,11 @@
 #include <netlink/attr.h>
 #include <netlink/errno.h>
 #include <netlink/msg.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -116,21 +118,65 @@ std::uint32_t table_of(const Route& route) {
   return route.number(RTA_TABLE, route.head.rtm_table);
 }
 
-// The kernel makes some routes by itself, and others when a router advertises them. A route over several interfaces
-// belongs to none of them.
-bool is_given_to(const Route& route, const Nic& nic) {
-  const auto protocol = route.head.rtm_protocol;
-  return route.number(RTA_OIF, 0) == static_cast<std::uint32_t>(nic.index) &&
-         route[RTA_NH_ID] == nullptr && (route.head.rtm_flags & RTM_F_CLONED) == 0 &&
-         protocol != RTPROT_KERNEL && protocol != RTPROT_RA && protocol != RTPROT_REDIRECT &&
-         table_of(route) != RT_TABLE_LOCAL;
+using Attribute = std::function<const nlattr*(int type)>;
+
+std::string gateway_in(int family, const Attribute& attribute) {
+  const nlattr* const other = attribute(RTA_VIA);
+  if (other == nullptr) return ip_text(family, attribute(RTA_GATEWAY));
+  const auto* via = static_cast<const rtvia*>(::nla_data(other));
+  const int size = ::nla_len(other) - static_cast<int>(sizeof *via);
+  return size < 0 ? std::string() : ip_text(via->rtvia_family, via->rtvia_addr, size);
 }
 
-std::string gateway_of(const Route& route) {
-  if (route[RTA_VIA] == nullptr) return ip_text(route.head.rtm_family, route[RTA_GATEWAY]);
-  const auto* via = static_cast<const rtvia*>(::nla_data(route[RTA_VIA]));
-  const int size = ::nla_len(route[RTA_VIA]) - static_cast<int>(sizeof *via);
-  return size < 0 ? std::string() : ip_text(via->rtvia_family, via->rtvia_addr, size);
+// The ways of a route that has several, in their order. `call` may change the message's own.
+void each_hop(const Route& route, const std::function<void(rtnexthop&)>& call) {
+  const nlattr* const hops = route[RTA_MULTIPATH];
+  if (hops == nullptr) return;
+  auto* next = static_cast<std::uint8_t*>(::nla_data(hops));
+  for (int left = ::nla_len(hops); left >= static_cast<int>(sizeof(rtnexthop));) {
+    auto* const hop = reinterpret_cast<rtnexthop*>(next);
+    const int size = NLMSG_ALIGN(hop->rtnh_len);
+    if (hop->rtnh_len < sizeof *hop || hop->rtnh_len > left) return;
+    call(*hop);
+    next += size;
+    left -= size;
+  }
+}
+
+// Of all ways. Empty: there is none.
+std::string gateways_of(const Route& route) {
+  const int family = route.head.rtm_family;
+  std::string all = gateway_in(family, [&](int type) { return route[type]; });
+  each_hop(route, [&](rtnexthop& hop) {
+    const auto gateway = gateway_in(family, [&](int type) -> const nlattr* {
+      return ::nla_find(reinterpret_cast<nlattr*>(&hop + 1),
+                        hop.rtnh_len - static_cast<int>(sizeof hop), type);
+    });
+    all += (all.empty() ? "" : " via ") + gateway;
+  });
+  return all;
+}
+
+bool is_over(const Route& route, const Nic& nic) {
+  bool is_any = route.number(RTA_OIF, 0) == static_cast<std::uint32_t>(nic.index);
+  bool is_other = false;
+  each_hop(route, [&](const rtnexthop& hop) {
+    (hop.rtnh_ifindex == nic.index ? is_any : is_other) = true;
+  });
+  return is_any && !is_other;
+}
+
+// The kernel makes some routes by itself, and others when a router advertises them. Beside addresses with
+// `noprefixroute`, others make those that look like the kernel's (NetworkManager does). A route over several interfaces
+// belongs to none of them.
+bool is_given_to(const Route& route, const Nic& nic, bool has_noprefixroute) {
+  const auto protocol = route.head.rtm_protocol;
+  const bool is_kernels = protocol == RTPROT_KERNEL && !has_noprefixroute;
+  const std::string to = ip_text(route.head.rtm_family, route[RTA_DST]);
+  return is_over(route, nic) && route[RTA_NH_ID] == nullptr &&
+         (route.head.rtm_flags & RTM_F_CLONED) == 0 && !is_kernels && protocol != RTPROT_RA &&
+         protocol != RTPROT_REDIRECT && table_of(route) != RT_TABLE_LOCAL &&
+         !to.starts_with("fe80:") && !to.starts_with("ff00:");
 }
 
 std::string key_of(const Route& route) {
@@ -145,7 +191,7 @@ std::string key_of(const Route& route) {
     add("from", fmt::format("{}/{}", from, head.rtm_src_len));
   }
   if (head.rtm_type != RTN_UNICAST) add("type", head.rtm_type);
-  if (const auto gateway = gateway_of(route); !gateway.empty()) add("via", gateway);
+  if (const auto gateways = gateways_of(route); !gateways.empty()) add("via", gateways);
   if (head.rtm_tos != 0) add("tos", head.rtm_tos);
   if (table_of(route) != RT_TABLE_MAIN) add("table", table_of(route));
   if (const auto metric = route.number(RTA_PRIORITY, 0); metric != 0) add("metric", metric);
@@ -170,8 +216,20 @@ NetlinkMessage making(int type, int flags, const Head& head, const Bytes& messag
 }
 
 std::string result_of(int error, const IpItem& item) {
-  if (error >= 0 || error == -NLE_EXIST) return {};
-  return fmt::format("{}: {}", item.key, ::nl_geterror(error));
+  return error >= 0 ? std::string() : fmt::format("{}: {}", item.key, ::nl_geterror(error));
+}
+
+// The families of which an interface has addresses without a route of the kernel's own.
+std::set<int> families_without_routes(Netlink& kernel, const Nic& nic) {
+  std::set<int> families;
+  for (const auto& item : addresses_of(kernel, nic)) {
+    const auto address = parse<ifaddrmsg, IFA_MAX>(item.message);
+    if (!address) continue;
+    if ((address->number(IFA_FLAGS, address->head.ifa_flags) & IFA_F_NOPREFIXROUTE) != 0) {
+      families.insert(address->head.ifa_family);
+    }
+  }
+  return families;
 }
 
 }  // namespace
@@ -187,12 +245,13 @@ std::vector<IpItem> addresses_of(Netlink& kernel, const Nic& nic) {
 }
 
 std::vector<IpItem> routes_of(Netlink& kernel, const Nic& nic) {
+  const auto without_routes = families_without_routes(kernel, nic);
   std::vector<IpItem> items, by_gateways;
   for (const unsigned char family : {AF_INET, AF_INET6}) {
     for (auto& message : all_messages<rtmsg>(kernel, RTM_GETROUTE, family)) {
       const auto route = parse<rtmsg, RTA_MAX>(message);
-      if (!route || !is_given_to(*route, nic)) continue;
-      auto& those = gateway_of(*route).empty() ? items : by_gateways;
+      if (!route || !is_given_to(*route, nic, without_routes.contains(family))) continue;
+      auto& those = gateways_of(*route).empty() ? items : by_gateways;
       those.push_back({key_of(*route), std::move(message)});
     }
   }
@@ -222,14 +281,29 @@ std::string give_address(Netlink& kernel, const IpItem& item, const Nic& to,
 }
 
 std::string give_route(Netlink& kernel, const IpItem& item, const Nic& to) {
-  auto route = parse<rtmsg, RTA_MAX>(item.message);
+  const Bytes message = item.message;  // whose ways go over the other interface from now on
+  auto route = parse<rtmsg, RTA_MAX>(message);
   if (!route) return item.key + ": its note is damaged";
+  each_hop(*route, [&](rtnexthop& hop) {
+    hop.rtnh_ifindex = to.index;
+    hop.rtnh_flags &= RTNH_F_ONLINK;
+  });
   route->head.rtm_flags &= RTNH_F_ONLINK;
-  // IPv4 may have several with the same destination and metric; one of IPv6 is appended to become one of several ways.
+  // IPv4 may have several with the same destination and metric; one of IPv6 that is appended becomes another way.
   const int flags = route->head.rtm_family == AF_INET ? NLM_F_APPEND : NLM_F_EXCL;
-  const auto request =
-      making(RTM_NEWROUTE, flags, route->head, item.message, {RTA_OIF, RTA_CACHEINFO});
-  ::nla_put_u32(request.get(), RTA_OIF, static_cast<std::uint32_t>(to.index));
+  const auto request = making(RTM_NEWROUTE, flags, route->head, message, {RTA_OIF, RTA_CACHEINFO});
+  if ((*route)[RTA_MULTIPATH] == nullptr) {
+    ::nla_put_u32(request.get(), RTA_OIF, static_cast<std::uint32_t>(to.index));
+  }
+  rta_cacheinfo cache{};
+  if (const nlattr* told = (*route)[RTA_CACHEINFO];
+      told != nullptr && ::nla_len(told) >= static_cast<int>(sizeof cache)) {
+    std::memcpy(&cache, ::nla_data(told), sizeof cache);
+  }
+  if (cache.rta_expires > 0) {
+    ::nla_put_u32(request.get(), RTA_EXPIRES,
+                  static_cast<std::uint32_t>(cache.rta_expires / ::sysconf(_SC_CLK_TCK) + 1));
+  }
   return result_of(kernel.request(*request), item);
 }
 
