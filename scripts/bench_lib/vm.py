@@ -7,7 +7,6 @@ import os
 import subprocess
 
 from demo_lib.build import REPOSITORY
-from demo_lib.failure import Failure
 
 from .figures import median, plain, ratio, spread
 
@@ -22,13 +21,21 @@ def _moves(contest, groups, moves):
     """The moves that were measured, each a dictionary, and why the others could not; empty: they could."""
     command = [str(REPOSITORY / "bench" / "vm_moves"), str(moves), *groups]
     environment = {**os.environ, "FERRY_LAB": "bvm", "FERRY_BIN": str(contest.lab.binaries)}
-    try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=LIMIT)
-    except subprocess.TimeoutExpired as error:
-        raise Failure(f"bench/vm_moves does not end within {LIMIT} s") from error
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    return records, "" if done.returncode == 0 else f"bench/vm_moves: {done.stderr.strip()[-300:]}"
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as running:
+        try:
+            said, failures = running.communicate(timeout=LIMIT)
+            why = next((line for line in failures.splitlines() if line.startswith("FAILED")), failures.strip()[-300:])
+        except subprocess.TimeoutExpired:
+            running.terminate()  # it removes its machines
+            said, _ = running.communicate()
+            why = f"it does not end within {LIMIT} s"
+        except BaseException:
+            running.terminate()
+            running.wait()
+            raise
+    records = [json.loads(line) for line in said.splitlines()]
+    return records, "" if running.returncode == 0 else f"bench/vm_moves: {why}"
 
 
 def _figures(records, group, figure):

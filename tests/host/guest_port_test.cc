@@ -16,6 +16,7 @@
 #include "base/failure.h"
 #include "ferryd_here.h"
 #include "host/guest/nic_keeper.h"
+#include "host/guest/nics.h"
 #include "host/guest/talk/lines.h"
 #include "own_mounts.h"
 #include "own_network.h"
@@ -309,6 +310,21 @@ TEST_F(GuestPortTest, ProgramsComeBackWithTheirNic) {
     ASSERT_EQ(reply.programs_size(), 1);
     EXPECT_GT(reply.programs(0).stood_still_ms(), 0);
     EXPECT_EQ(told(reply), (Spans{"configures nic0", "opens its devices and makes its objects"}));
+  });
+}
+
+// Each is back when both are: one with programs on both would find half of its devices otherwise.
+TEST_F(GuestPortTest, ProgramsComeBackWhenAllNicsDo) {
+  on_a_machine([](Guest& guest) {
+    PlayedProcess one(guest.ferryd.folder.path("sock"), uses_rxe0());
+    ASSERT_TRUE(is_registered(guest, one));
+    EXPECT_EQ(guest.ask(leave({kMac0, kMac1})).failure(), "");
+    test::ip(std::string("link delete nic0\nlink delete nic1\nlink add nic0 address ") + kMac0 +
+             " type veth peer name cable2");
+    EXPECT_TRUE(eventually([] { return has_interface("cable2") && nic_of(kMac0)->is_up; }));
+    EXPECT_EQ(one.seen().resumed, 0);
+    test::ip(std::string("link add nic1 address ") + kMac1 + " type veth peer name cable3");
+    EXPECT_TRUE(is_back(one));
   });
 }
 

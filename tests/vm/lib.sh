@@ -9,7 +9,7 @@
 #   move_machine NAME FROM TO [OPTION...]  (ferry move --vm)
 #   start_stream CLIENT SERVER [OPTION...]  stream_check between two machines counts what is lost and doubled; the
 #                                   options are its client's; the server's TCP port is 18600 and the client's number
-#   goes_on SERVER                  messages arrive there that were sent after now
+#   goes_on CLIENT                  packets arrive there that were sent after now: acknowledgements
 #   end_stream CLIENT SERVER        it ends, and has lost nothing
 #
 # shellcheck shell=bash
@@ -127,23 +127,27 @@ move_machine() { # NAME FROM TO [OPTION...]
 machines_on() { on "$1" "$ferry" vm ps --json | jq -r '[.[].name] | join(" ")'; }
 
 start_stream() { # CLIENT SERVER [OPTION...]
-  local client=$1 server=$2 port=$((18600 + numbers[$1]))
+  local client=$1 server=$2 port=$((18600 + numbers[$1])) before
   shift 2
+  before=$(received "$client") || fail "$client does not say what it has received"
   in_machine "$server" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check --json --gid-index 1 \
     --timeout 18 --events --listen $port >/tmp/server.$port.log 2>&1 </dev/null & echo \$! >/tmp/server.$port.pid"
   await 'the server listens' in_machine "$server" "ss -Hltn 'sport = :$port' | grep -q ."
   in_machine "$client" "cd /tmp; setsid nohup ferry run --device rxe0 -- stream_check 10.77.200.${numbers[$server]} \
     --port $port --json --gid-index 1 --timeout 18 --events --size 4096 --seconds 0 ${*:---qps 2 --idle 5 --rate 40} \
     >/tmp/client.log 2>&1 </dev/null &"
-  await 'the client sends' goes_on "$server"
+  await 'the client sends' has_received "$client" "$before"
 }
 
 received() { in_machine "$1" 'cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts'; }
-receives_more_than() { (($(received "$1") > $2 + 20)); } # SERVER COUNT
+has_received() { # NAME [COUNT]: more than so many packets
+  local now
+  now=$(received "$1") && ((now > ${2:-0} + 20))
+}
 goes_on() {
   local before
-  before=$(received "$1")
-  await 'packets arrive' receives_more_than "$1" "$before"
+  before=$(received "$1") || fail "$1 does not say what it has received"
+  await 'packets arrive' has_received "$1" "$before"
 }
 
 end_stream() { # CLIENT SERVER

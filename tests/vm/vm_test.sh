@@ -20,9 +20,9 @@ moves() {
   done
   jq -e '.paused_ms > 0 and .inner_programs[0].name == "stream_check" and .inner_programs[0].stood_still_ms > 0' \
     <<<"$last_report" >/dev/null || fail "the report: $last_report"
-  goes_on m2
+  goes_on m1
   move_machine m1 h2 h1
-  goes_on m2
+  goes_on m1
   end_stream m1 m2
   ok 'a machine moves there and back below its programs'
 }
@@ -31,7 +31,7 @@ moves() {
 stays() {
   [[ $(machines_on "$1") == m1 ]] || fail "m1 is not on $1"
   await 'its NIC is back' in_machine m1 'rdma link show rxe0/1'
-  goes_on m2
+  goes_on m1
 }
 
 # The machine that arrives on h2 is killed while ferryd there, which lets it run, is halted.

@@ -3,14 +3,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/failure.h"
 #include "device/own_names.h"
-#include "ferry.pb.h"
 #include "host/journal/decision_log.h"
-#include "host/move/destination/device_choice.h"
 #include "host/peers/this_host.h"
 #include "host/proc/kernel_devices.h"
 #include "host/proc/process_tree.h"
@@ -42,6 +41,10 @@ bool DetachedProgram::is_away() const {
 
 void DetachedProgram::look() {
   partners_.look(name(), root(), program_.processes, program_.unit->rdma_moves());
+  const auto here = kernel_devices();
+  for (const auto& [device, needs] : partners_.devices()) {
+    if (has_active_port(here, device)) active_.insert(device);
+  }
   if (namespace_inode(root(), "mnt") == namespace_inode(::getpid(), "mnt")) return;
   for (const auto& [device, needs] : partners_.devices()) {
     if (const auto node = node_of(device)) nodes_[device] = to_string(*node);
@@ -69,17 +72,19 @@ void DetachedProgram::note_held(const std::vector<HeldProcess>& processes) {
   is_noted_ = true;
 }
 
-std::vector<v1::KernelDevice> DetachedProgram::kernel_devices_needed() const {
-  std::vector<v1::KernelDevice> devices;
-  for (const auto& [name, needs] : partners_.devices()) {
-    if (device::is_own_name(name)) continue;
-    auto& device = devices.emplace_back();
-    device.set_name(name);
-    device.set_wanted(name);
-    device.set_needs(needs);
-    if (const auto node = nodes_.find(name); node != nodes_.end()) device.set_node(node->second);
+// One line; empty: all of its devices are there.
+std::string DetachedProgram::missing_device(const std::vector<KernelDevice>& here) const {
+  for (const auto& [device, needs] : partners_.devices()) {
+    if (device::is_own_name(device)) continue;
+    try {
+      need_kernel_device(here, device);
+      if (const auto node = nodes_.find(device); node != nodes_.end())
+        need_node(device, node->second);
+    } catch (const Failure& failure) {
+      return fmt::format("'{}' waits for {}: {}", name(), device, failure.what());
+    }
   }
-  return devices;
+  return {};
 }
 
 // Whether a device has what the program needs is seen when the program makes that: nobody tries before, while it stands
@@ -87,20 +92,16 @@ std::vector<v1::KernelDevice> DetachedProgram::kernel_devices_needed() const {
 std::string DetachedProgram::enter() {
   if (let_go_ || !is_away()) return {};
   const auto here = kernel_devices();
-  std::string inactive;
-  for (const auto& device : kernel_devices_needed()) {
-    try {
-      need_kernel_device(here, device.name());
-      if (!device.node().empty()) need_node(device.name(), device.node());
-    } catch (const Failure& failure) {
-      there_.reset();
-      return fmt::format("'{}' waits for {}: {}", name(), device.name(), failure.what());
-    }
-    if (!has_active_port(here, device.name())) inactive = device.name();
+  if (auto obstacle = missing_device(here); !obstacle.empty()) {
+    there_.reset();
+    return obstacle;
   }
   if (!there_) there_ = Clock::now();
-  if (!inactive.empty() && Clock::now() < *there_ + kPatience) {
-    return fmt::format("'{}' waits for {}: its port is not active", name(), inactive);
+  const auto inactive = std::find_if(active_.begin(), active_.end(), [&](const auto& device) {
+    return !has_active_port(here, device);
+  });
+  if (inactive != active_.end() && Clock::now() < *there_ + kPatience) {
+    return fmt::format("'{}' waits for {}: its port is not active", name(), *inactive);
   }
   let_go_ = Clock::now();
   tree_.roll_back();
@@ -110,14 +111,11 @@ std::string DetachedProgram::enter() {
 std::string DetachedProgram::lateness() {
   if (is_late_told_ || !is_away() || !let_go_ || Clock::now() < *let_go_ + kPatience) return {};
   is_late_told_ = true;
-  for (const auto& device : kernel_devices_needed()) {
-    try {
-      choose_device(device);
-    } catch (const Failure& failure) {
-      return fmt::format("'{}' waits for {}: {}", name(), device.name(), failure.what());
-    }
-  }
-  return fmt::format("'{}' has not come back yet", name());
+  const auto obstacle = missing_device(kernel_devices());
+  return obstacle.empty()
+             ? fmt::format("'{}' has not come back yet: its devices do not have what it needs",
+                           name())
+             : obstacle;
 }
 
 std::optional<double> DetachedProgram::stood_still_ms() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,7 @@
 #include "host/move/source/kernel/partners.h"
 #include "host/move/source/source_side.h"
 #include "host/move/under_way.h"
-#include "host/peers/messages.h"
+#include "host/proc/kernel_devices.h"
 #include "host/standin/stopped_tree.h"
 #include "host/units/units.h"
 
@@ -70,13 +71,14 @@ class DetachedProgram : public UnderWay {
  private:
   using Clock = std::chrono::steady_clock;
   void note_held(const std::vector<HeldProcess>& processes);
-  std::vector<v1::KernelDevice> kernel_devices_needed() const;
+  std::string missing_device(const std::vector<KernelDevice>& here) const;
 
   const SourceSide& side_;
   const std::uint64_t id_;
   const Units::Found program_;
   std::map<std::string, std::string>
-      nodes_;  // of its devices, if its /dev is not the host's; as of look()
+      nodes_;                     // of its devices, if its /dev is not the host's; as of look()
+  std::set<std::string> active_;  // devices with an active port, as of look()
   std::vector<FerryProcess> leaving_;  // as of suspend()
   Partners partners_;
   StoppedTree tree_;

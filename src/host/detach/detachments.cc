@@ -91,8 +91,7 @@ void Detachment::leave() {
   for (const auto& program : programs_) program->release_peers();
 }
 
-// Each program enters when its devices are there, whatever the others wait for. Why one is late is looked for when all
-// may enter: looking takes a while.
+// Each program enters when its devices are there, whatever the others wait for.
 void Detachment::enter(const Tell& tell) const {
   std::set<std::string> told;
   const auto say = [&](const std::string& why) {
@@ -111,9 +110,7 @@ void Detachment::enter(const Tell& tell) const {
       const std::string obstacle = program->enter();
       say(obstacle);
       if (!obstacle.empty()) why = obstacle;
-    }
-    for (const auto& program : programs_) {
-      if (why.empty()) say(program->lateness());
+      say(program->lateness());
     }
     const auto first = away();
     if (first == programs_.end()) return;

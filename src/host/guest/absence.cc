@@ -31,8 +31,15 @@ Absence::Absence(std::shared_ptr<Detachment> detachment, std::unique_ptr<Timelin
 }
 
 Absence::~Absence() {
+  may_end();
   come_back();
   thread_.join();
+}
+
+void Absence::may_end() {
+  std::lock_guard lock(mutex_);
+  may_end_ = true;
+  changed_.notify_all();
 }
 
 void Absence::come_back() {
@@ -48,6 +55,7 @@ void Absence::run(std::chrono::milliseconds limit) {
       log::warn("programs come back to {} unasked: the host's ferryd is silent for too long",
                 detachment_->device_names());
     }
+    changed_.wait(lock, [this] { return may_end_; });
   }
   report_failure([this] {
     detachment_->enter([this](const std::string& why) {

@@ -26,7 +26,9 @@ class Absence {
   ~Absence();
   Absence(const Absence&) = delete;
 
-  // The programs come back as soon as they can.
+  // From now on they may come back: nobody takes away anything any more.
+  void may_end();
+  // The programs come back as soon as they may, and can.
   void come_back();
   // Returns when the programs are back or have ended, when they wait for something else than `*waiting`, which it is
   // then, or after `limit`. True: they are back, or this ferryd ends.
@@ -42,7 +44,7 @@ class Absence {
   std::condition_variable changed_;
   const std::unique_ptr<Timeline> timeline_;
   std::shared_ptr<Detachment> detachment_;  // of the thread; null when it is over
-  bool is_asked_ = false, is_over_ = false;
+  bool may_end_ = false, is_asked_ = false, is_over_ = false;
   std::string waiting_;
   std::vector<v1::GuestProgram> programs_;
   std::thread thread_;

@@ -117,18 +117,25 @@ bool GuestPort::await_host(int port) const {
 }
 
 void GuestPort::serve(Lines& lines) {
-  std::optional<std::uint64_t> answered;  // the id of the latest request with a last answer
+  v1::GuestRequest request, next;
+  bool has_next = false;
+  std::optional<std::uint64_t> latest;  // id: the host repeats a request until it has the answer
   while (!is_ending_) {
-    v1::GuestRequest request;
-    if (!lines.read(&request, Lines::Clock::now() + kLook)) continue;
-    if (request.id() == answered) continue;  // the host has repeated it before it got the answer
+    if (!std::exchange(has_next, false) && !lines.read(&next, Lines::Clock::now() + kLook))
+      continue;
+    request = std::move(next);
+    if (request.id() == latest) continue;
+    latest = request.id();
     v1::GuestReply reply;
     reply.set_id(request.id());
     reply.set_version(host_.version);
     reply.set_host(host_.name);
     std::string told;
     const auto wait = [&](const v1::GuestReply& message) {
-      if (lines.has_news()) throw Superseded();
+      while (lines.read(&next, Lines::Clock::now())) {
+        has_next = next.id() != latest;
+        if (has_next) throw Superseded();
+      }
       if (message.waiting() == told) return;
       told = message.waiting();
       lines.write(message, Lines::Clock::now() + kWriteLimit);
@@ -141,7 +148,6 @@ void GuestPort::serve(Lines& lines) {
       reply.set_failure(one_line(failure.what()));
     }
     lines.write(reply, Lines::Clock::now() + kWriteLimit);
-    answered = request.id();
   }
 }
 
@@ -205,10 +211,12 @@ void GuestPort::leave(const v1::GuestRequest::Leave& request, const Wait& wait,
       if (const auto nic = nic_of(mac)) switch_off_slot(nic->name);
     }
   } catch (...) {
+    away->may_end();
     away->come_back();
     keeper_.stay();
     throw;
   }
+  away->may_end();
   name_programs(away->programs(), reply);
   told_spans_ = tell_spans(away->timeline(), 0, reply);
   log::info("{} programs have left {}: this machine is about to move", reply->programs_size(),
@@ -224,7 +232,7 @@ void GuestPort::come_back(const Wait& wait, v1::GuestReply* reply) {
   while (!away->await(&waiting, kLook)) {
     if (is_ending_) break;
     v1::GuestReply now = *reply;
-    now.set_waiting(waiting);
+    now.set_waiting(waiting.empty() ? "its programs are not back yet" : waiting);
     wait(now);
   }
   if (is_ending_ || host_.stopping) throw Failure("the guest's ferryd is ending");

@@ -127,16 +127,14 @@ void NicKeeper::note(const std::vector<std::string>& macs) {
     }
     const auto former = std::find_if(kept_.begin(), kept_.end(),
                                      [&](const Kept& kept) { return kept.note.nic.mac == mac; });
-    if (former != kept_.end() && former->note.nic.index != nic->index) {
+    if (former == kept_.end()) {
+      kept_.push_back({look_at_nic(*nic, setup_.sysfs)});
+    } else if (former->held_until || former->note.nic.index == nic->index) {
+      *former = {look_at_nic(*nic, setup_.sysfs)};
+    } else {
       former->note.nic.index = nic->index;
       former->tries = 0;
-      continue;
-    }
-    NicNote note = look_at_nic(*nic, setup_.sysfs);
-    if (former != kept_.end()) {
-      *former = {std::move(note)};
-    } else {
-      kept_.push_back({std::move(note)});
+      former->is_told = false;
     }
   }
   save();
@@ -144,7 +142,7 @@ void NicKeeper::note(const std::vector<std::string>& macs) {
 
 void NicKeeper::stay() {
   std::lock_guard lock(mutex_);
-  std::erase_if(kept_, [&](const Kept& kept) {
+  const auto staying = std::erase_if(kept_, [&](const Kept& kept) {
     const auto nic = nic_of(kept.note);
     if (!nic || nic->index != kept.note.nic.index) return false;
     report_failure([&] {
@@ -156,13 +154,14 @@ void NicKeeper::stay() {
     });
     return true;
   });
-  report_failure([&] { save(); });
+  if (staying > 0) report_failure([&] { save(); });
 }
 
 void NicKeeper::run() {
   while (!is_ending_) {
     auto next = Clock::time_point::max();
     std::size_t kept_count = 0;
+    bool is_any_awaited = false;
     has_made_ = false;
     {
       std::lock_guard lock(mutex_);
@@ -171,6 +170,7 @@ void NicKeeper::run() {
       }
       kept_count = kept_.size();
       for (const auto& kept : kept_) {
+        if (!kept.is_told) is_any_awaited = true;
         if (kept.held_until) {
           next = std::min(next, *kept.held_until);
         } else if (kept.tries > 0) {
@@ -178,13 +178,17 @@ void NicKeeper::run() {
         }
       }
     }
-    for (const auto& configured : std::exchange(back_, {})) {
-      std::lock_guard lock(when_back_mutex_);
-      if (when_back_) when_back_(configured);
-    }
+    if (!is_any_awaited) tell_back();
     // Among the news that were dropped after a change may have been another NIC's.
     const bool is_next_due = has_made_ && kept_count > 1;
     has_news_ = is_next_due || await_news(next);
+  }
+}
+
+void NicKeeper::tell_back() {
+  for (const auto& configured : std::exchange(back_, {})) {
+    std::lock_guard lock(when_back_mutex_);
+    if (when_back_) when_back_(configured);
   }
 }
 
@@ -217,6 +221,7 @@ bool NicKeeper::is_settled(Kept& kept) {
   if (!nic || nic->index == kept.note.nic.index) {
     kept.tries = 0;  // it is still there, or gone again
     kept.held_until.reset();
+    kept.is_told = false;
     return false;
   }
   if (kept.held_until) {
@@ -226,42 +231,45 @@ bool NicKeeper::is_settled(Kept& kept) {
     return false;
   }
   const auto began = Clock::now();
-  std::string lack;
+  Given given;
   try {
-    lack = give(kept, *nic);
+    given = give(kept, *nic);
   } catch (const std::exception& failure) {
-    lack = failure.what();  // it may have gone again, or have another name since
+    given.lack = failure.what();  // it may have gone again, or have another name since
   }
-  if (lack.empty()) {
-    if (!kept.held_until) {
-      kept.held_until = Clock::now() + setup_.hold;
-      back_.push_back({kGuestFerrydLane, "configures " + kept.note.nic.name, began, Clock::now()});
-    }
+  const bool is_given_up = !given.lack.empty() && kept.tries == setup_.pauses.size();
+  if (!kept.is_told && (given.is_usable || is_given_up)) {
+    kept.is_told = true;
+    back_.push_back({kGuestFerrydLane, "configures " + kept.note.nic.name, began, Clock::now()});
+  }
+  if (given.lack.empty()) {
+    kept.tries = 0;
+    if (!kept.held_until) kept.held_until = Clock::now() + setup_.hold;
     return setup_.hold.count() == 0;
   }
   kept.held_until.reset();
-  if (kept.tries == setup_.pauses.size()) {
-    log::warn("{} has come back, and is not as before: {}", nic->name, lack);
+  if (is_given_up) {
+    log::warn("{} has come back, and is not as before: {}", nic->name, given.lack);
     return true;
   }
   kept.next = Clock::now() + setup_.pauses.at(kept.tries++);
   return false;
 }
 
-// Gives what is missing then; empty: nothing.
-std::string NicKeeper::give(const Kept& kept, const Nic& nic) {
+NicKeeper::Given NicKeeper::give(const Kept& kept, const Nic& nic) {
   const auto began = Clock::now();
   const auto missing = missing_of(kept.note, look_at_nic(nic, setup_.sysfs));
-  if (missing.none()) return {};
+  if (missing.none()) return {{}, true};
   const auto problem = configure_nic(kept.note, missing, nic, setup_.make_device);
   drain_news();  // of what the keeper has done itself
   has_made_ = true;
   const auto made = Clock::now();
   const auto now = nic_of(kept.note);
-  if (!now) return "it has gone again";
+  if (!now) return {"it has gone again"};
   const auto rest = missing_of(kept.note, look_at_nic(*now, setup_.sysfs));
   if (!rest.none()) {
-    return fmt::format("it lacks {}{}{}", rest.text(), problem.empty() ? "" : "; ", problem);
+    return {fmt::format("it lacks {}{}{}", rest.text(), problem.empty() ? "" : "; ", problem),
+            !rest.up && rest.addresses.empty() && rest.soft_devices.empty()};
   }
   if (kept.held_until) {
     log::info("somebody took from {} what it has again now: {}", now->name, missing.text());
@@ -269,7 +277,7 @@ std::string NicKeeper::give(const Kept& kept, const Nic& nic) {
     log::info("{} has come back, and is configured as before ({:.0f} ms)", now->name,
               milliseconds_between(began, made));
   }
-  return {};
+  return {{}, true};
 }
 
 }  // namespace ferry::host

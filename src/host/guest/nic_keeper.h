@@ -45,7 +45,8 @@ class NicKeeper {
   ~NicKeeper();
   NicKeeper(const NicKeeper&) = delete;
 
-  // Is called, from now on, when a NIC that was noted is there again and configured; null: nobody is.
+  // Is called, from now on, when a NIC that was noted is there again, as far as programs need it, and no other one that
+  // was noted is awaited; null: nobody is.
   void when_back(WhenBack call);
   // The kernel's RDMA devices on these NICs.
   std::set<std::string> devices_on(const std::vector<std::string>& macs) const;
@@ -62,15 +63,21 @@ class NicKeeper {
     unsigned tries = 0;
     Clock::time_point next = {};                       // try
     std::optional<Clock::time_point> held_until = {};  // when it has got all
+    bool is_told = false;                              // that it is back
   };
 
   void load();
   void save() const;  // throws Failure
   void run();
+  void tell_back();
   bool await_news(Clock::time_point until) const;
   bool drain_news() const;
   bool is_settled(Kept& kept);
-  std::string give(const Kept& kept, const Nic& nic);
+  struct Given {
+    std::string lack;        // what it lacks still, one line; empty: nothing
+    bool is_usable = false;  // programs can use its devices
+  };
+  Given give(const Kept& kept, const Nic& nic);
 
   const Setup setup_;
   const UniqueFd interfaces_,

@@ -5,18 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/failure.h"
 #include "guest.pb.h"
+#include "host/units/vm/guest_talk.h"
 
 namespace ferry::host {
 namespace {
 
-constexpr std::size_t kLongestText = 80;
 constexpr std::uint64_t kOldest = 3'600'000'000;  // microseconds before the answer
-
-std::string text_of(const std::string& told) {
-  return printable(one_line(told.substr(0, kLongestText)));
-}
 
 }  // namespace
 
@@ -32,8 +27,8 @@ std::vector<Timeline::Span> guest_spans(const v1::GuestReply& reply, const std::
         reply.now_us() - span.begin_us() > kOldest) {
       continue;
     }
-    spans.push_back({fmt::format("in {}: {}", machine, text_of(span.lane())), text_of(span.name()),
-                     here(span.begin_us()), here(span.end_us())});
+    spans.push_back({fmt::format("in {}: {}", machine, guest_text(span.lane())),
+                     guest_text(span.name()), here(span.begin_us()), here(span.end_us())});
   }
   return spans;
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -20,6 +21,7 @@ using Clock = Lines::Clock;
 constexpr milliseconds kConnectLimit{5000};
 constexpr milliseconds kFirstRepeat{50},
     kRepeat{1000};                   // of a request: the first pause doubles until it is the other
+constexpr int kMostPrograms = 500;   // of an answer
 constexpr milliseconds kGlance{50};  // between looks whether the answer is still wanted
 
 // The port may still have answers for a former ferryd.
@@ -28,7 +30,25 @@ std::uint64_t new_id() {
   return (std::uint64_t{random()} << 32 | random()) | 1;
 }
 
+// What a guest says of itself is believed, within bounds.
+void bound(v1::GuestReply* reply) {
+  auto* programs = reply->mutable_programs();
+  if (programs->size() > kMostPrograms) {
+    programs->DeleteSubrange(kMostPrograms, programs->size() - kMostPrograms);
+  }
+  for (auto& program : *programs) {
+    program.set_name(guest_text(program.name()));
+    const double stood_still = program.stood_still_ms();
+    program.set_stood_still_ms(std::isfinite(stood_still) ? std::max(stood_still, 0.0) : 0);
+  }
+}
+
 }  // namespace
+
+std::string guest_text(const std::string& told) {
+  constexpr std::size_t kLongest = 300;
+  return printable(one_line(told.substr(0, kLongest)));
+}
 
 GuestTalk::GuestTalk(const std::string& folder, std::string name)
     : name_(std::move(name)), lines_(connect_unix(guest_port_of(folder), kConnectLimit)) {}
@@ -56,10 +76,11 @@ v1::GuestReply GuestTalk::ask(v1::GuestRequest request, milliseconds limit,
       if (!lines_.read(&reply, std::min(until, Clock::now() + kGlance))) continue;
       if (reply.id() != request.id()) continue;
       is_heard = true;
-      waiting = printable(one_line(reply.waiting()));
+      waiting = guest_text(reply.waiting());
       if (!waiting.empty()) continue;
-      if (reply.failure().empty()) return reply;
-      throw Failure(printable(one_line(reply.failure())));
+      if (!reply.failure().empty()) throw Failure(guest_text(reply.failure()));
+      bound(&reply);
+      return reply;
     }
   } catch (const Failure& failure) {
     throw Failure(fmt::format("in the machine '{}': {}", name_, failure.what()));

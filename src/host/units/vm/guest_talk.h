@@ -14,6 +14,9 @@ class GuestRequest;
 
 namespace ferry::host {
 
+// What a guest says, for people: one line of 300 bytes at most.
+std::string guest_text(const std::string& told);
+
 // The host's end of the talk with the ferryd in a machine (host/guest/talk/guest.proto).
 class GuestTalk {
  public:

@@ -253,8 +253,7 @@ std::string VmUnit::restore(CriuRunner&, CriuRunner::Restore restore,
     note_spans(*reply);
     std::lock_guard lock(mutex_);
     for (const auto& program : reply->programs()) {
-      inner_programs_.push_back(
-          {program.pid(), printable(program.name()), program.stood_still_ms()});
+      inner_programs_.push_back({program.pid(), program.name(), program.stood_still_ms()});
     }
   }
   return {};
