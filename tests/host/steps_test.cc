@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/together.h"
 #include "ferry.pb.h"
 #include "ferryd_here.h"
 #include "host/checkpoint/facts.h"
-#include "host/checkpoint/together.h"
 #include "host/peers/peer.h"
 #include "host/proc/process_tree.h"
 

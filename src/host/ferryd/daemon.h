@@ -15,7 +15,6 @@
 #include "host/move/destination/arrivals.h"
 #include "host/move/source/departures.h"
 #include "host/peers/messages.h"
-#include "host/peers/peer_record.h"
 
 // What this host's ferryd has under way: moves that leave, moves that arrive, and checkpoints of
 // somebody else's CRIU (a container runtime's). The daemon gives every message of the control protocol
@@ -81,11 +80,9 @@ class Daemon : public ControlHandler {
   v1::FindReply find(const v1::FindRequest& request);
   // For a checkpoint that the asking ferryd takes, or restarts.
   std::unique_ptr<LocalPart> cut_part(const std::vector<std::string>& programs, bool stop);
-  std::unique_ptr<LocalRestart> restart_part(const std::string& directory, const std::string& id,
-                                             const std::vector<std::uint32_t>& programs,
-                                             const std::vector<PeerRecord>& hosts, bool force);
-  // `facts`: of programs, as they are in a manifest. Which of them runs here, as what_runs() says it; empty: none.
-  std::string what_runs(const std::vector<std::string>& facts, bool force);
+  std::unique_ptr<LocalRestart> restart_part(const v1::RestartStep& check);
+  // Which of the programs of its facts runs here, as what_runs() says it; empty: none.
+  std::string what_runs(const v1::RestartStep& look);
 
   // For checkpoints that are kept here. The asking ferryd's certificate has to agree with the
   // request's `host`.

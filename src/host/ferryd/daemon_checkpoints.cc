@@ -20,6 +20,7 @@
 #include "host/checkpoint/take/remote_part.h"
 #include "host/checkpoint/take/take.h"
 #include "host/ferryd/daemon.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
 #include "store/store.h"
 
@@ -158,18 +159,18 @@ v1::CheckpointReport Daemon::checkpoint(uid_t user, const v1::CheckpointRequest&
   return report;
 }
 
-std::unique_ptr<LocalRestart> Daemon::restart_part(const std::string& directory,
-                                                   const std::string& id,
-                                                   const std::vector<std::uint32_t>& programs,
-                                                   const std::vector<PeerRecord>& hosts,
-                                                   bool force) {
+std::unique_ptr<LocalRestart> Daemon::restart_part(const v1::RestartStep& check) {
   await_recovery();
   need_other_hosts(host_);
-  const std::string folder = need_own_folder(directory);
+  const std::string folder = need_own_folder(check.directory());
+  std::vector<PeerRecord> hosts;
+  for (const auto& each : check.hosts()) hosts.push_back({each.ferryd(), each.host()});
   return std::make_unique<LocalRestart>(
       host_, arrivals_, directory_,
       [this](const v1::CheckRequest& request) { check_restart(request); },
-      open_checkpoint(store::Store(folder), folder, id), programs, hosts, force);
+      open_checkpoint(store::Store(folder), folder, check.id()),
+      std::vector<std::uint32_t>(check.programs().begin(), check.programs().end()), hosts,
+      check.force());
 }
 
 void Daemon::check_restart(const v1::CheckRequest& request) {
@@ -177,11 +178,11 @@ void Daemon::check_restart(const v1::CheckRequest& request) {
   check(request, {}, &ignored);
 }
 
-std::string Daemon::what_runs(const std::vector<std::string>& facts, bool force) {
+std::string Daemon::what_runs(const v1::RestartStep& look) {
   await_recovery();
-  for (const auto& text : facts) {
+  for (const auto& text : look.facts()) {
     auto running = host::what_runs(host_, parse_facts(json_of(text), "a program"), arrivals_,
-                                   directory_, force);
+                                   directory_, look.force());
     if (!running.empty()) return running;
   }
   return {};

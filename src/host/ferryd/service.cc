@@ -6,12 +6,13 @@
 #include "base/log.h"
 #include "ferry.grpc.pb.h"
 #include "host/attestation/attestor.h"
+#include "host/checkpoint/restart/serve.h"
+#include "host/checkpoint/take/serve.h"
 #include "host/directory/directory.h"
 #include "host/directory/places.h"
 #include "host/ferryd/checkup.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/detach_stream.h"
-#include "host/ferryd/steps.h"
 #include "host/image/image_stream.h"
 #include "host/move/settle.h"
 #include "host/move/slots_message.h"
@@ -297,7 +298,8 @@ grpc::Status FerrydService::Find(grpc::ServerContext* context, const v1::FindReq
 grpc::Status FerrydService::Cut(grpc::ServerContext* context,
                                 grpc::ServerReaderWriter<v1::CutReply, v1::CutStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_cut(daemon_, host_, *context, *stream);
+    serve_cut([this](const auto& programs, bool stop) { return daemon_.cut_part(programs, stop); },
+              host_, *context, *stream);
     return grpc::Status::OK;
   });
 }
@@ -306,7 +308,9 @@ grpc::Status FerrydService::RestartPart(
     grpc::ServerContext* context,
     grpc::ServerReaderWriter<v1::RestartStepReply, v1::RestartStep>* stream) {
   return answered(*context, [&](const std::string&) {
-    serve_restart(daemon_, host_, *context, *stream);
+    serve_restart({[this](const auto& look) { return daemon_.what_runs(look); },
+                   [this](const auto& check) { return daemon_.restart_part(check); }},
+                  host_, *context, *stream);
     return grpc::Status::OK;
   });
 }

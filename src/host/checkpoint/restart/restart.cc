@@ -15,10 +15,10 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/together.h"
 #include "ferry.pb.h"
 #include "host/checkpoint/restart/placement.h"
 #include "host/checkpoint/restart/remote_restart.h"
-#include "host/checkpoint/together.h"
 #include "host/directory/directory.h"
 #include "host/peers/this_host.h"
 

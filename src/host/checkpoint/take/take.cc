@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/together.h"
 #include "ferry.pb.h"
-#include "host/checkpoint/together.h"
 #include "host/journal/decision_log.h"
 #include "host/peers/this_host.h"
 #include "store/new_checkpoint.h"

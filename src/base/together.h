@@ -9,7 +9,7 @@
 
 #include "base/failure.h"
 
-namespace ferry::host {
+namespace ferry {
 
 // Calls step(*part) for each, all at the same time. When one throws, or this ferryd is stopping, all are given up, so
 // that none waits for what will not come. Returns when all have ended, and throws what the first one has thrown.
@@ -42,4 +42,4 @@ void together(const std::vector<std::unique_ptr<Part>>& parts, const std::atomic
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace ferry::host
+}  // namespace ferry

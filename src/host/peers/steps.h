@@ -1,0 +1,60 @@
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/failure.h"
+
+// What serves the steps that another host's ferryd asks for one after the other (Conversation in peer.h).
+namespace ferry::host {
+
+// Gives the part up as soon as the other ferryd has ended the stream, also in the middle of a step.
+template <typename Part>
+class Watch {
+ public:
+  Watch(const grpc::ServerContext& context, Part& part)
+      : thread_([this, &context, &part] {
+          std::unique_lock lock(mutex_);
+          while (!changed_.wait_for(lock, kLook, [this] { return is_over_; })) {
+            if (context.IsCancelled()) part.give_up();
+          }
+        }) {}
+  ~Watch() {
+    {
+      std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Watch(const Watch&) = delete;
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{100};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+// Each step comes once, behind the one that it needs.
+class StepOrder {
+ public:
+  // `before`: the step that it needs; -1: none. Throws Failure.
+  void need(int step, int before) {
+    if (before >= 0 && !done_.contains(before))
+      throw Failure("malformed request: a step is missing");
+    if (!done_.insert(step).second) throw Failure("malformed request: a step comes twice");
+  }
+
+ private:
+  std::set<int> done_;
+};
+
+}  // namespace ferry::host
