@@ -18,7 +18,7 @@
 #include "agent/protocol.h"
 #include "base/failure.h"
 #include "base/unique_fd.h"
-#include "cli/client.h"
+#include "cli/move/move.h"
 #include "ferry.grpc.pb.h"
 #include "temporary.h"
 
