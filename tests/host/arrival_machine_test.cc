@@ -172,10 +172,10 @@ TEST(ArrivalMachine, ASourceOfWhichNothingIsHeardIsAsked) {
   EXPECT_FALSE(machine.asks_source(later - 1ns));
   EXPECT_TRUE(machine.asks_source(later));
   EXPECT_FALSE(machine.asks_source(later));  // one question at a time
-  machine.source_answered(Answer::kUnknown, later);
+  machine.source_answered(0, Answer::kUnknown, later);
   EXPECT_FALSE(machine.asks_source(later));
   EXPECT_TRUE(machine.asks_source(*machine.deadline()));
-  machine.source_answered(Answer::kCommitted, *machine.deadline());
+  machine.source_answered(0, Answer::kCommitted, *machine.deadline());
   EXPECT_EQ(machine.step(later), Step::kRecordCommit);
 }
 
@@ -183,7 +183,7 @@ TEST(ArrivalMachine, ASourceMayGiveUp) {
   Machine machine(1, kPatience, kStart);
   arrive(machine, 0);
   EXPECT_TRUE(machine.asks_source(kStart + 10s));
-  machine.source_answered(Answer::kAborted, kStart + 10s);
+  machine.source_answered(0, Answer::kAborted, kStart + 10s);
   EXPECT_EQ(machine.next(0), Action::kUndo);
   EXPECT_FALSE(machine.asks_source(kStart + 20s));
 }
@@ -199,13 +199,54 @@ TEST(ArrivalMachine, ASilentSourceIsGivenUpUnlessItMayHaveCommitted) {
     for (Time at = kStart + 10s; at <= kStart + 10s + kPatience; at += 10s) {
       ASSERT_TRUE(machine.asks_source(at));
       const bool answers = at == kStart + 10s;
-      machine.source_answered(answers ? std::optional(Answer::kUnknown) : std::nullopt, at);
+      machine.source_answered(0, answers ? std::optional(Answer::kUnknown) : std::nullopt, at);
       EXPECT_FALSE(machine.decision().decided());
     }
     ASSERT_TRUE(machine.asks_source(kStart + 20s + kPatience));
-    machine.source_answered(std::nullopt, kStart + 20s + kPatience);
+    machine.source_answered(0, std::nullopt, kStart + 20s + kPatience);
     EXPECT_EQ(machine.decision().decided(), !is_held);
   }
+}
+
+// Programs of several hosts: any of these may give up as long as it has not promised.
+TEST(ArrivalMachine, CommitsWhenAllSourcesHavePromised) {
+  Machine group(3, kPatience, kStart, 2);
+  for (const std::size_t program : {0, 1, 2}) arrive(group, program);
+  group.promised(1);
+  EXPECT_EQ(group.step(kStart), Step::kNone);
+  EXPECT_EQ(group.decision().answer(), Answer::kUnknown);
+  Machine other = group, third = group;
+  // The other one is asked, and no other: each by itself.
+  const Time later = *group.deadline();
+  EXPECT_EQ(group.asks_source(later), std::optional<std::size_t>(0));
+  EXPECT_EQ(group.asks_source(later), std::nullopt);
+  group.source_answered(0, Answer::kCommitted, later);
+  EXPECT_EQ(group.step(later), Step::kRecordCommit);
+  EXPECT_TRUE(other.asks_source(later));
+  other.source_answered(0, Answer::kAborted, later);
+  EXPECT_EQ(other.decision().answer(), Answer::kAborted);
+  for (const std::size_t program : {0, 1, 2}) EXPECT_EQ(other.next(program), Action::kUndo);
+  third.operator_commits();
+  EXPECT_EQ(third.step(later), Step::kRecordCommit);
+}
+
+// One that is not there ends it for all, as long as nobody may have promised.
+TEST(ArrivalMachine, EachSourceIsAskedByItself) {
+  Machine group(2, kPatience, kStart, 2);
+  group.happened(0, Event::kPrepared, kStart);
+  const Time end = kStart + 20s + kPatience;
+  for (Time at = kStart + 10s; at <= end; at += 10s) {
+    EXPECT_EQ(group.asks_source(at), std::optional<std::size_t>(0));
+    EXPECT_EQ(group.asks_source(at), std::optional<std::size_t>(1));
+    group.source_answered(0, Answer::kUnknown, at);
+    EXPECT_FALSE(group.decision().decided());
+    group.source_answered(1, std::nullopt, at);
+    if (group.decision().decided()) {
+      EXPECT_GT(at, kStart + kPatience);
+      return;
+    }
+  }
+  ADD_FAILURE() << "the silent one is not given up";
 }
 
 TEST(ArrivalMachine, IsInDoubtWhenADecisionTakesLong) {

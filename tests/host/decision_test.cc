@@ -168,6 +168,28 @@ TEST(DestinationDecision, HoldsAGroupWhenItHoldsAllOfIt) {
   EXPECT_EQ(part.answer(), Answer::kAborted);
 }
 
+// One that has not promised may go on with its programs.
+TEST(DestinationDecision, WaitsForThePromisesOfAllSources) {
+  Destination group(2, 3);
+  group.held(0);
+  group.held(1);
+  EXPECT_TRUE(group.promised(2));
+  EXPECT_TRUE(group.promised(2));
+  EXPECT_TRUE(group.promised(0));
+  EXPECT_TRUE(group.has_promised(0) && !group.has_promised(1));
+  EXPECT_TRUE(group.waits());
+  EXPECT_EQ(group.next(), Destination::Step::kNone);
+  Destination fails = group;
+  EXPECT_TRUE(fails.failed());
+  EXPECT_FALSE(fails.promised(1));
+  EXPECT_EQ(fails.answer(), Answer::kAborted);
+  group.promised(1);
+  EXPECT_EQ(group.next(), Destination::Step::kRecordCommit);
+  Destination open;
+  open.operator_commits();  // nothing is held
+  EXPECT_EQ(open.next(), Destination::Step::kNone);
+}
+
 TEST(DestinationDecision, AbortsWhileNothingIsOnRecord) {
   Destination open, holding = held();
   EXPECT_TRUE(open.failed());

@@ -20,6 +20,7 @@
 #include "host/peers/peer.h"
 #include "host/peers/stream.h"
 #include "played_ca.h"
+#include "played_process.h"
 
 // What ferryds believe of each other (docs/security.md).
 namespace ferry::host {
@@ -152,6 +153,55 @@ TEST_F(Security, OnlyTheSourceSteersAMove) {
   EXPECT_PRED2(is_line_with, peer.watch(77, told, seconds(20)).error_message(), line);
   // A refusal binds nobody: the move goes on.
   EXPECT_FALSE(there.decisions.decision(77, Side::kDestination));
+}
+
+// Of the programs of several hosts each is its own host's, and no other host joins these.
+TEST_F(Security, OnlyItsSourcesJoinAGroup) {
+  const Credentials other = ca.of("other"), third = ca.of("third");
+  const auto prepared = [&](const Credentials& from, std::uint32_t program,
+                            const std::vector<std::string>& hosts) {
+    v1::PrepareRequest request;
+    request.set_kind("process");
+    request.set_move_id(100 + program);
+    request.set_program("p" + std::to_string(program));
+    request.set_version(kVersion);
+    request.set_source("127.0.0.1:1");
+    request.add_inner_pids(5);
+    request.mutable_group()->set_id(99);
+    request.mutable_group()->set_programs(2);
+    request.mutable_group()->set_program(program);
+    for (const auto& host : hosts) {
+      request.mutable_group()->add_sources()->set_host(host);
+      request.mutable_group()->mutable_sources()->rbegin()->set_programs(1);
+    }
+    v1::PrepareReply reply;
+    Peer peer(there.host.address, &from);
+    return failure_of([&] { peer.call(request, &reply, seconds(20)); });
+  };
+  EXPECT_EQ(prepared(here, 0, {"here", "other"}), "");
+  EXPECT_PRED2(is_line_with, prepared(third, 1, {"here", "other"}),
+               "this is a move of other, not of third");
+  EXPECT_PRED2(is_line_with, prepared(here, 1, {"here", "other"}),
+               "this is a move of other, not of here");
+  EXPECT_PRED2(is_line_with, prepared(third, 1, {"here", "third"}), "no program of that group");
+  EXPECT_PRED2(is_line_with, prepared(third, 1, {}), "no program of that group");
+  EXPECT_PRED2(is_line_with, prepared(other, 1, {"here"}), "malformed request");
+  EXPECT_EQ(prepared(other, 1, {"here", "other"}), "");
+  // Each steers its own program.
+  const auto refused = [&](const Credentials& from, std::uint64_t move_id) {
+    v1::AbortRequest request;
+    v1::AbortReply reply;
+    request.set_move_id(move_id);
+    Peer peer(there.host.address, &from);
+    return failure_of([&] { peer.call(request, &reply, seconds(20)); });
+  };
+  EXPECT_PRED2(is_line_with, refused(here, 101), "this is a move of other, not of here");
+  EXPECT_PRED2(is_line_with, refused(other, 100), "this is a move of here, not of other");
+  EXPECT_EQ(refused(other, 101), "");
+  EXPECT_TRUE(test::eventually([&] {
+    const auto first = there.arrivals->find(100);
+    return !first || first->is_over();
+  }));
 }
 
 TEST_F(Security, ImagesComeFromTheHostOfTheMove) {

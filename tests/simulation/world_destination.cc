@@ -75,7 +75,7 @@ void World::advance(const std::shared_ptr<ArrivalGroup>& group) {
     if (action != ArrivalMachine::Action::kNone) begin(arrival, action);
   }
   if (!is_led()) return;
-  if (machine.asks_source(events_.now())) ask_source(group);
+  if (machine.asks_source(events_.now())) ask_source(group);  // it has one
   const auto at = machine.deadline();
   if (!at || (group->alarm_at && *group->alarm_at <= *at)) return;
   group->alarm_at = at;
@@ -116,7 +116,7 @@ void World::ask_source(const std::shared_ptr<ArrivalGroup>& group) {
       [this, group](const auto& reply) {
         if (hosts_[group->on]->life != group->life) return;
         const auto answer = reply ? std::optional(reply->answer) : std::nullopt;
-        group->machine.source_answered(answer, events_.now());
+        group->machine.source_answered(0, answer, events_.now());
         advance(group);
       });
 }

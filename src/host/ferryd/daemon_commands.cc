@@ -230,7 +230,7 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
     std::string reason;
     if (!commit_it) {
       arriving->abort(kOperatorDecided);
-    } else if (arriving->commit(&reason) == Answer::kAborted) {
+    } else if (arriving->commit_by_operator(&reason) == Answer::kAborted) {
       throw Failure(reason);
     }
     return;

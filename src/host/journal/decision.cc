@@ -82,10 +82,16 @@ bool DestinationDecision::failed() {
   return state_ == State::kAborted;
 }
 
-bool DestinationDecision::promised() {
-  if (state_ == State::kHeld) state_ = State::kRecording;
+bool DestinationDecision::promised(std::size_t source) {
+  promised_.insert(source);
+  if (state_ == State::kHeld && promised_.size() == sources_) state_ = State::kRecording;
+  // A source promises when all is held.
   if (state_ == State::kOpen) state_ = State::kAborted;
   return state_ != State::kAborted;
+}
+
+void DestinationDecision::operator_commits() {
+  if (state_ == State::kHeld) state_ = State::kRecording;
 }
 
 void DestinationDecision::written(Written result) {

@@ -25,7 +25,9 @@
 // but its record: no record is an abort; about a promise the destination is asked again.
 //
 // A group of programs that move as one has one decision on each side, and one record: it is
-// restored, or held, when all of its programs are, and fails when one of them fails.
+// restored, or held, when all of its programs are, and fails when one of them fails. A group that
+// comes from several hosts has a decision, with a promise, on each of these. The destination has
+// one, as ever, and records the commit when all of them have promised.
 namespace ferry::host {
 
 enum class Side : std::uint8_t { kSource, kDestination };
@@ -100,7 +102,9 @@ class DestinationDecision {
 
   static DestinationDecision recovered(std::optional<Decision> record);
 
-  explicit DestinationDecision(std::size_t programs = 1) : programs_(programs) {}
+  // `sources`: hosts from which the programs come.
+  explicit DestinationDecision(std::size_t programs = 1, std::size_t sources = 1)
+      : programs_(programs), sources_(sources) {}
 
   State state() const { return state_; }
   Step next() const;
@@ -109,20 +113,23 @@ class DestinationDecision {
   void held(std::size_t program = 0);
   // Something failed here, or the source gave up. False: too late, the commit is being recorded.
   bool failed();
-  // The source has promised, or an operator says so. False: nothing is held that could go on; the
-  // move is aborted then.
-  bool promised();
+  // The source with this index has promised. False: nothing is held that could go on; the move is
+  // aborted then.
+  bool promised(std::size_t source = 0);
+  bool has_promised(std::size_t source) const { return promised_.contains(source); }
+  // An operator says that the programs will go on nowhere else.
+  void operator_commits();
   void written(Written result);
 
   bool decided() const { return state_ == State::kCommitted || state_ == State::kAborted; }
   bool committed() const { return state_ == State::kCommitted; }
-  bool waits() const { return state_ == State::kHeld; }  // for the source's decision
+  bool waits() const { return state_ == State::kHeld; }  // for the sources' decisions
   // The answer for the source, which may let the program go on when it hears kAborted.
   Answer answer() const;
 
  private:
-  std::size_t programs_;
-  std::set<std::size_t> held_;
+  std::size_t programs_, sources_ = 1;
+  std::set<std::size_t> held_, promised_;
   State state_ = State::kOpen;
 };
 

@@ -279,9 +279,11 @@ std::vector<ProcessSlots> Arrival::restore_here(std::chrono::milliseconds limit,
   if (group_->next(index_) == ArrivalGroup::Action::kRestore) {
     criu_ = std::thread([this] { run_criu(); });
   }
-  const bool ended = changed_.wait_until(
-      lock, deadline, [this] { return group_->state(index_) != State::kRestoring; });
-  if (!ended) throw Failure("criu restore does not end");
+  const auto has_ended = [this] { return group_->state(index_) != State::kRestoring; };
+  if (!changed_.wait_until(lock, deadline, has_ended)) throw Failure("criu restore does not end");
+  if (!changed_.wait_until(lock, deadline, [this] { return !group_->awaits_others(); })) {
+    throw Failure("the programs of other hosts do not arrive");
+  }
   if (group_->state(index_) == State::kUndoing || group_->state(index_) == State::kUndone) {
     throw Failure(fmt::format("cannot restore '{}': {}", program_,
                               error_.empty() ? group_->failure() : error_));
@@ -394,7 +396,7 @@ void Arrival::program_ended() {
 // Writes to the journal what the next ferryd needs if the move is committed. Throws Failure.
 void Arrival::note_held(pid_t root, const std::vector<pid_t>& tree) {
   Held held{program_,
-            from() + "@" + group_->source().address,
+            from() + "@" + group_->source(index_).address,
             {},
             {},
             stamp_now().boot,

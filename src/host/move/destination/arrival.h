@@ -71,8 +71,9 @@ class Arrival : public UnderWay {
   // `timeline`: the source wants one.
   std::vector<ProcessSlots> restore(std::chrono::milliseconds limit, const Redirection& stdio,
                                     bool timeline);
-  // These three act on the whole group.
-  Answer commit(std::string* reason) { return group_->commit(reason); }
+  // These act on the whole group.
+  Answer commit(std::string* reason) { return group_->commit(index_, reason); }
+  Answer commit_by_operator(std::string* reason) { return group_->commit_by_operator(reason); }
   Answer abort(const std::string& reason) { return group_->abort(reason); }
   void keep_house() { group_->keep_house(); }
 
@@ -106,7 +107,7 @@ class Arrival : public UnderWay {
   bool is_over() const;  // aborted; or committed, and the program has ended or moved on
   pid_t root() const;
   const std::string& from() const {
-    return group_->source().name;
+    return group_->source(index_).name;
   }  // the source's name in its certificate
 
  private:

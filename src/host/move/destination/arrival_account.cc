@@ -17,7 +17,7 @@ void Arrival::tell_begin() const {
   move.set_move_id(move_id_);
   move.set_group(group_id_);
   move.set_program(program_);
-  move.set_from(from().empty() ? group_->source().address : from());
+  move.set_from(from().empty() ? group_->source(index_).address : from());
   move.set_to(host_.name);
   if (!group_->has_source()) move.set_kind("restart");
   accounts_.begun(Side::kDestination, std::move(move));

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -17,25 +18,39 @@ namespace {
 
 constexpr std::chrono::milliseconds kGlance{100};       // between looks at stopping_
 constexpr std::chrono::milliseconds kAnswerTime{1000};  // for a source to answer
+constexpr std::chrono::seconds kPromiseTime{2};         // for the other sources to promise, too
 
 }  // namespace
 
 ArrivalGroup::ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping,
-                           KeptPeers& peers, PeerRecord source, ArrivalMachine machine)
+                           KeptPeers& peers, std::vector<Source> sources, ArrivalMachine machine)
     : decisions_(decisions),
       stopping_(stopping),
       peers_(peers),
-      source_(std::move(source)),
+      sources_(std::move(sources)),
       machine_(std::move(machine)) {}
 
 ArrivalMachine::Time ArrivalGroup::now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-void ArrivalGroup::need(std::size_t programs, const std::string& from) const {
-  if (programs != machine_.programs() || from != source_.name) {
+std::size_t ArrivalGroup::source_of(std::size_t program) const {
+  for (std::size_t source = 0;; ++source) {
+    if (program < sources_.at(source).programs) return source;
+    program -= sources_[source].programs;
+  }
+}
+
+void ArrivalGroup::need(const std::vector<Source>& sources, std::size_t program) {
+  std::lock_guard lock(mutex);
+  const auto is_same = [](const Source& a, const Source& b) {
+    return a.host == b.host && a.programs == b.programs;
+  };
+  if (!std::equal(sources.begin(), sources.end(), sources_.begin(), sources_.end(), is_same)) {
     throw Failure("refused: this is no program of that group");
   }
+  const std::size_t source = source_of(program);
+  if (sources_[source].ferryd.address.empty()) sources_[source].ferryd = sources[source].ferryd;
 }
 
 void ArrivalGroup::join(Arrival& arrival) {
@@ -91,7 +106,7 @@ void ArrivalGroup::record(Lock& lock, ArrivalMachine::Step step) {
   std::string error;
   const auto written = write(commits ? Decision::kCommitted : Decision::kAborted, &error);
   if (!commits && written != Written::kDurable) {
-    log::error("what has arrived from {} stays frozen: {}", source_.name, error);
+    log::error("what has arrived from {} stays frozen: {}", sources_.front().host, error);
   }
   lock.lock();
   if (written != Written::kDurable && failure_.empty()) failure_ = error;
@@ -140,9 +155,22 @@ void ArrivalGroup::advance(Lock& lock) {
   }
 }
 
-Answer ArrivalGroup::commit(std::string* reason) {
+Answer ArrivalGroup::commit(std::size_t program, std::string* reason) {
   Lock lock(mutex);
-  machine_.promised();
+  machine_.promised(source_of(program));
+  advance(lock);
+  const auto until = now() + kPromiseTime;
+  while (decision().waits() && !stopping_ && now() < until) changed.wait_for(lock, kGlance);
+  return answer_commit(lock, reason);
+}
+
+Answer ArrivalGroup::commit_by_operator(std::string* reason) {
+  Lock lock(mutex);
+  machine_.operator_commits();
+  return answer_commit(lock, reason);
+}
+
+Answer ArrivalGroup::answer_commit(Lock& lock, std::string* reason) {
   advance(lock);
   if (!decision().committed()) {
     *reason = failure_.empty() ? "not all is here that was to go on" : failure_;
@@ -170,7 +198,9 @@ void ArrivalGroup::fail(const std::string& reason) {
 
 void ArrivalGroup::keep_house() {
   Lock lock(mutex);
-  if (!arrivals_.empty() && machine_.asks_source(now())) ask_source(lock);
+  if (!arrivals_.empty()) {
+    if (const auto source = machine_.asks_source(now())) ask_source(lock, *source);
+  }
   // A step that another thread has begun is left to that thread.
   if (const auto step = machine_.step(now()); step != ArrivalMachine::Step::kNone) {
     record(lock, step);
@@ -178,18 +208,25 @@ void ArrivalGroup::keep_house() {
   carry_out(lock);
 }
 
-void ArrivalGroup::ask_source(Lock& lock) {
-  const auto move_id = arrivals_.front()->move_id();
-  const std::string program = arrivals_.front()->program();
-  lock.unlock();
+void ArrivalGroup::ask_source(Lock& lock, std::size_t source) {
+  const PeerRecord ferryd = sources_.at(source).ferryd;
+  const auto arrival = std::find_if(arrivals_.begin(), arrivals_.end(), [&](const Arrival* one) {
+    return source_of(one->index()) == source;
+  });
   std::optional<Answer> answer;
-  try {
-    answer = ask_decision(peers_, source_.address, source_.name, move_id, kAnswerTime);
-  } catch (const Failure& failure) {
-    log::warn("'{}' waits for its source: {}", program, failure.what());
+  // Else it has not begun, and there is nobody to ask.
+  if (arrival != arrivals_.end()) {
+    const auto move_id = (*arrival)->move_id();
+    const std::string program = (*arrival)->program();
+    lock.unlock();
+    try {
+      answer = ask_decision(peers_, ferryd.address, ferryd.name, move_id, kAnswerTime);
+    } catch (const Failure& failure) {
+      log::warn("'{}' waits for its source: {}", program, failure.what());
+    }
+    lock.lock();
   }
-  lock.lock();
-  machine_.source_answered(answer, now());
+  machine_.source_answered(source, answer, now());
   const bool is_aborted = decision().decided() && !decision().committed();
   if (!is_aborted || !failure_.empty()) return;
   failure_ = answer ? "the source gave up" : "there is no sign of its source";

@@ -28,15 +28,22 @@ class ArrivalGroup {
   using State = ArrivalMachine::State;
   using Lock = std::unique_lock<std::mutex>;
 
-  // `stopping`: this ferryd ends. `peers`: to ask the source.
+  // A host from which programs of the group come: the first so many of those that are left.
+  struct Source {
+    std::string host;  // its name, as all sources tell it
+    std::size_t programs = 0;
+    PeerRecord ferryd;  // no address: it has not prepared anything yet
+  };
+
+  // `stopping`: this ferryd ends. `peers`: to ask the sources, of which `machine` has as many.
   ArrivalGroup(DecisionLog& decisions, const std::atomic<bool>& stopping, KeptPeers& peers,
-               PeerRecord source, ArrivalMachine machine);
+               std::vector<Source> sources, ArrivalMachine machine);
 
   static ArrivalMachine::Time now();
 
   bool has_source() const { return machine_.has_source(); }
-  // Throws Failure unless the group has that many programs, and `from` is the name of its source.
-  void need(std::size_t programs, const std::string& from) const;
+  // Throws Failure unless these are the sources of the group; takes the address of the one that has this program.
+  void need(const std::vector<Source>& sources, std::size_t program);
 
   // The arrival has made room. Throws Failure when the group is aborted already.
   void join(Arrival& arrival);
@@ -44,9 +51,11 @@ class ArrivalGroup {
   void take_up(Arrival& arrival);
   void leave(Arrival& arrival);
 
-  // The source has promised, or an operator says so. kUnknown only when this ferryd ends; `reason`
-  // gets one line for kAborted.
-  Answer commit(std::string* reason);
+  // The source of this program has promised. kUnknown when this ferryd ends, or when other sources have not promised
+  // within a moment; `reason` gets one line for kAborted.
+  Answer commit(std::size_t program, std::string* reason);
+  // An operator says that the programs will go on nowhere else. As commit().
+  Answer commit_by_operator(std::string* reason);
   // Does nothing once committed; gives the decision. After kAborted nothing of any of the programs
   // is left.
   Answer abort(const std::string& reason);
@@ -55,7 +64,7 @@ class ArrivalGroup {
   // Carries out what is due by itself, and asks the source for a decision that is late.
   void keep_house();
 
-  // These three are called with the lock, for one of the programs.
+  // These are called with the lock, for one of the programs.
   State state(std::size_t program) const { return machine_.state(program); }
   Action next(std::size_t program) { return machine_.next(program); }
   // Why the group is aborted, if it is: the first reason.
@@ -66,10 +75,18 @@ class ArrivalGroup {
   // decided. False: it is held, and nothing is decided, for longer than `patience`.
   bool wait_until_settled(Lock& lock, std::size_t program,
                           std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
+  // Some of the programs that come from other hosts are not held yet. Their sources wait for each other: none may
+  // promise before all is held.
+  bool awaits_others() const {
+    return sources_.size() > 1 && decision().state() == DestinationDecision::State::kOpen;
+  }
   const DestinationDecision& decision() const { return machine_.decision(); }
 
   bool in_doubt() const;
-  const PeerRecord& source() const { return source_; }  // the ferryd that sends the programs
+  // The ferryd that sends this program, which has joined.
+  const PeerRecord& source(std::size_t program) const {
+    return sources_[source_of(program)].ferryd;
+  }
 
   // The arrivals use these too.
   mutable std::mutex mutex;
@@ -78,17 +95,19 @@ class ArrivalGroup {
  private:
   void fail(const std::string& reason);
   Written write(Decision decision, std::string* error);
+  std::size_t source_of(std::size_t program) const;
+  Answer answer_commit(Lock& lock, std::string* reason);
   void advance(Lock& lock);
   void record(Lock& lock, ArrivalMachine::Step step);
   bool carry_out(Lock& lock);
-  void ask_source(Lock& lock);
+  void ask_source(Lock& lock, std::size_t source);
   std::vector<Arrival*> arrivals() const;
 
   DecisionLog& decisions_;
   const std::atomic<bool>& stopping_;
   KeptPeers& peers_;
-  const PeerRecord source_;
   // The mutex guards all that follows.
+  std::vector<Source> sources_;
   ArrivalMachine machine_;
   std::vector<Arrival*> arrivals_;
   std::string failure_;  // the first reason why the group is aborted

@@ -20,6 +20,28 @@ namespace {
 constexpr std::chrono::seconds kAskEndedEvery{2};  // between questions about arrivals that are over
 constexpr std::chrono::milliseconds kEndedAnswerTime{500};
 
+// The hosts from which the programs of the request's group come. `from`: the one that sends this program, by its
+// certificate. Throws Failure.
+std::vector<ArrivalGroup::Source> sources_of(const v1::PrepareRequest& request,
+                                             const std::string& from) {
+  const v1::Group& group = request.group();
+  const std::size_t programs = std::max(group.programs(), 1u);
+  if (group.program() >= programs) throw Failure("malformed request");
+  const PeerRecord asker{request.source(), from};
+  if (group.sources().empty()) return {{from, programs, asker}};
+  std::vector<ArrivalGroup::Source> sources;
+  std::size_t sum = 0;
+  for (const auto& each : group.sources()) {
+    if (each.programs() == 0) throw Failure("malformed request");
+    const bool is_its_own = group.program() >= sum && group.program() - sum < each.programs();
+    if (is_its_own) need_source(each.host(), from.empty() ? each.host() : from);
+    sources.push_back({each.host(), each.programs(), is_its_own ? asker : PeerRecord()});
+    sum += each.programs();
+  }
+  if (sum != programs) throw Failure("malformed request");
+  return sources;
+}
+
 }  // namespace
 
 // The id of an arrival that is being made: no other one has it.
@@ -68,10 +90,8 @@ std::shared_ptr<Arrival> Arrivals::prepare_restart(const v1::PrepareRequest& req
 
 std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const std::string& from,
                                        std::optional<ArrivalMachine::Time> patience) {
-  const std::size_t programs = std::max(request.group().programs(), 1u);
-  if (request.group().program() >= programs || images_ == nullptr) {
-    throw Failure("malformed request");
-  }
+  if (images_ == nullptr) throw Failure("malformed request");
+  const auto sources = sources_of(request, from);
   std::shared_ptr<ArrivalGroup> group;
   std::optional<Coming> coming;
   {
@@ -91,10 +111,11 @@ std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const 
     group = known.lock();
     if (!group) {
       known = group = std::make_shared<ArrivalGroup>(
-          decisions_, host_.stopping, peers_, PeerRecord{request.source(), from},
-          ArrivalMachine(programs, patience, ArrivalGroup::now()));
+          decisions_, host_.stopping, peers_, sources,
+          ArrivalMachine(std::max(request.group().programs(), 1u), patience, ArrivalGroup::now(),
+                         sources.size()));
     }
-    group->need(programs, from);
+    group->need(sources, request.group().program());
   }
   directory_.met(request.source(), from);
   for (const auto& partner : request.partners()) {
@@ -112,8 +133,10 @@ std::shared_ptr<Arrival> Arrivals::add(const v1::PrepareRequest& request, const 
 std::shared_ptr<Arrival> Arrivals::take_up(std::uint64_t move_id, const Held& held) {
   const auto source = parse_peer(held.peer);
   directory_.met(source.address, source.name);
-  auto group = std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_, source,
-                                              ArrivalMachine::recovered(Decision::kCommitted));
+  auto group =
+      std::make_shared<ArrivalGroup>(decisions_, host_.stopping, peers_,
+                                     std::vector<ArrivalGroup::Source>{{source.name, 1, source}},
+                                     ArrivalMachine::recovered(Decision::kCommitted));
   auto arrival = std::make_shared<Arrival>(
       host_, decisions_, whereabouts_, room_, images_, criu_, accounts_, std::move(group),
       units_.known(held.program, held.instance), move_id, held);

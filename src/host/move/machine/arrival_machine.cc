@@ -16,12 +16,12 @@ constexpr auto kRecordEvery = 500ms;  // between attempts to record an abort
 
 }  // namespace
 
-ArrivalMachine::ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now)
+ArrivalMachine::ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now,
+                               std::size_t sources)
     : programs_(programs),
+      sources_(sources, Source{now + kDecisionTime, now}),
       patience_(patience),
-      decision_(programs),
-      ask_at_(now + kDecisionTime),
-      heard_(now) {}
+      decision_(programs, sources) {}
 
 ArrivalMachine::ArrivalMachine(DestinationDecision decision)
     : programs_{{State::kHeld, Action::kNone}}, patience_(Time{}), decision_(std::move(decision)) {
@@ -59,9 +59,13 @@ bool ArrivalMachine::happened(std::size_t program, Event event, Time now) {
   return true;
 }
 
-void ArrivalMachine::promised() {
-  decision_.promised();
+void ArrivalMachine::promised(std::size_t source) {
+  decision_.promised(source);
   conclude();
+}
+
+void ArrivalMachine::operator_commits() {
+  decision_.operator_commits();
 }
 
 bool ArrivalMachine::failed() {
@@ -96,26 +100,36 @@ void ArrivalMachine::written(Written result, Time now) {
   conclude();
 }
 
-bool ArrivalMachine::asks_source(Time now) {
-  if (!patience_ || decision_.decided() || is_asking_ || now < ask_at_) return false;
-  return is_asking_ = true;
+std::optional<std::size_t> ArrivalMachine::asks_source(Time now) {
+  if (!patience_ || decision_.decided()) return std::nullopt;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    Source& source = sources_[i];
+    if (source.is_asked || now < source.ask_at || decision_.has_promised(i)) continue;
+    source.is_asked = true;
+    return i;
+  }
+  return std::nullopt;
 }
 
-void ArrivalMachine::source_answered(std::optional<Answer> answer, Time now) {
-  is_asking_ = false;
-  ask_at_ = now + kAskSourceEvery;
-  if (answer) heard_ = now;
-  if (answer == Answer::kCommitted) promised();
+void ArrivalMachine::source_answered(std::size_t index, std::optional<Answer> answer, Time now) {
+  Source& source = sources_.at(index);
+  source.is_asked = false;
+  source.ask_at = now + kAskSourceEvery;
+  if (answer) source.heard = now;
+  if (answer == Answer::kCommitted) promised(index);
   if (answer == Answer::kAborted) failed();
   // A source whose programs are all held may have committed: silence does not abort them.
   const bool is_open = decision_.state() == DestinationDecision::State::kOpen;
-  if (is_open && patience_ && now - heard_ > *patience_) failed();
+  if (is_open && patience_ && now - source.heard > *patience_) failed();
 }
 
 std::optional<ArrivalMachine::Time> ArrivalMachine::deadline() const {
   if (decision_.decided()) return std::nullopt;
   std::optional<Time> first;
-  if (patience_ && !is_asking_) first = ask_at_;
+  for (std::size_t i = 0; patience_ && i < sources_.size(); ++i) {
+    if (sources_[i].is_asked || decision_.has_promised(i)) continue;
+    if (!first || sources_[i].ask_at < *first) first = sources_[i].ask_at;
+  }
   const bool records = decision_.next() != DestinationDecision::Step::kNone;
   if (records && !is_stepping_ && (!first || record_at_ < *first)) first = record_at_;
   return first;

@@ -18,7 +18,8 @@ namespace ferry::host {
 //
 // Each program has a state of its own; kTransitions has every change of it. The source steers until
 // all programs are held. From then on only the source's decision leads on (decision.h): a
-// destination that hears nothing of it asks the source.
+// destination that hears nothing of it asks the source. Where programs come from several hosts, all
+// of that holds for each of these.
 class ArrivalMachine {
  public:
   using Time = std::chrono::nanoseconds;
@@ -90,8 +91,10 @@ class ArrivalMachine {
 
   // `patience`: how long a source may leave questions without an answer before what it has begun is
   // given up. Once all programs are held it is not given up any more: it may have promised. None:
-  // there is no source to ask, and the owner decides alone, by promised() and failed().
-  ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now);
+  // there is no source to ask, and the owner decides alone, by promised() and failed(). `sources`:
+  // hosts from which the programs come.
+  ArrivalMachine(std::size_t programs, std::optional<Time> patience, Time now,
+                 std::size_t sources = 1);
   // For a ferryd that knows an arrival from the record only. Committed: one program, which CRIU has
   // restored. Otherwise: it is to be undone.
   static ArrivalMachine recovered(std::optional<Decision> record);
@@ -104,8 +107,10 @@ class ArrivalMachine {
   bool happened(std::size_t program, Event event, Time now);
   State state(std::size_t program) const { return programs_.at(program).state; }
 
-  // The source has promised, or an operator says so. Aborts unless all programs are held.
-  void promised();
+  // The source with this index has promised. Aborts unless all programs are held.
+  void promised(std::size_t source = 0);
+  // An operator says that the programs will go on nowhere else.
+  void operator_commits();
   // Something failed here, or the source gave up. False: too late, the commit is being recorded.
   bool failed();
 
@@ -113,11 +118,11 @@ class ArrivalMachine {
   Step step(Time now);
   void written(Written result, Time now);
 
-  // The owner is to ask the source how it has decided, or whether it still goes on, and to tell the
-  // answer: source_answered(). Steps do not wait for that.
-  bool asks_source(Time now);
+  // The source that the owner is to ask how it has decided, or whether it still goes on; the owner
+  // tells the answer: source_answered(). Steps do not wait for that.
+  std::optional<std::size_t> asks_source(Time now);
   // `answer`: none when the source does not answer.
-  void source_answered(std::optional<Answer> answer, Time now);
+  void source_answered(std::size_t source, std::optional<Answer> answer, Time now);
 
   // When step() or asks_source() has something to do.
   std::optional<Time> deadline() const;
@@ -134,17 +139,21 @@ class ArrivalMachine {
     Action due = Action::kNone;
   };
 
+  struct Source {
+    Time ask_at{}, heard{};  // when to ask it; when it was heard last
+    bool is_asked = false;   // a question has been given, and has not ended
+  };
+
   explicit ArrivalMachine(DestinationDecision decision);
   bool apply(Program& program, Event event);
   void conclude();
 
   std::vector<Program> programs_;
+  std::vector<Source> sources_;
   std::optional<Time> patience_;
   DestinationDecision decision_;
   bool is_stepping_ = false;   // a step has been given, and has not ended
-  bool is_asking_ = false;     // a question to the source has been given, and has not ended
   bool is_concluded_ = false;  // the programs have been told the decision
-  Time ask_at_{}, heard_{};    // when to ask the source; when it was heard last
   Time held_at_{};             // when the last of the programs was held
   Time record_at_{};           // no record is given before
 };
