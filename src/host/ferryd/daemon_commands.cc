@@ -9,6 +9,9 @@
 #include "host/detach/detachments.h"
 #include "host/ferryd/daemon.h"
 #include "host/ferryd/ps.h"
+#include "host/move/settle.h"
+#include "host/peers/peer.h"
+#include "host/peers/peer_record.h"
 #include "host/peers/this_host.h"
 #include "host/proc/environment.h"
 #include "host/proc/process_tree.h"
@@ -245,6 +248,13 @@ void Daemon::resolve(uid_t user, std::uint64_t move_id, bool commit_it) {
   if (commit_it) throw Failure("the move is committed here; decide it at its destination");
   const auto record = decisions_.find(move_id, Side::kSource);
   if (!record) return;
+  // A destination that can be asked may have committed, and what it has not committed it gives up.
+  Peer destination = Peer::recorded(record->peer, host_.credentials);
+  std::string ignored;
+  if (ask_to_abort(destination, move_id, &ignored) == Answer::kCommitted) {
+    throw Failure(
+        is_committed_there("'" + promise->program() + "'", parse_peer(record->peer).name));
+  }
   decisions_.record(Side::kSource, {Decision::kAborted, record->program, "", record->moves});
   // The same for all programs of the group.
   for (const auto id : record->moves) {

@@ -40,6 +40,11 @@ Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reaso
   return status.error_code() == grpc::ALREADY_EXISTS ? Answer::kCommitted : Answer::kUnknown;
 }
 
+std::string is_committed_there(const std::string& programs, const std::string& there) {
+  return fmt::format("{} has committed the move of {}, and goes on with it; see: ferry ps, there",
+                     there, programs);
+}
+
 Answer ask_decision(KeptPeers& peers, const std::string& ferryd, const std::string& host,
                     std::uint64_t move_id, std::chrono::milliseconds timeout) {
   const auto source = peers.get(ferryd, host);

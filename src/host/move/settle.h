@@ -20,6 +20,9 @@ class Peer;
 Answer ask_to_commit(Peer& destination, std::uint64_t move_id, std::string* reason);
 Answer ask_to_abort(Peer& destination, std::uint64_t move_id, std::string* reason);
 
+// Why an operator may not abort what the destination `there` has committed. `programs`: their names, quoted.
+std::string is_committed_there(const std::string& programs, const std::string& there);
+
 // Asks the source of a move: the ferryd at `ferryd`, of the host whose certificate has the name
 // `host`. kUnknown: the source has not decided yet. Throws Failure when it does not answer.
 Answer ask_decision(KeptPeers& peers, const std::string& ferryd, const std::string& host,

@@ -274,6 +274,11 @@ Answer MoveGroup::answer() const {
 }
 
 void MoveGroup::resolve_abort() {
+  // A destination that can be asked may have committed, and what it has not committed it gives up.
+  std::string ignored;
+  if (ask_to_abort(peer_, id(), &ignored) == Answer::kCommitted) {
+    throw Failure(is_committed_there(names_of(programs_), peer_.name()));
+  }
   std::lock_guard lock(mutex_);
   // The destination may have answered meanwhile.
   if (decision().decided()) {
