@@ -167,6 +167,36 @@ TEST(MoveMachine, AGroupWaitsForItsLast) {
   EXPECT_EQ(group.step(now), Step::kRecordPromise);
 }
 
+// Three times, before the program is stopped; and from then on for nobody.
+TEST(MoveMachine, WithProgramsOfOtherHostsItWaitsForThese) {
+  Machine group(2, kStandstill, /*has_others=*/true);
+  const Time now = 1s;
+  const std::map<Event, State> meetings{{Event::kChecked, State::kChecked},
+                                        {Event::kPrepared, State::kPrepared},
+                                        {Event::kCopied, State::kCopied}};
+  for (const auto& [event, action] : kWayThere) {
+    group.next(0, now);
+    group.next(1, now);
+    EXPECT_TRUE(group.happened(0, event));
+    EXPECT_EQ(group.waits_for_others(), std::nullopt);
+    group.others_came();  // not yet
+    EXPECT_TRUE(group.happened(1, event));
+    if (const auto meeting = meetings.find(event); meeting != meetings.end()) {
+      EXPECT_EQ(group.waits_for_others(), meeting->second);
+      EXPECT_EQ(group.due(0), Action::kNone);
+      Machine without = group;
+      EXPECT_TRUE(without.failed());
+      EXPECT_EQ(without.waits_for_others(), std::nullopt);
+      EXPECT_EQ(without.due(1), Action::kReturn);
+      group.others_came();
+    }
+    EXPECT_EQ(group.waits_for_others(), std::nullopt);
+    EXPECT_EQ(group.due(0), action);
+    EXPECT_EQ(group.due(1), action);
+  }
+  EXPECT_EQ(group.step(now), Step::kRecordPromise);
+}
+
 TEST(MoveMachine, OneFailureBringsTheWholeGroupBack) {
   Machine group(2, kStandstill);
   for (const auto& [event, action] : kWayThere) {

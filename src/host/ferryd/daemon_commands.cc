@@ -95,7 +95,9 @@ std::vector<MoveGroup::Program> Daemon::programs_to_move(uid_t user,
 v1::GroupReport Daemon::move(uid_t user, const std::vector<std::string>& programs,
                              const std::string& to, const MoveOptions& options,
                              const Move::Progress& progress) {
-  return departures_.move(user, programs_to_move(user, programs, options), to, options, progress);
+  const auto moves =
+      departures_.begin(user, programs_to_move(user, programs, options), to, options);
+  return departures_.run(moves, progress);
 }
 
 v1::GroupPlan Daemon::plan(uid_t user, const std::vector<std::string>& programs,

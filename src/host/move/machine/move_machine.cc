@@ -12,8 +12,8 @@ constexpr std::chrono::milliseconds kAskEvery{100};  // while the destination do
 
 }  // namespace
 
-MoveMachine::MoveMachine(std::size_t programs, Time standstill)
-    : programs_(programs), standstill_(standstill), decision_(programs) {}
+MoveMachine::MoveMachine(std::size_t programs, Time standstill, bool has_others)
+    : programs_(programs), standstill_(standstill), has_others_(has_others), decision_(programs) {}
 
 MoveMachine::MoveMachine(SourceDecision decision)
     : programs_{{State::kHeldThere, Action::kNone, {}}},
@@ -53,19 +53,39 @@ bool MoveMachine::happened(std::size_t program, Event event) {
   return true;
 }
 
+bool MoveMachine::are_all(State state) const {
+  return std::all_of(programs_.begin(), programs_.end(),
+                     [state](const Program& program) { return program.state == state; });
+}
+
+void MoveMachine::tell_all(Event event) {
+  for (auto& program : programs_) apply(program, event);
+}
+
 // Lets all programs go on together when the last of them is in this state.
 void MoveMachine::meet(State state, Event event) {
-  const auto is_there = [state](const Program& program) { return program.state == state; };
-  if (!std::all_of(programs_.begin(), programs_.end(), is_there)) return;
-  for (auto& program : programs_) apply(program, event);
+  if (!has_others_ && are_all(state)) tell_all(event);
+}
+
+std::optional<MoveMachine::State> MoveMachine::waits_for_others() const {
+  for (const State state : {State::kChecked, State::kPrepared, State::kCopied}) {
+    if (has_others_ && are_all(state)) return state;
+  }
+  return std::nullopt;
+}
+
+void MoveMachine::others_came() {
+  const auto state = waits_for_others();
+  if (state == State::kChecked) tell_all(Event::kAllChecked);
+  if (state == State::kPrepared) tell_all(Event::kAllPrepared);
+  if (state == State::kCopied) tell_all(Event::kAllCopied);
 }
 
 // Tells all programs the decision, once there is one.
 void MoveMachine::conclude() {
   if (is_concluded_ || !decision_.decided()) return;
   is_concluded_ = true;
-  const Event event = decision_.committed() ? Event::kCommitted : Event::kAborted;
-  for (auto& program : programs_) apply(program, event);
+  tell_all(decision_.committed() ? Event::kCommitted : Event::kAborted);
 }
 
 MoveMachine::Step MoveMachine::step(Time now) {

@@ -16,8 +16,8 @@ namespace ferry::host {
 // of whole moves run the same code.
 //
 // Each program has a state of its own; kTransitions has every change of it. Three times the
-// programs wait for each other: none is prepared before all are checked, and so on. One
-// SourceDecision decides for all of them (decision.h).
+// programs wait for each other: none is prepared before all are checked, and so on; and for those of
+// other hosts that move with them. One SourceDecision decides for all of them (decision.h).
 //
 // A ferryd that starts again goes on with recovered(): a move whose program the destination may
 // hold.
@@ -128,8 +128,9 @@ class MoveMachine {
     kRecordOutcome,  // kConfirmed or kAborted
   };
 
-  // `standstill`: how long a program may be under CRIU before the promise.
-  MoveMachine(std::size_t programs, Time standstill);
+  // `standstill`: how long a program may be under CRIU before the promise. `has_others`: programs of
+  // other hosts move with these.
+  MoveMachine(std::size_t programs, Time standstill, bool has_others = false);
   // For a ferryd that knows a move from the record only.
   static MoveMachine recovered(std::optional<Decision> record);
 
@@ -140,6 +141,10 @@ class MoveMachine {
   // False: the event does not happen in this state, and has changed nothing.
   bool happened(std::size_t program, Event event);
   State state(std::size_t program) const { return programs_.at(program).state; }
+  // kChecked, kPrepared or kCopied: all programs are so far, and wait for those of other hosts. None: they do not.
+  std::optional<State> waits_for_others() const;
+  // Those are as far.
+  void others_came();
 
   // The step that is due now. There is no other before this one has ended: written(), answered().
   Step step(Time now);
@@ -166,11 +171,14 @@ class MoveMachine {
 
   explicit MoveMachine(SourceDecision decision);
   bool apply(Program& program, Event event);
+  bool are_all(State state) const;
   void meet(State state, Event event);
+  void tell_all(Event event);
   void conclude();
 
   std::vector<Program> programs_;
   Time standstill_{};
+  bool has_others_ = false;
   SourceDecision decision_;
   bool is_stepping_ = false;    // a step has been given, and has not ended
   bool is_concluded_ = false;   // the programs have been told the decision

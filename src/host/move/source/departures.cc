@@ -35,6 +35,14 @@ typename Map::mapped_type value(const Map& map, std::uint64_t id) {
 
 }  // namespace
 
+std::shared_ptr<MoveGroup> Departures::group_of(std::vector<MoveGroup::Program> programs,
+                                                const std::string& to,
+                                                const MoveOptions& options) const {
+  return std::make_shared<MoveGroup>(side_.decisions, side_.host.limits.standstill,
+                                     side_.host.stopping, side_.host.credentials,
+                                     std::move(programs), to, options.others);
+}
+
 Departures::Moves Departures::begin(uid_t user, std::vector<MoveGroup::Program> programs,
                                     const std::string& to, const MoveOptions& options) {
   Moves moves;
@@ -50,9 +58,7 @@ Departures::Moves Departures::begin(uid_t user, std::vector<MoveGroup::Program> 
         }
       }
     }
-    const auto together = std::make_shared<MoveGroup>(side_.decisions, side_.host.limits.standstill,
-                                                      side_.host.stopping, side_.host.credentials,
-                                                      std::move(programs), to);
+    const auto together = group_of(std::move(programs), to, options);
     for (std::size_t i = 0; i < together->programs().size(); ++i) {
       moves.push_back(std::make_shared<Move>(side_, together, i, user, options));
       moves_.emplace(moves.back()->move_id(), moves.back());
@@ -70,10 +76,7 @@ void Departures::forget(const Moves& moves) {
   }
 }
 
-v1::GroupReport Departures::move(uid_t user, std::vector<MoveGroup::Program> programs,
-                                 const std::string& to, const MoveOptions& options,
-                                 const Move::Progress& progress) {
-  const Moves moves = begin(user, std::move(programs), to, options);
+v1::GroupReport Departures::run(const Moves& moves, const Move::Progress& progress) {
   try {
     return move_together(side_.host.name, moves, progress);
   } catch (const std::exception&) {
@@ -100,11 +103,14 @@ double Departures::checkpoint(uid_t user, std::vector<MoveGroup::Program> progra
   return options.cut->ends_programs() ? 0 : standstill_of(moves);
 }
 
+Weight Departures::weigh(uid_t user, std::vector<MoveGroup::Program> programs,
+                         const std::string& to, const MoveOptions& options) const {
+  return Move(side_, group_of(std::move(programs), to, options), 0, user, options).weight();
+}
+
 v1::GroupPlan Departures::plan(uid_t user, std::vector<MoveGroup::Program> programs,
                                const std::string& to, const MoveOptions& options) const {
-  const auto group = std::make_shared<MoveGroup>(side_.decisions, side_.host.limits.standstill,
-                                                 side_.host.stopping, side_.host.credentials,
-                                                 std::move(programs), to);
+  const auto group = group_of(std::move(programs), to, options);
   v1::GroupPlan plan;
   plan.set_from(side_.host.name);
   plan.set_to(group->peer().name());

@@ -22,12 +22,18 @@ class Departures {
  public:
   explicit Departures(const SourceSide& side) : side_(side) {}
 
+  using Moves = std::vector<std::shared_ptr<Move>>;
+
+  // What the programs need at their destination.
+  Weight weigh(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
+               const MoveOptions& options) const;
   // Looks only whether the programs could move. Throws Failure, one line for all that could not.
   v1::GroupPlan plan(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
                      const MoveOptions& options) const;
-  // Carries out a whole move, from the check to the report. `user` asked for it. Throws Failure.
-  v1::GroupReport move(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
-                       const MoveOptions& options, const Move::Progress& progress);
+  // A whole move, which run() carries out, from the check to the report. `user` asked for it. Throw Failure.
+  Moves begin(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
+              const MoveOptions& options);
+  v1::GroupReport run(const Moves& moves, const Move::Progress& progress);
   // Dumps the programs into `options.cut`; `here`: the address of this ferryd. When it throws
   // Failure all of them go on. Gives how long they stood still, in milliseconds; 0 if they have
   // ended.
@@ -59,9 +65,8 @@ class Departures {
   void keep_house();
 
  private:
-  using Moves = std::vector<std::shared_ptr<Move>>;
-  Moves begin(uid_t user, std::vector<MoveGroup::Program> programs, const std::string& to,
-              const MoveOptions& options);
+  std::shared_ptr<MoveGroup> group_of(std::vector<MoveGroup::Program> programs,
+                                      const std::string& to, const MoveOptions& options) const;
   void forget(const Moves& moves);
 
   const SourceSide side_;

@@ -19,6 +19,7 @@
 #include "host/image/image_stream.h"
 #include "host/move/source/group/cut.h"
 #include "host/move/source/group/move_group.h"
+#include "host/move/source/group/others.h"
 #include "host/move/source/kernel/partners.h"
 #include "host/move/source/report.h"
 #include "host/move/source/source_side.h"
@@ -65,8 +66,9 @@ struct MoveOptions {
   std::string kind;            // UnitKind::kind() of the units that are meant; empty: all kinds
   std::vector<std::string> to_devices;  // wanted_devices.h
   Extras extras;
-  bool timeline = false;     // the report has one
-  std::shared_ptr<Cut> cut;  // in place of a move: the programs are dumped for a checkpoint
+  bool timeline = false;         // the report has one
+  std::shared_ptr<Cut> cut;      // in place of a move: the programs are dumped for a checkpoint
+  std::optional<Others> others;  // programs of other hosts, which move with these
 };
 
 class Move : public UnderWay {
@@ -94,6 +96,8 @@ class Move : public UnderWay {
   // Looks whether the program could move, and changes nothing; in place of run(). Throws Failure when
   // it could not.
   v1::MovePlan plan();
+  // What all programs of the group, of all hosts, need there.
+  Weight weight() const;
   // Does everything from the check until the peers know, or until the program is back. A failure is
   // told to the group, and then the program runs here when this ends. Throws Failure for a program
   // that moved and does not go on.
@@ -138,7 +142,6 @@ class Move : public UnderWay {
   void in_group(const std::function<void()>& step);
   Clock::duration attempt(MoveMachine::Event event, const std::function<void()>& step);
   void check_here_and_there();
-  std::uint64_t image_bytes() const;
   std::vector<agent::ContextStatus> check_peers(const Waiting& expected);
   void await_peers();
   void make_folder() const;

@@ -37,6 +37,22 @@ constexpr seconds kHelloLimit{5};       // for a new peer to say of what kind it
 // Bytes; with less, copying ahead does not shorten the stop.
 constexpr std::uint64_t kWorthCopying = 16 << 20;
 
+void to_message(const MoveGroup& group, std::size_t program, v1::Group* message) {
+  message->set_id(group.id());
+  std::size_t programs = group.programs().size();
+  if (const auto& others = group.others()) {
+    program += others->before(others->here);
+    programs = others->before(others->sources.size());
+    for (const auto& source : others->sources) {
+      auto* added = message->add_sources();
+      added->set_host(source.host);
+      added->set_programs(source.programs);
+    }
+  }
+  message->set_programs(static_cast<std::uint32_t>(programs));
+  message->set_program(static_cast<std::uint32_t>(program));
+}
+
 }  // namespace
 
 bool Move::copies_ahead(std::uint64_t bytes) const {
@@ -65,14 +81,11 @@ void Move::check_here_and_there() {
   request.set_program(unit_.name());
   request.set_kind(unit_.kind());
   request.set_details(unit_.details());
-  for (const auto& program : group_->programs()) {
-    if (!program.unit->needs_criu()) continue;  // the other host looks for its room by details()
-    const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
-    if (program.move_id == move_id_)
-      request.set_resident_bytes(bytes);
-    else
-      request.set_group_bytes(request.group_bytes() + bytes);
-  }
+  const Weight all = weight();
+  // Of what needs no CRIU the other host looks for the room by details().
+  const std::uint64_t bytes = unit_.needs_criu() ? resident_bytes_of_tree(unit_.root()) : 0;
+  request.set_resident_bytes(bytes);
+  request.set_group_bytes(all.resident_bytes - std::min(bytes, all.resident_bytes));
   // A group has one decision: its programs wait for each other.
   const auto contexts =
       check_peers(expected_waiting(request.resident_bytes() + request.group_bytes()));
@@ -102,7 +115,7 @@ void Move::check_here_and_there() {
   if (unit_.netns().empty()) {
     for (const auto& netdev : netdevs) request.add_netdevs(netdev);
   }
-  request.set_image_bytes(image_bytes());
+  request.set_image_bytes(all.image_bytes);
   if (!unit_.is_checkpointed()) side_.room.need(request.image_bytes());
   for (const auto& file : unit_.needed_files()) request.add_files(file);
   if (unit_.needs_criu()) {
@@ -152,19 +165,21 @@ v1::MovePlan Move::plan() {
   return plan;
 }
 
-// The bytes of all memory that goes into images: that of the programs that are not copied ahead. What a checkpoint
-// copies ahead stays here.
-std::uint64_t Move::image_bytes() const {
-  std::uint64_t sum = 0;
+// Into images goes the memory of the programs that are not copied ahead. What a checkpoint copies ahead stays here.
+Weight Move::weight() const {
+  Weight sum = group_->others() ? group_->others()->weight : Weight();
   for (const auto& program : group_->programs()) {
     if (!program.unit->needs_criu()) continue;
     const std::uint64_t bytes = resident_bytes_of_tree(program.unit->root());
+    sum.resident_bytes += bytes;
     if (!options_.cut && copies_ahead(bytes)) continue;
     if (program.unit->is_checkpointed()) {
-      sum += bytes;  // the runtime adds files of its own
+      sum.image_bytes += bytes;  // the runtime adds files of its own
       continue;
     }
-    for (const pid_t pid : process_tree(program.unit->root())) sum += anonymous_bytes(pid);
+    for (const pid_t pid : process_tree(program.unit->root())) {
+      sum.image_bytes += anonymous_bytes(pid);
+    }
   }
   return sum;
 }
@@ -248,11 +263,7 @@ void Move::prepare_there() {
     added->set_name(name);
     added->set_there(there);
   }
-  if (!group_->is_alone()) {
-    request.mutable_group()->set_id(group_->id());
-    request.mutable_group()->set_programs(static_cast<std::uint32_t>(group_->programs().size()));
-    request.mutable_group()->set_program(static_cast<std::uint32_t>(index_));
-  }
+  if (!group_->is_alone()) to_message(*group_, index_, request.mutable_group());
   request.set_copy_ahead(ahead);
   unit_.leave();
   is_prepared_ = true;  // also when the answer gets lost

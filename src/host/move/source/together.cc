@@ -13,6 +13,10 @@
 
 namespace ferry::host {
 
+NotMoved::NotMoved(const std::string& programs, bool are_several, const std::string& reason)
+    : Failure(fmt::format("{} {} not moved: {}", programs, are_several ? "were" : "was", reason)),
+      reason_(reason) {}
+
 void run_together(const std::vector<std::shared_ptr<Move>>& moves, const Move::Progress& progress) {
   MoveGroup& group = moves.front()->group();
   // The parts of a group tell how far they are at the same time.
@@ -59,8 +63,7 @@ v1::GroupReport move_together(const std::string& host,
   run_together(moves, progress);
   const MoveGroup& group = moves.front()->group();
   if (!group.committed()) {
-    throw Failure(fmt::format("{} {} not moved: {}", names_of(group.programs()),
-                              group.is_alone() ? "was" : "were", group.failure()));
+    throw NotMoved(names_of(group.programs()), group.programs().size() > 1, group.failure());
   }
   v1::GroupReport report;
   report.set_from(host);

@@ -70,13 +70,15 @@ std::string names_of(const std::vector<MoveGroup::Program>& programs) {
 
 MoveGroup::MoveGroup(DecisionLog& decisions, Limits::Time standstill,
                      const std::atomic<bool>& stopping, const Credentials* credentials,
-                     std::vector<Program> programs, const std::string& to)
+                     std::vector<Program> programs, const std::string& to,
+                     std::optional<Others> others)
     : decisions_(decisions),
       standstill_(standstill),
       stopping_(stopping),
       programs_(std::move(programs)),
+      others_(std::move(others)),
       peer_(to, credentials),
-      machine_(programs_.size(), standstill) {}
+      machine_(programs_.size(), standstill, others_.has_value()) {}
 
 MoveMachine::Time MoveGroup::now() {
   return std::chrono::steady_clock::now().time_since_epoch();
@@ -109,7 +111,9 @@ void MoveGroup::await_suspensions(std::size_t program, std::chrono::milliseconds
   suspended_.insert(program);
   changed_.notify_all();
   const auto is_aborted = [this] { return decision().decided() && !decision().committed(); };
-  const auto are_all = [this] { return suspended_.size() == programs_.size(); };
+  const auto are_all = [this] {
+    return suspended_.size() == programs_.size() && (!others_ || are_others_suspended_);
+  };
   if (!changed_.wait_for(lock, limit, [&] { return are_all() || is_aborted(); })) {
     throw Failure(fmt::format("the peers of another program of the group do not stop within {} ms",
                               limit.count()));
@@ -208,8 +212,9 @@ void MoveGroup::record_promise(Lock& lock) {
 void MoveGroup::ask(Lock& lock, MoveMachine::Step step) {
   std::string refusal;
   lock.unlock();
-  const Answer answer = step == MoveMachine::Step::kAskCommit ? ask_to_commit(peer_, id(), &refusal)
-                                                              : ask_to_abort(peer_, id(), &refusal);
+  const Answer answer = step == MoveMachine::Step::kAskCommit
+                            ? ask_to_commit(peer_, programs_.front().move_id, &refusal)
+                            : ask_to_abort(peer_, programs_.front().move_id, &refusal);
   lock.lock();
   const bool by_operator = decision().decided();
   refusal_ = by_operator ? kOperatorDecided : refusal;
@@ -240,6 +245,43 @@ void MoveGroup::publish_moved() const {
   for (const auto& program : programs_) {
     report_failure([&] { program.unit->publish(); });
   }
+}
+
+bool MoveGroup::await_meeting(Meeting meeting) const {
+  const auto are_there = [&] {
+    switch (meeting) {
+      case Meeting::kChecked: return machine_.waits_for_others() == State::kChecked;
+      case Meeting::kPrepared: return machine_.waits_for_others() == State::kPrepared;
+      case Meeting::kCopied: return machine_.waits_for_others() == State::kCopied;
+      default: return suspended_.size() == programs_.size();
+    }
+  };
+  std::unique_lock lock(mutex_);
+  while (!decision().decided() && !stopping_) {
+    if (are_there()) return true;
+    changed_.wait_for(lock, kGroupGlance);
+  }
+  return false;
+}
+
+void MoveGroup::others_came() {
+  std::lock_guard lock(mutex_);
+  if (machine_.waits_for_others()) {
+    machine_.others_came();
+  } else {
+    are_others_suspended_ = suspended_.size() == programs_.size();
+  }
+  changed_.notify_all();
+}
+
+void MoveGroup::others_failed() {
+  std::lock_guard lock(mutex_);
+  const State state = machine_.state(0);
+  if (decision().decided() || !machine_.failed()) return;
+  failed_in_ = state;
+  culprit_ = programs_.size();  // none of these
+  failure_ = "the programs of other hosts that were to move with it do not move";
+  changed_.notify_all();
 }
 
 bool MoveGroup::wait_until_decided() const {
@@ -276,7 +318,7 @@ Answer MoveGroup::answer() const {
 void MoveGroup::resolve_abort() {
   // A destination that can be asked may have committed, and what it has not committed it gives up.
   std::string ignored;
-  if (ask_to_abort(peer_, id(), &ignored) == Answer::kCommitted) {
+  if (ask_to_abort(peer_, programs_.front().move_id, &ignored) == Answer::kCommitted) {
     throw Failure(is_committed_there(names_of(programs_), peer_.name()));
   }
   std::lock_guard lock(mutex_);

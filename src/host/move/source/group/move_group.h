@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "host/journal/decision_log.h"
 #include "host/move/machine/move_machine.h"
+#include "host/move/source/group/others.h"
 #include "host/peers/peer.h"
 #include "host/units/unit.h"
 
@@ -43,14 +44,16 @@ class MoveGroup {
   };
 
   // `standstill`: the most that a program may be under CRIU before it is promised. `stopping`: this
-  // ferryd ends. `credentials`: null: certificates are not checked. Throws Failure when `to` is no
-  // host.
+  // ferryd ends. `credentials`: null: certificates are not checked. `others`: none: all programs that
+  // move are of this host. Throws Failure when `to` is no host.
   MoveGroup(DecisionLog& decisions, Limits::Time standstill, const std::atomic<bool>& stopping,
-            const Credentials* credentials, std::vector<Program> programs, const std::string& to);
+            const Credentials* credentials, std::vector<Program> programs, const std::string& to,
+            std::optional<Others> others = {});
 
   const std::vector<Program>& programs() const { return programs_; }
-  std::uint64_t id() const { return programs_.front().move_id; }
-  bool is_alone() const { return programs_.size() == 1; }
+  const std::optional<Others>& others() const { return others_; }
+  std::uint64_t id() const { return others_ ? others_->group : programs_.front().move_id; }
+  bool is_alone() const { return programs_.size() == 1 && !others_; }
   Peer& peer() { return peer_; }
 
   // Waits for the next action of this worker for this program, and gives it; meanwhile it decides
@@ -60,7 +63,7 @@ class MoveGroup {
   // Throws Failure when the event does not happen in the program's state: another program has
   // failed.
   void happened(std::size_t program, Event event);
-  // The peers of this program are suspended. Returns when those of all programs are: one that has
+  // The peers of this program are suspended. Returns when those of all programs, of all hosts, are: one that has
   // stopped answers no suspension, and may itself be a peer. Throws Failure: something has failed, or
   // `limit` is over.
   void await_suspensions(std::size_t program, std::chrono::milliseconds limit);
@@ -75,6 +78,16 @@ class MoveGroup {
   void time_passed(std::size_t program);
   // Throws Failure when something has failed.
   void need_open() const;
+
+  // --- where programs of other hosts move with these: for who leads the move of all
+  // Where those of this host wait for the others.
+  enum class Meeting : std::uint8_t { kChecked, kPrepared, kCopied, kSuspended };
+  // Returns when they do. False: the group is decided, or this ferryd ends.
+  bool await_meeting(Meeting meeting) const;
+  // The others are as far.
+  void others_came();
+  // The others do not move. Without effect once the promise is on record.
+  void others_failed();
 
   // False when this ferryd ends before the group is decided.
   bool wait_until_decided() const;
@@ -113,11 +126,13 @@ class MoveGroup {
   const Limits::Time standstill_;
   const std::atomic<bool>& stopping_;
   const std::vector<Program> programs_;
+  const std::optional<Others> others_;
   Peer peer_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   MoveMachine machine_;
   std::set<std::size_t> suspended_;
+  bool are_others_suspended_ = false;
   std::optional<std::size_t> culprit_;
   State failed_in_ = State::kChecking;  // the culprit's, when it failed
   bool is_given_up_ = false;
