@@ -49,6 +49,9 @@ TEST_P(Shard, NeverTwoNeverNoneExactlyOnce) {
   EXPECT_GT(sum.groups, sum.moves / 20);
   EXPECT_GT(sum.groups_committed, sum.groups / 4);
   EXPECT_LT(sum.groups_committed, sum.groups - sum.groups / 10);
+  EXPECT_GT(sum.several, sum.moves / 50);
+  EXPECT_GT(sum.several_committed, sum.several / 5);
+  EXPECT_LT(sum.several_committed, sum.several - sum.several / 10);
   EXPECT_GT(sum.settled, 0u);
   EXPECT_GT(sum.stand_ins_expired, 0u);
   EXPECT_GT(sum.ghosts, 0u);
@@ -94,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(MoveSimulation, Guard,
                                          Without::kStayingFrozen, Without::kRevoking,
                                          Without::kStandInTerm, Without::kSilentArrival,
                                          Without::kStandInsAgain, Without::kOneDecision,
-                                         Without::kOneRecord),
+                                         Without::kOneRecord, Without::kAllPromises),
                          [](const auto& guard) {
                            switch (guard.param) {
                              case Without::kAskingAgain: return "AskingAgain";
@@ -106,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(MoveSimulation, Guard,
                              case Without::kStandInsAgain: return "StandInsAgain";
                              case Without::kOneDecision: return "OneDecision";
                              case Without::kOneRecord: return "OneRecord";
+                             case Without::kAllPromises: return "AllPromises";
                              default: return "Nothing";
                            }
                          });

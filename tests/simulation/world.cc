@@ -5,10 +5,11 @@
 namespace ferry::simulation {
 
 Totals& Totals::operator+=(const Totals& other) {
-  for (auto member : {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits,
-                      &Totals::rollbacks, &Totals::requests, &Totals::packets, &Totals::settled,
-                      &Totals::stand_ins_expired, &Totals::overlapping, &Totals::again,
-                      &Totals::ghosts, &Totals::groups, &Totals::groups_committed}) {
+  for (auto member :
+       {&Totals::schedules, &Totals::programs, &Totals::moves, &Totals::commits, &Totals::rollbacks,
+        &Totals::requests, &Totals::packets, &Totals::settled, &Totals::stand_ins_expired,
+        &Totals::overlapping, &Totals::again, &Totals::ghosts, &Totals::groups,
+        &Totals::groups_committed, &Totals::several, &Totals::several_committed}) {
     this->*member += other.*member;
   }
   for (std::size_t step = 0; step < faults.size(); ++step) {
@@ -31,6 +32,8 @@ std::string to_json(const Totals& totals) {
   add("rolled_back", totals.rollbacks);
   add("groups", totals.groups);
   add("groups_committed", totals.groups_committed);
+  add("of_several_hosts", totals.several);
+  add("of_several_hosts_committed", totals.several_committed);
   add("begun_while_others_move", totals.overlapping);
   add("begun_with_work_left_after_a_move", totals.again);
   add("settled_after_a_restart", totals.settled);

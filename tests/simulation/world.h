@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/journal/decision.h"
@@ -30,7 +31,8 @@
 //
 //   check · prepare · stop · freeze (dump) · transfer · restore · held · record · commit · resume
 //
-// Programs that are on one host move as a group now and then: all, or none.
+// Programs that are on one host move as a group now and then: all, or none. So do programs of several hosts, with a
+// ferryd that leads their move until all are about to be stopped (src/host/move/several/lead.h).
 //
 // Now and then somebody restores an old image a second time, after the move; nobody believes it.
 //
@@ -52,6 +54,7 @@ enum class Step : std::uint8_t {
   kCommit,
   kCommitted,
   kResume,
+  kLead,
   kCount
 };
 enum class Fault : std::uint8_t { kSelf, kOther, kBoth, kCut, kReboot, kDisk, kCriu, kCount };
@@ -70,6 +73,7 @@ enum class Without : std::uint8_t {
   kStandInsAgain,  // a restarted ferryd does not answer on the sockets of what it had stopped
   kOneDecision,    // each program of a group is decided by itself
   kOneRecord,      // the moves of a group are recorded one after the other
+  kAllPromises,    // of several hosts the first one that has promised decides for all
 };
 
 struct Options {
@@ -82,7 +86,7 @@ struct Options {
 struct Totals {
   std::uint64_t schedules = 0, programs = 0, moves = 0, commits = 0, rollbacks = 0, requests = 0,
                 packets = 0, settled = 0, stand_ins_expired = 0, overlapping = 0, again = 0,
-                ghosts = 0, groups = 0, groups_committed = 0;
+                ghosts = 0, groups = 0, groups_committed = 0, several = 0, several_committed = 0;
   std::array<std::array<std::uint64_t, std::size_t(Fault::kCount)>, std::size_t(Step::kCount)>
       faults{};
   Totals& operator+=(const Totals& other);
@@ -104,6 +108,7 @@ class World {
   using Ids = std::vector<MoveId>;
   struct Move;
   struct Group;
+  struct Lead;
   struct Arrival;
   struct ArrivalGroup;
   struct StandInSocket;
@@ -147,6 +152,11 @@ class World {
   // world_source.cc
   void order(int program, unsigned left);
   std::vector<std::shared_ptr<Move>> gather(int program);
+  std::vector<std::shared_ptr<Copy>> members(const std::shared_ptr<Copy>& first, int to);
+  void lead(const std::shared_ptr<Lead>& lead);
+  void take_step(const std::shared_ptr<Group>& group, unsigned step, const Respond& respond);
+  void tell_leader(const std::shared_ptr<Group>& group);
+  void watch_leader(const std::shared_ptr<Group>& group);
   bool is_being_moved(const Host& host, int program) const;
   void outcome(MoveId id, bool committed);
   void advance(const std::shared_ptr<Group>& group);
@@ -183,7 +193,8 @@ class World {
   void restore_there(int host, const std::shared_ptr<Move>& move, const Respond& respond);
   void advance(const std::shared_ptr<ArrivalGroup>& group);
   void record(const std::shared_ptr<ArrivalGroup>& group, host::ArrivalMachine::Step step);
-  void ask_source(const std::shared_ptr<ArrivalGroup>& group);
+  void answer_restores(const std::shared_ptr<ArrivalGroup>& group);
+  void ask_source(const std::shared_ptr<ArrivalGroup>& group, std::size_t source);
   void begin(const std::shared_ptr<Arrival>& arrival, host::ArrivalMachine::Action action);
   bool happened(const std::shared_ptr<Arrival>& arrival, host::ArrivalMachine::Event event);
   void run_criu(const std::shared_ptr<Arrival>& arrival);
@@ -214,6 +225,7 @@ class World {
   // As nobody in there knows it: which moves are to have one end, and what came of it.
   std::map<MoveId, MoveId> together_;
   std::map<MoveId, bool> outcomes_;
+  std::set<MoveId> several_;  // the first moves of those of several hosts
   double fault_probability_ = 0;
   std::uint32_t last_slot_ = 0;
   MoveId last_move_ = 0;
@@ -226,11 +238,27 @@ struct World::Group {
   int from = 0, to = 0;
   unsigned life = 0;  // of the ferryd that leads it
   std::vector<std::weak_ptr<Move>> moves;
-  Ids record;  // the moves that its records are of
+  Ids record;                                   // the moves that its records are of
+  Ids all;                                      // those of all hosts
+  std::vector<std::pair<int, MoveId>> sources;  // hosts, and the first move of each
+  std::size_t source = 0, first = 0;  // which of these it is; index of its first move in `all`
+  std::shared_ptr<Lead> lead;         // with others
+  bool is_on_its_own = false;         // nobody leads it any more
+  Respond reached;                    // tells the leader
   host::MoveMachine machine;
   bool counts = true;      // its end is one to count
   bool is_former = false;  // a former ferryd has led it
   std::optional<Time> alarm_at;
+};
+
+// The ferryd that leads the move of programs of several hosts.
+struct World::Lead {
+  int on = 0;
+  unsigned life = 0;
+  std::vector<std::weak_ptr<Group>> groups;
+  unsigned step = 0;
+  std::size_t waits_for = 0;
+  bool is_over = false;  // given up, or all are on their own
 };
 
 struct World::Move {
@@ -247,9 +275,10 @@ struct World::Move {
 
 struct World::ArrivalGroup {
   explicit ArrivalGroup(host::ArrivalMachine&& its) : machine(std::move(its)) {}
-  int on = 0, from = 0;
-  unsigned life = 0;  // of the ferryd that leads it
-  Ids record;         // the moves that its records are of
+  int on = 0;
+  std::vector<std::pair<int, MoveId>> sources;  // hosts, and the first move of each
+  unsigned life = 0;                            // of the ferryd that leads it
+  Ids record;                                   // the moves that its records are of
   std::vector<std::weak_ptr<Arrival>> arrivals;
   host::ArrivalMachine machine;
   std::optional<Time> alarm_at;
@@ -260,7 +289,7 @@ struct World::Arrival {
   int on = 0, from = 0;
   Place place;
   std::shared_ptr<ArrivalGroup> group;
-  std::size_t index = 0;
+  std::size_t index = 0, source = 0;
   int program = -1;
   std::shared_ptr<Image> image;
   Respond restored;            // tells the source

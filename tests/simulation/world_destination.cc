@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "world.h"
 
 // The destination's side of a move: what ArrivalMachine (src/host/move/machine/arrival_machine.h) asks for is
@@ -24,19 +26,23 @@ void World::arrive(int number, const std::shared_ptr<Move>& move, const Respond&
   arrival->id = move->id;
   arrival->on = number;
   arrival->from = move->from;
-  arrival->index = move->index;
+  arrival->index = move->group->first + move->index;
+  arrival->source = move->group->source;
   arrival->place.slot = ++last_slot_ % port::kMaxSlot + 1;
   arrival->place.at.address = port::Address::from_ipv4(0x0A000001 + static_cast<unsigned>(number));
   arrival->place.at.udp_port = port::udp_port_of_slot(arrival->place.slot);
   if (network_.is_bound(arrival->place.at)) return respond({});
-  const Ids& ids = move->group->record;
+  const Group& of_source = *move->group;
+  const Ids& ids = of_source.lead ? of_source.all : of_source.record;
   auto& known = host.groups[ids.front()];
   arrival->group = known.lock();
   if (!arrival->group) {
-    known = arrival->group =
-        std::make_shared<ArrivalGroup>(ArrivalMachine(ids.size(), kPatience, events_.now()));
+    auto sources = of_source.sources;
+    if (!of_source.lead) sources = {{move->from, ids.front()}};
+    known = arrival->group = std::make_shared<ArrivalGroup>(
+        ArrivalMachine(ids.size(), kPatience, events_.now(), sources.size()));
     arrival->group->on = number;
-    arrival->group->from = move->from;
+    arrival->group->sources = sources;
     arrival->group->life = host.life;
     arrival->group->record = ids;
   }
@@ -75,7 +81,7 @@ void World::advance(const std::shared_ptr<ArrivalGroup>& group) {
     if (action != ArrivalMachine::Action::kNone) begin(arrival, action);
   }
   if (!is_led()) return;
-  if (machine.asks_source(events_.now())) ask_source(group);  // it has one
+  if (const auto source = machine.asks_source(events_.now())) ask_source(group, *source);
   const auto at = machine.deadline();
   if (!at || (group->alarm_at && *group->alarm_at <= *at)) return;
   group->alarm_at = at;
@@ -95,7 +101,8 @@ bool World::happened(const std::shared_ptr<Arrival>& arrival, ArrivalMachine::Ev
 
 void World::record(const std::shared_ptr<ArrivalGroup>& group, ArrivalMachine::Step step) {
   const Host& host = *hosts_[group->on];
-  if (fault(Step::kCommit, group->on, group->from)) return;
+  const int source = group->sources[events_.pick(0, group->sources.size() - 1)].first;
+  if (fault(Step::kCommit, group->on, source)) return;
   const bool commits = step == ArrivalMachine::Step::kRecordCommit;
   const bool skips = commits && options_.without == Without::kRecordThere;
   const Written written =
@@ -104,19 +111,20 @@ void World::record(const std::shared_ptr<ArrivalGroup>& group, ArrivalMachine::S
                     commits ? Decision::kCommitted : Decision::kAborted, Step::kCommit);
   if (host.life != group->life) return;  // between the records of a group
   group->machine.written(written, events_.now());
-  if (commits) fault(Step::kCommitted, group->on, group->from);
+  if (commits) fault(Step::kCommitted, group->on, source);
 }
 
-void World::ask_source(const std::shared_ptr<ArrivalGroup>& group) {
+void World::ask_source(const std::shared_ptr<ArrivalGroup>& group, std::size_t source) {
+  const auto [from, id] = group->sources.at(source);
   call(
-      group->on, group->from,
-      [this, from = group->from, id = group->record.front()](const Respond& respond) {
+      group->on, from,
+      [this, from = from, id = id](const Respond& respond) {
         respond({true, source_says(from, id), {}});
       },
-      [this, group](const auto& reply) {
+      [this, group, source](const auto& reply) {
         if (hosts_[group->on]->life != group->life) return;
         const auto answer = reply ? std::optional(reply->answer) : std::nullopt;
-        group->machine.source_answered(0, answer, events_.now());
+        group->machine.source_answered(source, answer, events_.now());
         advance(group);
       });
 }
@@ -157,7 +165,8 @@ void World::run_criu(const std::shared_ptr<Arrival>& arrival) {
         arrival->group->machine.failed();
         advance(arrival->group);
       }
-      return arrival->restored({});
+      if (const Respond restored = std::exchange(arrival->restored, nullptr)) restored({});
+      return;
     }
     copy->load(*arrival->image);
     if (same) {
@@ -165,11 +174,21 @@ void World::run_criu(const std::shared_ptr<Arrival>& arrival) {
                                            held(arrival->place, arrival->from)));
       arrival->copy = copy;
       if (!happened(arrival, ArrivalMachine::Event::kHeld)) fail("it is held out of turn");
-      arrival->restored({.ok = true});
+      answer_restores(arrival->group);
     }
     poll_restore(copy, arrival->id);
     fault(Step::kHeld, on, arrival->from);
   });
+}
+
+// Sources of several hosts hear that all is held, not that their own programs are.
+void World::answer_restores(const std::shared_ptr<ArrivalGroup>& group) {
+  const bool is_open = group->machine.decision().state() == DestinationDecision::State::kOpen;
+  for (const auto& weak : group->arrivals) {
+    const auto arrival = weak.lock();
+    if (!arrival || !arrival->copy || (group->sources.size() > 1 && is_open)) continue;
+    if (const Respond restored = std::exchange(arrival->restored, nullptr)) restored({.ok = true});
+  }
 }
 
 void World::undo(const std::shared_ptr<Arrival>& arrival) {
@@ -192,7 +211,7 @@ void World::recover_arrival(int number, MoveId id, const host::Journal::Entry& e
   arrival->place = place_of(entry.held->processes.at(0).place);
   arrival->group = std::make_shared<ArrivalGroup>(std::move(machine));
   arrival->group->on = number;
-  arrival->group->from = arrival->from;
+  arrival->group->sources = {{arrival->from, id}};
   arrival->group->life = host.life;
   arrival->group->record = {id};
   arrival->group->arrivals.push_back(arrival);
@@ -243,7 +262,8 @@ void World::commit(int number, MoveId id, const Respond& respond) {
     const auto arrival = weak.lock();
     if (arrival && arrival->copy && arrival->copy->dead) group->machine.failed();
   }
-  group->machine.promised();
+  if (options_.without == Without::kAllPromises) group->machine.operator_commits();
+  group->machine.promised(found->second->source);
   advance(group);
   // Nothing is said before an abort is on record: the caller asks again.
   if (host.life == group->life && group->machine.rests()) {

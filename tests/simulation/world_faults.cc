@@ -8,9 +8,9 @@ using host::Side;
 using host::Written;
 
 const char* name_of(Step step) {
-  static constexpr const char* kNames[] = {"check",    "prepare", "stop",      "taken",
-                                           "transfer", "restore", "held",      "record",
-                                           "recorded", "commit",  "committed", "resume"};
+  static constexpr const char* kNames[] = {"check",     "prepare", "stop",   "taken",    "transfer",
+                                           "restore",   "held",    "record", "recorded", "commit",
+                                           "committed", "resume",  "lead"};
   return kNames[static_cast<std::size_t>(step)];
 }
 

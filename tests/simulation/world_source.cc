@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include <algorithm>
+#include <utility>
 
 // The source's side of a move: what a ferryd does for its MoveMachine (src/host/move/source/move.cc,
 // former_move.cc), and CRIU's dump.
@@ -30,31 +31,60 @@ void World::order(int program, unsigned left) {
   }
   const auto moves = gather(program);
   if (moves.empty()) return again(milliseconds(200), left);
-  for (const auto& move : moves) advance(move->group);
+  if (const auto leader = moves.front()->group->lead) {
+    for (const auto& group : leader->groups) watch_leader(group.lock());
+    lead(leader);
+  } else {
+    for (const auto& move : moves) advance(move->group);
+  }
   again(events_.chance(0.5) ? milliseconds(20) : milliseconds(2000), left - 1);
 }
 
-// The program, now and then with others of its host; nothing when it cannot be moved now.
+// The programs that move with the first one: now and then others of its host, or of other hosts too; by their hosts.
+std::vector<std::shared_ptr<Copy>> World::members(const std::shared_ptr<Copy>& first, int to) {
+  std::vector<std::shared_ptr<Copy>> all{first};
+  const bool as_one = options_.without != Without::kOneDecision;
+  const bool together = events_.chance(0.7), with_others = events_.chance(0.4) && as_one;
+  for (unsigned p = 0; together && p < programs_; ++p) {
+    const auto other = live(static_cast<int>(p));
+    if (!other || other == first || other->stopped || other->on == to) continue;
+    const Host& host = *hosts_.at(other->on);
+    if ((!with_others && other->on != first->on) || !host.up) continue;
+    if (!is_being_moved(host, other->program)) all.push_back(other);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a->on < b->on; });
+  return all;
+}
+
+// The program, and those that move with it; nothing when it cannot be moved now.
 std::vector<std::shared_ptr<World::Move>> World::gather(int program) {
   const auto copy = live(program);
   if (!copy || copy->stopped || !hosts_.at(copy->on)->up) return {};
-  Host& host = *hosts_.at(copy->on);
-  if (is_being_moved(host, program)) return {};
-  std::vector<std::shared_ptr<Copy>> members{copy};
-  const bool together = events_.chance(0.7);
-  for (unsigned p = 0; together && p < programs_; ++p) {
-    const auto other = live(static_cast<int>(p));
-    if (!other || other == copy || other->on != copy->on || other->stopped) continue;
-    if (!is_being_moved(host, other->program)) members.push_back(other);
-  }
+  if (is_being_moved(*hosts_.at(copy->on), program)) return {};
   int to = static_cast<int>(events_.pick(0, hosts_.size() - 2));
   if (to >= copy->on) ++to;
+  const auto all = members(copy, to);
   const bool as_one = options_.without != Without::kOneDecision;
-  if (members.size() > 1) ++totals_.groups;
+  std::map<int, std::size_t> programs_of;  // by host
+  for (const auto& member : all) ++programs_of[member->on];
+  const MoveId first = last_move_ + 1;
+  std::shared_ptr<Lead> leader;
+  if (programs_of.size() > 1) {
+    leader = std::make_shared<Lead>();
+    leader->on = static_cast<int>(events_.pick(0, hosts_.size() - 1));
+    if (!hosts_.at(leader->on)->up) leader->on = copy->on;
+    leader->life = hosts_.at(leader->on)->life;
+    several_.insert(first);
+    ++totals_.several;
+  }
+  if (all.size() > 1) ++totals_.groups;
+  Ids ids;
+  std::vector<std::pair<int, MoveId>> sources;
   std::vector<std::shared_ptr<Move>> moves;
   std::shared_ptr<Group> group;
-  const MoveId first = last_move_ + 1;
-  for (const auto& member : members) {
+  for (const auto& member : all) {
+    Host& host = *hosts_.at(member->on);
     auto move = std::make_shared<Move>();
     move->id = ++last_move_;
     move->program = member->program;
@@ -62,14 +92,21 @@ std::vector<std::shared_ptr<World::Move>> World::gather(int program) {
     move->to = to;
     move->life = host.life;
     move->copy = member;
-    if (!group || !as_one) {
+    if (!group || !as_one || group->from != member->on) {
       const Time standstill =
           events_.chance(0.2) ? events_.between(milliseconds(10), milliseconds(120)) : seconds(20);
-      group = std::make_shared<Group>(MoveMachine(as_one ? members.size() : 1, standstill));
+      group = std::make_shared<Group>(
+          MoveMachine(as_one ? programs_of.at(member->on) : 1, standstill, leader != nullptr));
       group->from = move->from;
       group->to = to;
       group->life = host.life;
+      group->lead = leader;
+      if (leader) group->source = sources.size();
+      if (leader) group->first = ids.size();
+      sources.emplace_back(member->on, move->id);
+      if (leader) leader->groups.push_back(group);
     }
+    ids.push_back(move->id);
     move->group = group;
     move->index = group->moves.size();
     group->record.push_back(move->id);
@@ -82,10 +119,74 @@ std::vector<std::shared_ptr<World::Move>> World::gather(int program) {
     under_way_.insert(move->id);
     trace("move " + std::to_string(move->id) + ": program " + std::to_string(move->program) +
           " from host " + std::to_string(move->from) + " to " + std::to_string(move->to) +
-          (members.size() > 1 ? ", of group " + std::to_string(first) : ""));
+          (all.size() > 1 ? ", of group " + std::to_string(first) : "") +
+          (leader ? ", led by host " + std::to_string(leader->on) : ""));
     moves.push_back(std::move(move));
   }
+  for (const auto& move : moves) {
+    move->group->all = ids;
+    move->group->sources = sources;
+  }
   return moves;
+}
+
+// --- moves of several hosts
+
+// The leader has all take the next step, when all have taken the last one.
+void World::lead(const std::shared_ptr<Lead>& lead) {
+  constexpr unsigned kSteps = 4;  // check, prepare, copy, and to go on without a leader
+  if (hosts_[lead->on]->life != lead->life || lead->is_over) return;
+  lead->waits_for = lead->groups.size();
+  for (const auto& weak : lead->groups) {
+    const auto group = weak.lock();
+    lead->is_over = !group;
+    if (!group || fault(Step::kLead, lead->on, group->from)) return;
+    call(
+        lead->on, group->from,
+        [this, group, step = lead->step](const Respond& respond) {
+          take_step(group, step, respond);
+        },
+        [this, lead](const auto& reply) {
+          if (!reply || !reply->ok) lead->is_over = true;
+          if (lead->is_over || --lead->waits_for > 0) return;
+          if (++lead->step == kSteps) {
+            lead->is_over = true;
+          } else {
+            this->lead(lead);
+          }
+        });
+  }
+}
+
+void World::take_step(const std::shared_ptr<Group>& group, unsigned step, const Respond& respond) {
+  constexpr unsigned kLast = 3;
+  if (hosts_[group->from]->life != group->life) return respond({});
+  group->is_on_its_own = group->is_on_its_own || step == kLast;
+  group->machine.others_came();
+  if (step == kLast) respond({.ok = true});
+  if (step != kLast) group->reached = respond;
+  advance(group);
+}
+
+void World::tell_leader(const std::shared_ptr<Group>& group) {
+  const bool is_decided = group->machine.decision().decided();
+  if (!group->reached || (!is_decided && !group->machine.waits_for_others())) return;
+  std::exchange(group->reached, nullptr)({.ok = !is_decided});
+}
+
+// A source whose leader has gone, or has given up, gives up too.
+void World::watch_leader(const std::shared_ptr<Group>& group) {
+  events_.in(a_while(milliseconds(200)), [this, group] {
+    const Lead& lead = *group->lead;
+    if (hosts_[group->from]->life != group->life || group->is_on_its_own ||
+        group->machine.decision().decided()) {
+      return;
+    }
+    const bool is_gone = lead.is_over || hosts_[lead.on]->life != lead.life ||
+                         (lead.on != group->from && is_cut(lead.on, group->from));
+    if (is_gone) return give_up(group);
+    watch_leader(group);
+  });
 }
 
 // No move of a group ends otherwise than another.
@@ -94,6 +195,7 @@ void World::outcome(MoveId id, bool committed) {
   if (known->second != committed) fail("a group is moved in part");
   const bool is_group = together_.contains(id + 1) && together_.at(id + 1) == id;
   if (is_first && committed && (is_group || together_.at(id) != id)) ++totals_.groups_committed;
+  if (is_first && committed && several_.contains(together_.at(id))) ++totals_.several_committed;
 }
 
 // --- the machine's owner
@@ -110,6 +212,7 @@ void World::advance(const std::shared_ptr<Group>& group) {
   }
   const auto step = machine.step(events_.now());
   if (step != MoveMachine::Step::kNone) begin(group, step);
+  tell_leader(group);
   const auto at = machine.deadline();
   if (!at || (group->alarm_at && *group->alarm_at <= *at)) return;
   group->alarm_at = at;
